@@ -1,0 +1,37 @@
+"""Errors that say what happened, why, and what to do. Every error a user can cause is one of these."""
+
+
+class EdgelearnError(Exception):
+    """Base of all errors edgelearn raises on purpose."""
+
+
+class DeviceError(EdgelearnError):
+    """No OpenCL device, an unknown one, one that fails its self-test, or one that is too small."""
+
+
+class KernelError(EdgelearnError):
+    """A kernel did not compile or was launched with arguments that don't fit it."""
+
+
+class ShapeError(EdgelearnError, ValueError):
+    """Shapes, data types or label ranges that don't fit the network."""
+
+
+class PlanError(EdgelearnError):
+    """A plan that cannot be made: an impossible budget, nothing to train, an unknown parameter."""
+
+
+class NonFiniteError(EdgelearnError, ArithmeticError):
+    """NaN or infinity in a loss or a gradient; names the first layer and tensor where it appeared."""
+
+
+class DataError(EdgelearnError):
+    """Data that is missing, unreadable or unusable."""
+
+
+class FormatError(EdgelearnError):
+    """A model, weight or checkpoint file that is corrupt or of another format or network."""
+
+
+class RunError(EdgelearnError):
+    """A run that is unknown, can't be resumed, or can't be written."""
