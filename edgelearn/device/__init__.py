@@ -1,0 +1,8 @@
+"""Which OpenCL devices there are, which one is chosen and why, and buffers that count their bytes."""
+
+from .choose import Choice, choose_device
+from .context import Context
+from .devices import Device, list_devices
+from .selftest import SelfTest, self_test
+
+__all__ = ["Choice", "Context", "Device", "SelfTest", "choose_device", "list_devices", "self_test"]

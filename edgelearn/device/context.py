@@ -1,0 +1,46 @@
+"""A device in use: its OpenCL context, its in-order queue and its count of bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .devices import Device
+from .memory import DeviceBuffer, Ledger
+
+
+class Context:
+    """Everything that runs on one device shares one of these."""
+
+    def __init__(self, device: Device) -> None:
+        import pyopencl as cl
+
+        self.device = device
+        self.cl_context = cl.Context([device.handle])
+        self.queue = cl.CommandQueue(self.cl_context)
+        self.ledger = Ledger()
+
+    def allocate(self, nbytes: int, name: str) -> DeviceBuffer:
+        """Uninitialized device memory, counted in `ledger`. Raises DeviceError when the device has none left."""
+        return DeviceBuffer(self.cl_context, self.ledger, nbytes, name)
+
+    def write(self, target, array: np.ndarray, offset: int = 0, wait: bool = True) -> None:
+        """Copy a contiguous array into the cl.Buffer `target`. Without `wait` the array must stay alive and unchanged
+        until the queue has caught up."""
+        import pyopencl as cl
+
+        cl.enqueue_copy(self.queue, target, array, dst_offset=offset, is_blocking=wait)
+
+    def read(self, source, array: np.ndarray, offset: int = 0) -> np.ndarray:
+        """Fill a contiguous array from the cl.Buffer `source`, waiting for all that was enqueued before."""
+        import pyopencl as cl
+
+        cl.enqueue_copy(self.queue, array, source, src_offset=offset, is_blocking=True)
+        return array
+
+    def fill_zero(self, target, nbytes: int, offset: int = 0) -> None:
+        import pyopencl as cl
+
+        cl.enqueue_fill_buffer(self.queue, target, np.uint32(0), offset, nbytes)
+
+    def finish(self) -> None:
+        self.queue.finish()

@@ -1,0 +1,54 @@
+"""Device buffers that count their bytes."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from edgelearn.errors import DeviceError
+
+
+class Ledger:
+    """Bytes of device memory held now and at most, counted by the buffers themselves."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.peak = 0
+
+    def add(self, nbytes: int) -> None:
+        self.held += nbytes
+        self.peak = max(self.peak, self.held)
+
+
+class DeviceBuffer:
+    """`nbytes` of device memory; `handle` is the cl.Buffer. Released by `release()` or when dropped."""
+
+    def __init__(self, context: Any, ledger: Ledger, nbytes: int, name: str) -> None:
+        import pyopencl as cl
+
+        self.nbytes, self.name, self._ledger = nbytes, name, ledger
+        try:
+            self.handle = cl.Buffer(context, cl.mem_flags.READ_WRITE, nbytes)
+        except cl.Error as error:
+            self.handle = None
+            gc.collect()
+            raise DeviceError(
+                f"The device refused {nbytes:,} bytes for '{name}' ({error}). "
+                f"Use a smaller micro-batch, train fewer layers, or choose another device."
+            ) from None
+        ledger.add(nbytes)
+
+    def region(self, offset: int, nbytes: int) -> Any:
+        """A cl.Buffer over [offset, offset + nbytes); offset must be a multiple of the device's alignment."""
+        return self.handle.get_sub_region(offset, nbytes)
+
+    def release(self) -> None:
+        if self.handle is not None:
+            self.handle.release()
+            self.handle = None
+            self._ledger.add(-self.nbytes)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None) is not None:
+            self.handle = None  # dropping the last reference releases it
+            self._ledger.add(-self.nbytes)

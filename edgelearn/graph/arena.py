@@ -1,0 +1,55 @@
+"""Where temporaries lie: offsets in one arena, from their lifetimes.
+
+Greedy by size (Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference", section 4.2):
+the largest buffer first, each at the lowest offset where no buffer that lives at the same time is in its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgelearn.launch import Buffer, Launch, Role
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A temporary is there from launch `first` to launch `last` of a list, both included."""
+
+    buffer: Buffer
+    first: int
+    last: int
+
+    def overlaps(self, other: Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def lifetimes(launches: Sequence[Launch], keep: Sequence[Buffer] = ()) -> list[Lifetime]:
+    """Of every temporary of a list; buffers in `keep` live to its end."""
+    first: dict[Buffer, int] = {}
+    last: dict[Buffer, int] = {}
+    for index, launch in enumerate(launches):
+        for access in launch.accesses:
+            if access.buffer.role is Role.TEMPORARY:
+                first.setdefault(access.buffer, index)
+                last[access.buffer] = index
+    last.update({buffer: len(launches) - 1 for buffer in keep if buffer in first})
+    return [Lifetime(buffer, first[buffer], last[buffer]) for buffer in first]
+
+
+def place(lives: Sequence[Lifetime], alignment: int) -> tuple[dict[Buffer, int], int]:
+    """(offset of each buffer, size of the arena), both multiples of `alignment`."""
+    placed: list[tuple[int, int, Lifetime]] = []  # (start, stop, lifetime), sorted by start
+    offsets: dict[Buffer, int] = {}
+    for life in sorted(lives, key=lambda life: (-life.buffer.nbytes, life.first)):
+        size = -(-life.buffer.nbytes // alignment) * alignment
+        start = 0
+        for other_start, other_stop, other in placed:
+            if other.overlaps(life):
+                if other_start - start >= size:
+                    break
+                start = max(start, other_stop)
+        offsets[life.buffer] = start
+        placed.append((start, start + size, life))
+        placed.sort(key=lambda entry: entry[0])
+    return offsets, max((stop for _, stop, _ in placed), default=0)

@@ -1,0 +1,322 @@
+"""From a network to the launches of a step.
+
+A program has three lists: `prepare`, once a mini-batch (what derives from parameters: folded statistics, transposed
+kernels); `micro`, for each micro-batch (forward and backward, gradients summed); `finish`, once a mini-batch (gradients
+completed, checked, weights updated). The backward pass stops at the lowest trained layer: below it nothing is saved,
+computed or allocated, since no launch would read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from edgelearn.errors import PlanError
+from edgelearn.launch import Launch, Role
+from edgelearn.ops import BatchNormalization, Conv2D, Emitter, Epilogue, GradientTarget, Optimizer, Softmax, Traits
+from edgelearn.ops import batchnorm, reduce
+from edgelearn.ops.control import Control
+from edgelearn.ops.optimizers import emit_finite_check
+from edgelearn.ops.softmax_cross_entropy import emit_loss
+from edgelearn.ops.tensor import Shape, Tensor, pack
+
+from .fuse import Stage, fuse
+from .network import INPUT, Network
+from .storage import Storage
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a program computes. `batchnorm` is "kept" or "batch": whose statistics training normalizes with."""
+
+    loss: bool = True
+    train: bool = True
+    batchnorm: str = "kept"
+    label_smoothing: float = 0.0
+
+
+@dataclass
+class Program:
+    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them."""
+
+    prepare: list[Launch] = field(default_factory=list)
+    micro: list[Launch] = field(default_factory=list)
+    finish: list[Launch] = field(default_factory=list)
+    x: Tensor | None = None
+    y: Tensor | None = None
+
+    @property
+    def launches(self) -> list[Launch]:
+        return self.prepare + self.micro + self.finish
+
+
+class StorageEmitter(Emitter):
+    """An emitter whose persistent tensors come from the plan's storage."""
+
+    def __init__(self, traits: Traits, storage: Storage) -> None:
+        super().__init__(traits)
+        self.storage = storage
+
+    def tensor(self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = 16) -> Tensor:
+        if role is Role.TEMPORARY:
+            return super().tensor(name, shape, role, block)
+        return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer)
+
+
+def trained_stages(network: Network, stages: list[Stage]) -> set[str]:
+    """Names of the stages through which a gradient must pass: those with trained parameters, and all above them."""
+    layers = {network.parameters[name].layer for name in network.trainable}
+    found: set[str] = set()
+    alive: set[str] = set()  # names of nodes whose gradient is needed
+    for stage in stages:
+        if any(node.name in layers for node in stage.nodes) or any(i in alive for i in stage.inputs):
+            found.add(stage.name)
+            alive |= {node.name for node in stage.nodes}
+    return found
+
+
+def input_block(network: Network) -> int:
+    """The channel block of the network's input: unpadded where only plain convolutions read it."""
+    channels = network.input_shape[-1]
+    plain = all(isinstance(n.op, Conv2D) and n.op.groups == 1 for n in network.consumers(INPUT))
+    return channels if channels < 16 and plain else 16
+
+
+class Lowering:
+    """Lowers a network for micro-batches of `n` examples. `first` says that gradients start anew."""
+
+    def __init__(
+        self, network: Network, storage: Storage, traits: Traits, settings: Settings, n: int, first: bool, most: int
+    ) -> None:
+        self.network, self.storage, self.settings, self.n, self.first = network, storage, settings, n, first
+        self.stages = fuse(network)
+        self.backward = trained_stages(network, self.stages) if settings.train else set()
+        self.in_backward = trained_stages(network, self.stages)  # frozen and below: folded, in every program
+        self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(3))
+        self.block = input_block(network)
+        # The host writes inputs of at most `most` examples; smaller micro-batches use the start of the same buffers.
+        whole = storage.tensor("input", (most, *network.input_shape), Role.INPUT, self.block)
+        labels = storage.tensor("labels", (1, most), Role.INPUT, nbytes=4 * most)
+        self.x = Tensor(whole.buffer, (n, *network.input_shape), self.block)
+        self.control = Control(
+            storage.tensor("scalars", (1, 16), Role.CONTROL), storage.tensor("counters", (1, 16), Role.CONTROL), labels
+        )
+        self.values: dict[str, Tensor] = {INPUT: self.x}
+        self.before_norm: dict[str, Tensor] = {}
+        self.statistics: dict[str, batchnorm.Statistics] = {}
+        self.gradients: dict[str, Tensor] = {}
+        self.fused_codes = {s.output.name: s.activation_code for s in self.stages}
+        self.stage_of = {s.output.name: s for s in self.stages}
+
+    def program(self, optimizer: Optimizer | None = None) -> Program:
+        stages = self.stages
+        last = stages[-1]
+        ends_in_softmax = last.op is not None and isinstance(last.op.op, Softmax)
+        if self.settings.loss and ends_in_softmax:
+            stages = stages[:-1]
+        for stage in stages:
+            self._forward(stage)
+        y = self.values[stages[-1].output.name]
+        if self.settings.loss:
+            self._loss(y)
+        if self.settings.train:
+            for stage in reversed(stages):
+                if stage.name in self.backward:
+                    self._backward(stage)
+            self._update(optimizer)
+        return Program(self.prepare.launches, self.micro.launches, self.finish.launches, self.x, y)
+
+    # -- forward -------------------------------------------------------------------------------------------------
+
+    def _at(self, layer: str) -> None:
+        self.prepare.layer = self.micro.layer = self.finish.layer = layer
+
+    def _forward(self, stage: Stage) -> None:
+        self._at(stage.name)
+        inputs = [self.values[name] for name in stage.inputs]
+        shape = (self.n, *stage.output.shape)
+        out = self.micro.tensor("output", shape)
+        if stage.is_linear:
+            self._forward_linear(stage, inputs[0], out)
+        elif stage.op is None:
+            self._forward_norm(stage, inputs[0], out)
+        else:
+            stage.op.op.emit_forward(self.micro, inputs, out)
+        self.values[stage.output.name] = out
+
+    def _forward_linear(self, stage: Stage, x: Tensor, out: Tensor) -> None:
+        op, code = stage.op.op, stage.activation_code
+        if stage.norm is None:
+            bias = self._parameter(stage.op, "bias")
+            op.emit_forward(self.micro, x, self._parameter(stage.op, "kernel"), out, Epilogue(None, bias, code))
+        elif stage.name not in self.in_backward:
+            kernel, bias = self._folded(stage)
+            op.emit_forward(self.micro, x, kernel, out, Epilogue(None, bias, code))
+        elif self._uses_batch(stage.norm.name):
+            y = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape))
+            bias = self._parameter(stage.op, "bias")
+            op.emit_forward(self.micro, x, self._parameter(stage.op, "kernel"), y, Epilogue(None, bias))
+            self._normalize(stage, y, out)
+        else:
+            s = self._kept(stage)
+            op.emit_forward(self.micro, x, self._parameter(stage.op, "kernel"), out, Epilogue(s.scale, s.shift, code))
+
+    def _forward_norm(self, stage: Stage, x: Tensor, out: Tensor) -> None:
+        if self._uses_batch(stage.norm.name):
+            self._normalize(stage, x, out)
+        else:
+            batchnorm.emit_normalize(self.micro, x, self._kept(stage), out, stage.activation_code)
+
+    def _normalize(self, stage: Stage, y: Tensor, out: Tensor) -> None:
+        weights = self._norm_parameters(stage)
+        s = batchnorm.emit_batch_statistics(self.micro, stage.norm.op, y, weights)
+        self.statistics[stage.name], self.before_norm[stage.name] = s, y
+        batchnorm.emit_normalize(self.micro, y, s, out, stage.activation_code)
+
+    def _uses_batch(self, norm: str) -> bool:
+        """As in Keras, a BatchNorm layer that is frozen keeps its statistics also while others use the batch's."""
+        trained = {f"{norm}/gamma", f"{norm}/beta"} & self.network.trainable
+        return self.settings.train and self.settings.batchnorm == "batch" and bool(trained)
+
+    def _kept(self, stage: Stage) -> batchnorm.Statistics:
+        bias = self._parameter(stage.op, "bias") if stage.op else None
+        s = batchnorm.emit_kept_statistics(self.prepare, stage.norm.op, self._norm_parameters(stage), bias)
+        self.statistics[stage.name] = s
+        return s
+
+    def _parameter(self, node, role: str) -> Tensor | None:
+        name = f"{node.name}/{role}"
+        return self.storage.parameter(name) if name in self.network.parameters else None
+
+    def _norm_parameters(self, stage: Stage) -> dict[str, Tensor]:
+        roles = ("gamma", "beta", "moving_mean", "moving_variance")
+        return {role: self.storage.parameter(f"{stage.norm.name}/{role}") for role in roles}
+
+    def _folded(self, stage: Stage) -> tuple[Tensor, Tensor]:
+        """A frozen convolution with the frozen BatchNorm behind it as one kernel and one bias."""
+        kernel = self.network.parameters[f"{stage.op.name}/kernel"].weight.packed_shape
+        fold = partial(_fold, self.network, stage)
+        return (
+            self.storage.constant(f"{stage.name}/folded kernel", kernel, lambda w: pack(fold(w)[0])),
+            self.storage.constant(f"{stage.name}/folded bias", kernel[-1:], lambda w: pack(fold(w)[1])),
+        )
+
+    # -- backward ------------------------------------------------------------------------------------------------
+
+    def _loss(self, logits: Tensor) -> None:
+        if len(logits.shape) != 2:
+            raise PlanError(
+                f"The loss needs (classes,) as the network's output, but '{self.network.output.name}' gives "
+                f"{logits.shape[1:]}: end the network with a Dense layer."
+            )
+        self._at("loss")
+        gradient = None
+        if self.settings.train:
+            gradient = self.micro.tensor("logits' gradient", logits.shape)
+            self.gradients[next(name for name, value in self.values.items() if value is logits)] = gradient
+        emit_loss(self.micro, logits, self.control, self.settings.label_smoothing, gradient)
+
+    def _target(self, name: str) -> GradientTarget | None:
+        """Where the gradient of node `name` goes, or None where nothing below needs it."""
+        stage = self.stage_of.get(name)
+        if stage is None or stage.name not in self.backward:
+            return None
+        value, code = self.values[name], self.fused_codes[name]
+        accumulate = name in self.gradients
+        if not accumulate:
+            self._at(stage.name)
+            self.gradients[name] = self.micro.tensor("output gradient", value.shape)
+        return GradientTarget(self.gradients[name], value if code else None, code, accumulate)
+
+    def _backward(self, stage: Stage) -> None:
+        if stage.output.name not in self.gradients:
+            return  # nothing that reaches the loss reads it
+        dz = self.gradients[stage.output.name]
+        inputs = [self.values[name] for name in stage.inputs]
+        targets = [self._target(name) for name in stage.inputs]
+        self._at(stage.name)
+        if stage.is_linear:
+            self._backward_linear(stage, inputs[0], dz, targets[0])
+        elif stage.op is None:
+            self._backward_norm(stage, inputs[0], dz, targets[0], not self._uses_batch(stage.norm.name))
+        elif any(targets):
+            stage.op.op.emit_backward(self.micro, inputs, self.values[stage.output.name], dz, targets)
+
+    def _backward_norm(self, stage: Stage, y: Tensor, dz: Tensor, target: GradientTarget | None, kept: bool) -> None:
+        dgamma, dbeta = (self._gradient(stage.norm.name, role) for role in ("gamma", "beta"))
+        batchnorm.emit_backward(
+            self.micro, y, dz, self.statistics[stage.name],
+            dgamma or self.micro.tensor("unused gamma gradient", stage.norm.shape[-1:]),
+            dbeta or self.micro.tensor("unused beta gradient", stage.norm.shape[-1:]),
+            target, kept, not self.first and bool(dgamma or dbeta),
+        )  # fmt: skip
+
+    def _backward_linear(self, stage: Stage, x: Tensor, dz: Tensor, target: GradientTarget | None) -> None:
+        op, add = stage.op.op, not self.first
+        kernel, bias = self._parameter(stage.op, "kernel"), self._parameter(stage.op, "bias")
+        dkernel, dbias = self._gradient(stage.op.name, "kernel"), self._gradient(stage.op.name, "bias")
+        scale = None
+        if stage.norm is not None and self._uses_batch(stage.norm.name):
+            dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
+            self._backward_norm(stage, self.before_norm[stage.name], dz, GradientTarget(dy), kept=False)
+            dz = dy
+        elif stage.norm is not None:
+            s = self.statistics[stage.name]
+            scale = s.scale
+            dkernel = self._finish_kept(stage, s, kernel, bias, dkernel, dbias, dz, add)
+            dbias = None
+        if dkernel is not None:
+            op.emit_backward_weights(self.micro, x, dz, dkernel, add)
+        if dbias is not None:
+            reduce.emit_channel_sums(self.micro, dz, dbias, add)
+        if target is not None:
+            prepared = op.emit_prepared(self.prepare, x, kernel, scale)
+            op.emit_backward_data(self.micro, x, prepared, dz, target)
+
+    def _finish_kept(self, stage, s, kernel, bias, dkernel, dbias, dz, add) -> Tensor | None:
+        """Gradients around kept statistics: sums now, completed once a mini-batch (see batchnorm.cl). Returns where
+        the kernel's sum goes."""
+        dgamma, dbeta = (self._gradient(stage.norm.name, role) for role in ("gamma", "beta"))
+
+        def place(name: str, like: Tensor) -> Tensor:
+            return self.storage.tensor(f"{stage.name}/{name}", like.shape, Role.GRADIENT)
+
+        if dgamma is not None or dbias is not None:
+            dbeta = dbeta or place("sum of gradients", s.scale)
+        if dgamma is not None:
+            dkernel = dkernel or place("kernel gradient for gamma", kernel)
+        if dbeta is not None:
+            reduce.emit_channel_sums(self.micro, dz, dbeta, add)
+        if dkernel is not None:
+            batchnorm.emit_finished_gradients(self.finish, kernel, dkernel, s, bias, dbeta, dgamma)
+        if dbias is not None:
+            batchnorm.emit_scaled(self.finish, dbeta, s.scale, dbias)
+        return dkernel
+
+    def _gradient(self, layer: str, role: str) -> Tensor | None:
+        return self.storage.gradients.get(f"{layer}/{role}")
+
+    def _update(self, optimizer: Optimizer) -> None:
+        self._at("optimizer")
+        total = self.storage.sizes[Role.PARAMETER]
+        emit_finite_check(self.finish, self.storage.whole(Role.GRADIENT, 0, total), self.control)
+        ranges = self.storage.ranges if optimizer.weight_decay else [(0, total, False)]
+        for offset, nbytes, decay in ranges:
+            if nbytes:
+                slots = [self.storage.whole(Role.OPTIMIZER, offset, nbytes, self.storage.offsets[slot])
+                         for slot in self.storage.slots]  # fmt: skip
+                w = self.storage.whole(Role.PARAMETER, offset, nbytes)
+                g = self.storage.whole(Role.GRADIENT, offset, nbytes)
+                optimizer.emit_update(self.finish, w, g, slots, self.control, decay)
+
+
+def _fold(network: Network, stage: Stage, weights: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    norm: BatchNormalization = stage.norm.op
+    get = {role: weights[f"{stage.norm.name}/{role}"].astype(np.float64) for role in norm.weights(stage.norm.shape)}
+    scale = get["gamma"] / np.sqrt(get["moving_variance"] + norm.epsilon)
+    kernel = weights[f"{stage.op.name}/kernel"].astype(np.float64)
+    kernel = kernel.reshape(network.parameters[f"{stage.op.name}/kernel"].weight.packed_shape)
+    bias = weights.get(f"{stage.op.name}/bias", np.float64(0.0))
+    return kernel * scale, get["beta"] + (bias - get["moving_mean"]) * scale

@@ -1,0 +1,174 @@
+"""The plan: before anything runs, every launch of a step and the place of every byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from edgelearn.device import Device
+from edgelearn.errors import DeviceError, PlanError
+from edgelearn.launch import Buffer, Role
+from edgelearn.ops import Optimizer, Traits
+
+from . import arena
+from .lower import Lowering, Program, Settings
+from .network import Network
+from .storage import Storage
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be planned: a mini-batch of `batch_size` examples in micro-batches of `micro_batch`, gradients
+    summed over them. Without an optimizer the plan only predicts and evaluates."""
+
+    network: Network
+    batch_size: int = 1
+    micro_batch: int = 1
+    optimizer: Optimizer | None = None
+    batchnorm: str = "kept"
+    label_smoothing: float = 0.0
+    loss: bool = True
+
+
+@dataclass
+class Plan:
+    """Programs by (kind, examples, first), sizes by role, and the offset of every buffer in its role's memory."""
+
+    request: Request
+    traits: Traits
+    alignment: int
+    storage: Storage
+    programs: dict[tuple[str, int, bool], Program] = field(default_factory=dict)
+    offsets: dict[Buffer, int] = field(default_factory=dict)
+    arena_bytes: int = 0
+
+    @cached_property
+    def bytes_by_role(self) -> dict[Role, int]:
+        """Planned device memory, in bytes."""
+        sizes = {role: size for role, size in self.storage.sizes.items() if size}
+        return sizes | ({Role.TEMPORARY: self.arena_bytes} if self.arena_bytes else {})
+
+    @property
+    def peak_bytes(self) -> int:
+        """All device memory that the plan will hold."""
+        return sum(self.bytes_by_role.values())
+
+    def program(self, kind: str, examples: int, first: bool = True) -> Program:
+        """The program of `kind` ("train", "evaluate" or "predict") for a micro-batch; made when first asked for."""
+        key = kind, examples, first
+        if key not in self.programs:
+            self._add(key)
+        return self.programs[key]
+
+    def micro_batches(self, examples: int) -> list[int]:
+        """Sizes of the micro-batches of a mini-batch: full ones, the last one shorter where it doesn't divide."""
+        micro = self.request.micro_batch
+        full, rest = divmod(examples, micro)
+        return [micro] * full + ([rest] if rest else [])
+
+    def live_bytes(self, kind: str = "train") -> list[tuple[str, int]]:
+        """(layer, bytes of temporaries alive) at each launch of the largest micro-batch: the timeline of a step."""
+        launches = self.program(kind, self.request.micro_batch).micro
+        lives = arena.lifetimes(launches)
+        return [
+            (launch.layer, sum(life.buffer.nbytes for life in lives if life.first <= index <= life.last))
+            for index, launch in enumerate(launches)
+        ]
+
+    def largest(self, kind: str = "train", count: int = 10) -> list[Buffer]:
+        """The largest temporaries of a micro-batch."""
+        lives = arena.lifetimes(self.program(kind, self.request.micro_batch).micro)
+        return sorted((life.buffer for life in lives), key=lambda b: -b.nbytes)[:count]
+
+    def to_dict(self) -> dict:
+        """What a run records."""
+        r = self.request
+        return {
+            "batch_size": r.batch_size, "micro_batch": r.micro_batch, "batchnorm": r.batchnorm,
+            "peak_bytes": self.peak_bytes, "bytes": {role.value: size for role, size in self.bytes_by_role.items()},
+            "launches": {f"{kind} {n}": len(p.launches) for (kind, n, first), p in self.programs.items() if first},
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        """The memory plan as a table."""
+        r = self.request
+        lines = [f"Memory plan of '{r.network.name}': mini-batch {r.batch_size} as micro-batches of {r.micro_batch}"]
+        lines += [f"  {role.value:<26}{size / MIB:>10.2f} MiB" for role, size in self.bytes_by_role.items()]
+        lines.append(f"  {'planned peak':<26}{self.peak_bytes / MIB:>10.2f} MiB")
+        return "\n".join(lines)
+
+    def _add(self, key: tuple[str, int, bool]) -> None:
+        kind, examples, first = key
+        r = self.request
+        settings = Settings(kind != "predict" and r.loss, kind == "train", r.batchnorm, r.label_smoothing)
+        lowering = Lowering(r.network, self.storage, self.traits, settings, examples, first, r.micro_batch)
+        program = self.programs[key] = lowering.program(r.optimizer)
+        for part, keep in ((program.prepare, []), (program.micro, [program.y.buffer]), (program.finish, [])):
+            offsets, size = arena.place(arena.lifetimes(part, keep), self.alignment)
+            self.offsets |= offsets
+            self.arena_bytes = max(self.arena_bytes, size)
+        self.offsets |= self.storage.offsets
+        self.__dict__.pop("bytes_by_role", None)
+
+
+def make_plan(request: Request, device: Device, budget: int | None = None) -> Plan:
+    """Plan training (with an optimizer), evaluation and prediction on `device`.
+
+    Raises PlanError for an impossible request or one over `budget` bytes, naming what it needs and what would fit,
+    and DeviceError when the device cannot hold it. Nothing has been allocated or run by then.
+    """
+    plan = _lay_out(request, device)
+    if budget is not None and plan.peak_bytes > budget:
+        raise PlanError(_over_budget(request, device, budget, plan))
+    if plan.peak_bytes > device.memory:
+        raise DeviceError(
+            f"The plan needs {plan.peak_bytes:,} bytes, but {device.id} has {device.memory:,}. "
+            f"Use a smaller micro-batch (now {request.micro_batch}), train fewer layers, or choose another device."
+        )
+    role, size = max(plan.bytes_by_role.items(), key=lambda item: item[1])
+    if size > device.largest_buffer:
+        raise DeviceError(
+            f"The plan needs {size:,} bytes of {role.value} in one piece, but {device.id} gives at most "
+            f"{device.largest_buffer:,}. Use a smaller micro-batch (now {request.micro_batch})."
+        )
+    return plan
+
+
+def _lay_out(request: Request, device: Device) -> Plan:
+    network, micro = request.network, request.micro_batch
+    if request.batch_size < 1 or micro < 1:
+        raise PlanError(f"Batch sizes are at least 1, not {request.batch_size} and {micro}.")
+    if micro > request.batch_size:
+        raise PlanError(f"A micro-batch of {micro} is larger than the mini-batch of {request.batch_size}.")
+    if request.batchnorm not in ("kept", "batch"):
+        raise PlanError(f"batchnorm is 'kept' or 'batch', not '{request.batchnorm}'.")
+    if not network.nodes:
+        raise PlanError(f"The network '{network.name}' has no layers.")
+    trained = [name for name in network.parameters if name in network.trainable] if request.optimizer else []
+    if request.optimizer and not trained:
+        raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense').")
+    traits = Traits.of(device)
+    plan = Plan(request, traits, device.alignment, Storage(network, trained, request.optimizer, device.alignment))
+    if request.optimizer:
+        sizes = plan.micro_batches(request.batch_size)
+        for index, n in enumerate(sizes[:2] + sizes[-1:]):
+            plan.program("train", n, index == 0)
+    if request.loss:
+        plan.program("evaluate", micro)
+    plan.program("predict", micro)
+    return plan
+
+
+def _over_budget(request: Request, device: Device, budget: int, plan: Plan) -> str:
+    least = plan
+    if request.micro_batch > 1:
+        least = _lay_out(replace(request, micro_batch=1), device)
+    advice = (
+        f"A micro-batch of 1 would need {least.peak_bytes:,} bytes"
+        + ("." if least.peak_bytes <= budget else ", still too much: freeze more layers or use a smaller network.")
+        if request.micro_batch > 1
+        else "Freeze more layers, use plain SGD (no optimizer state) or a smaller network."
+    )
+    return f"The plan needs {plan.peak_bytes:,} bytes, over the budget of {budget:,}. {advice}\n{plan}"

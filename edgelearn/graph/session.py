@@ -1,0 +1,197 @@
+"""A plan on a device: memory allocated, kernels compiled, steps run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from edgelearn.device import Context
+from edgelearn.errors import DeviceError
+from edgelearn.launch import Buffer, Kernels, Launch, Role, Runner
+from edgelearn.launch.program import Progress
+from edgelearn.ops import Optimizer, unpack
+from edgelearn.ops import control as places
+from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
+
+from .plan import Plan
+from .storage import Weights
+
+
+class Session:
+    """Runs a plan. Weights go in with `load`, come out with `weights`; steps change the device's copies."""
+
+    def __init__(
+        self, plan: Plan, context: Context, kernels: Kernels | None = None, progress: Progress | None = None
+    ) -> None:
+        self.plan, self.context = plan, context
+        self.kernels = kernels or Kernels(context)
+        self._memory = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
+        for memory in self._memory.values():
+            context.fill_zero(memory.handle, memory.nbytes)
+        self._runners: dict[tuple, Runner] = {}
+        self._scalars = np.zeros(16, np.float32)
+        self.kernels.compile([launch for p in plan.programs.values() for launch in p.launches], progress)
+
+    # -- weights -------------------------------------------------------------------------------------------------
+
+    def load(self, weights: Weights) -> None:
+        """Copy weights to the device: trained and frozen ones, folded where the plan folds."""
+        for buffer, fill in self.plan.storage.fill.items():
+            self._write(buffer, fill(weights))
+        self.context.finish()
+
+    def weights(self) -> Weights:
+        """Float32 copies of the device's parameters and statistics, under the names and shapes of the network."""
+        network, storage = self.plan.request.network, self.plan.storage
+        tensors = {name: t for name, t in storage.parameters.items()}
+        if self.plan.request.batchnorm == "batch":
+            tensors |= {name: storage.parameter(name) for name in network.parameters
+                        if name.endswith(("/moving_mean", "/moving_variance"))
+                        and storage.parameter(name).buffer in self.plan.offsets}  # fmt: skip
+        found = {}
+        for name, tensor in tensors.items():
+            weight = network.parameters[name].weight
+            found[name] = unpack(self._read(tensor.buffer), weight.packed_shape).reshape(weight.shape)
+        return found
+
+    def gradients(self) -> Weights:
+        """The gradients of the last mini-batch, as `weights`."""
+        network = self.plan.request.network
+        found = {}
+        for name, tensor in self.plan.storage.gradients.items():
+            weight = network.parameters[name].weight
+            found[name] = unpack(self._read(tensor.buffer), weight.packed_shape).reshape(weight.shape)
+        return found
+
+    def optimizer_state(self) -> Weights:
+        """The optimizer's slots as flat arrays in the plan's own order (for checkpoints)."""
+        return {slot.name: self._read(slot) for slot in self.plan.storage.slots}
+
+    def load_optimizer_state(self, state: Weights) -> None:
+        for slot in self.plan.storage.slots:
+            self._write(slot, state[slot.name])
+        self.context.finish()
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def train(
+        self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
+    ) -> tuple[float, int, bool]:
+        """One update from a mini-batch of `examples`, given as (packed x, int32 labels) micro-batches.
+
+        Returns (mean loss, right answers, finite): where `finite` is False the weights are unchanged.
+        """
+        optimizer: Optimizer = self.plan.request.optimizer
+        self._begin(examples, rate, optimizer.correction(step))
+        sizes = self.plan.micro_batches(examples)
+        for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
+            key = "train", n, index == 0
+            if index == 0:
+                self._run(key, "prepare")
+            self._feed(x, labels)
+            self._run(key, "micro")
+        self._run(("train", sizes[0], True), "finish")
+        return self._end(examples)
+
+    def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
+        """(sum of losses, right answers) of one micro-batch."""
+        self._begin(len(labels))
+        self._forward("evaluate", len(labels), x, labels)
+        loss, correct, _ = self._end(1)
+        return loss, correct
+
+    def predict(self, x: np.ndarray, n: int, packed: bool = False) -> np.ndarray:
+        """The network's output for one micro-batch: (n, ...), or the device's packed words."""
+        self._forward("predict", n, x)
+        y = self.plan.program("predict", n).y
+        words = self._read(y.buffer)
+        return words if packed else unpack(words, y.shape)
+
+    def first_nonfinite(
+        self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
+    ) -> tuple[Launch, Buffer] | None:
+        """Run a mini-batch launch by launch; the first launch that writes a NaN or an infinity, and where."""
+        self._begin(examples, rate, self.plan.request.optimizer.correction(step))
+        sizes = self.plan.micro_batches(examples)
+        culprit: list[Buffer] = []
+
+        def look(launch: Launch) -> bool:
+            bad = [b for b in launch.writes if not np.isfinite(self._read(b)).all()]
+            culprit.extend(bad)
+            return bool(bad)
+
+        for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
+            self._feed(x, labels)
+            for part in ("prepare", "micro") if index == 0 else ("micro",):
+                found = self._runner(("train", n, index == 0), part).step_through(look)
+                if found:
+                    return found, culprit[0]
+        found = self._runner(("train", sizes[0], True), "finish").step_through(look)
+        return (found, culprit[0]) if found else None
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _forward(self, kind: str, n: int, x: np.ndarray, labels: np.ndarray | None = None) -> None:
+        self._feed(x, labels)
+        self._run((kind, n, True), "prepare")
+        self._run((kind, n, True), "micro")
+
+    def _begin(self, examples: int, rate: float = 0.0, correction: float = 1.0) -> None:
+        self._scalars[places.INVERSE_BATCH] = 1.0 / examples
+        self._scalars[places.LEARNING_RATE] = rate
+        self._scalars[places.CORRECTION] = correction
+        control = self.plan.storage
+        self._write(control.tensor("scalars", (1, 16), Role.CONTROL).buffer, self._scalars)
+        counters = control.tensor("counters", (1, 16), Role.CONTROL).buffer
+        self.context.fill_zero(self._at(counters), counters.nbytes)
+
+    def _end(self, examples: int) -> tuple[float, int, bool]:
+        counters = self._read(self.plan.storage.tensor("counters", (1, 16), Role.CONTROL).buffer)
+        loss = float(counters[LOSS]) / examples
+        return loss, int(counters[CORRECT]), bool(counters[NONFINITE] == 0 and np.isfinite(loss))
+
+    def _feed(self, x: np.ndarray, labels: np.ndarray | None) -> None:
+        storage = self.plan.storage
+        request = self.plan.request
+        inputs = storage.tensor("input", (request.micro_batch, *request.network.input_shape), Role.INPUT)
+        self._write(inputs.buffer, x)
+        if labels is not None:
+            self._write(storage.tensor("labels", (1, request.micro_batch), Role.INPUT).buffer, labels)
+
+    def _run(self, key: tuple[str, int, bool], part: str) -> None:
+        self._runner(key, part).enqueue()
+
+    def _runner(self, key: tuple[str, int, bool], part: str) -> Runner:
+        if (key, part) not in self._runners:
+            program = self.plan.program(*key)
+            if self.plan.peak_bytes > sum(m.nbytes for m in self._memory.values()):
+                raise DeviceError(f"A micro-batch of {key[1]} was not planned for: plan it before the session starts.")
+            self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self._at)
+        return self._runners[key, part]
+
+    def _at(self, buffer: Buffer):
+        memory, offset = self._memory[buffer.role], self.plan.offsets[buffer]
+        return memory.region(offset, max(4, buffer.nbytes))
+
+    def _write(self, buffer: Buffer, array: np.ndarray) -> None:
+        array = np.ascontiguousarray(array)
+        if array.nbytes > buffer.nbytes:
+            raise DeviceError(f"{array.nbytes:,} bytes do not fit '{buffer.name}' of {buffer.nbytes:,}.")
+        self.context.write(self._memory[buffer.role].handle, array, self.plan.offsets[buffer])
+
+    def _read(self, buffer: Buffer) -> np.ndarray:
+        words = np.empty(buffer.nbytes // 4, np.float32)
+        return self.context.read(self._memory[buffer.role].handle, words, self.plan.offsets[buffer])
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Device memory held, as the buffers themselves count it."""
+        return sum(m.nbytes for m in self._memory.values())
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        self.context.finish()
+        self._runners.clear()
+        for memory in self._memory.values():
+            memory.release()

@@ -1,0 +1,83 @@
+"""What lives as long as a plan: parameters, frozen constants, gradients, optimizer state, prepared weights, inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgelearn.launch import Buffer, Role
+from edgelearn.ops import Optimizer, Tensor, pack
+from edgelearn.ops.tensor import BLOCK, Shape, blocked_bytes
+
+from .network import Network
+
+Weights = dict[str, np.ndarray]
+
+
+class Storage:
+    """Every persistent tensor, made once and shared by all programs of a plan.
+
+    Trained parameters lie end to end, those that weight decay shrinks first, each starting at a multiple of
+    `alignment`; gradients and optimizer state lie in the same order, so that one launch updates them all.
+    """
+
+    def __init__(self, network: Network, trained: list[str], optimizer: Optimizer | None, alignment: int) -> None:
+        self.network, self.alignment = network, alignment
+        self._tensors: dict[tuple[str, Role], Tensor] = {}
+        self.fill: dict[Buffer, Callable[[Weights], np.ndarray]] = {}
+        self.offsets: dict[Buffer, int] = {}
+        self.sizes: dict[Role, int] = {}
+        self.parameters: dict[str, Tensor] = {}
+        self.gradients: dict[str, Tensor] = {}
+        slots = optimizer.slots if optimizer else ()
+        by_decay = sorted(trained, key=lambda name: not network.parameters[name].weight.decays)
+        for name in by_decay:
+            shape = network.parameters[name].weight.packed_shape
+            self.parameters[name] = self.tensor(name, shape, Role.PARAMETER)
+            self.gradients[name] = self.tensor(f"{name} gradient", shape, Role.GRADIENT)
+        self.fill |= {t.buffer: _packer(network, name) for name, t in self.parameters.items()}
+        total = self.sizes.get(Role.PARAMETER, 0)
+        decayed = next((self.offsets[t.buffer] for n, t in self.parameters.items()
+                        if not network.parameters[n].weight.decays), total)  # fmt: skip
+        self.ranges = [(0, decayed, True), (decayed, total - decayed, False)]
+        self.slots = [self._reserve(Buffer(slot, total, Role.OPTIMIZER)) for slot in slots]
+
+    def tensor(
+        self, name: str, shape: Shape, role: Role, block: int = BLOCK, layer: str = "", nbytes: int | None = None
+    ) -> Tensor:
+        """The persistent tensor of this name, made when first asked for."""
+        key = name, role
+        if key not in self._tensors:
+            nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block) if nbytes is None else nbytes
+            self._tensors[key] = Tensor(self._reserve(Buffer(name, nbytes, role, layer)), shape, block)
+        return self._tensors[key]
+
+    def constant(self, name: str, shape: Shape, fill: Callable[[Weights], np.ndarray]) -> Tensor:
+        """A frozen tensor, whose packed words `fill` works out from the network's weights when the plan is loaded."""
+        found = self.tensor(name, shape, Role.CONSTANT)
+        self.fill[found.buffer] = fill
+        return found
+
+    def parameter(self, name: str) -> Tensor:
+        """The device's copy of a parameter: trained, or frozen."""
+        if name in self.parameters:
+            return self.parameters[name]
+        return self.constant(name, self.network.parameters[name].weight.packed_shape, _packer(self.network, name))
+
+    def whole(self, role: Role, offset: int, nbytes: int, within: int = 0) -> Buffer:
+        """A stretch of everything of one role, as one buffer."""
+        buffer = Buffer(f"all {role.value}", nbytes, role)
+        self.offsets[buffer] = within + offset
+        return buffer
+
+    def _reserve(self, buffer: Buffer) -> Buffer:
+        self.offsets[buffer] = self.sizes.get(buffer.role, 0)
+        size = -(-buffer.nbytes // self.alignment) * self.alignment
+        self.sizes[buffer.role] = self.offsets[buffer] + size
+        return buffer
+
+
+def _packer(network: Network, name: str) -> Callable[[Weights], np.ndarray]:
+    shape = network.parameters[name].weight.packed_shape
+    return lambda weights: pack(weights[name].reshape(shape))

@@ -1,0 +1,8 @@
+"""Read, build, cache and launch the kernels of `kernels/`."""
+
+from .buffers import Buffer, Role
+from .launch import In, InOut, Launch, Out
+from .program import Kernels
+from .runner import Runner
+
+__all__ = ["Buffer", "In", "InOut", "Kernels", "Launch", "Out", "Role", "Runner"]

@@ -1,0 +1,32 @@
+"""Buffers as a plan sees them: a name, a size and a role, before any memory exists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Role(Enum):
+    """What a buffer is for, which decides how long it lives."""
+
+    PARAMETER = "parameters"  # trained: lives as long as the plan
+    CONSTANT = "constants"  # frozen weights and statistics
+    GRADIENT = "gradients"  # summed over a mini-batch
+    OPTIMIZER = "optimizer state"
+    PREPARED = "prepared weights"  # derived from parameters once a mini-batch
+    INPUT = "inputs"  # written by the host
+    CONTROL = "counters"  # a few numbers between host and device
+    TEMPORARY = "activations and workspace"  # shares one arena; lives from its first write to its last read
+
+
+@dataclass(eq=False)
+class Buffer:
+    """`nbytes` bytes that launches read and write; what the words mean is the launches' business."""
+
+    name: str
+    nbytes: int
+    role: Role
+    layer: str = ""
+
+    def __repr__(self) -> str:
+        return f"<{self.role.name.lower()} {self.name}: {self.nbytes:,} bytes>"

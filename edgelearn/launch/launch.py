@@ -1,0 +1,69 @@
+"""One kernel launch as data: which kernel, over which grid, on which buffers. A list of these is a program that a plan
+can read (who needs what, from when to when) before a device runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .buffers import Buffer
+
+
+@dataclass(frozen=True)
+class In:
+    """The kernel reads this buffer."""
+
+    buffer: Buffer
+    writes = False
+    reads = True
+
+
+@dataclass(frozen=True)
+class Out:
+    """The kernel writes this buffer without looking at what was there."""
+
+    buffer: Buffer
+    writes = True
+    reads = False
+
+
+@dataclass(frozen=True)
+class InOut:
+    """The kernel changes what this buffer holds."""
+
+    buffer: Buffer
+    writes = True
+    reads = True
+
+
+@dataclass(frozen=True)
+class Launch:
+    """`kernel` of kernels/`source`, compiled with `macros`, over `grid` work-items in groups of `group` along the
+    first dimension. Arguments are accesses to buffers, ints (int32) and floats (float32)."""
+
+    source: str
+    kernel: str
+    macros: tuple[tuple[str, int], ...]
+    grid: tuple[int, ...]
+    group: int
+    arguments: tuple[In | Out | InOut | int | float, ...]
+    layer: str = ""
+
+    @cached_property
+    def accesses(self) -> tuple[In | Out | InOut, ...]:
+        return tuple(a for a in self.arguments if isinstance(a, In | Out | InOut))
+
+    @property
+    def reads(self) -> list[Buffer]:
+        return [a.buffer for a in self.accesses if a.reads]
+
+    @property
+    def writes(self) -> list[Buffer]:
+        return [a.buffer for a in self.accesses if a.writes]
+
+
+def scalar(value: int | float):
+    """The OpenCL argument for a Python number."""
+    return np.int32(value) if isinstance(value, int | np.integer) else np.float32(value)

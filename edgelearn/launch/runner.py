@@ -1,0 +1,50 @@
+"""Run lists of launches: arguments are bound once, then a list is a few microseconds of enqueueing a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from edgelearn.device import Context
+
+from .buffers import Buffer
+from .launch import Launch, scalar
+from .program import Kernels
+
+
+class Runner:
+    """Launches bound to memory. `memory(buffer)` gives the cl.Buffer that holds a planned buffer."""
+
+    def __init__(
+        self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Callable[[Buffer], Any]
+    ) -> None:
+        self.context, self.launches = context, launches
+        self._bound = [self._bind(kernels, launch, memory) for launch in launches]
+
+    @staticmethod
+    def _bind(kernels: Kernels, launch: Launch, memory: Callable[[Buffer], Any]) -> tuple:
+        kernel = kernels.kernel(launch)
+        values = [scalar(a) if isinstance(a, int | float) else memory(a.buffer) for a in launch.arguments]
+        kernel.set_args(*values)
+        first = -(-launch.grid[0] // launch.group) * launch.group
+        local = (launch.group,) + (1,) * (len(launch.grid) - 1)
+        return kernel, (first, *launch.grid[1:]), local, values  # clSetKernelArg does not keep buffers alive
+
+    def enqueue(self) -> None:
+        """Enqueue every launch in order, without waiting."""
+        import pyopencl as cl
+
+        queue = self.context.queue
+        for kernel, grid, local, _ in self._bound:
+            cl.enqueue_nd_range_kernel(queue, kernel, grid, local)
+
+    def step_through(self, look: Callable[[Launch], bool]) -> Launch | None:
+        """Run launch by launch, calling `look` after each; returns the first launch for which it says True."""
+        import pyopencl as cl
+
+        for launch, (kernel, grid, local, _) in zip(self.launches, self._bound, strict=True):
+            cl.enqueue_nd_range_kernel(self.context.queue, kernel, grid, local)
+            self.context.finish()
+            if look(launch):
+                return launch
+        return None

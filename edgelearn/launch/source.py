@@ -1,0 +1,44 @@
+"""Kernel text: the files of `kernels/`, with their includes put in place."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from edgelearn.errors import KernelError
+
+INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.MULTILINE)
+FUNCTION = re.compile(r"^KERNEL (\w+)\(.*?^}\n", re.MULTILINE | re.DOTALL)
+
+
+@cache
+def folder() -> Path:
+    """`kernels/` inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    for candidate in (package / "kernels", package.parent / "kernels"):
+        if candidate.is_dir():
+            return candidate
+    raise KernelError(f"The OpenCL kernels are missing beside {package}: reinstall edgelearn.")
+
+
+@cache
+def read(name: str, kernel: str) -> str:
+    """The text of kernels/`name` with its headers put in and of its kernels only `kernel`: drivers take as long over
+    kernels that nobody launches."""
+    text = (folder() / name).read_text()
+    if kernel not in (match[1] for match in FUNCTION.finditer(text)):
+        raise KernelError(f"kernels/{name} has no kernel '{kernel}'.")
+    text = FUNCTION.sub(lambda match: match[0] if match[1] == kernel else "", text)
+    seen: set[str] = set()
+
+    def expand(text: str) -> str:
+        return INCLUDE.sub(lambda match: header(match[1]), text)
+
+    def header(file: str) -> str:
+        if file in seen:
+            return ""
+        seen.add(file)
+        return expand((folder() / "include" / file).read_text())
+
+    return expand(text)

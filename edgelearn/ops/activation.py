@@ -1,0 +1,61 @@
+"""ReLU and ReLU6."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+
+from . import tiles
+from .base import Arrays, PlainOp
+from .emit import RELU, RELU6, Emitter, GradientTarget
+from .tensor import Shape, Tensor
+
+
+@dataclass(frozen=True)
+class ReLU(PlainOp):
+    """max(x, 0), and min(that, 6) with max_value=6 (ReLU6). Its derivative at the corners is 0, as TensorFlow's."""
+
+    max_value: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_value not in (None, 6):
+            raise ShapeError(f"ReLU has max_value None or 6, not {self.max_value}.")
+
+    @property
+    def code(self) -> int:
+        """The ACTIVATION of kernels/include/activation.h."""
+        return RELU if self.max_value is None else RELU6
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        return np.clip(inputs[0], 0, self.max_value)
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        (x,) = inputs
+        passes = (x > 0) if self.max_value is None else (x > 0) & (x < self.max_value)
+        return [dy * passes], {}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        (x,) = inputs
+        groups, count = e.split_rows(x.rows, x.blocks)
+        e.launch(
+            "activation.cl", "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count,
+            group=tiles.group_size(e.traits), own=self.code, activation=0,
+        )  # fmt: skip
+
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
+    ) -> None:
+        (target,) = targets
+        groups, count = e.split_rows(y.rows, y.blocks)
+        e.launch(
+            "activation.cl", "activation_backward", (groups, y.blocks), y.read, dy.read, y.rows, count,
+            *target.arguments, group=tiles.group_size(e.traits), own=self.code, **target.macros,
+        )  # fmt: skip

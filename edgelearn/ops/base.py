@@ -1,0 +1,102 @@
+"""What an op is: shapes, weights, cost, a float64 reference, and launches."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from .emit import Emitter, Epilogue, GradientTarget
+from .tensor import Shape, Tensor
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight as Keras shapes it, and `matrix`: the shape it is packed from (see tensor.pack)."""
+
+    shape: Shape
+    initializer: str = "glorot_uniform"
+    trainable: bool = True
+    decays: bool = False
+    matrix: Shape | None = None
+
+    @property
+    def packed_shape(self) -> Shape:
+        return self.matrix or self.shape
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Op:
+    """A layer's computation, as data: its fields are its configuration. Shapes are without the batch."""
+
+    registry: ClassVar[dict[str, type[Op]]] = {}
+
+    def __init_subclass__(cls, **kwargs) -> None:
+        super().__init_subclass__(**kwargs)
+        Op.registry[cls.__name__] = cls
+
+    @property
+    def config(self) -> dict:
+        return asdict(self)
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Shape of the output; raises ShapeError when the inputs don't fit."""
+        raise NotImplementedError
+
+    def weights(self, *shapes: Shape) -> dict[str, Weight]:
+        return {}
+
+    def flops(self, *shapes: Shape) -> int:
+        """Floating-point operations of the forward pass of one example; a multiply-add counts two."""
+        return 0
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        """The definition, in the arrays' own precision (float64 in tests). Arrays have the batch first."""
+        raise NotImplementedError
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        """Gradients of sum(y * dy) to the inputs and to the trainable weights."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class PlainOp(Op):
+    """An op without trainable weights, lowered as a whole."""
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        raise NotImplementedError
+
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
+    ) -> None:
+        """Write the gradient of each input that has a target. Kernels that read `inputs` or `y` keep them alive."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LinearOp(Op):
+    """An op that is linear in its input and has a kernel: the anchor that BatchNorm and an activation fuse into."""
+
+    def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+        raise NotImplementedError
+
+    def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
+        """The kernel as `emit_backward_data` wants it, each output channel times its scale; once a mini-batch."""
+        raise NotImplementedError
+
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+        raise NotImplementedError
+
+    def emit_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
+        """gradient = (add ? gradient : 0) + the gradient of the kernel."""
+        raise NotImplementedError

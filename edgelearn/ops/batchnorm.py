@@ -1,0 +1,174 @@
+"""BatchNormalization with kept statistics (fine-tuning) and with batch statistics (training from scratch)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.launch import Role
+
+from . import tiles
+from .base import Arrays, Op, Weight
+from .emit import Emitter, GradientTarget
+from .tensor import Shape, Tensor
+
+
+@dataclass(frozen=True)
+class BatchNormalization(Op):
+    """gamma (x - mean) / sqrt(variance + epsilon) + beta per channel (Ioffe and Szegedy 2015).
+
+    With kept statistics, mean and variance are the moving ones, which training leaves alone. With batch statistics
+    they are the micro-batch's, and moving averages follow with `momentum`, as in Keras.
+    """
+
+    momentum: float = 0.99
+    epsilon: float = 1e-3
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        channels = (shape[-1],)
+        return {
+            "gamma": Weight(channels, "ones"),
+            "beta": Weight(channels, "zeros"),
+            "moving_mean": Weight(channels, "zeros", trainable=False),
+            "moving_variance": Weight(channels, "ones", trainable=False),
+        }
+
+    def reference_statistics(self, x: np.ndarray, weights: Arrays, batch: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and 1 / standard deviation."""
+        axes = tuple(range(x.ndim - 1))
+        mean = x.mean(axes) if batch else weights["moving_mean"]
+        variance = x.var(axes) if batch else weights["moving_variance"]
+        return mean, 1 / np.sqrt(variance + self.epsilon)
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays, batch: bool = False) -> np.ndarray:
+        mean, inverse = self.reference_statistics(inputs[0], weights, batch)
+        return (inputs[0] - mean) * inverse * weights["gamma"] + weights["beta"]
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray, batch: bool = False
+    ) -> tuple[list[np.ndarray], Arrays]:
+        (x,) = inputs
+        axes = tuple(range(x.ndim - 1))
+        mean, inverse = self.reference_statistics(x, weights, batch)
+        normal = (x - mean) * inverse
+        gradients = {"gamma": (dy * normal).sum(axes), "beta": dy.sum(axes)}
+        centered = dy - dy.mean(axes) - normal * (dy * normal).mean(axes) if batch else dy
+        return [centered * weights["gamma"] * inverse], gradients
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What normalizing needs on the device: y * scale + shift, and for the gradients mean and 1 / deviation."""
+
+    scale: Tensor
+    shift: Tensor
+    mean: Tensor
+    inverse: Tensor
+
+
+def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor], bias: Tensor | None) -> Statistics:
+    """Scale and shift from the moving statistics, once a mini-batch, since gamma and beta may be trained."""
+    gamma = w["gamma"]
+    scale, shift, inverse = (e.tensor(name, gamma.shape, Role.PREPARED) for name in ("scale", "shift", "1/deviation"))
+    e.launch(
+        "batchnorm.cl", "fold_statistics", (gamma.blocks,), gamma.read, w["beta"].read, w["moving_mean"].read,
+        w["moving_variance"].read, scale.write, shift.write, inverse.write, gamma.blocks, float(op.epsilon),
+        *([bias.read] if bias else []), group=tiles.group_size(e.traits), bias=bias is not None,
+    )  # fmt: skip
+    return Statistics(scale, shift, w["moving_mean"], inverse)
+
+
+def emit_finished_gradients(
+    e: Emitter,
+    kernel: Tensor,
+    dkernel: Tensor,
+    statistics: Statistics,
+    bias: Tensor | None,
+    dbeta: Tensor | None,
+    dgamma: Tensor | None,
+) -> None:
+    """Once a mini-batch: dkernel, summed behind scale and shift, becomes the kernel's gradient and gives dgamma."""
+    more = []
+    if dgamma is not None:
+        more = [statistics.mean.read, statistics.inverse.read, dbeta.read, dgamma.write]
+        more += [bias.read] if bias else []
+    e.launch(
+        "batchnorm.cl", "finish_kept_gradients", (kernel.blocks,), kernel.read, dkernel.update,
+        statistics.scale.read, kernel.rows, kernel.blocks, *more, group=tiles.group_size(e.traits),
+        gamma=dgamma is not None, bias=bias is not None,
+    )  # fmt: skip
+
+
+def emit_scaled(e: Emitter, x: Tensor, scale: Tensor, y: Tensor) -> None:
+    """y = x * scale, one row."""
+    e.launch(
+        "batchnorm.cl", "scale_vector", (x.blocks,), x.read, scale.read, y.write, x.blocks,
+        group=tiles.group_size(e.traits),
+    )  # fmt: skip
+
+
+def emit_batch_statistics(e: Emitter, op: BatchNormalization, y: Tensor, w: dict[str, Tensor]) -> Statistics:
+    """The micro-batch's statistics; moves the moving ones."""
+    groups, count = e.split_rows(y.rows, y.blocks)
+    partials = e.tensor("partial statistics", (groups, 2, y.blocks * 16))
+    group = tiles.group_size(e.traits)
+    e.launch(
+        "batchnorm.cl", "group_statistics", (y.blocks, groups), y.read, partials.write, y.rows, y.blocks, count,
+        group=group,
+    )  # fmt: skip
+    names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
+    found = Statistics(*(e.tensor(name, (y.channels,)) for name in names))
+    e.launch(
+        "batchnorm.cl", "finish_statistics", (y.blocks,), partials.read, w["gamma"].read, w["beta"].read,
+        found.scale.write, found.shift.write, found.mean.write, found.inverse.write, w["moving_mean"].update,
+        w["moving_variance"].update, y.rows, y.blocks, count, groups, float(op.epsilon), float(op.momentum),
+        group=group,
+    )  # fmt: skip
+    return found
+
+
+def emit_normalize(e: Emitter, y: Tensor, statistics: Statistics, z: Tensor, activation: int) -> None:
+    """z = activation(y * scale + shift)"""
+    groups, count = e.split_rows(y.rows, y.blocks)
+    e.launch(
+        "batchnorm.cl", "normalize", (y.blocks, groups), y.read, statistics.scale.read, statistics.shift.read,
+        z.write, y.rows, y.blocks, count, group=tiles.group_size(e.traits), activation=activation,
+    )  # fmt: skip
+
+
+def emit_backward(
+    e: Emitter,
+    y: Tensor,
+    dz: Tensor,
+    statistics: Statistics,
+    dgamma: Tensor,
+    dbeta: Tensor,
+    target: GradientTarget | None,
+    kept: bool,
+    add: bool,
+) -> None:
+    """Gradients of gamma and beta, and of y where there is a target."""
+    groups, count = e.split_rows(y.rows, y.blocks)
+    partials = e.tensor("partial gradients", (groups, 2, y.blocks * 16))
+    group = tiles.group_size(e.traits)
+    e.launch(
+        "batchnorm.cl", "group_gradients", (y.blocks, groups), dz.read, y.read, statistics.mean.read,
+        statistics.inverse.read, partials.write, y.rows, y.blocks, count, group=group,
+    )  # fmt: skip
+    slope, offset = e.tensor("slope", (y.channels,)), e.tensor("offset", (y.channels,))
+    sums = [dgamma.update, dbeta.update] if add else [dgamma.write, dbeta.write]
+    e.launch(
+        "batchnorm.cl", "finish_gradients", (y.blocks,), partials.read, statistics.scale.read, statistics.mean.read,
+        statistics.inverse.read, *sums, slope.write, offset.write, y.rows, y.blocks, groups, int(kept), int(add),
+        group=group,
+    )  # fmt: skip
+    if target is None:
+        return
+    e.launch(
+        "batchnorm.cl", "normalize_backward", (y.blocks, groups), dz.read, y.read, statistics.scale.read,
+        slope.read, offset.read, y.rows, y.blocks, count, *target.arguments, group=group, **target.macros,
+    )  # fmt: skip

@@ -1,0 +1,157 @@
+"""Conv2D: any kernel, stride, padding, dilation and number of groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+
+from . import grouped, pointwise, tiles
+from .base import Arrays, LinearOp, Weight
+from .emit import Emitter, Epilogue, GradientTarget
+from .reduce import emit_sum_partials, partial_sums
+from .tensor import Shape, Tensor, ceil_div
+from .transpose import emit_transposed
+from .window import Padding, Pair, Window, pair
+
+
+@dataclass(frozen=True)
+class Conv2D(LinearOp):
+    """2-D convolution (cross-correlation, as everywhere in the field) over (height, width, channels).
+
+    `kernel_size`, `strides` and `dilation_rate` are ints or (y, x); `padding` is "same", "valid" or
+    ((top, bottom), (left, right)). Kernel: (ky, kx, channels / groups, filters), as in Keras.
+    """
+
+    filters: int
+    kernel_size: int | Pair
+    strides: int | Pair = 1
+    padding: Padding = "valid"
+    dilation_rate: int | Pair = 1
+    groups: int = 1
+    use_bias: bool = True
+
+    def window(self, shape: Shape) -> Window:
+        return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        window = self.window(shape)
+        if self.groups < 1 or shape[-1] % self.groups or self.filters % self.groups:
+            raise ShapeError(
+                f"groups={self.groups} must divide both the {shape[-1]} input channels and the {self.filters} filters."
+            )
+        return (*window.output, self.filters)
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        kernel = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
+        found = {"kernel": Weight(kernel, decays=True)}
+        if self.use_bias:
+            found["bias"] = Weight((self.filters,), "zeros")
+        return found
+
+    def flops(self, shape: Shape) -> int:
+        height, width, filters = self.output_shape(shape)
+        return 2 * height * width * filters * self.window(shape).taps * (shape[-1] // self.groups)
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        (x,), kernel = inputs, weights["kernel"]
+        window = self.window(x.shape[1:])
+        padded = _by_group(window.pad(x), self.groups)
+        y = 0.0
+        for ky, kx, region in window.slices():
+            y = y + np.einsum("nhwgi,igo->nhwgo", padded[region], _kernel_by_group(kernel[ky, kx], self.groups))
+        y = y.reshape(*y.shape[:3], -1)
+        return y + weights["bias"] if self.use_bias else y
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        (x,), kernel = inputs, weights["kernel"]
+        window = self.window(x.shape[1:])
+        padded = _by_group(window.pad(x), self.groups)
+        by_group = _by_group(dy, self.groups)
+        dx, dkernel = np.zeros_like(padded), np.zeros_like(kernel)
+        for ky, kx, region in window.slices():
+            dx[region] += np.einsum("nhwgo,igo->nhwgi", by_group, _kernel_by_group(kernel[ky, kx], self.groups))
+            dkernel[ky, kx] = np.einsum("nhwgi,nhwgo->igo", padded[region], by_group).reshape(dkernel.shape[2:])
+        gradients = {"kernel": dkernel}
+        if self.use_bias:
+            gradients["bias"] = dy.sum((0, 1, 2))
+        return [window.crop(dx.reshape(*dx.shape[:3], -1))], gradients
+
+    def _is_pointwise(self, window: Window) -> bool:
+        return (
+            self.groups == 1
+            and window.kernel == window.strides == (1, 1)
+            and window.padding == ((0, 0), (0, 0))
+        )
+
+    def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+        window = self.window(x.shape[1:])
+        if self.groups > 1:
+            grouped.emit_forward(e, window, self.groups, x, kernel, y, epilogue)
+        elif self._is_pointwise(window) and x.block == 16:
+            pointwise.emit_forward(e, x, kernel, y, epilogue)
+        else:
+            tile, panels = tiles.row_tile(e.traits, y.width), tiles.panels(e.traits, y.blocks)
+            e.launch(
+                "convolution.cl", "convolution_forward",
+                (x.images * y.height * ceil_div(y.width, tile), y.blocks // panels),
+                x.read, kernel.read, y.write, x.images, x.height, x.width, x.channels, y.height, y.width,
+                *epilogue.arguments, group=tiles.group_size(e.traits), in_block=x.block, tile=tile, panels=panels,
+                depth=1, **window.macros, **epilogue.macros,
+            )  # fmt: skip
+
+    def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
+        if self.groups > 1:
+            return grouped.emit_prepared(e, kernel, scale)
+        return emit_transposed(e, kernel, self.window(x.shape[1:]).taps, scale)
+
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+        window = self.window(x.shape[1:])
+        if self.groups > 1:
+            grouped.emit_backward_data(e, window, self.groups, x, prepared, dy, target)
+        elif self._is_pointwise(window):
+            pointwise.emit_backward_data(e, prepared, dy, target)
+        else:
+            stride = window.strides[1]
+            tile, panels = tiles.row_tile(e.traits, ceil_div(x.width, stride)), tiles.panels(e.traits, x.blocks)
+            e.launch(
+                "convolution.cl", "convolution_backward_data",
+                (x.images * x.height * stride * ceil_div(x.width, tile * stride), x.blocks // panels),
+                dy.read, prepared.read, x.images, x.height, x.width, dy.channels, dy.height, dy.width,
+                *target.arguments, group=tiles.group_size(e.traits), in_block=16, tile=tile, panels=panels,
+                depth=1, **window.macros, **target.macros,
+            )  # fmt: skip
+
+    def emit_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
+        window = self.window(x.shape[1:])
+        if self.groups > 1:
+            grouped.emit_backward_weights(e, window, self.groups, x, dy, gradient, add)
+            return
+        if self._is_pointwise(window) and x.block == 16:
+            pointwise.emit_backward_weights(e, x, dy, gradient, add)
+            return
+        panels = tiles.panels(e.traits, dy.blocks)
+        depth = min(x.block, 2 if e.traits.gpu else 8)
+        depth = depth if x.block % depth == 0 else x.block
+        items = (window.taps * ceil_div(x.channels, depth), dy.blocks // panels)
+        groups, rows = e.split_rows(x.images * dy.height, items[0] * items[1], least=1 if e.traits.gpu else 4)
+        partials = partial_sums(e, groups, gradient)
+        e.launch(
+            "convolution.cl", "convolution_backward_weights", (*items, groups),
+            x.read, dy.read, partials.write, x.images, x.height, x.width, x.channels, dy.height, dy.width, rows,
+            dy.blocks, group=tiles.group_size(e.traits), in_block=x.block, tile=1, panels=panels, depth=depth,
+            **window.macros,
+        )  # fmt: skip
+        emit_sum_partials(e, partials, gradient, groups, add)
+
+
+def _by_group(x: np.ndarray, groups: int) -> np.ndarray:
+    return x.reshape(*x.shape[:-1], groups, -1)
+
+
+def _kernel_by_group(kernel: np.ndarray, groups: int) -> np.ndarray:
+    return kernel.reshape(kernel.shape[0], groups, -1)

@@ -1,0 +1,61 @@
+"""Dense: a matrix product over the last axis of a flat input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+
+from . import pointwise
+from .base import Arrays, LinearOp, Weight
+from .emit import Emitter, Epilogue, GradientTarget
+from .tensor import Shape, Tensor
+from .transpose import emit_transposed
+
+
+@dataclass(frozen=True)
+class Dense(LinearOp):
+    """Fully connected layer over (features,). Kernel: (features, units), as in Keras."""
+
+    units: int
+    use_bias: bool = True
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if len(shape) != 1:
+            raise ShapeError(f"Dense takes (features,), but the input has shape {shape}: put a Flatten before it.")
+        return (self.units,)
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        found = {"kernel": Weight((shape[0], self.units), decays=True)}
+        if self.use_bias:
+            found["bias"] = Weight((self.units,), "zeros")
+        return found
+
+    def flops(self, shape: Shape) -> int:
+        return 2 * shape[0] * self.units
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        y = inputs[0] @ weights["kernel"]
+        return y + weights["bias"] if self.use_bias else y
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        gradients = {"kernel": inputs[0].T @ dy}
+        if self.use_bias:
+            gradients["bias"] = dy.sum(0)
+        return [dy @ weights["kernel"].T], gradients
+
+    def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+        pointwise.emit_forward(e, x, kernel, y, epilogue)
+
+    def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
+        return emit_transposed(e, kernel, 1, scale)
+
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+        pointwise.emit_backward_data(e, prepared, dy, target)
+
+    def emit_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
+        pointwise.emit_backward_weights(e, x, dy, gradient, add)

@@ -1,0 +1,110 @@
+"""DepthwiseConv2D: every channel has a kernel of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import tiles
+from .base import Arrays, LinearOp, Weight
+from .emit import Emitter, Epilogue, GradientTarget
+from .reduce import emit_sum_partials, partial_sums
+from .tensor import Shape, Tensor, ceil_div
+from .transpose import emit_scaled_taps
+from .window import Padding, Pair, Window, pair
+
+
+@dataclass(frozen=True)
+class DepthwiseConv2D(LinearOp):
+    """Depthwise 2-D convolution with depth multiplier 1 (Conv2D with groups has any other).
+
+    Arguments as of Conv2D. Kernel: (ky, kx, channels, 1), as in Keras.
+    """
+
+    kernel_size: int | Pair
+    strides: int | Pair = 1
+    padding: Padding = "valid"
+    dilation_rate: int | Pair = 1
+    use_bias: bool = True
+
+    def window(self, shape: Shape) -> Window:
+        return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*self.window(shape).output, shape[-1])
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        ky, kx = pair(self.kernel_size)
+        found = {"kernel": Weight((ky, kx, shape[-1], 1), decays=True, matrix=(ky * kx, shape[-1]))}
+        if self.use_bias:
+            found["bias"] = Weight((shape[-1],), "zeros")
+        return found
+
+    def flops(self, shape: Shape) -> int:
+        height, width, channels = self.output_shape(shape)
+        return 2 * height * width * channels * self.window(shape).taps
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        (x,), kernel = inputs, weights["kernel"]
+        window = self.window(x.shape[1:])
+        padded = window.pad(x)
+        y = sum(padded[region] * kernel[ky, kx, :, 0] for ky, kx, region in window.slices())
+        return y + weights["bias"] if self.use_bias else y
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        (x,), kernel = inputs, weights["kernel"]
+        window = self.window(x.shape[1:])
+        padded = window.pad(x)
+        dx, dkernel = np.zeros_like(padded), np.zeros_like(kernel)
+        for ky, kx, region in window.slices():
+            dx[region] += dy * kernel[ky, kx, :, 0]
+            dkernel[ky, kx, :, 0] = (padded[region] * dy).sum((0, 1, 2))
+        gradients = {"kernel": dkernel}
+        if self.use_bias:
+            gradients["bias"] = dy.sum((0, 1, 2))
+        return [window.crop(dx)], gradients
+
+    def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+        tile = tiles.depthwise_tile(e.traits, y.width)
+        grid, rows, steps = _parts(e, y.images, y.height, y.width, y.blocks, tile)
+        e.launch(
+            "depthwise.cl", "depthwise_forward", grid, x.read, kernel.read, y.write, x.images, x.height, x.width,
+            y.height, y.width, rows, steps, *epilogue.arguments,
+            group=tiles.group_size(e.traits), tile=tile, **self.window(x.shape[1:]).macros, **epilogue.macros,
+        )  # fmt: skip
+
+    def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
+        return kernel if scale is None else emit_scaled_taps(e, kernel, scale)
+
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+        window = self.window(x.shape[1:])
+        stride = window.strides[1]
+        tile = tiles.depthwise_tile(e.traits, ceil_div(x.width, stride))
+        grid, rows, steps = _parts(e, x.images, x.height, x.width, x.blocks, tile * stride)
+        e.launch(
+            "depthwise.cl", "depthwise_backward_data", grid, dy.read, prepared.read, x.images, x.height, x.width,
+            dy.height, dy.width, rows, steps, *target.arguments,
+            group=tiles.group_size(e.traits), tile=tile, **window.macros, **target.macros,
+        )  # fmt: skip
+
+    def emit_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
+        tile = tiles.depthwise_tile(e.traits, dy.width)
+        groups, rows = e.split_rows(x.images * dy.height, x.blocks, least=1 if e.traits.gpu else 7)
+        partials = partial_sums(e, groups, gradient)
+        e.launch(
+            "depthwise.cl", "depthwise_backward_weights", (groups, x.blocks), x.read, dy.read, partials.write,
+            x.images, x.height, x.width, dy.height, dy.width, rows, x.blocks,
+            group=tiles.group_size(e.traits), tile=tile, **self.window(x.shape[1:]).macros,
+        )  # fmt: skip
+        emit_sum_partials(e, partials, gradient, groups, add)
+
+
+def _parts(e: Emitter, images: int, height: int, width: int, blocks: int, tile: int) -> tuple[tuple[int, int], int, int]:
+    """(grid, rows and tiles of a row a work-item does): single tiles on GPUs, bands of rows on CPUs."""
+    steps = 1 if e.traits.gpu else ceil_div(width, tile)
+    groups, rows = e.split_rows(height, images * blocks, least=1 if e.traits.gpu else 7)
+    rows = 1 if e.traits.gpu else rows
+    return (images * ceil_div(height, rows) * ceil_div(width, tile * steps), blocks), rows, steps

@@ -1,0 +1,100 @@
+"""How ops turn into launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edgelearn.device import Device
+from edgelearn.launch import Buffer, In, InOut, Launch, Out, Role
+
+from .tensor import BLOCK, Shape, Tensor, blocked_bytes
+
+LINEAR, RELU, RELU6 = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the choice of tiles depends on. `lanes` is the number of floats of a CPU's vector registers."""
+
+    gpu: bool = False
+    compute_units: int = 2
+    lanes: int = 16
+
+    @classmethod
+    def of(cls, device: Device) -> Traits:
+        return cls(device.is_gpu, device.compute_units, device.vector_width)
+
+
+@dataclass
+class Emitter:
+    """Collects the launches of a program for one kind of device."""
+
+    traits: Traits
+    launches: list[Launch] = field(default_factory=list)
+    layer: str = ""
+
+    def tensor(self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = BLOCK) -> Tensor:
+        """A new buffer of this layer for a blocked matrix of `shape`."""
+        nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block)
+        return Tensor(Buffer(f"{self.layer}/{name}", nbytes, role, self.layer), shape, block)
+
+    def launch(
+        self,
+        source: str,
+        kernel: str,
+        grid: tuple[int, ...],
+        *arguments: In | Out | InOut | int | float,
+        group: int = 1,
+        **macros: int,
+    ) -> None:
+        named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
+        self.launches.append(Launch(source, kernel, named, grid, group, arguments, self.layer))
+
+    def split_rows(self, rows: int, units: int, least: int = 64) -> tuple[int, int]:
+        """(groups, rows a group) so that groups x `units` work-items keep the device busy, with at least `least`
+        rows a group."""
+        wanted = (16384 if self.traits.gpu else 8 * self.traits.compute_units) // max(1, units)
+        groups = max(1, min(wanted, rows // least))
+        count = -(-rows // groups)
+        return -(-rows // count), count
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What a forward kernel does as it writes: activation(v * scale + shift)."""
+
+    scale: Tensor | None = None
+    shift: Tensor | None = None
+    activation: int = LINEAR
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {
+            "scale": self.scale is not None,
+            "shift": self.shift is not None,
+            "activation": self.activation,
+        }
+
+    @property
+    def arguments(self) -> list[In]:
+        return [t.read for t in (self.scale, self.shift) if t is not None]
+
+
+@dataclass(frozen=True)
+class GradientTarget:
+    """Where a backward kernel puts the gradient of its input. `mask` is the input itself where it came out of a fused
+    activation; `accumulate` says that another consumer of the input has already written its share."""
+
+    tensor: Tensor
+    mask: Tensor | None = None
+    activation: int = LINEAR
+    accumulate: bool = False
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {"mask": self.mask is not None, "activation": self.activation, "accumulate": self.accumulate}
+
+    @property
+    def arguments(self) -> list[In | Out | InOut]:
+        write = self.tensor.update if self.accumulate else self.tensor.write
+        return [write] + ([self.mask.read] if self.mask is not None else [])

@@ -1,0 +1,47 @@
+"""Launches of convolutions with several groups of channels, whose borders need not fall between blocks."""
+
+from __future__ import annotations
+
+from . import tiles
+from .emit import Emitter, Epilogue, GradientTarget
+from .reduce import emit_sum_partials, partial_sums
+from .tensor import Tensor
+from .transpose import emit_scaled_taps
+from .window import Window
+
+
+def emit_forward(
+    e: Emitter, window: Window, groups: int, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue
+) -> None:
+    e.launch(
+        "grouped.cl", "grouped_forward", (y.rows, y.blocks), x.read, kernel.read, y.write, x.images, x.height,
+        x.width, x.channels, y.height, y.width, y.channels, groups, *epilogue.arguments,
+        group=tiles.group_size(e.traits), in_block=x.block, **window.macros, **epilogue.macros,
+    )  # fmt: skip
+
+
+def emit_prepared(e: Emitter, kernel: Tensor, scale: Tensor | None) -> Tensor:
+    return kernel if scale is None else emit_scaled_taps(e, kernel, scale)
+
+
+def emit_backward_data(
+    e: Emitter, window: Window, groups: int, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget
+) -> None:
+    e.launch(
+        "grouped.cl", "grouped_backward_data", (x.rows, x.blocks), dy.read, prepared.read, x.images, x.height,
+        x.width, x.channels, dy.height, dy.width, dy.channels, groups, *target.arguments,
+        group=tiles.group_size(e.traits), in_block=x.block, **window.macros, **target.macros,
+    )  # fmt: skip
+
+
+def emit_backward_weights(
+    e: Emitter, window: Window, groups: int, x: Tensor, dy: Tensor, gradient: Tensor, add: bool
+) -> None:
+    parts, rows = e.split_rows(x.images * dy.height, gradient.rows * dy.blocks, least=1)
+    partials = partial_sums(e, parts, gradient)
+    e.launch(
+        "grouped.cl", "grouped_backward_weights", (gradient.rows, dy.blocks, parts), x.read, dy.read, partials.write,
+        x.images, x.height, x.width, x.channels, dy.height, dy.width, dy.channels, groups, rows,
+        group=tiles.group_size(e.traits), in_block=x.block, **window.macros,
+    )  # fmt: skip
+    emit_sum_partials(e, partials, gradient, parts, add)

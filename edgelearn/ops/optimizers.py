@@ -1,0 +1,124 @@
+"""Weight updates, as Keras defines them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from edgelearn.launch import Buffer, In, InOut, Out
+
+from . import tiles
+from .control import Control
+from .emit import Emitter
+from .tensor import ceil_div
+
+CHUNK = 64  # blocks of 16 floats a work-item updates on CPUs
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Base of the update rules. `learning_rate` is a number or a schedule (see edgelearn.train.schedules);
+    `weight_decay` shrinks kernels by learning_rate * weight_decay a step, leaving biases and BatchNorm alone."""
+
+    learning_rate: object = 0.01
+    weight_decay: float = 0.0
+
+    slots: ClassVar[tuple[str, ...]] = ()
+
+    def correction(self, step: int) -> float:
+        """A factor of this step (from 1) that the kernel can't work out by itself."""
+        return 1.0
+
+    def reference_update(self, w: np.ndarray, g: np.ndarray, slots: list[np.ndarray], rate: float, step: int):
+        """(new w, new slots) in the arrays' own precision; without decay."""
+        raise NotImplementedError
+
+    def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
+        """Update a flat range of parameters."""
+        raise NotImplementedError
+
+    def _launch(self, e, kernel, w, g, slots, control, decay, *settings) -> None:
+        blocks, chunk = w.nbytes // 64, chunk_of(e)
+        e.launch(
+            "optimizer.cl", kernel, (ceil_div(blocks, chunk),), InOut(w), In(g), control.scalars.read,
+            control.counters.read, blocks, float(self.weight_decay if decay else 0.0), *map(InOut, slots), *settings,
+            group=tiles.group_size(e.traits), chunk=chunk,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """Gradient descent; with `momentum` v = momentum v - rate g, w += v; `nesterov` looks ahead (Sutskever 2013)."""
+
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("velocity",) if self.momentum else ()
+
+    def reference_update(self, w, g, slots, rate, step):
+        if not self.momentum:
+            return w - rate * g, []
+        v = self.momentum * slots[0] - rate * g
+        return w + (self.momentum * v - rate * g if self.nesterov else v), [v]
+
+    def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
+        if self.momentum:
+            settings = (float(self.momentum), int(self.nesterov))
+            self._launch(e, "sgd_momentum", w, g, slots, control, decay, *settings)
+        else:
+            self._launch(e, "sgd", w, g, slots, control, decay)
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015); with `weight_decay` it is AdamW (Loshchilov and Hutter 2019)."""
+
+    learning_rate: object = 0.001
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-7
+
+    slots: ClassVar[tuple[str, ...]] = ("first moment", "second moment")
+
+    def correction(self, step: int) -> float:
+        return sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
+
+    def reference_update(self, w, g, slots, rate, step):
+        m = self.beta_1 * slots[0] + (1 - self.beta_1) * g
+        v = self.beta_2 * slots[1] + (1 - self.beta_2) * g * g
+        return w - rate * self.correction(step) * m / (np.sqrt(v) + self.epsilon), [m, v]
+
+    def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
+        settings = (float(self.beta_1), float(self.beta_2), float(self.epsilon))
+        self._launch(e, "adam", w, g, slots, control, decay, *settings)
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+
+    weight_decay: float = 0.004
+
+
+def chunk_of(e: Emitter) -> int:
+    return 1 if e.traits.gpu else CHUNK
+
+
+def emit_finite_check(e: Emitter, gradients: Buffer, control: Control) -> None:
+    """Count the chunks of gradients with a NaN or an infinity; the updates look at the count and leave weights alone."""
+    blocks = gradients.nbytes // 64
+    chunk = chunk_of(e)
+    chunks = ceil_div(blocks, chunk)
+    found = e.tensor("non-finite chunks", (1, chunks))
+    e.launch(
+        "optimizer.cl", "find_nonfinite", (chunks,), In(gradients), Out(found.buffer), blocks,
+        group=tiles.group_size(e.traits), chunk=chunk,
+    )  # fmt: skip
+    e.launch(
+        "optimizer.cl", "count_nonfinite", (1,), found.read, control.counters.update, chunks, chunk=chunk,
+    )  # fmt: skip

@@ -1,0 +1,90 @@
+"""The blocked matrix: the one layout of every tensor on a device.
+
+A tensor is rows x channels. It is stored as [channels / 16][rows][16], channels padded with zeros to a multiple of 16:
+activations have images * height * width rows, a convolution's weights have taps * input channels rows, a bias has one.
+Vector units and memory lines of CPUs and GPUs take 16 floats at a time, and a matrix tile is contiguous in it.
+A network's input of fewer than 16 channels may have `block` = its channels instead: then it is plain NHWC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from edgelearn.launch import Buffer, In, InOut, Out
+
+BLOCK = 16
+Shape = tuple[int, ...]
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def blocked_bytes(rows: int, channels: int, block: int = BLOCK) -> int:
+    """Bytes of a float32 blocked matrix."""
+    return ceil_div(channels, block) * block * rows * 4
+
+
+def pack(array: np.ndarray, block: int = BLOCK) -> np.ndarray:
+    """[..., channels] -> float32 [channels / block, rows, block]."""
+    matrix = np.asarray(array, np.float32).reshape(-1, array.shape[-1] if array.ndim else 1)
+    rows, channels = matrix.shape
+    blocks = ceil_div(channels, block)
+    if blocks * block != channels:
+        matrix = np.pad(matrix, ((0, 0), (0, blocks * block - channels)))
+    return np.ascontiguousarray(matrix.reshape(rows, blocks, block).swapaxes(0, 1))
+
+
+def unpack(packed: np.ndarray, shape: Shape, block: int = BLOCK) -> np.ndarray:
+    """The inverse of `pack`: float32 of `shape` from the flat or blocked words."""
+    rows, channels = prod(shape[:-1]), shape[-1]
+    matrix = packed.reshape(-1, rows, block).swapaxes(0, 1).reshape(rows, -1)
+    return np.ascontiguousarray(matrix[:, :channels]).reshape(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A buffer read as a blocked matrix. `shape` ends with the channels: (n, h, w, c), (n, c), (taps, in, out)..."""
+
+    buffer: Buffer
+    shape: Shape
+    block: int = BLOCK
+
+    @property
+    def rows(self) -> int:
+        return prod(self.shape[:-1])
+
+    @property
+    def channels(self) -> int:
+        return self.shape[-1]
+
+    @property
+    def blocks(self) -> int:
+        return ceil_div(self.channels, self.block)
+
+    @property
+    def images(self) -> int:
+        return self.shape[0]
+
+    @property
+    def height(self) -> int:
+        return self.shape[1] if len(self.shape) == 4 else 1
+
+    @property
+    def width(self) -> int:
+        return self.shape[2] if len(self.shape) == 4 else 1
+
+    @property
+    def read(self) -> In:
+        return In(self.buffer)
+
+    @property
+    def write(self) -> Out:
+        return Out(self.buffer)
+
+    @property
+    def update(self) -> InOut:
+        return InOut(self.buffer)

@@ -1,0 +1,86 @@
+"""The geometry of a sliding window, shared by convolutions and pooling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+
+Pair = tuple[int, int]
+Padding = str | tuple[Pair, Pair]
+
+
+def pair(value: int | Pair) -> Pair:
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window over an image of `height` x `width`: kernel, strides and dilation as (y, x), padding as
+    ((top, bottom), (left, right))."""
+
+    height: int
+    width: int
+    kernel: Pair
+    strides: Pair
+    dilation: Pair
+    padding: tuple[Pair, Pair]
+
+    @classmethod
+    def of(cls, shape, kernel: Pair, strides: Pair, padding: Padding, dilation: Pair = (1, 1)) -> Window:
+        """Resolve Keras's "same" and "valid". Raises ShapeError if the window does not fit into the image."""
+        if len(shape) != 3:
+            raise ShapeError(f"A window slides over (height, width, channels), but the input has shape {tuple(shape)}.")
+        size = shape[:2]
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+        if padding == "same":
+            total = [max((-(-n // s) - 1) * s + r - n, 0) for n, s, r in zip(size, strides, reach, strict=True)]
+            resolved = tuple((t // 2, t - t // 2) for t in total)
+        elif padding == "valid":
+            resolved = ((0, 0), (0, 0))
+        elif isinstance(padding, str):
+            raise ShapeError(f"padding is 'same', 'valid' or ((top, bottom), (left, right)), not '{padding}'.")
+        else:
+            resolved = tuple(pair(p) for p in padding)
+        if any(n + sum(p) < r for n, p, r in zip(size, resolved, reach, strict=True)):
+            raise ShapeError(f"A {kernel} window (dilation {dilation}) does not fit an image of {tuple(size)}.")
+        return cls(*size, kernel, strides, dilation, resolved)
+
+    @property
+    def output(self) -> Pair:
+        """Height and width of the output."""
+        size = zip((self.height, self.width), self.kernel, self.strides, self.dilation, self.padding, strict=True)
+        return tuple((n + sum(p) - (k - 1) * d - 1) // s + 1 for n, k, s, d, p in size)
+
+    @property
+    def taps(self) -> int:
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """The names that kernels/include/window.h expects."""
+        (ky, kx), (sy, sx), (dy, dx) = self.kernel, self.strides, self.dilation
+        return {
+            "kernel_h": ky, "kernel_w": kx, "stride_y": sy, "stride_x": sx,
+            "dilation_y": dy, "dilation_x": dx, "pad_top": self.padding[0][0], "pad_left": self.padding[1][0],
+        }  # fmt: skip
+
+    def pad(self, x: np.ndarray, value: float = 0.0) -> np.ndarray:
+        return np.pad(x, ((0, 0), *self.padding, (0, 0)), constant_values=value)
+
+    def crop(self, x: np.ndarray) -> np.ndarray:
+        """Undo `pad`."""
+        (top, _), (left, _) = self.padding
+        return x[:, top : top + self.height, left : left + self.width]
+
+    def slices(self):
+        """For each tap (ky, kx): the slices of a padded image that it meets, one pixel an output pixel."""
+        for ky in range(self.kernel[0]):
+            for kx in range(self.kernel[1]):
+                starts = (ky * self.dilation[0], kx * self.dilation[1])
+                yield ky, kx, (slice(None), *(
+                    slice(start, start + (count - 1) * stride + 1, stride)
+                    for start, count, stride in zip(starts, self.output, self.strides, strict=True)
+                ))  # fmt: skip

@@ -1,0 +1,23 @@
+// The blocked matrix: every tensor is rows x channels, stored as [channels/16][rows][16].
+// A vector V holds the 16 channels of one row and block. Channels are padded with zeros to a multiple of 16,
+// and every kernel keeps them zero.
+//
+// Why plain operators and no built-ins (vload16, fma, min, max): PoCL 3.0 does not inline its built-ins on CPUs,
+// which costs five to ten times.
+
+#define BLOCK 16
+typedef float16 V;
+typedef float16 __attribute__((aligned(4))) V_unaligned;
+typedef __global const float *restrict input;
+typedef __global float *restrict output;
+
+#define LOAD(pointer) (*(__global const V_unaligned *)(pointer))
+#define STORE(pointer, value) (*(__global V_unaligned *)(pointer) = (value))
+
+#define UNROLL __attribute__((opencl_unroll_hint))
+
+// One work-item per tile. On CPUs a work-group is one tile; GPUs run GROUP tiles a work-group.
+#ifndef GROUP
+#define GROUP 1
+#endif
+#define KERNEL __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void

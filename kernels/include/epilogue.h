@@ -1,0 +1,33 @@
+// What a forward kernel does with its accumulators as it writes them: y = activation(accumulator * scale + shift).
+// SCALE and SHIFT say which of the two per-channel vectors there are: a bias is a shift alone, kept BatchNorm is both.
+
+#ifndef SCALE
+#define SCALE 0
+#endif
+#ifndef SHIFT
+#define SHIFT 0
+#endif
+
+#if SCALE && SHIFT
+#define EPILOGUE_ARGUMENTS , input scale, input shift
+#elif SHIFT
+#define EPILOGUE_ARGUMENTS , input shift
+#else
+#define EPILOGUE_ARGUMENTS
+#endif
+
+#if SCALE
+#define LOAD_SCALE(name, block) const V name = LOAD(scale + (block) * BLOCK);
+#define APPLY_SCALE(v, s) v *= s;
+#else
+#define LOAD_SCALE(name, block)
+#define APPLY_SCALE(v, s)
+#endif
+
+#if SHIFT
+#define LOAD_SHIFT(name, block) const V name = LOAD(shift + (block) * BLOCK);
+#define APPLY_SHIFT(v, s) v += s;
+#else
+#define LOAD_SHIFT(name, block)
+#define APPLY_SHIFT(v, s)
+#endif

@@ -1,0 +1,9 @@
+// What the host tells a mini-batch (one write), and what the device counts: see edgelearn/graph/lower.py.
+#define INVERSE_BATCH 0   // 1 / examples of the mini-batch
+#define LEARNING_RATE 1   // of this update
+#define CORRECTION 2      // Adam: sqrt(1 - beta2^t) / (1 - beta1^t)
+
+#define LOSS 0            // sum of the losses of the mini-batch so far
+#define CORRECT 1         // right answers so far
+#define SEEN 2            // examples so far
+#define NONFINITE 3       // gradient blocks with a NaN or an infinity

@@ -1,0 +1,65 @@
+// Weight updates over a flat range of parameters (a whole number of blocks), as Keras defines them. Nothing is
+// changed while counters[NONFINITE] says that a gradient holds a NaN or an infinity.
+#include "blocked.h"
+#include "scalars.h"
+
+#define RANGE                                                                     \
+  if (counters[NONFINITE] != 0.0f) return;                                        \
+  const float rate = scalars[LEARNING_RATE];                                      \
+  const int stop = (get_global_id(0) + 1) * CHUNK < blocks ? (get_global_id(0) + 1) * CHUNK : blocks; \
+  for (int b = get_global_id(0) * CHUNK; b < stop; b++)
+
+#define DECAYED(at) (LOAD(w + at) * (1.0f - rate * decay))
+
+// w -= rate * g
+KERNEL sgd(output w, input g, input scalars, input counters, const int blocks, const float decay) {
+  RANGE {
+    const size_t at = (size_t)b * BLOCK;
+    STORE(w + at, DECAYED(at) - LOAD(g + at) * rate);
+  }
+}
+
+// v = momentum v - rate g; w += v, or with Nesterov's look-ahead w += momentum v - rate g
+KERNEL sgd_momentum(output w, input g, input scalars, input counters, const int blocks, const float decay,
+                    output velocity, const float momentum, const int nesterov) {
+  RANGE {
+    const size_t at = (size_t)b * BLOCK;
+    const V step = LOAD(g + at) * rate, v = LOAD(velocity + at) * momentum - step;
+    STORE(velocity + at, v);
+    STORE(w + at, DECAYED(at) + (nesterov ? v * momentum - step : v));
+  }
+}
+
+// Kingma and Ba 2015, algorithm 1 with the corrections moved into the rate (their section 2); decay as in AdamW
+KERNEL adam(output w, input g, input scalars, input counters, const int blocks, const float decay, output first,
+            output second, const float beta1, const float beta2, const float epsilon) {
+  RANGE {
+    const size_t at = (size_t)b * BLOCK;
+    const V gradient = LOAD(g + at);
+    const V m = LOAD(first + at) * beta1 + gradient * (1.0f - beta1);
+    const V v = LOAD(second + at) * beta2 + gradient * gradient * (1.0f - beta2);
+    STORE(first + at, m);
+    STORE(second + at, v);
+    STORE(w + at, DECAYED(at) - m * (rate * scalars[CORRECTION]) / (sqrt(v) + epsilon));
+  }
+}
+
+// found[i] = 1 where chunk i holds a NaN or an infinity (v - v is then not 0)
+KERNEL find_nonfinite(input g, output found, const int blocks) {
+  const int chunk = get_global_id(0);
+  if (chunk * CHUNK >= blocks) return;
+  const int stop = (chunk + 1) * CHUNK < blocks ? (chunk + 1) * CHUNK : blocks;
+  V sum = (V)0;
+  for (int b = chunk * CHUNK; b < stop; b++) { const V v = LOAD(g + (size_t)b * BLOCK); sum += v - v; }
+  const float8 half_sum = sum.lo + sum.hi;
+  const float4 quarter = half_sum.lo + half_sum.hi;
+  found[chunk] = quarter.x + quarter.y + quarter.z + quarter.w == 0.0f ? 0.0f : 1.0f;
+}
+
+// counters[NONFINITE] = how many chunks hold one
+KERNEL count_nonfinite(input found, output counters, const int chunks) {
+  if (get_global_id(0) > 0) return;
+  float count = 0.0f;
+  for (int i = 0; i < chunks; i++) count += found[i];
+  counters[NONFINITE] = count;
+}

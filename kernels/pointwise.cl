@@ -1,0 +1,90 @@
+// Matrix products over blocked matrices: pointwise convolution and dense layers.
+// x: [k/16][m][16], w: [n/16][k][16], y: [n/16][m][16]; m rows, k channels in, n channels out.
+//
+// A work-item computes ROWS rows x PANELS blocks of 16 channels in registers. The last tile of rows starts early, so
+// that it is full, and writes only the rows that its neighbour does not. m >= ROWS, and PANELS divides n/16.
+#include "blocked.h"
+#include "activation.h"
+#include "epilogue.h"
+#include "gradient.h"
+
+#define ACCUMULATE_PRODUCT(u)                                                            \
+  {                                                                                      \
+    V column[PANELS];                                                                    \
+    UNROLL for (int j = 0; j < PANELS; j++) column[j] = LOAD(w + (j * (size_t)k + (u)) * BLOCK); \
+    UNROLL for (int i = 0; i < ROWS; i++) {                                              \
+      const V value = (V)(x[i * BLOCK + (u)]);                                           \
+      UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * column[j];            \
+    }                                                                                    \
+  }
+
+#define PRODUCT_TILE                                                                     \
+  const int tile = get_global_id(0), panel = get_global_id(1) * PANELS;                  \
+  if (tile * ROWS >= m) return;                                                          \
+  const int row = tile * ROWS < m - ROWS ? tile * ROWS : m - ROWS;                       \
+  x += row * BLOCK;                                                                      \
+  w += (size_t)panel * k * BLOCK;                                                        \
+  V sum[ROWS][PANELS];                                                                   \
+  UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0; \
+  for (int block = 0; block < k / BLOCK; block++) {                                      \
+    UNROLL for (int u = 0; u < BLOCK; u++) ACCUMULATE_PRODUCT(u)                         \
+    x += (size_t)m * BLOCK;                                                              \
+    w += BLOCK * BLOCK;                                                                  \
+  }                                                                                      \
+  for (int u = 0; u < k % BLOCK; u++) ACCUMULATE_PRODUCT(u)
+
+// y = activation((x w) * scale + shift)
+KERNEL pointwise_forward(input x_all, input w_all, output y, const int m, const int k EPILOGUE_ARGUMENTS) {
+  input x = x_all, w = w_all;
+  PRODUCT_TILE
+  UNROLL for (int j = 0; j < PANELS; j++) {
+    LOAD_SCALE(s, panel + j)
+    LOAD_SHIFT(t, panel + j)
+    UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS) {
+      V v = sum[i][j];
+      APPLY_SCALE(v, s)
+      APPLY_SHIFT(v, t)
+      ACTIVATE(v)
+      STORE(y + ((size_t)(panel + j) * m + row + i) * BLOCK, v);
+    }
+  }
+}
+
+// dx = dy w^T, given the transposed weights [n/16][k][16] (here k counts the forward pass's output channels)
+KERNEL pointwise_backward_data(input x_all, input w_all, const int m, const int k, GRADIENT_OUTPUT) {
+  input x = x_all, w = w_all;
+  PRODUCT_TILE
+  UNROLL for (int j = 0; j < PANELS; j++)
+    UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS)
+      WRITE_GRADIENT(((size_t)(panel + j) * m + row + i) * BLOCK, sum[i][j])
+}
+
+// dw = x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x PANELS blocks.
+// Several groups write partial sums, one after the other in dw; a single group can add to what is there.
+KERNEL pointwise_backward_weights(input x, input dy, output dw, const int m, const int k, const int n_blocks,
+                                  const int first, const int count, const int add) {
+  const int tile = get_global_id(0), panel = get_global_id(1) * PANELS, group = get_global_id(2);
+  const int start = first + group * count, stop = start + count < m ? start + count : m;
+  const int channel = tile * DEPTH;
+  if (channel >= k) return;
+  input a = x + ((size_t)(channel / BLOCK) * m + start) * BLOCK + channel % BLOCK;
+  input d = dy + ((size_t)panel * m + start) * BLOCK;
+  V sum[DEPTH][PANELS];
+  UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0;
+  for (int row = start; row < stop; row++) {
+    V column[PANELS];
+    UNROLL for (int j = 0; j < PANELS; j++) column[j] = LOAD(d + (size_t)j * m * BLOCK);
+    UNROLL for (int i = 0; i < DEPTH; i++) {
+      const V value = (V)(a[i]);
+      UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * column[j];
+    }
+    a += BLOCK;
+    d += BLOCK;
+  }
+  output target = dw + ((size_t)(group * n_blocks + panel) * k + channel) * BLOCK;
+  UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < k) UNROLL for (int j = 0; j < PANELS; j++) {
+    V v = sum[i][j];
+    if (add) v += LOAD(target + ((size_t)j * k + i) * BLOCK);
+    STORE(target + ((size_t)j * k + i) * BLOCK, v);
+  }
+}

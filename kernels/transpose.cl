@@ -1,0 +1,34 @@
+// Weights as the backward pass to data wants them.
+#include "blocked.h"
+
+// t[tap]: [in/16][out][16] = (w[tap]: [out/16][in][16])^T, each output channel times its scale if SCALE.
+// FLIP: the taps are written in reverse order, so that a stride-1 backward pass is a forward pass.
+KERNEL transpose_weights(input w, output t, const int taps, const int in, const int out
+#if SCALE
+                         , input scale
+#endif
+) {
+  const int in_block = get_global_id(0), out_block = get_global_id(1), tap = get_global_id(2);
+  if (in_block * BLOCK >= in) return;
+  input source = w + (((size_t)out_block * taps + tap) * in + in_block * BLOCK) * BLOCK;
+  output target = t + (((size_t)in_block * taps + tap) * out + out_block * BLOCK) * BLOCK;
+  const int rows = in - in_block * BLOCK < BLOCK ? in - in_block * BLOCK : BLOCK;
+  const int columns = out - out_block * BLOCK < BLOCK ? out - out_block * BLOCK : BLOCK;
+  for (int j = 0; j < columns; j++) {
+#if SCALE
+    const float factor = scale[out_block * BLOCK + j];
+#else
+    const float factor = 1.0f;
+#endif
+    for (int i = 0; i < BLOCK; i++) target[j * BLOCK + i] = i < rows ? source[i * BLOCK + j] * factor : 0.0f;
+  }
+}
+
+// t = w * scale for a depthwise kernel [channels/16][taps][16]
+KERNEL scale_taps(input w, output t, const int taps, const int blocks, input scale) {
+  const int block = get_global_id(0);
+  if (block >= blocks) return;
+  const V s = LOAD(scale + block * BLOCK);
+  for (int tap = 0; tap < taps; tap++)
+    STORE(t + ((size_t)block * taps + tap) * BLOCK, LOAD(w + ((size_t)block * taps + tap) * BLOCK) * s);
+}

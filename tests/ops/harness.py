@@ -1,0 +1,63 @@
+"""Run an op's launches on plain buffers, and compare with its float64 reference."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgelearn.device import Context
+from edgelearn.launch import Buffer, Kernels, Role, Runner
+from edgelearn.ops import Emitter, Tensor, Traits, pack, unpack
+from edgelearn.ops.tensor import blocked_bytes
+
+SIZES = (1, 2, 3, 31, 32, 33, 63, 64, 65)
+
+
+class Workbench(Emitter):
+    """An emitter whose buffers are all separate, so that a write out of place shows. Outputs start as NaN: what a
+    kernel forgets to write shows too."""
+
+    def __init__(self, context: Context, kernels: Kernels) -> None:
+        super().__init__(Traits.of(context.device))
+        self.context, self.kernels = context, kernels
+        self.memory: dict[Buffer, object] = {}
+
+    def put(self, array: np.ndarray, block: int = 16) -> Tensor:
+        """A tensor that holds `array`."""
+        tensor = self.empty(array.shape, block)
+        self.context.write(self.memory[tensor.buffer].handle, pack(array, block))
+        return tensor
+
+    def empty(self, shape: tuple[int, ...], block: int = 16) -> Tensor:
+        nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block)
+        return Tensor(self._allocate(Buffer("tensor", nbytes, Role.TEMPORARY)), shape, block)
+
+    def run(self) -> None:
+        """Execute what was emitted so far."""
+        for launch in self.launches:
+            for access in launch.accesses:
+                if access.buffer not in self.memory:
+                    self._allocate(access.buffer)
+        Runner(self.context, self.kernels, self.launches, lambda b: self.memory[b].handle).enqueue()
+        self.context.finish()
+        self.launches.clear()
+
+    def get(self, tensor: Tensor) -> np.ndarray:
+        """What the tensor holds; fails if the padding of its channels isn't zero."""
+        words = np.empty(tensor.buffer.nbytes // 4, np.float32)
+        self.context.read(self.memory[tensor.buffer].handle, words)
+        padding = words.reshape(tensor.blocks, -1, tensor.block)[-1, :, (tensor.channels - 1) % tensor.block + 1 :]
+        assert not padding.any(), "the padding of the channels must stay zero"
+        return unpack(words, tensor.shape, tensor.block)
+
+    def _allocate(self, buffer: Buffer) -> Buffer:
+        memory = self.memory[buffer] = self.context.allocate(buffer.nbytes, buffer.name)
+        self.context.write(memory.handle, np.full(buffer.nbytes // 4, np.nan, np.float32))
+        return buffer
+
+
+def close(actual: np.ndarray, expected: np.ndarray, tolerance: float = 2e-5) -> None:
+    """Within `tolerance` of the largest expected value."""
+    scale = np.abs(expected).max() + 1e-6
+    assert actual.shape == expected.shape
+    error = np.abs(actual - expected).max() / scale
+    assert error <= tolerance, f"off by {error:.1e} of the largest value"

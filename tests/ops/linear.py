@@ -1,0 +1,56 @@
+"""The checks that all linear ops share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgelearn.ops import Epilogue, GradientTarget, LinearOp
+
+from .harness import Workbench, close
+
+
+def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16) -> None:
+    """Forward with epilogue, backward to data (masked, and added to another share) and to weights, against float64."""
+    x = rng.standard_normal((n, *shape))
+    kernel_weight = op.weights(shape)["kernel"]
+    kernel = rng.standard_normal(kernel_weight.shape)
+    out_shape = op.output_shape(shape)
+    channels = out_shape[-1:]
+    scale, shift = rng.uniform(0.5, 2.0, channels), rng.standard_normal(channels)
+    bias_free = type(op)(**{**op.__dict__, "use_bias": False})
+    y = bias_free.reference_forward([x], {"kernel": kernel})
+
+    tx, tk = bench.put(x, block), bench.put(kernel.reshape(kernel_weight.packed_shape))
+    ts, tt, ty = bench.put(scale), bench.put(shift), bench.empty((n, *out_shape))
+    op.emit_forward(bench, tx, tk, ty, Epilogue(ts, tt, 2))
+    bench.run()
+    close(bench.get(ty), np.clip(y * scale + shift, 0, 6))
+    op.emit_forward(bench, tx, tk, ty, Epilogue(None, tt, 1))
+    bench.run()
+    close(bench.get(ty), np.maximum(y + shift, 0))
+    op.emit_forward(bench, tx, tk, ty, Epilogue())
+    bench.run()
+    close(bench.get(ty), y)
+
+    dy = rng.standard_normal((n, *out_shape))
+    (dx,), gradients = bias_free.reference_backward([x], {"kernel": kernel}, dy * scale)
+    tdy = bench.put(dy)
+    if block == 16:
+        tdx = bench.empty(x.shape)
+        prepared = op.emit_prepared(bench, tx, tk, ts)
+        op.emit_backward_data(bench, tx, prepared, tdy, GradientTarget(tdx))
+        bench.run()
+        close(bench.get(tdx), dx)
+        op.emit_backward_data(bench, tx, prepared, tdy, GradientTarget(tdx, tx, 2, accumulate=True))
+        bench.run()
+        close(bench.get(tdx), dx + dx * ((x > 0) & (x < 6)))
+
+    (_,), gradients = bias_free.reference_backward([x], {"kernel": kernel}, dy)
+    packed = gradients["kernel"].reshape(kernel_weight.packed_shape)
+    tg = bench.empty(kernel_weight.packed_shape)
+    op.emit_backward_weights(bench, tx, tdy, tg, add=False)
+    bench.run()
+    close(bench.get(tg), packed)
+    op.emit_backward_weights(bench, tx, tdy, tg, add=True)
+    bench.run()
+    close(bench.get(tg), 2 * packed)
