@@ -1,0 +1,48 @@
+"""What a run ran on, as far as it can change a result: versions, platform, and the source's commit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def environment() -> dict[str, str | None]:
+    """Versions and platform; `commit` is None outside a checkout, and ends in `-dirty` with local changes."""
+    return {
+        "edgelearn": _version("edgelearn"),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "commit": commit(_PACKAGE),
+    }
+
+
+def commit(folder: Path) -> str | None:
+    """The commit of the checkout that tracks the files of `folder`, or None if none does."""
+    # A virtual environment may lie inside somebody else's checkout, so the files must be tracked.
+    if not _git(folder, "ls-files", "--", "."):
+        return None
+    return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
