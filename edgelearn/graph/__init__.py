@@ -3,5 +3,6 @@
 from .network import INPUT, Network, Node, Parameter
 from .plan import Plan, Request, make_plan
 from .session import Session
+from .split import Split, split_frozen
 
-__all__ = ["INPUT", "Network", "Node", "Parameter", "Plan", "Request", "Session", "make_plan"]
+__all__ = ["INPUT", "Network", "Node", "Parameter", "Plan", "Request", "Session", "Split", "make_plan", "split_frozen"]

@@ -301,14 +301,16 @@ class Lowering:
     def _update(self, optimizer: Optimizer) -> None:
         self._at("optimizer")
         total = self.storage.sizes[Role.PARAMETER]
-        emit_finite_check(self.finish, self.storage.whole(Role.GRADIENT, 0, total), self.control)
+        emit_finite_check(self.finish, self.storage.stretch(Role.GRADIENT, 0, total), self.control)
         ranges = self.storage.ranges if optimizer.weight_decay else [(0, total, False)]
         for offset, nbytes, decay in ranges:
             if nbytes:
-                slots = [self.storage.whole(Role.OPTIMIZER, offset, nbytes, self.storage.offsets[slot])
-                         for slot in self.storage.slots]  # fmt: skip
-                w = self.storage.whole(Role.PARAMETER, offset, nbytes)
-                g = self.storage.whole(Role.GRADIENT, offset, nbytes)
+                slots = [
+                    self.storage.stretch(Role.OPTIMIZER, self.storage.offsets[slot] + offset, nbytes)
+                    for slot in self.storage.slots
+                ]
+                w = self.storage.stretch(Role.PARAMETER, offset, nbytes)
+                g = self.storage.stretch(Role.GRADIENT, offset, nbytes)
                 optimizer.emit_update(self.finish, w, g, slots, self.control, decay)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from edgelearn.device import Context
-from edgelearn.errors import DeviceError
+from edgelearn.errors import DeviceError, FormatError
 from edgelearn.launch import Buffer, Kernels, Launch, Role, Runner
 from edgelearn.launch.program import Progress
-from edgelearn.ops import Optimizer, unpack
+from edgelearn.ops import Optimizer, Tensor, pack, unpack
 from edgelearn.ops import control as places
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
 
@@ -42,36 +42,37 @@ class Session:
         self.context.finish()
 
     def weights(self) -> Weights:
-        """Float32 copies of the device's parameters and statistics, under the names and shapes of the network."""
-        network, storage = self.plan.request.network, self.plan.storage
-        tensors = {name: t for name, t in storage.parameters.items()}
+        """Float32 copies of what training may have changed, under the names and shapes of the network: trained
+        parameters, and with batch statistics the moving ones."""
+        storage = self.plan.storage
+        found = dict(storage.parameters)
         if self.plan.request.batchnorm == "batch":
-            tensors |= {name: storage.parameter(name) for name in network.parameters
-                        if name.endswith(("/moving_mean", "/moving_variance"))
-                        and storage.parameter(name).buffer in self.plan.offsets}  # fmt: skip
-        found = {}
-        for name, tensor in tensors.items():
-            weight = network.parameters[name].weight
-            found[name] = unpack(self._read(tensor.buffer), weight.packed_shape).reshape(weight.shape)
-        return found
+            moving = ("/moving_mean", "/moving_variance")
+            found |= {name: t for name, t in storage.frozen.items() if name.endswith(moving)}
+        return self._unpacked(found)
 
     def gradients(self) -> Weights:
         """The gradients of the last mini-batch, as `weights`."""
-        network = self.plan.request.network
-        found = {}
-        for name, tensor in self.plan.storage.gradients.items():
-            weight = network.parameters[name].weight
-            found[name] = unpack(self._read(tensor.buffer), weight.packed_shape).reshape(weight.shape)
-        return found
+        return self._unpacked(self.plan.storage.gradients)
 
     def optimizer_state(self) -> Weights:
-        """The optimizer's slots as flat arrays in the plan's own order (for checkpoints)."""
-        return {slot.name: self._read(slot) for slot in self.plan.storage.slots}
+        """The optimizer's slots, by "slot/parameter", in the parameters' shapes."""
+        return self._unpacked(self.plan.storage.slot_tensors)
 
     def load_optimizer_state(self, state: Weights) -> None:
-        for slot in self.plan.storage.slots:
-            self._write(slot, state[slot.name])
+        """Raises FormatError when `state` is not of this optimizer and network."""
+        slots = self.plan.storage.slot_tensors
+        if set(state) != set(slots):
+            raise FormatError("The optimizer state in the checkpoint belongs to another optimizer or other parameters.")
+        for name, tensor in slots.items():
+            self._write(tensor.buffer, pack(state[name].reshape(tensor.shape)))
         self.context.finish()
+
+    def _unpacked(self, tensors: dict[str, Tensor]) -> Weights:
+        """Read tensors back in the shapes of the parameters at the ends of their names."""
+        parameters = self.plan.request.network.parameters
+        shapes = {name: (t, parameters["/".join(name.split("/")[-2:])].weight.shape) for name, t in tensors.items()}
+        return {name: unpack(self._read(t.buffer), t.shape).reshape(shape) for name, (t, shape) in shapes.items()}
 
     # -- steps ---------------------------------------------------------------------------------------------------
 

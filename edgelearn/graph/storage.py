@@ -30,6 +30,7 @@ class Storage:
         self.sizes: dict[Role, int] = {}
         self.parameters: dict[str, Tensor] = {}
         self.gradients: dict[str, Tensor] = {}
+        self.frozen: dict[str, Tensor] = {}
         slots = optimizer.slots if optimizer else ()
         by_decay = sorted(trained, key=lambda name: not network.parameters[name].weight.decays)
         for name in by_decay:
@@ -42,6 +43,11 @@ class Storage:
                         if not network.parameters[n].weight.decays), total)  # fmt: skip
         self.ranges = [(0, decayed, True), (decayed, total - decayed, False)]
         self.slots = [self._reserve(Buffer(slot, total, Role.OPTIMIZER)) for slot in slots]
+        self.slot_tensors = {
+            f"{slot.name}/{name}": Tensor(self._part(slot, parameter.buffer), parameter.shape)
+            for slot in self.slots
+            for name, parameter in self.parameters.items()
+        }
 
     def tensor(
         self, name: str, shape: Shape, role: Role, block: int = BLOCK, layer: str = "", nbytes: int | None = None
@@ -63,13 +69,19 @@ class Storage:
         """The device's copy of a parameter: trained, or frozen."""
         if name in self.parameters:
             return self.parameters[name]
-        return self.constant(name, self.network.parameters[name].weight.packed_shape, _packer(self.network, name))
+        if name not in self.frozen:
+            shape = self.network.parameters[name].weight.packed_shape
+            self.frozen[name] = self.constant(name, shape, _packer(self.network, name))
+        return self.frozen[name]
 
-    def whole(self, role: Role, offset: int, nbytes: int, within: int = 0) -> Buffer:
+    def stretch(self, role: Role, offset: int, nbytes: int) -> Buffer:
         """A stretch of everything of one role, as one buffer."""
         buffer = Buffer(f"all {role.value}", nbytes, role)
-        self.offsets[buffer] = within + offset
+        self.offsets[buffer] = offset
         return buffer
+
+    def _part(self, slot: Buffer, parameter: Buffer) -> Buffer:
+        return self.stretch(Role.OPTIMIZER, self.offsets[slot] + self.offsets[parameter], parameter.nbytes)
 
     def _reserve(self, buffer: Buffer) -> Buffer:
         self.offsets[buffer] = self.sizes.get(buffer.role, 0)

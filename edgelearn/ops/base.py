@@ -38,6 +38,7 @@ class Op:
     """A layer's computation, as data: its fields are its configuration. Shapes are without the batch."""
 
     registry: ClassVar[dict[str, type[Op]]] = {}
+    random: ClassVar[bool] = False  # whether training draws random numbers in it
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)

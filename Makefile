@@ -1,0 +1,47 @@
+# Every target but `clean` makes the virtual environment first, and again what pyproject.toml changes in it.
+#   make flowers ARGS="--epochs 10"     PYTHON: the interpreter to make the environment with     VENV: where it lies
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+ARGS ?=
+
+OCLGRIND ?= oclgrind
+OCLGRIND_ARGS ?= --data-races
+OCLGRIND_TESTS ?= tests/ops
+
+.PHONY: flowers test notebooks oclgrind clean
+
+flowers: $(VENV)/.flowers
+	$(BIN)/edgelearn flowers $(ARGS)
+
+test: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest $(ARGS)
+
+notebooks: $(VENV)/.notebooks
+	$(BIN)/jupyter lab notebooks $(ARGS)
+
+# Oclgrind exits with 0 whatever it finds, and its --log forgets what it found at every new context: so its reports
+# go to stderr, past pytest (which keeps Python's own stderr), and a single byte there is a failure.
+oclgrind: $(VENV)/.test
+	@command -v $(OCLGRIND) >/dev/null || { echo "$(OCLGRIND) is not installed (Debian: apt install oclgrind)" >&2; exit 1; }
+	@mkdir -p build
+	$(OCLGRIND) $(OCLGRIND_ARGS) $(BIN)/python -m pytest --capture=sys $(OCLGRIND_TESTS) $(ARGS) 2>build/oclgrind.log \
+		|| { cat build/oclgrind.log >&2; exit 1; }
+	@if [ -s build/oclgrind.log ]; then cat build/oclgrind.log >&2; exit 1; fi
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find edgelearn tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.flowers: EXTRAS = tensorflow
+$(VENV)/.notebooks: EXTRAS = tensorflow,notebooks
+$(VENV)/.test: EXTRAS = tensorflow,notebooks,test
+
+$(VENV)/.flowers $(VENV)/.notebooks $(VENV)/.test: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
+	touch $@

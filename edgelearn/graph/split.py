@@ -1,0 +1,58 @@
+"""Where a network can be cut so that its frozen part runs once per example and never again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .fuse import fuse
+from .lower import trained_stages
+from .network import INPUT, Network, Node
+
+
+@dataclass(frozen=True)
+class Split:
+    """`prefix` gives the tensor `cut`, which `suffix` reads as its input. Layers keep their names."""
+
+    prefix: Network
+    suffix: Network
+    cut: str
+
+
+def split_frozen(network: Network) -> Split | None:
+    """Cut behind the last frozen layer through which everything above it must pass; None where there is none.
+
+    What lies in the prefix gives the same for an example every time: all its parameters are frozen (so BatchNorm keeps
+    its statistics) and nothing in it is random.
+    """
+    stages = fuse(network)
+    trained = trained_stages(network, stages)
+    frozen: set[str] = set()
+    cut = None
+    for stage in stages:
+        if stage.name in trained or any(node.op.random for node in stage.nodes):
+            break
+        frozen |= {node.name for node in stage.nodes}
+        if _is_gate(network, stage.output.name, frozen):
+            cut = stage.output.name, frozen.copy()
+    if cut is None:
+        return None
+    name, below = cut
+    prefix = _part(network, "prefix", network.input_shape, [n for n in network.nodes.values() if n.name in below], {})
+    above = [n for n in network.nodes.values() if n.name not in below]
+    if not above:
+        return None
+    return Split(prefix, _part(network, "suffix", network.shape_of(name), above, {name: INPUT}), name)
+
+
+def _is_gate(network: Network, name: str, below: set[str]) -> bool:
+    """Whether layers above read nothing from `below` but `name`."""
+    outside = [node for node in network.nodes.values() if node.name not in below]
+    return all(i == name or (i not in below and i != INPUT) for node in outside for i in node.inputs)
+
+
+def _part(network: Network, suffix: str, shape, nodes: list[Node], renamed: dict[str, str]) -> Network:
+    part = Network(f"{network.name} {suffix}", shape)
+    for node in nodes:
+        part.add(node.name, node.op, *(renamed.get(i, i) for i in node.inputs))
+    part.trainable = network.trainable & set(part.parameters)
+    return part

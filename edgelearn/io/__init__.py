@@ -1,0 +1,1 @@
+"""A file format a file."""

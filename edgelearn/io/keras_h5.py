@@ -1,0 +1,59 @@
+"""Weights in Keras's legacy HDF5 layout: what keras.applications publishes and `Model.save_weights("x.h5")` wrote.
+
+The file has an attribute `layer_names`; each layer is a group with an attribute `weight_names` that lists its datasets
+in the order of the layer's weights.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.errors import FormatError
+from edgelearn.graph import Network
+
+Weights = dict[str, np.ndarray]
+
+
+def read_layers(path: str | Path) -> dict[str, list[np.ndarray]]:
+    """The arrays of every layer that has some, by layer name. Raises FormatError naming the file."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            root = file["model_weights"] if "model_weights" in file else file
+            names = [_text(name) for name in root.attrs["layer_names"]]
+            layers = {n: [np.asarray(root[n][_text(w)]) for w in root[n].attrs["weight_names"]] for n in names}
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"{path} is not a Keras HDF5 weight file, or is damaged ({error}). Fetch it again, or give another file."
+        ) from None
+    return {name: arrays for name, arrays in layers.items() if arrays}
+
+
+def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ()) -> Weights:
+    """Weights for the layers of `network` by Keras's layer names; layers named in `skip` are left out.
+
+    Raises FormatError when a layer is missing or has other shapes.
+    """
+    layers = read_layers(path)
+    found: Weights = {}
+    for layer in dict.fromkeys(p.layer for p in network.parameters.values()):
+        if layer in skip:
+            continue
+        roles = [p.role for p in network.parameters.values() if p.layer == layer]
+        arrays = layers.get(layer)
+        if arrays is None or len(arrays) != len(roles):
+            have = "no such layer" if arrays is None else f"{len(arrays)} arrays"
+            raise FormatError(f"{path} has {have} for layer '{layer}', which needs {len(roles)} ({', '.join(roles)}).")
+        for role, array in zip(roles, arrays, strict=True):
+            expected = network.parameters[f"{layer}/{role}"].weight.shape
+            if array.shape != expected:
+                raise FormatError(f"{path}: '{layer}/{role}' has shape {array.shape}, '{network.name}' needs {expected}.")
+            found[f"{layer}/{role}"] = array.astype(np.float32)
+    return found
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name

@@ -1,0 +1,27 @@
+"""Weights as safetensors: plain numbers with names, no code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.errors import FormatError
+
+
+def read_weights(path: str | Path) -> dict[str, np.ndarray]:
+    """All tensors of a file by name. Raises FormatError naming the file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, KeyError) as error:
+        raise FormatError(f"{path} is not a safetensors file, or is damaged ({error}).") from None
+
+
+def to_bytes(weights: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> bytes:
+    """The file's content: write it with edgelearn.runs.atomic to be safe from interruptions."""
+    from safetensors.numpy import save
+
+    return save({name: np.ascontiguousarray(array) for name, array in weights.items()}, metadata)

@@ -1,0 +1,12 @@
+"""Training in Keras's words."""
+
+from .callbacks import Callback, EarlyStopping, History, ProgressBar, TimeLimit
+from .feature_cache import FeatureCache
+from .model import Model, Position
+from .schedules import CosineDecay, ExponentialDecay, PiecewiseConstantDecay
+from .sources import ArraySource, PictureSource, Source, Subset
+
+__all__ = [
+    "ArraySource", "Callback", "CosineDecay", "EarlyStopping", "ExponentialDecay", "FeatureCache", "History", "Model",
+    "PictureSource", "PiecewiseConstantDecay", "Position", "ProgressBar", "Source", "Subset", "TimeLimit",
+]  # fmt: skip

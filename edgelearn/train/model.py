@@ -1,0 +1,352 @@
+"""A network with its weights on a device: summary, plan, fit, evaluate, predict, in Keras's words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.device import Choice, Context, Device, choose_device
+from edgelearn.errors import FormatError, NonFiniteError, PlanError, ShapeError
+from edgelearn.graph import Network, Plan, Request, Session, make_plan, split_frozen
+from edgelearn.graph.lower import input_block
+from edgelearn.launch import Kernels
+from edgelearn.ops import SGD, Optimizer
+
+from . import sources
+from .callbacks import Callback, History
+from .feature_cache import FeatureCache
+from .prefetch import ahead
+from .schedules import rate_at
+from .summary import summary
+
+Weights = dict[str, np.ndarray]
+
+
+@dataclass
+class Position:
+    """Where training stands: the next step of an epoch, updates so far, and the epoch's sums so far."""
+
+    epoch: int = 0
+    step: int = 0
+    updates: int = 0
+    loss: float = 0.0
+    correct: int = 0
+    seen: int = 0
+    seconds: float = 0.0
+
+
+class Model:
+    """`network` with `weights` (by name; fresh ones from `seed` where None) on `device` (chosen where None).
+
+    Host copies are in `weights`; during `fit` the device's copies are ahead of them.
+    """
+
+    def __init__(
+        self, network: Network, weights: Weights | None = None, device: str | Device | None = None, seed: int = 0
+    ) -> None:
+        self.network, self.seed = network, seed
+        self.weights = network.initialize(seed) if weights is None else checked(network, weights)
+        self.choice: Choice = choose_device(device)
+        self.context = Context(self.choice.device)
+        self.kernels = Kernels(self.context)
+        self.optimizer: Optimizer = SGD()
+        self.label_smoothing, self.batchnorm = 0.0, "kept"
+        self.position = Position()
+        self.stop_training = False
+        self.epochs = self.steps_total = 0
+        self._session: Session | None = None
+        self._steps_of_epoch = 0
+        self._pending_state: Weights | None = None
+
+    @property
+    def device(self) -> Device:
+        return self.choice.device
+
+    @property
+    def steps_done(self) -> int:
+        return self.position.epoch * self._steps_of_epoch + self.position.step
+
+    def compile(self, optimizer: Optimizer, label_smoothing: float = 0.0, batchnorm: str = "kept") -> Model:
+        """How `fit` trains. `batchnorm` is "kept" (moving statistics are used and left alone, as in fine-tuning) or
+        "batch" (each micro-batch's own, and moving averages follow). The loss is softmax cross-entropy."""
+        self.optimizer, self.label_smoothing, self.batchnorm = optimizer, label_smoothing, batchnorm
+        self._close()
+        self.position, self._pending_state = Position(), None
+        return self
+
+    def summary(self) -> str:
+        """The layers, their shapes and parameters, and which are trained."""
+        return summary(self.network)
+
+    def plan(
+        self, batch_size: int = 32, micro_batch: int | None = None, budget: int | None = None, cached: bool = False
+    ) -> Plan:
+        """Every byte of a training step before it runs. With `cached`, of the part above the frozen prefix, which is
+        all that trains when the prefix's features are kept (see `fit`).
+
+        Raises PlanError (over `budget` bytes, nothing to train) or DeviceError (the device is too small).
+        """
+        return make_plan(self._request(self._trained_part(cached), batch_size, micro_batch), self.device, budget)
+
+    def fit(
+        self,
+        x,
+        y: np.ndarray,
+        batch_size: int = 32,
+        epochs: int = 1,
+        *,
+        micro_batch: int | None = None,
+        validation_data: tuple | None = None,
+        validation_frequency: int = 1,
+        callbacks: Sequence[Callback] = (),
+        cache: str | None = None,
+        cache_folder: Path | None = None,
+        budget: int | None = None,
+        shuffle: bool = True,
+    ) -> History:
+        """Train on examples `x` (an array (n, ...) or a Source) with int labels `y` (n,).
+
+        A mini-batch of `batch_size` is run as micro-batches of `micro_batch` (all at once by default); gradients are
+        summed over them, so the update is that of the mini-batch. `cache` keeps what the frozen prefix makes of each
+        example: "fp32" gives the same result as None, "fp16" takes half the memory; both lie in memory, or in a
+        temporary file in `cache_folder`. The order of epoch e depends on the seed and e alone. Training continues
+        from `position`; `stop_training` ends it after a step.
+
+        Raises ShapeError, PlanError, DeviceError before anything runs, and NonFiniteError naming the first layer where
+        a NaN or infinity appeared, weights unchanged by that step.
+        """
+        x, y = sources.as_source(x), np.asarray(y, np.int32)
+        sources.check(x, y, self.network.input_shape, self._classes())
+        if validation_data is not None:
+            validation_data = sources.as_source(validation_data[0]), np.asarray(validation_data[1], np.int32)
+            sources.check(*validation_data, self.network.input_shape, self._classes())
+        if epochs < 1 or batch_size < 1:
+            raise PlanError(f"epochs and batch_size are at least 1, not {epochs} and {batch_size}.")
+        batch_size = min(batch_size, len(x))
+        part = self._trained_part(cache is not None)
+        plan = make_plan(self._request(part, batch_size, micro_batch), self.device, budget)
+        self._steps_of_epoch = -(-len(x) // batch_size)
+        self.epochs, self.steps_total = epochs, epochs * self._steps_of_epoch
+        self.stop_training = False
+        history = History()
+        callbacks = [*callbacks, history]
+        for callback in callbacks:
+            callback.model = self
+
+        def tell(moment: str, *arguments) -> None:
+            for callback in callbacks:
+                getattr(callback, moment)(*arguments)
+
+        try:
+            if part is not self.network:
+                wanted = [x] if validation_data is None else [x, validation_data[0]]
+                features = self._extract(wanted, cache, cache_folder, tell)
+                x, validation_data = features[0], validation_data and (features[1], validation_data[1])
+            session = self._open(plan, tell)
+            tell("on_train_begin", {})
+            while self.position.epoch < epochs and not self.stop_training:
+                self._epoch(session, x, y, batch_size, shuffle, tell)
+                if self.stop_training and self.position.step < self._steps_of_epoch:
+                    break
+                self._end_epoch(session, validation_data, validation_frequency, tell)
+        finally:
+            self._download()
+            tell("on_train_end", {})
+        return history
+
+    def evaluate(self, x, y: np.ndarray, batch_size: int = 32) -> dict[str, float]:
+        """Mean loss and accuracy over examples `x` with int labels `y`."""
+        x, y = sources.as_source(x), np.asarray(y, np.int32)
+        sources.check(x, y, self.network.input_shape, self._classes())
+        session = self._open(make_plan(self._forward_request(min(batch_size, len(x))), self.device))
+        return _evaluate(session, x, y)
+
+    def predict(self, x, batch_size: int = 32) -> np.ndarray:
+        """The network's output for examples `x`: float32 (n, ...), probabilities where it ends in a softmax."""
+        x = sources.as_source(x)
+        sources.check(x, None, self.network.input_shape, None)
+        session = self._open(make_plan(self._forward_request(min(batch_size, len(x))), self.device))
+        return np.concatenate([y for _, y in _outputs(session, x)])
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[Weights, dict]:
+        """All that training needs to go on: (tensors, JSON-able state). At a step boundary."""
+        self._download()
+        trained = {name for name in self.network.trainable}
+        if self.batchnorm == "batch":
+            trained |= {p.name for p in self.network.parameters.values() if not p.weight.trainable}
+        tensors = {f"weights/{name}": self.weights[name] for name in sorted(trained)}
+        slots = self._session.optimizer_state() if self._session else {}
+        return tensors | {f"optimizer/{name}": slot for name, slot in slots.items()}, asdict(self.position)
+
+    def restore(self, tensors: Weights, state: dict) -> None:
+        """Go back to where `state` was taken. Raises FormatError when it is another network's."""
+        weights = {k.removeprefix("weights/"): v for k, v in tensors.items() if k.startswith("weights/")}
+        self.weights = checked(self.network, self.weights | weights)
+        slots = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
+        try:
+            self.position = Position(**state)
+        except TypeError as error:
+            raise FormatError(f"The checkpoint's state is not edgelearn's: {error}.") from None
+        self._close(download=False)
+        self._pending_state = slots or None
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _classes(self) -> int:
+        shape = self.network.output.shape
+        if len(shape) != 1:
+            raise PlanError(f"The network gives {shape}, not (classes,): end it with a Dense layer.")
+        return shape[0]
+
+    def _trained_part(self, cached: bool) -> Network:
+        if not cached:
+            return self.network
+        split = split_frozen(self.network)
+        if split is None:
+            raise PlanError(
+                "There is no frozen prefix whose features could be cached: the first layers are trained, or no single "
+                "tensor separates the frozen part. Leave the cache off, or freeze the first layers."
+            )
+        return split.suffix
+
+    def _request(self, network: Network, batch_size: int, micro_batch: int | None) -> Request:
+        micro = batch_size if micro_batch is None else micro_batch
+        return Request(network, batch_size, micro, self.optimizer, self.batchnorm, self.label_smoothing)
+
+    def _forward_request(self, batch_size: int) -> Request:
+        return Request(self.network, batch_size, batch_size, loss=len(self.network.output.shape) == 1)
+
+    def _extract(self, wanted, cache: str, folder: Path | None, tell: Callable) -> list[FeatureCache]:
+        split = split_frozen(self.network)
+        micro = min(16, len(wanted[0]))
+        session = self._open(make_plan(Request(split.prefix, micro, micro, loss=False), self.device), tell)
+        total, before = sum(map(len, wanted)), 0
+        found = []
+        for source in wanted:
+            features = FeatureCache(split.suffix.input_shape, len(source), cache, folder)
+            offset = before
+            features.fill(source, session, micro, lambda done, offset=offset: tell("on_extract", offset + done, total))
+            found.append(features)
+            before += len(source)
+        return found
+
+    def _epoch(self, session: Session, x, y: np.ndarray, batch_size: int, shuffle: bool, tell: Callable) -> None:
+        at = self.position
+        tell("on_epoch_begin", at.epoch, {})
+        rng = np.random.default_rng([self.seed, at.epoch])
+        order = rng.permutation(len(x)) if shuffle else np.arange(len(x))
+        batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)][at.step :]
+        parts = [(b, part) for b in batches for part in _parts(b, session.plan.request.micro_batch)]
+        block = input_block(session.plan.request.network)
+        stream = ahead(parts, lambda key: (x.packed(key[1], block), y[key[1]]))
+        for indices in batches:
+            start = time.perf_counter()
+            rate = rate_at(self.optimizer.learning_rate, at.updates)
+            micro = (value for _, (_, value) in zip(_parts(indices, session.plan.request.micro_batch), stream))  # noqa: B905
+            loss, correct, finite = session.train(micro, len(indices), rate, at.updates + 1)
+            if not finite:
+                raise NonFiniteError(self._diagnose(session, x, y, indices, rate))
+            at.step, at.updates = at.step + 1, at.updates + 1
+            at.loss, at.correct, at.seen = at.loss + loss * len(indices), at.correct + correct, at.seen + len(indices)
+            at.seconds += time.perf_counter() - start
+            tell("on_train_batch_end", at.step - 1, {"loss": loss, "accuracy": correct / len(indices)})
+            if self.stop_training:
+                return
+
+    def _end_epoch(self, session: Session, validation_data, frequency: int, tell: Callable) -> None:
+        at = self.position
+        start = time.perf_counter()
+        logs = {"loss": at.loss / at.seen, "accuracy": at.correct / at.seen}
+        last = at.epoch + 1 == self.epochs
+        if validation_data is not None and ((at.epoch + 1) % frequency == 0 or last):
+            logs |= {f"val_{k}": v for k, v in _evaluate(session, *validation_data).items()}
+        logs["seconds"] = at.seconds + time.perf_counter() - start
+        epoch = at.epoch
+        self.position = Position(epoch=epoch + 1, updates=at.updates)
+        tell("on_epoch_end", epoch, logs)
+
+    def _diagnose(self, session: Session, x, y: np.ndarray, indices: np.ndarray, rate: float) -> str:
+        block = input_block(session.plan.request.network)
+        micro = ((x.packed(p, block), y[p]) for p in _parts(indices, session.plan.request.micro_batch))
+        for part in _parts(indices, session.plan.request.micro_batch):
+            if not np.isfinite(x.packed(part, block)).all():
+                return "The examples of this step hold a NaN or an infinity; clean the data. Weights are unchanged."
+        found = session.first_nonfinite(micro, len(indices), rate, self.position.updates + 1)
+        where = f"first in layer '{found[0].layer}' ({found[0].kernel}, {found[1].name})" if found else "in the loss"
+        return (
+            f"Epoch {self.position.epoch + 1}, step {self.position.step + 1}: a NaN or an infinity appeared {where}. "
+            f"Weights are as before the step. Lower the learning rate (now {rate:g}), or start from other weights."
+        )
+
+    def _open(self, plan: Plan, tell: Callable | None = None) -> Session:
+        """The one session at a time: memory of the one before is given back first."""
+        if self._session is not None and self._session.plan.request == plan.request:
+            return self._session
+        slots = self._pending_state
+        if self._session is not None and plan.request.optimizer is None and self._session.plan.request.optimizer:
+            slots = self._session.optimizer_state()  # evaluating between two fits must not lose it
+        self._close()
+        progress = (lambda done, total, _: tell("on_compile", done, total)) if tell else None
+        session = Session(plan, self.context, self.kernels, progress)
+        session.load(self.weights)
+        if plan.request.optimizer is not None and slots:
+            session.load_optimizer_state(slots)
+            slots = None
+        self._pending_state = slots
+        self._session = session
+        return session
+
+    def _download(self) -> None:
+        if self._session is not None and self._session.plan.request.optimizer is not None:
+            self.weights |= self._session.weights()
+
+    def _close(self, download: bool = True) -> None:
+        if self._session is not None:
+            if download:
+                self._download()
+            self._session.close()
+            self._session = None
+
+
+def checked(network: Network, weights: Weights) -> Weights:
+    """`weights` as float32 under the network's names. Raises FormatError when some are missing, of another shape, or
+    not finite."""
+    missing = [name for name in network.parameters if name not in weights]
+    if missing:
+        raise FormatError(f"The weights lack '{missing[0]}'" + (f" and {len(missing) - 1} more." if missing[1:] else "."))
+    found = {}
+    for name, parameter in network.parameters.items():
+        array = np.asarray(weights[name], np.float32)
+        if array.shape != parameter.weight.shape:
+            raise FormatError(f"'{name}' has shape {array.shape}; '{network.name}' needs {parameter.weight.shape}.")
+        if not np.isfinite(array).all():
+            raise FormatError(f"'{name}' holds a NaN or an infinity.")
+        found[name] = array
+    return found
+
+
+def _parts(indices: np.ndarray, micro_batch: int) -> list[np.ndarray]:
+    return [indices[i : i + micro_batch] for i in range(0, len(indices), micro_batch)]
+
+
+def _evaluate(session: Session, x, y: np.ndarray) -> dict[str, float]:
+    request = session.plan.request
+    block = input_block(request.network)
+    loss, correct = 0.0, 0
+    for part, words in ahead(_parts(np.arange(len(x)), request.micro_batch), lambda p: x.packed(p, block)):
+        losses, right = session.evaluate(words, y[part])
+        loss, correct = loss + losses, correct + right
+    return {"loss": loss / len(x), "accuracy": correct / len(x)}
+
+
+def _outputs(session: Session, x) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    request = session.plan.request
+    block = input_block(request.network)
+    for part, words in ahead(_parts(np.arange(len(x)), request.micro_batch), lambda p: x.packed(p, block)):
+        yield part, session.predict(words, len(part))

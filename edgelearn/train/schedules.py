@@ -1,0 +1,62 @@
+"""Learning rates that change with the step, as Keras's learning-rate schedules."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from math import cos, pi
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A learning rate as a function of the update's number, from 0."""
+
+    def __call__(self, step: int) -> float:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ExponentialDecay(Schedule):
+    """initial * decay_rate ** (step / decay_steps); whole powers only with `staircase`."""
+
+    initial_learning_rate: float
+    decay_steps: int
+    decay_rate: float
+    staircase: bool = False
+
+    def __call__(self, step: int) -> float:
+        power = step // self.decay_steps if self.staircase else step / self.decay_steps
+        return self.initial_learning_rate * self.decay_rate**power
+
+
+@dataclass(frozen=True)
+class CosineDecay(Schedule):
+    """From initial down to alpha * initial along half a cosine (Loshchilov and Hutter 2017, equation 5), after
+    `warmup_steps` of linear growth from 0."""
+
+    initial_learning_rate: float
+    decay_steps: int
+    alpha: float = 0.0
+    warmup_steps: int = 0
+
+    def __call__(self, step: int) -> float:
+        if step < self.warmup_steps:
+            return self.initial_learning_rate * step / self.warmup_steps
+        done = min(step - self.warmup_steps, self.decay_steps) / self.decay_steps
+        return self.initial_learning_rate * (self.alpha + (1 - self.alpha) * 0.5 * (1 + cos(pi * done)))
+
+
+@dataclass(frozen=True)
+class PiecewiseConstantDecay(Schedule):
+    """values[0] up to and including step boundaries[0], then values[1], and so on."""
+
+    boundaries: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def __call__(self, step: int) -> float:
+        return self.values[bisect_left(self.boundaries, step)]
+
+
+def rate_at(learning_rate: float | Schedule, step: int) -> float:
+    """The learning rate of update `step`, counted from 0."""
+    return learning_rate(step) if callable(learning_rate) else float(learning_rate)

@@ -1,0 +1,92 @@
+"""Where examples come from: arrays, pictures decoded on demand, features of a frozen prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+from edgelearn.ops import pack
+from edgelearn.ops.tensor import Shape
+
+
+class Source(Protocol):
+    """Examples by number. `packed(indices, block)` gives the words that the device wants: float32
+    [channels / block][examples x pixels][block]."""
+
+    shape: Shape
+
+    def __len__(self) -> int: ...
+
+    def packed(self, indices: np.ndarray, block: int) -> np.ndarray: ...
+
+
+class ArraySource:
+    """Examples of a float array (n, ...)."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = np.asarray(array)
+        if self.array.ndim < 2:
+            raise ShapeError(f"Examples are an array (n, ...), not of shape {self.array.shape}.")
+        self.shape = self.array.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
+        return pack(self.array[indices], block)
+
+
+class PictureSource:
+    """Pictures by number from `load(indices, size) -> uint8 (n, size, size, 3)`, as floats by `preprocess`."""
+
+    def __init__(
+        self, count: int, size: int, load: Callable[[np.ndarray, int], np.ndarray],
+        preprocess: Callable[[np.ndarray], np.ndarray],
+    ) -> None:  # fmt: skip
+        self.count, self.size, self.load, self.preprocess = count, size, load, preprocess
+        self.shape = (size, size, 3)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
+        return pack(self.preprocess(self.load(indices, self.size)), block)
+
+
+class Subset:
+    """Some of the examples of another source, by their numbers there."""
+
+    def __init__(self, source: Source, indices: np.ndarray) -> None:
+        self.source, self.indices = source, np.asarray(indices)
+        self.shape = source.shape
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
+        return self.source.packed(self.indices[indices], block)
+
+
+def as_source(x) -> Source:
+    """`x` itself if it is a source, else a source of the array."""
+    return x if hasattr(x, "packed") else ArraySource(x)
+
+
+def check(source: Source, labels: np.ndarray | None, shape: Shape, classes: int | None) -> None:
+    """Raises ShapeError when examples or labels don't fit the network."""
+    if len(source) == 0:
+        raise ShapeError("There are no examples.")
+    if tuple(source.shape) != tuple(shape):
+        raise ShapeError(f"The network takes examples of shape {tuple(shape)}, but these have {tuple(source.shape)}.")
+    if labels is None:
+        return
+    if labels.shape != (len(source),):
+        raise ShapeError(f"{len(source)} examples need labels of shape ({len(source)},), not {labels.shape}.")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ShapeError(
+            f"The network has {classes} classes, so labels are 0 to {classes - 1}; "
+            f"found {labels.min()} to {labels.max()}."
+        )

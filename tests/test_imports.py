@@ -1,0 +1,23 @@
+"""What `import edgelearn` costs: nothing that a caller who doesn't need it has to wait for."""
+
+import subprocess
+import sys
+
+LIMIT = 0.3  # seconds
+HEAVY = ("tensorflow", "matplotlib", "h5py", "PIL")
+
+
+def in_fresh_process(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_import_is_quick():
+    code = "import time; start = time.perf_counter(); import edgelearn; print(time.perf_counter() - start)"
+    best = min(float(in_fresh_process(code)) for _ in range(5))
+    assert best < LIMIT, f"import edgelearn takes {best:.2f} s: python -X importtime -c 'import edgelearn'"
+
+
+def test_import_leaves_heavy_packages_alone():
+    loaded = in_fresh_process("import sys, edgelearn; print(*sys.modules)").split()
+    assert "edgelearn" in loaded
+    assert not [name for name in HEAVY if name in loaded]
