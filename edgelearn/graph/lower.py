@@ -18,6 +18,7 @@ from edgelearn.launch import Launch, Role
 from edgelearn.ops import BatchNormalization, Conv2D, Emitter, Epilogue, GradientTarget, Optimizer, Softmax, Traits
 from edgelearn.ops import batchnorm, reduce
 from edgelearn.ops.control import Control
+from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.optimizers import emit_finite_check
 from edgelearn.ops.softmax_cross_entropy import emit_loss
 from edgelearn.ops.tensor import Shape, Tensor, pack
@@ -103,6 +104,7 @@ class Lowering:
         self.control = Control(
             storage.tensor("scalars", (1, 16), Role.CONTROL), storage.tensor("counters", (1, 16), Role.CONTROL), labels
         )
+        self.micro.training = self.control if settings.train else None
         self.values: dict[str, Tensor] = {INPUT: self.x}
         self.before_norm: dict[str, Tensor] = {}
         self.statistics: dict[str, batchnorm.Statistics] = {}
@@ -111,16 +113,16 @@ class Lowering:
         self.stage_of = {s.output.name: s for s in self.stages}
 
     def program(self, optimizer: Optimizer | None = None) -> Program:
-        stages = self.stages
-        last = stages[-1]
-        ends_in_softmax = last.op is not None and isinstance(last.op.op, Softmax)
-        if self.settings.loss and ends_in_softmax:
-            stages = stages[:-1]
+        stages, output = self.stages, self.network.output
+        name = output.name
+        if self.settings.loss and isinstance(output.op, Softmax):
+            stages = [stage for stage in stages if stage.output is not output]
+            (name,) = output.inputs
         for stage in stages:
             self._forward(stage)
-        y = self.values[stages[-1].output.name]
+        y = self.values[name]
         if self.settings.loss:
-            self._loss(y)
+            self._loss(name)
         if self.settings.train:
             for stage in reversed(stages):
                 if stage.name in self.backward:
@@ -205,18 +207,27 @@ class Lowering:
 
     # -- backward ------------------------------------------------------------------------------------------------
 
-    def _loss(self, logits: Tensor) -> None:
+    def _loss(self, name: str) -> None:
+        """The loss of node `name`, and its gradient to the node: through the activation where one is fused."""
+        logits = self.values[name]
         if len(logits.shape) != 2:
             raise PlanError(
                 f"The loss needs (classes,) as the network's output, but '{self.network.output.name}' gives "
                 f"{logits.shape[1:]}: end the network with a Dense layer."
             )
+        target = self._target(name) if self.settings.train else None
+        if self.settings.train and target is None:
+            raise PlanError(
+                f"Nothing to train: the output '{self.network.output.name}' depends on no trained parameter. "
+                f"Unfreeze a layer that leads to it."
+            )
         self._at("loss")
-        gradient = None
-        if self.settings.train:
+        gradient = target.tensor if target else None
+        if target and target.mask:
             gradient = self.micro.tensor("logits' gradient", logits.shape)
-            self.gradients[next(name for name, value in self.values.items() if value is logits)] = gradient
         emit_loss(self.micro, logits, self.control, self.settings.label_smoothing, gradient)
+        if target and target.mask:
+            emit_copy(self.micro, gradient, target)
 
     def _target(self, name: str) -> GradientTarget | None:
         """Where the gradient of node `name` goes, or None where nothing below needs it."""

@@ -21,7 +21,7 @@ MIB = 1 << 20
 @dataclass(frozen=True)
 class Request:
     """What is to be planned: a mini-batch of `batch_size` examples in micro-batches of `micro_batch`, gradients
-    summed over them. Without an optimizer the plan only predicts and evaluates."""
+    summed over them. Without an optimizer the plan only predicts and evaluates. `seed` is Dropout's: 64 bits."""
 
     network: Network
     batch_size: int = 1
@@ -30,6 +30,7 @@ class Request:
     batchnorm: str = "kept"
     label_smoothing: float = 0.0
     loss: bool = True
+    seed: int = 0
 
 
 @dataclass
@@ -67,6 +68,9 @@ class Plan:
         micro = self.request.micro_batch
         full, rest = divmod(examples, micro)
         return [micro] * full + ([rest] if rest else [])
+
+    def micro_batch_count(self, examples: int) -> int:
+        return -(-examples // self.request.micro_batch)
 
     def live_bytes(self, kind: str = "train") -> list[tuple[str, int]]:
         """(layer, bytes of temporaries alive) at each launch of the largest micro-batch: the timeline of a step."""
@@ -144,6 +148,8 @@ def _lay_out(request: Request, device: Device) -> Plan:
         raise PlanError(f"A micro-batch of {micro} is larger than the mini-batch of {request.batch_size}.")
     if request.batchnorm not in ("kept", "batch"):
         raise PlanError(f"batchnorm is 'kept' or 'batch', not '{request.batchnorm}'.")
+    if not 0 <= request.seed < 1 << 64:
+        raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {request.seed}.")
     if not network.nodes:
         raise PlanError(f"The network '{network.name}' has no layers.")
     trained = [name for name in network.parameters if name in network.trainable] if request.optimizer else []

@@ -84,7 +84,7 @@ class Session:
         Returns (mean loss, right answers, finite): where `finite` is False the weights are unchanged.
         """
         optimizer: Optimizer = self.plan.request.optimizer
-        self._begin(examples, rate, optimizer.correction(step))
+        self._begin(examples, rate, optimizer.correction(step), step)
         sizes = self.plan.micro_batches(examples)
         for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
             key = "train", n, index == 0
@@ -113,7 +113,7 @@ class Session:
         self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
     ) -> tuple[Launch, Buffer] | None:
         """Run a mini-batch launch by launch; the first launch that writes a NaN or an infinity, and where."""
-        self._begin(examples, rate, self.plan.request.optimizer.correction(step))
+        self._begin(examples, rate, self.plan.request.optimizer.correction(step), step)
         sizes = self.plan.micro_batches(examples)
         culprit: list[Buffer] = []
 
@@ -138,10 +138,12 @@ class Session:
         self._run((kind, n, True), "prepare")
         self._run((kind, n, True), "micro")
 
-    def _begin(self, examples: int, rate: float = 0.0, correction: float = 1.0) -> None:
+    def _begin(self, examples: int, rate: float = 0.0, correction: float = 1.0, step: int = 0) -> None:
         self._scalars[places.INVERSE_BATCH] = 1.0 / examples
         self._scalars[places.LEARNING_RATE] = rate
         self._scalars[places.CORRECTION] = correction
+        words, seed = self._scalars.view(np.uint32), self.plan.request.seed
+        words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
         control = self.plan.storage
         self._write(control.tensor("scalars", (1, 16), Role.CONTROL).buffer, self._scalars)
         counters = control.tensor("counters", (1, 16), Role.CONTROL).buffer

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from edgelearn.device import Choice, Context, Device, choose_device
+from edgelearn.data.split import epoch_order, mini_batches
 from edgelearn.errors import FormatError, NonFiniteError, PlanError, ShapeError
 from edgelearn.graph import Network, Plan, Request, Session, make_plan, split_frozen
 from edgelearn.graph.lower import input_block
@@ -147,7 +149,10 @@ class Model:
                 features = self._extract(wanted, cache, cache_folder, tell)
                 x, validation_data = features[0], validation_data and (features[1], validation_data[1])
             session = self._open(plan, tell)
-            tell("on_train_begin", {})
+            logs = {}
+            if validation_data is not None and self.position == Position():
+                logs = {f"val_{k}": v for k, v in _evaluate(session, *validation_data).items()}
+            tell("on_train_begin", logs)
             while self.position.epoch < epochs and not self.stop_training:
                 self._epoch(session, x, y, batch_size, shuffle, tell)
                 if self.stop_training and self.position.step < self._steps_of_epoch:
@@ -239,16 +244,15 @@ class Model:
     def _epoch(self, session: Session, x, y: np.ndarray, batch_size: int, shuffle: bool, tell: Callable) -> None:
         at = self.position
         tell("on_epoch_begin", at.epoch, {})
-        rng = np.random.default_rng([self.seed, at.epoch])
-        order = rng.permutation(len(x)) if shuffle else np.arange(len(x))
-        batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)][at.step :]
-        parts = [(b, part) for b in batches for part in _parts(b, session.plan.request.micro_batch)]
+        order = epoch_order(len(x), self.seed, at.epoch) if shuffle else np.arange(len(x))
+        batches = list(mini_batches(order, batch_size))[at.step :]
+        parts = [(b, part) for b in batches for part in mini_batches(b, session.plan.request.micro_batch)]
         block = input_block(session.plan.request.network)
         stream = ahead(parts, lambda key: (x.packed(key[1], block), y[key[1]]))
         for indices in batches:
             start = time.perf_counter()
             rate = rate_at(self.optimizer.learning_rate, at.updates)
-            micro = (value for _, (_, value) in zip(_parts(indices, session.plan.request.micro_batch), stream))  # noqa: B905
+            micro = (value for _, value in islice(stream, session.plan.micro_batch_count(len(indices))))
             loss, correct, finite = session.train(micro, len(indices), rate, at.updates + 1)
             if not finite:
                 raise NonFiniteError(self._diagnose(session, x, y, indices, rate))
@@ -273,8 +277,8 @@ class Model:
 
     def _diagnose(self, session: Session, x, y: np.ndarray, indices: np.ndarray, rate: float) -> str:
         block = input_block(session.plan.request.network)
-        micro = ((x.packed(p, block), y[p]) for p in _parts(indices, session.plan.request.micro_batch))
-        for part in _parts(indices, session.plan.request.micro_batch):
+        micro = ((x.packed(p, block), y[p]) for p in mini_batches(indices, session.plan.request.micro_batch))
+        for part in mini_batches(indices, session.plan.request.micro_batch):
             if not np.isfinite(x.packed(part, block)).all():
                 return "The examples of this step hold a NaN or an infinity; clean the data. Weights are unchanged."
         found = session.first_nonfinite(micro, len(indices), rate, self.position.updates + 1)
@@ -331,15 +335,11 @@ def checked(network: Network, weights: Weights) -> Weights:
     return found
 
 
-def _parts(indices: np.ndarray, micro_batch: int) -> list[np.ndarray]:
-    return [indices[i : i + micro_batch] for i in range(0, len(indices), micro_batch)]
-
-
 def _evaluate(session: Session, x, y: np.ndarray) -> dict[str, float]:
     request = session.plan.request
     block = input_block(request.network)
     loss, correct = 0.0, 0
-    for part, words in ahead(_parts(np.arange(len(x)), request.micro_batch), lambda p: x.packed(p, block)):
+    for part, words in ahead(mini_batches(np.arange(len(x)), request.micro_batch), lambda p: x.packed(p, block)):
         losses, right = session.evaluate(words, y[part])
         loss, correct = loss + losses, correct + right
     return {"loss": loss / len(x), "accuracy": correct / len(x)}
@@ -348,5 +348,5 @@ def _evaluate(session: Session, x, y: np.ndarray) -> dict[str, float]:
 def _outputs(session: Session, x) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     request = session.plan.request
     block = input_block(request.network)
-    for part, words in ahead(_parts(np.arange(len(x)), request.micro_batch), lambda p: x.packed(p, block)):
+    for part, words in ahead(mini_batches(np.arange(len(x)), request.micro_batch), lambda p: x.packed(p, block)):
         yield part, session.predict(words, len(part))

@@ -1,0 +1,41 @@
+"""The `edgelearn` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from edgelearn import __version__
+from edgelearn.errors import EdgelearnError
+
+from . import bench, compare, devices, doctor, flowers, predict, runs
+
+COMMANDS = {
+    "devices": devices, "doctor": doctor, "flowers": flowers, "runs": runs, "compare": compare, "predict": predict,
+    "bench": bench,
+}  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command. Exit status: 0 done, 1 an error that was explained, 2 wrong usage, 130 interrupted."""
+    parser = argparse.ArgumentParser("edgelearn", description="On-device learning on any OpenCL device.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        first_line = module.__doc__.splitlines()[0]
+        command = commands.add_parser(name, help=first_line, description=module.__doc__,
+                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options) or 0
+    except EdgelearnError as error:
+        print(f"edgelearn: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("edgelearn: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone
+        sys.stderr.close()
+        return 0

@@ -1,0 +1,22 @@
+"""Put runs side by side: what differs in their configurations, and how they ended."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+
+from edgelearn.runs import RunStore, compare
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", nargs="+", help="ids, or starts of ids")
+    parser.add_argument("--plot", metavar="PNG", help="draw the learning curves over each other")
+    parser.add_argument("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
+
+
+def run(options: argparse.Namespace) -> None:
+    store = RunStore(options.runs)
+    comparison = compare([store.open(name) for name in options.run])
+    print(comparison.to_text(shutil.get_terminal_size((110, 24)).columns))
+    if options.plot:
+        comparison.plot(options.plot)

@@ -1,0 +1,69 @@
+"""Check what edgelearn needs, and say what to do about what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import sys
+from pathlib import Path
+
+from edgelearn.device import choose_device, self_test
+from edgelearn.errors import EdgelearnError
+from edgelearn.launch import source
+
+NEEDED = ("numpy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "rich")
+OPTIONAL = {
+    "tensorflow": "edgelearn[tensorflow]", "tensorflow-datasets": "edgelearn[tensorflow]",
+    "jupyterlab": "edgelearn[notebooks]", "ipywidgets": "edgelearn[notebooks]",
+}  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", help="check this device instead of the best one")
+
+
+def run(options: argparse.Namespace) -> int:
+    problems = 0
+
+    def report(good: bool, text: str, remedy: str = "") -> None:
+        nonlocal problems
+        problems += not good
+        print(f"[{'ok' if good else '!!'}] {text}" + (f"\n     -> {remedy}" if remedy and not good else ""))
+
+    report(sys.version_info >= (3, 11), f"Python {platform.python_version()}", "install Python 3.11 or later")
+    for package in NEEDED:
+        version = _version(package)
+        report(bool(version), f"{package} {version or 'is missing'}", f"pip install {package}")
+    for package, extra in OPTIONAL.items():
+        version = _version(package)
+        print(f"[{'ok' if version else '--'}] {package} {version or f'is not installed (optional: pip install {extra!r})'}")
+    try:
+        report(True, f"{len(list(source.folder().glob('*.cl')))} kernel files in {source.folder()}")
+        choice = choose_device(options.device)
+        report(True, f"device {choice.device.id}: {choice.reason}")
+        for note in choice.device.notes:
+            print(f"     note: {note}")
+        test = self_test(choice.device)
+        report(test.passed, f"self-test {'passed' if test.passed else 'failed: ' + test.problem}",
+               "choose another device with --device (see `edgelearn devices`), or update the driver")  # fmt: skip
+    except EdgelearnError as error:
+        report(False, "OpenCL", str(error))
+    folder = os.environ.get("EDGELEARN_DATA")
+    if folder:
+        report(Path(folder).is_dir(), f"EDGELEARN_DATA={folder}", "set it to a folder that exists, or unset it")
+    else:
+        print("[--] EDGELEARN_DATA is not set: data is downloaded, or the embedded sample is used")
+    store = Path(os.environ.get("EDGELEARN_RUNS", "runs"))
+    nearest = next(p for p in (store.resolve(), *store.resolve().parents) if p.exists())
+    report(os.access(nearest, os.W_OK), f"runs are kept in {store.resolve()}", "set EDGELEARN_RUNS to a writable folder")
+    print("Everything is in order." if not problems else f"{problems} problem{'s' * (problems > 1)}.")
+    return int(problems > 0)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

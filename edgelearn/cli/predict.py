@@ -1,0 +1,26 @@
+"""Name what is in pictures, with the network of a finished flowers run."""
+
+from __future__ import annotations
+
+import argparse
+
+from edgelearn.experiments.flowers.predict import predict
+from edgelearn.runs import RunStore
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("image", nargs="+", help="JPEG or PNG files")
+    parser.add_argument("--run", metavar="RUN", help="which run's network (default: the newest finished one)")
+    parser.add_argument("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
+    parser.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+
+
+def run(options: argparse.Namespace) -> int:
+    failed = 0
+    for path, answer in predict(options.image, RunStore(options.runs), options.run, options.device):
+        if isinstance(answer, str):
+            failed += 1
+            print(f"{path}: {answer}")
+        else:
+            print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in answer))
+    return int(failed > 0)

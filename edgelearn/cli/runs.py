@@ -1,0 +1,26 @@
+"""List the runs, newest first; or show one, or export it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+
+from edgelearn.runs import RunStore, export, list_table, write_export
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", nargs="?", help="show this run (its id or the start of it) as JSON")
+    parser.add_argument("--export", metavar="FILE", help="write it to one JSON file instead")
+    parser.add_argument("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
+
+
+def run(options: argparse.Namespace) -> None:
+    store = RunStore(options.runs)
+    if options.run is None:
+        found = store.list()
+        print(list_table(found, shutil.get_terminal_size((110, 24)).columns) if found else f"No runs in {store.root} yet.")
+    elif options.export:
+        write_export(store.open(options.run), options.export)
+    else:
+        print(json.dumps(export(store.open(options.run)), indent=1))

@@ -1,0 +1,57 @@
+"""A labelled set of pictures that are decoded, or drawn, when they are asked for."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.data.pictures import decode, describe
+from edgelearn.errors import DataError
+
+# Encoded bytes, a file, or a function that draws the picture: size -> uint8 (size, size, 3).
+Item = bytes | Path | Callable[[int], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDataset:
+    """Labelled pictures. Only what was given is held: encoded bytes, paths or drawing functions.
+
+    name: short name, such as "tf_flowers".
+    origin: where the pictures come from, one of "EDGELEARN_DATA" (prepared data in a folder the user
+        named), "tfds" (TensorFlow Datasets' own folder), "folder", "embedded sample", "drawn".
+    description: the origin as one sentence for a reader.
+    class_names: names in the order of the labels.
+    labels: int32 of shape (n,), each in 0..len(class_names)-1.
+    items: n pictures.
+    skipped: (path, reason) of each file that was left out.
+    """
+
+    name: str
+    origin: str
+    description: str
+    class_names: tuple[str, ...]
+    labels: np.ndarray
+    items: Sequence[Item] = field(repr=False)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self):
+        labels = np.asarray(self.labels, np.int32)
+        object.__setattr__(self, "labels", labels)
+        if labels.shape != (len(self.items),):
+            raise DataError(f"{self.name}: {len(self.items)} pictures need as many labels, got shape {labels.shape}.")
+        if labels.size and not 0 <= labels.min() <= labels.max() < len(self.class_names):
+            raise DataError(
+                f"{self.name}: labels run from {labels.min()} to {labels.max()}, "
+                f"but {len(self.class_names)} class names allow 0 to {len(self.class_names) - 1}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def image(self, i: int, size: int) -> np.ndarray:
+        """Picture `i`, the whole of it, as uint8 of shape (size, size, 3). Raises DataError if unreadable."""
+        item = self.items[i]
+        if callable(item):
+            return item(size)
+        return decode(item, size, describe(item, i))

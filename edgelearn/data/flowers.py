@@ -1,0 +1,52 @@
+"""Which flower pictures are used. A source that was asked for is never replaced by another one."""
+
+import os
+from dataclasses import replace
+
+from edgelearn.data.dataset import ImageDataset
+from edgelearn.data.drawn_flowers import embedded_flowers
+from edgelearn.data.folder import load_folder
+from edgelearn.data.tfds import NetworkError, load_tf_flowers
+from edgelearn.errors import DataError
+
+
+def load_flowers(
+    images: str | os.PathLike | None = None,
+    data: str | os.PathLike | None = None,
+    download: bool = True,
+    embedded: bool = False,
+) -> ImageDataset:
+    """The pictures to learn flowers from. The first that applies:
+
+    1. embedded=True: the embedded sample, drawings made by the program itself;
+    2. images: a folder with a subfolder of pictures for each class;
+    3. data, or else the environment variable EDGELEARN_DATA: a folder with prepared tf_flowers in it;
+    4. TensorFlow Datasets' own folder, into which it downloads tf_flowers if `download` is true;
+    5. when that download can't be made for lack of a network, the embedded sample.
+
+    `description` of the result says in one line what was used, and why if it is the sample.
+
+    Raises DataError when a source that was named holds no usable pictures, when two sources are asked for
+    at once, or when the photographs aren't there and `download` is false.
+    """
+    asked = {"embedded": embedded, "images": images, "data": data}
+    chosen = [name for name, value in asked.items() if value]
+    if len(chosen) > 1:
+        raise DataError(f"Only one source of pictures can be used, got {' and '.join(chosen)}. Give one of them.")
+    if embedded:
+        return _sample("as asked for")
+    if images:
+        return load_folder(images)
+    named = data or os.environ.get("EDGELEARN_DATA")
+    if named:
+        return replace(load_tf_flowers(named), origin="EDGELEARN_DATA")
+    try:
+        return load_tf_flowers(download=download)
+    except NetworkError as error:
+        reason = str(error).split(". ")[0]
+        return _sample(f"because the flower photographs cannot be downloaded: {reason}")
+
+
+def _sample(why: str) -> ImageDataset:
+    sample = embedded_flowers()
+    return replace(sample, description=f"{sample.description.rstrip('.')}, {why}.")

@@ -1,0 +1,107 @@
+"""Decode a JPEG or PNG to a square RGB array."""
+
+import io
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from edgelearn.errors import DataError
+
+# A 60 kB PNG can unfold to gigabytes. Larger than any phone's ordinary photograph, far below what hurts.
+MAX_PIXELS = 80_000_000
+
+# A JPEG is still read to its end at this size, but decoded at an eighth of its scale.
+_CHECK_SIZE = 8
+
+# What Pillow raises for damaged files, depending on where the damage is.
+_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, struct.error)
+_BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+
+_ORIENTATION_TAG = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def decode(source: bytes | Path, size: int, name: str) -> np.ndarray:
+    """The whole picture, upright, scaled to `size` x `size` with an area-aware bilinear filter.
+
+    Greyscale, palette, CMYK and 16-bit pictures become RGB; transparent parts become white; the EXIF
+    orientation is applied. `name` is what an error calls the picture.
+
+    Returns uint8 of shape (size, size, 3). Raises DataError for a file that is neither JPEG nor PNG,
+    is damaged or truncated, or has more than MAX_PIXELS pixels.
+    """
+    with _opened(source, name) as image:
+        # The JPEG decoder can halve the picture for free. Staying at twice the size asked for or
+        # more leaves the result within rounding of a full decode.
+        image.draft(None, (2 * size, 2 * size))
+        turn = _UPRIGHT.get(_orientation(image))
+        square = _to_rgb(image).resize((size, size), Image.Resampling.BILINEAR)
+    # Turning last: the picture is square and small by now.
+    return np.asarray(square if turn is None else square.transpose(turn))
+
+
+def check(source: bytes | Path, name: str):
+    """Read a picture to its end, as cheaply as possible, and raise DataError if `decode` could."""
+    decode(source, _CHECK_SIZE, name)
+    with _opened(source, name) as image:
+        image.verify()  # a PNG's checksums, which decoding passes over
+
+
+def describe(source: bytes | Path, position: int) -> str:
+    """What to call a picture in an error."""
+    return f"Picture {position}" if isinstance(source, bytes) else os.fspath(source)
+
+
+@contextmanager
+def _opened(source: bytes | Path, name: str) -> Iterator[Image.Image]:
+    """Open a picture; what goes wrong with it is raised as a DataError that names it."""
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    try:
+        with Image.open(file, formats=("JPEG", "PNG")) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise _too_large(name)
+            yield image
+    except _BOMB as error:
+        raise _too_large(name) from error
+    except Image.UnidentifiedImageError as error:
+        raise DataError(f"{name} is neither a JPEG nor a PNG. Remove it or convert it.") from error
+    except _DAMAGE as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise DataError(f"{name} cannot be read as a picture: {reason}. Remove it or replace it.") from error
+
+
+def _too_large(name: str) -> DataError:
+    return DataError(
+        f"{name} has more than {MAX_PIXELS / 1e6:.0f} million pixels, which can exhaust the memory. "
+        "Scale it down or remove it."
+    )
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return image.getexif().get(_ORIENTATION_TAG, 1)
+    except (*_DAMAGE, UserWarning):  # broken metadata is no reason to lose a sound picture
+        return 1
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # 16-bit grey, which convert() would clip at 255
+        image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        picture = image.convert("RGBA")
+        image = Image.new("RGBA", picture.size, "white")
+        image.alpha_composite(picture)
+    return image.convert("RGB")

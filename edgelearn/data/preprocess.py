@@ -1,0 +1,26 @@
+"""From pixels to what MobileNet was trained on."""
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+
+# MobileNet's input range: x / SCALE - OFFSET takes 0..255 to -1..1.
+SCALE = 127.5
+OFFSET = 1.0
+
+
+def normalize(images: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """MobileNet's preprocessing, x / 127.5 - 1: uint8 of any shape to float32 of the same shape in -1..1.
+
+    `out`, if given, receives the result and is returned. Raises ShapeError if `images` isn't uint8 or
+    `out` doesn't fit.
+    """
+    if images.dtype != np.uint8:
+        raise ShapeError(f"Pixels must be uint8 in 0..255, got {images.dtype}. Pass the pictures as they were decoded.")
+    if out is None:
+        out = np.empty(images.shape, np.float32)
+    elif out.shape != images.shape or out.dtype != np.float32:
+        raise ShapeError(f"out must be float32 of shape {images.shape}, got {out.dtype} of shape {out.shape}.")
+    np.divide(images, np.float32(SCALE), out=out, dtype=np.float32)
+    out -= np.float32(OFFSET)
+    return out

@@ -1,0 +1,185 @@
+"""TensorFlow Datasets, read in a child process: TensorFlow is never imported into this one."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import BinaryIO
+from urllib.request import Request, urlopen
+
+import numpy as np
+
+from edgelearn.data import tfds_reader
+from edgelearn.data.dataset import ImageDataset
+from edgelearn.errors import DataError
+
+FLOWERS = "tf_flowers"
+FLOWERS_VERSION = "3.0.1"
+FLOWERS_URL = "http://download.tensorflow.org/example_images/flower_photos.tgz"
+
+CONNECT_LIMIT_S = 8
+DOWNLOAD_LIMIT_S = 3600
+_NEEDED = ("tensorflow", "tensorflow_datasets", "importlib_resources")
+_REMEDY = (
+    "Set EDGELEARN_DATA to a folder that has tensorflow_datasets/tf_flowers, give your own pictures with "
+    "--images DIR, or use the embedded sample with --embedded."
+)
+
+
+class NetworkError(DataError):
+    """A download that cannot be made because its server isn't reached."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What the reader gives back: encoded pictures, int32 labels of shape (n,), and the labels' names."""
+
+    images: list[bytes]
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+
+
+def load_tf_flowers(data_dir: str | os.PathLike | None = None, download: bool = False) -> ImageDataset:
+    """The 3,670 photographs of tf_flowers 3.0.1, encoded as they are stored, always in the same order.
+
+    data_dir: a folder with tensorflow_datasets/tf_flowers or tf_flowers in it; by default TensorFlow
+        Datasets' own folder.
+    download: let TensorFlow Datasets download and prepare the photographs if they aren't there.
+
+    Raises NetworkError (a DataError) within about ten seconds when a download is needed and its server
+    can't be reached, and DataError when the data aren't there, are damaged, or a package is missing.
+    """
+    folder = find_prepared(FLOWERS, FLOWERS_VERSION, data_dir)
+    if folder:
+        pictures = read_prepared(folder)
+    elif download:
+        check_connection(FLOWERS_URL, _REMEDY)
+        pictures = read_downloaded(f"{FLOWERS}:{FLOWERS_VERSION}", data_dir)
+        folder = find_prepared(FLOWERS, FLOWERS_VERSION, data_dir)
+    else:
+        where = " or ".join(map(str, _roots(data_dir)))
+        raise DataError(f"No prepared {FLOWERS}/{FLOWERS_VERSION} found in {where}. {_REMEDY}")
+    return ImageDataset(
+        name=FLOWERS,
+        origin="tfds",
+        description=f"{len(pictures.images):,} photographs of tf_flowers {FLOWERS_VERSION} from {folder}.",
+        class_names=pictures.class_names,
+        labels=pictures.labels,
+        items=pictures.images,
+    )
+
+
+def find_prepared(name: str, version: str, data_dir: str | os.PathLike | None = None) -> Path | None:
+    """The folder of a prepared data set, or None. `data_dir` as in load_tf_flowers."""
+    for root in _roots(data_dir):
+        folder = root / name / version
+        if (folder / "dataset_info.json").is_file():
+            return folder
+    return None
+
+
+def read_prepared(folder: Path, split: str = "train", image_key: str = "image", label_key: str = "label") -> Pictures:
+    """One split of a prepared data set, without touching the network. Raises DataError if damaged."""
+    return _read({"prepared": str(folder)}, split, image_key, label_key, f"The prepared data in {folder}", None)
+
+
+def read_downloaded(
+    name: str,
+    data_dir: str | os.PathLike | None = None,
+    split: str = "train",
+    image_key: str = "image",
+    label_key: str = "label",
+) -> Pictures:
+    """One split of "name:version", which TensorFlow Datasets downloads and prepares if it must."""
+    request = {"download": name, "data_dir": None if data_dir is None else os.fspath(data_dir)}
+    return _read(request, split, image_key, label_key, f"The download of {name}", DOWNLOAD_LIMIT_S)
+
+
+def check_connection(url: str, remedy: str, limit_s: float = CONNECT_LIMIT_S):
+    """Raise NetworkError, ending in `remedy`, unless `url` answers within `limit_s` seconds."""
+    outcome: list[Exception | None] = []
+
+    def ask():
+        try:
+            urlopen(Request(url, method="HEAD"), timeout=limit_s).close()
+            outcome.append(None)
+        except (OSError, ValueError) as error:
+            outcome.append(error)
+
+    # On a thread, since looking up a name obeys no time limit.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    problem = outcome[0] if outcome else f"no answer in {limit_s:g} seconds"
+    if problem is not None:
+        raise NetworkError(f"{url} cannot be reached ({problem}). {remedy}")
+
+
+def _roots(data_dir: str | os.PathLike | None) -> list[Path]:
+    if data_dir is None:
+        return [Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()]
+    root = Path(data_dir).expanduser()
+    return [root / "tensorflow_datasets", root]
+
+
+def _read(request: dict, split: str, image_key: str, label_key: str, subject: str, limit_s: float | None) -> Pictures:
+    missing = [package for package in _NEEDED if find_spec(package) is None]
+    if missing:
+        raise DataError(
+            f"{subject} cannot be read without {' and '.join(missing)}: pip install 'edgelearn[tensorflow]'"
+        )
+    request |= {"split": split, "image_key": image_key, "label_key": label_key}
+    head, labels, images = {"class_names": [], "count": 0}, [], []
+    with _reader(request, subject, limit_s) as stream:
+        head |= json.loads(stream.readline())
+        while record := stream.read(tfds_reader.RECORD_HEAD.size):
+            label, length = tfds_reader.RECORD_HEAD.unpack(record)
+            labels.append(label)
+            images.append(stream.read(length))
+    if not images or len(images) != head["count"]:
+        raise DataError(
+            f"{subject} should have {head['count']} pictures in split {split!r}, but {len(images)} came. "
+            "Copy or download the data anew."
+        )
+    return Pictures(images, np.array(labels, np.int32), tuple(head["class_names"]))
+
+
+@contextmanager
+def _reader(request: dict, subject: str, limit_s: float | None) -> Iterator[BinaryIO]:
+    """Start the reader, hand out its stdout, and raise DataError with its last words if it fails."""
+    environment = os.environ | {
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",  # reading files needs no GPU memory
+    }
+    # As a file and not as a module of the package, which would bring the engine along; -P keeps the modules
+    # beside it from being found under their short names.
+    command = [sys.executable, "-P", tfds_reader.__file__, json.dumps(request)]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
+        late = threading.Event()
+        timer = threading.Timer(limit_s or threading.TIMEOUT_MAX, lambda: (late.set(), process.kill()))
+        timer.daemon = True
+        timer.start()
+        try:
+            # A reader that dies leaves half a record, which is no error of its own.
+            with suppress(ValueError, struct.error):
+                yield process.stdout
+            code = process.wait()
+        finally:
+            timer.cancel()
+            process.kill()
+            process.stdout.close()
+            process.wait()
+        if code:
+            log.seek(0)
+            words = log.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
+            reason = f"not done after {limit_s:g} seconds" if late.is_set() else words[-1]
+            raise DataError(f"{subject} could not be read: {reason}. Copy or download the data anew.")

@@ -1,0 +1,68 @@
+"""Child process: read a data set through TensorFlow Datasets and write its encoded pictures to stdout.
+
+    python -P tfds_reader.py REQUEST
+
+REQUEST is a JSON object: "split", "image_key", "label_key", and either "prepared" (a folder that holds a
+prepared data set; the network isn't touched) or "download" ("name:version") with "data_dir" (or null).
+
+Output: one line of JSON, {"class_names": [...], "count": n}, then n records: label and length as two
+little-endian uint32, and the picture as it was encoded. Whatever else would print to stdout goes to stderr.
+"""
+
+import json
+import os
+import struct
+import sys
+from pathlib import Path
+
+RECORD_HEAD = struct.Struct("<II")
+
+
+def main(request: dict):
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # progress bars and notices must not end up between the records
+
+    import tensorflow_datasets as tfds
+
+    if "prepared" in request:
+        builder = tfds.builder_from_directory(request["prepared"])
+    else:
+        builder = tfds.builder(request["download"], data_dir=request["data_dir"])
+        builder.download_and_prepare()
+    examples = builder.as_dataset(
+        split=request["split"],
+        shuffle_files=False,
+        decoders={request["image_key"]: tfds.decode.SkipDecoding()},
+        read_config=tfds.ReadConfig(try_autocache=False, interleave_cycle_length=1),  # one file after another
+    )
+    head = {
+        "class_names": builder.info.features[request["label_key"]].names,
+        "count": builder.info.splits[request["split"]].num_examples,
+    }
+    output.write(json.dumps(head).encode() + b"\n")
+    try:
+        for example in tfds.as_numpy(examples):
+            picture = example[request["image_key"]]
+            output.write(RECORD_HEAD.pack(int(example[request["label_key"]]), len(picture)))
+            output.write(picture)
+    except Exception as error:
+        # TensorFlow says at which byte a file is damaged, but not which file.
+        damaged = _first_unreadable(builder.info.splits[request["split"]].filepaths)
+        raise SystemExit(f"{damaged} is damaged: {error}" if damaged else f"{error}") from error
+    output.close()
+
+
+def _first_unreadable(files) -> Path | None:
+    import tensorflow as tf
+
+    for file in files:
+        try:
+            for _ in tf.data.TFRecordDataset(os.fspath(file)):
+                pass
+        except tf.errors.OpError:
+            return Path(file)
+    return None
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

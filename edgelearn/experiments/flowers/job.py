@@ -1,0 +1,205 @@
+"""The flowers job, from pictures to a run folder. The CLI and the notebooks call the same steps."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from edgelearn.data.dataset import ImageDataset
+from edgelearn.data.flowers import load_flowers
+from edgelearn.data.prefetch import load_images
+from edgelearn.data.preprocess import normalize
+from edgelearn.data.split import stratified_split
+from edgelearn.errors import RunError
+from edgelearn.graph import Plan
+from edgelearn.io import safetensors
+from edgelearn.io.keras_published import NetworkError
+from edgelearn.runs import Run, RunStore, atomic, figures, wilson_interval
+from edgelearn.train import Callback, Model, PictureSource, Subset
+from edgelearn.train.interrupt import on_interrupt
+
+from .config import PUBLISHED, FlowersConfig
+from .recorder import Recorder
+from .weights import Pretrained, load_pretrained
+
+Say = Callable[[str], None]
+
+
+def process_peak_bytes() -> int:
+    """The most memory that this process has held (resident)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+class FlowersJob:
+    """Pictures, network and model of one configuration. `run` does the whole job; a notebook can do its steps."""
+
+    def __init__(self, config: FlowersConfig, dataset: ImageDataset, pretrained: Pretrained) -> None:
+        self.config, self.dataset, self.pretrained = config, dataset, pretrained
+        network = pretrained.network
+        network.freeze().unfreeze(*config.trainable)
+        self.model = Model(network, pretrained.weights, config.device, config.seed)
+        self.model.compile(config.make_optimizer(), config.label_smoothing)
+        self.train_indices, self.test_indices = stratified_split(dataset.labels, 0.8, config.seed)
+        pictures = PictureSource(len(dataset), pretrained.size, partial(load_images, dataset), normalize)
+        self.train = Subset(pictures, self.train_indices)
+        self.test = Subset(pictures, self.test_indices)
+
+    @classmethod
+    def load(cls, config: FlowersConfig) -> FlowersJob:
+        """Find pictures and weights. Where neither can be had because there is no network, the embedded sample is
+        used for both, and `dataset.description` says so; what was asked for by name is never replaced."""
+        dataset = load_flowers(config.images, config.data, config.download, config.sample)
+        sample = dataset.origin == "embedded sample"
+        load = partial(load_pretrained, seed=config.seed, weights=config.weights, data=config.data)
+        try:
+            pretrained = load(len(dataset.class_names), sample=sample and not config.weights, download=config.download)
+        except NetworkError:
+            if dataset.origin != "tfds" or config.weights:
+                raise
+            dataset = load_flowers(embedded=True)
+            pretrained = load(len(dataset.class_names), sample=True)
+        return cls(config.resolve(dataset.origin == "embedded sample"), dataset, pretrained)
+
+    @property
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """Int labels of the training and the test pictures."""
+        return self.dataset.labels[self.train_indices], self.dataset.labels[self.test_indices]
+
+    def plan(self) -> Plan:
+        """The memory plan of the training steps."""
+        c = self.config
+        size = min(c.batch_size, len(self.train))
+        return self.model.plan(size, min(c.micro_batch, size), c.budget, cached=c.cache is not None)
+
+    def describe(self) -> dict:
+        """What a run records besides its configuration."""
+        return {
+            "device": self.model.device.facts() | {"reason": self.model.choice.reason},
+            "data": {"origin": self.dataset.origin, "description": self.dataset.description,
+                     "classes": list(self.dataset.class_names), "train": len(self.train), "test": len(self.test),
+                     "skipped": len(self.dataset.skipped)},
+            "weights": {"origin": self.pretrained.origin, "description": self.pretrained.description},
+            "plan": self.plan().to_dict(),
+        }  # fmt: skip
+
+    def introduce(self, say: Say) -> None:
+        """The source of the pictures first; then device, network and memory plan."""
+        say(self.dataset.description)
+        for path, reason in self.dataset.skipped:
+            say(f"  skipped {path}: {reason}")
+        if self.dataset.skipped:
+            say(f"  {len(self.dataset.skipped)} files skipped")
+        say(f"Network: {self.pretrained.description}")
+        device = self.model.device
+        say(f"Device: {device.id} (driver {device.driver}), {self.model.choice.reason}")
+        for note in device.notes:
+            say(f"  note: {note}")
+        say(self.model.summary())
+        say(str(self.plan()))
+
+    def fit(self, callbacks: Sequence[Callback]) -> None:
+        c = self.config
+        train_labels, test_labels = self.labels
+        size = min(c.batch_size, len(self.train))
+        self.model.fit(
+            self.train, train_labels, size, c.epochs, micro_batch=min(c.micro_batch, size),
+            validation_data=(self.test, test_labels), callbacks=callbacks, cache=c.cache,
+            cache_folder=c.cache_folder, budget=c.budget,
+        )  # fmt: skip
+
+    def run(self, run: Run, callbacks: Sequence[Callback] = (), say: Say = print) -> dict | None:
+        """Train into `run` from where it stands; returns its results, or None after an interruption."""
+        recorder = Recorder(run)
+        start = time.perf_counter()
+        spent = float(run.record.get("seconds", 0.0))
+        if run.has_checkpoint():
+            self.model.restore(*run.load_checkpoint())
+
+        def stop() -> None:
+            self.model.stop_training = True
+
+        with on_interrupt(stop):
+            self.fit([recorder, *callbacks])
+            seconds = spent + time.perf_counter() - start
+            run.update(seconds=seconds)
+            if self.model.position.epoch < self.config.epochs:
+                recorder.save()
+                run.close()
+                say(f"Stopped at a step boundary and saved. Continue with: edgelearn flowers --resume {run.id}")
+                return None
+            return self.finish(run, seconds, say)
+
+    def finish(self, run: Run, seconds: float, say: Say) -> dict:
+        """Test the whole network, picture to probabilities; write results, weights and figures."""
+        plan, _, labels = self.plan(), *self.labels
+        allocated = self.model.context.ledger.peak
+        predicted = self.model.predict(self.test, 16).argmax(-1)
+        correct, total = int((predicted == labels).sum()), len(labels)
+        results = {
+            "correct": correct, "total": total, "accuracy": correct / total, "epochs": self.config.epochs,
+            "loss": run.history()[-1]["val_loss"], "seconds": seconds,
+            "interval": list(wilson_interval(correct, total)),
+            "memory": {"planned": plan.peak_bytes, "allocated": allocated, "process": process_peak_bytes()},
+        }  # fmt: skip
+        atomic.write_bytes(run.folder / "weights.safetensors", safetensors.to_bytes(self.model.weights))
+        atomic.write_bytes(run.folder / "network.json", self.model.network.to_json().encode())
+        names = self.dataset.class_names
+        matrix = figures.confusion_matrix(labels, predicted, len(names))
+        figures.plot_confusion(matrix, names, run.folder / "confusion.png")
+        reference = {"published": PUBLISHED["after"]} if self.published else None
+        figures.plot_learning_curves(run.history(), run.folder / "curves.png", reference=reference)
+        figures.plot_memory(*results["memory"].values(), run.folder / "memory.png")
+        run.finish(results)
+        say(self.report(run))
+        return results
+
+    @property
+    def published(self) -> bool:
+        """Whether this is the job whose figures are published: the flower photographs, whole."""
+        return self.dataset.origin in ("EDGELEARN_DATA", "tfds")
+
+    def report(self, run: Run) -> str:
+        """The results in a few lines."""
+        r = run.record["results"]
+        low, high = r["interval"]
+        before = run.record.get("before", {}).get("accuracy")
+        lines = [f"Test accuracy: {r['correct']}/{r['total']} = {r['accuracy']:.2%} (95 % Wilson interval {low:.2%} to {high:.2%})"]
+        if before is not None:
+            lines.append(f"Before training: {round(before * r['total'])}/{r['total']} = {before:.2%}")
+        if self.published:
+            lines.append("Published by Qualcomm: 147/736 = 19.97% before, 670/736 = 91.03% after")
+        memory = r["memory"]
+        lines.append("Memory: planned peak {:.1f} MiB, allocated peak {:.1f} MiB, process peak {:.1f} MiB".format(
+            *(memory[k] / 2**20 for k in ("planned", "allocated", "process"))))  # fmt: skip
+        lines.append(f"Time: {r['seconds']:.0f} s. Everything is in {run.folder}")
+        return "\n".join(lines)
+
+
+def start(config: FlowersConfig, store: RunStore, callbacks: Sequence[Callback], say: Say = print) -> dict | None:
+    """A new run of `config`."""
+    job = FlowersJob.load(config)
+    job.introduce(say)
+    with store.create("flowers", job.config.to_dict(), **job.describe()) as run:
+        say(f"Run {run.id}")
+        return job.run(run, callbacks, say)
+
+
+def resume(name: str, store: RunStore, callbacks: Sequence[Callback], say: Say = print) -> dict | None:
+    """Go on with an interrupted run, by its id or the start of it. Raises RunError when it can't be resumed."""
+    run = store.open(name)
+    if run.record.get("kind") != "flowers":
+        raise RunError(f"{run.id} is not a flowers run.")
+    job = FlowersJob.load(FlowersConfig.from_dict(run.config))
+    origin = run.record["data"]["origin"]
+    if job.dataset.origin != origin:
+        raise RunError(f"{run.id} began with pictures from '{origin}', but now there are only '{job.dataset.origin}'.")
+    with run.resume() as run:
+        job.introduce(say)
+        say(f"Run {run.id}, continued")
+        return job.run(run, callbacks, say)

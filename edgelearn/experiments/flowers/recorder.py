@@ -1,0 +1,24 @@
+"""Training into a run folder."""
+
+from __future__ import annotations
+
+from edgelearn.runs import Run
+from edgelearn.train import Callback
+
+
+class Recorder(Callback):
+    """After each epoch a row of history and a checkpoint; the run's record says what came before training."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def on_train_begin(self, logs) -> None:
+        if logs:
+            self.run.update(before={k.removeprefix("val_"): v for k, v in logs.items()})
+
+    def on_epoch_end(self, epoch, logs) -> None:
+        self.run.append_epoch({"epoch": epoch + 1, **logs})
+        self.save()
+
+    def save(self) -> None:
+        self.run.save_checkpoint(*self.model.state())

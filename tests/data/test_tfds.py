@@ -1,0 +1,151 @@
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from edgelearn.data import tfds
+from edgelearn.data.split import stratified_split
+from edgelearn.data.tfds import NetworkError, find_prepared, load_tf_flowers, read_downloaded, read_prepared
+from edgelearn.errors import DataError
+
+
+def test_the_real_photographs(real_data):
+    dataset = load_tf_flowers(real_data)
+    assert dataset.class_names == ("dandelion", "daisy", "tulips", "sunflowers", "roses")
+    assert np.bincount(dataset.labels).tolist() == [898, 633, 799, 699, 641]
+    train, test = stratified_split(dataset.labels)
+    assert (len(train), len(test)) == (2934, 736)
+    assert sum(map(len, dataset.items)) < 100e6
+    assert dataset.image(0, 224).shape == dataset.image(3669, 224).shape == (224, 224, 3)
+    assert "tensorflow" not in sys.modules
+
+
+def test_another_data_set_is_read_the_same_way(real_data):
+    folder = find_prepared("cifar10", "3.0.2", real_data)
+    if folder is None:
+        pytest.skip("no prepared cifar10 in EDGELEARN_DATA")
+    pictures = read_prepared(folder, "test")
+    assert len(pictures.images) == len(pictures.labels) and len(pictures.class_names) == 10
+
+
+def test_pictures_come_as_they_are_stored_and_in_order(small_prepared):
+    root, pictures = small_prepared
+    dataset = load_tf_flowers(root)
+    assert dataset.items == pictures
+    assert dataset.labels.tolist() == [0, 1, 2, 3, 4] * 2
+    assert dataset.class_names == ("dandelion", "daisy", "tulips", "sunflowers", "roses")
+    assert dataset.origin == "tfds" and "10 photographs" in dataset.description
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "missing"])
+def test_a_damaged_file_is_named(small_prepared, tmp_path, damage):
+    shutil.copytree(small_prepared[0], tmp_path / "copy")
+    folder = find_prepared("tf_flowers", "3.0.1", tmp_path / "copy")
+    file = folder / "tf_flowers-train.tfrecord-00001-of-00002"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(data if damage == "changed" else data[: len(data) // 2 - 20])
+    with pytest.raises(DataError, match=file.name):
+        load_tf_flowers(tmp_path / "copy")
+
+
+def test_a_damaged_description_is_an_error(small_prepared, tmp_path):
+    shutil.copytree(small_prepared[0], tmp_path / "copy")
+    folder = find_prepared("tf_flowers", "3.0.1", tmp_path / "copy")
+    (folder / "features.json").write_text("{")
+    with pytest.raises(DataError, match=f"{folder} could not be read"):
+        load_tf_flowers(tmp_path / "copy")
+
+
+def test_the_data_folder_may_be_tfds_own(tmp_path):
+    folder = tmp_path / "tf_flowers" / "3.0.1"
+    folder.mkdir(parents=True)
+    assert find_prepared("tf_flowers", "3.0.1", tmp_path) is None
+    (folder / "dataset_info.json").write_text("{}")
+    assert find_prepared("tf_flowers", "3.0.1", tmp_path) == folder
+
+
+def test_nothing_prepared(nowhere, tmp_path):
+    with pytest.raises(DataError, match=r"No prepared tf_flowers/3.0.1 found in .*EDGELEARN_DATA.*--images"):
+        load_tf_flowers(tmp_path)
+    with pytest.raises(DataError, match=r"no_tfds"):
+        load_tf_flowers()
+
+
+def test_missing_packages_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(tfds, "find_spec", lambda name: None if name == "tensorflow_datasets" else find_spec("json"))
+    with pytest.raises(DataError, match=r"tensorflow_datasets.*pip install 'edgelearn\[tensorflow\]'"):
+        read_prepared(tmp_path)
+
+
+def test_a_server_that_is_not_there_is_noticed_at_once(nowhere):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(NetworkError, match=r"cannot be reached.*Do that"):
+        tfds.check_connection(f"http://127.0.0.1:{port}/", "Do that.")
+
+
+def test_a_server_that_never_answers_is_given_up(nowhere):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.perf_counter()
+        with pytest.raises(NetworkError, match=r"cannot be reached"):
+            tfds.check_connection(f"http://127.0.0.1:{silent.getsockname()[1]}/", "", limit_s=0.3)
+        assert time.perf_counter() - began < 2
+    assert tfds.CONNECT_LIMIT_S <= 10
+
+
+def test_looking_up_a_name_is_given_up_too(nowhere, monkeypatch):
+    def slow_resolver(*_, **__):
+        time.sleep(2)
+        raise OSError("no such name")
+
+    monkeypatch.setattr(tfds, "urlopen", slow_resolver)
+    began = time.perf_counter()
+    with pytest.raises(NetworkError, match=r"no answer in 0.2 seconds"):
+        tfds.check_connection("http://flowers.invalid/", "", limit_s=0.2)
+    assert time.perf_counter() - began < 1
+
+
+def test_a_download(fake_tfds, monkeypatch, tmp_path):
+    monkeypatch.setattr(tfds, "check_connection", lambda *_: None)
+    dataset = load_tf_flowers(tmp_path / "fresh", download=True)
+    assert dataset.items == [b"picture 0", b"picture 1", b"picture 2"]
+    assert dataset.labels.tolist() == [0, 1, 0] and dataset.class_names == ("a", "b")
+    assert str(tmp_path / "fresh" / "tf_flowers" / "3.0.1") in dataset.description
+
+
+def test_a_download_that_fails(fake_tfds, tmp_path):
+    with pytest.raises(DataError, match=r"The download of any:1.0.0 could not be read: .*wrong checksum"):
+        read_downloaded("any:1.0.0", tmp_path / "failing")
+
+
+def test_a_download_that_takes_too_long(fake_tfds, tmp_path, monkeypatch):
+    monkeypatch.setattr(tfds, "DOWNLOAD_LIMIT_S", 1)
+    with pytest.raises(DataError, match=r"not done after 1 seconds"):
+        read_downloaded("any:1.0.0", tmp_path / "endless")
+
+
+def test_missing_pictures_are_noticed(fake_tfds, tmp_path):
+    with pytest.raises(DataError, match=r"should have 3 pictures.*but 2 came"):
+        read_downloaded("any:1.0.0", tmp_path / "short")
+
+
+def test_tensorflow_and_the_engine_stay_out_of_this_process():
+    code = (
+        "import sys, edgelearn; before = set(sys.modules); import edgelearn.data;"
+        "assert set(sys.modules) - before <= {'edgelearn.data'};"
+        "import edgelearn.data.flowers, edgelearn.data.drawn_shapes, edgelearn.data.prefetch;"
+        "assert not [name for name in set(sys.modules) - before if name.startswith(('tensorflow', 'pyopencl'))];"
+        "rooms = {name.split('.')[1] for name in set(sys.modules) - before if name.startswith('edgelearn.')};"
+        "assert rooms <= {'data', 'errors'}, rooms"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
