@@ -2,9 +2,10 @@
 #include "blocked.h"
 
 // total = (add ? total : 0) + the sum of `count` partial arrays of `blocks` blocks
-KERNEL sum_partials(input partials, output total, const int blocks, const int count, const int add) {
-  const int stop = (get_global_id(0) + 1) * CHUNK < blocks ? (get_global_id(0) + 1) * CHUNK : blocks;
-  for (int b = get_global_id(0) * CHUNK; b < stop; b++) {
+KERNEL sum_partials(input partials, output total, const int blocks, const int count, const int add,
+                    const int chunk) {
+  const int stop = (get_global_id(0) + 1) * chunk < blocks ? (get_global_id(0) + 1) * chunk : blocks;
+  for (int b = get_global_id(0) * chunk; b < stop; b++) {
     V sum = add ? LOAD(total + b * BLOCK) : (V)0;
     for (int p = 0; p < count; p++) sum += LOAD(partials + ((size_t)p * blocks + b) * BLOCK);
     STORE(total + b * BLOCK, sum);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -42,8 +43,11 @@ class Kernels:
         import pyopencl as cl
 
         options = [f"-D{name}={value}" for name, value in launch.macros] + [f"-DGROUP={launch.group}"]
+        program = cl.Program(self.context.cl_context, source.read(launch.source, launch.kernel))
         try:
-            return cl.Program(self.context.cl_context, source.read(launch.source, launch.kernel)).build(options)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", cl.CompilerWarning)  # remarks on programs that compiled
+                return program.build(options)
         except cl.Error as error:
             raise KernelError(
                 f"kernels/{launch.source} did not compile for {self.context.device.id} with {' '.join(options)}. "

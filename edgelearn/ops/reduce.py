@@ -19,7 +19,7 @@ def emit_sum_partials(e: Emitter, partials: Tensor, total: Tensor, groups: int, 
     target = total.update if add else total.write
     e.launch(
         "reduce.cl", "sum_partials", (ceil_div(blocks, chunk),), partials.read, target, blocks, groups, int(add),
-        group=tiles.group_size(e.traits), chunk=chunk,
+        chunk, group=tiles.group_size(e.traits),
     )  # fmt: skip
 
 
@@ -29,6 +29,6 @@ def emit_channel_sums(e: Emitter, x: Tensor, total: Tensor, add: bool) -> None:
     partials = partial_sums(e, groups, total)
     e.launch(
         "reduce.cl", "channel_sums", (x.blocks, groups), x.read, partials.write, x.rows, x.blocks, count,
-        group=tiles.group_size(e.traits), chunk=1,
+        group=tiles.group_size(e.traits),
     )  # fmt: skip
     emit_sum_partials(e, partials, total, groups, add)

@@ -103,7 +103,7 @@ class ProgressBar(Callback):
         row = f"epoch {epoch + 1:>4}/{self.model.epochs}"
         for name, value in logs.items():
             row += f"  {name} {value:.4f}" if name != "seconds" else f"  {value:.1f} s"
-        self._bar.console.print(row, highlight=False) if self._bar else print(row)
+        self._bar.console.print(row, highlight=False, soft_wrap=True) if self._bar else print(row)
 
     def on_train_end(self, logs: Logs) -> None:
         self._stop()

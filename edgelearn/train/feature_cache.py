@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 
 import numpy as np
 
+from edgelearn.data.split import mini_batches
 from edgelearn.errors import DataError
 from edgelearn.graph import Session
 from edgelearn.graph.lower import input_block
@@ -66,10 +67,11 @@ class FeatureCache:
     def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
         return np.take(self.words, indices, axis=1).astype(np.float32, copy=False)
 
-    def fill(self, source: Source, session: Session, micro_batch: int, progress: Callable[[int], None]) -> None:
-        """Run every example through `session`'s network; `progress` is told how many are done."""
-        block = input_block(session.plan.request.network)
-        parts = [np.arange(i, min(i + micro_batch, len(source))) for i in range(0, len(source), micro_batch)]
+    def fill(self, source: Source, session: Session) -> Iterator[int]:
+        """Run every example through `session`'s network; yields how many are done."""
+        request = session.plan.request
+        block = input_block(request.network)
+        parts = mini_batches(np.arange(len(source)), request.micro_batch)
         for part, x in ahead(parts, lambda part: source.packed(part, block)):
             self.put(int(part[0]), len(part), session.predict(x, len(part), packed=True))
-            progress(int(part[-1]) + 1)
+            yield int(part[-1]) + 1

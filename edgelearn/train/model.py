@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 from edgelearn.device import Choice, Context, Device, choose_device
 from edgelearn.data.split import epoch_order, mini_batches
 from edgelearn.errors import FormatError, NonFiniteError, PlanError, ShapeError
-from edgelearn.graph import Network, Plan, Request, Session, make_plan, split_frozen
+from edgelearn.graph import Network, Plan, Request, Session, Split, make_plan, split_frozen
 from edgelearn.graph.lower import input_block
 from edgelearn.launch import Kernels
 from edgelearn.ops import SGD, Optimizer
@@ -21,6 +21,7 @@ from edgelearn.ops import SGD, Optimizer
 from . import sources
 from .callbacks import Callback, History
 from .feature_cache import FeatureCache
+from .phases import Phases, largest_that_fits
 from .prefetch import ahead
 from .schedules import rate_at
 from .summary import summary
@@ -85,14 +86,30 @@ class Model:
         return summary(self.network)
 
     def plan(
-        self, batch_size: int = 32, micro_batch: int | None = None, budget: int | None = None, cached: bool = False
+        self, batch_size: int = 32, micro_batch: int | None = None, budget: int | None = None, cache: str | None = None
     ) -> Plan:
-        """Every byte of a training step before it runs. With `cached`, of the part above the frozen prefix, which is
+        """Every byte of a training step before it runs. With a `cache`, of the part above the frozen prefix, which is
         all that trains when the prefix's features are kept (see `fit`).
 
         Raises PlanError (over `budget` bytes, nothing to train) or DeviceError (the device is too small).
         """
-        return make_plan(self._request(self._trained_part(cached), batch_size, micro_batch), self.device, budget)
+        return self.phases(batch_size, micro_batch, budget, cache)["train"]
+
+    def phases(
+        self, batch_size: int = 32, micro_batch: int | None = None, budget: int | None = None, cache: str | None = None
+    ) -> Phases:
+        """The plans of all that `fit` puts on the device, one after the other: "extract" with a `cache`, and "train".
+        Raises as `plan`."""
+        found = Phases()
+        trained = self.network
+        if cache is not None:
+            split = self._split()
+            found["extract"] = self._forward_plan(split.prefix, budget)
+            trained = split.suffix
+        micro = batch_size if micro_batch is None else micro_batch
+        settings = self.optimizer, self.batchnorm, self.label_smoothing
+        found["train"] = make_plan(Request(trained, batch_size, micro, *settings), self.device, budget)
+        return found
 
     def fit(
         self,
@@ -129,8 +146,7 @@ class Model:
         if epochs < 1 or batch_size < 1:
             raise PlanError(f"epochs and batch_size are at least 1, not {epochs} and {batch_size}.")
         batch_size = min(batch_size, len(x))
-        part = self._trained_part(cache is not None)
-        plan = make_plan(self._request(part, batch_size, micro_batch), self.device, budget)
+        phases = self.phases(batch_size, micro_batch, budget, cache)
         self._steps_of_epoch = -(-len(x) // batch_size)
         self.epochs, self.steps_total = epochs, epochs * self._steps_of_epoch
         self.stop_training = False
@@ -144,11 +160,13 @@ class Model:
                 getattr(callback, moment)(*arguments)
 
         try:
-            if part is not self.network:
+            if cache is not None:
                 wanted = [x] if validation_data is None else [x, validation_data[0]]
-                features = self._extract(wanted, cache, cache_folder, tell)
+                features = self._extract(wanted, phases["extract"], cache, cache_folder, tell)
+                if self.stop_training:
+                    return history
                 x, validation_data = features[0], validation_data and (features[1], validation_data[1])
-            session = self._open(plan, tell)
+            session = self._open(phases["train"], tell)
             logs = {}
             if validation_data is not None and self.position == Position():
                 logs = {f"val_{k}": v for k, v in _evaluate(session, *validation_data).items()}
@@ -163,18 +181,21 @@ class Model:
             tell("on_train_end", {})
         return history
 
-    def evaluate(self, x, y: np.ndarray, batch_size: int = 32) -> dict[str, float]:
+    def forward_plan(self, batch_size: int | None = None, budget: int | None = None) -> Plan:
+        """The plan of `evaluate` and `predict`: `batch_size` examples at a time (by default as many of 16 as fit)."""
+        return self._forward_plan(self.network, budget, batch_size)
+
+    def evaluate(self, x, y: np.ndarray, batch_size: int | None = None) -> dict[str, float]:
         """Mean loss and accuracy over examples `x` with int labels `y`."""
         x, y = sources.as_source(x), np.asarray(y, np.int32)
         sources.check(x, y, self.network.input_shape, self._classes())
-        session = self._open(make_plan(self._forward_request(min(batch_size, len(x))), self.device))
-        return _evaluate(session, x, y)
+        return _evaluate(self._open(self.forward_plan(batch_size)), x, y)
 
-    def predict(self, x, batch_size: int = 32) -> np.ndarray:
+    def predict(self, x, batch_size: int | None = None) -> np.ndarray:
         """The network's output for examples `x`: float32 (n, ...), probabilities where it ends in a softmax."""
         x = sources.as_source(x)
         sources.check(x, None, self.network.input_shape, None)
-        session = self._open(make_plan(self._forward_request(min(batch_size, len(x))), self.device))
+        session = self._open(self.forward_plan(batch_size))
         return np.concatenate([y for _, y in _outputs(session, x)])
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
@@ -186,7 +207,8 @@ class Model:
         if self.batchnorm == "batch":
             trained |= {p.name for p in self.network.parameters.values() if not p.weight.trainable}
         tensors = {f"weights/{name}": self.weights[name] for name in sorted(trained)}
-        slots = self._session.optimizer_state() if self._session else {}
+        training = self._session is not None and self._session.plan.request.optimizer is not None
+        slots = self._session.optimizer_state() if training else self._pending_state or {}
         return tensors | {f"optimizer/{name}": slot for name, slot in slots.items()}, asdict(self.position)
 
     def restore(self, tensors: Weights, state: dict) -> None:
@@ -209,34 +231,33 @@ class Model:
             raise PlanError(f"The network gives {shape}, not (classes,): end it with a Dense layer.")
         return shape[0]
 
-    def _trained_part(self, cached: bool) -> Network:
-        if not cached:
-            return self.network
+    def _split(self) -> Split:
         split = split_frozen(self.network)
         if split is None:
             raise PlanError(
                 "There is no frozen prefix whose features could be cached: the first layers are trained, or no single "
                 "tensor separates the frozen part. Leave the cache off, or freeze the first layers."
             )
-        return split.suffix
+        return split
 
-    def _request(self, network: Network, batch_size: int, micro_batch: int | None) -> Request:
-        micro = batch_size if micro_batch is None else micro_batch
-        return Request(network, batch_size, micro, self.optimizer, self.batchnorm, self.label_smoothing)
+    def _forward_plan(self, network: Network, budget: int | None, size: int | None = None) -> Plan:
+        loss = len(network.output.shape) == 1
 
-    def _forward_request(self, batch_size: int) -> Request:
-        return Request(self.network, batch_size, batch_size, loss=len(self.network.output.shape) == 1)
+        def make(n: int) -> Plan:
+            return make_plan(Request(network, n, n, loss=loss), self.device, budget)
 
-    def _extract(self, wanted, cache: str, folder: Path | None, tell: Callable) -> list[FeatureCache]:
-        split = split_frozen(self.network)
-        micro = min(16, len(wanted[0]))
-        session = self._open(make_plan(Request(split.prefix, micro, micro, loss=False), self.device), tell)
+        return make(size) if size is not None else largest_that_fits(make, budget)
+
+    def _extract(self, wanted, plan: Plan, cache: str, folder: Path | None, tell: Callable) -> list[FeatureCache]:
+        session = self._open(plan, tell)
         total, before = sum(map(len, wanted)), 0
         found = []
         for source in wanted:
-            features = FeatureCache(split.suffix.input_shape, len(source), cache, folder)
-            offset = before
-            features.fill(source, session, micro, lambda done, offset=offset: tell("on_extract", offset + done, total))
+            features = FeatureCache(plan.request.network.output.shape, len(source), cache, folder)
+            for done in features.fill(source, session):
+                tell("on_extract", before + done, total)
+                if self.stop_training:
+                    return []
             found.append(features)
             before += len(source)
         return found

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from edgelearn.data.prefetch import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import stratified_split
 from edgelearn.errors import RunError
-from edgelearn.graph import Plan
 from edgelearn.io import safetensors
 from edgelearn.io.keras_published import NetworkError
 from edgelearn.runs import Run, RunStore, atomic, figures, wilson_interval
 from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.interrupt import on_interrupt
+from edgelearn.train.phases import Phases
 
 from .config import PUBLISHED, FlowersConfig
 from .recorder import Recorder
@@ -71,11 +71,14 @@ class FlowersJob:
         """Int labels of the training and the test pictures."""
         return self.dataset.labels[self.train_indices], self.dataset.labels[self.test_indices]
 
-    def plan(self) -> Plan:
-        """The memory plan of the training steps."""
+    @cached_property
+    def phases(self) -> Phases:
+        """The memory plans of the job: extracting features, training, testing."""
         c = self.config
         size = min(c.batch_size, len(self.train))
-        return self.model.plan(size, min(c.micro_batch, size), c.budget, cached=c.cache is not None)
+        phases = self.model.phases(size, min(c.micro_batch, size), c.budget, c.cache)
+        phases["test"] = self.model.forward_plan(budget=c.budget)
+        return phases
 
     def describe(self) -> dict:
         """What a run records besides its configuration."""
@@ -85,7 +88,7 @@ class FlowersJob:
                      "classes": list(self.dataset.class_names), "train": len(self.train), "test": len(self.test),
                      "skipped": len(self.dataset.skipped)},
             "weights": {"origin": self.pretrained.origin, "description": self.pretrained.description},
-            "plan": self.plan().to_dict(),
+            "plan": self.phases.to_dict(),
         }  # fmt: skip
 
     def introduce(self, say: Say) -> None:
@@ -101,7 +104,7 @@ class FlowersJob:
         for note in device.notes:
             say(f"  note: {note}")
         say(self.model.summary())
-        say(str(self.plan()))
+        say(str(self.phases))
 
     def fit(self, callbacks: Sequence[Callback]) -> None:
         c = self.config
@@ -137,15 +140,15 @@ class FlowersJob:
 
     def finish(self, run: Run, seconds: float, say: Say) -> dict:
         """Test the whole network, picture to probabilities; write results, weights and figures."""
-        plan, _, labels = self.plan(), *self.labels
+        _, labels = self.labels
+        predicted = self.model.predict(self.test, self.phases["test"].request.micro_batch).argmax(-1)
         allocated = self.model.context.ledger.peak
-        predicted = self.model.predict(self.test, 16).argmax(-1)
         correct, total = int((predicted == labels).sum()), len(labels)
         results = {
             "correct": correct, "total": total, "accuracy": correct / total, "epochs": self.config.epochs,
             "loss": run.history()[-1]["val_loss"], "seconds": seconds,
             "interval": list(wilson_interval(correct, total)),
-            "memory": {"planned": plan.peak_bytes, "allocated": allocated, "process": process_peak_bytes()},
+            "memory": {"planned": self.phases.peak_bytes, "allocated": allocated, "process": process_peak_bytes()},
         }  # fmt: skip
         atomic.write_bytes(run.folder / "weights.safetensors", safetensors.to_bytes(self.model.weights))
         atomic.write_bytes(run.folder / "network.json", self.model.network.to_json().encode())

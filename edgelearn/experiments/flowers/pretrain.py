@@ -1,0 +1,121 @@
+"""Make the embedded sample's network: MobileNet V1 0.25/96 trained from nothing on drawings, none of them a flower.
+
+The file that it writes is in the repository, so this is run again only when the network or the drawings change. The
+same arguments give the same bits on the same device.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.data.dataset import ImageDataset
+from edgelearn.data.drawn_shapes import pretraining_pictures
+from edgelearn.data.prefetch import load_images
+from edgelearn.data.preprocess import normalize
+from edgelearn.data.split import mini_batches
+from edgelearn.io import safetensors
+from edgelearn.models import mobilenet_v1
+from edgelearn.ops import AdamW, pack
+from edgelearn.runs import atomic
+from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar
+
+from .weights import SAMPLE
+
+EPOCHS, PICTURES, SIZE, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 30, 400, 96, 64, 3e-3, 0.02
+HELD_OUT = 20  # pictures of each class to watch the training with
+_PURPOSE = 12  # keeps this random stream apart from others of the same seed
+
+
+class Augmented:
+    """Square uint8 pictures (n, size, size, 3), each time in one of the square's eight positions, shifted by up to a
+    tenth of the size (mirrored beyond the edge), and with its colors in one of their six orders.
+
+    A Source; its choices follow from the seed and the calls before.
+    """
+
+    def __init__(self, pictures: np.ndarray, seed: int) -> None:
+        self.pictures, self.shape = pictures, pictures.shape[1:]
+        self.reach = self.shape[0] // 10
+        self.rng = np.random.default_rng([seed, _PURPOSE])
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
+        return pack(normalize(np.stack([self._vary(self.pictures[i]) for i in indices])), block)
+
+    def _vary(self, picture: np.ndarray) -> np.ndarray:
+        size, reach, rng = self.shape[0], self.reach, self.rng
+        wide = np.pad(picture, ((reach, reach), (reach, reach), (0, 0)), "reflect")
+        top, left = rng.integers(0, 2 * reach + 1, 2)
+        varied = wide[top : top + size, left : left + size, rng.permutation(3)]
+        varied = np.rot90(varied, rng.integers(4))
+        return varied[:, ::-1] if rng.integers(2) else varied
+
+
+def pretrain(
+    epochs: int = EPOCHS,
+    pictures: int = PICTURES,
+    seed: int = 0,
+    size: int = SIZE,
+    device: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    track: Callable[[Sequence], Iterable] = iter,
+) -> tuple[dict[str, np.ndarray], History]:
+    """Train on `pictures` drawings of each class, `size` pixels wide; `track` goes through the drawing's parts and may
+    show them. Returns the weights below the head, and the history."""
+    drawn, held_out = pretraining_pictures(pictures, seed), pretraining_pictures(HELD_OUT, seed + 1)
+    network = mobilenet_v1((size, size, 3), 0.25, len(drawn.class_names))
+    model = Model(network, device=device, seed=seed)
+    steps = epochs * -(-len(drawn) // BATCH_SIZE)
+    warmup = steps // 20
+    rate = CosineDecay(LEARNING_RATE, steps - warmup, warmup_steps=warmup)
+    model.compile(AdamW(rate, WEIGHT_DECAY), batchnorm="batch")
+    train = Augmented(draw(drawn, size, track), seed)
+    test = normalize(draw(held_out, size, track))
+    history = model.fit(
+        train, drawn.labels, BATCH_SIZE, epochs, validation_data=(test, held_out.labels), callbacks=callbacks
+    )
+    return {name: array for name, array in model.weights.items() if not name.startswith("dense/")}, history
+
+
+def draw(dataset: ImageDataset, size: int, track: Callable[[Sequence], Iterable]) -> np.ndarray:
+    """All pictures, uint8 (n, size, size, 3). Drawing takes longer than training, so it is done once."""
+    pictures = np.empty((len(dataset), size, size, 3), np.uint8)
+    for part in track(list(mini_batches(np.arange(len(dataset)), 500))):
+        load_images(dataset, part, size, pictures[part[0] : part[-1] + 1])
+    return pictures
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    from rich.progress import track
+
+    parser = argparse.ArgumentParser("python -m edgelearn.experiments.flowers.pretrain", description=__doc__)
+    add = partial(parser.add_argument, type=int)
+    add("--epochs", default=EPOCHS, help="default: %(default)s")
+    add("--pictures", default=PICTURES, help="drawings of each class (default: %(default)s)")
+    add("--size", default=SIZE, help="width of the pictures (default: %(default)s)")
+    add("--seed", default=0)
+    add("--output", type=Path, default=SAMPLE, help="default: the file that the sample uses")
+    add("--device", type=str, metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+    chosen = vars(parser.parse_args(arguments))
+    output = chosen.pop("output")
+    weights, history = pretrain(**chosen, callbacks=[ProgressBar()], track=partial(track, description="drawing"))
+    options = " ".join(f"--{name} {value}" for name, value in chosen.items() if value is not None)
+    metadata = {
+        "command": f"{parser.prog} {options}",
+        "seed": str(chosen["seed"]),
+        "held-out accuracy": f"{history.history['val_accuracy'][-1]:.4f}",
+    }
+    data = safetensors.to_bytes(weights, metadata)
+    atomic.write_bytes(output, data)
+    print(f"{output}: {len(data) / 1e3:.0f} kB, accuracy on held-out drawings {metadata['held-out accuracy']}")
+
+
+if __name__ == "__main__":
+    main()
