@@ -2,11 +2,8 @@
 // ACTIVATION and MASK: that of the layer before, for the gradient.
 #include "blocked.h"
 #include "activation.h"
+#include "band.h"
 #include "gradient.h"
-
-#define BAND                                                                      \
-  const int group = get_global_id(0), block = get_global_id(1);                   \
-  const int start = group * count, stop = start + count < m ? start + count : m;
 
 KERNEL activation_forward(input x, output y, const int m, const int count) {
   BAND

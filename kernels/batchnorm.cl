@@ -81,11 +81,12 @@ KERNEL group_statistics(input y, output partials, const int m, const int blocks,
 }
 
 // Groups combined (Chan, Golub and LeVeque 1983) to the batch's mean and biased variance; scale and shift from them;
-// running averages moved as Keras does: moving = moving * momentum + batch * (1 - momentum).
+// running averages moved as Keras does: moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum
+// from the host, which float32 would round.
 KERNEL finish_statistics(input partials, input gamma, input beta, output scale, output shift, output mean_out,
                          output deviation_inverse, output moving_mean, output moving_variance, const int m,
                          const int blocks, const int count, const int groups, const float epsilon,
-                         const float momentum) {
+                         const float pace) {
   const int block = get_global_id(0);
   if (block >= blocks) return;
   V mean = (V)0, squares = (V)0;
@@ -104,12 +105,14 @@ KERNEL finish_statistics(input partials, input gamma, input beta, output scale, 
   STORE(shift + at, LOAD(beta + at) - mean * s);
   STORE(mean_out + at, mean);
   STORE(deviation_inverse + at, inverse);
-  STORE(moving_mean + at, LOAD(moving_mean + at) * momentum + mean * (1.0f - momentum));
-  STORE(moving_variance + at, LOAD(moving_variance + at) * momentum + variance * (1.0f - momentum));
+  const V old_mean = LOAD(moving_mean + at), old_variance = LOAD(moving_variance + at);
+  STORE(moving_mean + at, old_mean + (mean - old_mean) * pace);
+  STORE(moving_variance + at, old_variance + (variance - old_variance) * pace);
 }
 
 // z = activation(y * scale + shift)
-KERNEL normalize(input y, input scale, input shift, output z, const int m, const int blocks, const int count) {
+KERNEL normalize_forward(input y, input scale, input shift, output z, const int m, const int blocks,
+                         const int count) {
   ROWS_OF_GROUP
   const V s = LOAD(scale + block * BLOCK), t = LOAD(shift + block * BLOCK);
   for (int row = start; row < stop; row++) {

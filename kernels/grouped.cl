@@ -6,7 +6,6 @@
 #include "gradient.h"
 #include "window.h"
 
-#define LANE(vector, lane) ((float *)&(vector))[lane]
 #define INPUT_AT(image, iy, ix, c) \
   x[(((size_t)((c) / IN_BLOCK) * images + (image)) * height * width + (iy) * width + (ix)) * IN_BLOCK + (c) % IN_BLOCK]
 #define OUTPUT_AT(image, oy, ox, c) \

@@ -30,14 +30,16 @@ KERNEL sgd_momentum(output w, input g, input scalars, input counters, const int 
   }
 }
 
-// Kingma and Ba 2015, algorithm 1 with the corrections moved into the rate (their section 2); decay as in AdamW
+// Kingma and Ba 2015, algorithm 1 with the corrections moved into the rate (their section 2); decay as in AdamW.
+// pace1 and pace2 are 1 - beta1 and 1 - beta2 from the host: 1 - 0.999f is off by 1e-5.
 KERNEL adam(output w, input g, input scalars, input counters, const int blocks, const float decay, output first,
-            output second, const float beta1, const float beta2, const float epsilon) {
+            output second, const float pace1, const float pace2, const float epsilon) {
   RANGE {
     const size_t at = (size_t)b * BLOCK;
     const V gradient = LOAD(g + at);
-    const V m = LOAD(first + at) * beta1 + gradient * (1.0f - beta1);
-    const V v = LOAD(second + at) * beta2 + gradient * gradient * (1.0f - beta2);
+    V m = LOAD(first + at), v = LOAD(second + at);
+    m += (gradient - m) * pace1;
+    v += (gradient * gradient - v) * pace2;
     STORE(first + at, m);
     STORE(second + at, v);
     STORE(w + at, DECAYED(at) - m * (rate * scalars[CORRECTION]) / (sqrt(v) + epsilon));
@@ -56,10 +58,11 @@ KERNEL find_nonfinite(input g, output found, const int blocks) {
   found[chunk] = quarter.x + quarter.y + quarter.z + quarter.w == 0.0f ? 0.0f : 1.0f;
 }
 
-// counters[NONFINITE] = how many chunks hold one
+// counters[NONFINITE] = how many chunks hold one, and one more if the loss is one
 KERNEL count_nonfinite(input found, output counters, const int chunks) {
   if (get_global_id(0) > 0) return;
   float count = 0.0f;
   for (int i = 0; i < chunks; i++) count += found[i];
+  if (counters[LOSS] - counters[LOSS] != 0.0f) count += 1.0f;
   counters[NONFINITE] = count;
 }

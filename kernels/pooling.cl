@@ -1,7 +1,9 @@
-// Pooling over blocked matrices.
+// Pooling over blocked matrices. Windows never count their padding.
 #include "blocked.h"
 #include "activation.h"
+#include "band.h"
 #include "gradient.h"
+#include "window.h"
 
 // y[image] = the mean of `pixels` rows of x
 KERNEL global_average_forward(input x, output y, const int images, const int pixels) {
@@ -19,4 +21,94 @@ KERNEL global_average_backward(input dy, const int images, const int pixels, GRA
   const size_t first = ((size_t)block * images + image) * pixels * BLOCK;
   const V share = LOAD(dy + ((size_t)block * images + image) * BLOCK) * (1.0f / pixels);
   for (int p = 0; p < pixels; p++) WRITE_GRADIENT(first + p * BLOCK, share)
+}
+
+#define CLIP(v, low, high) ((v) < (low) ? (low) : (v) > (high) ? (high) : (v))
+
+#define PIXEL_OF_ROW(py, px, height, width)                                       \
+  const int image = row / ((height) * (width)), py = row / (width) % (height), px = row % (width);
+
+// The input pixels [top, bottom) x [left, right) of output pixel (oy, ox)
+#define WINDOW_OF(oy, ox)                                                         \
+  const int top = CLIP(INPUT_Y(oy, 0), 0, height), bottom = CLIP(INPUT_Y(oy, KERNEL_H), 0, height); \
+  const int left = CLIP(INPUT_X(ox, 0), 0, width), right = CLIP(INPUT_X(ox, KERNEL_W), 0, width);
+
+// For each output pixel (oy, ox) whose window holds input pixel (iy, ix)
+#define FIRST_WITH(reach, kernel, stride) ((reach) < (kernel) ? 0 : ((reach) - (kernel)) / (stride) + 1)
+#define LAST_WITH(reach, stride, count) ((reach) / (stride) < (count) ? (reach) / (stride) : (count) - 1)
+#define FOR_WINDOWS_WITH(iy, ix)                                                  \
+  const int reach_y = REACH_Y(iy, 0), last_y = LAST_WITH(reach_y, STRIDE_Y, out_height); \
+  const int reach_x = REACH_X(ix, 0), last_x = LAST_WITH(reach_x, STRIDE_X, out_width); \
+  for (int oy = FIRST_WITH(reach_y, KERNEL_H, STRIDE_Y); oy <= last_y; oy++)       \
+    for (int ox = FIRST_WITH(reach_x, KERNEL_W, STRIDE_X); ox <= last_x; ox++)
+
+KERNEL max_forward(input x, output y, const int m, const int count, const int height, const int width,
+                   const int out_height, const int out_width) {
+  BAND
+  for (int row = start; row < stop; row++) {
+    PIXEL_OF_ROW(oy, ox, out_height, out_width)
+    WINDOW_OF(oy, ox)
+    input plane = x + ((size_t)block * (m / (out_height * out_width)) + image) * height * width * BLOCK;
+    V most = LOAD(plane + (top * width + left) * BLOCK);
+    for (int iy = top; iy < bottom; iy++) for (int ix = left; ix < right; ix++) {
+      const V v = LOAD(plane + (iy * width + ix) * BLOCK);
+      most = v > most ? v : most;
+    }
+    STORE(y + ((size_t)block * m + row) * BLOCK, most);
+  }
+}
+
+// Each window's gradient goes to the first of its pixels that holds the maximum y.
+KERNEL max_backward(input x, input y, input dy, const int m, const int count, const int height, const int width,
+                    const int out_height, const int out_width, GRADIENT_OUTPUT) {
+  BAND
+  for (int row = start; row < stop; row++) {
+    PIXEL_OF_ROW(py, px, height, width)
+    const size_t plane_index = (size_t)block * (m / (height * width)) + image;
+    input plane = x + plane_index * height * width * BLOCK;
+    const V own = LOAD(plane + (py * width + px) * BLOCK);
+    V sum = (V)0;
+    FOR_WINDOWS_WITH(py, px) {
+      WINDOW_OF(oy, ox)
+      const size_t at = (plane_index * out_height * out_width + oy * out_width + ox) * BLOCK;
+      const V most = LOAD(y + at), gradient = LOAD(dy + at);
+      V share = own == most ? gradient : (V)0;
+      for (int iy = top; iy <= py; iy++) for (int ix = left; ix < (iy < py ? right : px); ix++) {
+        const V earlier = LOAD(plane + (iy * width + ix) * BLOCK);
+        share = earlier == most ? (V)0 : share;
+      }
+      sum += share;
+    }
+    WRITE_GRADIENT(((size_t)block * m + row) * BLOCK, sum)
+  }
+}
+
+KERNEL average_forward(input x, output y, const int m, const int count, const int height, const int width,
+                       const int out_height, const int out_width) {
+  BAND
+  for (int row = start; row < stop; row++) {
+    PIXEL_OF_ROW(oy, ox, out_height, out_width)
+    WINDOW_OF(oy, ox)
+    input plane = x + ((size_t)block * (m / (out_height * out_width)) + image) * height * width * BLOCK;
+    V sum = (V)0;
+    for (int iy = top; iy < bottom; iy++) for (int ix = left; ix < right; ix++)
+      sum += LOAD(plane + (iy * width + ix) * BLOCK);
+    STORE(y + ((size_t)block * m + row) * BLOCK, sum * (1.0f / ((bottom - top) * (right - left))));
+  }
+}
+
+KERNEL average_backward(input dy, const int m, const int count, const int height, const int width,
+                        const int out_height, const int out_width, GRADIENT_OUTPUT) {
+  BAND
+  for (int row = start; row < stop; row++) {
+    PIXEL_OF_ROW(py, px, height, width)
+    const size_t plane_index = (size_t)block * (m / (height * width)) + image;
+    V sum = (V)0;
+    FOR_WINDOWS_WITH(py, px) {
+      WINDOW_OF(oy, ox)
+      const V gradient = LOAD(dy + (plane_index * out_height * out_width + oy * out_width + ox) * BLOCK);
+      sum += gradient * (1.0f / ((bottom - top) * (right - left)));
+    }
+    WRITE_GRADIENT(((size_t)block * m + row) * BLOCK, sum)
+  }
 }

@@ -2,7 +2,6 @@
 #include "blocked.h"
 
 // t[tap]: [in/16][out][16] = (w[tap]: [out/16][in][16])^T, each output channel times its scale if SCALE.
-// FLIP: the taps are written in reverse order, so that a stride-1 backward pass is a forward pass.
 KERNEL transpose_weights(input w, output t, const int taps, const int in, const int out
 #if SCALE
                          , input scale
@@ -20,7 +19,10 @@ KERNEL transpose_weights(input w, output t, const int taps, const int in, const 
 #else
     const float factor = 1.0f;
 #endif
-    for (int i = 0; i < BLOCK; i++) target[j * BLOCK + i] = i < rows ? source[i * BLOCK + j] * factor : 0.0f;
+#define AT(i) ((i) < rows ? source[(i) * BLOCK + j] : 0.0f)
+    const V column = (V)(AT(0), AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7),
+                         AT(8), AT(9), AT(10), AT(11), AT(12), AT(13), AT(14), AT(15));
+    STORE(target + j * BLOCK, column * factor);
   }
 }
 

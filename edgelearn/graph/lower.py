@@ -15,8 +15,18 @@ import numpy as np
 
 from edgelearn.errors import PlanError
 from edgelearn.launch import Launch, Role
-from edgelearn.ops import BatchNormalization, Conv2D, Emitter, Epilogue, GradientTarget, Optimizer, Softmax, Traits
-from edgelearn.ops import batchnorm, reduce
+from edgelearn.ops import (
+    BatchNormalization,
+    Conv2D,
+    Emitter,
+    Epilogue,
+    GradientTarget,
+    Optimizer,
+    Softmax,
+    Traits,
+    batchnorm,
+    reduce,
+)
 from edgelearn.ops.control import Control
 from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.optimizers import emit_finite_check
@@ -256,13 +266,14 @@ class Lowering:
             stage.op.op.emit_backward(self.micro, inputs, self.values[stage.output.name], dz, targets)
 
     def _backward_norm(self, stage: Stage, y: Tensor, dz: Tensor, target: GradientTarget | None, kept: bool) -> None:
-        dgamma, dbeta = (self._gradient(stage.norm.name, role) for role in ("gamma", "beta"))
-        batchnorm.emit_backward(
-            self.micro, y, dz, self.statistics[stage.name],
-            dgamma or self.micro.tensor("unused gamma gradient", stage.norm.shape[-1:]),
-            dbeta or self.micro.tensor("unused beta gradient", stage.norm.shape[-1:]),
-            target, kept, not self.first and bool(dgamma or dbeta),
-        )  # fmt: skip
+        channels = stage.norm.shape[-1:]
+        dgamma, dbeta = (
+            self._gradient(stage.norm.name, role)
+            or self.storage.tensor(f"{stage.name}/unused {role} gradient", channels, Role.GRADIENT)
+            for role in ("gamma", "beta")
+        )
+        s = self.statistics[stage.name]
+        batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, kept, not self.first)
 
     def _backward_linear(self, stage: Stage, x: Tensor, dz: Tensor, target: GradientTarget | None) -> None:
         op, add = stage.op.op, not self.first

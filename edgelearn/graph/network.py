@@ -151,8 +151,8 @@ class Network:
             for layer in record["layers"]:
                 op = Op.registry[layer["op"]](**{k: _tuples(v) for k, v in layer["config"].items()})
                 network.add(layer["name"], op, *layer["inputs"])
-            network.freeze().unfreeze(*record["trainable"]) if record["trainable"] else network.freeze()
-        except (KeyError, TypeError, ValueError, PlanError) as error:
+            network.trainable = {n for n in record["trainable"] if network.parameters[n].weight.trainable}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FormatError(f"This is not a network that edgelearn wrote: {error!r}.") from None
         return network
 

@@ -113,6 +113,8 @@ class Session:
         self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
     ) -> tuple[Launch, Buffer] | None:
         """Run a mini-batch launch by launch; the first launch that writes a NaN or an infinity, and where."""
+        if Role.TEMPORARY in self._memory:  # what a failed step left in padding that nobody writes is not to blame
+            self.context.fill_zero(self._memory[Role.TEMPORARY].handle, self._memory[Role.TEMPORARY].nbytes)
         self._begin(examples, rate, self.plan.request.optimizer.correction(step), step)
         sizes = self.plan.micro_batches(examples)
         culprit: list[Buffer] = []
@@ -158,9 +160,10 @@ class Session:
         storage = self.plan.storage
         request = self.plan.request
         inputs = storage.tensor("input", (request.micro_batch, *request.network.input_shape), Role.INPUT)
-        self._write(inputs.buffer, x)
+        self._write(inputs.buffer, np.asarray(x, np.float32))
         if labels is not None:
-            self._write(storage.tensor("labels", (1, request.micro_batch), Role.INPUT).buffer, labels)
+            wanted = storage.tensor("labels", (1, request.micro_batch), Role.INPUT)
+            self._write(wanted.buffer, np.asarray(labels, np.int32))
 
     def _run(self, key: tuple[str, int, bool], part: str) -> None:
         self._runner(key, part).enqueue()

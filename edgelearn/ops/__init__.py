@@ -6,14 +6,19 @@ from .batchnorm import BatchNormalization
 from .convolution import Conv2D
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
+from .dropout import Dropout
 from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .merge import Add, Concatenate
 from .optimizers import SGD, Adam, AdamW, Optimizer
-from .pooling import GlobalAveragePooling2D
+from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
+from .reshape import Flatten, Reshape
 from .softmax_cross_entropy import Softmax
 from .tensor import Tensor, pack, unpack
+from .zero_padding import ZeroPadding2D
 
 __all__ = [
-    "SGD", "Adam", "AdamW", "BatchNormalization", "Conv2D", "Dense", "DepthwiseConv2D", "Emitter", "Epilogue",
-    "GlobalAveragePooling2D", "GradientTarget", "LinearOp", "Op", "Optimizer", "PlainOp", "ReLU", "Softmax", "Tensor",
-    "Traits", "Weight", "pack", "unpack",
+    "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D", "Dense",
+    "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Flatten", "GlobalAveragePooling2D", "GradientTarget",
+    "LinearOp", "MaxPooling2D", "Op", "Optimizer", "PlainOp", "ReLU", "Reshape", "Softmax", "Tensor", "Traits",
+    "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
 
 from . import tiles
@@ -24,6 +25,10 @@ class BatchNormalization(Op):
 
     momentum: float = 0.99
     epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.epsilon <= 0:
+            raise ShapeError(f"BatchNormalization needs an epsilon above 0, not {self.epsilon}: it divides by its root.")
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
@@ -125,7 +130,7 @@ def emit_batch_statistics(e: Emitter, op: BatchNormalization, y: Tensor, w: dict
     e.launch(
         "batchnorm.cl", "finish_statistics", (y.blocks,), partials.read, w["gamma"].read, w["beta"].read,
         found.scale.write, found.shift.write, found.mean.write, found.inverse.write, w["moving_mean"].update,
-        w["moving_variance"].update, y.rows, y.blocks, count, groups, float(op.epsilon), float(op.momentum),
+        w["moving_variance"].update, y.rows, y.blocks, count, groups, float(op.epsilon), 1.0 - op.momentum,
         group=group,
     )  # fmt: skip
     return found
@@ -135,7 +140,7 @@ def emit_normalize(e: Emitter, y: Tensor, statistics: Statistics, z: Tensor, act
     """z = activation(y * scale + shift)"""
     groups, count = e.split_rows(y.rows, y.blocks)
     e.launch(
-        "batchnorm.cl", "normalize", (y.blocks, groups), y.read, statistics.scale.read, statistics.shift.read,
+        "batchnorm.cl", "normalize_forward", (y.blocks, groups), y.read, statistics.scale.read, statistics.shift.read,
         z.write, y.rows, y.blocks, count, group=tiles.group_size(e.traits), activation=activation,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .emit import Emitter
 from .tensor import Tensor
 
-INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED = range(4)  # in `scalars`, written by the host
+INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP = range(6)  # in `scalars`, written by the host
 LOSS, CORRECT, SEEN, NONFINITE = range(4)  # in `counters`, counted by the device
 
 

@@ -38,6 +38,8 @@ class Conv2D(LinearOp):
 
     def output_shape(self, shape: Shape) -> Shape:
         window = self.window(shape)
+        if self.filters < 1:
+            raise ShapeError(f"A convolution has 1 filter or more, not {self.filters}.")
         if self.groups < 1 or shape[-1] % self.groups or self.filters % self.groups:
             raise ShapeError(
                 f"groups={self.groups} must divide both the {shape[-1]} input channels and the {self.filters} filters."

@@ -25,6 +25,8 @@ class Dense(LinearOp):
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1:
             raise ShapeError(f"Dense takes (features,), but the input has shape {shape}: put a Flatten before it.")
+        if self.units < 1:
+            raise ShapeError(f"Dense has 1 unit or more, not {self.units}.")
         return (self.units,)
 
     def weights(self, shape: Shape) -> dict[str, Weight]:

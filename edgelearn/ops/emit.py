@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from edgelearn.device import Device
 from edgelearn.launch import Buffer, In, InOut, Launch, Out, Role
 
 from .tensor import BLOCK, Shape, Tensor, blocked_bytes
+
+if TYPE_CHECKING:
+    from .control import Control
 
 LINEAR, RELU, RELU6 = 0, 1, 2
 
@@ -27,11 +31,13 @@ class Traits:
 
 @dataclass
 class Emitter:
-    """Collects the launches of a program for one kind of device."""
+    """Collects the launches of a program for one kind of device. `training` is there in programs that train: some
+    layers then do something else."""
 
     traits: Traits
     launches: list[Launch] = field(default_factory=list)
     layer: str = ""
+    training: Control | None = None
 
     def tensor(self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = BLOCK) -> Tensor:
         """A new buffer of this layer for a blocked matrix of `shape`."""

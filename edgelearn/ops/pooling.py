@@ -1,17 +1,20 @@
-"""Global average pooling; MaxPooling2D and AveragePooling2D."""
+"""Pooling: MaxPooling2D, AveragePooling2D and GlobalAveragePooling2D."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from edgelearn.errors import ShapeError
+from edgelearn.launch import In
 
 from . import tiles
 from .base import Arrays, PlainOp
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
+from .window import Padding, Pair, Window, pair
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,108 @@ class GlobalAveragePooling2D(PlainOp):
             "pooling.cl", "global_average_backward", (x.images, x.blocks), dy.read, x.images, x.height * x.width,
             *target.arguments, group=tiles.group_size(e.traits), **target.macros,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pooling2D(PlainOp):
+    """Base of pooling over windows of `pool_size` pixels, `strides` (by default `pool_size`) apart; both are ints or
+    (y, x). `padding` is "valid", "same" or ((top, bottom), (left, right)), and never counts."""
+
+    pool_size: int | Pair = 2
+    strides: int | Pair | None = None
+    padding: Padding = "valid"
+
+    kind: ClassVar[str]
+
+    def window(self, shape: Shape) -> Window:
+        """Raises ShapeError also where a window would hold nothing but padding."""
+        size = pair(self.pool_size)
+        window = Window.of(shape, size, size if self.strides is None else pair(self.strides), self.padding)
+        geometry = zip(shape[:2], size, window.strides, window.padding, window.output, strict=True)
+        if any(before >= k or (count - 1) * s - before >= n for n, k, s, (before, _), count in geometry):
+            raise ShapeError(f"With padding {self.padding} some {size} windows hold only padding: use less of it.")
+        return window
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*self.window(shape).output, shape[-1])
+
+    def flops(self, shape: Shape) -> int:
+        height, width, channels = self.output_shape(shape)
+        return height * width * channels * self.window(shape).taps
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        (x,) = inputs
+        groups, count = e.split_rows(y.rows, y.blocks, least=1 if e.traits.gpu else 16)
+        e.launch(
+            "pooling.cl", f"{self.kind}_forward", (groups, y.blocks), x.read, y.write, y.rows, count, x.height,
+            x.width, y.height, y.width, group=tiles.group_size(e.traits), **self.window(x.shape[1:]).macros,
+        )  # fmt: skip
+
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
+    ) -> None:
+        (x,), (target,) = inputs, targets
+        groups, count = e.split_rows(x.rows, x.blocks, least=1 if e.traits.gpu else 16)
+        e.launch(
+            "pooling.cl", f"{self.kind}_backward", (groups, x.blocks), *self._compared(x, y), dy.read, x.rows, count,
+            x.height, x.width, y.height, y.width, *target.arguments, group=tiles.group_size(e.traits),
+            **self.window(x.shape[1:]).macros, **target.macros,
+        )  # fmt: skip
+
+    def _compared(self, x: Tensor, y: Tensor) -> list[In]:
+        """What the backward pass reads beside dy."""
+        return []
+
+
+@dataclass(frozen=True)
+class MaxPooling2D(Pooling2D):
+    """The maximum of each window. As in TensorFlow its gradient goes to the first pixel that holds the maximum."""
+
+    kind = "max"
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        window = self.window(inputs[0].shape[1:])
+        padded = window.pad(inputs[0], -np.inf)
+        return np.max([padded[region] for _, _, region in window.slices()], axis=0)
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        window = self.window(inputs[0].shape[1:])
+        padded, y = window.pad(inputs[0], -np.inf), self.reference_forward(inputs, weights)
+        dx, waiting = np.zeros_like(padded), np.ones_like(y, bool)
+        for _, _, region in window.slices():
+            first = waiting & (padded[region] == y)
+            dx[region] += dy * first
+            waiting &= ~first
+        return [window.crop(dx)], {}
+
+    def _compared(self, x: Tensor, y: Tensor) -> list[In]:
+        return [x.read, y.read]
+
+
+@dataclass(frozen=True)
+class AveragePooling2D(Pooling2D):
+    """The mean of each window's pixels: padding is left out of sum and count, as in Keras."""
+
+    kind = "average"
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        window = self.window(inputs[0].shape[1:])
+        padded = window.pad(inputs[0])
+        return sum(padded[region] for _, _, region in window.slices()) / _pixels(window)
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        window = self.window(inputs[0].shape[1:])
+        dx = window.pad(np.zeros_like(inputs[0]))
+        for _, _, region in window.slices():
+            dx[region] += dy / _pixels(window)
+        return [window.crop(dx)], {}
+
+
+def _pixels(window: Window) -> np.ndarray:
+    """How many pixels each window holds: (1, height, width, 1)."""
+    inside = window.pad(np.ones((1, window.height, window.width, 1)))
+    return sum(inside[region] for _, _, region in window.slices())

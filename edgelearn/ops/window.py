@@ -13,7 +13,7 @@ Padding = str | tuple[Pair, Pair]
 
 
 def pair(value: int | Pair) -> Pair:
-    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
+    return (int(value), int(value)) if isinstance(value, int | np.integer) else (int(value[0]), int(value[1]))
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Window:
         if len(shape) != 3:
             raise ShapeError(f"A window slides over (height, width, channels), but the input has shape {tuple(shape)}.")
         size = shape[:2]
+        if min(*kernel, *strides, *dilation) < 1:
+            raise ShapeError(f"Kernel {kernel}, strides {strides} and dilation {dilation} of a window are 1 or more.")
         reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
         if padding == "same":
             total = [max((-(-n // s) - 1) * s + r - n, 0) for n, s, r in zip(size, strides, reach, strict=True)]
@@ -44,6 +46,8 @@ class Window:
             raise ShapeError(f"padding is 'same', 'valid' or ((top, bottom), (left, right)), not '{padding}'.")
         else:
             resolved = tuple(pair(p) for p in padding)
+            if min(*resolved[0], *resolved[1]) < 0:
+                raise ShapeError(f"padding is not negative, but it is {resolved}.")
         if any(n + sum(p) < r for n, p, r in zip(size, resolved, reach, strict=True)):
             raise ShapeError(f"A {kernel} window (dilation {dilation}) does not fit an image of {tuple(size)}.")
         return cls(*size, kernel, strides, dilation, resolved)

@@ -108,7 +108,7 @@ class Model:
             trained = split.suffix
         micro = batch_size if micro_batch is None else micro_batch
         settings = self.optimizer, self.batchnorm, self.label_smoothing
-        found["train"] = make_plan(Request(trained, batch_size, micro, *settings), self.device, budget)
+        found["train"] = make_plan(Request(trained, batch_size, micro, *settings, seed=self.seed), self.device, budget)
         return found
 
     def fit(

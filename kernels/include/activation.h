@@ -6,8 +6,9 @@
 #endif
 
 #define LINEAR_FORWARD(v)
-#define RELU_FORWARD(v) v = v > (V)0 ? v : (V)0;
-#define RELU6_FORWARD(v) v = v > (V)0 ? v : (V)0; v = v < (V)6 ? v : (V)6;
+// Compared this way round, a NaN goes through and is noticed; (v > 0 ? v : 0) would make it a 0.
+#define RELU_FORWARD(v) v = v < (V)0 ? (V)0 : v;
+#define RELU6_FORWARD(v) RELU_FORWARD(v) v = v > (V)6 ? (V)6 : v;
 
 #if ACTIVATION == 2
 #define ACTIVATE(v) { RELU6_FORWARD(v) }

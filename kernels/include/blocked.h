@@ -13,6 +13,7 @@ typedef __global float *restrict output;
 
 #define LOAD(pointer) (*(__global const V_unaligned *)(pointer))
 #define STORE(pointer, value) (*(__global V_unaligned *)(pointer) = (value))
+#define LANE(vector, lane) ((float *)&(vector))[lane]
 
 #define UNROLL __attribute__((opencl_unroll_hint))
 

@@ -2,8 +2,10 @@
 #define INVERSE_BATCH 0   // 1 / examples of the mini-batch
 #define LEARNING_RATE 1   // of this update
 #define CORRECTION 2      // Adam: sqrt(1 - beta2^t) / (1 - beta1^t)
+#define SEED 3            // two words as uint, the low one first: floats would hold integers only up to 2^24
+#define STEP 5            // as uint
 
 #define LOSS 0            // sum of the losses of the mini-batch so far
 #define CORRECT 1         // right answers so far
 #define SEEN 2            // examples so far
-#define NONFINITE 3       // gradient blocks with a NaN or an infinity
+#define NONFINITE 3       // chunks of gradients with a NaN or an infinity, and the loss if it is one

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from edgelearn.errors import ShapeError
+from edgelearn.launch import Kernels
 from edgelearn.ops import Epilogue, GradientTarget, LinearOp
 
 from .harness import Workbench, close
@@ -54,3 +59,40 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
     op.emit_backward_weights(bench, tx, tdy, tg, add=True)
     bench.run()
     close(bench.get(tg), 2 * packed)
+
+
+def check_geometry(make, kernels: Kernels, shape, data) -> None:
+    """An op with a window that `data` draws: kernel, strides, dilation and padding, different in y and x."""
+
+    def two(low: int, high: int):
+        return st.tuples(st.integers(low, high), st.integers(low, high))
+
+    window = {
+        "kernel_size": data.draw(two(1, 4)),
+        "strides": data.draw(two(1, 3)),
+        "dilation_rate": data.draw(two(1, 2)),
+        "padding": data.draw(st.sampled_from(("same", "valid")) | st.tuples(two(0, 3), two(0, 3))),
+    }
+    op = make(**window)
+    try:
+        op.output_shape(shape)
+    except ShapeError:
+        assume(False)
+    bench, rng = Workbench(kernels.context, kernels), np.random.default_rng(0)
+    x = rng.standard_normal((data.draw(st.integers(1, 3)), *shape))
+    weight = op.weights(shape)["kernel"]
+    kernel = rng.standard_normal(weight.shape)
+    y = op.reference_forward([x], {"kernel": kernel})
+    assert y.shape == (len(x), *op.output_shape(shape))
+    dy = rng.standard_normal(y.shape)
+    (dx,), gradients = op.reference_backward([x], {"kernel": kernel}, dy)
+
+    tx, tk, tdy = bench.put(x), bench.put(kernel.reshape(weight.packed_shape)), bench.put(dy)
+    ty, tdx, tg = bench.empty(y.shape), bench.empty(x.shape), bench.empty(weight.packed_shape)
+    op.emit_forward(bench, tx, tk, ty, Epilogue())
+    op.emit_backward_data(bench, tx, op.emit_prepared(bench, tx, tk, None), tdy, GradientTarget(tdx))
+    op.emit_backward_weights(bench, tx, tdy, tg, add=False)
+    bench.run()
+    close(bench.get(ty), y)
+    close(bench.get(tdx), dx)
+    close(bench.get(tg), gradients["kernel"].reshape(weight.packed_shape))

@@ -1,9 +1,11 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgelearn.ops import Conv2D
 
 from .harness import SIZES
-from .linear import check_linear
+from .linear import check_geometry, check_linear
 
 
 @pytest.mark.parametrize("channels", SIZES)
@@ -29,3 +31,11 @@ def test_groups(bench, rng, groups):
 @pytest.mark.parametrize("channels", (1, 3, 15))
 def test_unpadded_input(bench, rng, channels):
     check_linear(Conv2D(20, 3, strides=2, padding=((0, 1), (0, 1))), bench, rng, (8, 10, channels), block=channels)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_geometry(kernels, data):
+    shape = (data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20)))
+    filters = data.draw(st.integers(1, 40))
+    check_geometry(lambda **window: Conv2D(filters, **window, use_bias=False), kernels, shape, data)

@@ -1,0 +1,16 @@
+"""Values passed on as they are."""
+
+from __future__ import annotations
+
+from . import tiles
+from .emit import Emitter, GradientTarget
+from .tensor import Tensor
+
+
+def emit_copy(e: Emitter, x: Tensor, target: GradientTarget) -> None:
+    """target = x; masked, or added to what is there, as the target says."""
+    groups, count = e.split_rows(x.rows, x.blocks)
+    e.launch(
+        "copy.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,
+        group=tiles.group_size(e.traits), **target.macros,
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""Dropout whose mask is drawn anew wherever it is needed, from a counter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from zlib import crc32
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+
+from . import tiles
+from .base import Arrays, PlainOp
+from .copy import emit_copy
+from .emit import Emitter, GradientTarget
+from .tensor import BLOCK, Shape, Tensor, ceil_div
+
+
+@dataclass(frozen=True)
+class Dropout(PlainOp):
+    """In training each value is zero with probability `rate`, and divided by 1 - rate otherwise (Srivastava et al.
+    2014); elsewhere values pass unchanged. Which ones is a function of the plan's seed, the step, the layer's name,
+    the example's place in its mini-batch and the value's place in the example: micro-batches and devices don't matter.
+    """
+
+    rate: float = 0.5
+
+    random = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate < 1:
+            raise ShapeError(f"The rate of Dropout is at least 0 and below 1, not {self.rate}.")
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def factors(self, layer: str, shape: Shape, examples: int, seed: int, step: int, first: int = 0) -> np.ndarray:
+        """What training multiplies examples `first`, `first` + 1, ... of a mini-batch with: (examples, *shape)."""
+        words = ceil_div(shape[-1], BLOCK) * BLOCK
+        counter = np.zeros((examples, prod(shape[:-1]) * words // 4, 4), np.uint32)
+        counter[..., 0] = np.arange(counter.shape[1])
+        counter[..., 1] = np.arange(first, first + examples)[:, None]
+        counter[..., 2:] = layer_code(layer), step
+        drawn = philox(counter, seed).reshape(examples, *shape[:-1], words)[..., : shape[-1]]
+        return ((drawn >> 8) * 2.0**-24 >= np.float32(self.rate)) / (1 - self.rate)
+
+    def reference_forward(
+        self, inputs: list[np.ndarray], weights: Arrays, factors: np.ndarray | float = 1.0
+    ) -> np.ndarray:
+        return inputs[0] * factors
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray, factors: np.ndarray | float = 1.0
+    ) -> tuple[list[np.ndarray], Arrays]:
+        return [dy * factors], {}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        (x,) = inputs
+        if e.training is None:
+            emit_copy(e, x, GradientTarget(y))
+        else:
+            self._emit(e, x, 0, GradientTarget(y))
+
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
+    ) -> None:
+        """Runs after the loss has counted the micro-batch's examples as seen."""
+        self._emit(e, dy, dy.images, targets[0])
+
+    def _emit(self, e: Emitter, x: Tensor, passed: int, target: GradientTarget) -> None:
+        groups, count = e.split_rows(x.rows, x.blocks, least=1 if e.traits.gpu else 16)
+        e.launch(
+            "dropout.cl", "dropout", (groups, x.blocks), x.read, e.training.scalars.read, e.training.counters.read,
+            x.rows, count, x.images, passed, layer_code(e.layer), float(self.rate), 1 / (1 - self.rate),
+            *target.arguments, group=tiles.group_size(e.traits), **target.macros,
+        )  # fmt: skip
+
+
+def layer_code(layer: str) -> int:
+    """31 bits that stand for a layer's name."""
+    return crc32(layer.encode()) & 0x7FFFFFFF
+
+
+def philox(counter: np.ndarray, seed: int) -> np.ndarray:
+    """Philox4x32-10 (Salmon et al. 2011): four random uint32 for each counter (..., 4), under a key of 64 bits."""
+    x, y, z, w = np.moveaxis(np.asarray(counter, np.uint64), -1, 0)
+    low, word = seed & 0xFFFFFFFF, np.uint64(0xFFFFFFFF)
+    high = seed >> 32
+    for _ in range(10):
+        a, b = x * np.uint64(0xD2511F53), z * np.uint64(0xCD9E8D57)
+        x, y = (b >> np.uint64(32)) ^ y ^ np.uint64(low), b & word
+        z, w = (a >> np.uint64(32)) ^ w ^ np.uint64(high), a & word
+        low, high = (low + 0x9E3779B9) & 0xFFFFFFFF, (high + 0xBB67AE85) & 0xFFFFFFFF
+    return np.stack([x, y, z, w], -1).astype(np.uint32)

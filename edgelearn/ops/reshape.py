@@ -1,0 +1,67 @@
+"""Flatten and Reshape: another shape for the same values, in C order as in Keras."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+
+from . import tiles
+from .base import Arrays, PlainOp
+from .emit import Emitter, GradientTarget
+from .tensor import Shape, Tensor
+
+
+@dataclass(frozen=True)
+class Flatten(PlainOp):
+    """(..., channels) -> (features,)."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (prod(shape),)
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        (x,) = inputs
+        return x.reshape(len(x), *self.output_shape(x.shape[1:]))
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        return [dy.reshape(inputs[0].shape)], {}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        _emit(e, inputs[0], GradientTarget(y))
+
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
+    ) -> None:
+        _emit(e, dy, targets[0])
+
+
+@dataclass(frozen=True)
+class Reshape(Flatten):
+    """To `target_shape`, one of whose sizes may be -1: whatever is left for it."""
+
+    target_shape: tuple[int, ...] = (-1,)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        known = prod(n for n in self.target_shape if n != -1)
+        sizes_fit = self.target_shape.count(-1) <= 1 and all(n > 0 or n == -1 for n in self.target_shape)
+        if not self.target_shape or not sizes_fit or prod(shape) % known:
+            raise ShapeError(f"{shape} has {prod(shape)} values, which cannot be reshaped to {self.target_shape}.")
+        found = tuple(prod(shape) // known if n == -1 else n for n in self.target_shape)
+        if prod(found) != prod(shape):
+            raise ShapeError(f"{shape} has {prod(shape)} values, but {self.target_shape} has {prod(found)}.")
+        return found
+
+
+def _emit(e: Emitter, x: Tensor, target: GradientTarget) -> None:
+    """target = the values of x, each at its place in the target's shape."""
+    y = target.tensor
+    groups, count = e.split_rows(y.rows, y.blocks, least=1 if e.traits.gpu else 16)
+    e.launch(
+        "reshape.cl", "reshape", (groups, y.blocks), x.read, y.rows, count, x.rows // x.images, x.channels,
+        y.rows // y.images, y.channels, *target.arguments, group=tiles.group_size(e.traits), **target.macros,
+    )  # fmt: skip

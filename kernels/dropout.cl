@@ -1,0 +1,33 @@
+// Inverted dropout (Srivastava et al. 2014, section 10): nothing is stored, the backward pass draws the same bits again.
+#include "blocked.h"
+#include "activation.h"
+#include "band.h"
+#include "gradient.h"
+#include "philox.h"
+#include "scalars.h"
+
+#define KEPT(word) ((float)((word) >> 8) * 0x1p-24f >= rate ? scale : 0.0f)
+
+// dx = x * scale where a uniform number is at least `rate`, else 0. Value i of an example (pixel by pixel, channels
+// padded to whole blocks) has word i % 4 of counter (i / 4, place in the mini-batch, layer, step) under the key `seed`:
+// the same whatever the device and the micro-batch, whose first example is number counters[SEEN] - passed.
+KERNEL dropout(input x, __global const uint *restrict scalars, input counters, const int m, const int count,
+               const int images, const int passed, const int layer, const float rate, const float scale,
+               GRADIENT_OUTPUT) {
+  BAND
+  const int pixels = m / images, blocks = get_global_size(1), before = (int)counters[SEEN] - passed;
+  const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
+  for (int row = start; row < stop; row++) {
+    const size_t at = ((size_t)block * m + row) * BLOCK;
+    V factor;
+    for (int quarter = 0; quarter < BLOCK / 4; quarter++) {
+      const uint first = (row % pixels * blocks + block) * (BLOCK / 4) + quarter;
+      const uint4 words = philox((uint4)(first, before + row / pixels, layer, scalars[STEP]), seed);
+      LANE(factor, quarter * 4) = KEPT(words.x);
+      LANE(factor, quarter * 4 + 1) = KEPT(words.y);
+      LANE(factor, quarter * 4 + 2) = KEPT(words.z);
+      LANE(factor, quarter * 4 + 3) = KEPT(words.w);
+    }
+    WRITE_GRADIENT(at, LOAD(x + at) * factor)
+  }
+}

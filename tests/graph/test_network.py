@@ -1,0 +1,155 @@
+import json
+
+import numpy as np
+import pytest
+
+from edgelearn.errors import FormatError, PlanError, ShapeError
+from edgelearn.graph import INPUT, Network
+from edgelearn.models import mobilenet_v1
+from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU, Softmax
+
+
+def tiny() -> Network:
+    net = Network("tiny", (8, 9, 3))
+    net.add("conv", Conv2D(20, (3, 2), strides=2, padding=((0, 1), (2, 0)), dilation_rate=(1, 2)))
+    net.add("bn", BatchNormalization(momentum=0.5))
+    net.add("relu", ReLU(6))
+    net.add("dw", DepthwiseConv2D(3, padding="same", use_bias=False))
+    net.add("pool", GlobalAveragePooling2D())
+    net.add("dense", Dense(4))
+    net.add("softmax", Softmax())
+    return net
+
+
+class TestJson:
+    @pytest.mark.parametrize("make", [tiny, lambda: mobilenet_v1((64, 64, 3), 0.25, 5).freeze("conv*", "*/bias")])
+    def test_round_trip(self, make):
+        net = make()
+        again = Network.from_json(net.to_json())
+        assert again.nodes == net.nodes
+        assert again.parameters == net.parameters
+        assert again.trainable == net.trainable
+        assert (again.name, again.input_shape, again.flops) == (net.name, net.input_shape, net.flops)
+        assert again.to_json() == net.to_json()
+
+    def test_nothing_trained(self):
+        assert Network.from_json(tiny().freeze().to_json()).trainable == set()
+
+    def test_no_parameters(self):
+        net = Network("pool", (4, 4, 3))
+        net.add("pool", GlobalAveragePooling2D())
+        assert Network.from_json(net.to_json()).nodes == net.nodes
+
+    def test_names_that_look_like_patterns(self):
+        net = Network("n", (4,))
+        net.add("dense[1]", Dense(3))
+        net.add("dense*", Dense(3))
+        net.trainable -= {"dense*/bias"}
+        assert Network.from_json(net.to_json()).trainable == net.trainable
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "{", "null", "3", "[]", "{}", '{"name": "a", "input_shape": 3, "layers": [], "trainable": []}',
+         '{"name": "a", "input_shape": [0], "layers": [], "trainable": []}',
+         '{"name": "a", "input_shape": [1], "layers": ["b"], "trainable": []}'],
+    )  # fmt: skip
+    def test_other_text(self, text):
+        with pytest.raises(FormatError, match="not a network"):
+            Network.from_json(text)
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [("op", "Dance"), ("config", []), ("config", {"steps": 3}), ("inputs", ["nowhere"]), ("name", "a/b"), ("name", None)],
+    )
+    def test_broken_layers(self, key, value):
+        record = json.loads(tiny().to_json())
+        record["layers"][0][key] = value
+        with pytest.raises(FormatError, match="not a network"):
+            Network.from_json(json.dumps(record))
+
+    def test_unknown_trainable(self):
+        record = json.loads(tiny().to_json()) | {"trainable": ["conv/kernel", "nobody/kernel"]}
+        with pytest.raises(FormatError, match="nobody/kernel"):
+            Network.from_json(json.dumps(record))
+
+
+class TestBuilding:
+    @pytest.mark.parametrize("shape", [(), (0, 3), (-1,), (2.5,), ("a",)])
+    def test_impossible_input_shapes(self, shape):
+        with pytest.raises(ShapeError, match="input shape"):
+            Network("n", shape)
+
+    @pytest.mark.parametrize("name", ["conv", INPUT, "a/b"])
+    def test_impossible_names(self, name):
+        with pytest.raises(ShapeError, match="unique"):
+            tiny().add(name, ReLU())
+
+    def test_unknown_inputs(self):
+        with pytest.raises(ShapeError, match="'nowhere'"):
+            tiny().add("new", ReLU(), "conv", "nowhere")
+
+    def test_errors_name_the_layer(self):
+        with pytest.raises(ShapeError, match=r"Layer 'late' \(Dense\).*Flatten"):
+            tiny().add("late", Dense(3), "conv")
+        with pytest.raises(ShapeError, match="Layer 'wide'.*does not fit"):
+            tiny().add("wide", Conv2D(3, 20), "conv")
+
+    @pytest.mark.parametrize("arguments", [{"strides": 0}, {"dilation_rate": (1, 0)}, {"padding": ((0, 0), (-1, 0))}])
+    def test_impossible_windows(self, arguments):
+        with pytest.raises(ShapeError, match="Layer 'new'"):
+            tiny().add("new", Conv2D(4, 3, **arguments), INPUT)
+
+    @pytest.mark.parametrize("op", [Conv2D(0, 3), Conv2D(4, 0), Dense(0), Dense(-2)])
+    def test_impossible_sizes(self, op):
+        net = Network("n", (8,) if isinstance(op, Dense) else (8, 8, 3))
+        with pytest.raises(ShapeError, match="Layer 'new'"):
+            net.add("new", op)
+
+    def test_counts(self):
+        net = tiny()
+        assert net.count(["conv/kernel", "conv/bias"]) == 3 * 2 * 3 * 20 + 20
+        assert net.count() == 3 * 2 * 3 * 20 + 20 + 4 * 20 + 9 * 20 + 20 * 4 + 4
+        # the paper's table 8: 569 million multiply-adds, 4.2 million parameters (with BatchNorm and 1001 classes more)
+        mobilenet = mobilenet_v1()
+        assert mobilenet.flops / 2 == pytest.approx(569e6, rel=2e-3)
+        assert mobilenet.count() == 4_253_864
+
+
+class TestFreezing:
+    def test_patterns(self):
+        net = tiny()
+        assert net.freeze("conv", "*/gamma").trainable == {"bn/beta", "dw/kernel", "dense/kernel", "dense/bias"}
+        assert net.freeze().trainable == set()
+        assert net.unfreeze("d*/kernel").trainable == {"dw/kernel", "dense/kernel"}
+        assert net.unfreeze("bn").trainable == {"dw/kernel", "dense/kernel", "bn/gamma", "bn/beta"}
+
+    def test_statistics_are_never_trained(self):
+        assert not any("moving" in name for name in tiny().unfreeze().trainable)
+        assert tiny().freeze().unfreeze("*/moving_mean").trainable == set()
+
+    def test_order_and_repetition(self):
+        assert tiny().match("dense", "conv/kernel", "dense/*") == ["dense/kernel", "dense/bias", "conv/kernel"]
+
+    @pytest.mark.parametrize("pattern", ["conv9", "conv/gamma", "relu", "Conv"])
+    def test_patterns_without_a_match(self, pattern):
+        with pytest.raises(PlanError, match=f"'{pattern}'.*conv, bn, dw, dense"):
+            tiny().freeze(pattern)
+
+
+class TestInitialize:
+    def test_depends_on_seed_and_name_alone(self):
+        a, b, other = tiny().initialize(1), tiny().initialize(1), tiny().initialize(2)
+        assert all(np.array_equal(a[name], b[name]) for name in a)
+        assert not np.array_equal(a["dense/kernel"], other["dense/kernel"])
+        bigger = tiny()
+        bigger.add("more", Dense(3), "pool")
+        assert np.array_equal(bigger.initialize(1)["dense/kernel"], a["dense/kernel"])
+
+    def test_glorot(self):
+        kernel = mobilenet_v1((32, 32, 3)).initialize()["conv_pw_13/kernel"]
+        limit = np.sqrt(6 / 2048)
+        assert kernel.dtype == np.float32
+        assert abs(kernel).max() <= limit
+        assert kernel.std() == pytest.approx(limit / np.sqrt(3), rel=0.01)
+        assert set(np.unique(tiny().initialize()["bn/moving_variance"])) == {1.0}
+        assert not tiny().initialize()["conv/bias"].any()

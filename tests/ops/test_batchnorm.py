@@ -1,0 +1,155 @@
+import numpy as np
+import pytest
+
+from edgelearn.errors import ShapeError
+from edgelearn.launch import Role
+from edgelearn.ops import BatchNormalization, Conv2D, GradientTarget, Tensor, Traits, batchnorm
+
+from .harness import SIZES, close
+
+OP = BatchNormalization(momentum=0.9, epsilon=1e-3)
+
+
+def draw_weights(rng, channels):
+    return {
+        "gamma": rng.uniform(0.5, 2.0, channels),
+        "beta": rng.standard_normal(channels),
+        "moving_mean": rng.standard_normal(channels),
+        "moving_variance": rng.uniform(0.1, 3.0, channels),
+    }
+
+
+def put_all(bench, weights):
+    return {role: bench.put(value) for role, value in weights.items()}
+
+
+def read_row(bench, tensor, channels):
+    """A vector of one value a channel; what lies in its padding is nobody's business."""
+    tensor = Tensor(tensor.buffer, (tensor.blocks * 16,))
+    return bench.get(tensor)[:channels]
+
+
+@pytest.mark.parametrize("channels", SIZES)
+@pytest.mark.parametrize("with_bias", (False, True))
+def test_kept_statistics_fold_to_scale_and_shift(bench, rng, channels, with_bias):
+    w, bias = draw_weights(rng, channels), rng.standard_normal(channels)
+    s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), bench.put(bias) if with_bias else None)
+    bench.run()
+    inverse = 1 / np.sqrt(w["moving_variance"] + OP.epsilon)
+    scale = w["gamma"] * inverse
+    close(bench.get(s.scale), scale)
+    close(bench.get(s.shift), w["beta"] + (bias * with_bias - w["moving_mean"]) * scale)
+    close(read_row(bench, s.inverse, channels), inverse)
+    assert s.scale.buffer.role is Role.PREPARED
+
+
+@pytest.mark.parametrize("with_bias", (False, True))
+@pytest.mark.parametrize("channels", (1, 16, 33))
+def test_finished_gradients(bench, rng, channels, with_bias):
+    """gamma's gradient from the weights' gradients alone, beside a convolution and a BatchNorm one after the other."""
+    conv = Conv2D(channels, 3, padding="same", use_bias=with_bias)
+    x, dz = rng.standard_normal((3, 5, 6, 4)), rng.standard_normal((3, 5, 6, channels))
+    own = {"kernel": rng.standard_normal((3, 3, 4, channels)), "bias": rng.standard_normal(channels)}
+    w = draw_weights(rng, channels)
+    y = conv.reference_forward([x], own)
+    (dy,), expected = OP.reference_backward([y], w, dz)
+    _, expected_own = conv.reference_backward([x], own, dy)
+
+    bias = bench.put(own["bias"]) if with_bias else None
+    s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), bias)
+    shape = (9, 4, channels)
+    _, behind_scale = conv.reference_backward([x], own, dz)
+    kernel, dkernel = bench.put(own["kernel"].reshape(shape)), bench.put(behind_scale["kernel"].reshape(shape))
+    dbeta, dgamma, dbias = bench.put(dz.sum((0, 1, 2))), bench.empty((channels,)), bench.empty((channels,))
+    batchnorm.emit_finished_gradients(bench, kernel, dkernel, s, bias, dbeta, dgamma)
+    batchnorm.emit_scaled(bench, dbeta, s.scale, dbias)
+    bench.run()
+    close(bench.get(dkernel), expected_own["kernel"].reshape(shape))
+    close(bench.get(dgamma), expected["gamma"], 1e-4)
+    if with_bias:
+        close(bench.get(dbias), expected_own["bias"])
+
+
+def test_finished_kernel_gradient_without_gamma(bench, rng):
+    w, dkernel = draw_weights(rng, 20), rng.standard_normal((9, 4, 20))
+    s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), None)
+    kernel, gradient = bench.put(rng.standard_normal((9, 4, 20))), bench.put(dkernel)
+    batchnorm.emit_finished_gradients(bench, kernel, gradient, s, None, None, None)
+    bench.run()
+    close(bench.get(gradient), dkernel * w["gamma"] / np.sqrt(w["moving_variance"] + OP.epsilon))
+
+
+@pytest.mark.parametrize("channels", (1, 16, 33))
+@pytest.mark.parametrize("rows", (1, 2, 129, 1000, 1537))
+def test_batch_statistics(bench, rng, rows, channels):
+    """Rows that fall into groups unevenly, far from zero: variances must not come from a difference of squares."""
+    bench.traits = Traits(compute_units=2, lanes=bench.traits.lanes)
+    y = rng.standard_normal((rows, channels)) * rng.uniform(0.1, 2.0, channels) + 100.0
+    w = draw_weights(rng, channels)
+    ty, tw = bench.put(y), put_all(bench, w)
+    y = bench.get(ty).astype(np.float64)  # the rounding of the input is not the op's
+    s = batchnorm.emit_batch_statistics(bench, OP, ty, tw)
+    tz = bench.empty(y.shape)
+    batchnorm.emit_normalize(bench, ty, s, tz, 2)
+    bench.run()
+    mean, variance = y.mean(0), y.var(0)
+    close(bench.get(s.mean), mean, 1e-6)
+    close(read_row(bench, s.inverse, channels), 1 / np.sqrt(variance + OP.epsilon), 1e-4)
+    close(bench.get(tw["moving_mean"]), 0.9 * w["moving_mean"] + 0.1 * mean)
+    close(bench.get(tw["moving_variance"]), 0.9 * w["moving_variance"] + 0.1 * variance)
+    close(bench.get(tz), np.clip(OP.reference_forward([y], w, batch=True), 0, 6), 3e-4)
+
+
+def test_uneven_groups_are_weighed_by_their_rows(bench):
+    bench.traits = Traits(compute_units=1, lanes=bench.traits.lanes)
+    rows = 7 * 73 + 2
+    groups, count = bench.split_rows(rows, 1)
+    assert groups > 1 and groups * count != rows
+    y = np.zeros((rows, 1))
+    y[-(rows - (groups - 1) * count) :] = 10.0  # the last, short group alone
+    w = {"gamma": np.ones(1), "beta": np.zeros(1), "moving_mean": np.zeros(1), "moving_variance": np.ones(1)}
+    s = batchnorm.emit_batch_statistics(bench, OP, bench.put(y), put_all(bench, w))
+    bench.run()
+    assert bench.get(s.mean)[0] == pytest.approx(y.mean(), rel=1e-6)
+    assert read_row(bench, s.inverse, 1)[0] == pytest.approx(1 / np.sqrt(y.var() + OP.epsilon), rel=1e-6)
+
+
+@pytest.mark.parametrize("kept", (True, False), ids=("kept", "batch"))
+@pytest.mark.parametrize(("rows", "channels"), [(1, 1), (3, 33), (1000, 16), (1537, 31)])
+def test_backward(bench, rng, rows, channels, kept):
+    y, dz = rng.standard_normal((rows, channels)) * 2 + 0.5, rng.standard_normal((rows, channels))
+    w = draw_weights(rng, channels)
+    ty, tdz, tw = bench.put(y), bench.put(dz), put_all(bench, w)
+    if kept:
+        s = batchnorm.emit_kept_statistics(bench, OP, tw, None)
+    else:
+        s = batchnorm.emit_batch_statistics(bench, OP, ty, tw)
+    dgamma, dbeta, dy, other = bench.empty((channels,)), bench.empty((channels,)), bench.empty(y.shape), dz * 0.3
+    tother = bench.put(other)
+    batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, GradientTarget(dy), kept, add=False)
+    batchnorm.emit_backward(
+        bench, ty, tdz, s, dgamma, dbeta, GradientTarget(tother, ty, 1, accumulate=True), kept, add=True
+    )
+    bench.run()
+    (expected,), gradients = OP.reference_backward([y], w, dz, batch=not kept)
+    largest = np.abs(dz).max() * 4  # one row has no gradient through its own statistics: nothing to be relative to
+    assert np.abs(bench.get(dy) - expected).max() < 3e-5 * largest
+    assert np.abs(bench.get(tother) - (other + expected * (y > 0))).max() < 3e-5 * largest
+    close(bench.get(dgamma), 2 * gradients["gamma"] + 1e-12, 1e-4 if rows > 1 or kept else np.inf)
+    close(bench.get(dbeta), 2 * gradients["beta"])
+
+
+def test_gradients_without_a_target(bench, rng):
+    y, dz, w = rng.standard_normal((70, 5)), rng.standard_normal((70, 5)), draw_weights(rng, 5)
+    s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), None)
+    dgamma, dbeta = bench.empty((5,)), bench.empty((5,))
+    batchnorm.emit_backward(bench, bench.put(y), bench.put(dz), s, dgamma, dbeta, None, kept=True, add=False)
+    assert [launch.kernel for launch in bench.launches][-1] == "finish_gradients"
+    bench.run()
+    close(bench.get(dgamma), OP.reference_backward([y], w, dz)[1]["gamma"])
+
+
+@pytest.mark.parametrize("epsilon", (0.0, -1e-3))
+def test_epsilon_keeps_the_padding_finite(epsilon):
+    with pytest.raises(ShapeError, match="epsilon"):
+        BatchNormalization(epsilon=epsilon)

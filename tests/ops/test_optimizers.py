@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+
+from edgelearn.ops import SGD, Adam, AdamW
+from edgelearn.ops.control import CORRECTION, LEARNING_RATE, LOSS, NONFINITE, Control
+from edgelearn.ops.optimizers import CHUNK, emit_finite_check
+
+RULES = {
+    "SGD": SGD(),
+    "momentum": SGD(momentum=0.9),
+    "Nesterov": SGD(momentum=0.9, nesterov=True),
+    "SGD with decay": SGD(weight_decay=0.1),
+    "momentum with decay": SGD(momentum=0.5, weight_decay=0.1),
+    "Adam": Adam(),
+    "Adam, own settings": Adam(beta_1=0.8, beta_2=0.95, epsilon=1e-3),
+    "AdamW": AdamW(weight_decay=0.05),
+}
+RATE = 0.03
+SIZE = CHUNK * 16 + 48  # one chunk of a CPU's work-item, and three blocks of the next
+
+
+class Trainer:
+    """Weights, gradients and slots on a device, and the launches of one update."""
+
+    def __init__(self, bench, optimizer, w, decay=True):
+        self.bench, self.optimizer, self.step = bench, optimizer, 0
+        self.w, self.g = bench.put(w), bench.put(np.zeros_like(w))
+        self.slots = [bench.put(np.zeros_like(w)) for _ in optimizer.slots]
+        self.control = Control(bench.put(np.zeros((1, 16))), bench.put(np.zeros((1, 16))), None)
+        self.decay = decay
+
+    def update(self, g):
+        self.step += 1
+        scalars = np.zeros(16, np.float32)
+        scalars[[LEARNING_RATE, CORRECTION]] = RATE, self.optimizer.correction(self.step)
+        context, memory = self.bench.context, self.bench.memory
+        context.write(memory[self.control.scalars.buffer].handle, scalars)
+        context.write(memory[self.g.buffer].handle, np.float32(g))
+        emit_finite_check(self.bench, self.g.buffer, self.control)
+        slots = [slot.buffer for slot in self.slots]
+        self.optimizer.emit_update(self.bench, self.w.buffer, self.g.buffer, slots, self.control, self.decay)
+        self.bench.run()
+
+    def read(self):
+        return [self.bench.get(t) for t in (self.w, *self.slots)]
+
+
+@pytest.mark.parametrize("decays", (True, False), ids=("a kernel", "a bias"))
+@pytest.mark.parametrize("name", RULES)
+def test_several_steps(bench, rng, name, decays):
+    optimizer = RULES[name]
+    w = rng.standard_normal(SIZE)
+    trainer, slots = Trainer(bench, optimizer, w, decays), [np.zeros(SIZE) for _ in optimizer.slots]
+    for step in range(1, 6):
+        g = rng.standard_normal(SIZE)
+        trainer.update(g)
+        shrunk = w * (1 - RATE * optimizer.weight_decay * decays)
+        w = shrunk + optimizer.reference_update(w, g, slots, RATE, step)[0] - w
+        slots = optimizer.reference_update(w, g, slots, RATE, step)[1]
+        for actual, expected in zip(trainer.read(), [w, *slots], strict=True):
+            assert np.abs(actual - expected).max() < 2e-6 * np.abs(expected).max()
+
+
+def test_formulas_by_hand():
+    """The references themselves: two steps with gradient 1, rate 0.1, from 0."""
+    w, g = np.zeros(1), np.ones(1)
+    assert SGD().reference_update(w, g, [], 0.1, 1) == (pytest.approx(-0.1), [])
+    momentum = SGD(momentum=0.5)
+    w1, slots = momentum.reference_update(w, g, [np.zeros(1)], 0.1, 1)
+    w2, slots = momentum.reference_update(w1, g, slots, 0.1, 2)
+    assert (w1[0], w2[0], slots[0][0]) == pytest.approx((-0.1, -0.25, -0.15))
+    ahead = SGD(momentum=0.5, nesterov=True)
+    w1, slots = ahead.reference_update(w, g, [np.zeros(1)], 0.1, 1)
+    w2, slots = ahead.reference_update(w1, g, slots, 0.1, 2)
+    assert (w1[0], w2[0]) == pytest.approx((-0.15, -0.325))
+    adam = Adam()  # a constant gradient moves a weight by the rate, whatever its size
+    w1, slots = adam.reference_update(w, 5 * g, [np.zeros(1)] * 2, 0.1, 1)
+    w2, slots = adam.reference_update(w1, 5 * g, slots, 0.1, 2)
+    assert (w1[0], w2[0]) == pytest.approx((-0.1, -0.2), rel=1e-5)
+
+
+@pytest.mark.parametrize("bad", (np.nan, np.inf, -np.inf))
+@pytest.mark.parametrize("place", (0, CHUNK * 16 - 1, CHUNK * 16, SIZE - 1))
+def test_a_bad_gradient_changes_nothing(bench, rng, bad, place):
+    trainer = Trainer(bench, Adam(), rng.standard_normal(SIZE))
+    trainer.update(rng.standard_normal(SIZE))
+    before = trainer.read()
+    g = rng.standard_normal(SIZE)
+    g[place] = bad
+    trainer.update(g)
+    assert bench.get(trainer.control.counters)[0, NONFINITE] == 1
+    for kept, now in zip(before, trainer.read(), strict=True):
+        assert np.array_equal(kept, now)
+    trainer.update(rng.standard_normal(SIZE))
+    assert bench.get(trainer.control.counters)[0, NONFINITE] == 0, "the next good gradient counts again"
+    assert not np.array_equal(before[0], trainer.read()[0])
+
+
+@pytest.mark.parametrize("name", ("SGD", "momentum", "Nesterov", "AdamW"))
+def test_every_rule_looks_at_the_count(bench, rng, name):
+    trainer = Trainer(bench, RULES[name], rng.standard_normal(SIZE))
+    before = trainer.read()
+    trainer.update(np.full(SIZE, np.nan))
+    assert all(np.array_equal(a, b) for a, b in zip(before, trainer.read(), strict=True))
+
+
+@pytest.mark.parametrize("loss", (np.nan, np.inf))
+def test_a_bad_loss_changes_nothing(bench, rng, loss):
+    trainer = Trainer(bench, SGD(), rng.standard_normal(SIZE))
+    before, counters = trainer.read(), np.zeros(16, np.float32)
+    counters[LOSS] = loss
+    bench.context.write(bench.memory[trainer.control.counters.buffer].handle, counters)
+    trainer.update(rng.standard_normal(SIZE))
+    assert bench.get(trainer.control.counters)[0, NONFINITE] == 1
+    assert np.array_equal(before[0], trainer.read()[0])
+
+
+def test_huge_gradients_are_finite(bench):
+    """Their sum would overflow; each of them does not."""
+    trainer = Trainer(bench, SGD(), np.zeros(SIZE))
+    trainer.update(np.full(SIZE, 3e38))
+    assert bench.get(trainer.control.counters)[0, NONFINITE] == 0

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+
+from edgelearn.errors import PlanError, ShapeError
+from edgelearn.launch import Buffer, Role
+from edgelearn.ops import Softmax, Tensor
+from edgelearn.ops.control import CORRECT, INVERSE_BATCH, LOSS, SEEN, Control
+from edgelearn.ops.softmax_cross_entropy import emit_loss, reference_loss
+
+from .harness import SIZES, close
+
+
+def make_control(bench, labels: np.ndarray, inverse_batch: float) -> Control:
+    scalars, counters = np.zeros((1, 16)), np.zeros((1, 16))
+    scalars[0, INVERSE_BATCH] = inverse_batch
+    tensor = Tensor(bench._allocate(Buffer("labels", 4 * len(labels), Role.INPUT)), (1, len(labels)))
+    bench.context.write(bench.memory[tensor.buffer].handle, labels.astype(np.int32))
+    return Control(bench.put(scalars), bench.put(counters), tensor)
+
+
+def check(bench, logits, labels, smoothing=0.0, tolerance=2e-5):
+    n = len(labels)
+    control, tx = make_control(bench, labels, 1 / n), bench.put(logits)
+    tdx = bench.empty(logits.shape)
+    emit_loss(bench, tx, control, smoothing, tdx)
+    bench.run()
+    losses, gradient = reference_loss(logits, labels, smoothing)
+    counters = bench.get(control.counters)[0]
+    assert counters[LOSS] == pytest.approx(losses.sum(), rel=2e-5, abs=1e-5 * n)
+    assert counters[CORRECT] == (logits.argmax(-1) == labels).sum()
+    assert counters[SEEN] == n
+    assert np.abs(bench.get(tdx) - gradient).max() <= tolerance / n
+    ty = bench.empty(logits.shape)
+    Softmax().emit_forward(bench, [tx], ty)
+    bench.run()
+    close(bench.get(ty), Softmax().reference_forward([logits], {}))
+
+
+@pytest.mark.parametrize("classes", SIZES)
+@pytest.mark.parametrize("smoothing", (0.0, 0.1))
+def test_classes(bench, rng, classes, smoothing):
+    check(bench, rng.standard_normal((9, classes)) * 3, rng.integers(0, classes, 9), smoothing)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_examples(bench, rng, n):
+    check(bench, rng.standard_normal((n, 5)), rng.integers(0, 5, n))
+
+
+@pytest.mark.parametrize("level", (-1e4, 1e4))
+def test_large_logits(bench, rng, level):
+    """exp(1e4) is infinite: the largest logit must be taken off first. float32 keeps 1e4 to 1e-3."""
+    logits = np.float32(level + rng.standard_normal((6, 20)) * 30).astype(np.float64)
+    check(bench, logits, rng.integers(0, 20, 6), 0.1)
+
+
+def test_a_certain_wrong_answer_has_a_finite_loss(bench):
+    check(bench, np.array([[300.0, -300.0, 0.0]]), np.array([1]))
+
+
+def test_gradient_of_reference(rng):
+    """The reference itself, against differences."""
+    logits, labels, step = rng.standard_normal((3, 4)), np.array([0, 3, 1]), 1e-6
+    _, gradient = reference_loss(logits, labels, 0.2)
+    for i, c in np.ndindex(3, 4):
+        moved = [reference_loss(logits + sign * step * _one(i, c), labels, 0.2)[0].mean() for sign in (1, -1)]
+        assert gradient[i, c] == pytest.approx((moved[0] - moved[1]) / (2 * step), abs=1e-8)
+
+
+def _one(i, c):
+    one = np.zeros((3, 4))
+    one[i, c] = 1.0
+    return one
+
+
+def test_counters_add_up_over_micro_batches(bench, rng):
+    logits, labels = rng.standard_normal((11, 7)), rng.integers(0, 7, 11)
+    control = make_control(bench, labels, 1 / 16)
+    tx = bench.put(logits)
+    for _ in range(3):
+        emit_loss(bench, tx, control, 0.0, None)
+    bench.run()
+    losses, _ = reference_loss(logits, labels)
+    counters = bench.get(control.counters)[0]
+    assert counters[LOSS] == pytest.approx(3 * losses.sum(), rel=1e-5)
+    assert counters[CORRECT] == 3 * (logits.argmax(-1) == labels).sum()
+    assert counters[SEEN] == 33
+
+
+def test_gradient_is_of_the_mini_batch(bench, rng):
+    """A micro-batch of 4 of a mini-batch of 20: its share is sums / 20."""
+    logits, labels = rng.standard_normal((4, 5)), rng.integers(0, 5, 4)
+    control, tdx = make_control(bench, labels, 1 / 20), bench.empty((4, 5))
+    emit_loss(bench, bench.put(logits), control, 0.0, tdx)
+    bench.run()
+    close(bench.get(tdx), reference_loss(logits, labels)[1] * 4 / 20)
+
+
+@pytest.mark.parametrize("where", (0, 2))
+def test_nan_reaches_the_loss(bench, rng, where):
+    logits = rng.standard_normal((3, 4))
+    logits[1, where] = np.nan
+    control = make_control(bench, np.array([0, 1, 2]), 1.0)
+    emit_loss(bench, bench.put(logits), control, 0.0, None)
+    bench.run()
+    assert np.isnan(bench.get(control.counters)[0, LOSS])
+
+
+def test_softmax_in_the_middle_of_a_network(bench):
+    with pytest.raises(PlanError, match="last layer"):
+        Softmax().emit_backward(bench, [], None, None, [])
+    with pytest.raises(ShapeError, match="Flatten"):
+        Softmax().output_shape((2, 2, 3))

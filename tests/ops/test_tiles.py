@@ -1,0 +1,39 @@
+"""The tiles that other kinds of devices would get, run on the devices there are."""
+
+import numpy as np
+import pytest
+
+from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Emitter, Traits, tiles
+
+from .linear import check_linear
+
+KINDS = [Traits(gpu=True, compute_units=8, lanes=1), Traits(compute_units=64, lanes=16), Traits(compute_units=4, lanes=8)]
+OPS = {
+    "convolution": (Conv2D(33, 3, strides=2, padding="same"), (9, 11, 20)),
+    "pointwise": (Conv2D(48, 1), (9, 11, 20)),
+    "grouped": (Conv2D(6, 3, groups=2), (5, 6, 4)),
+    "depthwise": (DepthwiseConv2D(3, strides=2, padding=((0, 1), (0, 1))), (12, 14, 20)),
+    "dense": (Dense(5), (70,)),
+}
+
+
+@pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))
+@pytest.mark.parametrize("name", OPS)
+def test_right_with_any_tile(bench, rng, traits, name):
+    bench.traits = traits
+    op, shape = OPS[name]
+    check_linear(op, bench, rng, shape)
+
+
+@pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))
+def test_tiles_keep_the_kernels_conditions(traits):
+    for size in range(1, 200):
+        assert 1 <= tiles.product_rows(traits, size) <= size, "a product tile is never taller than the matrix"
+        assert size % tiles.panels(traits, size) == 0, "panels divide the blocks of output channels"
+        assert tiles.row_tile(traits, size) >= 1
+        assert tiles.depthwise_tile(traits, size) >= 1
+    assert 16 % tiles.product_depth(traits) == 0
+    groups, count = np.array([Emitter(traits).split_rows(rows, 3, least=5) for rows in range(1, 500)]).T
+    assert ((groups - 1) * count < np.arange(1, 500)).all(), "no group is empty"
+    assert (groups * count >= np.arange(1, 500)).all(), "the groups cover all rows"
+
