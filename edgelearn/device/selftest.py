@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .build import build
 from .devices import Device
 
 SOURCE = """
@@ -43,7 +44,7 @@ def self_test(device: Device, seconds: float = 1.0) -> SelfTest:
     try:
         context = cl.Context([device.handle])
         queue = cl.CommandQueue(context)
-        program = cl.Program(context, SOURCE).build()
+        program = build(context, SOURCE)
         n = 1 << 22
         rng = np.random.default_rng(0)
         a, b = (rng.standard_normal(n, dtype=np.float32) for _ in range(2))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from edgelearn.device import Context
+from edgelearn.device.build import build
 from edgelearn.errors import KernelError
 
 from . import source
@@ -43,11 +43,8 @@ class Kernels:
         import pyopencl as cl
 
         options = [f"-D{name}={value}" for name, value in launch.macros] + [f"-DGROUP={launch.group}"]
-        program = cl.Program(self.context.cl_context, source.read(launch.source, launch.kernel))
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", cl.CompilerWarning)  # remarks on programs that compiled
-                return program.build(options)
+            return build(self.context.cl_context, source.read(launch.source, launch.kernel), options)
         except cl.Error as error:
             raise KernelError(
                 f"kernels/{launch.source} did not compile for {self.context.device.id} with {' '.join(options)}. "
