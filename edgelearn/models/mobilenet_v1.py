@@ -11,10 +11,10 @@ HALVE = ((0, 1), (0, 1))  # keras.applications pads below and to the right befor
 
 
 def mobilenet_v1(
-    input_shape: tuple[int, int, int] = (224, 224, 3), alpha: float = 1.0, classes: int = 1000, head: str = "dense"
+    input_shape: tuple[int, int, int] = (224, 224, 3), alpha: float = 1.0, classes: int = 1000, softmax: bool = True
 ) -> Network:
     """MobileNet V1 with width multiplier `alpha`: table 1 of the paper, ReLU6, global average pooling, then a Dense
-    layer called `head` and a softmax. Input: RGB scaled to [-1, 1]."""
+    layer called "dense" and, unless logits are wanted, a softmax. Input: RGB scaled to [-1, 1]."""
     network = Network(f"mobilenet_v1_{alpha:g}_{input_shape[0]}", input_shape)
 
     def unit(name: str, op) -> None:
@@ -29,6 +29,7 @@ def mobilenet_v1(
         unit(f"conv_dw_{block}", DepthwiseConv2D(3, strides=stride, padding=padding, use_bias=False))
         unit(f"conv_pw_{block}", Conv2D(int(filters * alpha), 1, use_bias=False))
     network.add("global_average_pooling2d", GlobalAveragePooling2D())
-    network.add(head, Dense(classes))
-    network.add("softmax", Softmax())
+    network.add("dense", Dense(classes))
+    if softmax:
+        network.add("softmax", Softmax())
     return network
