@@ -1,13 +1,39 @@
-"""Measure speed and memory beside PyTorch, Keras and tinygrad, in one run."""
+"""Measure speed and memory beside PyTorch, Keras and tinygrad, in one run.
+
+Contenders take turns, each in a process of its own, with the same weights and inputs. Those that are not installed are
+listed as such: pip install torch==2.13.0 'edgelearn[tensorflow]' tinygrad.
+"""
 
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    add = parser.add_argument
+    add("workload", nargs="*", default=["forward:1", "train:1", "cached:163"],
+        help="forward, train, train_bn, accumulate or cached, with a batch size as in forward:16")  # fmt: skip
+    add("--contenders", nargs="+", metavar="NAME", help="edgelearn, torch, keras, tinygrad (default: all installed)")
+    add("--only", nargs="+", metavar="PATTERN", default=["*"], help='lanes such as "torch compile*"')
+    add("--cores", type=int, help="processor cores for everyone (default: all)")
+    add("--rounds", type=int, default=9)
+    add("--seed", type=int, default=0)
+    add("--json", metavar="FILE", help="write all samples there")
 
 
 def run(options: argparse.Namespace) -> None:
-    pass
+    from edgelearn.bench.run import Settings
+    from edgelearn.bench.run import run as measure
+    from edgelearn.bench.workloads import Workload
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    workloads = [Workload.parse(text, options.seed) for text in options.workload]
+    settings = Settings(rounds=options.rounds, seed=options.seed)
+    report = measure(workloads, options.contenders, options.only, options.cores, settings, say)
+    print(report.table(max(100, shutil.get_terminal_size((120, 24)).columns)))
+    if options.json:
+        report.write(options.json)
