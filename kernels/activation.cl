@@ -5,7 +5,8 @@
 #include "band.h"
 #include "gradient.h"
 
-KERNEL activation_forward(input x, output y, const int m, const int count) {
+KERNEL activation_forward(INPUT(x), OUTPUT(y), const int m, const int count) {
+  FROM(x) INTO(y)
   BAND
   for (int row = start; row < stop; row++) {
     const size_t at = ((size_t)block * m + row) * BLOCK;
@@ -18,7 +19,8 @@ KERNEL activation_forward(input x, output y, const int m, const int count) {
   }
 }
 
-KERNEL activation_backward(input y, input dy, const int m, const int count, GRADIENT_OUTPUT) {
+KERNEL activation_backward(INPUT(y), INPUT(dy), const int m, const int count, GRADIENT_OUTPUT) {
+  FROM(y) FROM(dy) GRADIENT_POINTERS
   BAND
   for (int row = start; row < stop; row++) {
     const size_t at = ((size_t)block * m + row) * BLOCK;

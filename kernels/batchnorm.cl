@@ -9,12 +9,16 @@
   const int start = group * count, stop = start + count < m ? start + count : m;
 
 // Kept statistics as a scale and a shift: scale = gamma / sqrt(var + epsilon), shift = beta + (bias - mean) * scale
-KERNEL fold_statistics(input gamma, input beta, input mean, input variance, output scale, output shift,
-                       output deviation_inverse, const int blocks, const float epsilon
+KERNEL fold_statistics(INPUT(gamma), INPUT(beta), INPUT(mean), INPUT(variance), OUTPUT(scale), OUTPUT(shift),
+                       OUTPUT(deviation_inverse), const int blocks, const float epsilon
 #if BIAS
-                       , input bias
+                       , INPUT(bias)
 #endif
 ) {
+  FROM(gamma) FROM(beta) FROM(mean) FROM(variance) INTO(scale) INTO(shift) INTO(deviation_inverse)
+#if BIAS
+  FROM(bias)
+#endif
   const int block = get_global_id(0);
   if (block >= blocks) return;
   const int at = block * BLOCK;
@@ -32,14 +36,21 @@ KERNEL fold_statistics(input gamma, input beta, input mean, input variance, outp
 // dbeta = sum dz, with dz the gradient after scale and shift. Since y = x w + bias,
 //   dgamma = sum dz (y - mean) / deviation = (sum_k w dw_all + (bias - mean) dbeta) / deviation,
 // so neither y nor a second pass over the activations is needed. Then dw = dw_all * scale, dbias = dbeta * scale.
-KERNEL finish_kept_gradients(input w, output dw, input scale, const int rows, const int blocks
+KERNEL finish_kept_gradients(INPUT(w), OUTPUT(dw), INPUT(scale), const int rows, const int blocks
 #if GAMMA
-                             , input mean, input deviation_inverse, input dbeta, output dgamma
+                             , INPUT(mean), INPUT(deviation_inverse), INPUT(dbeta), OUTPUT(dgamma)
 #if BIAS
-                             , input bias
+                             , INPUT(bias)
 #endif
 #endif
 ) {
+  FROM(w) INTO(dw) FROM(scale)
+#if GAMMA
+  FROM(mean) FROM(deviation_inverse) FROM(dbeta) INTO(dgamma)
+#if BIAS
+  FROM(bias)
+#endif
+#endif
   const int block = get_global_id(0);
   if (block >= blocks) return;
   const V s = LOAD(scale + block * BLOCK);
@@ -60,14 +71,16 @@ KERNEL finish_kept_gradients(input w, output dw, input scale, const int rows, co
 }
 
 // y = x * scale: a bias' gradient behind kept statistics
-KERNEL scale_vector(input x, input scale, output y, const int blocks) {
+KERNEL scale_vector(INPUT(x), INPUT(scale), OUTPUT(y), const int blocks) {
+  FROM(x) FROM(scale) INTO(y)
   const int block = get_global_id(0);
   if (block < blocks) STORE(y + block * BLOCK, LOAD(x + block * BLOCK) * LOAD(scale + block * BLOCK));
 }
 
 // partials[group]: the mean and the sum of squared deviations of each channel over the group's rows. Two passes over
 // rows that stay in the cache: no cancellation.
-KERNEL group_statistics(input y, output partials, const int m, const int blocks, const int count) {
+KERNEL group_statistics(INPUT(y), OUTPUT(partials), const int m, const int blocks, const int count) {
+  FROM(y) INTO(partials)
   ROWS_OF_GROUP
   V sum = (V)0, squares = (V)0;
   for (int row = start; row < stop; row++) sum += LOAD(y + ((size_t)block * m + row) * BLOCK);
@@ -82,11 +95,12 @@ KERNEL group_statistics(input y, output partials, const int m, const int blocks,
 
 // Groups combined (Chan, Golub and LeVeque 1983) to the batch's mean and biased variance; scale and shift from them;
 // running averages moved as Keras does: moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum
-// from the host, which float32 would round.
-KERNEL finish_statistics(input partials, input gamma, input beta, output scale, output shift, output mean_out,
-                         output deviation_inverse, output moving_mean, output moving_variance, const int m,
+// from the host, which float32 would round. They do not follow a NaN or an infinity: no later step could mend them.
+KERNEL finish_statistics(INPUT(partials), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(shift), OUTPUT(mean_out),
+                         OUTPUT(deviation_inverse), OUTPUT(moving_mean), OUTPUT(moving_variance), const int m,
                          const int blocks, const int count, const int groups, const float epsilon,
                          const float pace) {
+  FROM(partials) FROM(gamma) FROM(beta) INTO(scale) INTO(shift) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance)
   const int block = get_global_id(0);
   if (block >= blocks) return;
   V mean = (V)0, squares = (V)0;
@@ -106,13 +120,14 @@ KERNEL finish_statistics(input partials, input gamma, input beta, output scale, 
   STORE(mean_out + at, mean);
   STORE(deviation_inverse + at, inverse);
   const V old_mean = LOAD(moving_mean + at), old_variance = LOAD(moving_variance + at);
-  STORE(moving_mean + at, old_mean + (mean - old_mean) * pace);
-  STORE(moving_variance + at, old_variance + (variance - old_variance) * pace);
+  STORE(moving_mean + at, variance - variance == (V)0 ? old_mean + (mean - old_mean) * pace : old_mean);
+  STORE(moving_variance + at, variance - variance == (V)0 ? old_variance + (variance - old_variance) * pace : old_variance);
 }
 
 // z = activation(y * scale + shift)
-KERNEL normalize_forward(input y, input scale, input shift, output z, const int m, const int blocks,
+KERNEL normalize_forward(INPUT(y), INPUT(scale), INPUT(shift), OUTPUT(z), const int m, const int blocks,
                          const int count) {
+  FROM(y) FROM(scale) FROM(shift) INTO(z)
   ROWS_OF_GROUP
   const V s = LOAD(scale + block * BLOCK), t = LOAD(shift + block * BLOCK);
   for (int row = start; row < stop; row++) {
@@ -124,8 +139,9 @@ KERNEL normalize_forward(input y, input scale, input shift, output z, const int 
 }
 
 // partials[group]: sum dz and sum dz * normalized y of each channel over the group's rows
-KERNEL group_gradients(input dz, input y, input mean_in, input deviation_inverse, output partials, const int m,
+KERNEL group_gradients(INPUT(dz), INPUT(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials), const int m,
                        const int blocks, const int count) {
+  FROM(dz) FROM(y) FROM(mean_in) FROM(deviation_inverse) INTO(partials)
   ROWS_OF_GROUP
   const V mean = LOAD(mean_in + block * BLOCK), inverse = LOAD(deviation_inverse + block * BLOCK);
   V sum = (V)0, product = (V)0;
@@ -141,9 +157,10 @@ KERNEL group_gradients(input dz, input y, input mean_in, input deviation_inverse
 
 // dbeta = sum dz, dgamma = sum dz * normalized y, and dy = dz * scale + y * slope + offset through batch statistics
 // (slope and offset are zero through kept ones)
-KERNEL finish_gradients(input partials, input scale, input mean, input deviation_inverse, output dgamma, output dbeta,
-                        output slope, output offset, const int m, const int blocks, const int groups, const int kept,
+KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta),
+                        OUTPUT(slope), OUTPUT(offset), const int m, const int blocks, const int groups, const int kept,
                         const int add) {
+  FROM(partials) FROM(scale) FROM(mean) FROM(deviation_inverse) INTO(dgamma) INTO(dbeta) INTO(slope) INTO(offset)
   const int block = get_global_id(0);
   if (block >= blocks) return;
   V sum = (V)0, product = (V)0;
@@ -160,8 +177,9 @@ KERNEL finish_gradients(input partials, input scale, input mean, input deviation
 }
 
 // dx = dz * scale + y * slope + offset
-KERNEL normalize_backward(input dz, input y, input scale, input slope_in, input offset_in, const int m,
+KERNEL normalize_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(slope_in), INPUT(offset_in), const int m,
                           const int blocks, const int count, GRADIENT_OUTPUT) {
+  FROM(dz) FROM(y) FROM(scale) FROM(slope_in) FROM(offset_in) GRADIENT_POINTERS
   ROWS_OF_GROUP
   const V s = LOAD(scale + block * BLOCK), slope = LOAD(slope_in + block * BLOCK), offset = LOAD(offset_in + block * BLOCK);
   for (int row = start; row < stop; row++) {

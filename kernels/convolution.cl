@@ -26,8 +26,9 @@
   }
 
 // y = activation((x * w) * scale + shift)
-KERNEL convolution_forward(input x, input w, output y, const int images, const int height, const int width,
+KERNEL convolution_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const int height, const int width,
                            const int channels, const int out_height, const int out_width EPILOGUE_ARGUMENTS) {
+  FROM(x) FROM(w) INTO(y) EPILOGUE_POINTERS
   const int tiles = (out_width + TILE - 1) / TILE;
   TILE_OF_ROW(out_height, tiles)
   const int oy = part / tiles % out_height, ox = part % tiles * TILE;
@@ -68,8 +69,9 @@ KERNEL convolution_forward(input x, input w, output y, const int images, const i
 
 // dx = dy * w backwards, given transposed weights t: [channels/16][taps][out][16]. A tile holds every STRIDE_X-th
 // input column from one residue on, so that its outputs are neighbours.
-KERNEL convolution_backward_data(input dy, input t, const int images, const int height, const int width,
+KERNEL convolution_backward_data(INPUT(dy), INPUT(t), const int images, const int height, const int width,
                                  const int out, const int out_height, const int out_width, GRADIENT_OUTPUT) {
+  FROM(dy) FROM(t) GRADIENT_POINTERS
   const int tiles = (width + TILE * STRIDE_X - 1) / (TILE * STRIDE_X) * STRIDE_X;
   TILE_OF_ROW(height, tiles)
   const int iy = part / tiles % height, residue = part % tiles % STRIDE_X;
@@ -105,9 +107,10 @@ KERNEL convolution_backward_data(input dy, input t, const int images, const int 
 
 // partials[group]: [out/16][taps][channels][16] = sum of x * dy over `rows` (image, output row) pairs; a work-item has
 // one tap, DEPTH channels of x and PANELS blocks of dy.
-KERNEL convolution_backward_weights(input x, input dy, output partials, const int images, const int height,
+KERNEL convolution_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
                                     const int width, const int channels, const int out_height, const int out_width,
                                     const int rows, const int out_blocks) {
+  FROM(x) FROM(dy) INTO(partials)
   const int depth_tiles = (channels + DEPTH - 1) / DEPTH;
   const int tap = get_global_id(0) / depth_tiles, channel = get_global_id(0) % depth_tiles * DEPTH;
   if (tap >= TAPS) return;

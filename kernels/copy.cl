@@ -4,7 +4,8 @@
 #include "band.h"
 #include "gradient.h"
 
-KERNEL copy(input x, const int m, const int count, GRADIENT_OUTPUT) {
+KERNEL copy(INPUT(x), const int m, const int count, GRADIENT_OUTPUT) {
+  FROM(x) GRADIENT_POINTERS
   BAND
   for (int row = start; row < stop; row++) {
     const size_t at = ((size_t)block * m + row) * BLOCK;

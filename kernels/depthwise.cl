@@ -32,9 +32,10 @@
   }
 
 // y = activation((x * w) * scale + shift)
-KERNEL depthwise_forward(input x, input w, output y, const int images, const int height, const int width,
+KERNEL depthwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const int height, const int width,
                          const int out_height, const int out_width, const int rows, const int steps
                          EPILOGUE_ARGUMENTS) {
+  FROM(x) FROM(w) INTO(y) EPILOGUE_POINTERS
   PART_OF_IMAGE(out_height, out_width, TILE)
   input plane = x + (size_t)(block * images + image) * height * width * BLOCK;
   output out = y + (size_t)(block * images + image) * out_height * out_width * BLOCK;
@@ -79,9 +80,10 @@ KERNEL depthwise_forward(input x, input w, output y, const int images, const int
   }
 
 // dx = dy * w backwards
-KERNEL depthwise_backward_data(input dy, input w, const int images, const int height, const int width,
+KERNEL depthwise_backward_data(INPUT(dy), INPUT(w), const int images, const int height, const int width,
                                const int out_height, const int out_width, const int rows, const int steps,
                                GRADIENT_OUTPUT) {
+  FROM(dy) FROM(w) GRADIENT_POINTERS
   PART_OF_IMAGE(height, width, TILE * STRIDE_X)
   input plane = dy + (size_t)(block * images + image) * out_height * out_width * BLOCK;
   const size_t out = (size_t)(block * images + image) * height * width * BLOCK;
@@ -115,9 +117,10 @@ KERNEL depthwise_backward_data(input dy, input w, const int images, const int he
 }
 
 // partials[group]: [c/16][taps][16] = sum of x * dy over `rows` (image, output row) pairs
-KERNEL depthwise_backward_weights(input x, input dy, output partials, const int images, const int height,
+KERNEL depthwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
                                   const int width, const int out_height, const int out_width, const int rows,
                                   const int blocks) {
+  FROM(x) FROM(dy) INTO(partials)
   const int group = get_global_id(0), block = get_global_id(1);
   const int first = group * rows, total = images * out_height;
   if (first >= total) return;

@@ -11,9 +11,10 @@
 #define OUTPUT_AT(image, oy, ox, c) \
   dy[(((size_t)((c) / BLOCK) * images + (image)) * out_height * out_width + (oy) * out_width + (ox)) * BLOCK + (c) % BLOCK]
 
-KERNEL grouped_forward(input x, input w, output y, const int images, const int height, const int width,
+KERNEL grouped_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const int height, const int width,
                        const int channels, const int out_height, const int out_width, const int out,
                        const int groups EPILOGUE_ARGUMENTS) {
+  FROM(x) FROM(w) INTO(y) EPILOGUE_POINTERS
   const int row = get_global_id(0), block = get_global_id(1), rows = images * out_height * out_width;
   if (row >= rows) return;
   const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
@@ -38,9 +39,10 @@ KERNEL grouped_forward(input x, input w, output y, const int images, const int h
   STORE(y + ((size_t)block * rows + row) * BLOCK, v);
 }
 
-KERNEL grouped_backward_data(input dy, input w, const int images, const int height, const int width,
+KERNEL grouped_backward_data(INPUT(dy), INPUT(w), const int images, const int height, const int width,
                              const int channels, const int out_height, const int out_width, const int out,
                              const int groups, GRADIENT_OUTPUT) {
+  FROM(dy) FROM(w) GRADIENT_POINTERS
   const int row = get_global_id(0), block = get_global_id(1), rows = images * height * width;
   if (row >= rows) return;
   const int image = row / (height * width), iy = row / width % height, ix = row % width;
@@ -63,9 +65,10 @@ KERNEL grouped_backward_data(input dy, input w, const int images, const int heig
   WRITE_GRADIENT(((size_t)block * rows + row) * BLOCK, v)
 }
 
-KERNEL grouped_backward_weights(input x, input dy, output partials, const int images, const int height,
+KERNEL grouped_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
                                 const int width, const int channels, const int out_height, const int out_width,
                                 const int out, const int groups, const int rows) {
+  FROM(x) FROM(dy) INTO(partials)
   const int in_group = channels / groups, out_group = out / groups;
   const int weight_row = get_global_id(0), block = get_global_id(1), part = get_global_id(2);
   if (weight_row >= TAPS * in_group) return;

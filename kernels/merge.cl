@@ -4,7 +4,8 @@
 #include "band.h"
 #include "gradient.h"
 
-KERNEL add(input a, input b, output y, const int m, const int count) {
+KERNEL add(INPUT(a), INPUT(b), OUTPUT(y), const int m, const int count) {
+  FROM(a) FROM(b) INTO(y)
   BAND
   for (int row = start; row < stop; row++) {
     const size_t at = ((size_t)block * m + row) * BLOCK;
@@ -15,7 +16,8 @@ KERNEL add(input a, input b, output y, const int m, const int count) {
 #define AT(x, c, row) x[((size_t)((c) / BLOCK) * m + (row)) * BLOCK + (c) % BLOCK]
 
 // Channels `offset` and following of y = x, those after x zero. What lies before is left alone.
-KERNEL concatenate_forward(input x, output y, const int m, const int count, const int channels, const int offset) {
+KERNEL concatenate_forward(INPUT(x), OUTPUT(y), const int m, const int count, const int channels, const int offset) {
+  FROM(x) INTO(y)
   BAND
   const int first = (offset / BLOCK + block) * BLOCK;
   for (int row = start; row < stop; row++) for (int c = first < offset ? offset : first; c < first + BLOCK; c++)
@@ -23,8 +25,9 @@ KERNEL concatenate_forward(input x, output y, const int m, const int count, cons
 }
 
 // dx = channels `offset` and following of dy
-KERNEL concatenate_backward(input dy, const int m, const int count, const int channels, const int offset,
+KERNEL concatenate_backward(INPUT(dy), const int m, const int count, const int channels, const int offset,
                             GRADIENT_OUTPUT) {
+  FROM(dy) GRADIENT_POINTERS
   BAND
   const int lanes = channels - block * BLOCK < BLOCK ? channels - block * BLOCK : BLOCK;
   for (int row = start; row < stop; row++) {

@@ -12,7 +12,8 @@
 #define DECAYED(at) (LOAD(w + at) * (1.0f - rate * decay))
 
 // w -= rate * g
-KERNEL sgd(output w, input g, input scalars, input counters, const int blocks, const float decay) {
+KERNEL sgd(OUTPUT(w), INPUT(g), INPUT(scalars), INPUT(counters), const int blocks, const float decay) {
+  INTO(w) FROM(g) FROM(scalars) FROM(counters)
   RANGE {
     const size_t at = (size_t)b * BLOCK;
     STORE(w + at, DECAYED(at) - LOAD(g + at) * rate);
@@ -20,8 +21,9 @@ KERNEL sgd(output w, input g, input scalars, input counters, const int blocks, c
 }
 
 // v = momentum v - rate g; w += v, or with Nesterov's look-ahead w += momentum v - rate g
-KERNEL sgd_momentum(output w, input g, input scalars, input counters, const int blocks, const float decay,
-                    output velocity, const float momentum, const int nesterov) {
+KERNEL sgd_momentum(OUTPUT(w), INPUT(g), INPUT(scalars), INPUT(counters), const int blocks, const float decay,
+                    OUTPUT(velocity), const float momentum, const int nesterov) {
+  INTO(w) FROM(g) FROM(scalars) FROM(counters) INTO(velocity)
   RANGE {
     const size_t at = (size_t)b * BLOCK;
     const V step = LOAD(g + at) * rate, v = LOAD(velocity + at) * momentum - step;
@@ -32,8 +34,9 @@ KERNEL sgd_momentum(output w, input g, input scalars, input counters, const int 
 
 // Kingma and Ba 2015, algorithm 1 with the corrections moved into the rate (their section 2); decay as in AdamW.
 // pace1 and pace2 are 1 - beta1 and 1 - beta2 from the host: 1 - 0.999f is off by 1e-5.
-KERNEL adam(output w, input g, input scalars, input counters, const int blocks, const float decay, output first,
-            output second, const float pace1, const float pace2, const float epsilon) {
+KERNEL adam(OUTPUT(w), INPUT(g), INPUT(scalars), INPUT(counters), const int blocks, const float decay, OUTPUT(first),
+            OUTPUT(second), const float pace1, const float pace2, const float epsilon) {
+  INTO(w) FROM(g) FROM(scalars) FROM(counters) INTO(first) INTO(second)
   RANGE {
     const size_t at = (size_t)b * BLOCK;
     const V gradient = LOAD(g + at);
@@ -47,7 +50,8 @@ KERNEL adam(output w, input g, input scalars, input counters, const int blocks, 
 }
 
 // found[i] = 1 where chunk i holds a NaN or an infinity (v - v is then not 0)
-KERNEL find_nonfinite(input g, output found, const int blocks) {
+KERNEL find_nonfinite(INPUT(g), OUTPUT(found), const int blocks) {
+  FROM(g) INTO(found)
   const int chunk = get_global_id(0);
   if (chunk * CHUNK >= blocks) return;
   const int stop = (chunk + 1) * CHUNK < blocks ? (chunk + 1) * CHUNK : blocks;
@@ -59,7 +63,8 @@ KERNEL find_nonfinite(input g, output found, const int blocks) {
 }
 
 // counters[NONFINITE] = how many chunks hold one, and one more if the loss is one
-KERNEL count_nonfinite(input found, output counters, const int chunks) {
+KERNEL count_nonfinite(INPUT(found), OUTPUT(counters), const int chunks) {
+  FROM(found) INTO(counters)
   if (get_global_id(0) > 0) return;
   float count = 0.0f;
   for (int i = 0; i < chunks; i++) count += found[i];

@@ -34,8 +34,8 @@
   for (int u = 0; u < k % BLOCK; u++) ACCUMULATE_PRODUCT(u)
 
 // y = activation((x w) * scale + shift)
-KERNEL pointwise_forward(input x_all, input w_all, output y, const int m, const int k EPILOGUE_ARGUMENTS) {
-  input x = x_all, w = w_all;
+KERNEL pointwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int m, const int k EPILOGUE_ARGUMENTS) {
+  FROM(x) FROM(w) INTO(y) EPILOGUE_POINTERS
   PRODUCT_TILE
   UNROLL for (int j = 0; j < PANELS; j++) {
     LOAD_SCALE(s, panel + j)
@@ -51,8 +51,8 @@ KERNEL pointwise_forward(input x_all, input w_all, output y, const int m, const 
 }
 
 // dx = dy w^T, given the transposed weights [n/16][k][16] (here k counts the forward pass's output channels)
-KERNEL pointwise_backward_data(input x_all, input w_all, const int m, const int k, GRADIENT_OUTPUT) {
-  input x = x_all, w = w_all;
+KERNEL pointwise_backward_data(INPUT(x), INPUT(w), const int m, const int k, GRADIENT_OUTPUT) {
+  FROM(x) FROM(w) GRADIENT_POINTERS
   PRODUCT_TILE
   UNROLL for (int j = 0; j < PANELS; j++)
     UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS)
@@ -61,8 +61,9 @@ KERNEL pointwise_backward_data(input x_all, input w_all, const int m, const int 
 
 // dw = x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x PANELS blocks.
 // Several groups write partial sums, one after the other in dw; a single group can add to what is there.
-KERNEL pointwise_backward_weights(input x, input dy, output dw, const int m, const int k, const int n_blocks,
+KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw), const int m, const int k, const int n_blocks,
                                   const int first, const int count, const int add) {
+  FROM(x) FROM(dy) INTO(dw)
   const int tile = get_global_id(0), panel = get_global_id(1) * PANELS, group = get_global_id(2);
   const int start = first + group * count, stop = start + count < m ? start + count : m;
   const int channel = tile * DEPTH;

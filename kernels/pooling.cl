@@ -6,7 +6,8 @@
 #include "window.h"
 
 // y[image] = the mean of `pixels` rows of x
-KERNEL global_average_forward(input x, output y, const int images, const int pixels) {
+KERNEL global_average_forward(INPUT(x), OUTPUT(y), const int images, const int pixels) {
+  FROM(x) INTO(y)
   const int image = get_global_id(0), block = get_global_id(1);
   if (image >= images) return;
   const size_t first = ((size_t)block * images + image) * pixels * BLOCK;
@@ -15,7 +16,8 @@ KERNEL global_average_forward(input x, output y, const int images, const int pix
   STORE(y + ((size_t)block * images + image) * BLOCK, sum * (1.0f / pixels));
 }
 
-KERNEL global_average_backward(input dy, const int images, const int pixels, GRADIENT_OUTPUT) {
+KERNEL global_average_backward(INPUT(dy), const int images, const int pixels, GRADIENT_OUTPUT) {
+  FROM(dy) GRADIENT_POINTERS
   const int image = get_global_id(0), block = get_global_id(1);
   if (image >= images) return;
   const size_t first = ((size_t)block * images + image) * pixels * BLOCK;
@@ -42,8 +44,9 @@ KERNEL global_average_backward(input dy, const int images, const int pixels, GRA
   for (int oy = FIRST_WITH(reach_y, KERNEL_H, STRIDE_Y); oy <= last_y; oy++)       \
     for (int ox = FIRST_WITH(reach_x, KERNEL_W, STRIDE_X); ox <= last_x; ox++)
 
-KERNEL max_forward(input x, output y, const int m, const int count, const int height, const int width,
+KERNEL max_forward(INPUT(x), OUTPUT(y), const int m, const int count, const int height, const int width,
                    const int out_height, const int out_width) {
+  FROM(x) INTO(y)
   BAND
   for (int row = start; row < stop; row++) {
     PIXEL_OF_ROW(oy, ox, out_height, out_width)
@@ -52,15 +55,16 @@ KERNEL max_forward(input x, output y, const int m, const int count, const int he
     V most = LOAD(plane + (top * width + left) * BLOCK);
     for (int iy = top; iy < bottom; iy++) for (int ix = left; ix < right; ix++) {
       const V v = LOAD(plane + (iy * width + ix) * BLOCK);
-      most = v > most ? v : most;
+      most = (v > most) | (v != v) ? v : most;  // a NaN stays
     }
     STORE(y + ((size_t)block * m + row) * BLOCK, most);
   }
 }
 
 // Each window's gradient goes to the first of its pixels that holds the maximum y.
-KERNEL max_backward(input x, input y, input dy, const int m, const int count, const int height, const int width,
+KERNEL max_backward(INPUT(x), INPUT(y), INPUT(dy), const int m, const int count, const int height, const int width,
                     const int out_height, const int out_width, GRADIENT_OUTPUT) {
+  FROM(x) FROM(y) FROM(dy) GRADIENT_POINTERS
   BAND
   for (int row = start; row < stop; row++) {
     PIXEL_OF_ROW(py, px, height, width)
@@ -83,8 +87,9 @@ KERNEL max_backward(input x, input y, input dy, const int m, const int count, co
   }
 }
 
-KERNEL average_forward(input x, output y, const int m, const int count, const int height, const int width,
+KERNEL average_forward(INPUT(x), OUTPUT(y), const int m, const int count, const int height, const int width,
                        const int out_height, const int out_width) {
+  FROM(x) INTO(y)
   BAND
   for (int row = start; row < stop; row++) {
     PIXEL_OF_ROW(oy, ox, out_height, out_width)
@@ -97,8 +102,9 @@ KERNEL average_forward(input x, output y, const int m, const int count, const in
   }
 }
 
-KERNEL average_backward(input dy, const int m, const int count, const int height, const int width,
+KERNEL average_backward(INPUT(dy), const int m, const int count, const int height, const int width,
                         const int out_height, const int out_width, GRADIENT_OUTPUT) {
+  FROM(dy) GRADIENT_POINTERS
   BAND
   for (int row = start; row < stop; row++) {
     PIXEL_OF_ROW(py, px, height, width)

@@ -2,8 +2,9 @@
 #include "blocked.h"
 
 // total = (add ? total : 0) + the sum of `count` partial arrays of `blocks` blocks
-KERNEL sum_partials(input partials, output total, const int blocks, const int count, const int add,
+KERNEL sum_partials(INPUT(partials), OUTPUT(total), const int blocks, const int count, const int add,
                     const int chunk) {
+  FROM(partials) INTO(total)
   const int stop = (get_global_id(0) + 1) * chunk < blocks ? (get_global_id(0) + 1) * chunk : blocks;
   for (int b = get_global_id(0) * chunk; b < stop; b++) {
     V sum = add ? LOAD(total + b * BLOCK) : (V)0;
@@ -13,7 +14,8 @@ KERNEL sum_partials(input partials, output total, const int blocks, const int co
 }
 
 // partials[group][channels]: the sum of each channel over the rows of a group
-KERNEL channel_sums(input x, output partials, const int m, const int blocks, const int count) {
+KERNEL channel_sums(INPUT(x), OUTPUT(partials), const int m, const int blocks, const int count) {
+  FROM(x) INTO(partials)
   const int block = get_global_id(0), group = get_global_id(1);
   if (block >= blocks) return;
   const int start = group * count, stop = start + count < m ? start + count : m;

@@ -6,8 +6,9 @@
 #include "gradient.h"
 
 // x: `from_rows` rows an example of `from_channels` channels; dx: m rows in all, `to_rows` an example of `to_channels`.
-KERNEL reshape(input x, const int m, const int count, const int from_rows, const int from_channels, const int to_rows,
+KERNEL reshape(INPUT(x), const int m, const int count, const int from_rows, const int from_channels, const int to_rows,
                const int to_channels, GRADIENT_OUTPUT) {
+  FROM(x) GRADIENT_POINTERS
   BAND
   const size_t from_m = (size_t)(m / to_rows) * from_rows;
   const int lanes = to_channels - block * BLOCK < BLOCK ? to_channels - block * BLOCK : BLOCK;

@@ -5,7 +5,8 @@
 #define LOGIT(c) x[((size_t)((c) / BLOCK) * n + example) * BLOCK + (c) % BLOCK]
 
 // p = softmax(x), padding zero
-KERNEL softmax(input x, output p, const int n, const int classes) {
+KERNEL softmax(INPUT(x), OUTPUT(p), const int n, const int classes) {
+  FROM(x) INTO(p)
   const int example = get_global_id(0);
   if (example >= n) return;
   float top = LOGIT(0), sum = 0.0f;
@@ -17,12 +18,16 @@ KERNEL softmax(input x, output p, const int n, const int classes) {
 
 // losses[example] = -sum target log softmax(x), target = (1 - smoothing) one-hot + smoothing / classes;
 // right[example] = 1 where the largest logit is the label's; dx = (softmax(x) - target) / mini-batch if GRADIENT.
-KERNEL softmax_cross_entropy(input x, __global const int *restrict labels, output losses, output right, const int n,
+KERNEL softmax_cross_entropy(INPUT(x), INPUT_WORDS(int, labels), OUTPUT(losses), OUTPUT(right), const int n,
                              const int classes, const float smoothing
 #if GRADIENT
-                             , input scalars, output dx
+                             , INPUT(scalars), OUTPUT(dx)
 #endif
 ) {
+  FROM(x) INTO(losses) INTO(right) FROM_WORDS(int, labels)
+#if GRADIENT
+  FROM(scalars) INTO(dx)
+#endif
   const int example = get_global_id(0);
   if (example >= n) return;
   const int label = labels[example];
@@ -44,7 +49,8 @@ KERNEL softmax_cross_entropy(input x, __global const int *restrict labels, outpu
 }
 
 // counters += this micro-batch's losses, right answers and examples
-KERNEL count_examples(input losses, input right, output counters, const int n) {
+KERNEL count_examples(INPUT(losses), INPUT(right), OUTPUT(counters), const int n) {
+  FROM(losses) FROM(right) INTO(counters)
   if (get_global_id(0) > 0) return;
   float loss = 0.0f, correct = 0.0f;
   for (int i = 0; i < n; i++) { loss += losses[i]; correct += right[i]; }

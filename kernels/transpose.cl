@@ -2,11 +2,15 @@
 #include "blocked.h"
 
 // t[tap]: [in/16][out][16] = (w[tap]: [out/16][in][16])^T, each output channel times its scale if SCALE.
-KERNEL transpose_weights(input w, output t, const int taps, const int in, const int out
+KERNEL transpose_weights(INPUT(w), OUTPUT(t), const int taps, const int in, const int out
 #if SCALE
-                         , input scale
+                         , INPUT(scale)
 #endif
 ) {
+  FROM(w) INTO(t)
+#if SCALE
+  FROM(scale)
+#endif
   const int in_block = get_global_id(0), out_block = get_global_id(1), tap = get_global_id(2);
   if (in_block * BLOCK >= in) return;
   input source = w + (((size_t)out_block * taps + tap) * in + in_block * BLOCK) * BLOCK;
@@ -27,7 +31,8 @@ KERNEL transpose_weights(input w, output t, const int taps, const int in, const 
 }
 
 // t = w * scale for a depthwise kernel [channels/16][taps][16]
-KERNEL scale_taps(input w, output t, const int taps, const int blocks, input scale) {
+KERNEL scale_taps(INPUT(w), OUTPUT(t), const int taps, const int blocks, INPUT(scale)) {
+  FROM(w) INTO(t) FROM(scale)
   const int block = get_global_id(0);
   if (block >= blocks) return;
   const V s = LOAD(scale + block * BLOCK);

@@ -5,8 +5,9 @@
 #include "gradient.h"
 
 // dx at (iy, ix) of `height` x `width` = x at (iy + down, ix + right) of `from_height` x `from_width`, or 0 outside it
-KERNEL move_image(input x, const int m, const int count, const int from_height, const int from_width, const int height,
+KERNEL move_image(INPUT(x), const int m, const int count, const int from_height, const int from_width, const int height,
                   const int width, const int down, const int right, GRADIENT_OUTPUT) {
+  FROM(x) GRADIENT_POINTERS
   BAND
   for (int row = start; row < stop; row++) {
     const int image = row / (height * width), iy = row / width % height + down, ix = row % width + right;

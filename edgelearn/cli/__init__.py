@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 
 from edgelearn import __version__
@@ -28,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # also into a pipe, whose reader wants to see how it goes
     try:
         return options.run(options) or 0
     except EdgelearnError as error:
@@ -36,6 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("edgelearn: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone
-        sys.stderr.close()
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone: nothing can be said to it any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

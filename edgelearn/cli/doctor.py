@@ -12,6 +12,7 @@ from pathlib import Path
 from edgelearn.device import choose_device, self_test
 from edgelearn.errors import EdgelearnError
 from edgelearn.launch import source
+from edgelearn.runs import RunStore
 
 NEEDED = ("numpy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "rich")
 OPTIONAL = {
@@ -38,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
         report(bool(version), f"{package} {version or 'is missing'}", f"pip install {package}")
     for package, extra in OPTIONAL.items():
         version = _version(package)
-        print(f"[{'ok' if version else '--'}] {package} {version or f'is not installed (optional: pip install {extra!r})'}")
+        state = version or f"is not installed (optional: pip install {extra!r})"
+        print(f"[{'ok' if version else '--'}] {package} {state}")
     try:
         report(True, f"{len(list(source.folder().glob('*.cl')))} kernel files in {source.folder()}")
         choice = choose_device(options.device)
@@ -55,9 +57,9 @@ def run(options: argparse.Namespace) -> int:
         report(Path(folder).is_dir(), f"EDGELEARN_DATA={folder}", "set it to a folder that exists, or unset it")
     else:
         print("[--] EDGELEARN_DATA is not set: data is downloaded, or the embedded sample is used")
-    store = Path(os.environ.get("EDGELEARN_RUNS", "runs"))
-    nearest = next(p for p in (store.resolve(), *store.resolve().parents) if p.exists())
-    report(os.access(nearest, os.W_OK), f"runs are kept in {store.resolve()}", "set EDGELEARN_RUNS to a writable folder")
+    store = RunStore().root
+    nearest = next(p for p in (store, *store.parents) if p.exists())
+    report(os.access(nearest, os.W_OK), f"runs are kept in {store}", "set EDGELEARN_RUNS to a writable folder")
     print("Everything is in order." if not problems else f"{problems} problem{'s' * (problems > 1)}.")
     return int(problems > 0)
 

@@ -7,6 +7,7 @@ drawn (the embedded sample); the first line of output says which. Ctrl-C saves a
 from __future__ import annotations
 
 import argparse
+import re
 
 from edgelearn.errors import RunError
 from edgelearn.experiments.flowers import FlowersConfig
@@ -19,11 +20,10 @@ UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1
 
 def size(text: str) -> int:
     """Bytes from "8MB", "512 MiB" or a plain number."""
-    digits = text.rstrip("bBkKmMgGiI ")
-    unit = text[len(digits) :].strip().lower() or "b"
+    found = re.fullmatch(r"([\d.]+) *([a-z]*)", text.strip().lower())
     try:
-        return int(float(digits) * UNITS[unit])
-    except (ValueError, KeyError):
+        return int(float(found[1]) * UNITS[found[2] or "b"])
+    except (TypeError, ValueError, KeyError):
         raise argparse.ArgumentTypeError(f"'{text}' is not a size: write 8MB or 512MiB") from None
 
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--images", metavar="DIR", help="your own pictures: a subfolder for each class, JPEG or PNG, any size")
     add("--data", metavar="DIR", help="a folder with prepared tf_flowers and weights (default: EDGELEARN_DATA)")
     add("--sample", action="store_true", help="the embedded sample: drawn flowers and a small network")
-    add("--weights", metavar="FILE", help="MobileNet V1 1.0/224 in Keras's HDF5 layout, or 'sample' for the small network")
+    add("--weights", metavar="FILE", help="MobileNet V1 1.0/224 in Keras's HDF5 layout; 'sample' for the small network")
     add("--no-download", dest="download", action="store_false", help="never use the network")
     add("--trainable", nargs="+", metavar="PATTERN", default=["conv_pw_13", "dense"], help="parameters to train")
     add("--epochs", type=int, help="100, or 20 with the embedded sample")
@@ -55,19 +55,25 @@ def run(options: argparse.Namespace) -> int:
 
     store = RunStore(options.runs)
     callbacks = [ProgressBar()]
+    names = FlowersConfig.__dataclass_fields__
+    chosen = {name: value for name, value in vars(options).items() if name in names}
+    chosen |= {"cache": None if options.cache == "none" else options.cache, "trainable": tuple(options.trainable)}
+    config = FlowersConfig(**chosen)
     if options.resume is not None:
-        results = job.resume(options.resume or newest_interrupted(store), store, callbacks)
+        if given := [name for name, value in FlowersConfig().to_dict().items() if chosen[name] != value]:
+            raise RunError(
+                f"--{given[0].replace('_', '-')} can't be changed on the way: a resumed run keeps its configuration. "
+                f"Leave it out, or start a new run."
+            )
+        results = job.resume(options.resume or newest_unfinished(store), store, callbacks)
     else:
-        names = FlowersConfig.__dataclass_fields__
-        chosen = {name: value for name, value in vars(options).items() if name in names}
-        chosen |= {"cache": None if options.cache == "none" else options.cache, "trainable": tuple(options.trainable)}
-        results = job.start(FlowersConfig(**chosen), store, callbacks)
+        results = job.start(config, store, callbacks)
     return 0 if results else 130
 
 
-def newest_interrupted(store: RunStore) -> str:
+def newest_unfinished(store: RunStore) -> str:
     """Raises RunError when there is none."""
     for summary in store.list():
-        if summary.kind == "flowers" and summary.status == "interrupted":
+        if summary.kind == "flowers" and summary.status in ("interrupted", "failed"):
             return summary.id
     raise RunError("There is no interrupted flowers run to resume. `edgelearn runs` lists what there is.")

@@ -19,7 +19,9 @@ def run(options: argparse.Namespace) -> None:
     store = RunStore(options.runs)
     if options.run is None:
         found = store.list()
-        print(list_table(found, shutil.get_terminal_size((110, 24)).columns) if found else f"No runs in {store.root} yet.")
+        print(
+            list_table(found, shutil.get_terminal_size((110, 24)).columns) if found else f"No runs in {store.root} yet."
+        )
     elif options.export:
         write_export(store.open(options.run), options.export)
     else:

@@ -222,3 +222,25 @@ def scene(size: int, rng: np.random.Generator) -> Canvas:
     backdrop(canvas, rng)
     clutter(canvas, rng)
     return canvas
+
+
+# Parts of flowers
+
+
+def stem(canvas: Canvas, rng: np.random.Generator, center, radius: float, leaves: int = 0):
+    """From the middle of a flower down to the ground, with pointed leaves."""
+    color = leaf_color(rng)
+    foot = (center[0] + rng.uniform(-0.25, 0.25), 1.05)
+    points = bend(center, foot, rng.uniform(-0.12, 0.12))
+    canvas.stroke(points, color, radius * rng.uniform(0.07, 0.12))
+    for _ in range(leaves):
+        start = points[rng.integers(4, 9)]
+        angle = -pi / 2 + rng.choice([-1, 1]) * rng.uniform(0.25, 0.9)
+        leaf = place(petal_outline(rng.uniform(0.2, 0.35), 0.8, 1.1), start, radius * rng.uniform(1, 1.8), angle)
+        canvas.fill(leaf, shade(color, rng.uniform(0.8, 1.2)), shade(color, 0.7))
+
+
+def any_tilt(rng: np.random.Generator) -> np.ndarray:
+    """A matrix that shows a flat flower turned and seen somewhat from the side."""
+    direction = rotation(rng.uniform(0, 2 * pi))
+    return direction @ np.diag([1, rng.uniform(0.6, 1)]) @ direction.T

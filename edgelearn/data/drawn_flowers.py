@@ -8,12 +8,11 @@ import numpy as np
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.drawings import (
     Canvas,
-    bend,
+    any_tilt,
     bright_color,
     disc_outline,
     foreground,
     hsv,
-    leaf_color,
     petal_outline,
     phyllotaxis,
     place,
@@ -21,6 +20,7 @@ from edgelearn.data.drawings import (
     rotation,
     scene,
     shade,
+    stem,
 )
 from edgelearn.errors import DataError
 
@@ -61,24 +61,6 @@ def draw_flower(kind: str, seed: int, index: int, size: int) -> np.ndarray:
     return canvas.finish(rng)
 
 
-def _stem(canvas: Canvas, rng, center, radius: float, leaves: int = 0):
-    color = leaf_color(rng)
-    foot = (center[0] + rng.uniform(-0.25, 0.25), 1.05)
-    points = bend(center, foot, rng.uniform(-0.12, 0.12))
-    canvas.stroke(points, color, radius * rng.uniform(0.07, 0.12))
-    for _ in range(leaves):
-        start = points[rng.integers(4, 9)]
-        angle = -pi / 2 + rng.choice([-1, 1]) * rng.uniform(0.25, 0.9)
-        leaf = place(petal_outline(rng.uniform(0.2, 0.35), 0.8, 1.1), start, radius * rng.uniform(1, 1.8), angle)
-        canvas.fill(leaf, shade(color, rng.uniform(0.8, 1.2)), shade(color, 0.7))
-
-
-def _tilt(rng) -> np.ndarray:
-    """A matrix that shows a flat flower turned and seen somewhat from the side."""
-    direction = rotation(rng.uniform(0, 2 * pi))
-    return direction @ np.diag([1, rng.uniform(0.6, 1)]) @ direction.T
-
-
 def _whorl(canvas: Canvas, rng, center, length: float, tilt, petal, count: int, color, phase: float, light: float):
     """A ring of petals, each lit by its direction, with a crease."""
     edge = shade(color, 0.72)
@@ -96,8 +78,8 @@ def _whorl(canvas: Canvas, rng, center, length: float, tilt, petal, count: int, 
 def _daisy(canvas: Canvas, rng, center, radius, color):
     """A few rounded petals around a small cushion."""
     if rng.random() < 0.7:
-        _stem(canvas, rng, center, radius)
-    tilt = _tilt(rng)
+        stem(canvas, rng, center, radius)
+    tilt = any_tilt(rng)
     petal = _ROUND_PETAL[rng.choice(list(_ROUND_PETAL))]
     _whorl(
         canvas,
@@ -121,8 +103,8 @@ def _daisy(canvas: Canvas, rng, center, radius, color):
 def _sunflower(canvas: Canvas, rng, center, radius, color):
     """Two rings of many pointed petals around a large disc of seeds."""
     if rng.random() < 0.7:
-        _stem(canvas, rng, center, radius * 1.2, leaves=int(rng.integers(0, 3)))
-    tilt = _tilt(rng)
+        stem(canvas, rng, center, radius * 1.2, leaves=int(rng.integers(0, 3)))
+    tilt = any_tilt(rng)
     petal = _POINTED_PETAL[rng.choice(list(_POINTED_PETAL))]
     count, phase, light = int(rng.integers(15, 23)), rng.uniform(0, 6), rng.uniform(0, 6)
     _whorl(canvas, rng, center, radius, tilt, petal, count, shade(color, 0.85), phase + pi / count, light)
@@ -139,8 +121,8 @@ def _sunflower(canvas: Canvas, rng, center, radius, color):
 def _rose(canvas: Canvas, rng, center, radius, color):
     """Broad petals overlapping inward in a spiral, to a closed bud."""
     if rng.random() < 0.7:
-        _stem(canvas, rng, center, radius, leaves=int(rng.integers(0, 3)))
-    tilt = _tilt(rng)
+        stem(canvas, rng, center, radius, leaves=int(rng.integers(0, 3)))
+    tilt = any_tilt(rng)
     edge = shade(color, 0.62)
     light, angle = rng.uniform(0, 6), rng.uniform(0, 6)
     turn = rng.choice([-1, 1]) * 2 * pi / rng.uniform(2.4, 3.4)
@@ -166,7 +148,7 @@ def _tulip(canvas: Canvas, rng, center, radius, color):
     """A cup seen from the side: three petals before, two behind."""
     lean = rng.normal(0, 0.3)
     down = place(np.array([0, 1.0]), (0, 0), radius * 0.75, lean)
-    _stem(canvas, rng, center + down, radius * 1.3, leaves=int(rng.integers(1, 4)))
+    stem(canvas, rng, center + down, radius * 1.3, leaves=int(rng.integers(1, 4)))
     edge = shade(color, 0.65)
     plump, open_ = rng.uniform(0.75, 1.05), rng.uniform(0.1, 0.34)
     base = center + down
@@ -189,8 +171,8 @@ def _tulip(canvas: Canvas, rng, center, radius, color):
 
 def _dandelion(canvas: Canvas, rng, center, radius, color):
     """A ball of fine rays: the seed head, or the blossom with rays down to its middle."""
-    _stem(canvas, rng, center, radius * 0.8)
-    tilt = _tilt(rng)
+    stem(canvas, rng, center, radius * 0.8)
+    tilt = any_tilt(rng)
     if rng.random() < 0.5:
         _seed_head(canvas, rng, center, radius * 0.9, shade(color, 1.5))
         return

@@ -1,4 +1,4 @@
-"""Drawn textures and things to pretrain a network on: none of them is a flower.
+"""Drawn textures, things and flowers to pretrain a network on: none of them is of the embedded sample's kinds.
 
 They exist so that a network can learn edges, corners, curves, repetition and radial order before it
 meets the embedded sample, whose classes it must not have seen.
@@ -28,24 +28,25 @@ from edgelearn.data.drawings import (
     shade,
     wobbly_outline,
 )
+from edgelearn.data.drawn_blossoms import BLOSSOMS
 from edgelearn.errors import DataError
 
 _PURPOSE = 11  # keeps these random streams apart from others of the same seed
 
 
 def pretraining_pictures(n_per_class: int = 200, seed: int = 0) -> ImageDataset:
-    """Drawn textures and things, n_per_class of each class, in the order of TEXTURES and then THINGS.
+    """Drawn textures, things and flowers, n_per_class of each class, in the order of TEXTURES, THINGS, BLOSSOMS.
 
     A picture depends only on (seed, class, index) and the size asked for. Raises DataError if there would
     be none.
     """
     if n_per_class < 1:
         raise DataError(f"Each class needs at least one picture, got n_per_class={n_per_class}.")
-    names = (*TEXTURES, *THINGS)
+    names = tuple(KINDS)
     return ImageDataset(
         name="pretraining_pictures",
         origin="drawn",
-        description=f"{n_per_class * len(names):,} drawn textures and things of {len(names)} kinds.",
+        description=f"{n_per_class * len(names):,} drawn textures, things and flowers of {len(names)} kinds.",
         class_names=names,
         labels=np.repeat(np.arange(len(names), dtype=np.int32), n_per_class),
         items=[partial(draw_shape, name, seed, index) for name in names for index in range(n_per_class)],
@@ -53,15 +54,15 @@ def pretraining_pictures(n_per_class: int = 200, seed: int = 0) -> ImageDataset:
 
 
 def draw_shape(name: str, seed: int, index: int, size: int) -> np.ndarray:
-    """One picture of a class (a key of TEXTURES or THINGS): uint8 of shape (size, size, 3)."""
-    number = [*TEXTURES, *THINGS].index(name)
+    """One picture of a class (a key of KINDS): uint8 of shape (size, size, 3)."""
+    number = list(KINDS).index(name)
     rng = np.random.default_rng([seed, _PURPOSE, number, index])
     if name in TEXTURES:
         canvas = Canvas(size)
         TEXTURES[name](canvas, rng)
     else:
         canvas = scene(size, rng)
-        draw = THINGS[name]
+        draw = KINDS[name]
         if rng.random() < 0.35:  # a smaller one behind
             draw(canvas, rng, rng.uniform(0.05, 0.95, 2), rng.uniform(0.1, 0.2), _color(rng))
         draw(canvas, rng, rng.uniform(0.36, 0.64, 2), rng.uniform(0.22, 0.42), _color(rng))
@@ -510,3 +511,4 @@ THINGS = {
     "moon": _moon,
     "cross": _cross,
 }
+KINDS = TEXTURES | THINGS | BLOSSOMS

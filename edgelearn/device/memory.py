@@ -38,10 +38,6 @@ class DeviceBuffer:
             ) from None
         ledger.add(nbytes)
 
-    def region(self, offset: int, nbytes: int) -> Any:
-        """A cl.Buffer over [offset, offset + nbytes); offset must be a multiple of the device's alignment."""
-        return self.handle.get_sub_region(offset, nbytes)
-
     def release(self) -> None:
         if self.handle is not None:
             self.handle.release()

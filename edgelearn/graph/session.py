@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -149,7 +150,8 @@ class Session:
         control = self.plan.storage
         self._write(control.tensor("scalars", (1, 16), Role.CONTROL).buffer, self._scalars)
         counters = control.tensor("counters", (1, 16), Role.CONTROL).buffer
-        self.context.fill_zero(self._at(counters), counters.nbytes)
+        handle, offset = self._at(counters)
+        self.context.fill_zero(handle, counters.nbytes, offset)
 
     def _end(self, examples: int) -> tuple[float, int, bool]:
         counters = self._read(self.plan.storage.tensor("counters", (1, 16), Role.CONTROL).buffer)
@@ -176,9 +178,8 @@ class Session:
             self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self._at)
         return self._runners[key, part]
 
-    def _at(self, buffer: Buffer):
-        memory, offset = self._memory[buffer.role], self.plan.offsets[buffer]
-        return memory.region(offset, max(4, buffer.nbytes))
+    def _at(self, buffer: Buffer) -> tuple[Any, int]:
+        return self._memory[buffer.role].handle, self.plan.offsets[buffer]
 
     def _write(self, buffer: Buffer, array: np.ndarray) -> None:
         array = np.ascontiguousarray(array)

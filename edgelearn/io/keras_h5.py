@@ -20,14 +20,17 @@ def read_layers(path: str | Path) -> dict[str, list[np.ndarray]]:
     """The arrays of every layer that has some, by layer name. Raises FormatError naming the file."""
     import h5py
 
+    if not Path(path).is_file():
+        raise FormatError(f"There is no weight file {path}. Give the path of a Keras HDF5 file.")
     try:
         with h5py.File(path, "r") as file:
-            root = file["model_weights"] if "model_weights" in file else file
+            root = file.get("model_weights", file)
             names = [_text(name) for name in root.attrs["layer_names"]]
             layers = {n: [np.asarray(root[n][_text(w)]) for w in root[n].attrs["weight_names"]] for n in names}
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"{path} is not a Keras HDF5 weight file, or is damaged ({error}). Fetch it again, or give another file."
+            f"{path} is not a Keras HDF5 weight file, or is damaged ({_first_line(error)}). Fetch it again, or give "
+            f"another file."
         ) from None
     return {name: arrays for name, arrays in layers.items() if arrays}
 
@@ -46,13 +49,23 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
         arrays = layers.get(layer)
         if arrays is None or len(arrays) != len(roles):
             have = "no such layer" if arrays is None else f"{len(arrays)} arrays"
-            raise FormatError(f"{path} has {have} for layer '{layer}', which needs {len(roles)} ({', '.join(roles)}).")
+            raise FormatError(
+                f"{path} has {have} for layer '{layer}', which needs {len(roles)} ({', '.join(roles)}). It is of "
+                f"another network: give a file of '{network.name}'."
+            )
         for role, array in zip(roles, arrays, strict=True):
             expected = network.parameters[f"{layer}/{role}"].weight.shape
             if array.shape != expected:
-                raise FormatError(f"{path}: '{layer}/{role}' has shape {array.shape}, '{network.name}' needs {expected}.")
+                raise FormatError(
+                    f"{path}: '{layer}/{role}' has shape {array.shape}, but '{network.name}' needs {expected}. It is "
+                    f"of another network, or another width of this one: give a file of '{network.name}'."
+                )
             found[f"{layer}/{role}"] = array.astype(np.float32)
     return found
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _text(name: bytes | str) -> str:

@@ -3,23 +3,24 @@ TensorFlow)."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from edgelearn.errors import DataError
 
-SECONDS_TO_CONNECT = 10
+SECONDS_TO_CONNECT = 8
 SECONDS = 300
+URL = "https://storage.googleapis.com/tensorflow/keras-applications/mobilenet/mobilenet_1_0_224_tf.h5"
+CONNECT = "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], method='HEAD'))"
 SCRIPT = """
-import os, socket, sys
+import os, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-socket.setdefaulttimeout(float(sys.argv[2]))
 import keras
-getattr(keras.applications, sys.argv[1])(weights="imagenet")
+keras.applications.MobileNet(weights="imagenet")
 """
-FOLDER = Path.home() / ".keras" / "models"
-FILES = {"MobileNet": "mobilenet_1_0_224_tf.h5"}
 REMEDY = (
     "Give a file with --weights FILE (Keras HDF5), set EDGELEARN_DATA to a folder that has "
     "weights/mobilenet_1_0_224_tf.h5, or use the package's small network with --weights sample."
@@ -30,22 +31,32 @@ class NetworkError(DataError):
     """The weights could not be downloaded."""
 
 
-def fetch(application: str, download: bool = True) -> Path:
-    """Path of the published weights of keras.applications.`application`, downloaded by Keras if they aren't in its
-    folder yet. Raises NetworkError within seconds where there is no network."""
-    path = FOLDER / FILES[application]
+def fetch(download: bool = True) -> Path:
+    """Path of MobileNet's published weights, downloaded by Keras if they aren't in its folder yet.
+
+    Raises NetworkError within ten seconds where there is no network, DataError when Keras is missing or may not
+    download.
+    """
+    path = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "models" / URL.rsplit("/")[-1]
     if path.exists():
         return path
     if not download:
         raise DataError(f"{path} is not there, and downloading is off. {REMEDY}")
-    command = [sys.executable, "-c", SCRIPT, application, str(SECONDS_TO_CONNECT)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        raise NetworkError(f"Keras's weights did not arrive within {SECONDS} seconds. {REMEDY}") from None
-    if path.exists() and done.returncode == 0:
-        return path
-    reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    if "ModuleNotFoundError" in reason:
+    if find_spec("keras") is None:
         raise DataError(f"Downloading needs Keras: pip install 'edgelearn[tensorflow]'. Or: {REMEDY}")
-    raise NetworkError(f"Keras could not download its weights ({reason}). {REMEDY}")
+    _run(CONNECT, SECONDS_TO_CONNECT, f"{URL} cannot be reached")
+    _run(SCRIPT, SECONDS, "Keras could not download its weights")
+    if not path.exists():
+        raise NetworkError(f"Keras did not leave its weights in {path}. {REMEDY}")
+    return path
+
+
+def _run(script: str, seconds: float, problem: str) -> None:
+    """Run Python in a process of its own, which can be ended whatever it waits for (looking up a name has no limit)."""
+    try:
+        done = subprocess.run([sys.executable, "-c", script, URL], capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise NetworkError(f"{problem}: no end after {seconds} seconds. {REMEDY}") from None
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise NetworkError(f"{problem} ({reason}). {REMEDY}")

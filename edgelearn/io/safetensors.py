@@ -14,10 +14,14 @@ def read_weights(path: str | Path) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    if not Path(path).is_file():
+        raise FormatError(f"There is no weight file {path}. Give the path of a safetensors file.")
     try:
         return load_file(path)
-    except (SafetensorError, OSError, KeyError) as error:
-        raise FormatError(f"{path} is not a safetensors file, or is damaged ({error}).") from None
+    except (SafetensorError, OSError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{path} is not a safetensors file, or is damaged ({error}). Give another file, or restore it."
+        ) from None
 
 
 def to_bytes(weights: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> bytes:

@@ -5,26 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from edgelearn.device import Context
 
 from .buffers import Buffer
 from .launch import Launch, scalar
 from .program import Kernels
 
+UNIT = 64  # bytes of a block: offsets reach kernels as numbers of blocks
+Memory = Callable[[Buffer], tuple[Any, int]]
+
 
 class Runner:
-    """Launches bound to memory. `memory(buffer)` gives the cl.Buffer that holds a planned buffer."""
+    """Launches bound to memory. `memory(buffer)` gives the cl.Buffer in which a planned buffer lies, and its offset
+    there in bytes (a multiple of 64)."""
 
     def __init__(
-        self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Callable[[Buffer], Any]
+        self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Memory
     ) -> None:
         self.context, self.launches = context, launches
         self._bound = [self._bind(kernels, launch, memory) for launch in launches]
 
     @staticmethod
-    def _bind(kernels: Kernels, launch: Launch, memory: Callable[[Buffer], Any]) -> tuple:
+    def _bind(kernels: Kernels, launch: Launch, memory: Memory) -> tuple:
         kernel = kernels.kernel(launch)
-        values = [scalar(a) if isinstance(a, int | float) else memory(a.buffer) for a in launch.arguments]
+        values: list[Any] = []
+        for argument in launch.arguments:
+            if isinstance(argument, int | float):
+                values.append(scalar(argument))
+            else:
+                handle, offset = memory(argument.buffer)
+                values += [handle, np.uint32(offset // UNIT)]
         kernel.set_args(*values)
         first = -(-launch.grid[0] // launch.group) * launch.group
         local = (launch.group,) + (1,) * (len(launch.grid) - 1)

@@ -28,7 +28,9 @@ class BatchNormalization(Op):
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
-            raise ShapeError(f"BatchNormalization needs an epsilon above 0, not {self.epsilon}: it divides by its root.")
+            raise ShapeError(
+                f"BatchNormalization needs an epsilon above 0, not {self.epsilon}: it divides by its root."
+            )
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape

@@ -102,9 +102,11 @@ class DepthwiseConv2D(LinearOp):
         emit_sum_partials(e, partials, gradient, groups, add)
 
 
-def _parts(e: Emitter, images: int, height: int, width: int, blocks: int, tile: int) -> tuple[tuple[int, int], int, int]:
+def _parts(
+    e: Emitter, images: int, height: int, width: int, blocks: int, tile: int
+) -> tuple[tuple[int, int], int, int]:
     """(grid, rows and tiles of a row a work-item does): single tiles on GPUs, bands of rows on CPUs."""
     steps = 1 if e.traits.gpu else ceil_div(width, tile)
-    groups, rows = e.split_rows(height, images * blocks, least=1 if e.traits.gpu else 7)
+    _, rows = e.split_rows(height, images * blocks, least=1 if e.traits.gpu else 7)
     rows = 1 if e.traits.gpu else rows
     return (images * ceil_div(height, rows) * ceil_div(width, tile * steps), blocks), rows, steps

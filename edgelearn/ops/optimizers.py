@@ -110,7 +110,7 @@ def chunk_of(e: Emitter) -> int:
 
 
 def emit_finite_check(e: Emitter, gradients: Buffer, control: Control) -> None:
-    """Count the chunks of gradients with a NaN or an infinity; the updates look at the count and leave weights alone."""
+    """Count the chunks of gradients with a NaN or an infinity, and the loss: above 0, updates leave weights alone."""
     blocks = gradients.nbytes // 64
     chunk = chunk_of(e)
     chunks = ceil_div(blocks, chunk)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from edgelearn.errors import PlanError
+
 if TYPE_CHECKING:
     from .model import Model
 
@@ -47,17 +49,28 @@ class History(Callback):
 
 
 class EarlyStopping(Callback):
-    """Stop when `monitor` has not fallen (or risen, for accuracies) by `min_delta` for `patience` epochs."""
+    """Stop once `monitor` hasn't fallen (or risen, for accuracies) by more than `min_delta` below the best so far for
+    `patience` epochs, as Keras counts them. Raises PlanError when an epoch's logs lack it."""
 
     def __init__(self, monitor: str = "val_loss", patience: int = 0, min_delta: float = 0.0) -> None:
         self.monitor, self.patience, self.min_delta = monitor, patience, min_delta
         self.best, self.waited = float("inf"), 0
 
+    def on_train_begin(self, logs: Logs) -> None:
+        self.best, self.waited = float("inf"), 0
+
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        if self.monitor not in logs:
+            raise PlanError(
+                f"EarlyStopping watches '{self.monitor}', but epoch {epoch + 1} has only {', '.join(logs)}. Watch "
+                f"one of these, or give fit validation_data with validation_frequency=1."
+            )
         value = -logs[self.monitor] if self.monitor.endswith("accuracy") else logs[self.monitor]
-        self.waited = 0 if value < self.best - self.min_delta else self.waited + 1
-        self.best = min(self.best, value)
-        if self.waited > self.patience:
+        if value < self.best - self.min_delta:
+            self.best, self.waited = value, 0
+            return
+        self.waited += 1
+        if self.waited >= self.patience:
             self.model.stop_training = True
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryFile
 
 import numpy as np
 
 from edgelearn.data.split import mini_batches
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, NonFiniteError
 from edgelearn.graph import Session
 from edgelearn.graph.lower import input_block
-from edgelearn.ops.tensor import Shape, ceil_div
+from edgelearn.ops.tensor import BLOCK, Shape, ceil_div
 
 from .prefetch import ahead
 from .sources import Source
@@ -22,30 +24,32 @@ HALF_LIMIT = 65504.0  # the largest fp16
 
 
 class FeatureCache:
-    """A source of features, stored as [channels / 16][example][pixels x 16] so that taking examples copies stretches
-    of memory into the layout that the device wants.
+    """A source of features, stored as [channels / block][example][pixels][block] so that taking examples copies
+    stretches of memory into the layout that the device wants. `block` is that of the network that reads them.
 
-    `dtype` is "fp32" (the same bits as without a cache) or "fp16" (half the memory, features rounded to 11 bits).
+    `dtype` is "fp32" (as without a cache) or "fp16" (half the memory, features rounded to 11 bits).
+    They lie in memory, or in a temporary file in `folder`. Raises DataError when there is no room.
     """
 
-    def __init__(self, shape: Shape, count: int, dtype: str = "fp32", file: Path | None = None) -> None:
-        self.shape = tuple(shape)
-        pixels = int(np.prod(shape[:-1]))
-        layout = (ceil_div(shape[-1], 16), count, pixels * 16)
-        self.dtype = np.dtype(DTYPES[dtype])
-        nbytes = int(np.prod(layout)) * self.dtype.itemsize
-        if file is None:
-            self.words = np.empty(layout, self.dtype)
-        else:
-            try:
-                self._file = TemporaryFile(dir=file)  # nameless: gone with the process, whatever ends it
-                self._file.truncate(nbytes)
-                self.words = np.memmap(self._file, self.dtype, "r+", shape=layout)
-            except OSError as error:
-                raise DataError(
-                    f"The feature cache of {nbytes:,} bytes can't be made in {file}: {error.strerror}. "
-                    f"Choose another folder, or cache='fp16' in memory."
-                ) from None
+    def __init__(
+        self, shape: Shape, count: int, dtype: str = "fp32", folder: Path | None = None, block: int = BLOCK
+    ) -> None:
+        self.shape, self.dtype = tuple(shape), np.dtype(DTYPES[dtype])
+        layout = (ceil_div(shape[-1], block), count, prod(shape[:-1]), block)
+        nbytes = prod(layout) * self.dtype.itemsize
+        try:
+            if folder is None:
+                self.words = np.empty(layout, self.dtype)
+            else:
+                with TemporaryFile(dir=folder) as file:  # nameless: gone with the map, whatever ends the process
+                    _reserve(file.fileno(), nbytes)
+                    self.words = np.memmap(file, self.dtype, "r+", shape=layout)
+        except (OSError, MemoryError) as error:
+            raise DataError(
+                f"The feature cache of {nbytes:,} bytes can't be made in {folder or 'memory'}: "
+                f"{getattr(error, 'strerror', None) or 'there is too little'}. Use the fp16 cache, which is half as "
+                f"large, another folder for it, or no cache."
+            ) from None
 
     def __len__(self) -> int:
         return self.words.shape[1]
@@ -55,17 +59,29 @@ class FeatureCache:
         return self.words.nbytes
 
     def put(self, first: int, count: int, packed: np.ndarray) -> None:
-        """Store the packed words of examples first, first + 1, ..."""
-        words = packed.reshape(self.words.shape[0], count, -1)
-        if self.dtype == np.float16 and np.abs(words).max() > HALF_LIMIT:
+        """Store the words of examples first, first + 1, ..., as sessions give them.
+
+        Raises NonFiniteError when one is a NaN or an infinity, DataError when it doesn't fit fp16.
+        """
+        blocks, _, pixels, block = self.words.shape
+        words = packed.reshape(blocks, count, pixels, BLOCK)[..., :block]
+        largest = np.abs(words).max(axis=(0, 2, 3))
+        if not np.isfinite(largest).all():
+            example = first + int(np.argmin(np.isfinite(largest)))
+            raise NonFiniteError(
+                f"The frozen layers make a NaN or an infinity of example {example}: either it holds one itself, or the "
+                f"frozen weights are too large. Clean the data, or use other weights."
+            )
+        if self.dtype == np.float16 and largest.max() > HALF_LIMIT:
             raise DataError(
-                f"A feature of {np.abs(words).max():.3g} is too large for fp16 (at most {HALF_LIMIT:.0f}): "
-                f"use the fp32 cache."
+                f"A feature of {largest.max():.3g} is too large for fp16 (at most {HALF_LIMIT:.0f}): use the fp32 "
+                f"cache."
             )
         self.words[:, first : first + count] = words
 
     def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
-        return np.take(self.words, indices, axis=1).astype(np.float32, copy=False)
+        words = np.take(self.words, indices, axis=1).astype(np.float32, copy=False)
+        return words.reshape(len(words), -1, block)
 
     def fill(self, source: Source, session: Session) -> Iterator[int]:
         """Run every example through `session`'s network; yields how many are done."""
@@ -75,3 +91,12 @@ class FeatureCache:
         for part, x in ahead(parts, lambda part: source.packed(part, block)):
             self.put(int(part[0]), len(part), session.predict(x, len(part), packed=True))
             yield int(part[-1]) + 1
+
+
+def _reserve(file: int, nbytes: int) -> None:
+    """Make a file of `nbytes`, where possible with its room on the disk: a mapped file that finds none when it is
+    written to kills the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, nbytes)
+    else:
+        os.truncate(file, nbytes)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from edgelearn.device import Choice, Context, Device, choose_device
 from edgelearn.data.split import epoch_order, mini_batches
-from edgelearn.errors import FormatError, NonFiniteError, PlanError, ShapeError
+from edgelearn.device import Choice, Context, Device, choose_device
+from edgelearn.errors import FormatError, NonFiniteError, PlanError
 from edgelearn.graph import Network, Plan, Request, Session, Split, make_plan, split_frozen
 from edgelearn.graph.lower import input_block
 from edgelearn.launch import Kernels
@@ -20,10 +21,11 @@ from edgelearn.ops import SGD, Optimizer
 
 from . import sources
 from .callbacks import Callback, History
-from .feature_cache import FeatureCache
+from .feature_cache import DTYPES, FeatureCache
 from .phases import Phases, largest_that_fits
 from .prefetch import ahead
 from .schedules import rate_at
+from .sources import Source
 from .summary import summary
 
 Weights = dict[str, np.ndarray]
@@ -42,17 +44,26 @@ class Position:
     seconds: float = 0.0
 
 
+class _StoppedError(Exception):
+    """`stop_training` was set before the first step: while kernels compiled or features were extracted."""
+
+
 class Model:
     """`network` with `weights` (by name; fresh ones from `seed` where None) on `device` (chosen where None).
 
-    Host copies are in `weights`; during `fit` the device's copies are ahead of them.
+    `weights` are the host's copies: assign other ones to change them. During `fit` the device's are ahead of them.
+    Raises FormatError for weights that don't fit, DeviceError for an unknown device, PlanError for a bad seed.
     """
 
     def __init__(
         self, network: Network, weights: Weights | None = None, device: str | Device | None = None, seed: int = 0
     ) -> None:
+        if not 0 <= seed < 1 << 64:
+            raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {seed}.")
         self.network, self.seed = network, seed
-        self.weights = network.initialize(seed) if weights is None else checked(network, weights)
+        self._session: Session | None = None
+        self._slots: Weights = {}  # the host's copy of the optimizer's state
+        self.weights = network.initialize(seed) if weights is None else weights
         self.choice: Choice = choose_device(device)
         self.context = Context(self.choice.device)
         self.kernels = Kernels(self.context)
@@ -61,9 +72,17 @@ class Model:
         self.position = Position()
         self.stop_training = False
         self.epochs = self.steps_total = 0
-        self._session: Session | None = None
         self._steps_of_epoch = 0
-        self._pending_state: Weights | None = None
+
+    @property
+    def weights(self) -> Weights:
+        """All of the network's weights, float32 by name."""
+        return self._weights
+
+    @weights.setter
+    def weights(self, weights: Weights) -> None:
+        self._close()
+        self._weights = checked(self.network, weights)
 
     @property
     def device(self) -> Device:
@@ -75,10 +94,15 @@ class Model:
 
     def compile(self, optimizer: Optimizer, label_smoothing: float = 0.0, batchnorm: str = "kept") -> Model:
         """How `fit` trains. `batchnorm` is "kept" (moving statistics are used and left alone, as in fine-tuning) or
-        "batch" (each micro-batch's own, and moving averages follow). The loss is softmax cross-entropy."""
+        "batch" (each micro-batch's own, and moving averages follow). The loss is softmax cross-entropy.
+
+        Training starts anew: `position` is the first step. Raises PlanError for settings that can't be."""
+        if not 0 <= label_smoothing < 1:
+            raise PlanError(f"label_smoothing is at least 0 and below 1 (usual is 0.1), not {label_smoothing}.")
+        if batchnorm not in ("kept", "batch"):
+            raise PlanError(f"batchnorm is 'kept' (fine-tuning) or 'batch' (training from scratch), not '{batchnorm}'.")
         self.optimizer, self.label_smoothing, self.batchnorm = optimizer, label_smoothing, batchnorm
-        self._close()
-        self.position, self._pending_state = Position(), None
+        self.position, self._slots = Position(), {}
         return self
 
     def summary(self) -> str:
@@ -103,6 +127,8 @@ class Model:
         found = Phases()
         trained = self.network
         if cache is not None:
+            if cache not in DTYPES:
+                raise PlanError(f"The cache of features is {' or '.join(map(repr, DTYPES))} or None, not {cache!r}.")
             split = self._split()
             found["extract"] = self._forward_plan(split.prefix, budget)
             trained = split.suffix
@@ -131,25 +157,28 @@ class Model:
 
         A mini-batch of `batch_size` is run as micro-batches of `micro_batch` (all at once by default); gradients are
         summed over them, so the update is that of the mini-batch. `cache` keeps what the frozen prefix makes of each
-        example: "fp32" gives the same result as None, "fp16" takes half the memory; both lie in memory, or in a
-        temporary file in `cache_folder`. The order of epoch e depends on the seed and e alone. Training continues
-        from `position`; `stop_training` ends it after a step.
+        example: "fp32" gives the same bits as None (but for rounding where the prefix ends in fewer than 16 channels),
+        "fp16" takes half the memory; both lie in memory, or in a temporary file in `cache_folder`. The order of epoch
+        e depends on the seed and e alone. Training goes on from `position` until `epochs` are done in all;
+        `stop_training` ends it after a step. Callbacks may call `evaluate`, `predict` and `state`.
 
-        Raises ShapeError, PlanError, DeviceError before anything runs, and NonFiniteError naming the first layer where
-        a NaN or infinity appeared, weights unchanged by that step.
+        Raises ShapeError, PlanError, DeviceError before anything runs, DataError when an example can't be read or a
+        feature doesn't fit the cache, and NonFiniteError naming the first layer where a NaN or infinity appeared,
+        weights unchanged by that step.
         """
-        x, y = sources.as_source(x), np.asarray(y, np.int32)
-        sources.check(x, y, self.network.input_shape, self._classes())
+        self.stop_training = False
+        x, y = self._labeled(x, y)
         if validation_data is not None:
-            validation_data = sources.as_source(validation_data[0]), np.asarray(validation_data[1], np.int32)
-            sources.check(*validation_data, self.network.input_shape, self._classes())
-        if epochs < 1 or batch_size < 1:
-            raise PlanError(f"epochs and batch_size are at least 1, not {epochs} and {batch_size}.")
+            validation_data = self._labeled(*validation_data)
+        if min(epochs, batch_size, validation_frequency) < 1:
+            raise PlanError(
+                f"epochs, batch_size and validation_frequency are at least 1, not {epochs}, {batch_size} and "
+                f"{validation_frequency}."
+            )
         batch_size = min(batch_size, len(x))
-        phases = self.phases(batch_size, micro_batch, budget, cache)
+        phases = self.phases(batch_size, micro_batch and min(micro_batch, len(x)), budget, cache)
         self._steps_of_epoch = -(-len(x) // batch_size)
         self.epochs, self.steps_total = epochs, epochs * self._steps_of_epoch
-        self.stop_training = False
         history = History()
         callbacks = [*callbacks, history]
         for callback in callbacks:
@@ -162,22 +191,27 @@ class Model:
         try:
             if cache is not None:
                 wanted = [x] if validation_data is None else [x, validation_data[0]]
-                features = self._extract(wanted, phases["extract"], cache, cache_folder, tell)
-                if self.stop_training:
-                    return history
+                block = input_block(phases["train"].request.network)
+                features = self._extract(wanted, phases["extract"], cache, cache_folder, block, tell)
                 x, validation_data = features[0], validation_data and (features[1], validation_data[1])
-            session = self._open(phases["train"], tell)
+
+            def session() -> Session:  # asked for at each step: a callback may have used another one
+                return self._open(phases["train"], tell)
+
             logs = {}
             if validation_data is not None and self.position == Position():
-                logs = {f"val_{k}": v for k, v in _evaluate(session, *validation_data).items()}
+                logs = {f"val_{k}": v for k, v in _evaluate(session(), *validation_data).items()}
+            session()
             tell("on_train_begin", logs)
             while self.position.epoch < epochs and not self.stop_training:
                 self._epoch(session, x, y, batch_size, shuffle, tell)
-                if self.stop_training and self.position.step < self._steps_of_epoch:
+                if self.position.step < self._steps_of_epoch:
                     break
                 self._end_epoch(session, validation_data, validation_frequency, tell)
+        except _StoppedError:
+            pass
         finally:
-            self._download()
+            self._close()
             tell("on_train_end", {})
         return history
 
@@ -187,14 +221,12 @@ class Model:
 
     def evaluate(self, x, y: np.ndarray, batch_size: int | None = None) -> dict[str, float]:
         """Mean loss and accuracy over examples `x` with int labels `y`."""
-        x, y = sources.as_source(x), np.asarray(y, np.int32)
-        sources.check(x, y, self.network.input_shape, self._classes())
+        x, y = self._labeled(x, y)
         return _evaluate(self._open(self.forward_plan(batch_size)), x, y)
 
     def predict(self, x, batch_size: int | None = None) -> np.ndarray:
         """The network's output for examples `x`: float32 (n, ...), probabilities where it ends in a softmax."""
-        x = sources.as_source(x)
-        sources.check(x, None, self.network.input_shape, None)
+        x = sources.as_source(x, self.network.input_shape)
         session = self._open(self.forward_plan(batch_size))
         return np.concatenate([y for _, y in _outputs(session, x)])
 
@@ -202,28 +234,40 @@ class Model:
 
     def state(self) -> tuple[Weights, dict]:
         """All that training needs to go on: (tensors, JSON-able state). At a step boundary."""
-        self._download()
-        trained = {name for name in self.network.trainable}
-        if self.batchnorm == "batch":
-            trained |= {p.name for p in self.network.parameters.values() if not p.weight.trainable}
-        tensors = {f"weights/{name}": self.weights[name] for name in sorted(trained)}
-        training = self._session is not None and self._session.plan.request.optimizer is not None
-        slots = self._session.optimizer_state() if training else self._pending_state or {}
-        return tensors | {f"optimizer/{name}": slot for name, slot in slots.items()}, asdict(self.position)
+        self._keep()
+        tensors = {f"weights/{name}": self.weights[name] for name in self._changing()}
+        return tensors | {f"optimizer/{name}": slot for name, slot in self._slots.items()}, asdict(self.position)
 
     def restore(self, tensors: Weights, state: dict) -> None:
-        """Go back to where `state` was taken. Raises FormatError when it is another network's."""
+        """Go back to where `state` was taken. Raises FormatError when it is another network's or training's."""
         weights = {k.removeprefix("weights/"): v for k, v in tensors.items() if k.startswith("weights/")}
-        self.weights = checked(self.network, self.weights | weights)
         slots = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
         try:
-            self.position = Position(**state)
+            position = Position(**state)
         except TypeError as error:
             raise FormatError(f"The checkpoint's state is not edgelearn's: {error}.") from None
-        self._close(download=False)
-        self._pending_state = slots or None
+        state_names = {f"{slot}/{name}" for slot in self.optimizer.slots for name in self.network.trainable}
+        expected = state_names if slots or position.updates else set()
+        for what, found, wanted in ("weights", weights, self._changing()), ("optimizer state", slots, expected):
+            if odd := set(found) ^ set(wanted):
+                raise FormatError(
+                    f"The checkpoint's {what} are of another training: '{min(odd)}' is "
+                    f"{'unknown' if min(odd) in found else 'missing'}. Build the same network, freeze the same layers "
+                    f"and compile with the same optimizer before restoring."
+                )
+        self.weights = self.weights | weights
+        self.position, self._slots = position, slots
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _changing(self) -> list[str]:
+        """Names of the weights that training changes."""
+        moving = {p.name for p in self.network.parameters.values() if not p.weight.trainable}
+        return sorted(self.network.trainable | (moving if self.batchnorm == "batch" else set()))
+
+    def _labeled(self, x, y) -> tuple[Source, np.ndarray]:
+        x = sources.as_source(x, self.network.input_shape)
+        return x, sources.as_labels(y, len(x), self._classes())
 
     def _classes(self) -> int:
         shape = self.network.output.shape
@@ -244,53 +288,60 @@ class Model:
         loss = len(network.output.shape) == 1
 
         def make(n: int) -> Plan:
-            return make_plan(Request(network, n, n, loss=loss), self.device, budget)
+            request = Request(network, n, n, label_smoothing=self.label_smoothing, loss=loss)
+            return make_plan(request, self.device, budget)
 
         return make(size) if size is not None else largest_that_fits(make, budget)
 
-    def _extract(self, wanted, plan: Plan, cache: str, folder: Path | None, tell: Callable) -> list[FeatureCache]:
+    def _extract(
+        self, wanted: list[Source], plan: Plan, cache: str, folder: Path | None, block: int, tell: Callable
+    ) -> list[FeatureCache]:
         session = self._open(plan, tell)
         total, before = sum(map(len, wanted)), 0
         found = []
         for source in wanted:
-            features = FeatureCache(plan.request.network.output.shape, len(source), cache, folder)
+            features = FeatureCache(plan.request.network.output.shape, len(source), cache, folder, block)
             for done in features.fill(source, session):
                 tell("on_extract", before + done, total)
-                if self.stop_training:
-                    return []
+                self._check_stop()
             found.append(features)
             before += len(source)
         return found
 
-    def _epoch(self, session: Session, x, y: np.ndarray, batch_size: int, shuffle: bool, tell: Callable) -> None:
+    def _check_stop(self) -> None:
+        if self.stop_training:
+            raise _StoppedError
+
+    def _epoch(self, session: Callable[[], Session], x, y: np.ndarray, batch_size: int, shuffle: bool, tell) -> None:
         at = self.position
         tell("on_epoch_begin", at.epoch, {})
         order = epoch_order(len(x), self.seed, at.epoch) if shuffle else np.arange(len(x))
         batches = list(mini_batches(order, batch_size))[at.step :]
-        parts = [(b, part) for b in batches for part in mini_batches(b, session.plan.request.micro_batch)]
-        block = input_block(session.plan.request.network)
-        stream = ahead(parts, lambda key: (x.packed(key[1], block), y[key[1]]))
-        for indices in batches:
-            start = time.perf_counter()
-            rate = rate_at(self.optimizer.learning_rate, at.updates)
-            micro = (value for _, value in islice(stream, session.plan.micro_batch_count(len(indices))))
-            loss, correct, finite = session.train(micro, len(indices), rate, at.updates + 1)
-            if not finite:
-                raise NonFiniteError(self._diagnose(session, x, y, indices, rate))
-            at.step, at.updates = at.step + 1, at.updates + 1
-            at.loss, at.correct, at.seen = at.loss + loss * len(indices), at.correct + correct, at.seen + len(indices)
-            at.seconds += time.perf_counter() - start
-            tell("on_train_batch_end", at.step - 1, {"loss": loss, "accuracy": correct / len(indices)})
-            if self.stop_training:
-                return
+        plan = session().plan
+        parts = [part for indices in batches for part in mini_batches(indices, plan.request.micro_batch)]
+        block = input_block(plan.request.network)
+        with closing(ahead(parts, lambda part: (x.packed(part, block), y[part]))) as stream:
+            for indices in batches:
+                start = time.perf_counter()
+                rate = rate_at(self.optimizer.learning_rate, at.updates)
+                micro = (value for _, value in islice(stream, plan.micro_batch_count(len(indices))))
+                loss, correct, finite = session().train(micro, len(indices), rate, at.updates + 1)
+                if not finite:
+                    raise NonFiniteError(self._diagnose(session(), x, y, indices, rate))
+                at.step, at.updates, at.seen = at.step + 1, at.updates + 1, at.seen + len(indices)
+                at.loss, at.correct = at.loss + loss * len(indices), at.correct + correct
+                at.seconds += time.perf_counter() - start
+                tell("on_train_batch_end", at.step - 1, {"loss": loss, "accuracy": correct / len(indices)})
+                if self.stop_training:
+                    return
 
-    def _end_epoch(self, session: Session, validation_data, frequency: int, tell: Callable) -> None:
+    def _end_epoch(self, session: Callable[[], Session], validation_data, frequency: int, tell: Callable) -> None:
         at = self.position
         start = time.perf_counter()
         logs = {"loss": at.loss / at.seen, "accuracy": at.correct / at.seen}
         last = at.epoch + 1 == self.epochs
         if validation_data is not None and ((at.epoch + 1) % frequency == 0 or last):
-            logs |= {f"val_{k}": v for k, v in _evaluate(session, *validation_data).items()}
+            logs |= {f"val_{k}": v for k, v in _evaluate(session(), *validation_data).items()}
         logs["seconds"] = at.seconds + time.perf_counter() - start
         epoch = at.epoch
         self.position = Position(epoch=epoch + 1, updates=at.updates)
@@ -298,43 +349,50 @@ class Model:
 
     def _diagnose(self, session: Session, x, y: np.ndarray, indices: np.ndarray, rate: float) -> str:
         block = input_block(session.plan.request.network)
-        micro = ((x.packed(p, block), y[p]) for p in mini_batches(indices, session.plan.request.micro_batch))
-        for part in mini_batches(indices, session.plan.request.micro_batch):
-            if not np.isfinite(x.packed(part, block)).all():
-                return "The examples of this step hold a NaN or an infinity; clean the data. Weights are unchanged."
+        parts = list(mini_batches(indices, session.plan.request.micro_batch))
+        step = f"Epoch {self.position.epoch + 1}, step {self.position.step + 1}"
+        for part in parts:
+            words = x.packed(part, block)
+            finite = np.isfinite(words.reshape(len(words), len(part), -1)).all((0, 2))
+            if not finite.all():
+                return (
+                    f"{step}: example {part[~finite][0]} holds a NaN or an infinity. Clean the data, then start again."
+                )
+        micro = ((x.packed(part, block), y[part]) for part in parts)
         found = session.first_nonfinite(micro, len(indices), rate, self.position.updates + 1)
         where = f"first in layer '{found[0].layer}' ({found[0].kernel}, {found[1].name})" if found else "in the loss"
         return (
-            f"Epoch {self.position.epoch + 1}, step {self.position.step + 1}: a NaN or an infinity appeared {where}. "
-            f"Weights are as before the step. Lower the learning rate (now {rate:g}), or start from other weights."
+            f"{step}: a NaN or an infinity appeared {where}. Weights are as before the step. Lower the learning rate "
+            f"(now {rate:g}), or start from other weights."
         )
 
     def _open(self, plan: Plan, tell: Callable | None = None) -> Session:
         """The one session at a time: memory of the one before is given back first."""
         if self._session is not None and self._session.plan.request == plan.request:
             return self._session
-        slots = self._pending_state
-        if self._session is not None and plan.request.optimizer is None and self._session.plan.request.optimizer:
-            slots = self._session.optimizer_state()  # evaluating between two fits must not lose it
         self._close()
-        progress = (lambda done, total, _: tell("on_compile", done, total)) if tell else None
+
+        def progress(done: int, total: int, kernel: str) -> None:
+            if tell:
+                tell("on_compile", done, total)
+                self._check_stop()
+
         session = Session(plan, self.context, self.kernels, progress)
         session.load(self.weights)
-        if plan.request.optimizer is not None and slots:
-            session.load_optimizer_state(slots)
-            slots = None
-        self._pending_state = slots
+        if plan.request.optimizer is not None and self._slots:
+            session.load_optimizer_state(self._slots)
         self._session = session
         return session
 
-    def _download(self) -> None:
+    def _keep(self) -> None:
+        """Copy what training has changed on the device to the host."""
         if self._session is not None and self._session.plan.request.optimizer is not None:
-            self.weights |= self._session.weights()
+            self._weights = self._weights | self._session.weights()
+            self._slots = self._session.optimizer_state()
 
-    def _close(self, download: bool = True) -> None:
+    def _close(self) -> None:
+        self._keep()
         if self._session is not None:
-            if download:
-                self._download()
             self._session.close()
             self._session = None
 
@@ -344,14 +402,18 @@ def checked(network: Network, weights: Weights) -> Weights:
     not finite."""
     missing = [name for name in network.parameters if name not in weights]
     if missing:
-        raise FormatError(f"The weights lack '{missing[0]}'" + (f" and {len(missing) - 1} more." if missing[1:] else "."))
+        more = f" and {len(missing) - 1} more" if missing[1:] else ""
+        raise FormatError(f"The weights lack '{missing[0]}'{more}: they are not of the network '{network.name}'.")
     found = {}
     for name, parameter in network.parameters.items():
         array = np.asarray(weights[name], np.float32)
         if array.shape != parameter.weight.shape:
-            raise FormatError(f"'{name}' has shape {array.shape}; '{network.name}' needs {parameter.weight.shape}.")
+            raise FormatError(
+                f"'{name}' has shape {array.shape}; '{network.name}' needs "
+                f"{parameter.weight.shape}: use the weights of that network."
+            )
         if not np.isfinite(array).all():
-            raise FormatError(f"'{name}' holds a NaN or an infinity.")
+            raise FormatError(f"'{name}' holds a NaN or an infinity: use weights from before training went wrong.")
         found[name] = array
     return found
 

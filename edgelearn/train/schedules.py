@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from math import cos, pi
+from math import cos, inf, pi
+
+from edgelearn.errors import PlanError
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,20 @@ class PiecewiseConstantDecay(Schedule):
     boundaries: tuple[int, ...]
     values: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.values) != len(self.boundaries) + 1 or list(self.boundaries) != sorted(self.boundaries):
+            raise PlanError(
+                f"A piecewise constant rate has ascending boundaries and one value more than these, not boundaries "
+                f"{tuple(self.boundaries)} and values {tuple(self.values)}."
+            )
+
     def __call__(self, step: int) -> float:
         return self.values[bisect_left(self.boundaries, step)]
 
 
 def rate_at(learning_rate: float | Schedule, step: int) -> float:
-    """The learning rate of update `step`, counted from 0."""
-    return learning_rate(step) if callable(learning_rate) else float(learning_rate)
+    """The learning rate of update `step`, counted from 0. Raises PlanError when it is negative or not finite."""
+    rate = float(learning_rate(step) if callable(learning_rate) else learning_rate)
+    if not 0 <= rate < inf:
+        raise PlanError(f"A learning rate is a finite number that isn't negative, but update {step + 1} has {rate}.")
+    return rate

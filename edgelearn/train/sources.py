@@ -28,8 +28,11 @@ class ArraySource:
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = np.asarray(array)
-        if self.array.ndim < 2:
-            raise ShapeError(f"Examples are an array (n, ...), not of shape {self.array.shape}.")
+        if self.array.ndim < 2 or self.array.dtype.kind not in "fiub":
+            raise ShapeError(
+                f"Examples are an array of numbers (n, ...), not {self.array.dtype} of shape {self.array.shape}. "
+                f"A single example needs a first dimension of 1: x[None]."
+            )
         self.shape = self.array.shape[1:]
 
     def __len__(self) -> int:
@@ -70,23 +73,28 @@ class Subset:
         return self.source.packed(self.indices[indices], block)
 
 
-def as_source(x) -> Source:
-    """`x` itself if it is a source, else a source of the array."""
-    return x if hasattr(x, "packed") else ArraySource(x)
-
-
-def check(source: Source, labels: np.ndarray | None, shape: Shape, classes: int | None) -> None:
-    """Raises ShapeError when examples or labels don't fit the network."""
+def as_source(x, shape: Shape) -> Source:
+    """`x` itself if it is a source, else a source of the array. Raises ShapeError when there are no examples, or they
+    are not of `shape`."""
+    source = x if hasattr(x, "packed") else ArraySource(x)
     if len(source) == 0:
         raise ShapeError("There are no examples.")
     if tuple(source.shape) != tuple(shape):
         raise ShapeError(f"The network takes examples of shape {tuple(shape)}, but these have {tuple(source.shape)}.")
-    if labels is None:
-        return
-    if labels.shape != (len(source),):
-        raise ShapeError(f"{len(source)} examples need labels of shape ({len(source)},), not {labels.shape}.")
+    return source
+
+
+def as_labels(y, count: int, classes: int) -> np.ndarray:
+    """`y` as int32. Raises ShapeError when it isn't a class number for each of `count` examples."""
+    labels = np.asarray(y)
+    if labels.shape != (count,) or labels.dtype.kind not in "iu":
+        raise ShapeError(
+            f"{count} examples need int labels of shape ({count},), not {labels.dtype} of shape {labels.shape}. "
+            f"Class numbers from one-hot rows: y.argmax(-1)."
+        )
     if labels.min() < 0 or labels.max() >= classes:
         raise ShapeError(
             f"The network has {classes} classes, so labels are 0 to {classes - 1}; "
             f"found {labels.min()} to {labels.max()}."
         )
+    return labels.astype(np.int32)

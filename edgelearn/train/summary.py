@@ -17,14 +17,18 @@ def summary(network: Network) -> str:
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(5)]
 
     def line(row: tuple[str, ...]) -> str:
-        cells = (cell.rjust(w) if i == 3 else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        padded = zip(row, widths, strict=True)
+        cells = (cell.rjust(w) if i == 3 else cell.ljust(w) for i, (cell, w) in enumerate(padded))
         return "  ".join(cells).rstrip()
 
     total, trained = network.count(), network.count(network.trainable)
     rule = "-" * (sum(widths) + 8)
     return "\n".join(
-        [f"Network '{network.name}'", rule, line(header), rule, *map(line, rows), rule]
-        + [f"Total parameters: {total:,} ({total * 4 / 2**20:.2f} MiB)", f"Trainable parameters: {trained:,}"]
-        + [f"Non-trainable parameters: {total - trained:,}"]
-        + [f"Forward pass of one example: {network.flops / 2e6:,.1f} million multiply-adds"]
-    )
+        [
+            f"Network '{network.name}'", rule, line(header), rule, *map(line, rows), rule,
+            f"Total parameters: {total:,} ({total * 4 / 2**20:.2f} MiB)",
+            f"Trainable parameters: {trained:,}",
+            f"Non-trainable parameters: {total - trained:,}",
+            f"Forward pass of one example: {network.flops / 2e6:,.1f} million multiply-adds",
+        ]
+    )  # fmt: skip

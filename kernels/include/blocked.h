@@ -11,6 +11,16 @@ typedef float16 __attribute__((aligned(4))) V_unaligned;
 typedef __global const float *restrict input;
 typedef __global float *restrict output;
 
+// A kernel gets the memory that a tensor lies in and where it starts there, in blocks: INPUT(x) in its arguments,
+// FROM(x) in its body, and x is a pointer; OUTPUT and INTO for what it writes. Sub-buffers would do the same, but
+// NVIDIA's driver (580) crashes when sub-buffers that overlap are released.
+#define INPUT_WORDS(type, x) __global const type *restrict x##_memory, const uint x##_start
+#define INPUT(x) INPUT_WORDS(float, x)
+#define OUTPUT(x) __global float *restrict x##_memory, const uint x##_start
+#define FROM_WORDS(type, x) __global const type *restrict x = x##_memory + (size_t)x##_start * BLOCK;
+#define FROM(x) FROM_WORDS(float, x)
+#define INTO(x) output x = x##_memory + (size_t)x##_start * BLOCK;
+
 #define LOAD(pointer) (*(__global const V_unaligned *)(pointer))
 #define STORE(pointer, value) (*(__global V_unaligned *)(pointer) = (value))
 #define LANE(vector, lane) ((float *)&(vector))[lane]

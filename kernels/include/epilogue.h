@@ -9,11 +9,14 @@
 #endif
 
 #if SCALE && SHIFT
-#define EPILOGUE_ARGUMENTS , input scale, input shift
+#define EPILOGUE_ARGUMENTS , INPUT(scale), INPUT(shift)
+#define EPILOGUE_POINTERS FROM(scale) FROM(shift)
 #elif SHIFT
-#define EPILOGUE_ARGUMENTS , input shift
+#define EPILOGUE_ARGUMENTS , INPUT(shift)
+#define EPILOGUE_POINTERS FROM(shift)
 #else
 #define EPILOGUE_ARGUMENTS
+#define EPILOGUE_POINTERS
 #endif
 
 #if SCALE

@@ -10,10 +10,12 @@
 #endif
 
 #if MASK
-#define GRADIENT_OUTPUT output dx, input activation
+#define GRADIENT_OUTPUT OUTPUT(dx), INPUT(activation)
+#define GRADIENT_POINTERS INTO(dx) FROM(activation)
 #define MASKED(offset, v) { const V z_ = LOAD(activation + (offset)); v = PASSES(z_) ? v : (V)0; }
 #else
-#define GRADIENT_OUTPUT output dx
+#define GRADIENT_OUTPUT OUTPUT(dx)
+#define GRADIENT_POINTERS INTO(dx)
 #define MASKED(offset, v)
 #endif
 

@@ -1,4 +1,4 @@
-"""The real frameworks, on the smallest batches: they run, and all compute the same."""
+"""The engine and the real frameworks, on the smallest batches: they run, and all compute the same."""
 
 import pytest
 
@@ -8,7 +8,12 @@ from edgelearn.bench.run import Settings, run
 from edgelearn.bench.workloads import Workload
 
 ONCE = Settings(rounds=1, block_seconds=0.0, attempts=1, patience=120, memory_reserve=0.05)
-PLAIN = {"torch": "torch channels_last", "keras": "keras function", "tinygrad": "tinygrad jit"}
+PLAIN = {
+    "edgelearn": "edgelearn [!1]*",
+    "torch": "torch channels_last",
+    "keras": "keras function",
+    "tinygrad": "tinygrad jit",
+}
 
 # The first three losses, or the first four logits three times over, from PyTorch 2.13 and TensorFlow 2.21.
 EXPECTED = {
@@ -26,7 +31,7 @@ CASES = [(name, kind) for name in PLAIN for kind in BATCH if name != "tinygrad" 
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_a_peer_computes_the_workload(name, kind):
+def test_a_contender_computes_the_workload(name, kind):
     entry = next(entry for entry in CONTENDERS if entry.name == name)
     if not entry.available():
         pytest.skip(f"{name} is not installed (needs {', '.join(entry.missing())})")

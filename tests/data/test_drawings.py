@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from edgelearn.data.drawn_flowers import KINDS, draw_flower, embedded_flowers
-from edgelearn.data.drawn_shapes import TEXTURES, THINGS, draw_shape, pretraining_pictures
+from edgelearn.data.drawn_shapes import KINDS as SHAPES
+from edgelearn.data.drawn_shapes import draw_shape, pretraining_pictures
 from edgelearn.errors import DataError
 
-DRAWN = [(draw_flower, kind) for kind in KINDS] + [(draw_shape, name) for name in (*TEXTURES, *THINGS)]
+DRAWN = [(draw_flower, kind) for kind in KINDS] + [(draw_shape, name) for name in SHAPES]
 
 
 @pytest.mark.parametrize(("draw", "name"), DRAWN, ids=[name for _, name in DRAWN])

@@ -36,7 +36,7 @@ def test_no_two_live_buffers_overlap(lives, alignment):
                 apart_ab = offsets[a.buffer] + a.buffer.nbytes <= offsets[b.buffer]
                 apart_ba = offsets[b.buffer] + b.buffer.nbytes <= offsets[a.buffer]
                 assert apart_ab or apart_ba
-    moments = [sum(l.buffer.nbytes for l in lives if l.first <= t <= l.last) for t in range(50)]  # noqa: E741
+    moments = [sum(life.buffer.nbytes for life in lives if life.first <= t <= life.last) for t in range(50)]
     assert size >= max(moments, default=0)
     assert size <= sum(-(-life.buffer.nbytes // alignment) * alignment for life in lives)
 

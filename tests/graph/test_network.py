@@ -59,7 +59,14 @@ class TestJson:
 
     @pytest.mark.parametrize(
         ("key", "value"),
-        [("op", "Dance"), ("config", []), ("config", {"steps": 3}), ("inputs", ["nowhere"]), ("name", "a/b"), ("name", None)],
+        [
+            ("op", "Dance"),
+            ("config", []),
+            ("config", {"steps": 3}),
+            ("inputs", ["nowhere"]),
+            ("name", "a/b"),
+            ("name", None),
+        ],
     )
     def test_broken_layers(self, key, value):
         record = json.loads(tiny().to_json())
@@ -91,7 +98,7 @@ class TestBuilding:
     def test_errors_name_the_layer(self):
         with pytest.raises(ShapeError, match=r"Layer 'late' \(Dense\).*Flatten"):
             tiny().add("late", Dense(3), "conv")
-        with pytest.raises(ShapeError, match="Layer 'wide'.*does not fit"):
+        with pytest.raises(ShapeError, match=r"Layer 'wide'.*does not fit"):
             tiny().add("wide", Conv2D(3, 20), "conv")
 
     @pytest.mark.parametrize("arguments", [{"strides": 0}, {"dilation_rate": (1, 0)}, {"padding": ((0, 0), (-1, 0))}])

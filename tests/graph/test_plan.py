@@ -9,11 +9,22 @@ import pytest
 from edgelearn.device import Context
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network, Request, Session, make_plan
+from edgelearn.graph.arena import lifetimes
 from edgelearn.launch import Role
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import (
-    SGD, Adam, AdamW, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU, Softmax, pack,
-)  # fmt: skip
+    SGD,
+    Adam,
+    AdamW,
+    BatchNormalization,
+    Conv2D,
+    Dense,
+    DepthwiseConv2D,
+    GlobalAveragePooling2D,
+    ReLU,
+    Softmax,
+    pack,
+)
 
 BATCH = 163  # of the flowers job
 
@@ -117,7 +128,9 @@ def test_planned_is_what_is_allocated(kernels, name):
 
 
 @pytest.mark.parametrize("micro", (4, 15))
-@pytest.mark.parametrize("make", (small, flowers, lambda: mobilenet_v1((32, 32, 3), 0.25, 5)), ids=("small", "flowers", "all"))
+@pytest.mark.parametrize(
+    "make", (small, flowers, lambda: mobilenet_v1((32, 32, 3), 0.25, 5)), ids=("small", "flowers", "all")
+)
 def test_shorter_micro_batches_fit_the_same_plan(kernels, make, micro):
     plan = make_plan(Request(make(), 30, micro, SGD(0.1)), kernels.context.device)
     planned = plan.peak_bytes
@@ -128,8 +141,6 @@ def test_shorter_micro_batches_fit_the_same_plan(kernels, make, micro):
 
 
 def test_no_two_buffers_alive_at_once_overlap(kernels):
-    from edgelearn.graph.arena import lifetimes
-
     plan = make_plan(Request(small(), 6, 4, Adam()), kernels.context.device)
     for program in plan.programs.values():
         for part in (program.prepare, program.micro, program.finish):
@@ -218,7 +229,8 @@ def test_nothing_is_planned_below_the_lowest_trained_layer(kernels):
     assert {launch.layer for launch in more} <= set(trained)
     backward = [launch for launch in program.micro if "backward" in launch.kernel]
     assert {launch.layer for launch in backward} == {"conv_pw_13", "global_average_pooling2d", "dense"}
-    assert not [l for l in backward if l.layer == "conv_pw_13" and "data" in l.kernel], "nobody needs that gradient"  # noqa: E741
+    needless = [launch for launch in backward if launch.layer == "conv_pw_13" and "data" in launch.kernel]
+    assert not needless, "nobody reads the gradient of the lowest trained layer's input"
     assert {launch.layer for launch in program.prepare} <= {"conv_pw_13", "dense"}
     assert {launch.layer for launch in program.finish} <= {"conv_pw_13", "dense", "optimizer"}
 
@@ -251,19 +263,17 @@ def test_micro_batches_give_the_weights_of_the_mini_batch(start, make):
         assert len(session.plan.micro_batches(BATCH)) == -(-BATCH // micro)
         loss, correct, finite = session.train(batches(session, x, labels), BATCH, 0.1, 1)
         assert finite
-        found[micro] = loss, correct, session.weights()
+        found[micro] = loss, correct, session.weights(), session.gradients()
         session.close()
-    loss, correct, whole = found[BATCH]
-    assert set(whole) == network.trainable
+    loss, correct, *whole = found[BATCH]
+    assert set(whole[0]) == set(whole[1]) == network.trainable
     for micro in (15, 1):
         assert found[micro][0] == pytest.approx(loss, rel=1e-5)
         assert found[micro][1] == correct
-        for name, w in whole.items():
-            change = np.linalg.norm(w - weights[name])
-            assert change > 0, name
-            other = found[micro][2][name]
-            assert np.linalg.norm(other - w) <= 1e-5 * np.linalg.norm(w)
-            assert np.linalg.norm(other - w) <= 1e-4 * change + 1e-7 * np.linalg.norm(w)
+        for mine, others in zip(whole, found[micro][2:], strict=True):  # weights, then gradients
+            for name, expected in mine.items():
+                assert np.abs(expected).max() > 0
+                assert np.linalg.norm(others[name] - expected) <= 1e-5 * np.linalg.norm(expected), name
 
 
 def test_the_same_run_twice_gives_the_same_bits(start):
@@ -305,7 +315,9 @@ def test_frozen_statistics_keep_every_bit(start, batchnorm):
     assert ("conv_bn/moving_mean" in after) == (batchnorm == "batch")
 
 
-@pytest.mark.parametrize("optimizer", (SGD(weight_decay=0.5), SGD(weight_decay=0.5, momentum=0.9), AdamW(weight_decay=0.5)))
+@pytest.mark.parametrize(
+    "optimizer", (SGD(weight_decay=0.5), SGD(weight_decay=0.5, momentum=0.9), AdamW(weight_decay=0.5))
+)
 def test_decay_shrinks_kernels_alone(start, optimizer):
     network = small()
     weights, x, labels = draw(network, 4)

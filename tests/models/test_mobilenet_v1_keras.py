@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from edgelearn.device import Context, list_devices
-from edgelearn.graph import Request, Session, make_plan
+from edgelearn.graph import Network, Request, Session, make_plan
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, pack
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed: pip install 'edgelearn[tensorflow]'"
+    importlib.util.find_spec("tensorflow") is None,
+    reason="TensorFlow is not installed: pip install 'edgelearn[tensorflow]'",
 )
-HEAD = "conv_preds"  # what keras.applications calls its last layer, a 1x1 convolution
+OURS = {"conv_preds": "dense", "depthwise_kernel": "kernel"}  # where names of keras.applications differ
 NETWORKS = {"0.25 at 64": (0.25, 64, 7), "1.0 at 224": (1.0, 224, 10)}
 
 
@@ -32,13 +33,13 @@ def case(request, tmp_path_factory):
     assert run.returncode == 0, run.stderr
     with np.load(path, allow_pickle=False) as file:
         found = dict(file)
-    return mobilenet_v1((size, size, 3), alpha, classes, head=HEAD), found
+    return mobilenet_v1((size, size, 3), alpha, classes, softmax=False), found
 
 
 def of_kind(found, kind, network):
     """Keras's arrays of one kind ("weight", "gradient 8") under our names and shapes."""
     arrays = {key.removeprefix(f"{kind} "): value for key, value in found.items() if key.startswith(f"{kind} ")}
-    arrays = {name.replace("depthwise_kernel", "kernel"): value for name, value in arrays.items()}
+    arrays = {"/".join(OURS.get(part, part) for part in name.split("/")): value for name, value in arrays.items()}
     return {name: value.reshape(network.parameters[name].weight.shape) for name, value in arrays.items()}
 
 
@@ -56,17 +57,19 @@ def test_weights_have_the_same_names(case):
     assert set(of_kind(found, "gradient 8", network)) == network.trainable
 
 
-def test_logits(case):
-    """Log-probabilities are the logits but for one constant an image, which centering takes away."""
+@pytest.mark.parametrize("frozen", [False, True], ids=("trained", "folded"))
+def test_logits(case, frozen):
+    """Frozen BatchNorm is folded into the kernels before it."""
     network, found = case
+    network, expected = Network.from_json(network.to_json()), found["logits"].reshape(8, -1)
+    if frozen:
+        network.freeze("conv*")
     session = start(network, of_kind(found, "weight", network), 8, 8)
     x = pack(found["images"], session.plan.program("predict", 8).x.block)
-    actual, expected = np.log(session.predict(x, 8)), found["logits"].reshape(8, -1)
-    actual, expected = (v - v.mean(-1, keepdims=True) for v in (actual, expected))
-    assert np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max()
+    assert np.abs(session.predict(x, 8) - expected).max() <= 1e-4 * np.abs(expected).max()
     loss, correct = session.evaluate(x, found["labels"].astype(np.int32))
     assert loss == pytest.approx(8 * float(found["loss 8"]), rel=1e-5)
-    assert correct == (found["logits"].reshape(8, -1).argmax(-1) == found["labels"]).sum()
+    assert correct == (expected.argmax(-1) == found["labels"]).sum()
     session.close()
 
 

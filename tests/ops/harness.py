@@ -37,7 +37,7 @@ class Workbench(Emitter):
             for access in launch.accesses:
                 if access.buffer not in self.memory:
                     self._allocate(access.buffer)
-        Runner(self.context, self.kernels, self.launches, lambda b: self.memory[b].handle).enqueue()
+        Runner(self.context, self.kernels, self.launches, lambda b: (self.memory[b].handle, 0)).enqueue()
         self.context.finish()
         self.launches.clear()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from hypothesis import assume
 from hypothesis import strategies as st
 

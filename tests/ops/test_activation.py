@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import GradientTarget, ReLU
+from edgelearn.ops import Dense, Epilogue, GradientTarget, ReLU
 
 from .harness import SIZES
 from .plain import check_plain
@@ -27,6 +27,19 @@ def test_corners(bench, max_value, derivative):
     op.emit_backward(bench, [tx], ty, bench.put(np.ones_like(x)), [GradientTarget(tdx)])
     bench.run()
     assert bench.get(tdx).tolist() == [derivative]
+
+
+@pytest.mark.parametrize("op", [ReLU(), ReLU(6)])
+def test_nan_goes_through(bench, op):
+    """A NaN that an activation turned into 0 would let training go on with a broken layer."""
+    x = np.array([[np.nan, 1.0, -1.0, np.inf, -np.inf]])
+    tx, ty, tz = bench.put(x), bench.empty(x.shape), bench.empty(x.shape)
+    op.emit_forward(bench, [tx], ty)
+    kernel = bench.put(np.zeros((1, 5)))  # what is left is the shift, x itself
+    Dense(5).emit_forward(bench, bench.put(np.ones((1, 1))), kernel, tz, Epilogue(None, tx, op.code))
+    bench.run()
+    for t in (ty, tz):
+        assert np.array_equal(bench.get(t), np.clip(x, 0, op.max_value), equal_nan=True)
 
 
 def test_other_maxima():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgelearn.ops import Conv2D, Dense
+from edgelearn.ops import Conv2D, Dense, Traits
 
 from .harness import SIZES
 from .linear import check_linear
@@ -30,7 +30,11 @@ def test_rows_split_between_work_items(bench, rng, rows):
 
 def test_rows_in_chunks_that_fit_the_cache(bench, rng):
     """Weights that keep a device busy by themselves: rows go in chunks, each added to those before."""
-    check_linear(Conv2D(512, 1), bench, rng, (20, 30, 512), n=1)
+    bench.traits = Traits(compute_units=1, lanes=bench.traits.lanes)
+    check_linear(Conv2D(48, 1), bench, rng, (41, 39, 128), n=1)
+    op, x, dy = Conv2D(48, 1), bench.empty((1, 41, 39, 128)), bench.empty((1, 41, 39, 48))
+    op.emit_backward_weights(bench, x, dy, bench.empty((1, 128, 48)), add=False)
+    assert [launch.kernel for launch in bench.launches] == ["pointwise_backward_weights"] * 2
 
 
 @pytest.mark.parametrize("features", SIZES)

@@ -91,3 +91,13 @@ def test_output_size_is_keras(size, stride, n, padding):
 def test_windows_of_padding_alone(padding):
     with pytest.raises(ShapeError, match="only padding"):
         MaxPooling2D(2, 1, padding).output_shape((4, 4, 1))
+
+
+@pytest.mark.parametrize("pixel", [(0, 0), (1, 2), (2, 2)])
+def test_max_keeps_a_nan(bench, pixel):
+    x = np.arange(18.0).reshape(1, 3, 3, 2)
+    x[(0, *pixel, 1)] = np.nan
+    ty = bench.empty((1, 1, 1, 2))
+    MaxPooling2D(3).emit_forward(bench, [bench.put(x)], ty)
+    bench.run()
+    assert np.array_equal(bench.get(ty).ravel(), [16.0, np.nan], equal_nan=True)

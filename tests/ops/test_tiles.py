@@ -7,7 +7,11 @@ from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Emitter, Traits, tiles
 
 from .linear import check_linear
 
-KINDS = [Traits(gpu=True, compute_units=8, lanes=1), Traits(compute_units=64, lanes=16), Traits(compute_units=4, lanes=8)]
+KINDS = [
+    Traits(gpu=True, compute_units=8, lanes=1),
+    Traits(compute_units=64, lanes=16),
+    Traits(compute_units=4, lanes=8),
+]
 OPS = {
     "convolution": (Conv2D(33, 3, strides=2, padding="same"), (9, 11, 20)),
     "pointwise": (Conv2D(48, 1), (9, 11, 20)),
@@ -36,4 +40,3 @@ def test_tiles_keep_the_kernels_conditions(traits):
     groups, count = np.array([Emitter(traits).split_rows(rows, 3, least=5) for rows in range(1, 500)]).T
     assert ((groups - 1) * count < np.arange(1, 500)).all(), "no group is empty"
     assert (groups * count >= np.arange(1, 500)).all(), "the groups cover all rows"
-

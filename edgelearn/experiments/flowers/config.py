@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
+from math import inf
 
 from edgelearn.errors import RunError
 from edgelearn.ops import SGD, Adam, AdamW, Optimizer
@@ -20,6 +21,7 @@ class FlowersConfig:
 
     `images`, `data` and `sample` choose the pictures (see edgelearn.data.flowers.load_flowers), `weights` the network:
     a Keras HDF5 file, or "sample" for the small network in the package. `trainable` are patterns of parameters.
+    Raises RunError for values that can't be.
     """
 
     images: str | None = None
@@ -40,6 +42,18 @@ class FlowersConfig:
     seed: int = 0
     device: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "micro_batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RunError(f"{name} is {value}, but has to be at least 1.")
+        if self.learning_rate is not None and not 0 < self.learning_rate < inf:
+            raise RunError(f"learning_rate is {self.learning_rate}, but has to be above 0 and finite.")
+        if not 0 <= self.seed < 1 << 64:
+            raise RunError(f"seed is {self.seed}, but has to be from 0 to 2**64 - 1.")
+        if self.optimizer not in OPTIMIZERS:
+            raise RunError(f"'{self.optimizer}' is not an optimizer: choose {', '.join(OPTIMIZERS)}.")
+
     def resolve(self, sample: bool) -> FlowersConfig:
         """With nothing left open: what a run records, and what it is resumed with."""
         job = SAMPLE_JOB if sample else PUBLISHED_JOB
@@ -48,24 +62,24 @@ class FlowersConfig:
 
     def make_optimizer(self) -> Optimizer:
         rate = self.learning_rate
-        made = {
+        return {
             "sgd": SGD(rate),
             "momentum": SGD(rate, momentum=0.9),
             "nesterov": SGD(rate, momentum=0.9, nesterov=True),
             "adam": Adam(rate),
             "adamw": AdamW(rate),
-        }
-        if self.optimizer not in made:
-            raise RunError(f"'{self.optimizer}' is not an optimizer: choose {', '.join(OPTIMIZERS)}.")
-        return made[self.optimizer]
+        }[self.optimizer]
 
     def to_dict(self) -> dict:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, record: dict) -> FlowersConfig:
-        """Raises RunError for a record of another kind of run."""
+        """Raises RunError for a record with fields that are unknown here."""
         names = {field.name for field in fields(cls)}
         if unknown := set(record) - names:
-            raise RunError(f"This run's configuration is not of a flowers run (it has '{sorted(unknown)[0]}').")
+            raise RunError(
+                f"This run's configuration has '{min(unknown)}', which this edgelearn doesn't know: it was begun by a "
+                f"newer one. Update edgelearn, or start a new run."
+            )
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in record.items()})

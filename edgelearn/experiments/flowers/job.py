@@ -6,11 +6,13 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
 
 from edgelearn.data.dataset import ImageDataset
+from edgelearn.data.drawn_flowers import embedded_flowers
 from edgelearn.data.flowers import load_flowers
 from edgelearn.data.prefetch import load_images
 from edgelearn.data.preprocess import normalize
@@ -59,10 +61,12 @@ class FlowersJob:
         load = partial(load_pretrained, seed=config.seed, weights=config.weights, data=config.data)
         try:
             pretrained = load(len(dataset.class_names), sample=sample and not config.weights, download=config.download)
-        except NetworkError:
-            if dataset.origin != "tfds" or config.weights:
+        except NetworkError as error:
+            if dataset.origin != "tfds":
                 raise
-            dataset = load_flowers(embedded=True)
+            dataset = embedded_flowers()
+            why = f"because the photographs' network cannot be had: {str(error).split('. ')[0]}."
+            dataset = replace(dataset, description=f"{dataset.description.rstrip('.')}, {why}")
             pretrained = load(len(dataset.class_names), sample=True)
         return cls(config.resolve(dataset.origin == "embedded sample"), dataset, pretrained)
 
@@ -87,7 +91,8 @@ class FlowersJob:
             "data": {"origin": self.dataset.origin, "description": self.dataset.description,
                      "classes": list(self.dataset.class_names), "train": len(self.train), "test": len(self.test),
                      "skipped": len(self.dataset.skipped)},
-            "weights": {"origin": self.pretrained.origin, "description": self.pretrained.description},
+            "weights": {"origin": self.pretrained.origin, "description": self.pretrained.description,
+                        "sha256": self.pretrained.sha256},
             "plan": self.phases.to_dict(),
         }  # fmt: skip
 
@@ -117,18 +122,21 @@ class FlowersJob:
         )  # fmt: skip
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), say: Say = print) -> dict | None:
-        """Train into `run` from where it stands; returns its results, or None after an interruption."""
+        """Train into `run` from where it stands; returns its results, or None after an interruption. Raises RunError
+        when it stands on other pictures or weights than this job's."""
         recorder = Recorder(run)
         start = time.perf_counter()
         spent = float(run.record.get("seconds", 0.0))
         if run.has_checkpoint():
+            self._check_same(run)
             self.model.restore(*run.load_checkpoint())
 
         def stop() -> None:
             self.model.stop_training = True
 
         with on_interrupt(stop):
-            self.fit([recorder, *callbacks])
+            if self.model.position.epoch < self.config.epochs:
+                self.fit([recorder, *callbacks])
             seconds = spent + time.perf_counter() - start
             run.update(seconds=seconds)
             if self.model.position.epoch < self.config.epochs:
@@ -137,6 +145,17 @@ class FlowersJob:
                 say(f"Stopped at a step boundary and saved. Continue with: edgelearn flowers --resume {run.id}")
                 return None
             return self.finish(run, seconds, say)
+
+    def _check_same(self, run: Run) -> None:
+        now = self.describe()
+        for what, keys in {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}.items():
+            before = run.record[what]
+            if differing := [key for key in keys if now[what][key] != before[key]]:
+                key = differing[0]
+                raise RunError(
+                    f"{run.id} began with other {what}: {key} was {before[key]} and is now {now[what][key]}. It began "
+                    f"with: {before['description']} Make that available again to go on, or start a new run."
+                )
 
     def finish(self, run: Run, seconds: float, say: Say) -> dict:
         """Test the whole network, picture to probabilities; write results, weights and figures."""
@@ -172,7 +191,8 @@ class FlowersJob:
         r = run.record["results"]
         low, high = r["interval"]
         before = run.record.get("before", {}).get("accuracy")
-        lines = [f"Test accuracy: {r['correct']}/{r['total']} = {r['accuracy']:.2%} (95 % Wilson interval {low:.2%} to {high:.2%})"]
+        interval = f"(95 % Wilson interval {low:.2%} to {high:.2%})"
+        lines = [f"Test accuracy: {r['correct']}/{r['total']} = {r['accuracy']:.2%} {interval}"]
         if before is not None:
             lines.append(f"Before training: {round(before * r['total'])}/{r['total']} = {before:.2%}")
         if self.published:
@@ -194,15 +214,12 @@ def start(config: FlowersConfig, store: RunStore, callbacks: Sequence[Callback],
 
 
 def resume(name: str, store: RunStore, callbacks: Sequence[Callback], say: Say = print) -> dict | None:
-    """Go on with an interrupted run, by its id or the start of it. Raises RunError when it can't be resumed."""
+    """Go on with an interrupted or failed run, by its id or the start of it. Raises RunError when it can't be."""
     run = store.open(name)
-    if run.record.get("kind") != "flowers":
-        raise RunError(f"{run.id} is not a flowers run.")
-    job = FlowersJob.load(FlowersConfig.from_dict(run.config))
-    origin = run.record["data"]["origin"]
-    if job.dataset.origin != origin:
-        raise RunError(f"{run.id} began with pictures from '{origin}', but now there are only '{job.dataset.origin}'.")
-    with run.resume() as run:
+    if run.record["kind"] != "flowers":
+        raise RunError(f"{run.id} is a run of '{run.record['kind']}', not of flowers: resume it with its own command.")
+    with run.resume():
+        job = FlowersJob.load(FlowersConfig.from_dict(run.config))
         job.introduce(say)
         say(f"Run {run.id}, continued")
         return job.run(run, callbacks, say)

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgelearn.data.pictures import decode
 from edgelearn.data.preprocess import normalize
-from edgelearn.errors import DataError, RunError
+from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.graph import Network
 from edgelearn.io import safetensors
 from edgelearn.runs import Run, RunStore
@@ -19,10 +19,17 @@ Answer = list[tuple[str, float]] | str
 
 
 def load_model(run: Run, device: str | None = None) -> Model:
-    """The trained network of a finished run. Raises RunError when the run has not finished."""
+    """The trained network of a finished flowers run. Raises RunError when it is another one, FormatError when its files
+    are damaged."""
+    if run.record["kind"] != "flowers":
+        raise RunError(f"{run.id} is a run of '{run.record['kind']}': it has no network for pictures of flowers.")
     if run.status != "finished":
         raise RunError(f"{run.id} has not finished, so it has no trained network: edgelearn flowers --resume {run.id}")
-    network = Network.from_json((run.folder / "network.json").read_text())
+    path = run.folder / "network.json"
+    try:
+        network = Network.from_json(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path} can't be read ({error}). Restore it from a backup, or train again.") from None
     return Model(network, safetensors.read_weights(run.folder / "weights.safetensors"), device)
 
 

@@ -1,4 +1,4 @@
-"""Make the embedded sample's network: MobileNet V1 0.25/96 trained from nothing on drawings, none of them a flower.
+"""Make the embedded sample's network: MobileNet V1 0.25/96 trained from nothing on drawings of other kinds.
 
 The file that it writes is in the repository, so this is run again only when the network or the drawings change. The
 same arguments give the same bits on the same device.
@@ -18,6 +18,7 @@ from edgelearn.data.drawn_shapes import pretraining_pictures
 from edgelearn.data.prefetch import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import mini_batches
+from edgelearn.graph import Network
 from edgelearn.io import safetensors
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import AdamW, pack
@@ -26,8 +27,7 @@ from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar
 
 from .weights import SAMPLE
 
-EPOCHS, PICTURES, SIZE, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 30, 400, 96, 64, 3e-3, 0.02
-HELD_OUT = 20  # pictures of each class to watch the training with
+EPOCHS, PICTURES, SIZE, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 30, 320, 96, 32, 2e-3, 0.02
 _PURPOSE = 12  # keeps this random stream apart from others of the same seed
 
 
@@ -67,11 +67,11 @@ def pretrain(
     callbacks: Sequence[Callback] = (),
     track: Callable[[Sequence], Iterable] = iter,
 ) -> tuple[dict[str, np.ndarray], History]:
-    """Train on `pictures` drawings of each class, `size` pixels wide; `track` goes through the drawing's parts and may
-    show them. Returns the weights below the head, and the history."""
-    drawn, held_out = pretraining_pictures(pictures, seed), pretraining_pictures(HELD_OUT, seed + 1)
+    """Train on `pictures` drawings of each class, `size` pixels wide, watched with a sixteenth as many others. `track`
+    goes through the drawing's parts and may show them. Returns the weights below the head, and the history."""
+    drawn, held_out = pretraining_pictures(pictures, seed), pretraining_pictures(-(-pictures // 16), seed + 1)
     network = mobilenet_v1((size, size, 3), 0.25, len(drawn.class_names))
-    model = Model(network, device=device, seed=seed)
+    model = Model(network, beginning(network, seed), device, seed)
     steps = epochs * -(-len(drawn) // BATCH_SIZE)
     warmup = steps // 20
     rate = CosineDecay(LEARNING_RATE, steps - warmup, warmup_steps=warmup)
@@ -82,6 +82,20 @@ def pretrain(
         train, drawn.labels, BATCH_SIZE, epochs, validation_data=(test, held_out.labels), callbacks=callbacks
     )
     return {name: array for name, array in model.weights.items() if not name.startswith("dense/")}, history
+
+
+def beginning(network: Network, seed: int) -> dict[str, np.ndarray]:
+    """Fresh weights from which a deep narrow network learns sooner than from Keras's: depthwise kernels that nearly
+    pass their input on, and ReLU6 in the middle of its straight part, so that pictures stay apart through 27 layers."""
+    rng = np.random.default_rng([seed, _PURPOSE, 1])
+    weights = network.initialize(seed)
+    for name, array in weights.items():
+        if name.startswith("conv_dw_") and name.endswith("/kernel"):
+            array[:] = rng.normal(0, 0.2, array.shape)
+            array[1, 1] += 1
+        elif name.endswith("_bn/beta"):
+            array[:] = 1
+    return weights
 
 
 def draw(dataset: ImageDataset, size: int, track: Callable[[Sequence], Iterable]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,14 @@ class Pretrained:
     origin: str
     description: str
 
+    @property
+    def sha256(self) -> str:
+        """Of all values, by name: the same for the same weights, wherever they come from."""
+        digest = hashlib.sha256()
+        for name in sorted(self.weights):
+            digest.update(self.weights[name].tobytes())
+        return digest.hexdigest()
+
 
 def load_pretrained(
     classes: int, seed: int, weights: str | None = None, data: str | None = None, sample: bool = False,
@@ -40,7 +49,7 @@ def load_pretrained(
     if sample or weights == "sample":
         network = mobilenet_v1((96, 96, 3), 0.25, classes)
         found = safetensors.read_weights(SAMPLE)
-        description = "MobileNet V1 0.25/96 of the package, pretrained on other drawings"
+        description = "MobileNet V1 0.25/96 of the package, pretrained on other drawings."
         return Pretrained(network, _with_head(network, found, seed), 96, "package", description)
     network = mobilenet_v1(classes=classes)
     folder = data or os.environ.get("EDGELEARN_DATA")
@@ -50,9 +59,9 @@ def load_pretrained(
     elif in_data is not None and in_data.exists():
         path, origin = in_data, "EDGELEARN_DATA"
     else:
-        path, origin = keras_published.fetch("MobileNet", download), "keras"
+        path, origin = keras_published.fetch(download), "keras"
     found = keras_h5.read_weights(path, network, skip=("dense",))
-    description = f"MobileNet V1 1.0/224, ImageNet weights from {path.name} ({origin})"
+    description = f"MobileNet V1 1.0/224, ImageNet weights from {path.name} ({origin})."
     return Pretrained(network, _with_head(network, found, seed), 224, origin, description)
 
 
@@ -60,5 +69,7 @@ def _with_head(network: Network, body: dict[str, np.ndarray], seed: int) -> dict
     fresh = network.initialize(seed)
     missing = [name for name in fresh if name not in body and not name.startswith("dense/")]
     if missing:
-        raise FormatError(f"The pretrained weights lack '{missing[0]}'.")
+        raise FormatError(
+            f"The pretrained weights lack '{missing[0]}': reinstall edgelearn, or give others with --weights."
+        )
     return {name: body.get(name, array) for name, array in fresh.items()}

@@ -1,0 +1,11 @@
+"""Live views and pictures for the notebooks."""
+
+from .pictures import contact_sheet, plot_prediction
+from .plans import plot_roles, plot_timeline
+from .show import device_table, plot_history, show, table
+from .training import TrainingView
+
+__all__ = [
+    "TrainingView", "contact_sheet", "device_table", "plot_history", "plot_prediction", "plot_roles", "plot_timeline",
+    "show", "table",
+]  # fmt: skip

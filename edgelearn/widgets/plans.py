@@ -1,0 +1,73 @@
+"""Plans drawn: what the memory of a step is for, and how it comes and goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from edgelearn.graph import Plan
+from edgelearn.launch import Role
+from edgelearn.runs import figures
+
+from .show import canvas
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MIB = 1 << 20
+_COLORS = {
+    Role.PARAMETER: figures.BLUE,
+    Role.CONSTANT: "#56B4E9",
+    Role.GRADIENT: figures.ORANGE,
+    Role.OPTIMIZER: "#E69F00",
+    Role.PREPARED: "#CC79A7",
+    Role.INPUT: "#999999",
+    Role.CONTROL: "#000000",
+    Role.TEMPORARY: figures.GREEN,
+}
+
+
+def plot_roles(plans: Mapping[str, Plan]) -> Figure:
+    """The planned memory of each plan, by what it is for, as one bar a plan."""
+    figure = canvas(9, 1.5 + 0.55 * len(plans))
+    axes = figure.add_subplot()
+    names = list(plans)
+    left = [0.0] * len(names)
+    for role, color in _COLORS.items():
+        sizes = [plans[name].bytes_by_role.get(role, 0) / MIB for name in names]
+        if max(sizes) < 0.005 * max(plan.peak_bytes for plan in plans.values()) / MIB:
+            continue  # too little to see: counters
+        axes.barh(names, sizes, left=left, color=color, height=0.6, label=role.value)
+        left = [a + b for a, b in zip(left, sizes, strict=True)]
+    for index, name in enumerate(names):
+        axes.text(left[index], index, f"  {plans[name].peak_bytes / MIB:,.2f} MiB", va="center", fontsize=10)
+    axes.set_xlim(0, 1.18 * max(left))
+    axes.invert_yaxis()
+    axes.set_xlabel("Planned device memory (MiB)", fontsize=11)
+    axes.tick_params(labelsize=10)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.legend(loc="outside upper left", ncols=4, fontsize=10, frameon=False)
+    return figure
+
+
+def plot_timeline(plan: Plan, kind: str = "train") -> Figure:
+    """Bytes of activations and workspace alive at each launch of a micro-batch, and the arena that they share."""
+    found = plan.live_bytes(kind)
+    sizes = [nbytes / MIB for _, nbytes in found]
+    figure = canvas(9, 3.8)
+    axes = figure.add_subplot()
+    places = range(len(found))
+    axes.bar(places, sizes, width=1.0, color=figures.GREEN, edgecolor="white", linewidth=0.5)
+    arena = plan.arena_bytes / MIB
+    axes.axhline(arena, color=figures.GRAY, linestyle="--", linewidth=1.4)
+    text = f"the arena they share: {arena:,.2f} MiB"
+    axes.annotate(text, (0, arena), (0, -5), textcoords="offset points", va="top", fontsize=10)
+    every = max(1, -(-len(found) // 40))
+    axes.set_xticks(places[::every], [layer for layer, _ in found][::every], rotation=60, ha="right", fontsize=8)
+    axes.set_xlim(-0.6, len(found) - 0.4)
+    axes.set_ylim(0, 1.25 * max(arena, *sizes))
+    axes.set_xlabel("Launch, by layer", fontsize=11)
+    axes.set_ylabel("Alive (MiB)", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure

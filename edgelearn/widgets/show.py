@@ -1,0 +1,84 @@
+"""Figures and tables as a notebook shows and saves them: plain PNG, JPEG and HTML."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from IPython.display import HTML, Image
+
+from edgelearn.device import Choice
+from edgelearn.runs import figures
+from edgelearn.train import History
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def canvas(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that pyplot doesn't know."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    return figure
+
+
+def show(figure: Figure) -> Image:
+    """The figure as a PNG of at most 256 colors, a third of the size, since a notebook is saved with it."""
+    from PIL import Image as Pictures
+
+    buffer = io.BytesIO()
+    picture = Pictures.open(io.BytesIO(figures.to_png(figure))).convert("RGB")
+    picture.quantize(256, dither=Pictures.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return Image(buffer.getvalue())
+
+
+def plot_history(history: History) -> Figure:
+    """The learning curves of what `fit` returned. Raises RunError when it holds no epoch."""
+    columns = history.history.items()
+    rows = [{"epoch": e + 1} | {name: values[i] for name, values in columns} for i, e in enumerate(history.epoch)]
+    return figures.plot_learning_curves(rows)
+
+
+def table(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> HTML:
+    """Rows of texts or numbers as a table; the first column reads as labels."""
+    return HTML(table_html(rows, header))
+
+
+def table_html(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
+    def line(cells: Sequence[object], tag: str) -> str:
+        style = ' style="text-align: left"'
+        return "<tr>" + "".join(f"<{tag}{style}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+    head = f"<thead>{line(header, 'th')}</thead>" if header else ""
+    return f"<table>{head}<tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
+
+
+def device_table(choice: Choice) -> HTML:
+    """The devices of the machine, the chosen one first and with the reason."""
+    marks = [f"chosen: {choice.reason}", *("" for _ in choice.others)]
+    rows = [
+        (d.name, d.platform, d.kind.upper(), d.compute_units, size(d.memory), mark)
+        for d, mark in zip((choice.device, *choice.others), marks, strict=True)
+    ]
+    return table(rows, ("device", "platform", "kind", "compute units", "memory", ""))
+
+
+def size(nbytes: float) -> str:
+    """Bytes as a reader's unit: 2.2 MiB."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:,.1f} {unit}"
+    return f"{nbytes:,.0f} bytes"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a reader's unit: 12 s, 3 min 05 s, 2 h 10 min."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

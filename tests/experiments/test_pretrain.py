@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from edgelearn.data.drawn_flowers import KINDS
+from edgelearn.data.preprocess import normalize
+from edgelearn.experiments.flowers import pretrain
+from edgelearn.io import safetensors
+from edgelearn.models import mobilenet_v1
+from edgelearn.ops import pack
+
+TINY = {"epochs": 2, "pictures": 4, "size": 32}
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return pretrain.pretrain(**TINY, seed=3)
+
+
+def test_the_loss_falls_and_the_statistics_follow(trained):
+    weights, history = trained
+    assert history.history["loss"][1] < history.history["loss"][0]
+    assert set(history.history) >= {"val_loss", "val_accuracy"}
+    body = {name for name in mobilenet_v1((32, 32, 3), 0.25, 5).parameters if not name.startswith("dense/")}
+    assert set(weights) == body
+    assert all(np.isfinite(array).all() for array in weights.values())
+    assert (weights["conv_pw_13_bn/moving_variance"] != 1).all()
+
+
+def test_the_same_seed_by_command_writes_the_same_bits(trained, tmp_path, capsys):
+    output = tmp_path / "body.safetensors"
+    pretrain.main(["--epochs", "2", "--pictures", "4", "--size", "32", "--seed", "3", "--output", str(output)])
+    written = safetensors.read_weights(output)
+    assert set(written) == set(trained[0])
+    assert all((written[name] == array).all() for name, array in trained[0].items())
+    assert "drawing" in (shown := capsys.readouterr().out) and "epoch    2/2" in shown
+    assert b'"command":"python -m edgelearn.experiments.flowers.pretrain --epochs 2' in output.read_bytes()[:20_000]
+    assert [path.name for path in tmp_path.iterdir()] == [output.name]
+
+
+def test_augmentation_moves_turns_and_recolors_but_keeps_the_size():
+    picture = np.random.default_rng(0).integers(0, 256, (1, 40, 40, 3), np.uint8)
+    source = pretrain.Augmented(np.repeat(picture, 64, 0), seed=1)
+    seen = source.packed(np.arange(64), 16)
+    assert seen.shape == pack(normalize(np.repeat(picture, 64, 0)), 16).shape
+    assert len({seen.reshape(-1, 64, 1600, 16)[:, i].tobytes() for i in range(64)}) > 60
+    assert (seen == pretrain.Augmented(np.repeat(picture, 64, 0), seed=1).packed(np.arange(64), 16)).all()
+    assert source.packed(np.arange(64), 16).tobytes() != seen.tobytes()
+
+
+def test_no_picture_is_of_the_samples_kinds():
+    names = {name.lower().rstrip("s") for name in pretrain.pretraining_pictures(1).class_names}
+    assert not names & {kind.lower().rstrip("s") for kind in KINDS}

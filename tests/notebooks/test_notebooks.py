@@ -1,0 +1,93 @@
+"""The notebooks run from top to bottom, and are committed with outputs that any reader can see."""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = [ROOT / "notebooks" / name for name in ("00_start_here.ipynb", "01_flowers.ipynb")]
+SECONDS = 120  # on a slow machine; the notebooks promise a minute
+CELL_BYTES, NOTEBOOK_BYTES = 150_000, 600_000
+WIDGETS = ("application/vnd.jupyter.widget-view+json", "application/vnd.jupyter.widget-state+json")
+OWN_PATHS = re.compile(r"/(home|root|tmp|work|Users|opt|usr|var)/|site-packages|[A-Z]:\\")
+
+# What a kernel of a test does before anything else: any name or address that isn't this machine's is refused.
+NO_NETWORK = """
+import socket
+
+def _refuse(*arguments, **keywords):
+    raise OSError("the notebooks' tests have no network")
+
+_connect = socket.socket.connect
+def _connect_here(self, address):
+    if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in ("127.0.0.1", "::1", "localhost"):
+        _refuse()
+    return _connect(self, address)
+
+socket.socket.connect = _connect_here
+socket.getaddrinfo = socket.create_connection = _refuse
+"""
+
+each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+@each
+def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    startup = tmp_path / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "no_network.py").write_text(NO_NETWORK)
+    (tmp_path / "work").mkdir()
+    notebook = nbformat.read(path, as_version=4)
+    resources = {"metadata": {"path": str(tmp_path / "work")}}
+    start = time.monotonic()
+    NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources).execute()
+    assert time.monotonic() - start < SECONDS
+    errors = [o for o in outputs(notebook) if o.output_type == "error" or o.get("name") == "stderr"]
+    assert not errors
+    assert os.listdir(tmp_path / "work") == []
+    if path.stem == "01_flowers":
+        records = [json.loads(file.read_text()) for file in (tmp_path / "runs").glob("*/run.json")]
+        assert [record["status"] for record in records] == ["finished"] * 2
+        assert all(record["results"]["accuracy"] > 2 * 0.2 for record in records), "twice as good as guessing"
+
+
+@each
+def test_committed_outputs(path):
+    assert path.stat().st_size < NOTEBOOK_BYTES
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert "widgets" not in notebook.metadata
+    assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1)), "run all cells, then save"
+    pictures = 0
+    for output in outputs(notebook):
+        assert output.output_type != "error"
+        data = output.get("data", {})
+        assert not set(WIDGETS) & set(data), "strip widgets: they are dead in a saved notebook"
+        assert len(json.dumps(output)) < CELL_BYTES
+        pictures += bool({"image/png", "image/jpeg"} & set(data))
+        for text in (output.get("text", ""), data.get("text/plain", ""), data.get("text/html", "")):
+            assert not OWN_PATHS.search(text), text
+    assert pictures >= 6
+    assert any("text/html" in output.get("data", {}) for output in outputs(notebook))
+
+
+def test_sample_is_the_preset():
+    (preset,) = re.findall(r"^PRESET = (.*)$", "\n".join(c.source for c in nbformat.read(NOTEBOOKS[1], 4).cells), re.M)
+    assert preset.startswith('"sample"')
+
+
+def outputs(notebook):
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]

@@ -1,0 +1,53 @@
+import pytest
+
+from edgelearn.errors import PlanError
+from edgelearn.models import mobilenet_v1
+from edgelearn.ops import SGD
+from edgelearn.train import Model
+from edgelearn.train.phases import largest_that_fits
+
+
+@pytest.fixture(scope="module")
+def model():
+    network = mobilenet_v1((32, 32, 3), 0.25, 5).freeze().unfreeze("conv_pw_13", "dense")
+    return Model(network).compile(SGD(0.01, momentum=0.9))
+
+
+def test_phases(model):
+    phases = model.phases(12, 5, cache="fp32")
+    assert list(phases) == ["extract", "train"]
+    assert phases.peak_bytes == max(plan.peak_bytes for plan in phases.values())
+    record = phases.to_dict()
+    assert record["peak_bytes"] == phases.peak_bytes
+    assert record["phases"]["train"]["micro_batch"] == 5
+    text = str(phases)
+    assert "mini-batch 12 as micro-batches of 5" in text
+    assert "(phase: extract, 16 at a time)" in text
+    assert text.splitlines()[-1].split() == [
+        "planned", "peak", "of", "the", "whole", "job", f"{phases.peak_bytes / 2**20:.2f}", "MiB"
+    ]  # fmt: skip
+    assert list(model.phases(12, 5)) == ["train"]
+    assert model.phases(12, 5)["train"].peak_bytes > phases["train"].peak_bytes
+
+
+def test_the_most_that_fit_are_run_at_a_time(model):
+    sizes = {n: model.forward_plan(n).peak_bytes for n in (16, 8, 4, 2, 1)}
+    assert sorted(sizes.values(), reverse=True) == list(sizes.values())
+    for n, needed in sizes.items():
+        assert model.forward_plan(budget=needed).request.micro_batch == n
+    with pytest.raises(PlanError):
+        model.forward_plan(budget=sizes[1] - 1)
+
+
+def test_largest_that_fits_tries_in_order():
+    tried = []
+
+    def make(n):
+        tried.append(n)
+        if n > 3:
+            raise PlanError
+        return n
+
+    assert largest_that_fits(make, 100) == 2
+    assert tried == [16, 8, 4, 2]
+    assert largest_that_fits(lambda n: n, None) == 16

@@ -1,0 +1,95 @@
+"""Networks and examples small enough to train in a blink."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgelearn.graph import Network
+from edgelearn.ops import BatchNormalization, Conv2D, Dense, Dropout, GlobalAveragePooling2D, ReLU, Softmax
+from edgelearn.train import Callback, Model
+
+SHAPE, CLASSES = (6, 6, 3), 3
+
+
+def toy_network(stem: int = 20, dropout: float = 0.0, ceiling: float | None = 6) -> Network:
+    """Two convolutions with BatchNorm, of which "stem" makes `stem` channels, and a Dense layer."""
+    net = Network("toy", SHAPE)
+    for name, op in {"stem": Conv2D(stem, 3, padding="same", use_bias=False), "body": Conv2D(18, 1)}.items():
+        net.add(name, op)
+        net.add(f"{name}_bn", BatchNormalization(momentum=0.9))
+        net.add(f"{name}_relu", ReLU(ceiling))
+    net.add("pool", GlobalAveragePooling2D())
+    if dropout:
+        net.add("dropout", Dropout(dropout))
+    net.add("dense", Dense(CLASSES))
+    net.add("softmax", Softmax())
+    return net
+
+
+def frozen_stem(**options) -> Network:
+    net = toy_network(**options)
+    net.freeze("stem", "stem_bn")
+    return net
+
+
+def examples(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Noise, brighter in the channel of the class."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, count)
+    x = rng.normal(0, 1, (count, *SHAPE))
+    x[np.arange(count), :, :, y] += 1
+    return x.astype(np.float32), y
+
+
+def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
+    """Whether two sets of arrays are the same to the bit."""
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+class StopAfter(Callback):
+    """Asks to stop at update `updates`."""
+
+    def __init__(self, updates: int) -> None:
+        self.updates = updates
+
+    def on_train_batch_end(self, batch, logs) -> None:
+        if self.model.position.updates == self.updates:
+            self.model.stop_training = True
+
+
+class Log(Callback):
+    """Notes every call, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple] = []
+
+    def names(self) -> list[str]:
+        return [call[0] for call in self.calls]
+
+    def on_train_begin(self, logs) -> None:
+        self.calls.append(("on_train_begin", dict(logs)))
+
+    def on_epoch_begin(self, epoch, logs) -> None:
+        self.calls.append(("on_epoch_begin", epoch))
+
+    def on_train_batch_end(self, batch, logs) -> None:
+        self.calls.append(("on_train_batch_end", batch, dict(logs)))
+
+    def on_epoch_end(self, epoch, logs) -> None:
+        self.calls.append(("on_epoch_end", epoch, dict(logs)))
+
+    def on_train_end(self, logs) -> None:
+        self.calls.append(("on_train_end",))
+
+    def on_compile(self, done, total) -> None:
+        self.calls.append(("on_compile", done, total))
+
+    def on_extract(self, done, total) -> None:
+        self.calls.append(("on_extract", done, total))
+
+
+def weights_after(model: Model, *, epochs: int = 2, **options) -> dict[str, np.ndarray]:
+    """The weights after training on ten examples in mini-batches of 4, 4 and 2, as micro-batches of 3 and 1, and 2."""
+    x, y = examples(10)
+    model.fit(x, y, 4, epochs, micro_batch=3, **options)
+    return model.weights

@@ -1,0 +1,38 @@
+import pytest
+
+import edgelearn as el
+from edgelearn.ops import Dense, Softmax
+from edgelearn.widgets import plot_roles, plot_timeline
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def model():
+    network = el.Network("wide", (64,))
+    for name in ("first", "second"):
+        network.add(name, Dense(256))
+    network.add("softmax", Softmax())
+    return el.Model(network).compile(el.Adam(0.01))
+
+
+def test_roles_add_up(model):
+    plans = {"whole": model.plan(32), "in parts": model.plan(32, 4)}
+    axes = plot_roles(plans).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(plans)
+    for row, plan in enumerate(plans.values()):
+        drawn = sum(bar.get_width() for bars in axes.containers for bar in [bars[row]])
+        assert drawn == pytest.approx(plan.peak_bytes / MIB, rel=0.02)  # but for what is too little to see
+    texts = [text.get_text().strip() for text in axes.texts]
+    assert texts == [f"{plan.peak_bytes / MIB:,.2f} MiB" for plan in plans.values()]
+
+
+def test_timeline_is_the_plans(model):
+    plan = model.plan(32)
+    figure = plot_timeline(plan)
+    (axes,) = figure.axes
+    live = plan.live_bytes()
+    assert [bar.get_height() for bar in axes.patches] == [nbytes / MIB for _, nbytes in live]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [layer for layer, _ in live]
+    assert set(axes.lines[0].get_ydata()) == {plan.arena_bytes / MIB}
+    assert max(nbytes for _, nbytes in live) <= plan.arena_bytes
