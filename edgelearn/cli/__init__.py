@@ -28,12 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
         command = commands.add_parser(name, help=first_line, description=module.__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(execute=module.run)  # commands have an argument called run
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # also into a pipe, whose reader wants to see how it goes
     try:
-        return options.run(options) or 0
+        return options.execute(options) or 0
     except EdgelearnError as error:
         print(f"edgelearn: {error}", file=sys.stderr)
         return 1

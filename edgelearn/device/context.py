@@ -17,7 +17,7 @@ class Context:
         self.device = device
         self.cl_context = cl.Context([device.handle])
         self.queue = cl.CommandQueue(self.cl_context)
-        self.ledger = Ledger()
+        self.ledger = Ledger(device.memory)
 
     def allocate(self, nbytes: int, name: str) -> DeviceBuffer:
         """Uninitialized device memory, counted in `ledger`. Raises DeviceError when the device has none left."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 from edgelearn.errors import DeviceError
 
 
 class Ledger:
-    """Bytes of device memory held now and at most, counted by the buffers themselves."""
+    """Bytes of device memory held now and at most, counted by the buffers themselves, of `limit` there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self.held = 0
         self.peak = 0
 
@@ -26,17 +26,20 @@ class DeviceBuffer:
     def __init__(self, context: Any, ledger: Ledger, nbytes: int, name: str) -> None:
         import pyopencl as cl
 
-        self.nbytes, self.name, self._ledger = nbytes, name, ledger
+        self.nbytes, self.name, self._ledger, self.handle = nbytes, name, ledger, None
+        if ledger.held + nbytes > ledger.limit:  # NVIDIA's driver would notice only when the buffer is used
+            raise self._refusal(f"it has {ledger.limit:,}, of which {ledger.held:,} are in use")
         try:
             self.handle = cl.Buffer(context, cl.mem_flags.READ_WRITE, nbytes)
         except cl.Error as error:
-            self.handle = None
-            gc.collect()
-            raise DeviceError(
-                f"The device refused {nbytes:,} bytes for '{name}' ({error}). "
-                f"Use a smaller micro-batch, train fewer layers, or choose another device."
-            ) from None
+            raise self._refusal(str(error)) from None
         ledger.add(nbytes)
+
+    def _refusal(self, why: str) -> DeviceError:
+        return DeviceError(
+            f"The device has no {self.nbytes:,} bytes for '{self.name}' ({why}). "
+            f"Use a smaller micro-batch, train fewer layers, or choose another device."
+        )
 
     def release(self) -> None:
         if self.handle is not None:

@@ -45,7 +45,8 @@ class Position:
 
 
 class _StoppedError(Exception):
-    """`stop_training` was set before the first step: while kernels compiled or features were extracted."""
+    """`stop_training` was set before the first step: while kernels compiled, features were extracted, or the beginning
+    was evaluated."""
 
 
 class Model:
@@ -200,7 +201,7 @@ class Model:
 
             logs = {}
             if validation_data is not None and self.position == Position():
-                logs = {f"val_{k}": v for k, v in _evaluate(session(), *validation_data).items()}
+                logs = {f"val_{k}": v for k, v in _evaluate(session(), *validation_data, self._check_stop).items()}
             session()
             tell("on_train_begin", logs)
             while self.position.epoch < epochs and not self.stop_training:
@@ -276,6 +277,8 @@ class Model:
         return shape[0]
 
     def _split(self) -> Split:
+        if not self.network.trainable:
+            raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some: network.unfreeze('dense').")
         split = split_frozen(self.network)
         if split is None:
             raise PlanError(
@@ -418,13 +421,14 @@ def checked(network: Network, weights: Weights) -> Weights:
     return found
 
 
-def _evaluate(session: Session, x, y: np.ndarray) -> dict[str, float]:
+def _evaluate(session: Session, x, y: np.ndarray, check: Callable[[], None] = lambda: None) -> dict[str, float]:
     request = session.plan.request
     block = input_block(request.network)
     loss, correct = 0.0, 0
     for part, words in ahead(mini_batches(np.arange(len(x)), request.micro_batch), lambda p: x.packed(p, block)):
         losses, right = session.evaluate(words, y[part])
         loss, correct = loss + losses, correct + right
+        check()
     return {"loss": loss / len(x), "accuracy": correct / len(x)}
 
 

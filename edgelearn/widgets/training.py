@@ -208,7 +208,7 @@ def _value(name: str, value: Any) -> str:
     if name == "epoch":
         return str(value) if value else "0 (before training)"
     if name == "seconds":
-        return f"{value:.1f} s"
+        return f"{value:.2f} s"
     return f"{value:.1%}" if name.endswith("accuracy") else f"{value:.4f}"
 
 

@@ -235,8 +235,10 @@ def _rows(run: Run) -> list[dict[str, Any]]:
 
 
 def _save_before_exit() -> None:
-    if (training := Training._current) is not None:
+    trainings = list(Training._by_job.values())
+    for training in trainings:
         training.stop()
+    for training in trainings:
         training.wait()
 
 

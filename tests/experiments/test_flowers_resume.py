@@ -65,6 +65,7 @@ def rows(run):
 
 
 def assert_same(run, whole):
+    assert run.status == "finished"
     weights = "weights.safetensors"
     assert (run.folder / weights).read_bytes() == (whole.folder / weights).read_bytes()
     assert rows(run) == rows(whole)
@@ -89,8 +90,7 @@ def test_interrupted(launch, store, whole, moment, signals, updates):
         assert state["updates"] == updates and len(run.history()) == updates // 2
         assert resume(store) == 0
     assert "Traceback" not in done.stderr
-    assert run.status == "finished"  # what is asked of it after the last step, it has done
-    assert_same(run, whole)
+    assert_same(run, whole)  # what is asked of it after the last step, it has done
 
 
 def test_interrupted_twice_at_once(launch, store, whole):
@@ -128,7 +128,7 @@ def test_interrupted_again_and_again(launch, store, whole):
     assert len(only_run(store).record["resumed"]) == 3
 
 
-def copied(whole, store, **fields):
+def copied(whole, store):
     """A run as `whole` was before its end."""
     shutil.copytree(whole.folder, store.root / whole.id)
     run = store.open(whole.id)

@@ -1,0 +1,265 @@
+"""Every command, through `main` and as a process."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgelearn import __version__
+from edgelearn.cli import COMMANDS, flowers, main
+from edgelearn.device import list_devices
+from edgelearn.experiments.flowers.weights import SAMPLE
+from edgelearn.runs import RunStore
+
+needs_sample = pytest.mark.skipif(not SAMPLE.exists(), reason="the package's small network isn't there")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_given(monkeypatch, tmp_path):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "no runs"))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Two classes of five pictures, and a file that is none."""
+    root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for name, color in {"red": (220, 40, 40), "blue": (40, 40, 220)}.items():
+        (root / name).mkdir()
+        for number in range(5):
+            pixels = np.clip(np.array(color) + rng.integers(-30, 30, (40, 50, 3)), 0, 255)
+            Image.fromarray(pixels.astype(np.uint8)).save(root / name / f"{number}.png")
+    (root / "red" / "broken.jpg").write_bytes(b"not a picture")
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(pictures, tmp_path_factory):
+    """(folder of two finished runs, what the process of the second one wrote)."""
+    runs = tmp_path_factory.mktemp("runs")
+    for rate in (0.05, 0.01):
+        command = ["flowers", "--images", pictures, "--weights", "sample", "--epochs", 2, "--micro-batch", 4]
+        done = edgelearn(*command, "--learning-rate", rate, "--runs", runs)
+        assert done.returncode == 0, done.stderr
+    return runs, done
+
+
+def process_of(*arguments):
+    return [sys.executable, "-c", "import sys; from edgelearn.cli import main; sys.exit(main())", *map(str, arguments)]
+
+
+def edgelearn(*arguments):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(process_of(*arguments), capture_output=True, text=True, env=environment, timeout=100)
+
+
+@pytest.fixture
+def refused(capsys):
+    """refused(problem, *arguments): the command ends with status 1 and one error on stderr."""
+
+    def refused(problem, *arguments):
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("edgelearn: ") and "Traceback" not in error
+        assert re.search(problem, error), error
+        return error
+
+    return refused
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_usage(capsys):
+    for arguments in ([], ["--help"], ["bloom"], *([name, "--help"] for name in COMMANDS)):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == (0 if "--help" in arguments else 2)
+    output = capsys.readouterr()
+    assert all(name in output.out for name in COMMANDS)
+    assert "invalid choice: 'bloom'" in output.err
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.strip() == __version__
+
+
+def test_a_keyboard_interrupt_is_no_traceback(monkeypatch, capsys):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(COMMANDS["runs"], "run", interrupted)
+    assert main(["runs"]) == 130
+    assert capsys.readouterr().err == "edgelearn: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("8MB", 8_000_000), ("512 MiB", 512 << 20), ("1000", 1000), ("1.5gib", 3 << 29), (" 2 KB ", 2000), ("7b", 7)],
+)
+def test_sizes(text, nbytes):
+    assert flowers.size(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "MB", "8 apples", "-5MB", "nan", "inf", "1e3", "1.2.3MB", "8MBMB", "8 m"])
+def test_bad_sizes(text, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["flowers", f"--budget={text}"])
+    assert caught.value.code == 2
+    assert f"'{text}' is not a size: write 8MB or 512MiB" in capsys.readouterr().err
+
+
+# -- devices and doctor ----------------------------------------------------------------------------------------------
+
+
+def test_devices(capsys):
+    assert main(["devices", "--extensions"]) == 0
+    output = capsys.readouterr().out
+    devices = list_devices()
+    assert all(device.id in output for device in devices)
+    assert output.startswith("* ") and output.count("self-test passed") == len(devices)
+    assert "cl_khr_" in output
+
+
+def test_devices_as_json(capsys):
+    assert main(["devices", "--json"]) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert {record["name"] for record in records} == {device.name for device in list_devices()}
+    assert all(record["self_test"]["passed"] and record["self_test"]["flops"] > 1e8 for record in records)
+
+
+def test_doctor(capsys, monkeypatch, tmp_path):
+    assert main(["doctor"]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[-1] == "Everything is in order."
+    assert "self-test passed" in output and "[ok] numpy" in output and str(tmp_path / "no runs") in output
+    monkeypatch.setenv("EDGELEARN_DATA", str(tmp_path / "gone"))
+    assert main(["doctor", "--device", "abacus"]) == 1
+    output = capsys.readouterr().out
+    assert "[!!] OpenCL\n     -> No OpenCL device is called 'abacus'" in output
+    assert "set it to a folder that exists" in output and output.splitlines()[-1] == "2 problems."
+
+
+# -- flowers ---------------------------------------------------------------------------------------------------------
+
+
+@needs_sample
+def test_flowers(trained, pictures):
+    runs, done = trained
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"10 pictures in 2 classes from the folder {pictures}; 1 file(s) skipped."
+    assert lines[1].startswith(f"  skipped {pictures / 'red' / 'broken.jpg'}: ") and lines[2] == "  1 files skipped"
+    assert "Trainable parameters: 66,050" in done.stdout and "planned peak of the whole job" in done.stdout
+    epochs = [line for line in lines if line.startswith("epoch")]
+    assert [line.split()[1] for line in epochs] == ["1/2", "2/2"]
+    newest = RunStore(runs).list()[0]
+    assert newest.status == "finished" and lines[-1].endswith(str(newest.folder))
+    assert any(line.startswith(f"Test accuracy: {newest.results['correct']}/2 = ") for line in lines)
+    assert not done.stderr
+
+
+@needs_sample
+def test_flowers_refuses(refused, pictures, tmp_path):
+    base = "flowers", "--images", pictures, "--weights", "sample"
+    refused("No OpenCL device is called 'abacus'. There are:", *base, "--device", "abacus")
+    refused("epochs is 0", *base, "--epochs", 0)
+    refused("seed is -1", *base, "--seed", -1)
+    refused("over the budget of 8,000", *base, "--budget", "8KB")
+    refused("No parameter matches 'roots'", *base, "--trainable", "roots")
+    refused("nowhere does not exist", "flowers", "--images", "nowhere")
+    refused("There is no weight file", "flowers", "--images", pictures, "--weights", tmp_path / "none.h5")
+    refused(
+        "not a Keras HDF5 weight file", "flowers", "--images", pictures, "--weights", pictures / "red" / "broken.jpg"
+    )
+    refused("Only one source", "flowers", "--images", pictures, "--sample")
+    refused("no interrupted flowers run", "flowers", "--resume")
+    refused("downloading is off", "flowers", "--images", pictures, "--no-download")
+
+
+@pytest.fixture(autouse=True)
+def _empty_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KERAS_HOME", raising=False)
+
+
+@needs_sample
+def test_output_into_a_pipe_that_closes(pictures, tmp_path):
+    """As `edgelearn flowers | head -1`: the first line comes at once, and no traceback after it."""
+    command = process_of("flowers", "--images", pictures, "--weights", "sample", "--runs", tmp_path)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout.readline().startswith("10 pictures in 2 classes")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 0
+    assert not [run for run in RunStore(tmp_path).list() if run.status == "finished"]
+
+
+# -- runs and compare ------------------------------------------------------------------------------------------------
+
+
+def test_no_runs(capsys, tmp_path, refused):
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out == f"No runs in {tmp_path / 'no runs'} yet.\n"
+    refused("No run in .* starts with 'x'", "runs", "x")
+    refused("No run in", "compare", "x")
+    refused("There is no finished flowers run yet", "predict", "x.jpg")
+
+
+@needs_sample
+def test_runs(trained, capsys, tmp_path, refused):
+    runs, _ = trained
+    newest, oldest = RunStore(runs).list()
+    assert main(["runs", "--runs", str(runs)]) == 0
+    table = capsys.readouterr().out
+    assert table.index(newest.id) < table.index(oldest.id)
+    assert main(["runs", newest.id[:-1], "--runs", str(runs)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert newest.id in json.dumps(shown)
+    assert main(["runs", newest.id, "--export", str(tmp_path / "run.json"), "--runs", str(runs)]) == 0
+    assert json.loads((tmp_path / "run.json").read_text()).keys() == shown.keys()
+    refused("2 runs start with 'flowers'", "runs", "flowers", "--runs", runs)
+    refused("there is no folder|No such", "runs", newest.id, "--export", tmp_path / "no" / "x.json", "--runs", runs)
+
+
+@needs_sample
+def test_compare(trained, capsys, tmp_path):
+    runs, _ = trained
+    newest, oldest = RunStore(runs).list()
+    plot = tmp_path / "curves.png"
+    assert main(["compare", oldest.id, newest.id, "--plot", str(plot), "--runs", str(runs)]) == 0
+    output = capsys.readouterr().out
+    assert "learning_rate" in output and "0.05" in output and "0.01" in output and "micro_batch" not in output
+    with Image.open(plot) as picture:
+        assert picture.format == "PNG"
+
+
+# -- predict ---------------------------------------------------------------------------------------------------------
+
+
+@needs_sample
+def test_predict(trained, pictures, capsys, refused):
+    runs, _ = trained
+    good, broken, gone = pictures / "red" / "0.png", pictures / "red" / "broken.jpg", pictures / "gone.png"
+    assert main(["predict", str(good), "--runs", str(runs)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"{re.escape(str(good))}: (red|blue) [\d.]+%, (red|blue) [\d.]+%", line)
+    shares = [float(share) for share in re.findall(r"([\d.]+)%", line.split(": ")[1])]
+    assert sum(shares) == pytest.approx(100, abs=0.2) and shares == sorted(shares, reverse=True)
+    assert main(["predict", str(broken), str(good), str(gone), str(pictures), "--runs", str(runs)]) == 1
+    output = capsys.readouterr()
+    lines = output.out.splitlines()
+    assert len(lines) == 4 and lines[1] == line
+    assert "neither a JPEG nor a PNG" in lines[0] and "gone.png" in lines[2] and not output.err
+    oldest = RunStore(runs).list()[-1].id
+    assert main(["predict", str(good), "--run", oldest, "--runs", str(runs)]) == 0
+    refused("No run in", "predict", good, "--run", "flowers-1", "--runs", runs)
+    refused("called 'abacus'", "predict", good, "--device", "abacus", "--runs", runs)

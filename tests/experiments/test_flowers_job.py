@@ -1,0 +1,216 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+from edgelearn.data.flowers import load_flowers
+from edgelearn.errors import DataError, FormatError, PlanError, RunError
+from edgelearn.experiments.flowers import FlowersConfig, FlowersJob, job, weights
+from edgelearn.experiments.flowers.job import start
+from edgelearn.experiments.flowers.predict import load_model, newest_finished, predict
+from edgelearn.experiments.flowers.weights import SAMPLE, load_pretrained
+from edgelearn.io.keras_published import NetworkError
+from edgelearn.ops import SGD, Adam, AdamW
+from edgelearn.runs import RunStore
+from edgelearn.train import Callback
+
+needs_sample = pytest.mark.skipif(not SAMPLE.exists(), reason="the package's small network isn't there")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory, draw_pictures):
+    return str(draw_pictures(tmp_path_factory.mktemp("pictures") / "flowers"))
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "runs")
+
+
+# -- configuration ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_open_is_the_published_job_or_the_samples():
+    published, sample = FlowersConfig().resolve(sample=False), FlowersConfig().resolve(sample=True)
+    assert (published.epochs, published.batch_size, published.learning_rate) == (100, 163, 0.003)
+    assert sample.sample and (sample.epochs, sample.learning_rate) == (20, 0.01)
+    chosen = FlowersConfig(epochs=7, batch_size=5, micro_batch=2, learning_rate=0.5)
+    assert chosen.resolve(sample=False) == chosen
+    assert chosen.resolve(sample=True).epochs == 7
+
+
+def test_a_record_gives_the_configuration_back():
+    config = FlowersConfig(images="here", trainable=("dense",), cache=None, seed=1 << 40).resolve(sample=False)
+    assert FlowersConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    with pytest.raises(RunError, match="has 'moon', which this edgelearn doesn't know"):
+        FlowersConfig.from_dict(config.to_dict() | {"moon": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"micro_batch": 0}, "micro_batch is 0"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"learning_rate": float("inf")}, "learning_rate is inf"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 1 << 64}, "seed is 18446744073709551616"),
+        ({"optimizer": "lion"}, "'lion' is not an optimizer: choose sgd"),
+    ],
+)
+def test_values_that_cannot_be(value, problem):
+    with pytest.raises(RunError, match=problem):
+        FlowersConfig(**value)
+
+
+def test_optimizers():
+    def made(name):
+        return FlowersConfig(optimizer=name, learning_rate=0.5).make_optimizer()
+
+    assert made("sgd") == SGD(0.5) and made("momentum") == SGD(0.5, momentum=0.9)
+    assert made("nesterov").nesterov and made("adam") == Adam(0.5) and made("adamw") == AdamW(0.5)
+
+
+# -- pictures and weights --------------------------------------------------------------------------------------------
+
+
+@needs_sample
+def test_what_cannot_be_downloaded_is_replaced_by_the_sample_and_says_so(monkeypatch, pictures, tmp_path):
+    def no_network(download):
+        raise NetworkError("https://example.com cannot be reached (no route). Give a file.")
+
+    photographs = load_flowers(pictures)
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    monkeypatch.setattr(weights.keras_published, "fetch", no_network)
+    monkeypatch.setattr(job, "load_flowers", lambda *_: _from(photographs, "tfds"))
+    found = FlowersJob.load(FlowersConfig())
+    assert found.dataset.origin == "embedded sample" and found.pretrained.origin == "package"
+    assert found.config.sample and found.config.epochs == 20
+    said = []
+    found.introduce(said.append)
+    assert "embedded sample" in said[0] and "because" in said[0] and "https://example.com cannot be reached" in said[0]
+    for origin in ("folder", "EDGELEARN_DATA"):
+        monkeypatch.setattr(job, "load_flowers", lambda *_, origin=origin: _from(photographs, origin))
+        with pytest.raises(NetworkError):
+            FlowersJob.load(FlowersConfig())
+    monkeypatch.setattr(job, "load_flowers", lambda *_: _from(photographs, "tfds"))
+    with pytest.raises(FormatError, match=r"There is no weight file .*named\.h5"):
+        FlowersJob.load(FlowersConfig(weights=str(tmp_path / "named.h5")))
+
+
+def _from(dataset, origin):
+    return type(dataset)(**{**vars(dataset), "origin": origin})
+
+
+@needs_sample
+def test_the_head_is_fresh_and_follows_from_the_seed():
+    one, same, other = (load_pretrained(3, seed, sample=True) for seed in (0, 0, 1))
+    assert one.weights["dense/kernel"].shape == (256, 3) and one.size == 96
+    assert np.array_equal(one.weights["dense/kernel"], same.weights["dense/kernel"]) and one.sha256 == same.sha256
+    assert not np.array_equal(one.weights["dense/kernel"], other.weights["dense/kernel"])
+    assert one.sha256 != other.sha256
+    assert np.array_equal(one.weights["conv1/kernel"], other.weights["conv1/kernel"])
+
+
+def test_damaged_sample_weights(monkeypatch, tmp_path):
+    (tmp_path / "sample.safetensors").write_bytes(b"no")
+    monkeypatch.setattr(weights, "SAMPLE", tmp_path / "sample.safetensors")
+    with pytest.raises(FormatError, match=r"sample\.safetensors is not a safetensors file"):
+        load_pretrained(5, 0, sample=True)
+
+
+@pytest.mark.skipif(not os.environ.get("EDGELEARN_DATA"), reason="EDGELEARN_DATA isn't set: no photographs")
+def test_the_published_job():
+    found = FlowersJob.load(FlowersConfig())
+    assert (len(found.train), len(found.test)) == (2934, 736)
+    assert found.published
+    assert -(-len(found.train) // found.config.batch_size) == 18
+    assert found.dataset.class_names == ("dandelion", "daisy", "tulips", "sunflowers", "roses")
+    network = found.model.network
+    assert network.count() == 3_233_989 and network.count(network.trainable) == 1_053_701
+    said = []
+    found.introduce(said.append)
+    assert said[0].startswith("3,670 photographs of tf_flowers")
+    assert any("Non-trainable parameters: 2,180,288" in text for text in said)
+    assert list(found.phases) == ["extract", "train", "test"]
+    assert found.phases["train"].peak_bytes < found.model.plan(163, 41).peak_bytes
+    words = found.train.packed(np.array([0, 2933]), 3)
+    assert words.min() >= -1 and words.max() <= 1 and words.std() > 0.2
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------
+
+
+@needs_sample
+@pytest.mark.parametrize("cache", ["fp32", None])
+def test_a_run_holds_what_was_planned(pictures, store, cache):
+    class Watch(Callback):
+        def on_train_end(self, logs):
+            self.held = self.model.context.ledger.held
+
+    watch, said = Watch(), []
+    config = FlowersConfig(images=pictures, weights="sample", epochs=2, batch_size=4, micro_batch=2, cache=cache)
+    results = start(config, store, [watch], said.append)
+    run = newest_finished(store)
+    record = run.record
+    assert results["memory"]["allocated"] == results["memory"]["planned"] == record["plan"]["peak_bytes"]
+    assert watch.held == 0
+    assert results["total"] == record["data"]["test"] == 2 and record["data"]["skipped"] == 1
+    assert record["config"] == json.loads(json.dumps(config.resolve(sample=False).to_dict()))
+    assert record["before"].keys() == {"loss", "accuracy"}
+    assert [row["epoch"] for row in run.history()] == [1, 2]
+    assert run.history()[-1]["val_accuracy"] == results["accuracy"]
+    assert any("broken.jpg" in text for text in said) and "  1 files skipped" in said
+
+
+@needs_sample
+@pytest.mark.parametrize(
+    ("config", "kind", "problem"),
+    [
+        ({"budget": 1000}, PlanError, "over the budget of 1,000"),
+        ({"trainable": ("conv_pw_14",)}, PlanError, "No parameter matches 'conv_pw_14'"),
+        ({"trainable": ("*_bn/moving_mean",)}, PlanError, "Nothing to train"),
+        ({"trainable": ("conv1",)}, PlanError, "no frozen prefix"),
+        ({"label_smoothing": 1.5}, PlanError, "label_smoothing"),
+        ({"images": "nowhere"}, DataError, "nowhere does not exist"),
+    ],
+)
+def test_a_job_that_cannot_be_leaves_no_run(pictures, store, config, kind, problem):
+    with pytest.raises(kind, match=problem):
+        start(FlowersConfig(**{"images": pictures, "weights": "sample", **config}), store, [], lambda text: None)
+    assert not store.list()
+
+
+@needs_sample
+def test_an_error_while_training_fails_the_run(pictures, store):
+    class Broken(Callback):
+        def on_epoch_end(self, epoch, logs):
+            raise DataError("the disk is gone")
+
+    config = FlowersConfig(images=pictures, weights="sample", epochs=2, batch_size=4)
+    with pytest.raises(DataError):
+        start(config, store, [Broken()], lambda text: None)
+    (summary,) = store.list()
+    assert summary.status == "failed"
+    assert store.open(summary.id).record["error"] == {"type": "DataError", "message": "the disk is gone"}
+    with pytest.raises(RunError, match="no finished flowers run"):
+        newest_finished(store)
+    with pytest.raises(RunError, match=f"has not finished.*--resume {summary.id}"):
+        load_model(store.open(summary.id))
+
+
+def test_only_a_flowers_run_has_a_network(store):
+    with store.create("federated", {}) as run:
+        run.finish({})
+    with pytest.raises(RunError, match="a run of 'federated'"):
+        next(predict(["x.jpg"], store, run.id))
+    with store.create("flowers", {}) as run:
+        run.finish({})
+    with pytest.raises(FormatError, match=r"network\.json can't be read"):
+        load_model(run)
+    (run.folder / "network.json").write_text("{}")
+    with pytest.raises(FormatError, match="not a network that edgelearn wrote"):
+        load_model(run)
