@@ -18,7 +18,7 @@ class SharedContext(Context):
         if device.id not in _contexts:
             _contexts[device.id] = Context(device)
         self.__dict__ |= vars(_contexts[device.id])
-        self.ledger = Ledger()
+        self.ledger = Ledger(device.memory)
 
 
 class SharedKernels(Kernels):

@@ -8,7 +8,7 @@ from edgelearn.graph import Network
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, Adam, Conv2D, Dense, GlobalAveragePooling2D
 from edgelearn.ops.softmax_cross_entropy import reference_loss
-from edgelearn.train import Callback, Model
+from edgelearn.train import ArraySource, Callback, Model
 
 from .toys import CLASSES, SHAPE, Log, StopAfter, examples, frozen_stem, same, toy_network, weights_after
 
@@ -218,6 +218,26 @@ def test_stop_training_before_the_first_step(data, moment):
     assert model.context.ledger.held == 0
     model.fit(*data, 8, 1, cache="fp32")  # asked to stop once, not for ever
     assert model.position.epoch == 1
+
+
+def test_stop_training_while_the_beginning_is_evaluated(model):
+    class Slow:
+        def packed(self, indices, block):
+            if 3 in indices:
+                model.stop_training = True
+            assert 9 not in indices  # the next one may be prepared already
+            return ArraySource(examples(10)[0]).packed(indices, block)
+
+        shape = SHAPE
+
+        def __len__(self):
+            return 10
+
+    log = Log()
+    x, y = examples(10)
+    model.fit(x, y, 2, 3, validation_data=(Slow(), y), callbacks=[log])
+    assert "on_train_begin" not in log.names() and log.names()[-1] == "on_train_end"
+    assert model.position.updates == 0
 
 
 @pytest.mark.parametrize("cache", [None, "fp32"])
