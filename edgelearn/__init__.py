@@ -9,9 +9,10 @@
 """
 
 from . import models, ops
-from .device import choose_device, list_devices, self_test
+from .device import choose_device, list_devices
 from .errors import EdgelearnError
 from .graph import Network, Plan
+from .launch import self_test
 from .ops import SGD, Adam, AdamW
 from .train import Model
 

@@ -6,8 +6,9 @@ import argparse
 import json
 from dataclasses import asdict
 
-from edgelearn.device import list_devices, self_test
+from edgelearn.device import list_devices
 from edgelearn.device.choose import rank
+from edgelearn.launch import self_test
 
 GIB = 1 << 30
 

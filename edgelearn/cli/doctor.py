@@ -9,9 +9,9 @@ import platform
 import sys
 from pathlib import Path
 
-from edgelearn.device import choose_device, self_test
+from edgelearn.device import choose_device
 from edgelearn.errors import EdgelearnError
-from edgelearn.launch import source
+from edgelearn.launch import self_test, source
 from edgelearn.runs import RunStore
 
 NEEDED = ("numpy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "rich")

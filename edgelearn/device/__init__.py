@@ -3,6 +3,5 @@
 from .choose import Choice, choose_device
 from .context import Context
 from .devices import Device, list_devices
-from .selftest import SelfTest, self_test
 
-__all__ = ["Choice", "Context", "Device", "SelfTest", "choose_device", "list_devices", "self_test"]
+__all__ = ["Choice", "Context", "Device", "choose_device", "list_devices"]

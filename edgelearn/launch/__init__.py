@@ -4,5 +4,6 @@ from .buffers import Buffer, Role
 from .launch import In, InOut, Launch, Out
 from .program import Kernels
 from .runner import Runner
+from .self_test import SelfTest, self_test
 
-__all__ = ["Buffer", "In", "InOut", "Kernels", "Launch", "Out", "Role", "Runner"]
+__all__ = ["Buffer", "In", "InOut", "Kernels", "Launch", "Out", "Role", "Runner", "SelfTest", "self_test"]

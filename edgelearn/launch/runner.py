@@ -21,9 +21,7 @@ class Runner:
     """Launches bound to memory. `memory(buffer)` gives the cl.Buffer in which a planned buffer lies, and its offset
     there in bytes (a multiple of 64)."""
 
-    def __init__(
-        self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Memory
-    ) -> None:
+    def __init__(self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Memory) -> None:
         self.context, self.launches = context, launches
         self._bound = [self._bind(kernels, launch, memory) for launch in launches]
 

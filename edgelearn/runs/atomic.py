@@ -109,9 +109,7 @@ def to_json(value: Any, indent: int | None = None) -> str:
     try:
         return json.dumps(value, indent=indent, default=_plain)
     except (TypeError, ValueError) as error:
-        raise RunError(
-            f"This can't be saved as JSON: {error}. Use numbers, strings, lists and dicts."
-        ) from error
+        raise RunError(f"This can't be saved as JSON: {error}. Use numbers, strings, lists and dicts.") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -144,9 +142,7 @@ def explain(error: OSError, path: Path, size: int) -> RunError:
     else:
         reason = str(error.strerror or error)
         remedy = f"Check the disk {elsewhere}"
-    return RunError(
-        f"{path} ({size:,} bytes) was not written: {reason}. {remedy}. Whatever it held before is kept."
-    )
+    return RunError(f"{path} ({size:,} bytes) was not written: {reason}. {remedy}. Whatever it held before is kept.")
 
 
 @contextmanager

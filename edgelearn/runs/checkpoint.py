@@ -56,9 +56,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         state = json.loads(metadata["state"])
         tensors = safetensors.numpy.load(data)
     except (ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError) as error:
-        raise FormatError(
-            f"The checkpoint {path} ({len(data):,} bytes) is corrupt: {_reason(error)}."
-        ) from error
+        raise FormatError(f"The checkpoint {path} ({len(data):,} bytes) is corrupt: {_reason(error)}.") from error
     return {name: np.require(array, requirements="W") for name, array in tensors.items()}, state
 
 

@@ -37,9 +37,7 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Everything but the histories, as plain values."""
         configs = list(zip(self.ids, self.configs, strict=True))
-        differences = {
-            key: {run: config[key] for run, config in configs if key in config} for key in self.differences
-        }
+        differences = {key: {run: config[key] for run, config in configs if key in config} for key in self.differences}
         return {"runs": self.ids, "differences": differences, "results": self.results}
 
     def to_text(self, width: int = 100) -> str:
@@ -50,17 +48,13 @@ class Comparison:
             legend.add_row(name, run)
         config = _table("What differs in the config", ["key", *names])
         for key in self.differences:
-            config.add_row(
-                key, *(_value(config[key]) if key in config else ABSENT for config in self.configs)
-            )
+            config.add_row(key, *(_value(config[key]) if key in config else ABSENT for config in self.configs))
         results = _table("Results", ["", *names])
         for name, text in _ROWS.items():
             cells = [text(value) if value is not None else ABSENT for value in self.results[name]]
             if name == "accuracy":
                 cells = [
-                    cell
-                    if interval is None
-                    else f"{cell}\n({_percent(interval[0])} to {_percent(interval[1])})"
+                    cell if interval is None else f"{cell}\n({_percent(interval[0])} to {_percent(interval[1])})"
                     for cell, interval in zip(cells, self.results["accuracy_interval"], strict=True)
                 ]
             results.add_row(_LABELS.get(name, name), *cells)
@@ -143,9 +137,7 @@ def _outcome(record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> di
     }
 
 
-def _accuracy(
-    results: Mapping[str, Any], last: Mapping[str, Any]
-) -> tuple[float | None, tuple[float, float] | None]:
+def _accuracy(results: Mapping[str, Any], last: Mapping[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
     """The test accuracy and its interval, which only the counts give; else what the last epoch said."""
     correct, total = results.get("correct"), results.get("total")
     try:

@@ -46,13 +46,10 @@ def confusion_matrix(true: Sequence[int], predicted: Sequence[int], n: int) -> n
         )
     for name, classes in (("true", true), ("predicted", predicted)):
         if classes.size and classes.dtype.kind not in "iu":
-            raise ShapeError(
-                f"The {name} classes must be integers, but are {classes.dtype}. Take the argmax first."
-            )
+            raise ShapeError(f"The {name} classes must be integers, but are {classes.dtype}. Take the argmax first.")
         if classes.size and not (classes.min() >= 0 and classes.max() < n):
             raise ShapeError(
-                f"The {name} classes must lie from 0 to {n - 1}, but reach from {classes.min()} to "
-                f"{classes.max()}."
+                f"The {name} classes must lie from 0 to {n - 1}, but reach from {classes.min()} to {classes.max()}."
             )
     cells = true.astype(np.int64) * n + predicted.astype(np.int64)
     return np.bincount(cells, minlength=n * n).reshape(n, n)
@@ -66,9 +63,7 @@ def plot_confusion(matrix: np.ndarray, class_names: Sequence[str], path: str | P
     matrix = np.asarray(matrix)
     n = len(class_names)
     if n == 0 or matrix.shape != (n, n):
-        raise ShapeError(
-            f"A matrix of shape {matrix.shape} doesn't fit {n} class names: it must be [n, n], n >= 1."
-        )
+        raise ShapeError(f"A matrix of shape {matrix.shape} doesn't fit {n} class names: it must be [n, n], n >= 1.")
     totals = matrix.sum(axis=1, keepdims=True)
     shares = matrix / np.maximum(totals, 1)
     side = float(np.clip(0.75 * n, 3.2, 12))
@@ -91,9 +86,7 @@ def plot_confusion(matrix: np.ndarray, class_names: Sequence[str], path: str | P
     axes.spines[:].set_visible(False)
     correct, total = int(np.trace(matrix)), int(matrix.sum())
     accuracy = f" ({100 * correct / total:.1f} %)" if total else ""
-    _label(
-        axes, f"Confusion matrix: {correct:,} of {total:,} correct{accuracy}", "Predicted class", "True class"
-    )
+    _label(axes, f"Confusion matrix: {correct:,} of {total:,} correct{accuracy}", "Predicted class", "True class")
     return _written(figure, path)
 
 
@@ -171,9 +164,7 @@ def plot_memory(
     values = [(size or 0) / scale for size in bars.values()]
     drawn = axes.barh(range(len(bars)), values, color=(BLUE, GREEN, ORANGE), height=0.6)
     decimals = 0 if unit == "bytes" else 1
-    texts = [
-        "not measured" if size is None else f"{size / scale:,.{decimals}f} {unit}" for size in bars.values()
-    ]
+    texts = ["not measured" if size is None else f"{size / scale:,.{decimals}f} {unit}" for size in bars.values()]
     axes.bar_label(drawn, texts, padding=5, fontsize=_TICK)
     axes.set_yticks(range(len(bars)), list(bars))
     axes.invert_yaxis()

@@ -268,9 +268,7 @@ class RunStore:
         can't be written.
         """
         if not _KIND.fullmatch(kind):
-            raise RunError(
-                f"The kind {kind!r} can't name a folder: use lower-case letters, digits, '-', '_'."
-            )
+            raise RunError(f"The kind {kind!r} can't name a folder: use lower-case letters, digits, '-', '_'.")
         if fixed := sorted(_FIXED & fields.keys()):
             raise RunError(f"A run keeps {', '.join(fixed)} itself; give other fields, such as device.")
         now = datetime.now(UTC)
@@ -310,9 +308,7 @@ class RunStore:
             return Run(self.root / found[0])
         if found:
             raise RunError(f"{len(found)} runs start with {name!r}: {_some(found)}. Give more of the id.")
-        known = (
-            f"There are: {_some(ids)}." if ids else "There are none yet; EDGELEARN_RUNS names another folder."
-        )
+        known = f"There are: {_some(ids)}." if ids else "There are none yet; EDGELEARN_RUNS names another folder."
         raise RunError(f"No run in {self.root} starts with {name!r}. {known}")
 
     def list(self) -> list[RunSummary]:
@@ -322,15 +318,11 @@ class RunStore:
     def _folders(self) -> list[Path]:
         """Folders that are runs; others may lie there too, as in any folder that is called `runs`."""
         try:
-            found = [
-                entry for entry in self.root.iterdir() if not entry.name.startswith(".") and entry.is_dir()
-            ]
+            found = [entry for entry in self.root.iterdir() if not entry.name.startswith(".") and entry.is_dir()]
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise RunError(
-                f"The runs in {self.root} can't be read: {error.strerror}. Check the folder."
-            ) from error
+            raise RunError(f"The runs in {self.root} can't be read: {error.strerror}. Check the folder.") from error
         return sorted(folder for folder in found if _ID.fullmatch(folder.name) or (folder / RECORD).exists())
 
     def _create_folder(self, stem: str, record: dict[str, Any]) -> Run:
@@ -376,13 +368,9 @@ def _read_record(folder: Path) -> dict[str, Any]:
         if missing or not isinstance(record["config"], dict):
             raise ValueError(f"it lacks {', '.join(sorted(missing)) or 'a config'}")
     except OSError as error:
-        raise FormatError(
-            f"{path} can't be read: {error.strerror}. Restore it or delete the folder."
-        ) from error
+        raise FormatError(f"{path} can't be read: {error.strerror}. Restore it or delete the folder.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(
-            f"{path} is damaged ({error}). Restore it from a backup or delete the folder."
-        ) from error
+        raise FormatError(f"{path} is damaged ({error}). Restore it from a backup or delete the folder.") from error
     return record
 
 

@@ -5,7 +5,7 @@ import pyopencl as cl
 import pytest
 
 from edgelearn import device as rooms
-from edgelearn.device import Context, choose, choose_device, list_devices, self_test, selftest
+from edgelearn.device import Context, choose, choose_device, list_devices
 from edgelearn.device.choose import rank
 from edgelearn.errors import DeviceError
 
@@ -108,23 +108,6 @@ class TestChoice:
     def test_given(self, real):
         choice = choose_device(real)
         assert choice.device is real and "caller" in choice.reason
-
-
-class TestSelfTest:
-    def test_passes(self, real):
-        result = self_test(real, seconds=0.05)
-        assert result.passed, result.problem
-        assert result.bandwidth > 1e8 and result.flops > 1e8 and 0 < result.seconds < 60
-
-    def test_a_compiler_that_fails(self, real, monkeypatch):
-        monkeypatch.setattr(selftest, "SOURCE", "__kernel void triad(nonsense")
-        result = self_test(real, seconds=0.05)
-        assert not result.passed and result.problem and "\n" not in result.problem
-
-    def test_a_device_that_miscalculates(self, real, monkeypatch):
-        monkeypatch.setattr(selftest, "SOURCE", selftest.SOURCE.replace("a[i] + s * b[i]", "a[i] - s * b[i]"))
-        result = self_test(real, seconds=0.05)
-        assert not result.passed and "wrong" in result.problem
 
 
 class TestMemory:

@@ -23,9 +23,7 @@ def start_python():
     def start(*arguments):
         environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, *map(str, arguments)]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         started.append(process)
         return process
 

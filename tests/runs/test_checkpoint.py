@@ -88,9 +88,7 @@ def test_other_safetensors_files_are_no_checkpoints(tmp_path):
         checkpoint.read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "array", [np.array([1j]), np.array(["text"]), np.array([None]), np.zeros(1, np.longdouble)]
-)
+@pytest.mark.parametrize("array", [np.array([1j]), np.array(["text"]), np.array([None]), np.zeros(1, np.longdouble)])
 def test_types_that_do_not_fit(array):
     with pytest.raises(RunError, match="'odd' has data type"):
         checkpoint.encode({"odd": array}, {})

@@ -8,9 +8,7 @@ from edgelearn.runs import environment
 
 def git(folder, *arguments):
     identity = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(
-        ["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True, text=True
-    )
+    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 

@@ -25,9 +25,7 @@ def texts(figure):
 
 def test_confusion_matrix():
     true, predicted = [0, 0, 1, 2, 2, 2], [0, 1, 1, 2, 0, 2]
-    np.testing.assert_array_equal(
-        figures.confusion_matrix(true, predicted, 3), [[1, 1, 0], [0, 1, 0], [1, 0, 2]]
-    )
+    np.testing.assert_array_equal(figures.confusion_matrix(true, predicted, 3), [[1, 1, 0], [0, 1, 0], [1, 0, 2]])
     assert figures.confusion_matrix([], [], 2).tolist() == [[0, 0], [0, 0]]
     small = figures.confusion_matrix(np.array([15], np.uint8), np.array([19], np.uint8), 20)
     assert small.dtype == np.int64

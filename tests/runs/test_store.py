@@ -208,9 +208,7 @@ def test_history(store, run):
     assert run.history() == []
     for epoch in (1, 2, 3):
         run.append_epoch({"epoch": np.int64(epoch), "loss": np.float32(0.5), "val_loss": math.inf})
-    assert store.open(run.id).history() == [
-        {"epoch": e, "loss": 0.5, "val_loss": math.inf} for e in (1, 2, 3)
-    ]
+    assert store.open(run.id).history() == [{"epoch": e, "loss": 0.5, "val_loss": math.inf} for e in (1, 2, 3)]
     run.append_epoch({"epoch": 2, "loss": 0.25})
     assert [(row["epoch"], row["loss"]) for row in run.history()] == [(1, 0.5), (2, 0.25)]
 
