@@ -1,7 +1,7 @@
 """Make the embedded sample's network: MobileNet V1 0.25/96 trained from nothing on drawings of other kinds.
 
 The file that it writes is in the repository, so this is run again only when the network or the drawings change. The
-same arguments give the same bits on the same device.
+same arguments give the same bits with the same kernels on the same device.
 """
 
 from __future__ import annotations
