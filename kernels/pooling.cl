@@ -55,7 +55,7 @@ KERNEL max_forward(INPUT(x), OUTPUT(y), const int m, const int count, const int 
     V most = LOAD(plane + (top * width + left) * BLOCK);
     for (int iy = top; iy < bottom; iy++) for (int ix = left; ix < right; ix++) {
       const V v = LOAD(plane + (iy * width + ix) * BLOCK);
-      most = (v > most) | (v != v) ? v : most;  // a NaN stays
+      most = ((v > most) | (v != v)) ? v : most;  // a NaN stays
     }
     STORE(y + ((size_t)block * m + row) * BLOCK, most);
   }
