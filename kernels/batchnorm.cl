@@ -95,7 +95,7 @@ KERNEL group_statistics(INPUT(y), OUTPUT(partials), const int m, const int block
 
 // Groups combined (Chan, Golub and LeVeque 1983) to the batch's mean and biased variance; scale and shift from them;
 // running averages moved as Keras does: moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum
-// from the host, which float32 would round. They do not follow a NaN or an infinity: no later step could mend them.
+// from the host, which float32 would round.
 KERNEL finish_statistics(INPUT(partials), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(shift), OUTPUT(mean_out),
                          OUTPUT(deviation_inverse), OUTPUT(moving_mean), OUTPUT(moving_variance), const int m,
                          const int blocks, const int count, const int groups, const float epsilon,
@@ -120,8 +120,8 @@ KERNEL finish_statistics(INPUT(partials), INPUT(gamma), INPUT(beta), OUTPUT(scal
   STORE(mean_out + at, mean);
   STORE(deviation_inverse + at, inverse);
   const V old_mean = LOAD(moving_mean + at), old_variance = LOAD(moving_variance + at);
-  STORE(moving_mean + at, variance - variance == (V)0 ? old_mean + (mean - old_mean) * pace : old_mean);
-  STORE(moving_variance + at, variance - variance == (V)0 ? old_variance + (variance - old_variance) * pace : old_variance);
+  STORE(moving_mean + at, old_mean + (mean - old_mean) * pace);
+  STORE(moving_variance + at, old_variance + (variance - old_variance) * pace);
 }
 
 // z = activation(y * scale + shift)

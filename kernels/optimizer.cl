@@ -49,6 +49,14 @@ KERNEL adam(OUTPUT(w), INPUT(g), INPUT(scalars), INPUT(counters), const int bloc
   }
 }
 
+// y = x, unless a NaN or an infinity was found
+KERNEL commit(INPUT(x), OUTPUT(y), INPUT(counters), const int blocks) {
+  FROM(x) INTO(y) FROM(counters)
+  if (counters[NONFINITE] != 0.0f) return;
+  const int stop = (get_global_id(0) + 1) * CHUNK < blocks ? (get_global_id(0) + 1) * CHUNK : blocks;
+  for (int b = get_global_id(0) * CHUNK; b < stop; b++) STORE(y + (size_t)b * BLOCK, LOAD(x + (size_t)b * BLOCK));
+}
+
 // found[i] = 1 where chunk i holds a NaN or an infinity (v - v is then not 0)
 KERNEL find_nonfinite(INPUT(g), OUTPUT(found), const int blocks) {
   FROM(g) INTO(found)

@@ -13,7 +13,7 @@ def in_fresh_process(code: str) -> str:
 
 def test_import_is_quick():
     code = "import time; start = time.perf_counter(); import edgelearn; print(time.perf_counter() - start)"
-    best = min(float(in_fresh_process(code)) for _ in range(5))
+    best = min(float(in_fresh_process(code)) for _ in range(10))
     assert best < LIMIT, f"import edgelearn takes {best:.2f} s: python -X importtime -c 'import edgelearn'"
 
 

@@ -30,7 +30,7 @@ DOWNLOAD_LIMIT_S = 3600
 _NEEDED = ("tensorflow", "tensorflow_datasets", "importlib_resources")
 _REMEDY = (
     "Set EDGELEARN_DATA to a folder that has tensorflow_datasets/tf_flowers, give your own pictures with "
-    "--images DIR, or use the embedded sample with --embedded."
+    "--images DIR, or use the embedded sample with --sample."
 )
 
 

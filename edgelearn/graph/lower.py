@@ -29,7 +29,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.control import Control
 from edgelearn.ops.copy import emit_copy
-from edgelearn.ops.optimizers import emit_finite_check
+from edgelearn.ops.optimizers import emit_commit, emit_finite_check
 from edgelearn.ops.softmax_cross_entropy import emit_loss
 from edgelearn.ops.tensor import Shape, Tensor, pack
 
@@ -182,7 +182,8 @@ class Lowering:
             batchnorm.emit_normalize(self.micro, x, self._kept(stage), out, stage.activation_code)
 
     def _normalize(self, stage: Stage, y: Tensor, out: Tensor) -> None:
-        weights = self._norm_parameters(stage)
+        moving = {role: self.storage.moving(f"{stage.norm.name}/{role}") for role in ("moving_mean", "moving_variance")}
+        weights = self._norm_parameters(stage) | moving
         s = batchnorm.emit_batch_statistics(self.micro, stage.norm.op, y, weights)
         self.statistics[stage.name], self.before_norm[stage.name] = s, y
         batchnorm.emit_normalize(self.micro, y, s, out, stage.activation_code)
@@ -324,6 +325,10 @@ class Lowering:
         self._at("optimizer")
         total = self.storage.sizes[Role.PARAMETER]
         emit_finite_check(self.finish, self.storage.stretch(Role.GRADIENT, 0, total), self.control)
+        if statistics := self.storage.sizes.get(Role.STATISTICS):
+            lasting, moving = (self.storage.stretch(role, 0, statistics) for role in (Role.STATISTICS, Role.MOVING))
+            emit_commit(self.prepare, lasting, moving, self.control)
+            emit_commit(self.finish, moving, lasting, self.control)
         ranges = self.storage.ranges if optimizer.weight_decay else [(0, total, False)]
         for offset, nbytes, decay in ranges:
             if nbytes:

@@ -74,6 +74,15 @@ class Storage:
             self.frozen[name] = self.constant(name, shape, _packer(self.network, name))
         return self.frozen[name]
 
+    def moving(self, name: str) -> Tensor:
+        """The copy that a step moves of a moving statistic; committed to the one that lasts when the step is finite.
+        Both lie in the same order, so that one launch copies them all."""
+        shape = self.network.parameters[name].weight.packed_shape
+        if name not in self.frozen:
+            self.frozen[name] = self.tensor(name, shape, Role.STATISTICS)
+            self.fill[self.frozen[name].buffer] = _packer(self.network, name)
+        return self.tensor(f"{name} of a step", shape, Role.MOVING)
+
     def stretch(self, role: Role, offset: int, nbytes: int) -> Buffer:
         """A stretch of everything of one role, as one buffer."""
         buffer = Buffer(f"all {role.value}", nbytes, role)

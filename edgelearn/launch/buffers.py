@@ -11,6 +11,8 @@ class Role(Enum):
 
     PARAMETER = "parameters"  # trained: lives as long as the plan
     CONSTANT = "constants"  # frozen weights and statistics
+    STATISTICS = "moving statistics"  # that training moves
+    MOVING = "moving statistics of a step"  # until it is known to be finite
     GRADIENT = "gradients"  # summed over a mini-batch
     OPTIMIZER = "optimizer state"
     PREPARED = "prepared weights"  # derived from parameters once a mini-batch

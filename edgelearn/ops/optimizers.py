@@ -109,6 +109,15 @@ def chunk_of(e: Emitter) -> int:
     return 1 if e.traits.gpu else CHUNK
 
 
+def emit_commit(e: Emitter, source: Buffer, target: Buffer, control: Control) -> None:
+    """target = source, unless the finite check of this mini-batch has found something."""
+    blocks, chunk = source.nbytes // 64, chunk_of(e)
+    e.launch(
+        "optimizer.cl", "commit", (ceil_div(blocks, chunk),), In(source), Out(target), control.counters.read, blocks,
+        group=tiles.group_size(e.traits), chunk=chunk,
+    )  # fmt: skip
+
+
 def emit_finite_check(e: Emitter, gradients: Buffer, control: Control) -> None:
     """Count the chunks of gradients with a NaN or an infinity, and the loss: above 0, updates leave weights alone."""
     blocks = gradients.nbytes // 64
