@@ -54,7 +54,7 @@ class Report:
         return fastest_peer(filter(self.agrees, self.of(workload)), self.subject)
 
     def comparison(self, lane: Lane) -> Comparison | None:
-        """How many times as fast as the fastest peer `lane` is. None if there is nothing to compare."""
+        """The time of `lane` over that of the fastest peer. None if there is nothing to compare."""
         peer = self.fastest_peer(lane.workload)
         if peer is None or peer is lane or not lane.measured or not self.agrees(lane):
             return None
@@ -108,7 +108,7 @@ class Report:
         title = f"{workload}: {Workload.parse(workload).description}"
         table = Table(title=title, title_justify="left", box=box.SIMPLE)
         table.add_column("contender")
-        for heading in ("median ms", "middle half ms", "times as fast as the fastest peer"):
+        for heading in ("median ms", "middle half ms", "time / fastest peer's"):
             table.add_column(heading, justify="right")
         for heading in ("noisy", "memory MiB", "import s", "first step s"):
             table.add_column(heading, justify="right")

@@ -70,7 +70,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many times as fast as a peer something is: the median over the rounds, and the quartiles.
+    """Its time over the peer's time: the median over the rounds, and the quartiles.
 
     `refusal` says why the ratio must not be shown, and is None if it may be.
     """
@@ -96,8 +96,8 @@ def compare(seconds: Sequence[float], peer_seconds: Sequence[float], peer: str =
         raise ValueError(f"Needs as many blocks on both sides, got {len(seconds)} and {len(peer_seconds)}.")
     median, peer_median = float(np.median(seconds)), float(np.median(peer_seconds))
     # In logarithms, where swapping the sides changes signs and nothing else.
-    low, middle, high = np.quantile(np.log(peer_seconds) - np.log(seconds), (0.25, 0.5, 0.75))
-    spread = max(high - low, abs(np.log(peer_median) - np.log(median) - middle))
+    low, middle, high = np.quantile(np.log(seconds) - np.log(peer_seconds), (0.25, 0.5, 0.75))
+    spread = max(high - low, abs(np.log(median) - np.log(peer_median) - middle))
     refusal = None
     if len(seconds) < MIN_ROUNDS:
         refusal = "too few rounds"

@@ -17,7 +17,7 @@ def lane(contender, *milliseconds, noisy=False, attempts=1):
 def test_a_ratio_comes_with_its_quartiles():
     text = make(lane("edgelearn", 10, 11, 9), lane("torch", 20, 22, 18)).table()
     row = next(line for line in text.splitlines() if line.strip().startswith("edgelearn"))
-    assert "2.00 (2.00 – 2.00)" in row and "10.00" in row and "64" in row and "1.50" in row and "2.50" in row
+    assert "0.50 (0.50 – 0.50)" in row and "10.00" in row and "64" in row and "1.50" in row and "2.50" in row
 
 
 def test_a_refused_ratio_is_nowhere_and_both_medians_are_there():
@@ -39,7 +39,7 @@ def test_the_subject_comes_first_then_the_fast_then_what_failed():
 def test_without_the_subject_peers_are_compared_with_the_fastest():
     report = make(lane("torch", 30, 30, 30), lane("tinygrad", 20, 20, 20))
     assert report.fastest_peer("train:4").contender == "tinygrad"
-    assert "0.67 (0.67 – 0.67)" in report.table()
+    assert "1.50 (1.50 – 1.50)" in report.table()
 
 
 def test_alone_the_subject_has_no_ratio():

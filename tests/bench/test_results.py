@@ -13,16 +13,16 @@ def lane(contender, seconds, probe=(), **options):
     return Lane("train:1", contender, "v", blocks=blocks, probe=list(probe), **options)
 
 
-def test_ratio_is_how_many_times_as_fast():
+def test_the_ratio_is_of_times():
     found = compare([1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.8, 2.0], "peer")
-    assert found.ratio == pytest.approx(2) and found.low == pytest.approx(2) and found.high == pytest.approx(2)
+    assert found.ratio == pytest.approx(0.5) and found.low == pytest.approx(0.5) and found.high == pytest.approx(0.5)
     assert (found.median, found.peer_median, found.peer, found.refusal) == (1.0, 2.0, "peer", None)
 
 
 def test_disturbances_that_hit_both_sides_of_a_round_drop_out():
     load = np.array([1, 5, 1, 3, 1, 8])
     found = compare(0.010 * load, 0.012 * load)
-    assert found.refusal is None and found.ratio == pytest.approx(1.2)
+    assert found.refusal is None and found.ratio == pytest.approx(1 / 1.2)
 
 
 def test_a_spread_larger_than_the_difference_is_refused():

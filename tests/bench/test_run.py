@@ -79,7 +79,7 @@ def test_a_contender_that_computes_something_else_gets_no_ratio(report):
 
 def test_the_ratio_of_a_slow_one(report):
     found = report.comparison(lane_of(report, "sleeper slow"))
-    assert found.peer == "steady" and found.refusal is None and 0.02 < found.ratio < 0.6
+    assert found.peer == "steady" and found.refusal is None and 1.7 < found.ratio < 50
 
 
 def test_the_table_shows_every_contender_and_the_json_is_whole(report, tmp_path):
