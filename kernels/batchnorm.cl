@@ -36,38 +36,44 @@ KERNEL fold_statistics(INPUT(gamma), INPUT(beta), INPUT(mean), INPUT(variance), 
 // dbeta = sum dz, with dz the gradient after scale and shift. Since y = x w + bias,
 //   dgamma = sum dz (y - mean) / deviation = (sum_k w dw_all + (bias - mean) dbeta) / deviation,
 // so neither y nor a second pass over the activations is needed. Then dw = dw_all * scale, dbias = dbeta * scale.
-KERNEL finish_kept_gradients(INPUT(w), OUTPUT(dw), INPUT(scale), const int rows, const int blocks
+KERNEL finish_kernel_gradient(INPUT(w), OUTPUT(dw), INPUT(scale), const int m, const int blocks, const int count
 #if GAMMA
-                             , INPUT(mean), INPUT(deviation_inverse), INPUT(dbeta), OUTPUT(dgamma)
-#if BIAS
-                             , INPUT(bias)
-#endif
+                              , OUTPUT(partials)
 #endif
 ) {
   FROM(w) INTO(dw) FROM(scale)
-#if GAMMA
-  FROM(mean) FROM(deviation_inverse) FROM(dbeta) INTO(dgamma)
-#if BIAS
-  FROM(bias)
-#endif
-#endif
-  const int block = get_global_id(0);
-  if (block >= blocks) return;
+  ROWS_OF_GROUP
   const V s = LOAD(scale + block * BLOCK);
   V sum = (V)0;
-  for (int row = 0; row < rows; row++) {
-    const size_t at = ((size_t)block * rows + row) * BLOCK;
+  for (int row = start; row < stop; row++) {
+    const size_t at = ((size_t)block * m + row) * BLOCK;
     const V g = LOAD(dw + at);
     sum += LOAD(w + at) * g;
     STORE(dw + at, g * s);
   }
 #if GAMMA
-  V center = (V)0 - LOAD(mean + block * BLOCK);
+  INTO(partials)
+  STORE(partials + (size_t)(group * blocks + block) * BLOCK, sum);
+#endif
+}
+
+// dgamma from the groups' sums of w dw_all
+KERNEL finish_gamma_gradient(INPUT(partials), INPUT(mean), INPUT(deviation_inverse), INPUT(dbeta), OUTPUT(dgamma),
+                             const int blocks, const int groups
 #if BIAS
-  center += LOAD(bias + block * BLOCK);
+                             , INPUT(bias)
 #endif
-  STORE(dgamma + block * BLOCK, (sum + center * LOAD(dbeta + block * BLOCK)) * LOAD(deviation_inverse + block * BLOCK));
+) {
+  FROM(partials) FROM(mean) FROM(deviation_inverse) FROM(dbeta) INTO(dgamma)
+  const int block = get_global_id(0), at = block * BLOCK;
+  if (block >= blocks) return;
+  V sum = (V)0, center = (V)0 - LOAD(mean + at);
+#if BIAS
+  FROM(bias)
+  center += LOAD(bias + at);
 #endif
+  for (int g = 0; g < groups; g++) sum += LOAD(partials + (size_t)(g * blocks + block) * BLOCK);
+  STORE(dgamma + at, (sum + center * LOAD(dbeta + at)) * LOAD(deviation_inverse + at));
 }
 
 // y = x * scale: a bias' gradient behind kept statistics

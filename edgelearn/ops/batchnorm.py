@@ -99,15 +99,20 @@ def emit_finished_gradients(
     dgamma: Tensor | None,
 ) -> None:
     """Once a mini-batch: dkernel, summed behind scale and shift, becomes the kernel's gradient and gives dgamma."""
-    more = []
-    if dgamma is not None:
-        more = [statistics.mean.read, statistics.inverse.read, dbeta.read, dgamma.write]
-        more += [bias.read] if bias else []
+    groups, count = e.split_rows(kernel.rows, kernel.blocks)
+    partials = e.tensor("partial sums", (groups, kernel.blocks * 16)) if dgamma is not None else None
+    group = tiles.group_size(e.traits)
     e.launch(
-        "batchnorm.cl", "finish_kept_gradients", (kernel.blocks,), kernel.read, dkernel.update,
-        statistics.scale.read, kernel.rows, kernel.blocks, *more, group=tiles.group_size(e.traits),
-        gamma=dgamma is not None, bias=bias is not None,
+        "batchnorm.cl", "finish_kernel_gradient", (kernel.blocks, groups), kernel.read, dkernel.update,
+        statistics.scale.read, kernel.rows, kernel.blocks, count, *([partials.write] if partials else []),
+        group=group, gamma=partials is not None,
     )  # fmt: skip
+    if partials is not None:
+        e.launch(
+            "batchnorm.cl", "finish_gamma_gradient", (kernel.blocks,), partials.read, statistics.mean.read,
+            statistics.inverse.read, dbeta.read, dgamma.write, kernel.blocks, groups, *([bias.read] if bias else []),
+            group=group, bias=bias is not None,
+        )  # fmt: skip
 
 
 def emit_scaled(e: Emitter, x: Tensor, scale: Tensor, y: Tensor) -> None:

@@ -15,7 +15,7 @@ from .control import Control
 from .emit import Emitter
 from .tensor import ceil_div
 
-CHUNK = 64  # blocks of 16 floats a work-item updates on CPUs
+CHUNK = 64  # blocks of 16 floats a work-item of a CPU updates
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,12 @@ def emit_commit(e: Emitter, source: Buffer, target: Buffer, control: Control) ->
 def emit_finite_check(e: Emitter, gradients: Buffer, control: Control) -> None:
     """Count the chunks of gradients with a NaN or an infinity, and the loss: above 0, updates leave weights alone."""
     blocks = gradients.nbytes // 64
-    chunk = chunk_of(e)
-    chunks = ceil_div(blocks, chunk)
+    chunks = ceil_div(blocks, CHUNK)  # on GPUs too: one work-item counts the chunks
     found = e.tensor("non-finite chunks", (1, chunks))
     e.launch(
         "optimizer.cl", "find_nonfinite", (chunks,), In(gradients), Out(found.buffer), blocks,
-        group=tiles.group_size(e.traits), chunk=chunk,
+        group=tiles.group_size(e.traits), chunk=CHUNK,
     )  # fmt: skip
     e.launch(
-        "optimizer.cl", "count_nonfinite", (1,), found.read, control.counters.update, chunks, chunk=chunk,
+        "optimizer.cl", "count_nonfinite", (1,), found.read, control.counters.update, chunks, chunk=CHUNK,
     )  # fmt: skip
