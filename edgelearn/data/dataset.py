@@ -50,7 +50,7 @@ class ImageDataset:
         return len(self.items)
 
     def image(self, i: int, size: int) -> np.ndarray:
-        """Picture `i`, the whole of it, as uint8 of shape (size, size, 3). Raises DataError if unreadable."""
+        """The central square of picture `i` as uint8 of shape (size, size, 3). Raises DataError if unreadable."""
         item = self.items[i]
         if callable(item):
             return item(size)

@@ -35,7 +35,7 @@ _UPRIGHT = {
 
 
 def decode(source: bytes | Path, size: int, name: str) -> np.ndarray:
-    """The whole picture, upright, scaled to `size` x `size` with an area-aware bilinear filter.
+    """The central square of a picture, upright, scaled to `size` x `size` with an area-aware bilinear filter.
 
     Greyscale, palette, CMYK and 16-bit pictures become RGB; transparent parts become white; the EXIF
     orientation is applied. `name` is what an error calls the picture.
@@ -48,7 +48,7 @@ def decode(source: bytes | Path, size: int, name: str) -> np.ndarray:
         # more leaves the result within rounding of a full decode.
         image.draft(None, (2 * size, 2 * size))
         turn = _UPRIGHT.get(_orientation(image))
-        square = _to_rgb(image).resize((size, size), Image.Resampling.BILINEAR)
+        square = _central_square(_to_rgb(image)).resize((size, size), Image.Resampling.BILINEAR)
     # Turning last: the picture is square and small by now.
     return np.asarray(square if turn is None else square.transpose(turn))
 
@@ -95,6 +95,12 @@ def _orientation(image: Image.Image) -> int:
         return image.getexif().get(_ORIENTATION_TAG, 1)
     except (*_DAMAGE, UserWarning):  # broken metadata is no reason to lose a sound picture
         return 1
+
+
+def _central_square(image: Image.Image) -> Image.Image:
+    side = min(image.size)
+    left, top = ((length - side) // 2 for length in image.size)
+    return image.crop((left, top, left + side, top + side))
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
