@@ -41,6 +41,7 @@ class Plan:
     traits: Traits
     alignment: int
     storage: Storage
+    trainable: frozenset[str]  # the network's, when this was planned
     programs: dict[tuple[str, int, bool], Program] = field(default_factory=dict)
     offsets: dict[Buffer, int] = field(default_factory=dict)
     arena_bytes: int = 0
@@ -106,6 +107,8 @@ class Plan:
     def _add(self, key: tuple[str, int, bool]) -> None:
         kind, examples, first = key
         r = self.request
+        if r.network.trainable != self.trainable:
+            raise PlanError("Layers were frozen or unfrozen after this plan was made: make a new one.")
         settings = Settings(kind != "predict" and r.loss, kind == "train", r.batchnorm, r.label_smoothing)
         lowering = Lowering(r.network, self.storage, self.traits, settings, examples, first, r.micro_batch)
         program = self.programs[key] = lowering.program(r.optimizer)
@@ -156,7 +159,8 @@ def _lay_out(request: Request, device: Device) -> Plan:
     if request.optimizer and not trained:
         raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense').")
     traits = Traits.of(device)
-    plan = Plan(request, traits, device.alignment, Storage(network, trained, request.optimizer, device.alignment))
+    storage = Storage(network, trained, request.optimizer, device.alignment)
+    plan = Plan(request, traits, device.alignment, storage, frozenset(network.trainable))
     if request.optimizer:
         sizes = plan.micro_batches(request.batch_size)
         for index, n in enumerate(sizes[:2] + sizes[-1:]):

@@ -404,3 +404,12 @@ def test_state_carries_training_on(start):
         session.train(batches(session, x, labels), 5, 0.01, 3)
     first, second = one.weights(), two.weights()
     assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_plan_does_not_outlive_its_frozen_layers(kernels):
+    network = small()
+    plan = make_plan(Request(network, 6, 4, SGD(0.1)), kernels.context.device)
+    plan.program("evaluate", 3)
+    network.freeze("conv")
+    with pytest.raises(PlanError, match="after this plan was made: make a new one"):
+        plan.program("evaluate", 1)
