@@ -82,11 +82,6 @@ class Plan:
             for index, launch in enumerate(launches)
         ]
 
-    def largest(self, kind: str = "train", count: int = 10) -> list[Buffer]:
-        """The largest temporaries of a micro-batch."""
-        lives = arena.lifetimes(self.program(kind, self.request.micro_batch).micro)
-        return sorted((life.buffer for life in lives), key=lambda b: -b.nbytes)[:count]
-
     def to_dict(self) -> dict:
         """What a run records."""
         r = self.request

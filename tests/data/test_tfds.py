@@ -143,7 +143,7 @@ def test_tensorflow_and_the_engine_stay_out_of_this_process():
     code = (
         "import sys, edgelearn; before = set(sys.modules); import edgelearn.data;"
         "assert set(sys.modules) - before <= {'edgelearn.data'};"
-        "import edgelearn.data.flowers, edgelearn.data.drawn_shapes, edgelearn.data.prefetch;"
+        "import edgelearn.data.flowers, edgelearn.data.drawn_shapes, edgelearn.data.loading;"
         "assert not [name for name in set(sys.modules) - before if name.startswith(('tensorflow', 'pyopencl'))];"
         "rooms = {name.split('.')[1] for name in set(sys.modules) - before if name.startswith('edgelearn.')};"
         "assert rooms <= {'data', 'errors'}, rooms"

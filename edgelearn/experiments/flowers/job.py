@@ -14,7 +14,7 @@ import numpy as np
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.drawn_flowers import embedded_flowers
 from edgelearn.data.flowers import load_flowers
-from edgelearn.data.prefetch import load_images
+from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import stratified_split
 from edgelearn.errors import RunError

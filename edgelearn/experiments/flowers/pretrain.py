@@ -15,7 +15,7 @@ import numpy as np
 
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.drawn_shapes import pretraining_pictures
-from edgelearn.data.prefetch import load_images
+from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import mini_batches
 from edgelearn.graph import Network

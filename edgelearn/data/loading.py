@@ -1,6 +1,5 @@
-"""Decode pictures on a few threads, one mini-batch ahead of the training."""
+"""Decode pictures on a few threads."""
 
-from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from os import cpu_count
@@ -20,26 +19,6 @@ def load_images(dataset: ImageDataset, indices: np.ndarray, size: int, out: np.n
     """
     with _pool() as pool:
         return _result(*_start(pool, dataset, indices, size, out))
-
-
-def prefetch(
-    batches: Iterable[np.ndarray], dataset: ImageDataset, size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each array of indices, yield (indices, pictures), decoding the next while this one is used.
-
-    Pictures are uint8 of shape (n, size, size, 3), freshly allocated for each batch. An error in a
-    picture is raised when its batch's turn comes. Closing the iterator, leaving it by an exception or
-    interrupting it drops what hasn't begun and returns when the threads have ended.
-    """
-    with _pool() as pool:
-        current = None
-        for indices in batches:
-            following = indices, *_start(pool, dataset, indices, size, None)
-            if current is not None:
-                yield current[0], _result(*current[1:])
-            current = following
-        if current is not None:
-            yield current[0], _result(*current[1:])
 
 
 @contextmanager
