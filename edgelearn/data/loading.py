@@ -1,7 +1,6 @@
 """Decode pictures on a few threads."""
 
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from os import cpu_count
 
 import numpy as np
@@ -17,20 +16,6 @@ def load_images(dataset: ImageDataset, indices: np.ndarray, size: int, out: np.n
 
     Raises DataError for a picture that cannot be read, ShapeError if `out` doesn't fit.
     """
-    with _pool() as pool:
-        return _result(*_start(pool, dataset, indices, size, out))
-
-
-@contextmanager
-def _pool():
-    pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="edgelearn-decode")
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _start(pool, dataset, indices, size, out) -> tuple[np.ndarray, list[Future]]:
     shape = (len(indices), size, size, 3)
     if out is None:
         out = np.empty(shape, np.uint8)
@@ -40,10 +25,10 @@ def _start(pool, dataset, indices, size, out) -> tuple[np.ndarray, list[Future]]
     def decode_into(row: int, index: int):
         out[row] = dataset.image(index, size)
 
-    return out, [pool.submit(decode_into, row, int(index)) for row, index in enumerate(indices)]
-
-
-def _result(out: np.ndarray, futures: list[Future]) -> np.ndarray:
-    for future in futures:
-        future.result()
+    pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="edgelearn-decode")
+    try:
+        for future in [pool.submit(decode_into, row, int(index)) for row, index in enumerate(indices)]:
+            future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
     return out
