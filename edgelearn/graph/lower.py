@@ -27,7 +27,6 @@ from edgelearn.ops import (
     batchnorm,
     reduce,
 )
-from edgelearn.ops.control import Control
 from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.optimizers import emit_commit, emit_finite_check
 from edgelearn.ops.softmax_cross_entropy import emit_loss
@@ -99,21 +98,15 @@ class Lowering:
     """Lowers a network for micro-batches of `n` examples. `first` says that gradients start anew."""
 
     def __init__(
-        self, network: Network, storage: Storage, traits: Traits, settings: Settings, n: int, first: bool, most: int
+        self, network: Network, storage: Storage, traits: Traits, settings: Settings, n: int, first: bool
     ) -> None:
         self.network, self.storage, self.settings, self.n, self.first = network, storage, settings, n, first
         self.stages = fuse(network)
-        self.backward = trained_stages(network, self.stages) if settings.train else set()
-        self.in_backward = trained_stages(network, self.stages)  # frozen and below: folded, in every program
+        self.in_backward = trained_stages(network, self.stages)  # what lies below is frozen: folded, in every program
+        self.backward = self.in_backward if settings.train else set()
         self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(3))
-        self.block = input_block(network)
-        # The host writes inputs of at most `most` examples; smaller micro-batches use the start of the same buffers.
-        whole = storage.tensor("input", (most, *network.input_shape), Role.INPUT, self.block)
-        labels = storage.tensor("labels", (1, most), Role.INPUT, nbytes=4 * most)
-        self.x = Tensor(whole.buffer, (n, *network.input_shape), self.block)
-        self.control = Control(
-            storage.tensor("scalars", (1, 16), Role.CONTROL), storage.tensor("counters", (1, 16), Role.CONTROL), labels
-        )
+        self.x = Tensor(storage.input.buffer, (n, *network.input_shape), storage.input.block)
+        self.control = storage.control
         self.micro.training = self.control if settings.train else None
         self.values: dict[str, Tensor] = {INPUT: self.x}
         self.before_norm: dict[str, Tensor] = {}

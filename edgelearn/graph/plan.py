@@ -11,7 +11,7 @@ from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Optimizer, Traits
 
 from . import arena
-from .lower import Lowering, Program, Settings
+from .lower import Lowering, Program, Settings, input_block
 from .network import Network
 from .storage import Storage
 
@@ -105,7 +105,7 @@ class Plan:
         if r.network.trainable != self.trainable:
             raise PlanError("Layers were frozen or unfrozen after this plan was made: make a new one.")
         settings = Settings(kind != "predict" and r.loss, kind == "train", r.batchnorm, r.label_smoothing)
-        lowering = Lowering(r.network, self.storage, self.traits, settings, examples, first, r.micro_batch)
+        lowering = Lowering(r.network, self.storage, self.traits, settings, examples, first)
         program = self.programs[key] = lowering.program(r.optimizer)
         for part, keep in ((program.prepare, []), (program.micro, [program.y.buffer]), (program.finish, [])):
             offsets, size = arena.place(arena.lifetimes(part, keep), self.alignment)
@@ -154,7 +154,7 @@ def _lay_out(request: Request, device: Device) -> Plan:
     if request.optimizer and not trained:
         raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense').")
     traits = Traits.of(device)
-    storage = Storage(network, trained, request.optimizer, device.alignment)
+    storage = Storage(network, trained, request.optimizer, device.alignment, micro, input_block(network))
     plan = Plan(request, traits, device.alignment, storage, frozenset(network.trainable))
     if request.optimizer:
         sizes = plan.micro_batches(request.batch_size)

@@ -147,25 +147,21 @@ class Session:
         self._scalars[places.CORRECTION] = correction
         words, seed = self._scalars.view(np.uint32), self.plan.request.seed
         words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
-        control = self.plan.storage
-        self._write(control.tensor("scalars", (1, 16), Role.CONTROL).buffer, self._scalars)
-        counters = control.tensor("counters", (1, 16), Role.CONTROL).buffer
+        self._write(self.plan.storage.control.scalars.buffer, self._scalars)
+        counters = self.plan.storage.control.counters.buffer
         handle, offset = self._at(counters)
         self.context.fill_zero(handle, counters.nbytes, offset)
 
     def _end(self, examples: int) -> tuple[float, int, bool]:
-        counters = self._read(self.plan.storage.tensor("counters", (1, 16), Role.CONTROL).buffer)
+        counters = self._read(self.plan.storage.control.counters.buffer)
         loss = float(counters[LOSS]) / examples
         return loss, int(counters[CORRECT]), bool(counters[NONFINITE] == 0 and np.isfinite(loss))
 
     def _feed(self, x: np.ndarray, labels: np.ndarray | None) -> None:
         storage = self.plan.storage
-        request = self.plan.request
-        inputs = storage.tensor("input", (request.micro_batch, *request.network.input_shape), Role.INPUT)
-        self._write(inputs.buffer, np.asarray(x, np.float32))
+        self._write(storage.input.buffer, np.asarray(x, np.float32))
         if labels is not None:
-            wanted = storage.tensor("labels", (1, request.micro_batch), Role.INPUT)
-            self._write(wanted.buffer, np.asarray(labels, np.int32))
+            self._write(storage.control.labels.buffer, np.asarray(labels, np.int32))
 
     def _run(self, key: tuple[str, int, bool], part: str) -> None:
         self._runner(key, part).enqueue()
@@ -173,7 +169,7 @@ class Session:
     def _runner(self, key: tuple[str, int, bool], part: str) -> Runner:
         if (key, part) not in self._runners:
             program = self.plan.program(*key)
-            if self.plan.peak_bytes > sum(m.nbytes for m in self._memory.values()):
+            if self.plan.peak_bytes > self.allocated_bytes:
                 raise DeviceError(f"A micro-batch of {key[1]} was not planned for: plan it before the session starts.")
             self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self._at)
         return self._runners[key, part]

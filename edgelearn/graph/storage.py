@@ -8,6 +8,7 @@ import numpy as np
 
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Optimizer, Tensor, pack
+from edgelearn.ops.control import Control
 from edgelearn.ops.tensor import BLOCK, Shape, blocked_bytes
 
 from .network import Network
@@ -19,10 +20,13 @@ class Storage:
     """Every persistent tensor, made once and shared by all programs of a plan.
 
     Trained parameters lie end to end, those that weight decay shrinks first, each starting at a multiple of
-    `alignment`; gradients and optimizer state lie in the same order, so that one launch updates them all.
+    `alignment`; gradients and optimizer state lie in the same order, so that one launch updates them all. The host
+    writes `input`, of channel block `block`, and `control`; micro-batches of fewer than `most` examples use the start.
     """
 
-    def __init__(self, network: Network, trained: list[str], optimizer: Optimizer | None, alignment: int) -> None:
+    def __init__(
+        self, network: Network, trained: list[str], optimizer: Optimizer | None, alignment: int, most: int, block: int
+    ) -> None:
         self.network, self.alignment = network, alignment
         self._tensors: dict[tuple[str, Role], Tensor] = {}
         self.fill: dict[Buffer, Callable[[Weights], np.ndarray]] = {}
@@ -48,6 +52,12 @@ class Storage:
             for slot in self.slots
             for name, parameter in self.parameters.items()
         }
+        self.input = self.tensor("input", (most, *network.input_shape), Role.INPUT, block)
+        self.control = Control(
+            scalars=self.tensor("scalars", (1, 16), Role.CONTROL),
+            counters=self.tensor("counters", (1, 16), Role.CONTROL),
+            labels=self.tensor("labels", (1, most), Role.INPUT, nbytes=4 * most),
+        )
 
     def tensor(
         self, name: str, shape: Shape, role: Role, block: int = BLOCK, layer: str = "", nbytes: int | None = None
