@@ -115,13 +115,14 @@ class Plan:
         self.__dict__.pop("bytes_by_role", None)
 
 
-def make_plan(request: Request, device: Device, budget: int | None = None) -> Plan:
-    """Plan training (with an optimizer), evaluation and prediction on `device`.
+def make_plan(request: Request, device: Device, budget: int | None = None, traits: Traits | None = None) -> Plan:
+    """Plan training (with an optimizer), evaluation and prediction on `device`, for its `traits` unless others are
+    given.
 
     Raises PlanError for an impossible request or one over `budget` bytes, naming what it needs and what would fit,
     and DeviceError when the device cannot hold it. Nothing has been allocated or run by then.
     """
-    plan = _lay_out(request, device)
+    plan = _lay_out(request, device, traits or Traits.of(device))
     if budget is not None and plan.peak_bytes > budget:
         raise PlanError(_over_budget(request, device, budget, plan))
     if plan.peak_bytes > device.memory:
@@ -138,7 +139,7 @@ def make_plan(request: Request, device: Device, budget: int | None = None) -> Pl
     return plan
 
 
-def _lay_out(request: Request, device: Device) -> Plan:
+def _lay_out(request: Request, device: Device, traits: Traits) -> Plan:
     network, micro = request.network, request.micro_batch
     if request.batch_size < 1 or micro < 1:
         raise PlanError(f"Batch sizes are at least 1, not {request.batch_size} and {micro}.")
@@ -153,7 +154,6 @@ def _lay_out(request: Request, device: Device) -> Plan:
     trained = [name for name in network.parameters if name in network.trainable] if request.optimizer else []
     if request.optimizer and not trained:
         raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense').")
-    traits = Traits.of(device)
     storage = Storage(network, trained, request.optimizer, device.alignment, micro, input_block(network))
     plan = Plan(request, traits, device.alignment, storage, frozenset(network.trainable))
     if request.optimizer:
@@ -169,7 +169,7 @@ def _lay_out(request: Request, device: Device) -> Plan:
 def _over_budget(request: Request, device: Device, budget: int, plan: Plan) -> str:
     least = plan
     if request.micro_batch > 1:
-        least = _lay_out(replace(request, micro_batch=1), device)
+        least = _lay_out(replace(request, micro_batch=1), device, plan.traits)
     advice = (
         f"A micro-batch of 1 would need {least.peak_bytes:,} bytes"
         + ("." if least.peak_bytes <= budget else ", still too much: freeze more layers or use a smaller network.")

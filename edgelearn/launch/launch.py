@@ -38,10 +38,24 @@ class InOut:
     reads = True
 
 
+Choice = dict[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """Which of several ways of computing the same was taken: tile sizes, splits, variants of a kernel. `name` says for
+    what, e.g. "pointwise_forward 12544x32x64"; the first of `candidates` is the safe one."""
+
+    name: str
+    candidates: tuple[Choice, ...]
+    chosen: Choice
+
+
 @dataclass(frozen=True)
 class Launch:
     """`kernel` of kernels/`source`, compiled with `macros`, over `grid` work-items in groups of `group` along the
-    first dimension. Arguments are accesses to buffers, ints (int32) and floats (float32)."""
+    first dimension. Arguments are accesses to buffers, ints (int32) and floats (float32). `flops` counts the arithmetic
+    of linear layers, a multiply-add as two; `decision` is what the launch is part of the answer to."""
 
     source: str
     kernel: str
@@ -50,6 +64,8 @@ class Launch:
     group: int
     arguments: tuple[In | Out | InOut | int | float, ...]
     layer: str = ""
+    flops: int = 0
+    decision: Decision | None = None
 
     @cached_property
     def accesses(self) -> tuple[In | Out | InOut, ...]:

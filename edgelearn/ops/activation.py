@@ -8,7 +8,6 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from . import tiles
 from .base import Arrays, PlainOp
 from .emit import RELU, RELU6, Emitter, GradientTarget
 from .tensor import Shape, Tensor
@@ -47,7 +46,7 @@ class ReLU(PlainOp):
         groups, count = e.split_rows(x.rows, x.blocks)
         e.launch(
             "activation.cl", "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count,
-            group=tiles.group_size(e.traits), own=self.code, activation=0,
+            own=self.code, activation=0,
         )  # fmt: skip
 
     def emit_backward(
@@ -57,5 +56,5 @@ class ReLU(PlainOp):
         groups, count = e.split_rows(y.rows, y.blocks)
         e.launch(
             "activation.cl", "activation_backward", (groups, y.blocks), y.read, dy.read, y.rows, count,
-            *target.arguments, group=tiles.group_size(e.traits), own=self.code, **target.macros,
+            *target.arguments, own=self.code, **target.macros,
         )  # fmt: skip

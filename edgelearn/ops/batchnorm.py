@@ -9,7 +9,6 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
 
-from . import tiles
 from .base import Arrays, Op, Weight
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
@@ -84,7 +83,7 @@ def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor
     e.launch(
         "batchnorm.cl", "fold_statistics", (gamma.blocks,), gamma.read, w["beta"].read, w["moving_mean"].read,
         w["moving_variance"].read, scale.write, shift.write, inverse.write, gamma.blocks, float(op.epsilon),
-        *([bias.read] if bias else []), group=tiles.group_size(e.traits), bias=bias is not None,
+        *([bias.read] if bias else []), bias=bias is not None,
     )  # fmt: skip
     return Statistics(scale, shift, w["moving_mean"], inverse)
 
@@ -101,17 +100,16 @@ def emit_finished_gradients(
     """Once a mini-batch: dkernel, summed behind scale and shift, becomes the kernel's gradient and gives dgamma."""
     groups, count = e.split_rows(kernel.rows, kernel.blocks)
     partials = e.tensor("partial sums", (groups, kernel.blocks * 16)) if dgamma is not None else None
-    group = tiles.group_size(e.traits)
     e.launch(
         "batchnorm.cl", "finish_kernel_gradient", (kernel.blocks, groups), kernel.read, dkernel.update,
         statistics.scale.read, kernel.rows, kernel.blocks, count, *([partials.write] if partials else []),
-        group=group, gamma=partials is not None,
+        gamma=partials is not None,
     )  # fmt: skip
     if partials is not None:
         e.launch(
             "batchnorm.cl", "finish_gamma_gradient", (kernel.blocks,), partials.read, statistics.mean.read,
             statistics.inverse.read, dbeta.read, dgamma.write, kernel.blocks, groups, *([bias.read] if bias else []),
-            group=group, bias=bias is not None,
+            bias=bias is not None,
         )  # fmt: skip
 
 
@@ -119,7 +117,6 @@ def emit_scaled(e: Emitter, x: Tensor, scale: Tensor, y: Tensor) -> None:
     """y = x * scale, one row."""
     e.launch(
         "batchnorm.cl", "scale_vector", (x.blocks,), x.read, scale.read, y.write, x.blocks,
-        group=tiles.group_size(e.traits),
     )  # fmt: skip
 
 
@@ -127,10 +124,8 @@ def emit_batch_statistics(e: Emitter, op: BatchNormalization, y: Tensor, w: dict
     """The micro-batch's statistics; moves the moving ones."""
     groups, count = e.split_rows(y.rows, y.blocks)
     partials = e.tensor("partial statistics", (groups, 2, y.blocks * 16))
-    group = tiles.group_size(e.traits)
     e.launch(
         "batchnorm.cl", "group_statistics", (y.blocks, groups), y.read, partials.write, y.rows, y.blocks, count,
-        group=group,
     )  # fmt: skip
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
     found = Statistics(*(e.tensor(name, (y.channels,)) for name in names))
@@ -138,7 +133,6 @@ def emit_batch_statistics(e: Emitter, op: BatchNormalization, y: Tensor, w: dict
         "batchnorm.cl", "finish_statistics", (y.blocks,), partials.read, w["gamma"].read, w["beta"].read,
         found.scale.write, found.shift.write, found.mean.write, found.inverse.write, w["moving_mean"].update,
         w["moving_variance"].update, y.rows, y.blocks, count, groups, float(op.epsilon), 1.0 - op.momentum,
-        group=group,
     )  # fmt: skip
     return found
 
@@ -148,7 +142,7 @@ def emit_normalize(e: Emitter, y: Tensor, statistics: Statistics, z: Tensor, act
     groups, count = e.split_rows(y.rows, y.blocks)
     e.launch(
         "batchnorm.cl", "normalize_forward", (y.blocks, groups), y.read, statistics.scale.read, statistics.shift.read,
-        z.write, y.rows, y.blocks, count, group=tiles.group_size(e.traits), activation=activation,
+        z.write, y.rows, y.blocks, count, activation=activation,
     )  # fmt: skip
 
 
@@ -166,21 +160,19 @@ def emit_backward(
     """Gradients of gamma and beta, and of y where there is a target."""
     groups, count = e.split_rows(y.rows, y.blocks)
     partials = e.tensor("partial gradients", (groups, 2, y.blocks * 16))
-    group = tiles.group_size(e.traits)
     e.launch(
         "batchnorm.cl", "group_gradients", (y.blocks, groups), dz.read, y.read, statistics.mean.read,
-        statistics.inverse.read, partials.write, y.rows, y.blocks, count, group=group,
+        statistics.inverse.read, partials.write, y.rows, y.blocks, count,
     )  # fmt: skip
     slope, offset = e.tensor("slope", (y.channels,)), e.tensor("offset", (y.channels,))
     sums = [dgamma.update, dbeta.update] if add else [dgamma.write, dbeta.write]
     e.launch(
         "batchnorm.cl", "finish_gradients", (y.blocks,), partials.read, statistics.scale.read, statistics.mean.read,
         statistics.inverse.read, *sums, slope.write, offset.write, y.rows, y.blocks, groups, int(kept), int(add),
-        group=group,
     )  # fmt: skip
     if target is None:
         return
     e.launch(
         "batchnorm.cl", "normalize_backward", (y.blocks, groups), dz.read, y.read, statistics.scale.read,
-        slope.read, offset.read, y.rows, y.blocks, count, *target.arguments, group=group, **target.macros,
+        slope.read, offset.read, y.rows, y.blocks, count, *target.arguments, **target.macros,
     )  # fmt: skip

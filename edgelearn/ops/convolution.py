@@ -100,7 +100,8 @@ class Conv2D(LinearOp):
                 "convolution.cl", "convolution_forward",
                 (x.images * y.height * ceil_div(y.width, tile), y.blocks // panels),
                 x.read, kernel.read, y.write, x.images, x.height, x.width, x.channels, y.height, y.width,
-                *epilogue.arguments, group=tiles.group_size(e.traits), in_block=x.block, tile=tile, panels=panels,
+                *epilogue.arguments,
+                flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, tile=tile, panels=panels,
                 depth=1, **window.macros, **epilogue.macros,
             )  # fmt: skip
 
@@ -122,7 +123,8 @@ class Conv2D(LinearOp):
                 "convolution.cl", "convolution_backward_data",
                 (x.images * x.height * stride * ceil_div(x.width, tile * stride), x.blocks // panels),
                 dy.read, prepared.read, x.images, x.height, x.width, dy.channels, dy.height, dy.width,
-                *target.arguments, group=tiles.group_size(e.traits), in_block=16, tile=tile, panels=panels,
+                *target.arguments,
+                flops=self.flops(x.shape[1:]) * x.images, in_block=16, tile=tile, panels=panels,
                 depth=1, **window.macros, **target.macros,
             )  # fmt: skip
 
@@ -145,7 +147,8 @@ class Conv2D(LinearOp):
         e.launch(
             "convolution.cl", "convolution_backward_weights", (*items, groups),
             x.read, dy.read, partials.write, x.images, x.height, x.width, x.channels, dy.height, dy.width, rows,
-            dy.blocks, group=tiles.group_size(e.traits), in_block=x.block, tile=1, panels=panels, depth=depth,
+            dy.blocks,
+            flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, tile=1, panels=panels, depth=depth,
             **window.macros,
         )  # fmt: skip
         emit_sum_partials(e, partials, gradient, groups, add)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from . import tiles
 from .emit import Emitter, GradientTarget
 from .tensor import Tensor
 
@@ -12,5 +11,5 @@ def emit_copy(e: Emitter, x: Tensor, target: GradientTarget) -> None:
     groups, count = e.split_rows(x.rows, x.blocks)
     e.launch(
         "copy.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,
-        group=tiles.group_size(e.traits), **target.macros,
+        **target.macros,
     )  # fmt: skip

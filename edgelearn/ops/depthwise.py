@@ -73,7 +73,7 @@ class DepthwiseConv2D(LinearOp):
         e.launch(
             "depthwise.cl", "depthwise_forward", grid, x.read, kernel.read, y.write, x.images, x.height, x.width,
             y.height, y.width, rows, steps, *epilogue.arguments,
-            group=tiles.group_size(e.traits), tile=tile, **self.window(x.shape[1:]).macros, **epilogue.macros,
+            flops=self.flops(x.shape[1:]) * x.images, tile=tile, **self.window(x.shape[1:]).macros, **epilogue.macros,
         )  # fmt: skip
 
     def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
@@ -87,7 +87,7 @@ class DepthwiseConv2D(LinearOp):
         e.launch(
             "depthwise.cl", "depthwise_backward_data", grid, dy.read, prepared.read, x.images, x.height, x.width,
             dy.height, dy.width, rows, steps, *target.arguments,
-            group=tiles.group_size(e.traits), tile=tile, **window.macros, **target.macros,
+            flops=self.flops(x.shape[1:]) * x.images, tile=tile, **window.macros, **target.macros,
         )  # fmt: skip
 
     def emit_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
@@ -97,7 +97,7 @@ class DepthwiseConv2D(LinearOp):
         e.launch(
             "depthwise.cl", "depthwise_backward_weights", (groups, x.blocks), x.read, dy.read, partials.write,
             x.images, x.height, x.width, dy.height, dy.width, rows, x.blocks,
-            group=tiles.group_size(e.traits), tile=tile, **self.window(x.shape[1:]).macros,
+            flops=self.flops(x.shape[1:]) * x.images, tile=tile, **self.window(x.shape[1:]).macros,
         )  # fmt: skip
         emit_sum_partials(e, partials, gradient, groups, add)
 

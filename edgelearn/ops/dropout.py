@@ -10,7 +10,6 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from . import tiles
 from .base import Arrays, PlainOp
 from .copy import emit_copy
 from .emit import Emitter, GradientTarget
@@ -73,7 +72,7 @@ class Dropout(PlainOp):
         e.launch(
             "dropout.cl", "dropout", (groups, x.blocks), x.read, e.training.scalars.read, e.training.counters.read,
             x.rows, count, x.images, passed, layer_code(e.layer), float(self.rate), 1 / (1 - self.rate),
-            *target.arguments, group=tiles.group_size(e.traits), **target.macros,
+            *target.arguments, **target.macros,
         )  # fmt: skip
 
 

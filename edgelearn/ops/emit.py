@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edgelearn.device import Device
-from edgelearn.launch import Buffer, In, InOut, Launch, Out, Role
+from edgelearn.launch import Buffer, Choice, Decision, In, InOut, Launch, Out, Role
 
 from .tensor import BLOCK, Shape, Tensor, blocked_bytes
 
@@ -18,11 +20,18 @@ LINEAR, RELU, RELU6 = 0, 1, 2
 
 @dataclass(frozen=True)
 class Traits:
-    """What the choice of tiles depends on. `lanes` is the number of floats of a CPU's vector registers."""
+    """What the choice of tiles depends on. `lanes` is the number of floats of a CPU's vector registers; `tuned` has
+    what was measured to be fastest on this kind of device, by the name of the decision."""
 
     gpu: bool = False
     compute_units: int = 2
     lanes: int = 16
+    tuned: Mapping[str, Choice] = field(default_factory=dict, compare=False)
+
+    @property
+    def group(self) -> int:
+        """Work-items a work-group along the first dimension, unless a kernel says otherwise."""
+        return 64 if self.gpu else 1
 
     @classmethod
     def of(cls, device: Device) -> Traits:
@@ -38,6 +47,20 @@ class Emitter:
     launches: list[Launch] = field(default_factory=list)
     layer: str = ""
     training: Control | None = None
+    decision: Decision | None = None
+
+    @contextmanager
+    def choose(self, kernel: str, shape: Sequence[int], candidates: Sequence[Choice]) -> Iterator[Choice]:
+        """How `kernel` computes a problem of `shape`: as tuned for this device where that is among `candidates`, else
+        the first of them. Launches emitted inside belong to the decision."""
+        name = f"{kernel} {'x'.join(map(str, shape))}"
+        tuned = self.traits.tuned.get(name)
+        chosen = tuned if tuned in candidates else candidates[0]
+        self.decision = Decision(name, tuple(candidates), chosen)
+        try:
+            yield chosen
+        finally:
+            self.decision = None
 
     def tensor(self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = BLOCK) -> Tensor:
         """A new buffer of this layer for a blocked matrix of `shape`."""
@@ -50,11 +73,14 @@ class Emitter:
         kernel: str,
         grid: tuple[int, ...],
         *arguments: In | Out | InOut | int | float,
-        group: int = 1,
+        group: int = 0,
+        flops: int = 0,
         **macros: int,
     ) -> None:
         named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
-        self.launches.append(Launch(source, kernel, named, grid, group, arguments, self.layer))
+        self.launches.append(
+            Launch(source, kernel, named, grid, group or self.traits.group, arguments, self.layer, flops, self.decision)
+        )
 
     def split_rows(self, rows: int, units: int, least: int = 64) -> tuple[int, int]:
         """(groups, rows a group) so that groups x `units` work-items keep the device busy, with at least `least`

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from . import tiles
 from .emit import Emitter, Epilogue, GradientTarget
 from .reduce import emit_sum_partials, partial_sums
 from .tensor import Tensor
@@ -16,7 +15,7 @@ def emit_forward(
     e.launch(
         "grouped.cl", "grouped_forward", (y.rows, y.blocks), x.read, kernel.read, y.write, x.images, x.height,
         x.width, x.channels, y.height, y.width, y.channels, groups, *epilogue.arguments,
-        group=tiles.group_size(e.traits), in_block=x.block, **window.macros, **epilogue.macros,
+        flops=_flops(window, groups, x, y), in_block=x.block, **window.macros, **epilogue.macros,
     )  # fmt: skip
 
 
@@ -30,7 +29,7 @@ def emit_backward_data(
     e.launch(
         "grouped.cl", "grouped_backward_data", (x.rows, x.blocks), dy.read, prepared.read, x.images, x.height,
         x.width, x.channels, dy.height, dy.width, dy.channels, groups, *target.arguments,
-        group=tiles.group_size(e.traits), in_block=x.block, **window.macros, **target.macros,
+        flops=_flops(window, groups, x, dy), in_block=x.block, **window.macros, **target.macros,
     )  # fmt: skip
 
 
@@ -42,6 +41,10 @@ def emit_backward_weights(
     e.launch(
         "grouped.cl", "grouped_backward_weights", (gradient.rows, dy.blocks, parts), x.read, dy.read, partials.write,
         x.images, x.height, x.width, x.channels, dy.height, dy.width, dy.channels, groups, rows,
-        group=tiles.group_size(e.traits), in_block=x.block, **window.macros,
+        flops=_flops(window, groups, x, dy), in_block=x.block, **window.macros,
     )  # fmt: skip
     emit_sum_partials(e, partials, gradient, parts, add)
+
+
+def _flops(window: Window, groups: int, x: Tensor, y: Tensor) -> int:
+    return 2 * y.rows * y.channels * window.taps * (x.channels // groups)

@@ -10,7 +10,6 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from . import tiles
 from .base import Arrays, PlainOp
 from .copy import emit_copy
 from .emit import Emitter, GradientTarget
@@ -42,7 +41,6 @@ class Add(PlainOp):
         groups, count = e.split_rows(y.rows, y.blocks)
         e.launch(
             "merge.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
-            group=tiles.group_size(e.traits),
         )  # fmt: skip
         for x in more:
             emit_copy(e, x, GradientTarget(y, accumulate=True))
@@ -81,7 +79,7 @@ class Concatenate(PlainOp):
             groups, count = e.split_rows(x.rows, blocks)
             e.launch(
                 "merge.cl", "concatenate_forward", (groups, blocks), x.read, y.update if offset else y.write, x.rows,
-                count, x.channels, offset, group=tiles.group_size(e.traits),
+                count, x.channels, offset,
             )  # fmt: skip
 
     def emit_backward(
@@ -93,7 +91,7 @@ class Concatenate(PlainOp):
             groups, count = e.split_rows(x.rows, x.blocks)
             e.launch(
                 "merge.cl", "concatenate_backward", (groups, x.blocks), dy.read, x.rows, count, x.channels, offset,
-                *target.arguments, group=tiles.group_size(e.traits), **target.macros,
+                *target.arguments, **target.macros,
             )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from edgelearn.launch import Buffer, In, InOut, Out
 
-from . import tiles
 from .control import Control
 from .emit import Emitter
 from .tensor import ceil_div
@@ -45,7 +44,7 @@ class Optimizer:
         e.launch(
             "optimizer.cl", kernel, (ceil_div(blocks, chunk),), InOut(w), In(g), control.scalars.read,
             control.counters.read, blocks, float(self.weight_decay if decay else 0.0), *map(InOut, slots), *settings,
-            group=tiles.group_size(e.traits), chunk=chunk,
+            chunk=chunk,
         )  # fmt: skip
 
 
@@ -114,7 +113,7 @@ def emit_commit(e: Emitter, source: Buffer, target: Buffer, control: Control) ->
     blocks, chunk = source.nbytes // 64, chunk_of(e)
     e.launch(
         "optimizer.cl", "commit", (ceil_div(blocks, chunk),), In(source), Out(target), control.counters.read, blocks,
-        group=tiles.group_size(e.traits), chunk=chunk,
+        chunk=chunk,
     )  # fmt: skip
 
 
@@ -125,7 +124,7 @@ def emit_finite_check(e: Emitter, gradients: Buffer, control: Control) -> None:
     found = e.tensor("non-finite chunks", (1, chunks))
     e.launch(
         "optimizer.cl", "find_nonfinite", (chunks,), In(gradients), Out(found.buffer), blocks,
-        group=tiles.group_size(e.traits), chunk=CHUNK,
+        chunk=CHUNK,
     )  # fmt: skip
     e.launch(
         "optimizer.cl", "count_nonfinite", (1,), found.read, control.counters.update, chunks, chunk=CHUNK,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from edgelearn.launch import Choice
+
 from . import tiles
-from .emit import Emitter, Epilogue, GradientTarget
+from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .reduce import emit_sum_partials, partial_sums
 from .tensor import Tensor, ceil_div
 
@@ -11,35 +13,42 @@ CACHED_BYTES = 768 << 10  # of activations that a chunk of rows of the weight gr
 
 
 def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
-    rows, panels = tiles.product_rows(e.traits, x.rows), tiles.panels(e.traits, y.blocks)
-    e.launch(
-        "pointwise.cl", "pointwise_forward", (ceil_div(x.rows, rows), y.blocks // panels),
-        x.read, kernel.read, y.write, x.rows, x.channels, *epilogue.arguments,
-        group=tiles.group_size(e.traits), rows=rows, panels=panels, depth=1, **epilogue.macros,
-    )  # fmt: skip
+    with e.choose("pointwise_forward", (x.rows, x.channels, y.channels), _tiles(e.traits, x.rows, y.blocks)) as tile:
+        e.launch(
+            "pointwise.cl", "pointwise_forward", (ceil_div(x.rows, tile["rows"]), y.blocks // tile["panels"]),
+            x.read, kernel.read, y.write, x.rows, x.channels, *epilogue.arguments,
+            flops=_flops(x, y), depth=1, **tile, **epilogue.macros,
+        )  # fmt: skip
 
 
 def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: GradientTarget) -> None:
     dx = target.tensor
-    rows, panels = tiles.product_rows(e.traits, dy.rows), tiles.panels(e.traits, dx.blocks)
-    e.launch(
-        "pointwise.cl", "pointwise_backward_data", (ceil_div(dy.rows, rows), dx.blocks // panels),
-        dy.read, transposed.read, dy.rows, dy.channels, *target.arguments,
-        group=tiles.group_size(e.traits), rows=rows, panels=panels, depth=1, **target.macros,
-    )  # fmt: skip
+    shape = dy.rows, dy.channels, dx.channels
+    with e.choose("pointwise_backward_data", shape, _tiles(e.traits, dy.rows, dx.blocks)) as tile:
+        e.launch(
+            "pointwise.cl", "pointwise_backward_data", (ceil_div(dy.rows, tile["rows"]), dx.blocks // tile["panels"]),
+            dy.read, transposed.read, dy.rows, dy.channels, *target.arguments,
+            flops=_flops(dx, dy), depth=1, **tile, **target.macros,
+        )  # fmt: skip
 
 
 def emit_backward_weights(e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
     """Small weights: groups of rows side by side, then their sum. Large ones keep the device busy by themselves: rows
     go in chunks that stay in the cache, one after the other."""
-    depth, panels, group = tiles.product_depth(e.traits), tiles.panels(e.traits, dy.blocks), tiles.group_size(e.traits)
-    items = (ceil_div(x.channels, depth), dy.blocks // panels)
-    macros = {"group": group, "depth": depth, "panels": panels, "rows": 1}
+    shape = x.rows, x.channels, dy.channels
+    with e.choose("pointwise_backward_weights", shape, _depths(e.traits, dy.blocks)) as tile:
+        _emit_backward_weights(e, x, dy, gradient, add, tile)
+
+
+def _emit_backward_weights(e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool, tile: Choice) -> None:
+    items = (ceil_div(x.channels, tile["depth"]), dy.blocks // tile["panels"])
 
     def launch(out: Tensor, groups: int, first: int, count: int, add: bool) -> None:
         e.launch(
             "pointwise.cl", "pointwise_backward_weights", (*items, groups), x.read, dy.read,
-            out.update if add else out.write, x.rows, x.channels, dy.blocks, first, count, int(add), **macros,
+            out.update if add else out.write, x.rows, x.channels, dy.blocks, first, count, int(add),
+            flops=_flops(x, dy) * min(groups * count, x.rows - first) // x.rows,
+            rows=1, **tile,
         )  # fmt: skip
 
     groups, count = e.split_rows(x.rows, items[0] * items[1])
@@ -50,5 +59,21 @@ def emit_backward_weights(e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, a
         return
     count = max(256, CACHED_BYTES // (4 * x.blocks * x.block))
     for first in range(0, x.rows, count):
-        rows = min(count, x.rows - first)
-        launch(gradient, 1, first, rows, add or first > 0)
+        launch(gradient, 1, first, min(count, x.rows - first), add or first > 0)
+
+
+def _flops(x: Tensor, y: Tensor) -> int:
+    return 2 * x.rows * x.channels * y.channels
+
+
+def _tiles(traits: Traits, rows: int, blocks: int) -> list[Choice]:
+    """Tiles of `rows` x `blocks` outputs, best guess first."""
+    best = {"rows": tiles.product_rows(traits, rows), "panels": tiles.panels(traits, blocks)}
+    every = [{"rows": r, "panels": p} for r in tiles.PRODUCT_ROWS if r <= rows for p in tiles.PANELS if blocks % p == 0]
+    return [best, *(tile for tile in every if tile != best)]
+
+
+def _depths(traits: Traits, blocks: int) -> list[Choice]:
+    best = {"depth": tiles.product_depth(traits), "panels": tiles.panels(traits, blocks)}
+    every = [{"depth": d, "panels": p} for d in (4, 8, 16) for p in tiles.PANELS if blocks % p == 0]
+    return [best, *(tile for tile in every if tile != best)]

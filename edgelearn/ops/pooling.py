@@ -10,7 +10,6 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import In
 
-from . import tiles
 from .base import Arrays, PlainOp
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
@@ -42,7 +41,7 @@ class GlobalAveragePooling2D(PlainOp):
         (x,) = inputs
         e.launch(
             "pooling.cl", "global_average_forward", (x.images, x.blocks), x.read, y.write, x.images,
-            x.height * x.width, group=tiles.group_size(e.traits),
+            x.height * x.width,
         )  # fmt: skip
 
     def emit_backward(
@@ -51,7 +50,7 @@ class GlobalAveragePooling2D(PlainOp):
         (x,), (target,) = inputs, targets
         e.launch(
             "pooling.cl", "global_average_backward", (x.images, x.blocks), dy.read, x.images, x.height * x.width,
-            *target.arguments, group=tiles.group_size(e.traits), **target.macros,
+            *target.arguments, **target.macros,
         )  # fmt: skip
 
 
@@ -87,7 +86,7 @@ class Pooling2D(PlainOp):
         groups, count = e.split_rows(y.rows, y.blocks, least=1 if e.traits.gpu else 16)
         e.launch(
             "pooling.cl", f"{self.kind}_forward", (groups, y.blocks), x.read, y.write, y.rows, count, x.height,
-            x.width, y.height, y.width, group=tiles.group_size(e.traits), **self.window(x.shape[1:]).macros,
+            x.width, y.height, y.width, **self.window(x.shape[1:]).macros,
         )  # fmt: skip
 
     def emit_backward(
@@ -97,7 +96,7 @@ class Pooling2D(PlainOp):
         groups, count = e.split_rows(x.rows, x.blocks, least=1 if e.traits.gpu else 16)
         e.launch(
             "pooling.cl", f"{self.kind}_backward", (groups, x.blocks), *self._compared(x, y), dy.read, x.rows, count,
-            x.height, x.width, y.height, y.width, *target.arguments, group=tiles.group_size(e.traits),
+            x.height, x.width, y.height, y.width, *target.arguments,
             **self.window(x.shape[1:]).macros, **target.macros,
         )  # fmt: skip
 

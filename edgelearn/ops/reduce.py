@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from . import tiles
 from .emit import Emitter
 from .tensor import Tensor, blocked_bytes, ceil_div
 
@@ -19,7 +18,7 @@ def emit_sum_partials(e: Emitter, partials: Tensor, total: Tensor, groups: int, 
     target = total.update if add else total.write
     e.launch(
         "reduce.cl", "sum_partials", (ceil_div(blocks, chunk),), partials.read, target, blocks, groups, int(add),
-        chunk, group=tiles.group_size(e.traits),
+        chunk,
     )  # fmt: skip
 
 
@@ -29,6 +28,5 @@ def emit_channel_sums(e: Emitter, x: Tensor, total: Tensor, add: bool) -> None:
     partials = partial_sums(e, groups, total)
     e.launch(
         "reduce.cl", "channel_sums", (x.blocks, groups), x.read, partials.write, x.rows, x.blocks, count,
-        group=tiles.group_size(e.traits),
     )  # fmt: skip
     emit_sum_partials(e, partials, total, groups, add)

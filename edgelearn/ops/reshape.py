@@ -9,7 +9,6 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from . import tiles
 from .base import Arrays, PlainOp
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
@@ -63,5 +62,5 @@ def _emit(e: Emitter, x: Tensor, target: GradientTarget) -> None:
     groups, count = e.split_rows(y.rows, y.blocks, least=1 if e.traits.gpu else 16)
     e.launch(
         "reshape.cl", "reshape", (groups, y.blocks), x.read, y.rows, count, x.rows // x.images, x.channels,
-        y.rows // y.images, y.channels, *target.arguments, group=tiles.group_size(e.traits), **target.macros,
+        y.rows // y.images, y.channels, *target.arguments, **target.macros,
     )  # fmt: skip

@@ -8,7 +8,6 @@ import numpy as np
 
 from edgelearn.errors import PlanError, ShapeError
 
-from . import tiles
 from .base import Arrays, PlainOp
 from .control import Control, emit_count
 from .emit import Emitter, GradientTarget
@@ -32,7 +31,7 @@ class Softmax(PlainOp):
         (x,) = inputs
         e.launch(
             "softmax_cross_entropy.cl", "softmax", (x.rows,), x.read, y.write, x.rows, x.channels,
-            group=tiles.group_size(e.traits), gradient=False,
+            gradient=False,
         )  # fmt: skip
 
     def emit_backward(
@@ -60,6 +59,6 @@ def emit_loss(e: Emitter, logits: Tensor, control: Control, smoothing: float, gr
     e.launch(
         "softmax_cross_entropy.cl", "softmax_cross_entropy", (logits.rows,), logits.read, control.labels.read,
         losses.write, right.write, logits.rows, logits.channels, float(smoothing), *more,
-        group=tiles.group_size(e.traits), gradient=gradient is not None,
+        gradient=gradient is not None,
     )  # fmt: skip
     emit_count(e, losses, right, control, logits.rows)

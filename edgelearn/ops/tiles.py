@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from .emit import Traits
 
-
-def group_size(traits: Traits) -> int:
-    """Work-items a work-group along the first dimension."""
-    return 64 if traits.gpu else 1
+PRODUCT_ROWS = (14, 12, 8, 7, 6, 4, 2, 1)  # rows of a matrix-product tile worth trying
+PANELS = (3, 2, 1)  # blocks of 16 channels of a tile worth trying
 
 
 def panels(traits: Traits, blocks: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from edgelearn.launch import Role
 
-from . import tiles
 from .emit import Emitter
 from .tensor import Tensor, ceil_div
 
@@ -16,7 +15,7 @@ def emit_transposed(e: Emitter, kernel: Tensor, taps: int, scale: Tensor | None)
     e.launch(
         "transpose.cl", "transpose_weights", (ceil_div(inputs, 16), ceil_div(outputs, 16), taps),
         kernel.read, transposed.write, taps, inputs, outputs, *([scale.read] if scale else []),
-        group=tiles.group_size(e.traits), scale=scale is not None,
+        scale=scale is not None,
     )  # fmt: skip
     return transposed
 
@@ -26,6 +25,6 @@ def emit_scaled_taps(e: Emitter, kernel: Tensor, scale: Tensor) -> Tensor:
     scaled = e.tensor("kernel scaled", kernel.shape, Role.PREPARED)
     e.launch(
         "transpose.cl", "scale_taps", (kernel.blocks,), kernel.read, scaled.write, kernel.rows, kernel.blocks,
-        scale.read, group=tiles.group_size(e.traits), scale=True,
+        scale.read, scale=True,
     )  # fmt: skip
     return scaled

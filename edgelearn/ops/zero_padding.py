@@ -8,7 +8,6 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from . import tiles
 from .base import Arrays, PlainOp
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
@@ -63,5 +62,5 @@ def _emit_moved(e: Emitter, x: Tensor, down: int, right: int, target: GradientTa
     groups, count = e.split_rows(y.rows, y.blocks)
     e.launch(
         "zero_padding.cl", "move_image", (groups, y.blocks), x.read, y.rows, count, x.height, x.width, y.height,
-        y.width, down, right, *target.arguments, group=tiles.group_size(e.traits), **target.macros,
+        y.width, down, right, *target.arguments, **target.macros,
     )  # fmt: skip
