@@ -2,85 +2,39 @@
 #include "blocked.h"
 #include "activation.h"
 #include "gradient.h"
+#include "jobs.h"
 
 #define ROWS_OF_GROUP                                                             \
   const int block = get_global_id(0), group = get_global_id(1);                   \
   if (block >= blocks) return;                                                    \
   const int start = group * count, stop = start + count < m ? start + count : m;
 
-// Kept statistics as a scale and a shift: scale = gamma / sqrt(var + epsilon), shift = beta + (bias - mean) * scale
+// Kept statistics as a scale and a shift: scale = gamma / sqrt(var + epsilon), shift = beta + (bias - mean) * scale.
+// A job a layer, a work-item 16 channels.
 KERNEL fold_statistics(INPUT(gamma), INPUT(beta), INPUT(mean), INPUT(variance), OUTPUT(scale), OUTPUT(shift),
-                       OUTPUT(deviation_inverse), const int blocks, const float epsilon
+                       OUTPUT(deviation_inverse)
 #if BIAS
                        , INPUT(bias)
 #endif
-) {
-  FROM(gamma) FROM(beta) FROM(mean) FROM(variance) INTO(scale) INTO(shift) INTO(deviation_inverse)
-#if BIAS
-  FROM(bias)
-#endif
-  const int block = get_global_id(0);
-  if (block >= blocks) return;
-  const int at = block * BLOCK;
+                       , JOBS, const float epsilon) {
+  FIND_JOB(8 + BIAS)
+  JOB_INPUT(gamma, 1)
+  JOB_INPUT(beta, 2)
+  JOB_INPUT(mean, 3)
+  JOB_INPUT(variance, 4)
+  JOB_OUTPUT(scale, 5)
+  JOB_OUTPUT(shift, 6)
+  JOB_OUTPUT(deviation_inverse, 7)
+  const int at = item * BLOCK;
   const V inverse = (V)1 / sqrt(LOAD(variance + at) + epsilon), s = LOAD(gamma + at) * inverse;
   V center = (V)0 - LOAD(mean + at);
 #if BIAS
+  JOB_INPUT(bias, 8)
   center += LOAD(bias + at);
 #endif
   STORE(scale + at, s);
   STORE(shift + at, LOAD(beta + at) + center * s);
   STORE(deviation_inverse + at, inverse);
-}
-
-// Gradients under kept statistics, once a mini-batch. The convolution before has left dw_all = x^T dz and
-// dbeta = sum dz, with dz the gradient after scale and shift. Since y = x w + bias,
-//   dgamma = sum dz (y - mean) / deviation = (sum_k w dw_all + (bias - mean) dbeta) / deviation,
-// so neither y nor a second pass over the activations is needed. Then dw = dw_all * scale, dbias = dbeta * scale.
-KERNEL finish_kernel_gradient(INPUT(w), OUTPUT(dw), INPUT(scale), const int m, const int blocks, const int count
-#if GAMMA
-                              , OUTPUT(partials)
-#endif
-) {
-  FROM(w) INTO(dw) FROM(scale)
-  ROWS_OF_GROUP
-  const V s = LOAD(scale + block * BLOCK);
-  V sum = (V)0;
-  for (int row = start; row < stop; row++) {
-    const size_t at = ((size_t)block * m + row) * BLOCK;
-    const V g = LOAD(dw + at);
-    sum += LOAD(w + at) * g;
-    STORE(dw + at, g * s);
-  }
-#if GAMMA
-  INTO(partials)
-  STORE(partials + (size_t)(group * blocks + block) * BLOCK, sum);
-#endif
-}
-
-// dgamma from the groups' sums of w dw_all
-KERNEL finish_gamma_gradient(INPUT(partials), INPUT(mean), INPUT(deviation_inverse), INPUT(dbeta), OUTPUT(dgamma),
-                             const int blocks, const int groups
-#if BIAS
-                             , INPUT(bias)
-#endif
-) {
-  FROM(partials) FROM(mean) FROM(deviation_inverse) FROM(dbeta) INTO(dgamma)
-  const int block = get_global_id(0), at = block * BLOCK;
-  if (block >= blocks) return;
-  V sum = (V)0, center = (V)0 - LOAD(mean + at);
-#if BIAS
-  FROM(bias)
-  center += LOAD(bias + at);
-#endif
-  for (int g = 0; g < groups; g++) sum += LOAD(partials + (size_t)(g * blocks + block) * BLOCK);
-  STORE(dgamma + at, (sum + center * LOAD(dbeta + at)) * LOAD(deviation_inverse + at));
-}
-
-// y = x * scale: a bias' gradient behind kept statistics
-KERNEL scale_vector(INPUT(x), INPUT(scale), OUTPUT(y), const int blocks) {
-  FROM(x) FROM(scale) INTO(y)
-  const int block = get_global_id(0);
-  if (block < blocks) STORE(y + block * BLOCK, LOAD(x + block * BLOCK) * LOAD(scale + block * BLOCK));
 }
 
 // partials[group]: the mean and the sum of squared deviations of each channel over the group's rows. Two passes over

@@ -105,11 +105,11 @@ KERNEL convolution_backward_data(INPUT(dy), INPUT(t), const int images, const in
     }
 }
 
-// partials[group]: [out/16][taps][channels][16] = sum of x * dy over `rows` (image, output row) pairs; a work-item has
-// one tap, DEPTH channels of x and PANELS blocks of dy.
+// partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image,
+// output row) pairs; a work-item has one tap, DEPTH channels of x and PANELS blocks of dy.
 KERNEL convolution_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
                                     const int width, const int channels, const int out_height, const int out_width,
-                                    const int rows, const int out_blocks) {
+                                    const int rows, const int out_blocks, const int add) {
   FROM(x) FROM(dy) INTO(partials)
   const int depth_tiles = (channels + DEPTH - 1) / DEPTH;
   const int tap = get_global_id(0) / depth_tiles, channel = get_global_id(0) % depth_tiles * DEPTH;
@@ -136,6 +136,9 @@ KERNEL convolution_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const
       }
     }
   }
-  UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < channels) UNROLL for (int j = 0; j < PANELS; j++)
-    STORE(partials + (((size_t)(group * out_blocks + panel + j) * TAPS + tap) * channels + channel + i) * BLOCK, sum[i][j]);
+  UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < channels) UNROLL for (int j = 0; j < PANELS; j++) {
+    output dw = partials + (((size_t)(group * out_blocks + panel + j) * TAPS + tap) * channels + channel + i) * BLOCK;
+    if (add) sum[i][j] += LOAD(dw);
+    STORE(dw, sum[i][j]);
+  }
 }

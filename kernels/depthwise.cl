@@ -116,14 +116,24 @@ KERNEL depthwise_backward_data(INPUT(dy), INPUT(w), const int images, const int 
   }
 }
 
-// partials[group]: [c/16][taps][16] = sum of x * dy over `rows` (image, output row) pairs
-KERNEL depthwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
-                                  const int width, const int out_height, const int out_width, const int rows,
-                                  const int blocks) {
+// partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image, output row)
+// pairs; if SUMS, sums[group]: [c] has that of dy
+KERNEL depthwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials)
+#if SUMS
+                                  , OUTPUT(sums)
+#endif
+                                  , const int images, const int height, const int width, const int out_height,
+                                  const int out_width, const int rows, const int groups, const int blocks,
+                                  const int add) {
   FROM(x) FROM(dy) INTO(partials)
   const int group = get_global_id(0), block = get_global_id(1);
+  if (group >= groups) return;
   const int first = group * rows, total = images * out_height;
-  if (first >= total) return;
+#if SUMS
+  INTO(sums)
+  output dy_sum = sums + (size_t)(group * blocks + block) * BLOCK;
+  V columns = add ? LOAD(dy_sum) : (V)0;
+#endif
   const int last = first + rows < total ? first + rows : total;
   V sum[TAPS];
   UNROLL for (int t = 0; t < TAPS; t++) sum[t] = (V)0;
@@ -133,6 +143,9 @@ KERNEL depthwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const i
     input d = dy + ((size_t)(block * images + image) * out_height * out_width + oy * out_width + ox) * BLOCK;
     V g[TILE];
     UNROLL for (int i = 0; i < TILE; i++) { g[i] = (V)0; if (ox + i < out_width) g[i] = LOAD(d + i * BLOCK); }
+#if SUMS
+    UNROLL for (int i = 0; i < TILE; i++) columns += g[i];
+#endif
     const int edge = INPUT_X(ox, 0);
     const int inside = edge >= 0 && edge + SPAN <= width;
     UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {
@@ -148,5 +161,12 @@ KERNEL depthwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const i
       }
     }
   }
-  UNROLL for (int t = 0; t < TAPS; t++) STORE(partials + ((size_t)(group * blocks + block) * TAPS + t) * BLOCK, sum[t]);
+  output dw = partials + (size_t)(group * blocks + block) * TAPS * BLOCK;
+  UNROLL for (int t = 0; t < TAPS; t++) {
+    if (add) sum[t] += LOAD(dw + t * BLOCK);
+    STORE(dw + t * BLOCK, sum[t]);
+  }
+#if SUMS
+  STORE(dy_sum, columns);
+#endif
 }

@@ -67,7 +67,7 @@ KERNEL grouped_backward_data(INPUT(dy), INPUT(w), const int images, const int he
 
 KERNEL grouped_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
                                 const int width, const int channels, const int out_height, const int out_width,
-                                const int out, const int groups, const int rows) {
+                                const int out, const int groups, const int rows, const int add) {
   FROM(x) FROM(dy) INTO(partials)
   const int in_group = channels / groups, out_group = out / groups;
   const int weight_row = get_global_id(0), block = get_global_id(1), part = get_global_id(2);
@@ -88,5 +88,7 @@ KERNEL grouped_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int
     }
     LANE(v, lane) = sum;
   }
-  STORE(partials + (((size_t)part * blocks + block) * TAPS * in_group + weight_row) * BLOCK, v);
+  output dw = partials + (((size_t)part * blocks + block) * TAPS * in_group + weight_row) * BLOCK;
+  if (add) v += LOAD(dw);
+  STORE(dw, v);
 }

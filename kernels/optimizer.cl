@@ -56,26 +56,3 @@ KERNEL commit(INPUT(x), OUTPUT(y), INPUT(counters), const int blocks) {
   const int stop = (get_global_id(0) + 1) * CHUNK < blocks ? (get_global_id(0) + 1) * CHUNK : blocks;
   for (int b = get_global_id(0) * CHUNK; b < stop; b++) STORE(y + (size_t)b * BLOCK, LOAD(x + (size_t)b * BLOCK));
 }
-
-// found[i] = 1 where chunk i holds a NaN or an infinity (v - v is then not 0)
-KERNEL find_nonfinite(INPUT(g), OUTPUT(found), const int blocks) {
-  FROM(g) INTO(found)
-  const int chunk = get_global_id(0);
-  if (chunk * CHUNK >= blocks) return;
-  const int stop = (chunk + 1) * CHUNK < blocks ? (chunk + 1) * CHUNK : blocks;
-  V sum = (V)0;
-  for (int b = chunk * CHUNK; b < stop; b++) { const V v = LOAD(g + (size_t)b * BLOCK); sum += v - v; }
-  const float8 half_sum = sum.lo + sum.hi;
-  const float4 quarter = half_sum.lo + half_sum.hi;
-  found[chunk] = quarter.x + quarter.y + quarter.z + quarter.w == 0.0f ? 0.0f : 1.0f;
-}
-
-// counters[NONFINITE] = how many chunks hold one, and one more if the loss is one
-KERNEL count_nonfinite(INPUT(found), OUTPUT(counters), const int chunks) {
-  FROM(found) INTO(counters)
-  if (get_global_id(0) > 0) return;
-  float count = 0.0f;
-  for (int i = 0; i < chunks; i++) count += found[i];
-  if (counters[LOSS] - counters[LOSS] != 0.0f) count += 1.0f;
-  counters[NONFINITE] = count;
-}

@@ -59,10 +59,15 @@ KERNEL pointwise_backward_data(INPUT(x), INPUT(w), const int m, const int k, GRA
       WRITE_GRADIENT(((size_t)(panel + j) * m + row + i) * BLOCK, sum[i][j])
 }
 
-// dw = x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x PANELS blocks.
-// Several groups write partial sums, one after the other in dw; a single group can add to what is there.
-KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw), const int m, const int k, const int n_blocks,
-                                  const int first, const int count, const int add) {
+// dw = (add ? dw : 0) + x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x
+// PANELS blocks. Groups have partial sums of their own, one after the other in dw. If SUMS, the first tiles also add up
+// the rows of dy they see.
+KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw)
+#if SUMS
+                                  , OUTPUT(sums)
+#endif
+                                  , const int m, const int k, const int n_blocks, const int first, const int count,
+                                  const int add) {
   FROM(x) FROM(dy) INTO(dw)
   const int tile = get_global_id(0), panel = get_global_id(1) * PANELS, group = get_global_id(2);
   const int start = first + group * count, stop = start + count < m ? start + count : m;
@@ -72,9 +77,16 @@ KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw), const int m, 
   input d = dy + ((size_t)panel * m + start) * BLOCK;
   V sum[DEPTH][PANELS];
   UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0;
+#if SUMS
+  V row_sum[PANELS];
+  UNROLL for (int j = 0; j < PANELS; j++) row_sum[j] = (V)0;
+#endif
   for (int row = start; row < stop; row++) {
     V column[PANELS];
     UNROLL for (int j = 0; j < PANELS; j++) column[j] = LOAD(d + (size_t)j * m * BLOCK);
+#if SUMS
+    if (channel == 0) UNROLL for (int j = 0; j < PANELS; j++) row_sum[j] += column[j];
+#endif
     UNROLL for (int i = 0; i < DEPTH; i++) {
       const V value = (V)(a[i]);
       UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * column[j];
@@ -88,4 +100,12 @@ KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw), const int m, 
     if (add) v += LOAD(target + ((size_t)j * k + i) * BLOCK);
     STORE(target + ((size_t)j * k + i) * BLOCK, v);
   }
+#if SUMS
+  INTO(sums)
+  if (channel == 0) UNROLL for (int j = 0; j < PANELS; j++) {
+    output total = sums + (size_t)(group * n_blocks + panel + j) * BLOCK;
+    if (add) row_sum[j] += LOAD(total);
+    STORE(total, row_sum[j]);
+  }
+#endif
 }

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from edgelearn.errors import PlanError
-from edgelearn.launch import Launch, Role
+from edgelearn.launch import Buffer, Launch, Role
 from edgelearn.ops import (
     BatchNormalization,
     Conv2D,
@@ -25,11 +25,15 @@ from edgelearn.ops import (
     Softmax,
     Traits,
     batchnorm,
+    finish,
     reduce,
 )
 from edgelearn.ops.copy import emit_copy
-from edgelearn.ops.optimizers import emit_commit, emit_finite_check
+from edgelearn.ops.finish import emit_finite_check
+from edgelearn.ops.jobs import Row
+from edgelearn.ops.optimizers import emit_commit
 from edgelearn.ops.softmax_cross_entropy import emit_loss
+from edgelearn.ops.sums import Sum
 from edgelearn.ops.tensor import Shape, Tensor, pack
 
 from .fuse import Stage, fuse
@@ -73,6 +77,12 @@ class StorageEmitter(Emitter):
         if role is Role.TEMPORARY:
             return super().tensor(name, shape, role, block)
         return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer)
+
+    def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
+        return self.storage.partials(name, groups, total)
+
+    def table(self, rows: tuple[Row, ...]) -> Buffer:
+        return self.storage.table(rows)
 
 
 def trained_stages(network: Network, stages: list[Stage]) -> set[str]:
@@ -131,6 +141,7 @@ class Lowering:
                 if stage.name in self.backward:
                     self._backward(stage)
             self._update(optimizer)
+        self.prepare.emit_jobs()
         return Program(self.prepare.launches, self.micro.launches, self.finish.launches, self.x, y)
 
     # -- forward -------------------------------------------------------------------------------------------------
@@ -268,48 +279,55 @@ class Lowering:
         )
         s = self.statistics[stage.name]
         batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, kept, not self.first)
+        for gradient in (dgamma, dbeta):
+            finish.emit_sum(self.finish, Sum(gradient))
 
     def _backward_linear(self, stage: Stage, x: Tensor, dz: Tensor, target: GradientTarget | None) -> None:
-        op, add = stage.op.op, not self.first
-        kernel, bias = self._parameter(stage.op, "kernel"), self._parameter(stage.op, "bias")
-        dkernel, dbias = self._gradient(stage.op.name, "kernel"), self._gradient(stage.op.name, "bias")
-        scale = None
+        op = stage.op.op
+        kept = None
         if stage.norm is not None and self._uses_batch(stage.norm.name):
             dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
             self._backward_norm(stage, self.before_norm[stage.name], dz, GradientTarget(dy), kept=False)
             dz = dy
         elif stage.norm is not None:
-            s = self.statistics[stage.name]
-            scale = s.scale
-            dkernel = self._finish_kept(stage, s, kernel, bias, dkernel, dbias, dz, add)
-            dbias = None
-        if dkernel is not None:
-            op.emit_backward_weights(self.micro, x, dz, dkernel, add)
-        if dbias is not None:
-            reduce.emit_channel_sums(self.micro, dz, dbias, add)
+            kept = self.statistics[stage.name]
+        self._backward_parameters(stage, x, dz, kept)
         if target is not None:
-            prepared = op.emit_prepared(self.prepare, x, kernel, scale)
+            kernel = self._parameter(stage.op, "kernel")
+            prepared = op.emit_prepared(self.prepare, x, kernel, kept.scale if kept else None)
             op.emit_backward_data(self.micro, x, prepared, dz, target)
 
-    def _finish_kept(self, stage, s, kernel, bias, dkernel, dbias, dz, add) -> Tensor | None:
-        """Gradients around kept statistics: sums now, completed once a mini-batch (see batchnorm.cl). Returns where
-        the kernel's sum goes."""
-        dgamma, dbeta = (self._gradient(stage.norm.name, role) for role in ("gamma", "beta"))
+    def _backward_parameters(self, stage: Stage, x: Tensor, dz: Tensor, kept: batchnorm.Statistics | None) -> None:
+        """Gradients of the stage's parameters: sums in each micro-batch, completed at the end of the mini-batch. Around
+        kept statistics the sums are those behind scale and shift (see finish.cl)."""
+        kernel, bias = self._parameter(stage.op, "kernel"), self._parameter(stage.op, "bias")
+        dkernel, dbias = self._gradient(stage.op.name, "kernel"), self._gradient(stage.op.name, "bias")
+        dgamma, dbeta = (self._gradient(stage.norm.name, role) if kept else None for role in ("gamma", "beta"))
+        kernel_total = dkernel or (self._place(stage, "kernel gradient for gamma", kernel) if dgamma else None)
+        sums_total = dbeta if kept else dbias
+        if sums_total is None and kept and (dgamma or dbias):
+            sums_total = self._place(stage, "sum of gradients", kept.scale)
+        add = not self.first
+        kernel_sum = dz_sum = None
+        if kernel_total:
+            op = stage.op.op
+            kernel_sum, dz_sum = op.emit_backward_weights(self.micro, x, dz, kernel_total, sums_total, add)
+        elif sums_total:
+            dz_sum = reduce.emit_channel_sums(self.micro, dz, sums_total, add)
+        if dz_sum:
+            finish.emit_sum(self.finish, dz_sum)
+        if kept is None and kernel_sum:
+            finish.emit_sum(self.finish, kernel_sum)
+        elif kernel_sum:
+            products = finish.emit_kernel_sum(self.finish, kernel_sum, kept, kernel if dgamma else None)
+            if dgamma:
+                finish.emit_gamma(self.finish, products, kept, bias, sums_total, dgamma)
+        if kept and dbias:
+            finish.emit_bias(self.finish, sums_total, kept, dbias)
 
-        def place(name: str, like: Tensor) -> Tensor:
-            return self.storage.tensor(f"{stage.name}/{name}", like.shape, Role.GRADIENT)
-
-        if dgamma is not None or dbias is not None:
-            dbeta = dbeta or place("sum of gradients", s.scale)
-        if dgamma is not None:
-            dkernel = dkernel or place("kernel gradient for gamma", kernel)
-        if dbeta is not None:
-            reduce.emit_channel_sums(self.micro, dz, dbeta, add)
-        if dkernel is not None:
-            batchnorm.emit_finished_gradients(self.finish, kernel, dkernel, s, bias, dbeta, dgamma)
-        if dbias is not None:
-            batchnorm.emit_scaled(self.finish, dbeta, s.scale, dbias)
-        return dkernel
+    def _place(self, stage: Stage, name: str, like: Tensor) -> Tensor:
+        """Room for a gradient that nothing trains, but another one is worked out from."""
+        return self.storage.tensor(f"{stage.name}/{name}", like.shape, Role.GRADIENT)
 
     def _gradient(self, layer: str, role: str) -> Tensor | None:
         return self.storage.gradients.get(f"{layer}/{role}")
@@ -317,7 +335,9 @@ class Lowering:
     def _update(self, optimizer: Optimizer) -> None:
         self._at("optimizer")
         total = self.storage.sizes[Role.PARAMETER]
-        emit_finite_check(self.finish, self.storage.stretch(Role.GRADIENT, 0, total), self.control)
+        self.finish.emit_jobs()
+        flags = self.storage.stretch(Role.CHECK, 0, self.storage.sizes[Role.CHECK])
+        emit_finite_check(self.finish, flags, self.control)
         if statistics := self.storage.sizes.get(Role.STATISTICS):
             lasting, moving = (self.storage.stretch(role, 0, statistics) for role in (Role.STATISTICS, Role.MOVING))
             emit_commit(self.prepare, lasting, moving, self.control)

@@ -9,6 +9,7 @@ import numpy as np
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Optimizer, Tensor, pack
 from edgelearn.ops.control import Control
+from edgelearn.ops.jobs import Row
 from edgelearn.ops.tensor import BLOCK, Shape, blocked_bytes
 
 from .network import Network
@@ -29,6 +30,8 @@ class Storage:
     ) -> None:
         self.network, self.alignment = network, alignment
         self._tensors: dict[tuple[str, Role], Tensor] = {}
+        self._partials: dict[str, Tensor | None] = {}
+        self._tables: dict[tuple[Row, ...], Buffer] = {}
         self.fill: dict[Buffer, Callable[[Weights], np.ndarray]] = {}
         self.offsets: dict[Buffer, int] = {}
         self.sizes: dict[Role, int] = {}
@@ -98,6 +101,24 @@ class Storage:
         buffer = Buffer(f"all {role.value}", nbytes, role)
         self.offsets[buffer] = offset
         return buffer
+
+    def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
+        """A place for partial sums of `total`, as large as whoever asks first needs it; None if that is one group."""
+        if name not in self._partials:
+            shape = (groups, total.rows, total.blocks * total.block)
+            self._partials[name] = self.tensor(name, shape, Role.PARTIAL) if groups > 1 else None
+        return self._partials[name]
+
+    def table(self, rows: tuple[Row, ...]) -> Buffer:
+        """A constant of int32 words; for a buffer, where it starts in the memory of its role, in blocks."""
+        if rows not in self._tables:
+            found = self.tensor(f"table {len(self._tables)}", (1, len(rows) * len(rows[0])), Role.CONSTANT)
+            self.fill[found.buffer] = lambda weights: np.array(
+                [[self.offsets[word] // (4 * BLOCK) if isinstance(word, Buffer) else word for word in r] for r in rows],
+                np.int32,
+            )
+            self._tables[rows] = found.buffer
+        return self._tables[rows]
 
     def _part(self, slot: Buffer, parameter: Buffer) -> Buffer:
         return self.stretch(Role.OPTIMIZER, self.offsets[slot] + self.offsets[parameter], parameter.nbytes)

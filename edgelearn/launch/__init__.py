@@ -1,22 +1,12 @@
 """Read, build, cache and launch the kernels of `kernels/`."""
 
 from .buffers import Buffer, Role
-from .launch import Choice, Decision, In, InOut, Launch, Out
+from .launch import Access, Choice, Decision, In, InOut, Launch, Many, Out
 from .program import Kernels
 from .runner import Runner
 from .self_test import SelfTest, self_test
 
 __all__ = [
-    "Buffer",
-    "Choice",
-    "Decision",
-    "In",
-    "InOut",
-    "Kernels",
-    "Launch",
-    "Out",
-    "Role",
-    "Runner",
-    "SelfTest",
-    "self_test",
-]
+    "Access", "Buffer", "Choice", "Decision", "In", "InOut", "Kernels", "Launch", "Many", "Out", "Role", "Runner",
+    "SelfTest", "self_test",
+]  # fmt: skip

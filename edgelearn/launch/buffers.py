@@ -14,6 +14,8 @@ class Role(Enum):
     STATISTICS = "moving statistics"  # that training moves
     MOVING = "moving statistics of a step"  # until it is known to be finite
     GRADIENT = "gradients"  # summed over a mini-batch
+    PARTIAL = "partial sums of gradients"  # which a mini-batch adds to, and adds up at its end
+    CHECK = "checks of gradients"  # for NaN and infinity
     OPTIMIZER = "optimizer state"
     PREPARED = "prepared weights"  # derived from parameters once a mini-batch
     INPUT = "inputs"  # written by the host

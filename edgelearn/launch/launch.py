@@ -38,6 +38,17 @@ class InOut:
     reads = True
 
 
+Access = In | Out | InOut
+
+
+@dataclass(frozen=True)
+class Many:
+    """Accesses to buffers of one role by one launch for many layers: the kernel gets the memory that they share, and
+    from a table where each of them starts."""
+
+    accesses: tuple[Access, ...]
+
+
 Choice = dict[str, int]
 
 
@@ -62,14 +73,20 @@ class Launch:
     macros: tuple[tuple[str, int], ...]
     grid: tuple[int, ...]
     group: int
-    arguments: tuple[In | Out | InOut | int | float, ...]
+    arguments: tuple[Access | Many | int | float, ...]
     layer: str = ""
     flops: int = 0
     decision: Decision | None = None
 
     @cached_property
-    def accesses(self) -> tuple[In | Out | InOut, ...]:
-        return tuple(a for a in self.arguments if isinstance(a, In | Out | InOut))
+    def accesses(self) -> tuple[Access, ...]:
+        found: list[Access] = []
+        for argument in self.arguments:
+            if isinstance(argument, Many):
+                found += argument.accesses
+            elif isinstance(argument, Access):
+                found.append(argument)
+        return tuple(found)
 
     @property
     def reads(self) -> list[Buffer]:

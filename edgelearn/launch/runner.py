@@ -10,7 +10,7 @@ import numpy as np
 from edgelearn.device import Context
 
 from .buffers import Buffer
-from .launch import Launch, scalar
+from .launch import Launch, Many, scalar
 from .program import Kernels
 
 UNIT = 64  # bytes of a block: offsets reach kernels as numbers of blocks
@@ -32,6 +32,9 @@ class Runner:
         for argument in launch.arguments:
             if isinstance(argument, int | float):
                 values.append(scalar(argument))
+            elif isinstance(argument, Many):
+                handle, _ = memory(argument.accesses[0].buffer)
+                values += [handle, np.uint32(0)]
             else:
                 handle, offset = memory(argument.buffer)
                 values += [handle, np.uint32(offset // UNIT)]

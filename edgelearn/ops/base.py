@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from .emit import Emitter, Epilogue, GradientTarget
+from .sums import Sum
 from .tensor import Shape, Tensor
 
 Arrays = dict[str, np.ndarray]
@@ -98,6 +99,9 @@ class LinearOp(Op):
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
         raise NotImplementedError
 
-    def emit_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
-        """gradient = (add ? gradient : 0) + the gradient of the kernel."""
+    def emit_backward_weights(
+        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
+    ) -> tuple[Sum, Sum | None]:
+        """Add the gradient of the kernel to `gradient`, and where `sums` is given, dy summed over its rows to that:
+        both once `finish` has completed the sums returned. Without `add` they start anew."""
         raise NotImplementedError

@@ -80,44 +80,12 @@ def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor
     """Scale and shift from the moving statistics, once a mini-batch, since gamma and beta may be trained."""
     gamma = w["gamma"]
     scale, shift, inverse = (e.tensor(name, gamma.shape, Role.PREPARED) for name in ("scale", "shift", "1/deviation"))
-    e.launch(
-        "batchnorm.cl", "fold_statistics", (gamma.blocks,), gamma.read, w["beta"].read, w["moving_mean"].read,
-        w["moving_variance"].read, scale.write, shift.write, inverse.write, gamma.blocks, float(op.epsilon),
-        *([bias.read] if bias else []), bias=bias is not None,
+    e.job(
+        "batchnorm.cl", "fold_statistics", gamma.blocks, gamma.read, w["beta"].read, w["moving_mean"].read,
+        w["moving_variance"].read, scale.write, shift.write, inverse.write, *([bias.read] if bias else []),
+        settings=(float(op.epsilon),), bias=bias is not None,
     )  # fmt: skip
     return Statistics(scale, shift, w["moving_mean"], inverse)
-
-
-def emit_finished_gradients(
-    e: Emitter,
-    kernel: Tensor,
-    dkernel: Tensor,
-    statistics: Statistics,
-    bias: Tensor | None,
-    dbeta: Tensor | None,
-    dgamma: Tensor | None,
-) -> None:
-    """Once a mini-batch: dkernel, summed behind scale and shift, becomes the kernel's gradient and gives dgamma."""
-    groups, count = e.split_rows(kernel.rows, kernel.blocks)
-    partials = e.tensor("partial sums", (groups, kernel.blocks * 16)) if dgamma is not None else None
-    e.launch(
-        "batchnorm.cl", "finish_kernel_gradient", (kernel.blocks, groups), kernel.read, dkernel.update,
-        statistics.scale.read, kernel.rows, kernel.blocks, count, *([partials.write] if partials else []),
-        gamma=partials is not None,
-    )  # fmt: skip
-    if partials is not None:
-        e.launch(
-            "batchnorm.cl", "finish_gamma_gradient", (kernel.blocks,), partials.read, statistics.mean.read,
-            statistics.inverse.read, dbeta.read, dgamma.write, kernel.blocks, groups, *([bias.read] if bias else []),
-            bias=bias is not None,
-        )  # fmt: skip
-
-
-def emit_scaled(e: Emitter, x: Tensor, scale: Tensor, y: Tensor) -> None:
-    """y = x * scale, one row."""
-    e.launch(
-        "batchnorm.cl", "scale_vector", (x.blocks,), x.read, scale.read, y.write, x.blocks,
-    )  # fmt: skip
 
 
 def emit_batch_statistics(e: Emitter, op: BatchNormalization, y: Tensor, w: dict[str, Tensor]) -> Statistics:

@@ -11,7 +11,8 @@ from edgelearn.errors import ShapeError
 from . import grouped, pointwise, tiles
 from .base import Arrays, LinearOp, Weight
 from .emit import Emitter, Epilogue, GradientTarget
-from .reduce import emit_sum_partials, partial_sums
+from .reduce import emit_channel_sums
+from .sums import Sum, start_sum
 from .tensor import Shape, Tensor, ceil_div
 from .transpose import emit_transposed
 from .window import Padding, Pair, Window, pair
@@ -128,30 +129,32 @@ class Conv2D(LinearOp):
                 depth=1, **window.macros, **target.macros,
             )  # fmt: skip
 
-    def emit_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
+    def emit_backward_weights(
+        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
+    ) -> tuple[Sum, Sum | None]:
         window = self.window(x.shape[1:])
+        if self._is_pointwise(window) and self.groups == 1 and x.block == 16:
+            return pointwise.emit_backward_weights(e, x, dy, gradient, sums, add)
+        dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
         if self.groups > 1:
-            grouped.emit_backward_weights(e, window, self.groups, x, dy, gradient, add)
-            return
-        if self._is_pointwise(window) and x.block == 16:
-            pointwise.emit_backward_weights(e, x, dy, gradient, add)
-            return
+            return grouped.emit_backward_weights(e, window, self.groups, x, dy, gradient, add), dy_sum
         panels = tiles.panels(e.traits, dy.blocks)
         depth = min(x.block, 2 if e.traits.gpu else 8)
         depth = depth if x.block % depth == 0 else x.block
         items = (window.taps * ceil_div(x.channels, depth), dy.blocks // panels)
         _, rows = e.split_rows(x.images * dy.height, items[0] * items[1], least=1 if e.traits.gpu else 4)
         rows = min(rows, ceil_div(LONGEST_SUM, dy.width))
-        groups = ceil_div(x.images * dy.height, rows)
-        partials = partial_sums(e, groups, gradient)
+        image_rows = x.images * dy.height
+        kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         e.launch(
-            "convolution.cl", "convolution_backward_weights", (*items, groups),
-            x.read, dy.read, partials.write, x.images, x.height, x.width, x.channels, dy.height, dy.width, rows,
-            dy.blocks,
+            "convolution.cl", "convolution_backward_weights", (*items, kernel_sum.groups), x.read, dy.read,
+            kernel_sum.target.update if add else kernel_sum.target.write,
+            x.images, x.height, x.width, x.channels, dy.height, dy.width, rows,
+            dy.blocks, int(add),
             flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, tile=1, panels=panels, depth=depth,
             **window.macros,
         )  # fmt: skip
-        emit_sum_partials(e, partials, gradient, groups, add)
+        return kernel_sum, dy_sum
 
 
 def _by_group(x: np.ndarray, groups: int) -> np.ndarray:

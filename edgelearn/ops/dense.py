@@ -11,6 +11,7 @@ from edgelearn.errors import ShapeError
 from . import pointwise
 from .base import Arrays, LinearOp, Weight
 from .emit import Emitter, Epilogue, GradientTarget
+from .sums import Sum
 from .tensor import Shape, Tensor
 from .transpose import emit_transposed
 
@@ -59,5 +60,7 @@ class Dense(LinearOp):
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
         pointwise.emit_backward_data(e, prepared, dy, target)
 
-    def emit_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
-        pointwise.emit_backward_weights(e, x, dy, gradient, add)
+    def emit_backward_weights(
+        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
+    ) -> tuple[Sum, Sum | None]:
+        return pointwise.emit_backward_weights(e, x, dy, gradient, sums, add)

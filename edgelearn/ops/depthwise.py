@@ -9,7 +9,7 @@ import numpy as np
 from . import tiles
 from .base import Arrays, LinearOp, Weight
 from .emit import Emitter, Epilogue, GradientTarget
-from .reduce import emit_sum_partials, partial_sums
+from .sums import Sum, start_sum
 from .tensor import Shape, Tensor, ceil_div
 from .transpose import emit_scaled_taps
 from .window import Padding, Pair, Window, pair
@@ -90,16 +90,22 @@ class DepthwiseConv2D(LinearOp):
             flops=self.flops(x.shape[1:]) * x.images, tile=tile, **window.macros, **target.macros,
         )  # fmt: skip
 
-    def emit_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
+    def emit_backward_weights(
+        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
+    ) -> tuple[Sum, Sum | None]:
         tile = tiles.depthwise_tile(e.traits, dy.width)
-        groups, rows = e.split_rows(x.images * dy.height, x.blocks, least=1 if e.traits.gpu else 7)
-        partials = partial_sums(e, groups, gradient)
+        image_rows = x.images * dy.height
+        groups, _ = e.split_rows(image_rows, x.blocks, least=1 if e.traits.gpu else 7)
+        kernel_sum, rows = start_sum(e, gradient, image_rows, groups)
+        dy_sum = start_sum(e, sums, image_rows, groups)[0] if sums else None
+        targets = [s.target.update if add else s.target.write for s in (kernel_sum, dy_sum) if s]
         e.launch(
-            "depthwise.cl", "depthwise_backward_weights", (groups, x.blocks), x.read, dy.read, partials.write,
-            x.images, x.height, x.width, dy.height, dy.width, rows, x.blocks,
-            flops=self.flops(x.shape[1:]) * x.images, tile=tile, **self.window(x.shape[1:]).macros,
+            "depthwise.cl", "depthwise_backward_weights", (kernel_sum.groups, x.blocks), x.read, dy.read, *targets,
+            x.images, x.height, x.width, dy.height, dy.width, rows, kernel_sum.groups, x.blocks, int(add),
+            flops=self.flops(x.shape[1:]) * x.images, tile=tile, sums=sums is not None,
+            **self.window(x.shape[1:]).macros,
         )  # fmt: skip
-        emit_sum_partials(e, partials, gradient, groups, add)
+        return kernel_sum, dy_sum
 
 
 def _parts(

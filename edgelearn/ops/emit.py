@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edgelearn.device import Device
-from edgelearn.launch import Buffer, Choice, Decision, In, InOut, Launch, Out, Role
+from edgelearn.launch import Access, Buffer, Choice, Decision, In, Launch, Role
 
+from .jobs import Job, Row, arguments, batches, layer, rows
 from .tensor import BLOCK, Shape, Tensor, blocked_bytes
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Emitter:
     layer: str = ""
     training: Control | None = None
     decision: Decision | None = None
+    jobs: list[Job] = field(default_factory=list)
 
     @contextmanager
     def choose(self, kernel: str, shape: Sequence[int], candidates: Sequence[Choice]) -> Iterator[Choice]:
@@ -72,7 +74,7 @@ class Emitter:
         source: str,
         kernel: str,
         grid: tuple[int, ...],
-        *arguments: In | Out | InOut | int | float,
+        *arguments: Access | int | float,
         group: int = 0,
         flops: int = 0,
         **macros: int,
@@ -81,6 +83,41 @@ class Emitter:
         self.launches.append(
             Launch(source, kernel, named, grid, group or self.traits.group, arguments, self.layer, flops, self.decision)
         )
+
+    def job(
+        self,
+        source: str,
+        kernel: str,
+        items: int,
+        *accesses: Access,
+        numbers: tuple[int, ...] = (),
+        settings: tuple[int | float, ...] = (),
+        **macros: int,
+    ) -> None:
+        """Work that may share a launch with other layers'; see `emit_jobs`."""
+        named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
+        self.jobs.append(Job(source, kernel, items, accesses, numbers, settings, named, self.layer))
+
+    def emit_jobs(self) -> None:
+        """Launch the jobs collected so far, as few launches as their order allows."""
+        for batch in batches(self.jobs):
+            items, first = sum(job.items for job in batch), batch[0]
+            table = In(self.table(rows(batch)))
+            given = (*arguments(batch), table, len(batch), items, *first.settings)
+            self.launches.append(
+                Launch(first.source, first.kernel, first.macros, (items,), self.traits.group, given, layer(batch))
+            )
+        self.jobs.clear()
+
+    def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
+        """A place for up to `groups` partial sums of `total`; None where one group writes to the total itself."""
+        if groups == 1:
+            return None
+        return self.tensor(name, (groups, total.rows, total.blocks * total.block), Role.PARTIAL)
+
+    def table(self, rows: tuple[Row, ...]) -> Buffer:
+        """A constant of int32 words, the rows one after the other; for a buffer, where it starts, in blocks."""
+        raise NotImplementedError
 
     def split_rows(self, rows: int, units: int, least: int = 64) -> tuple[int, int]:
         """(groups, rows a group) so that groups x `units` work-items keep the device busy, with at least `least`
@@ -127,6 +164,6 @@ class GradientTarget:
         return {"mask": self.mask is not None, "activation": self.activation, "accumulate": self.accumulate}
 
     @property
-    def arguments(self) -> list[In | Out | InOut]:
+    def arguments(self) -> list[Access]:
         write = self.tensor.update if self.accumulate else self.tensor.write
         return [write] + ([self.mask.read] if self.mask is not None else [])

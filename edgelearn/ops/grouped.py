@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .emit import Emitter, Epilogue, GradientTarget
-from .reduce import emit_sum_partials, partial_sums
+from .sums import Sum, start_sum
 from .tensor import Tensor
 from .transpose import emit_scaled_taps
 from .window import Window
@@ -35,15 +35,17 @@ def emit_backward_data(
 
 def emit_backward_weights(
     e: Emitter, window: Window, groups: int, x: Tensor, dy: Tensor, gradient: Tensor, add: bool
-) -> None:
-    parts, rows = e.split_rows(x.images * dy.height, gradient.rows * dy.blocks, least=1)
-    partials = partial_sums(e, parts, gradient)
+) -> Sum:
+    image_rows = x.images * dy.height
+    parts, _ = e.split_rows(image_rows, gradient.rows * dy.blocks, least=1)
+    found, rows = start_sum(e, gradient, image_rows, parts)
     e.launch(
-        "grouped.cl", "grouped_backward_weights", (gradient.rows, dy.blocks, parts), x.read, dy.read, partials.write,
-        x.images, x.height, x.width, x.channels, dy.height, dy.width, dy.channels, groups, rows,
+        "grouped.cl", "grouped_backward_weights", (gradient.rows, dy.blocks, found.groups), x.read, dy.read,
+        found.target.update if add else found.target.write,
+        x.images, x.height, x.width, x.channels, dy.height, dy.width, dy.channels, groups, rows, int(add),
         flops=_flops(window, groups, x, dy), in_block=x.block, **window.macros,
     )  # fmt: skip
-    emit_sum_partials(e, partials, gradient, parts, add)
+    return found
 
 
 def _flops(window: Window, groups: int, x: Tensor, y: Tensor) -> int:

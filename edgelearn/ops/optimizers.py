@@ -115,17 +115,3 @@ def emit_commit(e: Emitter, source: Buffer, target: Buffer, control: Control) ->
         "optimizer.cl", "commit", (ceil_div(blocks, chunk),), In(source), Out(target), control.counters.read, blocks,
         chunk=chunk,
     )  # fmt: skip
-
-
-def emit_finite_check(e: Emitter, gradients: Buffer, control: Control) -> None:
-    """Count the chunks of gradients with a NaN or an infinity, and the loss: above 0, updates leave weights alone."""
-    blocks = gradients.nbytes // 64
-    chunks = ceil_div(blocks, CHUNK)  # on GPUs too: one work-item counts the chunks
-    found = e.tensor("non-finite chunks", (1, chunks))
-    e.launch(
-        "optimizer.cl", "find_nonfinite", (chunks,), In(gradients), Out(found.buffer), blocks,
-        chunk=CHUNK,
-    )  # fmt: skip
-    e.launch(
-        "optimizer.cl", "count_nonfinite", (1,), found.read, control.counters.update, chunks, chunk=CHUNK,
-    )  # fmt: skip

@@ -6,7 +6,7 @@ from edgelearn.launch import Choice
 
 from . import tiles
 from .emit import Emitter, Epilogue, GradientTarget, Traits
-from .reduce import emit_sum_partials, partial_sums
+from .sums import Sum, start_sum
 from .tensor import Tensor, ceil_div
 
 CACHED_BYTES = 768 << 10  # of activations that a chunk of rows of the weight gradient reads again and again
@@ -32,34 +32,29 @@ def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Gradi
         )  # fmt: skip
 
 
-def emit_backward_weights(e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> None:
-    """Small weights: groups of rows side by side, then their sum. Large ones keep the device busy by themselves: rows
-    go in chunks that stay in the cache, one after the other."""
+def emit_backward_weights(
+    e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
+) -> tuple[Sum, Sum | None]:
+    """Small weights: groups of rows side by side. Large ones keep the device busy by themselves: rows go in chunks that
+    stay in the cache, one after the other."""
     shape = x.rows, x.channels, dy.channels
     with e.choose("pointwise_backward_weights", shape, _depths(e.traits, dy.blocks)) as tile:
-        _emit_backward_weights(e, x, dy, gradient, add, tile)
-
-
-def _emit_backward_weights(e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool, tile: Choice) -> None:
-    items = (ceil_div(x.channels, tile["depth"]), dy.blocks // tile["panels"])
-
-    def launch(out: Tensor, groups: int, first: int, count: int, add: bool) -> None:
-        e.launch(
-            "pointwise.cl", "pointwise_backward_weights", (*items, groups), x.read, dy.read,
-            out.update if add else out.write, x.rows, x.channels, dy.blocks, first, count, int(add),
-            flops=_flops(x, dy) * min(groups * count, x.rows - first) // x.rows,
-            rows=1, **tile,
-        )  # fmt: skip
-
-    groups, count = e.split_rows(x.rows, items[0] * items[1])
-    if groups > 1:
-        partials = partial_sums(e, groups, gradient)
-        launch(partials, groups, 0, count, False)
-        emit_sum_partials(e, partials, gradient, groups, add)
-        return
-    count = max(256, CACHED_BYTES // (4 * x.blocks * x.block))
-    for first in range(0, x.rows, count):
-        launch(gradient, 1, first, min(count, x.rows - first), add or first > 0)
+        items = (ceil_div(x.channels, tile["depth"]), dy.blocks // tile["panels"])
+        groups, _ = e.split_rows(x.rows, items[0] * items[1])
+        kernel_sum, count = start_sum(e, gradient, x.rows, groups)
+        dy_sum = start_sum(e, sums, x.rows, groups)[0] if sums else None
+        if kernel_sum.groups == 1:
+            count = max(256, CACHED_BYTES // (4 * x.blocks * x.block))
+        for first in range(0, x.rows, kernel_sum.groups * count):
+            more = add or first > 0
+            targets = [s.target.update if more else s.target.write for s in (kernel_sum, dy_sum) if s]
+            rows = min(kernel_sum.groups * count, x.rows - first)
+            e.launch(
+                "pointwise.cl", "pointwise_backward_weights", (*items, kernel_sum.groups), x.read, dy.read, *targets,
+                x.rows, x.channels, dy.blocks, first, min(count, rows), int(more),
+                flops=_flops(x, dy) * rows // x.rows, rows=1, sums=sums is not None, **tile,
+            )  # fmt: skip
+        return kernel_sum, dy_sum
 
 
 def _flops(x: Tensor, y: Tensor) -> int:

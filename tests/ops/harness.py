@@ -20,6 +20,7 @@ class Workbench(Emitter):
         super().__init__(Traits.of(context.device))
         self.context, self.kernels = context, kernels
         self.memory: dict[Buffer, object] = {}
+        self._partials: dict = {}
 
     def put(self, array: np.ndarray, block: int = 16) -> Tensor:
         """A tensor that holds `array`."""
@@ -30,6 +31,24 @@ class Workbench(Emitter):
     def empty(self, shape: tuple[int, ...], block: int = 16) -> Tensor:
         nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block)
         return Tensor(self._allocate(Buffer("tensor", nbytes, Role.TEMPORARY)), shape, block)
+
+    def job(self, *arguments, **keywords) -> None:
+        """Every job a launch of its own: here every buffer has its own memory."""
+        super().job(*arguments, **keywords)
+        self.emit_jobs()
+
+    def partials(self, name, groups, total):
+        """Kept between micro-batches, as a plan does."""
+        key = total, name
+        if key not in self._partials:
+            self._partials[key] = super().partials(name, groups, total)
+        return self._partials[key]
+
+    def table(self, rows) -> Buffer:
+        words = np.array([[0 if isinstance(word, Buffer) else word for word in row] for row in rows], np.int32)
+        buffer = self._allocate(Buffer("table", words.nbytes, Role.CONSTANT))
+        self.context.write(self.memory[buffer].handle, words)
+        return buffer
 
     def run(self) -> None:
         """Execute what was emitted so far."""
@@ -51,7 +70,8 @@ class Workbench(Emitter):
 
     def _allocate(self, buffer: Buffer) -> Buffer:
         memory = self.memory[buffer] = self.context.allocate(buffer.nbytes, buffer.name)
-        self.context.write(memory.handle, np.full(buffer.nbytes // 4, np.nan, np.float32))
+        start = 0.0 if buffer.role is Role.CHECK else np.nan  # a session's memory starts as zeros; checks rely on it
+        self.context.write(memory.handle, np.full(buffer.nbytes // 4, start, np.float32))
         return buffer
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Kernels
-from edgelearn.ops import Epilogue, GradientTarget, LinearOp
+from edgelearn.ops import Epilogue, GradientTarget, LinearOp, finish
 
 from .harness import Workbench, close
 
@@ -52,12 +52,13 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
     (_,), gradients = bias_free.reference_backward([x], {"kernel": kernel}, dy)
     packed = gradients["kernel"].reshape(kernel_weight.packed_shape)
     tg = bench.empty(kernel_weight.packed_shape)
-    op.emit_backward_weights(bench, tx, tdy, tg, add=False)
-    bench.run()
-    close(bench.get(tg), packed)
-    op.emit_backward_weights(bench, tx, tdy, tg, add=True)
-    bench.run()
-    close(bench.get(tg), 2 * packed)
+    tsums = bench.empty(channels)
+    for add in (False, True):
+        for found in op.emit_backward_weights(bench, tx, tdy, tg, tsums, add):
+            finish.emit_sum(bench, found)
+        bench.run()
+        close(bench.get(tg), packed * (1 + add))
+        close(bench.get(tsums), dy.sum(tuple(range(dy.ndim - 1))) * (1 + add))
 
 
 def check_geometry(make, kernels: Kernels, shape, data) -> None:
@@ -90,7 +91,8 @@ def check_geometry(make, kernels: Kernels, shape, data) -> None:
     ty, tdx, tg = bench.empty(y.shape), bench.empty(x.shape), bench.empty(weight.packed_shape)
     op.emit_forward(bench, tx, tk, ty, Epilogue())
     op.emit_backward_data(bench, tx, op.emit_prepared(bench, tx, tk, None), tdy, GradientTarget(tdx))
-    op.emit_backward_weights(bench, tx, tdy, tg, add=False)
+    kernel_sum, _ = op.emit_backward_weights(bench, tx, tdy, tg, None, add=False)
+    finish.emit_sum(bench, kernel_sum)
     bench.run()
     close(bench.get(ty), y)
     close(bench.get(tdx), dx)

@@ -3,7 +3,7 @@ import pytest
 
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
-from edgelearn.ops import BatchNormalization, Conv2D, GradientTarget, Tensor, Traits, batchnorm
+from edgelearn.ops import BatchNormalization, GradientTarget, Tensor, Traits, batchnorm
 
 from .harness import SIZES, close
 
@@ -41,42 +41,6 @@ def test_kept_statistics_fold_to_scale_and_shift(bench, rng, channels, with_bias
     close(bench.get(s.shift), w["beta"] + (bias * with_bias - w["moving_mean"]) * scale)
     close(read_row(bench, s.inverse, channels), inverse)
     assert s.scale.buffer.role is Role.PREPARED
-
-
-@pytest.mark.parametrize("with_bias", (False, True))
-@pytest.mark.parametrize("channels", (1, 16, 33))
-def test_finished_gradients(bench, rng, channels, with_bias):
-    """gamma's gradient from the weights' gradients alone, beside a convolution and a BatchNorm one after the other."""
-    conv = Conv2D(channels, 3, padding="same", use_bias=with_bias)
-    x, dz = rng.standard_normal((3, 5, 6, 4)), rng.standard_normal((3, 5, 6, channels))
-    own = {"kernel": rng.standard_normal((3, 3, 4, channels)), "bias": rng.standard_normal(channels)}
-    w = draw_weights(rng, channels)
-    y = conv.reference_forward([x], own)
-    (dy,), expected = OP.reference_backward([y], w, dz)
-    _, expected_own = conv.reference_backward([x], own, dy)
-
-    bias = bench.put(own["bias"]) if with_bias else None
-    s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), bias)
-    shape = (9, 4, channels)
-    _, behind_scale = conv.reference_backward([x], own, dz)
-    kernel, dkernel = bench.put(own["kernel"].reshape(shape)), bench.put(behind_scale["kernel"].reshape(shape))
-    dbeta, dgamma, dbias = bench.put(dz.sum((0, 1, 2))), bench.empty((channels,)), bench.empty((channels,))
-    batchnorm.emit_finished_gradients(bench, kernel, dkernel, s, bias, dbeta, dgamma)
-    batchnorm.emit_scaled(bench, dbeta, s.scale, dbias)
-    bench.run()
-    close(bench.get(dkernel), expected_own["kernel"].reshape(shape))
-    close(bench.get(dgamma), expected["gamma"], 1e-4)
-    if with_bias:
-        close(bench.get(dbias), expected_own["bias"])
-
-
-def test_finished_kernel_gradient_without_gamma(bench, rng):
-    w, dkernel = draw_weights(rng, 20), rng.standard_normal((9, 4, 20))
-    s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), None)
-    kernel, gradient = bench.put(rng.standard_normal((9, 4, 20))), bench.put(dkernel)
-    batchnorm.emit_finished_gradients(bench, kernel, gradient, s, None, None, None)
-    bench.run()
-    close(bench.get(gradient), dkernel * w["gamma"] / np.sqrt(w["moving_variance"] + OP.epsilon))
 
 
 @pytest.mark.parametrize("channels", (1, 16, 33))

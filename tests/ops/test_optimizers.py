@@ -3,7 +3,9 @@ import pytest
 
 from edgelearn.ops import SGD, Adam, AdamW
 from edgelearn.ops.control import CORRECTION, LEARNING_RATE, LOSS, NONFINITE, Control
-from edgelearn.ops.optimizers import CHUNK, emit_finite_check
+from edgelearn.ops.finish import emit_finite_check, emit_sum
+from edgelearn.ops.optimizers import CHUNK
+from edgelearn.ops.sums import Sum
 
 RULES = {
     "SGD": SGD(),
@@ -36,7 +38,9 @@ class Trainer:
         context, memory = self.bench.context, self.bench.memory
         context.write(memory[self.control.scalars.buffer].handle, scalars)
         context.write(memory[self.g.buffer].handle, np.float32(g))
-        emit_finite_check(self.bench, self.g.buffer, self.control)
+        emit_sum(self.bench, Sum(self.g))
+        (flags,) = self.bench.launches[-1].writes
+        emit_finite_check(self.bench, flags, self.control)
         slots = [slot.buffer for slot in self.slots]
         self.optimizer.emit_update(self.bench, self.w.buffer, self.g.buffer, slots, self.control, self.decay)
         self.bench.run()

@@ -33,7 +33,7 @@ def test_rows_in_chunks_that_fit_the_cache(bench, rng):
     bench.traits = Traits(compute_units=1, lanes=bench.traits.lanes)
     check_linear(Conv2D(48, 1), bench, rng, (41, 39, 128), n=1)
     op, x, dy = Conv2D(48, 1), bench.empty((1, 41, 39, 128)), bench.empty((1, 41, 39, 48))
-    op.emit_backward_weights(bench, x, dy, bench.empty((1, 128, 48)), add=False)
+    op.emit_backward_weights(bench, x, dy, bench.empty((1, 128, 48)), None, add=False)
     assert [launch.kernel for launch in bench.launches] == ["pointwise_backward_weights"] * 2
 
 

@@ -1,0 +1,74 @@
+"""The end of a mini-batch: gradients summed, completed and checked."""
+
+from __future__ import annotations
+
+from edgelearn.launch import Buffer, In, Role
+
+from .batchnorm import Statistics
+from .control import Control
+from .emit import Emitter
+from .sums import Sum
+from .tensor import Tensor, ceil_div
+
+ROWS = 256  # of a kernel's gradient a work-item of a CPU completes
+
+
+def emit_sum(e: Emitter, found: Sum) -> None:
+    """Complete a gradient that needs no more than its sum."""
+    _emit_sum(e, found, None, None)
+
+
+def emit_kernel_sum(e: Emitter, found: Sum, statistics: Statistics, kernel: Tensor | None) -> Tensor | None:
+    """Complete the gradient of a kernel behind kept statistics. With `kernel`, also its part of dgamma, for
+    `emit_gamma`."""
+    return _emit_sum(e, found, statistics.scale, kernel)
+
+
+def emit_gamma(
+    e: Emitter, sums: Tensor, statistics: Statistics, bias: Tensor | None, dbeta: Tensor, dgamma: Tensor
+) -> None:
+    more = (bias.read,) if bias else ()
+    e.job(
+        "finish.cl", "finish_gamma", dgamma.blocks, dgamma.write, _flags(e, dgamma, dgamma.blocks).write, sums.read,
+        statistics.mean.read, statistics.inverse.read, dbeta.read, *more, numbers=(dgamma.blocks, sums.rows),
+        bias=bias is not None,
+    )  # fmt: skip
+
+
+def emit_bias(e: Emitter, dbeta: Tensor, statistics: Statistics, dbias: Tensor) -> None:
+    """dbias = dbeta * scale"""
+    flags = _flags(e, dbias, dbias.blocks)
+    e.job(
+        "finish.cl", "finish_bias", dbias.blocks, dbias.write, flags.write, dbeta.read, statistics.scale.read
+    )  # fmt: skip
+
+
+def emit_finite_check(e: Emitter, flags: Buffer, control: Control) -> None:
+    """Count what the jobs above have flagged, and the loss: above 0, updates leave weights alone."""
+    e.launch("finish.cl", "count_nonfinite", (1,), In(flags), control.counters.update, flags.nbytes // 4)
+
+
+def _emit_sum(e: Emitter, found: Sum, scale: Tensor | None, kernel: Tensor | None) -> Tensor | None:
+    total, partials = found.total, found.partials
+    count = 1 if e.traits.gpu else ROWS
+    parts = ceil_div(total.rows, count)
+    items = total.blocks * parts
+    access = total.write if partials else total.update if scale else total.read
+    accesses = [access, _flags(e, total, items).write]
+    sums = None
+    if partials:
+        accesses.append(partials.read)
+    if scale:
+        accesses.append(scale.read)
+    if kernel:
+        sums = e.tensor(f"{total.buffer.name} times kernel", (parts, total.blocks * 16), Role.PARTIAL)
+        accesses += [kernel.read, sums.write]
+    e.job(
+        "finish.cl", "finish_sum", items, *accesses, numbers=(total.rows, total.blocks, count, found.groups),
+        partials=partials is not None, scale=scale is not None, gamma=kernel is not None,
+    )  # fmt: skip
+    return sums
+
+
+def _flags(e: Emitter, gradient: Tensor, items: int) -> Tensor:
+    return e.tensor(f"{gradient.buffer.name} flags", (1, items), Role.CHECK)

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+from edgelearn.launch import Role
+from edgelearn.ops import Conv2D, batchnorm, finish, pack
+from edgelearn.ops.control import NONFINITE, Control
+from edgelearn.ops.sums import Sum, start_sum
+
+from .harness import close
+from .test_batchnorm import OP, draw_weights, put_all
+
+
+@pytest.mark.parametrize("groups", (1, 2, 7))
+@pytest.mark.parametrize("shape", [(1,), (17,), (5, 33), (40, 70), (900, 20)])
+def test_partial_sums_are_added_up(bench, rng, groups, shape):
+    parts = rng.standard_normal((groups, *shape))
+    total = bench.empty(shape)
+    found, count = start_sum(bench, total, 20, groups)
+    assert count * groups >= 20 and found.groups == groups
+    bench._allocate(found.target.buffer) if found.partials else None
+    words = np.concatenate([pack(part).ravel() for part in parts])
+    bench.context.write(bench.memory[found.target.buffer].handle, words)
+    finish.emit_sum(bench, found)
+    bench.run()
+    close(bench.get(total), parts.sum(0))
+
+
+@pytest.mark.parametrize("groups", (1, 3))
+@pytest.mark.parametrize("bad", (None, np.nan, np.inf))
+def test_a_bad_element_is_found_wherever_it_is(bench, rng, bad, groups):
+    """In a kernel's gradient of several work-items, with and without scale, and in vectors."""
+    channels, rows = 33, 600
+    s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, draw_weights(rng, channels)), None)
+    for kind in ("plain", "kept", "gamma"):
+        for place in (0, rows // 2, rows - 1):
+            gradient = rng.standard_normal((groups, rows, channels))
+            if bad is not None:
+                gradient[-1, place, channels - 1] = bad
+            total, kernel = bench.empty((rows, channels)), bench.put(rng.standard_normal((rows, channels)))
+            found, _ = start_sum(bench, total, rows, groups)
+            if found.partials:
+                bench._allocate(found.partials.buffer)
+            words = np.concatenate([pack(part).ravel() for part in gradient])
+            bench.context.write(bench.memory[found.target.buffer].handle, words)
+            if kind == "plain":
+                finish.emit_sum(bench, found)
+            else:
+                finish.emit_kernel_sum(bench, found, s, kernel if kind == "gamma" else None)
+            flags = next(b for b in bench.launches[-1].writes if b.role is Role.CHECK)
+            control = Control(bench.put(np.zeros((1, 16))), bench.put(np.zeros((1, 16))), None)
+            finish.emit_finite_check(bench, flags, control)
+            bench.run()
+            assert bench.get(control.counters)[0, NONFINITE] == (bad is not None)
+
+
+@pytest.mark.parametrize("with_bias", (False, True))
+@pytest.mark.parametrize("channels", (1, 16, 33))
+def test_finished_gradients(bench, rng, channels, with_bias):
+    """gamma's gradient from the weights' gradients alone, beside a convolution and a BatchNorm one after the other."""
+    conv = Conv2D(channels, 3, padding="same", use_bias=with_bias)
+    x, dz = rng.standard_normal((3, 5, 6, 4)), rng.standard_normal((3, 5, 6, channels))
+    own = {"kernel": rng.standard_normal((3, 3, 4, channels)), "bias": rng.standard_normal(channels)}
+    w = draw_weights(rng, channels)
+    y = conv.reference_forward([x], own)
+    (dy,), expected = OP.reference_backward([y], w, dz)
+    _, expected_own = conv.reference_backward([x], own, dy)
+
+    bias = bench.put(own["bias"]) if with_bias else None
+    s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), bias)
+    shape = (9, 4, channels)
+    _, behind_scale = conv.reference_backward([x], own, dz)
+    kernel, dkernel = bench.put(own["kernel"].reshape(shape)), bench.put(behind_scale["kernel"].reshape(shape))
+    dbeta, dgamma, dbias = bench.put(dz.sum((0, 1, 2))), bench.empty((channels,)), bench.empty((channels,))
+    products = finish.emit_kernel_sum(bench, Sum(dkernel), s, kernel)
+    finish.emit_gamma(bench, products, s, bias, dbeta, dgamma)
+    finish.emit_bias(bench, dbeta, s, dbias)
+    bench.run()
+    close(bench.get(dkernel), expected_own["kernel"].reshape(shape))
+    close(bench.get(dgamma), expected["gamma"], 1e-4)
+    if with_bias:
+        close(bench.get(dbias), expected_own["bias"])
+
+
+def test_finished_kernel_gradient_without_gamma(bench, rng):
+    w, dkernel = draw_weights(rng, 20), rng.standard_normal((9, 4, 20))
+    s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), None)
+    gradient = bench.put(dkernel)
+    finish.emit_kernel_sum(bench, Sum(gradient), s, None)
+    bench.run()
+    close(bench.get(gradient), dkernel * w["gamma"] / np.sqrt(w["moving_variance"] + OP.epsilon))
