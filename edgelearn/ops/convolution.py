@@ -7,17 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgelearn.errors import ShapeError
+from edgelearn.launch import Choice
 
 from . import grouped, pointwise, tiles
 from .base import Arrays, LinearOp, Weight
-from .emit import Emitter, Epilogue, GradientTarget
+from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .reduce import emit_channel_sums
-from .sums import Sum, start_sum
+from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Shape, Tensor, ceil_div
 from .transpose import emit_transposed
 from .window import Padding, Pair, Window, pair
-
-LONGEST_SUM = 1 << 15  # products one after the other: a float32 sum of a million of them is off by 2e-4
 
 
 @dataclass(frozen=True)
@@ -96,15 +95,16 @@ class Conv2D(LinearOp):
         elif self._is_pointwise(window) and x.block == 16:
             pointwise.emit_forward(e, x, kernel, y, epilogue)
         else:
-            tile, panels = tiles.row_tile(e.traits, y.width), tiles.panels(e.traits, y.blocks)
-            e.launch(
-                "convolution.cl", "convolution_forward",
-                (x.images * y.height * ceil_div(y.width, tile), y.blocks // panels),
-                x.read, kernel.read, y.write, x.images, x.height, x.width, x.channels, y.height, y.width,
-                *epilogue.arguments,
-                flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, tile=tile, panels=panels,
-                depth=1, **window.macros, **epilogue.macros,
-            )  # fmt: skip
+            problem, candidates = self._problem(window, x), _tiles(e.traits, y.width, y.blocks)
+            with e.choose("convolution_forward", problem, candidates) as choice:
+                e.launch(
+                    "convolution.cl", "convolution_forward",
+                    (x.images * y.height * ceil_div(y.width, choice["tile"]), y.blocks // choice["panels"]),
+                    x.read, kernel.read, y.write, x.images, x.height, x.width, x.channels, y.height, y.width,
+                    *epilogue.arguments,
+                    flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, depth=1,
+                    **choice, **window.macros, **epilogue.macros,
+                )  # fmt: skip
 
     def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
         if self.groups > 1:
@@ -119,15 +119,16 @@ class Conv2D(LinearOp):
             pointwise.emit_backward_data(e, prepared, dy, target)
         else:
             stride = window.strides[1]
-            tile, panels = tiles.row_tile(e.traits, ceil_div(x.width, stride)), tiles.panels(e.traits, x.blocks)
-            e.launch(
-                "convolution.cl", "convolution_backward_data",
-                (x.images * x.height * stride * ceil_div(x.width, tile * stride), x.blocks // panels),
-                dy.read, prepared.read, x.images, x.height, x.width, dy.channels, dy.height, dy.width,
-                *target.arguments,
-                flops=self.flops(x.shape[1:]) * x.images, in_block=16, tile=tile, panels=panels,
-                depth=1, **window.macros, **target.macros,
-            )  # fmt: skip
+            problem, candidates = self._problem(window, x), _tiles(e.traits, ceil_div(x.width, stride), x.blocks)
+            with e.choose("convolution_backward_data", problem, candidates) as choice:
+                parts = x.images * x.height * stride * ceil_div(x.width, choice["tile"] * stride)
+                e.launch(
+                    "convolution.cl", "convolution_backward_data", (parts, x.blocks // choice["panels"]),
+                    dy.read, prepared.read, x.images, x.height, x.width, dy.channels, dy.height, dy.width,
+                    *target.arguments,
+                    flops=self.flops(x.shape[1:]) * x.images, in_block=16, depth=1,
+                    **choice, **window.macros, **target.macros,
+                )  # fmt: skip
 
     def emit_backward_weights(
         self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
@@ -138,23 +139,48 @@ class Conv2D(LinearOp):
         dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
         if self.groups > 1:
             return grouped.emit_backward_weights(e, window, self.groups, x, dy, gradient, add), dy_sum
-        panels = tiles.panels(e.traits, dy.blocks)
-        depth = min(x.block, 2 if e.traits.gpu else 8)
-        depth = depth if x.block % depth == 0 else x.block
-        items = (window.taps * ceil_div(x.channels, depth), dy.blocks // panels)
-        _, rows = e.split_rows(x.images * dy.height, items[0] * items[1], least=1 if e.traits.gpu else 4)
+        candidates = _depths(e.traits, x.block, dy.blocks)
+        with e.choose("convolution_backward_weights", self._problem(window, x), candidates) as choice:
+            return self._emit_backward_weights(e, window, x, dy, gradient, add, choice), dy_sum
+
+    def _emit_backward_weights(
+        self, e: Emitter, window: Window, x: Tensor, dy: Tensor, gradient: Tensor, add: bool, choice: Choice
+    ) -> Sum:
+        depth, panels = choice["depth"], choice["panels"]
+        work = (window.taps * ceil_div(x.channels, depth), dy.blocks // panels)
+        least = 1 if e.traits.gpu else 4
+        _, rows = e.split_rows(x.images * dy.height, work[0] * work[1], least, choice["items"])
         rows = min(rows, ceil_div(LONGEST_SUM, dy.width))
         image_rows = x.images * dy.height
         kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         e.launch(
-            "convolution.cl", "convolution_backward_weights", (*items, kernel_sum.groups), x.read, dy.read,
+            "convolution.cl", "convolution_backward_weights", (*work, kernel_sum.groups), x.read, dy.read,
             kernel_sum.target.update if add else kernel_sum.target.write,
             x.images, x.height, x.width, x.channels, dy.height, dy.width, rows,
             dy.blocks, int(add),
             flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, tile=1, panels=panels, depth=depth,
             **window.macros,
         )  # fmt: skip
-        return kernel_sum, dy_sum
+        return kernel_sum
+
+    def _problem(self, window: Window, x: Tensor) -> tuple[int, ...]:
+        return *window.problem(x.images, x.channels), self.filters
+
+
+def _tiles(traits: Traits, width: int, blocks: int) -> list[Choice]:
+    """Neighbouring outputs x blocks of channels of a tile."""
+    best = {"tile": tiles.row_tile(traits, width), "panels": tiles.panels(traits, blocks)}
+    sizes, panels = tiles.up_to(tiles.ROW_TILES, width), tiles.dividing(tiles.PANELS, blocks)
+    return tiles.worth_trying(best, tile=sizes, panels=panels)
+
+
+def _depths(traits: Traits, in_block: int, blocks: int) -> list[Choice]:
+    """Channels x blocks of filters of a tile of the weights' gradient, and work-items a compute unit."""
+    depth = min(in_block, 2 if traits.gpu else 8)
+    depth = depth if in_block % depth == 0 else in_block
+    best = {"depth": depth, "panels": tiles.panels(traits, blocks), "items": 0}
+    depths, panels = tiles.dividing(tiles.DEPTHS, in_block), tiles.dividing(tiles.PANELS, blocks)
+    return tiles.worth_trying(best, depth=depths, panels=panels, items=tiles.items(traits))
 
 
 def _by_group(x: np.ndarray, groups: int) -> np.ndarray:

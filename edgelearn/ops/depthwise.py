@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgelearn.launch import Choice
+
 from . import tiles
 from .base import Arrays, LinearOp, Weight
-from .emit import Emitter, Epilogue, GradientTarget
-from .sums import Sum, start_sum
+from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Shape, Tensor, ceil_div
 from .transpose import emit_scaled_taps
 from .window import Padding, Pair, Window, pair
@@ -68,13 +70,14 @@ class DepthwiseConv2D(LinearOp):
         return [window.crop(dx)], gradients
 
     def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
-        tile = tiles.depthwise_tile(e.traits, y.width)
-        grid, rows, steps = _parts(e, y.images, y.height, y.width, y.blocks, tile)
-        e.launch(
-            "depthwise.cl", "depthwise_forward", grid, x.read, kernel.read, y.write, x.images, x.height, x.width,
-            y.height, y.width, rows, steps, *epilogue.arguments,
-            flops=self.flops(x.shape[1:]) * x.images, tile=tile, **self.window(x.shape[1:]).macros, **epilogue.macros,
-        )  # fmt: skip
+        window = self.window(x.shape[1:])
+        with e.choose("depthwise_forward", window.problem(x.images, x.channels), _tiles(e.traits, y.width)) as choice:
+            grid, rows, steps = _parts(e, y.images, y.height, y.width, y.blocks, choice["tile"], choice["items"])
+            e.launch(
+                "depthwise.cl", "depthwise_forward", grid, x.read, kernel.read, y.write, x.images, x.height, x.width,
+                y.height, y.width, rows, steps, *epilogue.arguments,
+                flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"], **window.macros, **epilogue.macros,
+            )  # fmt: skip
 
     def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
         return kernel if scale is None else emit_scaled_taps(e, kernel, scale)
@@ -82,37 +85,48 @@ class DepthwiseConv2D(LinearOp):
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
         window = self.window(x.shape[1:])
         stride = window.strides[1]
-        tile = tiles.depthwise_tile(e.traits, ceil_div(x.width, stride))
-        grid, rows, steps = _parts(e, x.images, x.height, x.width, x.blocks, tile * stride)
-        e.launch(
-            "depthwise.cl", "depthwise_backward_data", grid, dy.read, prepared.read, x.images, x.height, x.width,
-            dy.height, dy.width, rows, steps, *target.arguments,
-            flops=self.flops(x.shape[1:]) * x.images, tile=tile, **window.macros, **target.macros,
-        )  # fmt: skip
+        candidates = _tiles(e.traits, ceil_div(x.width, stride))
+        with e.choose("depthwise_backward_data", window.problem(x.images, x.channels), candidates) as choice:
+            tile = choice["tile"]
+            grid, rows, steps = _parts(e, x.images, x.height, x.width, x.blocks, tile * stride, choice["items"])
+            e.launch(
+                "depthwise.cl", "depthwise_backward_data", grid, dy.read, prepared.read, x.images, x.height, x.width,
+                dy.height, dy.width, rows, steps, *target.arguments,
+                flops=self.flops(x.shape[1:]) * x.images, tile=tile, **window.macros, **target.macros,
+            )  # fmt: skip
 
     def emit_backward_weights(
         self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
     ) -> tuple[Sum, Sum | None]:
-        tile = tiles.depthwise_tile(e.traits, dy.width)
-        image_rows = x.images * dy.height
-        groups, _ = e.split_rows(image_rows, x.blocks, least=1 if e.traits.gpu else 7)
-        kernel_sum, rows = start_sum(e, gradient, image_rows, groups)
-        dy_sum = start_sum(e, sums, image_rows, groups)[0] if sums else None
-        targets = [s.target.update if add else s.target.write for s in (kernel_sum, dy_sum) if s]
-        e.launch(
-            "depthwise.cl", "depthwise_backward_weights", (kernel_sum.groups, x.blocks), x.read, dy.read, *targets,
-            x.images, x.height, x.width, dy.height, dy.width, rows, kernel_sum.groups, x.blocks, int(add),
-            flops=self.flops(x.shape[1:]) * x.images, tile=tile, sums=sums is not None,
-            **self.window(x.shape[1:]).macros,
-        )  # fmt: skip
-        return kernel_sum, dy_sum
+        window, least, image_rows = self.window(x.shape[1:]), 1 if e.traits.gpu else 7, x.images * dy.height
+        candidates = _tiles(e.traits, dy.width)
+        with e.choose("depthwise_backward_weights", window.problem(x.images, x.channels), candidates) as choice:
+            _, rows = e.split_rows(image_rows, x.blocks, least, choice["items"])
+            groups = ceil_div(image_rows, min(rows, ceil_div(LONGEST_SUM, dy.width)))
+            kernel_sum, rows = start_sum(e, gradient, image_rows, groups)
+            dy_sum = start_sum(e, sums, image_rows, groups)[0] if sums else None
+            targets = [s.target.update if add else s.target.write for s in (kernel_sum, dy_sum) if s]
+            e.launch(
+                "depthwise.cl", "depthwise_backward_weights", (kernel_sum.groups, x.blocks), x.read, dy.read, *targets,
+                x.images, x.height, x.width, dy.height, dy.width, rows, kernel_sum.groups, x.blocks, int(add),
+                flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"], sums=sums is not None, **window.macros,
+            )  # fmt: skip
+            return kernel_sum, dy_sum
+
+
+def _tiles(traits: Traits, width: int) -> list[Choice]:
+    """Neighbouring outputs of a tile, and work-items a compute unit."""
+    best = {"tile": tiles.depthwise_tile(traits, width), "items": 0}
+    return tiles.worth_trying(best, tile=tiles.up_to(tiles.DEPTHWISE_TILES, width), items=tiles.items(traits))
 
 
 def _parts(
-    e: Emitter, images: int, height: int, width: int, blocks: int, tile: int
+    e: Emitter, images: int, height: int, width: int, blocks: int, tile: int, items: int
 ) -> tuple[tuple[int, int], int, int]:
-    """(grid, rows and tiles of a row a work-item does): single tiles on GPUs, bands of rows on CPUs."""
+    """(grid, rows and tiles of a row a work-item does): single tiles on GPUs unless `items` says otherwise, bands of
+    rows on CPUs."""
     steps = 1 if e.traits.gpu else ceil_div(width, tile)
-    _, rows = e.split_rows(height, images * blocks, least=1 if e.traits.gpu else 7)
-    rows = 1 if e.traits.gpu else rows
-    return (images * ceil_div(height, rows) * ceil_div(width, tile * steps), blocks), rows, steps
+    columns = ceil_div(width, tile * steps)
+    _, rows = e.split_rows(height, images * blocks * columns, least=1 if e.traits.gpu else 7, items=items)
+    rows = 1 if e.traits.gpu and not items else rows
+    return (images * ceil_div(height, rows) * columns, blocks), rows, steps

@@ -119,10 +119,11 @@ class Emitter:
         """A constant of int32 words, the rows one after the other; for a buffer, where it starts, in blocks."""
         raise NotImplementedError
 
-    def split_rows(self, rows: int, units: int, least: int = 64) -> tuple[int, int]:
+    def split_rows(self, rows: int, units: int, least: int = 64, items: int = 0) -> tuple[int, int]:
         """(groups, rows a group) so that groups x `units` work-items keep the device busy, with at least `least`
-        rows a group."""
-        wanted = (16384 if self.traits.gpu else 8 * self.traits.compute_units) // max(1, units)
+        rows a group: `items` work-items a compute unit, 0 for the rule of thumb."""
+        total = items * self.traits.compute_units or (16384 if self.traits.gpu else 8 * self.traits.compute_units)
+        wanted = total // max(1, units)
         groups = max(1, min(wanted, rows // least))
         count = -(-rows // groups)
         return -(-rows // count), count

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
+
+from edgelearn.launch import Choice
+
 from .emit import Traits
 
 PRODUCT_ROWS = (14, 12, 8, 7, 6, 4, 2, 1)  # rows of a matrix-product tile worth trying
 PANELS = (3, 2, 1)  # blocks of 16 channels of a tile worth trying
+ROW_TILES = (14, 8, 7, 6, 4, 2, 1)  # neighbouring outputs of a convolution tile worth trying
+DEPTHWISE_TILES = (14, 8, 7, 4, 2, 1)  # and of a depthwise one
+DEPTHS = (16, 8, 4, 3, 2, 1)  # channels of a tile of a convolution's weight gradient
+ITEMS_CPU, ITEMS_GPU = (4, 16, 32), (32, 64, 256, 512)  # work-items a compute unit worth trying
 
 
 def panels(traits: Traits, blocks: int) -> int:
@@ -40,3 +49,22 @@ def depthwise_tile(traits: Traits, width: int) -> int:
     few kernels serve all of them."""
     sizes = (2, 1) if traits.gpu else (7, 8, 4, 2, 1)
     return min(sizes, key=lambda s: (-(-width // s) * s * (1.0 if s >= 4 else 1.5), sizes.index(s)))
+
+
+def worth_trying(best: Choice, **sizes: Iterable[int]) -> list[Choice]:
+    """Candidates of a decision: the best guess, then every other combination of `sizes`."""
+    every = [dict(zip(sizes, values, strict=True)) for values in product(*sizes.values())]
+    return [best, *(choice for choice in every if choice != best)]
+
+
+def up_to(sizes: Iterable[int], most: int) -> list[int]:
+    return [size for size in sizes if size <= most]
+
+
+def dividing(sizes: Iterable[int], whole: int) -> list[int]:
+    return [size for size in sizes if whole % size == 0]
+
+
+def items(traits: Traits) -> tuple[int, ...]:
+    """Work-items a compute unit, for a sum that is split between them; 0 is the rule of thumb."""
+    return (0, *(ITEMS_GPU if traits.gpu else ITEMS_CPU))

@@ -62,6 +62,10 @@ class Window:
     def taps(self) -> int:
         return self.kernel[0] * self.kernel[1]
 
+    def problem(self, images: int, channels: int) -> tuple[int, ...]:
+        """What decisions call a convolution of `images` with this window: its size, kernel and strides."""
+        return images, self.height, self.width, channels, *self.kernel, *self.strides
+
     @property
     def macros(self) -> dict[str, int]:
         """The names that kernels/include/window.h expects."""

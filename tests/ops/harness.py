@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
 import numpy as np
 
 from edgelearn.device import Context
-from edgelearn.launch import Buffer, Kernels, Role, Runner
+from edgelearn.launch import Buffer, Choice, Kernels, Role, Runner
 from edgelearn.ops import Emitter, Tensor, Traits, pack, unpack
 from edgelearn.ops.tensor import blocked_bytes
 
@@ -21,6 +25,17 @@ class Workbench(Emitter):
         self.context, self.kernels = context, kernels
         self.memory: dict[Buffer, object] = {}
         self._partials: dict = {}
+        self.turn, self.turns = 0, 1
+        self.tried: dict[str, list[Choice]] = {}
+
+    @contextmanager
+    def choose(self, kernel: str, shape, candidates: list[Choice]) -> Iterator[Choice]:
+        """As tuned, else the candidate whose `turn` it is: the first, unless `every_choice` asks for the others."""
+        self.turns = max(self.turns, len(candidates))
+        turn = self.turn % len(candidates)
+        with super().choose(kernel, shape, [*candidates[turn:], *candidates[:turn]]) as choice:
+            self.tried.setdefault(kernel, []).append(choice)
+            yield choice
 
     def put(self, array: np.ndarray, block: int = 16) -> Tensor:
         """A tensor that holds `array`."""
@@ -73,6 +88,17 @@ class Workbench(Emitter):
         start = 0.0 if buffer.role is Role.CHECK else np.nan  # a session's memory starts as zeros; checks rely on it
         self.context.write(memory.handle, np.full(buffer.nbytes // 4, start, np.float32))
         return buffer
+
+
+def every_choice(bench: Workbench, check: Callable[[], None]) -> dict[str, list[Choice]]:
+    """Run `check`, which emits and compares, until every decision in it has had each of its candidates. Returns what
+    was tried, by kernel."""
+    bench.traits = replace(bench.traits, tuned={})
+    bench.turn, bench.turns, bench.tried = 0, 1, {}
+    while bench.turn < bench.turns:
+        check()
+        bench.turn += 1
+    return bench.tried
 
 
 def close(actual: np.ndarray, expected: np.ndarray, tolerance: float = 2e-5) -> None:

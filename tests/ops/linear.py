@@ -10,7 +10,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.launch import Kernels
 from edgelearn.ops import Epilogue, GradientTarget, LinearOp, finish
 
-from .harness import Workbench, close
+from .harness import Choice, Workbench, close, every_choice
 
 
 def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16) -> None:
@@ -59,6 +59,43 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
         bench.run()
         close(bench.get(tg), packed * (1 + add))
         close(bench.get(tsums), dy.sum(tuple(range(dy.ndim - 1))) * (1 + add))
+
+
+def check_every_choice(
+    op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16
+) -> dict[str, list[Choice]]:
+    """The most that a launch can be asked (scale, shift and activation; a mask and another share) against float64,
+    with each candidate of each decision. Returns what was tried, by kernel."""
+    op = type(op)(**{**op.__dict__, "use_bias": False})
+    x = rng.standard_normal((n, *shape))
+    weight = op.weights(shape)["kernel"]
+    kernel = rng.standard_normal(weight.shape)
+    y = op.reference_forward([x], {"kernel": kernel})
+    scale, shift = rng.uniform(0.5, 2.0, y.shape[-1:]), rng.standard_normal(y.shape[-1:])
+    dy, share = rng.standard_normal(y.shape), rng.standard_normal(x.shape)
+    (dx,), _ = op.reference_backward([x], {"kernel": kernel}, dy * scale)
+    _, gradients = op.reference_backward([x], {"kernel": kernel}, dy)
+    packed = gradients["kernel"].reshape(weight.packed_shape)
+    tx, tk, tdy = bench.put(x, block), bench.put(kernel.reshape(weight.packed_shape)), bench.put(dy)
+    ts, tt = bench.put(scale), bench.put(shift)
+
+    def check() -> None:
+        ty, tg, tsums = bench.empty(y.shape), bench.empty(weight.packed_shape), bench.empty(y.shape[-1:])
+        op.emit_forward(bench, tx, tk, ty, Epilogue(ts, tt, 2))
+        for found in op.emit_backward_weights(bench, tx, tdy, tg, tsums, add=False):
+            finish.emit_sum(bench, found)
+        if block == 16:
+            tdx = bench.put(share)
+            prepared = op.emit_prepared(bench, tx, tk, ts)
+            op.emit_backward_data(bench, tx, prepared, tdy, GradientTarget(tdx, tx, 2, accumulate=True))
+        bench.run()
+        close(bench.get(ty), np.clip(y * scale + shift, 0, 6))
+        close(bench.get(tg), packed)
+        close(bench.get(tsums), dy.sum(tuple(range(dy.ndim - 1))))
+        if block == 16:
+            close(bench.get(tdx), share + dx * ((x > 0) & (x < 6)))
+
+    return every_choice(bench, check)
 
 
 def check_geometry(make, kernels: Kernels, shape, data) -> None:

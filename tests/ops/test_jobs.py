@@ -47,8 +47,12 @@ def test_every_order_of_random_jobs_is_kept():
     buffers = [Buffer(str(i), 64, Role.PREPARED) for i in range(5)]
     for _ in range(200):
         jobs = [
-            job(*(kind(buffers[i]) for kind, i in zip((In, Out), rng.permutation(5), strict=False)), kernel=str(k % 2))
-            for k in range(8)
+            job(
+                *(kind(buffers[i]) for kind, i in zip((In, Out), rng.permutation(5), strict=False)),
+                kernel=str(k % 2),
+                layer=str(k),
+            )
+            for k, (a, b, *_) in enumerate(rng.permuted([range(5)] * 8, axis=1))
         ]
         order = [found for batch in batches(jobs) for found in batch]
         for i, early in enumerate(jobs):

@@ -5,7 +5,7 @@ import pytest
 
 from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Emitter, Traits, tiles
 
-from .linear import check_linear
+from .linear import check_every_choice, check_linear
 
 KINDS = [
     Traits(gpu=True, compute_units=8, lanes=1),
@@ -27,6 +27,27 @@ def test_right_with_any_tile(bench, rng, traits, name):
     bench.traits = traits
     op, shape = OPS[name]
     check_linear(op, bench, rng, shape)
+
+
+WITH_EVERY_TILE = {
+    "convolution": (Conv2D(90, 3, strides=2, padding="same"), (5, 31, 17), 16),
+    "convolution of the input": (Conv2D(33, 3, padding=((0, 1), (0, 1))), (4, 19, 3), 3),
+    "pointwise": (Conv2D(90, 1), (5, 7, 90), 16),
+    "depthwise": (DepthwiseConv2D(3, padding="same"), (5, 17, 20), 16),
+    "depthwise halving": (DepthwiseConv2D(3, strides=2, padding="same"), (6, 33, 20), 16),
+    "dense": (Dense(40), (70,), 16),
+}
+
+
+@pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))
+@pytest.mark.parametrize("name", WITH_EVERY_TILE)
+def test_right_with_every_candidate(bench, rng, traits, name):
+    """At sizes that no tile divides; what tuning may choose is among what is tried here."""
+    bench.traits = traits
+    op, shape, block = WITH_EVERY_TILE[name]
+    tried = check_every_choice(op, bench, rng, shape, block=block)
+    assert all(len(choices) == bench.turns for choices in tried.values())
+    assert bench.turns > 3
 
 
 @pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))
