@@ -9,6 +9,7 @@ from typing import Any
 from edgelearn.errors import DeviceError
 
 from . import faults
+from .workers import a_core_each
 
 NO_RUNTIME = (
     "No OpenCL runtime was found, so there is no device to train on. Install one that runs on any CPU with:\n"
@@ -68,7 +69,8 @@ def list_devices() -> list[Device]:
     devices = []
     for platform in platforms:
         try:
-            handles = platform.get_devices()
+            with a_core_each():
+                handles = platform.get_devices()
         except cl.Error:  # a platform without devices, such as a GPU driver on a machine without the GPU
             continue
         devices += [_describe(platform, handle) for handle in handles]
