@@ -6,6 +6,8 @@ import ctypes
 import os
 import struct
 
+AVX512 = ("icelake-client", "skylake-avx512")
+
 _mended: dict[int, tuple[str, ctypes.Array]] = {}  # per device; the names must outlive the devices that point to them
 
 
@@ -14,22 +16,30 @@ def mend(platform, handle) -> tuple[str, ...]:
     return tuple(note for fits, remedy in FAULTS if fits(platform, handle) for note in [remedy(handle)] if note)
 
 
-def _pocl_without_cpu_name(platform, handle) -> bool:
-    words = handle.version.split()
-    return platform.name == "Portable Computing Language" and any(
-        word.startswith("pthread-x86_64") and word.endswith("-generic") for word in words
-    )
+def _pocl_cpu_name(handle) -> str:
+    """What PoCL's LLVM calls the CPU: the end of the version, as in "… pthread-x86_64-unknown-linux-gnu-haswell"."""
+    target = next((word for word in handle.version.split() if word.startswith("pthread-x86_64")), "")
+    return target.rpartition("-")[2]
+
+
+def _pocl_with_wrong_cpu_name(platform, handle) -> bool:
+    if platform.name != "Portable Computing Language":
+        return False
+    name = _pocl_cpu_name(handle)
+    return name == "generic" or (name == "znver3" and _closest_cpu(_cpu_flags()) in AVX512)
 
 
 def _name_cpu_for_pocl(handle) -> str:
     """PoCL asks its LLVM for the CPU's name. For a CPU newer than that LLVM the answer is "generic", which clang
-    then refuses ("unknown target CPU 'generic'", PoCL issue 1049): nothing compiles. Newer releases of PoCL choose
-    an architecture level by the CPU's features; this does the same for the releases on the package index, by pointing
-    the device's CPU name at one that has the features found here."""
+    then refuses ("unknown target CPU 'generic'", PoCL issue 1049): nothing compiles. A Zen 4 is taken for a Zen 3,
+    which has no AVX-512, while PoCL's library of built-in functions is the one for AVX-512: a square root then ends the
+    process ("LLVM ERROR: Cannot select"). Newer releases of PoCL choose an architecture level by the CPU's features;
+    this does the same for the releases on the package index, by pointing the device's CPU name at one that has the
+    features found here."""
     if handle.int_ptr not in _mended:
         if not os.path.exists("/proc/self/mem"):
             return ""
-        field = _find_pointer_to(b"generic\0", handle.int_ptr, 4096)
+        field = _find_pointer_to(_pocl_cpu_name(handle).encode() + b"\0", handle.int_ptr, 4096)
         if field is None:
             return ""
         name = _closest_cpu(_cpu_flags())
@@ -37,10 +47,11 @@ def _name_cpu_for_pocl(handle) -> str:
         _mended[handle.int_ptr] = (name, text)
         ctypes.c_void_p.from_address(field).value = ctypes.addressof(text)
     name, _ = _mended[handle.int_ptr]
-    return f"this PoCL's LLVM does not know the CPU; compiling for {name}, whose instructions it has"
+    taken_for = _pocl_cpu_name(handle)
+    return f"this PoCL's LLVM takes the CPU for '{taken_for}'; compiling for {name}, whose instructions it has"
 
 
-FAULTS = [(_pocl_without_cpu_name, _name_cpu_for_pocl)]
+FAULTS = [(_pocl_with_wrong_cpu_name, _name_cpu_for_pocl)]
 
 
 def _cpu_flags() -> set[str]:

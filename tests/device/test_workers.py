@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from edgelearn.device.workers import a_core_each
+from edgelearn.device.workers import POCL_THREADS, a_core_each
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are seen on Linux only")
 
@@ -51,3 +51,14 @@ def test_other_numbers_are_left_to_the_scheduler():
     assert affinities(len(cores) + 1) == [cores] * (len(cores) + 1)
     with a_core_each():
         pass
+
+
+def test_pocl_is_told_how_many_threads_to_start(monkeypatch):
+    monkeypatch.delenv(POCL_THREADS, raising=False)
+    with a_core_each():
+        assert os.environ[POCL_THREADS] == str(len(os.sched_getaffinity(0)))
+    assert POCL_THREADS not in os.environ
+    monkeypatch.setenv(POCL_THREADS, "1")
+    with a_core_each():
+        assert os.environ[POCL_THREADS] == "1", "a user's own number is left alone"
+    assert os.environ[POCL_THREADS] == "1"
