@@ -55,8 +55,8 @@ KERNEL convolution_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, cons
     }
   }
   UNROLL for (int j = 0; j < PANELS; j++) {
-    LOAD_SCALE(s, panel + j)
-    LOAD_SHIFT(t, panel + j)
+    LOAD_SCALE(s, (panel + j) * BLOCK)
+    LOAD_SHIFT(t, (panel + j) * BLOCK)
     UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
       V v = sum[i][j];
       APPLY_SCALE(v, s)

@@ -40,8 +40,8 @@ KERNEL depthwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const 
   input plane = x + (size_t)(block * images + image) * height * width * BLOCK;
   output out = y + (size_t)(block * images + image) * out_height * out_width * BLOCK;
   LOAD_TAPS(w)
-  LOAD_SCALE(s, block)
-  LOAD_SHIFT(t, block)
+  LOAD_SCALE(s, block * BLOCK)
+  LOAD_SHIFT(t, block * BLOCK)
   for (int oy = first_y; oy < last_y; oy++) for (int ox = first_x; ox < last_x; ox += TILE) {
     V sum[TILE];
     UNROLL for (int i = 0; i < TILE; i++) sum[i] = (V)0;

@@ -38,8 +38,8 @@ KERNEL pointwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int m, const int k
   FROM(x) FROM(w) INTO(y) EPILOGUE_POINTERS
   PRODUCT_TILE
   UNROLL for (int j = 0; j < PANELS; j++) {
-    LOAD_SCALE(s, panel + j)
-    LOAD_SHIFT(t, panel + j)
+    LOAD_SCALE(s, (panel + j) * BLOCK)
+    LOAD_SHIFT(t, (panel + j) * BLOCK)
     UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS) {
       V v = sum[i][j];
       APPLY_SCALE(v, s)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from edgelearn.launch import Choice
 
-from . import tiles
+from . import pointwise_local, tiles
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .sums import Sum, start_sum
-from .tensor import Tensor, ceil_div
+from .tensor import BLOCK, Tensor, ceil_div
 
 CACHED_BYTES = 768 << 10  # of activations that a chunk of rows of the weight gradient reads again and again
 
 
 def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
-    with e.choose("pointwise_forward", (x.rows, x.channels, y.channels), _tiles(e.traits, x.rows, y.blocks)) as tile:
+    shape = x.rows, x.channels, y.channels
+    with e.choose("pointwise_forward", shape, _tiles(e.traits, x.rows, y.channels)) as tile:
+        if "slices" in tile:
+            return pointwise_local.emit_forward(e, tile, x, kernel, y, epilogue, _flops(x, y))
         e.launch(
             "pointwise.cl", "pointwise_forward", (ceil_div(x.rows, tile["rows"]), y.blocks // tile["panels"]),
             x.read, kernel.read, y.write, x.rows, x.channels, *epilogue.arguments,
@@ -24,7 +27,9 @@ def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epi
 def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: GradientTarget) -> None:
     dx = target.tensor
     shape = dy.rows, dy.channels, dx.channels
-    with e.choose("pointwise_backward_data", shape, _tiles(e.traits, dy.rows, dx.blocks)) as tile:
+    with e.choose("pointwise_backward_data", shape, _tiles(e.traits, dy.rows, dx.channels)) as tile:
+        if "slices" in tile:
+            return pointwise_local.emit_backward_data(e, tile, transposed, dy, target, _flops(dx, dy))
         e.launch(
             "pointwise.cl", "pointwise_backward_data", (ceil_div(dy.rows, tile["rows"]), dx.blocks // tile["panels"]),
             dy.read, transposed.read, dy.rows, dy.channels, *target.arguments,
@@ -38,7 +43,9 @@ def emit_backward_weights(
     """Small weights: groups of rows side by side. Large ones keep the device busy by themselves: rows go in chunks that
     stay in the cache, one after the other."""
     shape = x.rows, x.channels, dy.channels
-    with e.choose("pointwise_backward_weights", shape, _depths(e.traits, dy.blocks)) as tile:
+    with e.choose("pointwise_backward_weights", shape, _depths(e.traits, x.channels, dy.channels)) as tile:
+        if "slices" in tile:
+            return pointwise_local.emit_backward_weights(e, tile, x, dy, gradient, sums, add, _flops(x, dy))
         items = (ceil_div(x.channels, tile["depth"]), dy.blocks // tile["panels"])
         groups, _ = e.split_rows(x.rows, items[0] * items[1])
         kernel_sum, count = start_sum(e, gradient, x.rows, groups)
@@ -61,14 +68,17 @@ def _flops(x: Tensor, y: Tensor) -> int:
     return 2 * x.rows * x.channels * y.channels
 
 
-def _tiles(traits: Traits, rows: int, blocks: int) -> list[Choice]:
-    """Tiles of `rows` x `blocks` outputs, best guess first."""
+def _tiles(traits: Traits, rows: int, channels: int) -> list[Choice]:
+    """Tiles of `rows` x `channels` outputs, best guess first."""
+    blocks = ceil_div(channels, BLOCK)
     best = {"rows": tiles.product_rows(traits, rows), "panels": tiles.panels(traits, blocks)}
-    every = [{"rows": r, "panels": p} for r in tiles.PRODUCT_ROWS if r <= rows for p in tiles.PANELS if blocks % p == 0]
-    return [best, *(tile for tile in every if tile != best)]
+    sizes, panels = tiles.up_to(tiles.PRODUCT_ROWS, rows), tiles.dividing(tiles.PANELS, blocks)
+    return pointwise_local.tiles(traits, rows, channels) + tiles.worth_trying(best, rows=sizes, panels=panels)
 
 
-def _depths(traits: Traits, blocks: int) -> list[Choice]:
+def _depths(traits: Traits, rows: int, channels: int) -> list[Choice]:
+    """Tiles of a gradient of `rows` x `channels`."""
+    blocks = ceil_div(channels, BLOCK)
     best = {"depth": tiles.product_depth(traits), "panels": tiles.panels(traits, blocks)}
-    every = [{"depth": d, "panels": p} for d in (4, 8, 16) for p in tiles.PANELS if blocks % p == 0]
-    return [best, *(tile for tile in every if tile != best)]
+    every = tiles.worth_trying(best, depth=(4, 8, 16), panels=tiles.dividing(tiles.PANELS, blocks))
+    return pointwise_local.weight_tiles(traits, rows, channels) + every
