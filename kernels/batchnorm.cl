@@ -5,7 +5,7 @@
 #include "jobs.h"
 
 #define ROWS_OF_GROUP                                                             \
-  const int block = get_global_id(0), group = get_global_id(1);                   \
+  const int block = ITEM, group = get_global_id(1);                   \
   if (block >= blocks) return;                                                    \
   const int start = group * count, stop = start + count < m ? start + count : m;
 
@@ -61,7 +61,7 @@ KERNEL finish_statistics(INPUT(partials), INPUT(gamma), INPUT(beta), OUTPUT(scal
                          const int blocks, const int count, const int groups, const float epsilon,
                          const float pace) {
   FROM(partials) FROM(gamma) FROM(beta) INTO(scale) INTO(shift) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance)
-  const int block = get_global_id(0);
+  const int block = ITEM;
   if (block >= blocks) return;
   V mean = (V)0, squares = (V)0;
   for (int g = 0; g < groups; g++) {
@@ -121,7 +121,7 @@ KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviat
                         OUTPUT(slope), OUTPUT(offset), const int m, const int blocks, const int groups, const int kept,
                         const int add) {
   FROM(partials) FROM(scale) FROM(mean) FROM(deviation_inverse) INTO(dgamma) INTO(dbeta) INTO(slope) INTO(offset)
-  const int block = get_global_id(0);
+  const int block = ITEM;
   if (block >= blocks) return;
   V sum = (V)0, product = (V)0;
   for (int g = 0; g < groups; g++) {

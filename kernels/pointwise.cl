@@ -19,7 +19,7 @@
   }
 
 #define PRODUCT_TILE                                                                     \
-  const int tile = get_global_id(0), panel = get_global_id(1) * PANELS;                  \
+  const int tile = ITEM, panel = get_global_id(1) * PANELS;                  \
   if (tile * ROWS >= m) return;                                                          \
   const int row = tile * ROWS < m - ROWS ? tile * ROWS : m - ROWS;                       \
   x += row * BLOCK;                                                                      \
@@ -35,7 +35,7 @@
 
 // y = activation((x w) * scale + shift)
 KERNEL pointwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int m, const int k EPILOGUE_ARGUMENTS) {
-  FROM(x) FROM(w) INTO(y) EPILOGUE_POINTERS
+  FROM_WORDS(float, x) FROM(w) INTO(y) EPILOGUE_POINTERS
   PRODUCT_TILE
   UNROLL for (int j = 0; j < PANELS; j++) {
     LOAD_SCALE(s, (panel + j) * BLOCK)
@@ -52,7 +52,7 @@ KERNEL pointwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int m, const int k
 
 // dx = dy w^T, given the transposed weights [n/16][k][16] (here k counts the forward pass's output channels)
 KERNEL pointwise_backward_data(INPUT(x), INPUT(w), const int m, const int k, GRADIENT_OUTPUT) {
-  FROM(x) FROM(w) GRADIENT_POINTERS
+  FROM_WORDS(float, x) FROM(w) GRADIENT_POINTERS
   PRODUCT_TILE
   UNROLL for (int j = 0; j < PANELS; j++)
     UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS)
@@ -68,8 +68,8 @@ KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw)
 #endif
                                   , const int m, const int k, const int n_blocks, const int first, const int count,
                                   const int add) {
-  FROM(x) FROM(dy) INTO(dw)
-  const int tile = get_global_id(0), panel = get_global_id(1) * PANELS, group = get_global_id(2);
+  FROM_WORDS(float, x) FROM(dy) INTO(dw)
+  const int tile = ITEM, panel = get_global_id(1) * PANELS, group = get_global_id(2);
   const int start = first + group * count, stop = start + count < m ? start + count : m;
   const int channel = tile * DEPTH;
   if (channel >= k) return;

@@ -76,7 +76,8 @@ class DepthwiseConv2D(LinearOp):
             e.launch(
                 "depthwise.cl", "depthwise_forward", grid, x.read, kernel.read, y.write, x.images, x.height, x.width,
                 y.height, y.width, rows, steps, *epilogue.arguments,
-                flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"], **window.macros, **epilogue.macros,
+                flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"], **window.macros,
+                **epilogue.macros,
             )  # fmt: skip
 
     def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
@@ -92,7 +93,8 @@ class DepthwiseConv2D(LinearOp):
             e.launch(
                 "depthwise.cl", "depthwise_backward_data", grid, dy.read, prepared.read, x.images, x.height, x.width,
                 dy.height, dy.width, rows, steps, *target.arguments,
-                flops=self.flops(x.shape[1:]) * x.images, tile=tile, **window.macros, **target.macros,
+                flops=self.flops(x.shape[1:]) * x.images, tile=tile, **window.macros,
+                **target.macros,
             )  # fmt: skip
 
     def emit_backward_weights(
@@ -102,14 +104,16 @@ class DepthwiseConv2D(LinearOp):
         candidates = _tiles(e.traits, dy.width)
         with e.choose("depthwise_backward_weights", window.problem(x.images, x.channels), candidates) as choice:
             _, rows = e.split_rows(image_rows, x.blocks, least, choice["items"])
-            groups = ceil_div(image_rows, min(rows, ceil_div(LONGEST_SUM, dy.width)))
-            kernel_sum, rows = start_sum(e, gradient, image_rows, groups)
-            dy_sum = start_sum(e, sums, image_rows, groups)[0] if sums else None
+            members = e.traits.members
+            groups = ceil_div(image_rows, members * min(rows, ceil_div(LONGEST_SUM, dy.width)))
+            kernel_sum, rows = start_sum(e, gradient, image_rows, groups, members)
+            dy_sum = start_sum(e, sums, image_rows, groups, members)[0] if sums else None
             targets = [s.target.update if add else s.target.write for s in (kernel_sum, dy_sum) if s]
             e.launch(
-                "depthwise.cl", "depthwise_backward_weights", (kernel_sum.groups, x.blocks), x.read, dy.read, *targets,
-                x.images, x.height, x.width, dy.height, dy.width, rows, kernel_sum.groups, x.blocks, int(add),
-                flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"], sums=sums is not None, **window.macros,
+                "depthwise.cl", "depthwise_backward_weights", (kernel_sum.groups * members, x.blocks), x.read, dy.read,
+                *targets, x.images, x.height, x.width, dy.height, dy.width, rows, x.blocks, int(add),
+                flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"],
+                sums=sums is not None, **window.macros,
             )  # fmt: skip
             return kernel_sum, dy_sum
 

@@ -68,11 +68,11 @@ class Dropout(PlainOp):
         self._emit(e, dy, dy.images, targets[0])
 
     def _emit(self, e: Emitter, x: Tensor, passed: int, target: GradientTarget) -> None:
-        groups, count = e.split_rows(x.rows, x.blocks, least=1 if e.traits.gpu else 16)
+        groups, count = e.bands(x.rows, x.blocks)
         e.launch(
             "dropout.cl", "dropout", (groups, x.blocks), x.read, e.training.scalars.read, e.training.counters.read,
             x.rows, count, x.images, passed, layer_code(e.layer), float(self.rate), 1 / (1 - self.rate),
-            *target.arguments, **target.macros,
+            *target.arguments, whole=True, **target.macros,
         )  # fmt: skip
 
 

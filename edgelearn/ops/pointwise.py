@@ -16,7 +16,8 @@ def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epi
     shape = x.rows, x.channels, y.channels
     with e.choose("pointwise_forward", shape, _tiles(e.traits, x.rows, y.channels)) as tile:
         if "slices" in tile:
-            return pointwise_local.emit_forward(e, tile, x, kernel, y, epilogue, _flops(x, y))
+            pointwise_local.emit_forward(e, tile, x, kernel, y, epilogue, _flops(x, y))
+            return
         e.launch(
             "pointwise.cl", "pointwise_forward", (ceil_div(x.rows, tile["rows"]), y.blocks // tile["panels"]),
             x.read, kernel.read, y.write, x.rows, x.channels, *epilogue.arguments,
@@ -29,7 +30,8 @@ def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Gradi
     shape = dy.rows, dy.channels, dx.channels
     with e.choose("pointwise_backward_data", shape, _tiles(e.traits, dy.rows, dx.channels)) as tile:
         if "slices" in tile:
-            return pointwise_local.emit_backward_data(e, tile, transposed, dy, target, _flops(dx, dy))
+            pointwise_local.emit_backward_data(e, tile, transposed, dy, target, _flops(dx, dy))
+            return
         e.launch(
             "pointwise.cl", "pointwise_backward_data", (ceil_div(dy.rows, tile["rows"]), dx.blocks // tile["panels"]),
             dy.read, transposed.read, dy.rows, dy.channels, *target.arguments,

@@ -89,6 +89,6 @@ def _launch(e: Emitter, name: str, tile: Choice, size: tuple[int, ...], *argumen
     group = rows // item_rows * (columns // item_columns) * slices
     grid = (ceil_div(size[0], rows) * group, ceil_div(size[1], columns), *size[2:])
     e.launch(
-        "pointwise_local.cl", f"pointwise_local_{name}", grid, *arguments, group=group, flops=flops,
+        "pointwise_local.cl", f"pointwise_local_{name}", grid, *arguments, whole=True, group=group, flops=flops,
         rows=rows, columns=columns, item_rows=item_rows, item_columns=item_columns, **macros,
     )  # fmt: skip
