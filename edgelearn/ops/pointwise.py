@@ -14,7 +14,7 @@ CACHED_BYTES = 768 << 10  # of activations that a chunk of rows of the weight gr
 
 def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
     shape = x.rows, x.channels, y.channels
-    with e.choose("pointwise_forward", shape, _tiles(e.traits, x.rows, y.channels)) as tile:
+    with e.choose("pointwise_forward", shape, _tiles(e.traits, *shape)) as tile:
         if "slices" in tile:
             pointwise_local.emit_forward(e, tile, x, kernel, y, epilogue, _flops(x, y))
             return
@@ -28,7 +28,7 @@ def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epi
 def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: GradientTarget) -> None:
     dx = target.tensor
     shape = dy.rows, dy.channels, dx.channels
-    with e.choose("pointwise_backward_data", shape, _tiles(e.traits, dy.rows, dx.channels)) as tile:
+    with e.choose("pointwise_backward_data", shape, _tiles(e.traits, *shape)) as tile:
         if "slices" in tile:
             pointwise_local.emit_backward_data(e, tile, transposed, dy, target, _flops(dx, dy))
             return
@@ -45,7 +45,7 @@ def emit_backward_weights(
     """Small weights: groups of rows side by side. Large ones keep the device busy by themselves: rows go in chunks that
     stay in the cache, one after the other."""
     shape = x.rows, x.channels, dy.channels
-    with e.choose("pointwise_backward_weights", shape, _depths(e.traits, x.channels, dy.channels)) as tile:
+    with e.choose("pointwise_backward_weights", shape, _depths(e.traits, *shape)) as tile:
         if "slices" in tile:
             return pointwise_local.emit_backward_weights(e, tile, x, dy, gradient, sums, add, _flops(x, dy))
         items = (ceil_div(x.channels, tile["depth"]), dy.blocks // tile["panels"])
@@ -70,17 +70,17 @@ def _flops(x: Tensor, y: Tensor) -> int:
     return 2 * x.rows * x.channels * y.channels
 
 
-def _tiles(traits: Traits, rows: int, channels: int) -> list[Choice]:
+def _tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]:
     """Tiles of `rows` x `channels` outputs, best guess first."""
     blocks = ceil_div(channels, BLOCK)
     best = {"rows": tiles.product_rows(traits, rows), "panels": tiles.panels(traits, blocks)}
     sizes, panels = tiles.up_to(tiles.PRODUCT_ROWS, rows), tiles.dividing(tiles.PANELS, blocks)
-    return pointwise_local.tiles(traits, rows, channels) + tiles.worth_trying(best, rows=sizes, panels=panels)
+    return pointwise_local.tiles(traits, rows, depth, channels) + tiles.worth_trying(best, rows=sizes, panels=panels)
 
 
-def _depths(traits: Traits, rows: int, channels: int) -> list[Choice]:
-    """Tiles of a gradient of `rows` x `channels`."""
-    blocks = ceil_div(channels, BLOCK)
+def _depths(traits: Traits, rows: int, inputs: int, outputs: int) -> list[Choice]:
+    """Tiles of a gradient of `inputs` x `outputs`, summed over `rows`."""
+    blocks = ceil_div(outputs, BLOCK)
     best = {"depth": tiles.product_depth(traits), "panels": tiles.panels(traits, blocks)}
     every = tiles.worth_trying(best, depth=(4, 8, 16), panels=tiles.dividing(tiles.PANELS, blocks))
-    return pointwise_local.weight_tiles(traits, rows, channels) + every
+    return pointwise_local.weight_tiles(traits, inputs, rows, outputs) + every
