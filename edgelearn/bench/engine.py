@@ -39,6 +39,8 @@ class Engine:
         block = input_block(network)
         starts = range(0, workload.batch, micro)
         inputs = [pack(problem.inputs[i : i + micro], block) for i in starts]
+        if self.context.device.is_gpu:  # as the peers have theirs
+            inputs = [self.context.upload(x, "inputs") for x in inputs]
         if not workload.trains:
             return lambda: session.predict(inputs[0], workload.batch)
         labels = [problem.labels[i : i + micro].astype(np.int32) for i in starts]

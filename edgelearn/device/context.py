@@ -23,12 +23,21 @@ class Context:
         """Uninitialized device memory, counted in `ledger`. Raises DeviceError when the device has none left."""
         return DeviceBuffer(self.cl_context, self.ledger, nbytes, name)
 
-    def write(self, target, array: np.ndarray, offset: int = 0, wait: bool = True) -> None:
-        """Copy a contiguous array into the cl.Buffer `target`. Without `wait` the array must stay alive and unchanged
-        until the queue has caught up."""
+    def upload(self, array: np.ndarray, name: str) -> DeviceBuffer:
+        """A copy on the device of a contiguous array, which `write` takes in place of it."""
+        buffer = self.allocate(array.nbytes, name)
+        self.write(buffer.handle, array)
+        return buffer
+
+    def write(self, target, source: np.ndarray | DeviceBuffer, offset: int = 0, wait: bool = True) -> None:
+        """Copy a contiguous array, or what was uploaded, into the cl.Buffer `target`. Without `wait` an array must stay
+        alive and unchanged until the queue has caught up."""
         import pyopencl as cl
 
-        cl.enqueue_copy(self.queue, target, array, dst_offset=offset, is_blocking=wait)
+        if isinstance(source, DeviceBuffer):
+            cl.enqueue_copy(self.queue, target, source.handle, byte_count=source.nbytes, dst_offset=offset)
+        else:
+            cl.enqueue_copy(self.queue, target, source, dst_offset=offset, is_blocking=wait)
 
     def read(self, source, array: np.ndarray, offset: int = 0) -> np.ndarray:
         """Fill a contiguous array from the cl.Buffer `source`, waiting for all that was enqueued before."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.device import Context
+from edgelearn.device import Context, DeviceBuffer
 from edgelearn.errors import DeviceError, FormatError
 from edgelearn.launch import Buffer, Kernels, Launch, Role, Runner
 from edgelearn.launch.program import Progress
@@ -17,6 +17,8 @@ from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
 
 from .plan import Plan
 from .storage import Weights
+
+Packed = np.ndarray | DeviceBuffer  # a micro-batch as the device lays it out, or one uploaded to it before
 
 
 class Session:
@@ -78,7 +80,7 @@ class Session:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def train(
-        self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
+        self, micro_batches: Iterable[tuple[Packed, np.ndarray]], examples: int, rate: float, step: int
     ) -> tuple[float, int, bool]:
         """One update from a mini-batch of `examples`, given as (packed x, int32 labels) micro-batches.
 
@@ -96,14 +98,14 @@ class Session:
         self._run(("train", sizes[0], True), "finish")
         return self._end(examples)
 
-    def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
+    def evaluate(self, x: Packed, labels: np.ndarray) -> tuple[float, int]:
         """(sum of losses, right answers) of one micro-batch."""
         self._begin(len(labels))
         self._forward("evaluate", len(labels), x, labels)
         loss, correct, _ = self._end(1)
         return loss, correct
 
-    def predict(self, x: np.ndarray, n: int, packed: bool = False) -> np.ndarray:
+    def predict(self, x: Packed, n: int, packed: bool = False) -> np.ndarray:
         """The network's output for one micro-batch: (n, ...), or the device's packed words."""
         self._forward("predict", n, x)
         y = self.plan.program("predict", n).y
@@ -111,7 +113,7 @@ class Session:
         return words if packed else unpack(words, y.shape)
 
     def first_nonfinite(
-        self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
+        self, micro_batches: Iterable[tuple[Packed, np.ndarray]], examples: int, rate: float, step: int
     ) -> tuple[Launch, Buffer] | None:
         """Run a mini-batch launch by launch; the first launch that writes a NaN or an infinity, and where."""
         if Role.TEMPORARY in self._memory:  # what a failed step left in padding that nobody writes is not to blame
@@ -136,7 +138,7 @@ class Session:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _forward(self, kind: str, n: int, x: np.ndarray, labels: np.ndarray | None = None) -> None:
+    def _forward(self, kind: str, n: int, x: Packed, labels: np.ndarray | None = None) -> None:
         self._feed(x, labels)
         self._run((kind, n, True), "prepare")
         self._run((kind, n, True), "micro")
@@ -157,9 +159,9 @@ class Session:
         loss = float(counters[LOSS]) / examples
         return loss, int(counters[CORRECT]), bool(counters[NONFINITE] == 0 and np.isfinite(loss))
 
-    def _feed(self, x: np.ndarray, labels: np.ndarray | None) -> None:
+    def _feed(self, x: Packed, labels: np.ndarray | None) -> None:
         storage = self.plan.storage
-        self._write(storage.input.buffer, np.asarray(x, np.float32))
+        self._write(storage.input.buffer, x if isinstance(x, DeviceBuffer) else np.asarray(x, np.float32))
         if labels is not None:
             self._write(storage.control.labels.buffer, np.asarray(labels, np.int32))
 
@@ -177,11 +179,11 @@ class Session:
     def _at(self, buffer: Buffer) -> tuple[Any, int]:
         return self._memory[buffer.role].handle, self.plan.offsets[buffer]
 
-    def _write(self, buffer: Buffer, array: np.ndarray) -> None:
-        array = np.ascontiguousarray(array)
-        if array.nbytes > buffer.nbytes:
-            raise DeviceError(f"{array.nbytes:,} bytes do not fit '{buffer.name}' of {buffer.nbytes:,}.")
-        self.context.write(self._memory[buffer.role].handle, array, self.plan.offsets[buffer])
+    def _write(self, buffer: Buffer, source: Packed) -> None:
+        source = source if isinstance(source, DeviceBuffer) else np.ascontiguousarray(source)
+        if source.nbytes > buffer.nbytes:
+            raise DeviceError(f"{source.nbytes:,} bytes do not fit '{buffer.name}' of {buffer.nbytes:,}.")
+        self.context.write(self._memory[buffer.role].handle, source, self.plan.offsets[buffer])
 
     def _read(self, buffer: Buffer) -> np.ndarray:
         words = np.empty(buffer.nbytes // 4, np.float32)

@@ -71,7 +71,9 @@ class DepthwiseConv2D(LinearOp):
 
     def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
         window = self.window(x.shape[1:])
-        with e.choose("depthwise_forward", window.problem(x.images, x.channels), _tiles(e.traits, y.width)) as choice:
+        with e.choose(
+            "depthwise_forward", window.problem(x.images, x.channels), _tiles(e.traits, y.width, window.strides[1])
+        ) as choice:
             grid, rows, steps = _parts(e, y.images, y.height, y.width, y.blocks, choice["tile"], choice["items"])
             e.launch(
                 "depthwise.cl", "depthwise_forward", grid, x.read, kernel.read, y.write, x.images, x.height, x.width,
@@ -86,7 +88,7 @@ class DepthwiseConv2D(LinearOp):
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
         window = self.window(x.shape[1:])
         stride = window.strides[1]
-        candidates = _tiles(e.traits, ceil_div(x.width, stride))
+        candidates = _tiles(e.traits, ceil_div(x.width, stride), stride)
         with e.choose("depthwise_backward_data", window.problem(x.images, x.channels), candidates) as choice:
             tile = choice["tile"]
             grid, rows, steps = _parts(e, x.images, x.height, x.width, x.blocks, tile * stride, choice["items"])
@@ -118,9 +120,9 @@ class DepthwiseConv2D(LinearOp):
             return kernel_sum, dy_sum
 
 
-def _tiles(traits: Traits, width: int) -> list[Choice]:
+def _tiles(traits: Traits, width: int, stride: int = 1) -> list[Choice]:
     """Neighbouring outputs of a tile, and work-items a compute unit."""
-    best = {"tile": tiles.depthwise_tile(traits, width), "items": 0}
+    best = {"tile": tiles.depthwise_tile(traits, width, stride), "items": 0}
     return tiles.worth_trying(best, tile=tiles.up_to(tiles.DEPTHWISE_TILES, width), items=tiles.items(traits))
 
 

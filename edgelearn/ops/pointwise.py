@@ -74,13 +74,16 @@ def _tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]
     """Tiles of `rows` x `channels` outputs, best guess first."""
     blocks = ceil_div(channels, BLOCK)
     best = {"rows": tiles.product_rows(traits, rows), "panels": tiles.panels(traits, blocks)}
+    if traits.gpu:
+        return [*pointwise_local.tiles(traits, rows, depth, channels), best]
     sizes, panels = tiles.up_to(tiles.PRODUCT_ROWS, rows), tiles.dividing(tiles.PANELS, blocks)
-    return pointwise_local.tiles(traits, rows, depth, channels) + tiles.worth_trying(best, rows=sizes, panels=panels)
+    return tiles.worth_trying(best, rows=sizes, panels=panels)
 
 
 def _depths(traits: Traits, rows: int, inputs: int, outputs: int) -> list[Choice]:
     """Tiles of a gradient of `inputs` x `outputs`, summed over `rows`."""
     blocks = ceil_div(outputs, BLOCK)
     best = {"depth": tiles.product_depth(traits), "panels": tiles.panels(traits, blocks)}
-    every = tiles.worth_trying(best, depth=(4, 8, 16), panels=tiles.dividing(tiles.PANELS, blocks))
-    return pointwise_local.weight_tiles(traits, inputs, rows, outputs) + every
+    if traits.gpu:
+        return [*pointwise_local.weight_tiles(traits, inputs, rows, outputs), best]
+    return tiles.worth_trying(best, depth=(4, 8, 16), panels=tiles.dividing(tiles.PANELS, blocks))

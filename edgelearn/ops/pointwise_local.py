@@ -22,8 +22,8 @@ BUSY = 256  # work-items that keep a compute unit busy
 
 
 def tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]:
-    """Candidates for a product of `rows` x `channels`, best guess first; none where local memory is no faster."""
-    return sorted(TILES, key=lambda tile: _cost(traits, tile, rows, depth, channels)) if traits.gpu else []
+    """Candidates for a product of `rows` x `channels`, best guess first."""
+    return sorted(TILES, key=lambda tile: _cost(traits, tile, rows, depth, channels))
 
 
 def weight_tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]:
@@ -33,7 +33,7 @@ def weight_tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[C
         split = _split(traits, tile, rows, depth, channels)
         return tile["waves"] != WAVES[0], _cost(traits, tile, rows, ceil_div(depth, split), channels, split)
 
-    return sorted(WEIGHT_TILES, key=cost) if traits.gpu else []
+    return sorted(WEIGHT_TILES, key=cost)
 
 
 def _cost(traits: Traits, tile: Choice, rows: int, depth: int, channels: int, split: int = 1) -> float:
