@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .devices import Device
@@ -23,12 +25,16 @@ class Context:
         """Uninitialized device memory, counted in `ledger`. Raises DeviceError when the device has none left."""
         return DeviceBuffer(self.cl_context, self.ledger, nbytes, name)
 
-    def write(self, target, array: np.ndarray, offset: int = 0, wait: bool = True) -> None:
-        """Copy a contiguous array into the cl.Buffer `target`. Without `wait` the array must stay alive and unchanged
-        until the queue has caught up."""
+    def write(self, target, array: np.ndarray, offset: int = 0) -> None:
+        """Copy a contiguous array into the cl.Buffer `target`, waiting for all that was enqueued before."""
+        self.copy(target, array, offset).wait()
+
+    def copy(self, target, array: np.ndarray, offset: int = 0) -> Any:
+        """Like `write`, but returns at once: an event that keeps the array alive, which must not be changed until the
+        event has been waited for."""
         import pyopencl as cl
 
-        cl.enqueue_copy(self.queue, target, array, dst_offset=offset, is_blocking=wait)
+        return cl.enqueue_copy(self.queue, target, array, dst_offset=offset, is_blocking=False)
 
     def read(self, source, array: np.ndarray, offset: int = 0) -> np.ndarray:
         """Fill a contiguous array from the cl.Buffer `source`, waiting for all that was enqueued before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,8 @@ from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
 from .plan import Plan
 from .storage import Weights
 
+SENT = 4  # copies of inputs that may be on their way while the host goes on
+
 
 class Session:
     """Runs a plan. Weights go in with `load`, come out with `weights`; steps change the device's copies."""
@@ -31,7 +34,7 @@ class Session:
         for memory in self._memory.values():
             context.fill_zero(memory.handle, memory.nbytes)
         self._runners: dict[tuple, Runner] = {}
-        self._scalars = np.zeros(16, np.float32)
+        self._sent: deque[Any] = deque()  # copies of inputs on their way
         self.kernels.compile([launch for p in plan.programs.values() for launch in p.launches], progress)
 
     # -- weights -------------------------------------------------------------------------------------------------
@@ -142,12 +145,13 @@ class Session:
         self._run((kind, n, True), "micro")
 
     def _begin(self, examples: int, rate: float = 0.0, correction: float = 1.0, step: int = 0) -> None:
-        self._scalars[places.INVERSE_BATCH] = 1.0 / examples
-        self._scalars[places.LEARNING_RATE] = rate
-        self._scalars[places.CORRECTION] = correction
-        words, seed = self._scalars.view(np.uint32), self.plan.request.seed
+        scalars = np.zeros(16, np.float32)
+        scalars[places.INVERSE_BATCH] = 1.0 / examples
+        scalars[places.LEARNING_RATE] = rate
+        scalars[places.CORRECTION] = correction
+        words, seed = scalars.view(np.uint32), self.plan.request.seed
         words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
-        self._write(self.plan.storage.control.scalars.buffer, self._scalars)
+        self._send(self.plan.storage.control.scalars.buffer, scalars)
         counters = self.plan.storage.control.counters.buffer
         handle, offset = self._at(counters)
         self.context.fill_zero(handle, counters.nbytes, offset)
@@ -159,9 +163,9 @@ class Session:
 
     def _feed(self, x: np.ndarray, labels: np.ndarray | None) -> None:
         storage = self.plan.storage
-        self._write(storage.input.buffer, np.asarray(x, np.float32))
+        self._send(storage.input.buffer, np.asarray(x, np.float32))
         if labels is not None:
-            self._write(storage.control.labels.buffer, np.asarray(labels, np.int32))
+            self._send(storage.control.labels.buffer, np.asarray(labels, np.int32))
 
     def _run(self, key: tuple[str, int, bool], part: str) -> None:
         self._runner(key, part).enqueue()
@@ -178,10 +182,19 @@ class Session:
         return self._memory[buffer.role].handle, self.plan.offsets[buffer]
 
     def _write(self, buffer: Buffer, array: np.ndarray) -> None:
+        self._copy(buffer, array).wait()
+
+    def _send(self, buffer: Buffer, array: np.ndarray) -> None:
+        """Like `_write`, but returns while the copy is still on its way."""
+        self._sent.append(self._copy(buffer, array))
+        if len(self._sent) > SENT:
+            self._sent.popleft().wait()
+
+    def _copy(self, buffer: Buffer, array: np.ndarray) -> Any:
         array = np.ascontiguousarray(array)
         if array.nbytes > buffer.nbytes:
             raise DeviceError(f"{array.nbytes:,} bytes do not fit '{buffer.name}' of {buffer.nbytes:,}.")
-        self.context.write(self._memory[buffer.role].handle, array, self.plan.offsets[buffer])
+        return self.context.copy(self._memory[buffer.role].handle, array, self.plan.offsets[buffer])
 
     def _read(self, buffer: Buffer) -> np.ndarray:
         words = np.empty(buffer.nbytes // 4, np.float32)
@@ -195,6 +208,7 @@ class Session:
     def close(self) -> None:
         """Give the device's memory back."""
         self.context.finish()
+        self._sent.clear()
         self._runners.clear()
         for memory in self._memory.values():
             memory.release()
