@@ -18,8 +18,10 @@
     }                                                                                    \
   }
 
+// Tiles come in chunks, whose rows stay in a core's cache while all panels of w pass by: tile, panel, chunk.
 #define PRODUCT_TILE                                                                     \
-  const int tile = ITEM, panel = get_global_id(1) * PANELS;                  \
+  const int tile = get_global_id(2) * (get_global_size(0) / PARTS) + ITEM;               \
+  const int panel = get_global_id(1) * PANELS;                                           \
   if (tile * ROWS >= m) return;                                                          \
   const int row = tile * ROWS < m - ROWS ? tile * ROWS : m - ROWS;                       \
   x += row * BLOCK;                                                                      \

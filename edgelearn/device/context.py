@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .devices import Device
@@ -24,20 +26,23 @@ class Context:
         return DeviceBuffer(self.cl_context, self.ledger, nbytes, name)
 
     def upload(self, array: np.ndarray, name: str) -> DeviceBuffer:
-        """A copy on the device of a contiguous array, which `write` takes in place of it."""
+        """A copy on the device of a contiguous array, which `write` and `copy` take in place of it."""
         buffer = self.allocate(array.nbytes, name)
         self.write(buffer.handle, array)
         return buffer
 
-    def write(self, target, source: np.ndarray | DeviceBuffer, offset: int = 0, wait: bool = True) -> None:
-        """Copy a contiguous array, or what was uploaded, into the cl.Buffer `target`. Without `wait` an array must stay
-        alive and unchanged until the queue has caught up."""
+    def write(self, target, source: np.ndarray | DeviceBuffer, offset: int = 0) -> None:
+        """Copy a contiguous array into the cl.Buffer `target`, waiting for all that was enqueued before."""
+        self.copy(target, source, offset).wait()
+
+    def copy(self, target, source: np.ndarray | DeviceBuffer, offset: int = 0) -> Any:
+        """Like `write`, but returns at once: an event that keeps an array alive, which must not be changed until the
+        event has been waited for."""
         import pyopencl as cl
 
         if isinstance(source, DeviceBuffer):
-            cl.enqueue_copy(self.queue, target, source.handle, byte_count=source.nbytes, dst_offset=offset)
-        else:
-            cl.enqueue_copy(self.queue, target, source, dst_offset=offset, is_blocking=wait)
+            return cl.enqueue_copy(self.queue, target, source.handle, byte_count=source.nbytes, dst_offset=offset)
+        return cl.enqueue_copy(self.queue, target, source, dst_offset=offset, is_blocking=False)
 
     def read(self, source, array: np.ndarray, offset: int = 0) -> np.ndarray:
         """Fill a contiguous array from the cl.Buffer `source`, waiting for all that was enqueued before."""

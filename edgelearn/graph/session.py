@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
 from .plan import Plan
 from .storage import Weights
 
+SENT = 4  # copies of inputs that may be on their way while the host goes on
 Packed = np.ndarray | DeviceBuffer  # a micro-batch as the device lays it out, or one uploaded to it before
 
 
@@ -33,7 +35,7 @@ class Session:
         for memory in self._memory.values():
             context.fill_zero(memory.handle, memory.nbytes)
         self._runners: dict[tuple, Runner] = {}
-        self._scalars = np.zeros(16, np.float32)
+        self._sent: deque[Any] = deque()  # copies of inputs on their way
         self.kernels.compile([launch for p in plan.programs.values() for launch in p.launches], progress)
 
     # -- weights -------------------------------------------------------------------------------------------------
@@ -144,12 +146,13 @@ class Session:
         self._run((kind, n, True), "micro")
 
     def _begin(self, examples: int, rate: float = 0.0, correction: float = 1.0, step: int = 0) -> None:
-        self._scalars[places.INVERSE_BATCH] = 1.0 / examples
-        self._scalars[places.LEARNING_RATE] = rate
-        self._scalars[places.CORRECTION] = correction
-        words, seed = self._scalars.view(np.uint32), self.plan.request.seed
+        scalars = np.zeros(16, np.float32)
+        scalars[places.INVERSE_BATCH] = 1.0 / examples
+        scalars[places.LEARNING_RATE] = rate
+        scalars[places.CORRECTION] = correction
+        words, seed = scalars.view(np.uint32), self.plan.request.seed
         words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
-        self._write(self.plan.storage.control.scalars.buffer, self._scalars)
+        self._send(self.plan.storage.control.scalars.buffer, scalars)
         counters = self.plan.storage.control.counters.buffer
         handle, offset = self._at(counters)
         self.context.fill_zero(handle, counters.nbytes, offset)
@@ -161,9 +164,9 @@ class Session:
 
     def _feed(self, x: Packed, labels: np.ndarray | None) -> None:
         storage = self.plan.storage
-        self._write(storage.input.buffer, x if isinstance(x, DeviceBuffer) else np.asarray(x, np.float32))
+        self._send(storage.input.buffer, x if isinstance(x, DeviceBuffer) else np.asarray(x, np.float32))
         if labels is not None:
-            self._write(storage.control.labels.buffer, np.asarray(labels, np.int32))
+            self._send(storage.control.labels.buffer, np.asarray(labels, np.int32))
 
     def _run(self, key: tuple[str, int, bool], part: str) -> None:
         self._runner(key, part).enqueue()
@@ -179,11 +182,20 @@ class Session:
     def _at(self, buffer: Buffer) -> tuple[Any, int]:
         return self._memory[buffer.role].handle, self.plan.offsets[buffer]
 
-    def _write(self, buffer: Buffer, source: Packed) -> None:
+    def _write(self, buffer: Buffer, array: np.ndarray) -> None:
+        self._copy(buffer, array).wait()
+
+    def _send(self, buffer: Buffer, source: Packed) -> None:
+        """Like `_write`, but returns while the copy is still on its way."""
+        self._sent.append(self._copy(buffer, source))
+        if len(self._sent) > SENT:
+            self._sent.popleft().wait()
+
+    def _copy(self, buffer: Buffer, source: Packed) -> Any:
         source = source if isinstance(source, DeviceBuffer) else np.ascontiguousarray(source)
         if source.nbytes > buffer.nbytes:
             raise DeviceError(f"{source.nbytes:,} bytes do not fit '{buffer.name}' of {buffer.nbytes:,}.")
-        self.context.write(self._memory[buffer.role].handle, source, self.plan.offsets[buffer])
+        return self.context.copy(self._memory[buffer.role].handle, source, self.plan.offsets[buffer])
 
     def _read(self, buffer: Buffer) -> np.ndarray:
         words = np.empty(buffer.nbytes // 4, np.float32)
@@ -197,6 +209,7 @@ class Session:
     def close(self) -> None:
         """Give the device's memory back."""
         self.context.finish()
+        self._sent.clear()
         self._runners.clear()
         for memory in self._memory.values():
             memory.release()

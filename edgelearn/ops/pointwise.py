@@ -9,7 +9,7 @@ from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .sums import Sum, start_sum
 from .tensor import BLOCK, Tensor, ceil_div
 
-CACHED_BYTES = 768 << 10  # of activations that a chunk of rows of the weight gradient reads again and again
+CACHED_BYTES = 512 << 10  # of activations that the tiles of a chunk of rows read again and again
 
 
 def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
@@ -19,7 +19,7 @@ def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epi
             pointwise_local.emit_forward(e, tile, x, kernel, y, epilogue, _flops(x, y))
             return
         e.launch(
-            "pointwise.cl", "pointwise_forward", (ceil_div(x.rows, tile["rows"]), y.blocks // tile["panels"]),
+            "pointwise.cl", "pointwise_forward", _grid(e.traits, x, y, tile),
             x.read, kernel.read, y.write, x.rows, x.channels, *epilogue.arguments,
             flops=_flops(x, y), depth=1, **tile, **epilogue.macros,
         )  # fmt: skip
@@ -33,7 +33,7 @@ def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Gradi
             pointwise_local.emit_backward_data(e, tile, transposed, dy, target, _flops(dx, dy))
             return
         e.launch(
-            "pointwise.cl", "pointwise_backward_data", (ceil_div(dy.rows, tile["rows"]), dx.blocks // tile["panels"]),
+            "pointwise.cl", "pointwise_backward_data", _grid(e.traits, dy, dx, tile),
             dy.read, transposed.read, dy.rows, dy.channels, *target.arguments,
             flops=_flops(dx, dy), depth=1, **tile, **target.macros,
         )  # fmt: skip
@@ -64,6 +64,13 @@ def emit_backward_weights(
                 flops=_flops(x, dy) * rows // x.rows, rows=1, sums=sums is not None, **tile,
             )  # fmt: skip
         return kernel_sum, dy_sum
+
+
+def _grid(traits: Traits, x: Tensor, y: Tensor, tile: Choice) -> tuple[int, int, int]:
+    """Tiles of a chunk, panels, chunks."""
+    tiles = ceil_div(x.rows, tile["rows"])
+    chunks = 1 if traits.gpu else min(tiles, ceil_div(4 * x.rows * x.blocks * x.block, CACHED_BYTES))
+    return ceil_div(tiles, chunks), y.blocks // tile["panels"], chunks
 
 
 def _flops(x: Tensor, y: Tensor) -> int:
