@@ -90,15 +90,17 @@ def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor
 
 def emit_batch_statistics(e: Emitter, op: BatchNormalization, y: Tensor, w: dict[str, Tensor]) -> Statistics:
     """The micro-batch's statistics; moves the moving ones."""
-    groups, count = e.split_rows(y.rows, y.blocks)
+    members = e.traits.members
+    groups, count = e.split_rows(y.rows, y.blocks * members)
     partials = e.tensor("partial statistics", (groups, 2, y.blocks * 16))
     e.launch(
-        "batchnorm.cl", "group_statistics", (y.blocks, groups), y.read, partials.write, y.rows, y.blocks, count,
+        "batchnorm.cl", "group_statistics", (groups * members, y.blocks), y.read, partials.write, y.rows, y.blocks,
+        count,
     )  # fmt: skip
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
     found = Statistics(*(e.tensor(name, (y.channels,)) for name in names))
     e.launch(
-        "batchnorm.cl", "finish_statistics", (y.blocks,), partials.read, w["gamma"].read, w["beta"].read,
+        "batchnorm.cl", "finish_statistics", (y.blocks * members,), partials.read, w["gamma"].read, w["beta"].read,
         found.scale.write, found.shift.write, found.mean.write, found.inverse.write, w["moving_mean"].update,
         w["moving_variance"].update, y.rows, y.blocks, count, groups, float(op.epsilon), 1.0 - op.momentum,
     )  # fmt: skip
@@ -107,10 +109,10 @@ def emit_batch_statistics(e: Emitter, op: BatchNormalization, y: Tensor, w: dict
 
 def emit_normalize(e: Emitter, y: Tensor, statistics: Statistics, z: Tensor, activation: int) -> None:
     """z = activation(y * scale + shift)"""
-    groups, count = e.split_rows(y.rows, y.blocks)
+    groups, count = e.bands(y.rows, y.blocks, 64)
     e.launch(
-        "batchnorm.cl", "normalize_forward", (y.blocks, groups), y.read, statistics.scale.read, statistics.shift.read,
-        z.write, y.rows, y.blocks, count, activation=activation,
+        "batchnorm.cl", "normalize_forward", (groups, y.blocks), y.read, statistics.scale.read, statistics.shift.read,
+        z.write, y.rows, count, activation=activation,
     )  # fmt: skip
 
 
@@ -126,21 +128,24 @@ def emit_backward(
     add: bool,
 ) -> None:
     """Gradients of gamma and beta, and of y where there is a target."""
-    groups, count = e.split_rows(y.rows, y.blocks)
+    members = e.traits.members
+    groups, count = e.split_rows(y.rows, y.blocks * members)
     partials = e.tensor("partial gradients", (groups, 2, y.blocks * 16))
     e.launch(
-        "batchnorm.cl", "group_gradients", (y.blocks, groups), dz.read, y.read, statistics.mean.read,
+        "batchnorm.cl", "group_gradients", (groups * members, y.blocks), dz.read, y.read, statistics.mean.read,
         statistics.inverse.read, partials.write, y.rows, y.blocks, count,
     )  # fmt: skip
     slope, offset = e.tensor("slope", (y.channels,)), e.tensor("offset", (y.channels,))
     sums = [dgamma.update, dbeta.update] if add else [dgamma.write, dbeta.write]
     e.launch(
-        "batchnorm.cl", "finish_gradients", (y.blocks,), partials.read, statistics.scale.read, statistics.mean.read,
-        statistics.inverse.read, *sums, slope.write, offset.write, y.rows, y.blocks, groups, int(kept), int(add),
+        "batchnorm.cl", "finish_gradients", (y.blocks * members,), partials.read, statistics.scale.read,
+        statistics.mean.read, statistics.inverse.read, *sums, slope.write, offset.write, y.rows, y.blocks, groups,
+        int(kept), int(add),
     )  # fmt: skip
     if target is None:
         return
+    groups, count = e.bands(y.rows, y.blocks, 64)
     e.launch(
-        "batchnorm.cl", "normalize_backward", (y.blocks, groups), dz.read, y.read, statistics.scale.read,
-        slope.read, offset.read, y.rows, y.blocks, count, *target.arguments, **target.macros,
+        "batchnorm.cl", "normalize_backward", (groups, y.blocks), dz.read, y.read, statistics.scale.read,
+        slope.read, offset.read, y.rows, count, *target.arguments, **target.macros,
     )  # fmt: skip

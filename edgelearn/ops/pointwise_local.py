@@ -12,12 +12,13 @@ from .tensor import Tensor, ceil_div
 # large tiles read least, small ones and many teams keep a device busy with small problems.
 NAMES = ("rows", "columns", "item_rows", "item_columns", "slices")
 SHAPES = (
-    (128, 128, 8, 8, 1), (64, 128, 8, 8, 1), (128, 64, 8, 8, 1), (64, 64, 8, 4, 1), (32, 64, 4, 4, 2),
-    (32, 32, 4, 4, 2), (16, 32, 4, 4, 4), (16, 32, 4, 4, 8), (16, 16, 4, 4, 8), (8, 16, 2, 4, 8), (1, 16, 1, 4, 16),
+    (256, 128, 16, 8, 1), (128, 128, 8, 8, 1), (64, 128, 8, 8, 1), (128, 64, 8, 8, 1), (64, 64, 8, 4, 1),
+    (32, 64, 4, 4, 2), (32, 32, 4, 4, 2), (16, 32, 4, 4, 4), (16, 32, 4, 4, 8), (16, 16, 4, 4, 8), (8, 16, 2, 4, 8),
+    (1, 16, 1, 4, 16),
 )  # fmt: skip
 TILES = [dict(zip(NAMES, shape, strict=True)) for shape in SHAPES]
 WAVES = (2, 1, 4)  # work-groups a compute unit that a weight gradient is split into
-WEIGHT_TILES = [tile | {"waves": waves} for waves in WAVES for tile in TILES[1:7]]
+WEIGHT_TILES = [tile | {"waves": waves} for waves in WAVES for tile in (TILES[0], *TILES[2:8])]
 BUSY = 256  # work-items that keep a compute unit busy
 
 
