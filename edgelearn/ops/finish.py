@@ -11,6 +11,7 @@ from .sums import Sum
 from .tensor import BLOCK, Tensor, ceil_div
 
 ROWS_CPU, ROWS_GPU = 256, 8  # of a kernel's gradient that a work-item completes
+FEW = 64  # blocks a compute unit of a GPU that leave it waiting, so that a work-group shares their partial sums
 COUNTERS = 256  # work-items of a GPU that count flags
 
 
@@ -56,8 +57,9 @@ def emit_finite_check(e: Emitter, flags: Buffer, control: Control) -> None:
 
 def _emit_sum(e: Emitter, found: Sum, scale: Tensor | None, kernel: Tensor | None) -> Tensor | None:
     total, partials = found.total, found.partials
-    shared = found.groups > e.traits.members > 1
-    count = ROWS_CPU if not e.traits.gpu else 1 if shared else ROWS_GPU
+    few = total.rows * total.blocks < FEW * e.traits.compute_units
+    shared = few and found.groups > e.traits.members > 1
+    count = ceil_div(ROWS_GPU, found.groups) if e.traits.gpu else ROWS_CPU
     parts = ceil_div(total.rows, count)
     items = total.blocks * parts
     access = total.write if partials else total.update if scale else total.read

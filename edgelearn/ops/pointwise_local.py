@@ -17,7 +17,7 @@ SHAPES = (
     (1, 16, 1, 4, 16),
 )  # fmt: skip
 TILES = [dict(zip(NAMES, shape, strict=True)) for shape in SHAPES]
-WAVES = (2, 1, 4)  # work-groups a compute unit that a weight gradient is split into
+WAVES = (1, 2, 4)  # work-groups a compute unit that a weight gradient is split into
 WEIGHT_TILES = [tile | {"waves": waves} for waves in WAVES for tile in (TILES[0], *TILES[2:8])]
 BUSY = 256  # work-items that keep a compute unit busy
 
@@ -30,9 +30,10 @@ def tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]:
 def weight_tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]:
     """Candidates for a gradient of `rows` x `channels`, summed over `depth` rows of activations."""
 
-    def cost(tile: Choice) -> tuple[bool, float]:
+    def cost(tile: Choice) -> float:
         split = _split(traits, tile, rows, depth, channels)
-        return tile["waves"] != WAVES[0], _cost(traits, tile, rows, ceil_div(depth, split), channels, split)
+        adding_up = 1 + tile["waves"] / 20  # partial sums take a while in the end
+        return _cost(traits, tile, rows, ceil_div(depth, split), channels, split) * adding_up
 
     return sorted(WEIGHT_TILES, key=cost)
 
