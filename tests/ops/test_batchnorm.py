@@ -5,7 +5,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
 from edgelearn.ops import BatchNormalization, GradientTarget, Tensor, Traits, batchnorm
 
-from .harness import SIZES, close
+from .harness import SIZES, close, every_choice
 
 OP = BatchNormalization(momentum=0.9, epsilon=1e-3)
 
@@ -50,21 +50,23 @@ def test_batch_statistics(bench, rng, rows, channels):
     bench.traits = Traits(compute_units=2, lanes=bench.traits.lanes)
     y = rng.standard_normal((rows, channels)) * rng.uniform(0.1, 2.0, channels) + 100.0
     w = draw_weights(rng, channels)
-    ty, tw = bench.put(y), put_all(bench, w)
-    y = bench.get(ty).astype(np.float64)  # the rounding of the input is not the op's
-    s = batchnorm.emit_batch_statistics(bench, OP, ty, tw)
-    tz = bench.empty(y.shape)
-    batchnorm.emit_normalize(bench, ty, s, tz, 2)
-    bench.run()
-    mean, variance = y.mean(0), y.var(0)
-    close(bench.get(s.mean), mean, 1e-6)
-    close(read_row(bench, s.inverse, channels), 1 / np.sqrt(variance + OP.epsilon), 1e-4)
-    close(bench.get(tw["moving_mean"]), 0.9 * w["moving_mean"] + 0.1 * mean)
-    close(bench.get(tw["moving_variance"]), 0.9 * w["moving_variance"] + 0.1 * variance)
-    close(bench.get(tz), np.clip(OP.reference_forward([y], w, batch=True), 0, 6), 3e-4)
+    mean, variance = (lambda rounded: (rounded.mean(0), rounded.var(0)))(y.astype(np.float32).astype(np.float64))
+    expected = OP.reference_forward([y.astype(np.float32).astype(np.float64)], w, batch=True)
+
+    def check():
+        tw, tz = put_all(bench, w), bench.empty(y.shape)
+        s = batchnorm.emit_batch(bench, OP, bench.put(y), tw, tz, 2)
+        bench.run()
+        close(bench.get(s.mean), mean, 1e-6)
+        close(read_row(bench, s.inverse, channels), 1 / np.sqrt(variance + OP.epsilon), 1e-4)
+        close(bench.get(tw["moving_mean"]), 0.9 * w["moving_mean"] + 0.1 * mean)
+        close(bench.get(tw["moving_variance"]), 0.9 * w["moving_variance"] + 0.1 * variance)
+        close(bench.get(tz), np.clip(expected, 0, 6), 3e-4)
+
+    assert len(every_choice(bench, check)["batchnorm_forward"]) == 2
 
 
-def test_uneven_groups_are_weighed_by_their_rows(bench):
+def test_uneven_parts_are_weighed_by_their_rows(bench):
     bench.traits = Traits(compute_units=1, lanes=bench.traits.lanes)
     rows = 7 * 73 + 2
     groups, count = bench.split_rows(rows, 1)
@@ -72,35 +74,46 @@ def test_uneven_groups_are_weighed_by_their_rows(bench):
     y = np.zeros((rows, 1))
     y[-(rows - (groups - 1) * count) :] = 10.0  # the last, short group alone
     w = {"gamma": np.ones(1), "beta": np.zeros(1), "moving_mean": np.zeros(1), "moving_variance": np.ones(1)}
-    s = batchnorm.emit_batch_statistics(bench, OP, bench.put(y), put_all(bench, w))
-    bench.run()
-    assert bench.get(s.mean)[0] == pytest.approx(y.mean(), rel=1e-6)
-    assert read_row(bench, s.inverse, 1)[0] == pytest.approx(1 / np.sqrt(y.var() + OP.epsilon), rel=1e-6)
+
+    def check():
+        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), bench.empty(y.shape), 0)
+        bench.run()
+        assert bench.get(s.mean)[0] == pytest.approx(y.mean(), rel=1e-6)
+        assert read_row(bench, s.inverse, 1)[0] == pytest.approx(1 / np.sqrt(y.var() + OP.epsilon), rel=1e-6)
+
+    every_choice(bench, check)
 
 
 @pytest.mark.parametrize("kept", (True, False), ids=("kept", "batch"))
 @pytest.mark.parametrize(("rows", "channels"), [(1, 1), (3, 33), (1000, 16), (1537, 31)])
 def test_backward(bench, rng, rows, channels, kept):
     y, dz = rng.standard_normal((rows, channels)) * 2 + 0.5, rng.standard_normal((rows, channels))
-    w = draw_weights(rng, channels)
-    ty, tdz, tw = bench.put(y), bench.put(dz), put_all(bench, w)
-    if kept:
-        s = batchnorm.emit_kept_statistics(bench, OP, tw, None)
-    else:
-        s = batchnorm.emit_batch_statistics(bench, OP, ty, tw)
-    dgamma, dbeta, dy, other = bench.empty((channels,)), bench.empty((channels,)), bench.empty(y.shape), dz * 0.3
-    tother = bench.put(other)
-    batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, GradientTarget(dy), kept, add=False)
-    batchnorm.emit_backward(
-        bench, ty, tdz, s, dgamma, dbeta, GradientTarget(tother, ty, 1, accumulate=True), kept, add=True
-    )
-    bench.run()
+    w, other = draw_weights(rng, channels), dz * 0.3
     (expected,), gradients = OP.reference_backward([y], w, dz, batch=not kept)
     largest = np.abs(dz).max() * 4  # one row has no gradient through its own statistics: nothing to be relative to
-    assert np.abs(bench.get(dy) - expected).max() < 3e-5 * largest
-    assert np.abs(bench.get(tother) - (other + expected * (y > 0))).max() < 3e-5 * largest
-    close(bench.get(dgamma), 2 * gradients["gamma"] + 1e-12, 1e-4 if rows > 1 or kept else np.inf)
-    close(bench.get(dbeta), 2 * gradients["beta"])
+
+    def check():
+        ty, tdz, tw = bench.put(y), bench.put(dz), put_all(bench, w)
+        if kept:
+            s = batchnorm.emit_kept_statistics(bench, OP, tw, None)
+        else:
+            s = batchnorm.emit_batch(bench, OP, ty, tw, bench.empty(y.shape), 0)
+        dgamma, dbeta, dy, tother = (
+            bench.empty((channels,)),
+            bench.empty((channels,)),
+            bench.empty(y.shape),
+            bench.put(other),
+        )
+        batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, GradientTarget(dy), kept, add=False)
+        more = GradientTarget(tother, ty, 1, accumulate=True)
+        batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, more, kept, add=True)
+        bench.run()
+        assert np.abs(bench.get(dy) - expected).max() < 3e-5 * largest
+        assert np.abs(bench.get(tother) - (other + expected * (y > 0))).max() < 3e-5 * largest
+        close(bench.get(dgamma), 2 * gradients["gamma"] + 1e-12, 1e-4 if rows > 1 or kept else np.inf)
+        close(bench.get(dbeta), 2 * gradients["beta"])
+
+    assert len(every_choice(bench, check)["batchnorm_backward"]) == 4
 
 
 def test_gradients_without_a_target(bench, rng):
