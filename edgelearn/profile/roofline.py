@@ -121,9 +121,9 @@ class Roofline:
 
     def table(self, width: int = 120, layers: bool = False) -> str:
         """By kind, or by layer, as text `width` characters wide."""
-        from .table import text
+        from .table import roofline_text
 
-        return text(self, width, layers)
+        return roofline_text(self, width, layers)
 
     def plot(self) -> Figure:
         """Arithmetic intensity and speed of every launch of a linear layer under the device's roofs."""

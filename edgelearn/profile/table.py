@@ -1,10 +1,12 @@
-"""A roofline as a table."""
+"""Rooflines and projections as text."""
 
 from __future__ import annotations
 
 import io
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from .projection import ASSUMPTIONS, Estimate, Projection
 from .roofline import Point, Roofline
 
 if TYPE_CHECKING:
@@ -14,16 +16,30 @@ MIB = 1 << 20
 HEADINGS = ("n", "MFLOP", "MiB", "FLOP/B", "ms", "share", "GFLOP/s", "GB/s", "of roof")
 
 
-def text(roofline: Roofline, width: int, layers: bool) -> str:
+def roofline_text(roofline: Roofline, width: int, layers: bool) -> str:
+    return f"{_head(roofline)}\n{_drawn(_launches(roofline, layers), width)}"
+
+
+def projection_text(projection: Projection, width: int) -> str:
+    parts = [f"{projection.name}, predicted", _drawn(_estimates(projection), width)]
+    parts += ["\n".join(wrap(f"Assumed: {'; '.join(ASSUMPTIONS)}.", width)), ""]
+    measured = ", ".join(f"{record.name} ({record.date})" for record in projection.records)
+    parts += ["\n".join(wrap(f"Measured: {measured}.", width)), ""]
+    if projection.errors:
+        parts += ["The error, where a step can be measured; each device predicted from the others:"]
+        parts += [_drawn(_errors(projection), width)]
+    return "\n".join(parts)
+
+
+def _drawn(table: Table, width: int) -> str:
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(_table(roofline, layers), highlight=False)
-    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
-    return "\n".join([head(roofline), *lines]) + "\n"
+    console.print(table, highlight=False)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip().splitlines()) + "\n"
 
 
-def head(roofline: Roofline) -> str:
+def _head(roofline: Roofline) -> str:
     """The step and the device in a few lines."""
     peaks, total = roofline.peaks, roofline.total
     rest = roofline.wall - roofline.busy
@@ -37,7 +53,7 @@ def head(roofline: Roofline) -> str:
     )
 
 
-def _table(roofline: Roofline, layers: bool) -> Table:
+def _launches(roofline: Roofline, layers: bool) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -67,3 +83,37 @@ def _row(point: Point, busy: float) -> list[str]:
         f"{point.nbytes / point.seconds / 1e9:,.1f}",
         f"{point.efficiency:.0%}",
     ]
+
+
+def _estimates(projection: Projection) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE)
+    table.add_column("device")
+    table.add_column("precision")
+    for heading in ("n", "bound ms", "expected ms", "memory MiB", "fits"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for e in projection.estimates:
+        table.add_row(e.device.name, e.precision, str(e.launches), f"{e.bound * 1e3:,.1f}", f"{e.expected * 1e3:,.1f}",
+                      f"{e.nbytes / MIB:,.1f}", _fits(e))  # fmt: skip
+    return table
+
+
+def _fits(estimate: Estimate) -> str:
+    return "yes" if estimate.fits else f"does not fit {estimate.device.memory / MIB:,.0f} MiB"
+
+
+def _errors(projection: Projection) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE)
+    table.add_column("device")
+    table.add_column("step")
+    for heading in ("predicted ms", "measured ms", "error"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for device, step, predicted, measured in projection.errors:
+        error = predicted / measured - 1
+        table.add_row(device, step, f"{predicted * 1e3:,.2f}", f"{measured * 1e3:,.2f}", f"{error:+.0%}")
+    return table
