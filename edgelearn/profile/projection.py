@@ -29,7 +29,8 @@ ASSUMPTIONS = (
 @dataclass(frozen=True)
 class Estimate:
     """Of a step on a device in one precision: `bound` is what no kernel could beat, `expected` what kernels like those
-    measured would take, both in seconds; `nbytes` of memory are needed, and either there or not (`fits`)."""
+    measured would take, both in seconds; those were of the kind `basis`, "gpu", "cpu" or "cpu and gpu". `nbytes` of
+    memory are needed, and either there or not (`fits`)."""
 
     device: EdgeDevice
     precision: str
@@ -37,6 +38,7 @@ class Estimate:
     launches: int
     bound: float
     expected: float
+    basis: str
     nbytes: int
 
     @property
@@ -53,10 +55,13 @@ class Projection:
     records: tuple[Record, ...]
 
     @property
-    def errors(self) -> list[tuple[str, str, float, float]]:
-        """(device, step, predicted seconds, measured seconds) of every measured step, predicted from the others."""
-        found = leave_one_out(self.records) if len(self.records) > 1 else []
-        return [(record.name, step.name, seconds, step.wall) for record, step, seconds in found]
+    def errors(self) -> dict[str, dict[str, float]]:
+        """By measured device and step: how far the step as predicted from the other devices is off, as a share of what
+        was measured; above 0 where the prediction is too long."""
+        found: dict[str, dict[str, float]] = {}
+        for record, step, seconds in leave_one_out(self.records) if len(self.records) > 1 else []:
+            found.setdefault(record.name, {})[step.name] = seconds / step.wall - 1
+        return found
 
     @property
     def sources(self) -> str:
@@ -97,7 +102,9 @@ def _estimate(request: Request, device: EdgeDevice, precision: str, records: Seq
     peaks, width = device.peaks(precision), WIDTHS[precision]
     launches = step_launches(plan)
     found = bounds(plan, launches, peaks, width)
-    share = efficiencies(like(device.kind, records))
+    measured = like(device.kind, records)
+    basis, share = " and ".join(sorted({r.device["kind"] for r in measured})), efficiencies(measured)
     seconds = expected([(kind(x), bound, 1) for x, bound in zip(launches, found, strict=True)], share, peaks.launch)
     least = sum(found) + len(launches) * peaks.launch
-    return Estimate(device, precision, plan, len(launches), least, seconds, round(plan.peak_bytes * width))
+    nbytes = round(plan.peak_bytes * width)
+    return Estimate(device, precision, plan, len(launches), least, seconds, basis, nbytes)

@@ -48,7 +48,8 @@ class Record:
 
     @property
     def name(self) -> str:
-        return f"{self.device['platform']} / {self.device['name']}, {self.device['compute_units']} compute units"
+        units = self.device["compute_units"]
+        return f"{self.device['platform']} / {self.device['name']}, {units} compute unit{'s' * (units > 1)}"
 
     def to_dict(self) -> dict:
         steps = [{"name": s.name, "wall": s.wall, "kinds": [asdict(point) for point in s.points]} for s in self.steps]
@@ -90,7 +91,7 @@ def efficiencies(records: Iterable[Record]) -> dict[str, float]:
 
 
 def like(kind: str, records: Iterable[Record]) -> list[Record]:
-    """Those measured on devices of this kind, "cpu" or "gpu"; all of them where there is none."""
+    """Those measured on devices of this kind, "cpu" or "gpu", or where there is none, those of the other kind."""
     records = list(records)
     return [r for r in records if r.device["kind"] == kind] or records
 

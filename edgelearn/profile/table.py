@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from statistics import median
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,9 @@ def roofline_text(roofline: Roofline, width: int, layers: bool) -> str:
 def projection_text(projection: Projection, width: int) -> str:
     parts = [f"{projection.name}, predicted", _drawn(_estimates(projection), width)]
     parts += ["\n".join(wrap(f"Assumed: {'; '.join(ASSUMPTIONS)}.", width)), ""]
-    measured = ", ".join(f"{record.name} ({record.date})" for record in projection.records)
-    parts += ["\n".join(wrap(f"Measured: {measured}.", width)), ""]
     if projection.errors:
-        parts += ["The error, where a step can be measured; each device predicted from the others:"]
+        off = median(abs(error) for found in projection.errors.values() for error in found.values())
+        parts += [f"Error on measured devices, each predicted from the others: {off:.0%} in the median"]
         parts += [_drawn(_errors(projection), width)]
     return "\n".join(parts)
 
@@ -92,11 +92,12 @@ def _estimates(projection: Projection) -> Table:
     table = Table(box=box.SIMPLE)
     table.add_column("device")
     table.add_column("precision")
+    table.add_column("efficiency of")
     for heading in ("n", "bound ms", "expected ms", "memory MiB", "fits"):
         table.add_column(heading, justify="right", no_wrap=True)
     for e in projection.estimates:
-        table.add_row(e.device.name, e.precision, str(e.launches), f"{e.bound * 1e3:,.1f}", f"{e.expected * 1e3:,.1f}",
-                      f"{e.nbytes / MIB:,.1f}", _fits(e))  # fmt: skip
+        figures = (f"{e.bound * 1e3:,.1f}", f"{e.expected * 1e3:,.1f}", f"{e.nbytes / MIB:,.1f}")
+        table.add_row(e.device.name, e.precision, e.basis, str(e.launches), *figures, _fits(e))
     return table
 
 
@@ -105,15 +106,17 @@ def _fits(estimate: Estimate) -> str:
 
 
 def _errors(projection: Projection) -> Table:
+    """A row for each measured device, a column for each step."""
     from rich import box
     from rich.table import Table
 
+    errors, dates = projection.errors, {record.name: record.date for record in projection.records}
+    steps = list(dict.fromkeys(step for found in errors.values() for step in found))
     table = Table(box=box.SIMPLE)
-    table.add_column("device")
-    table.add_column("step")
-    for heading in ("predicted ms", "measured ms", "error"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for device, step, predicted, measured in projection.errors:
-        error = predicted / measured - 1
-        table.add_row(device, step, f"{predicted * 1e3:,.2f}", f"{measured * 1e3:,.2f}", f"{error:+.0%}")
+    table.add_column("measured device")
+    table.add_column("on")
+    for step in steps:
+        table.add_column(step, justify="right", no_wrap=True)
+    for device, found in errors.items():
+        table.add_row(device, dates[device], *(f"{found[step]:+.0%}" if step in found else "–" for step in steps))
     return table

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_points_add_up(roofline, plan):
 
 
 def test_launches_fit_into_the_step(roofline):
-    assert 0 < roofline.busy
+    assert roofline.busy > 0
     ends = 0.0
     for timed in roofline.measured.timed:
         assert timed.start >= ends - 1e-6 and timed.seconds > 0
@@ -74,7 +75,9 @@ def test_table(roofline):
     assert total.split()[1:3] == [str(roofline.total.launches), f"{roofline.total.flops / 1e6:,.1f}"]
     assert "100.0%" in total
     rows = [line.split()[0] for line in text.splitlines() if line.strip()]
-    assert [name for name in rows if name in {p.name for p in roofline.by_kind()}] == [p.name for p in roofline.by_kind()]
+    assert [name for name in rows if name in {p.name for p in roofline.by_kind()}] == [
+        p.name for p in roofline.by_kind()
+    ]
     assert "pw " in roofline.table(layers=True) and "<pre>" in roofline._repr_html_()
 
 
@@ -85,7 +88,7 @@ def test_trace(roofline):
     layers = [event for event in spans if event["tid"] == 2]
     assert len(launches) == roofline.total.launches and launches[0]["ts"] == 0
     for thread in (launches, layers):
-        for one, after in zip(thread, thread[1:], strict=False):
+        for one, after in pairwise(thread):
             assert one["dur"] > 0 and after["ts"] >= one["ts"] + one["dur"] - 1
     assert {event["name"] for event in layers} == {p.name for p in roofline.by_layer()}
     assert sum(event["args"]["bytes"] for event in launches) == roofline.total.nbytes

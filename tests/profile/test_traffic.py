@@ -17,7 +17,9 @@ def find(launches):
     first = {}
     for access in (a for found in launches for a in found.accesses):
         first.setdefault(access.buffer, 100 * PAGE * len(first))
-    return [dict(map(reversed, moved)) for moved in traffic.distances(launches, lambda a: (a.buffer.role, first[a.buffer]))]
+    return [
+        dict(map(reversed, moved)) for moved in traffic.distances(launches, lambda a: (a.buffer.role, first[a.buffer]))
+    ]
 
 
 @pytest.fixture
