@@ -30,10 +30,8 @@ class Engine:
 
     def prepare(self, workload: Workload, variant: str) -> Callable[[], float | np.ndarray]:
         problem = make_problem(workload)
-        network, micro = _network(workload), PARTS.get(variant) or workload.micro_batch
-        optimizer = SGD(workload.learning_rate, momentum=workload.momentum) if workload.trains else None
-        statistics = "batch" if workload.batch_statistics else "kept"
-        request = Request(network, workload.batch, micro, optimizer, statistics)
+        request = make_request(workload, PARTS.get(variant) or workload.micro_batch)
+        network, micro = request.network, request.micro_batch
         session = Session(make_plan(request, self.context.device), self.context)
         session.load(_weights(problem, network))
         block = input_block(network)
@@ -44,6 +42,13 @@ class Engine:
         labels = [problem.labels[i : i + micro].astype(np.int32) for i in starts]
         parts = list(zip(inputs, labels, strict=True))
         return lambda: session.train(parts, workload.batch, workload.learning_rate, 1)[0]
+
+
+def make_request(workload: Workload, micro_batch: int) -> Request:
+    """What a plan of this workload is asked for."""
+    optimizer = SGD(workload.learning_rate, momentum=workload.momentum) if workload.trains else None
+    statistics = "batch" if workload.batch_statistics else "kept"
+    return Request(_network(workload), workload.batch, micro_batch, optimizer, statistics)
 
 
 def _network(workload: Workload) -> Network:

@@ -11,14 +11,17 @@ from .memory import DeviceBuffer, Ledger
 
 
 class Context:
-    """Everything that runs on one device shares one of these."""
+    """Everything that runs on one device shares one of these. With `profiling` the device's clock is read at the start
+    and the end of each launch, for `take_times`."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, profiling: bool = False) -> None:
         import pyopencl as cl
 
-        self.device = device
+        self.device, self.profiling = device, profiling
         self.cl_context = cl.Context([device.handle])
-        self.queue = cl.CommandQueue(self.cl_context)
+        properties = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
+        self.queue = cl.CommandQueue(self.cl_context, properties=properties)
+        self._events: list[tuple[Any, Any]] = []
         self.ledger = Ledger(device.memory)
 
     def allocate(self, nbytes: int, name: str) -> DeviceBuffer:
@@ -50,3 +53,14 @@ class Context:
 
     def finish(self) -> None:
         self.queue.finish()
+
+    def note(self, launch: Any, event: Any) -> None:
+        """Keep the event of a launch until `take_times`."""
+        self._events.append((launch, event))
+
+    def take_times(self) -> list[tuple[Any, int, int]]:
+        """(launch, start, end) of every launch since the last call, in order, in nanoseconds of the device's clock.
+        Waits for them. A context without profiling has none."""
+        self.finish()
+        events, self._events = self._events, []
+        return [(launch, event.profile.start, event.profile.end) for launch, event in events]

@@ -50,7 +50,8 @@ def emit_backward_weights(
             targets = [s.target.update if more else s.target.write for s in (kernel_sum, dy_sum) if s]
             rows = min(kernel_sum.groups * count, x.rows - first)
             e.launch(
-                "pointwise.cl", "pointwise_backward_weights", (*items, kernel_sum.groups), x.read, dy.read, *targets,
+                "pointwise.cl", "pointwise_backward_weights", (*items, kernel_sum.groups),
+                x.read_rows(rows), dy.read_rows(rows), *targets,
                 x.rows, x.channels, dy.blocks, first, min(count, rows), int(more),
                 flops=_flops(x, dy) * rows // x.rows, rows=1, sums=sums is not None, **tile,
             )  # fmt: skip

@@ -276,3 +276,35 @@ def test_predict(trained, pictures, capsys, refused):
     assert main(["predict", str(good), "--run", oldest, "--runs", str(runs)]) == 0
     refused("No run in", "predict", good, "--run", "flowers-1", "--runs", runs)
     refused("called 'abacus'", "predict", good, "--device", "abacus", "--runs", runs)
+
+
+# -- profile ---------------------------------------------------------------------------------------------------------
+
+
+def test_profile(tmp_path, capsys):
+    files = {name: tmp_path / f"step.{name}" for name in ("json", "trace", "plot")}
+    options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
+    device = list_devices()[0].id
+    assert main(["profile", "cached:2", "--rounds", "1", "--device", device, *options]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(f"cached:2 on {device}") and "pointwise_backward_weights" in output
+    (step,) = json.loads(files["json"].read_text())["steps"]
+    spans = [event for event in json.loads(files["trace"].read_text())["traceEvents"] if event["ph"] == "X"]
+    assert sum(point["launches"] for point in step["kinds"]) == sum(event["tid"] == 1 for event in spans)
+    with Image.open(files["plot"]) as picture:
+        assert picture.size[0] > 500
+
+
+def test_profile_predicts_without_a_device(monkeypatch, capsys):
+    monkeypatch.setattr("edgelearn.device.choose.list_devices", lambda: pytest.fail("asked for devices"))
+    assert main(["profile", "forward:1", "cached:2", "--project", "adreno-540", "videocore-vii"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("Adreno 540 (Snapdragon 835, Galaxy S8)") == 5 and "cached:2, predicted" in output
+    assert "assumption" in output and "Mali" not in output
+
+
+def test_profile_refuses(refused, tmp_path):
+    refused("no device 'adreno-1', and no such file", "profile", "--project", "adreno-1")
+    refused("name a single workload", "profile", "forward:1", "train:1", "--plot", tmp_path / "x.png")
+    refused("Unknown workload 'swim'", "profile", "swim")
+    refused("1 round or more", "profile", "cached:2", "--rounds", "0")
