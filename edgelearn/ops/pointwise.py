@@ -11,6 +11,8 @@ from .tensor import Tensor, ceil_div
 
 CACHED_BYTES = 512 << 10  # of activations that the tiles of a chunk of rows read again and again
 
+FEW_ROWS = 4  # up to which a gradient is summed across lanes instead of with a transposed kernel
+
 
 def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
     with e.choose("pointwise_forward", (x.rows, x.channels, y.channels), _tiles(e.traits, x.rows, y.blocks)) as tile:
@@ -30,6 +32,19 @@ def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Gradi
             dy.read, transposed.read, dy.rows, dy.channels, *target.arguments,
             flops=_flops(dx, dy), depth=1, **tile, **target.macros,
         )  # fmt: skip
+
+
+def has_few_rows(e: Emitter, x: Tensor) -> bool:
+    return not e.traits.gpu and x.rows <= FEW_ROWS
+
+
+def emit_few_rows_backward_data(e: Emitter, kernel: Tensor, dy: Tensor, target: GradientTarget) -> None:
+    """Like `emit_backward_data`, from the kernel that is not transposed."""
+    dx = target.tensor
+    e.launch(
+        "pointwise.cl", "few_rows_backward_data", (dx.blocks,), dy.read, kernel.read, dy.rows, dx.channels, dy.blocks,
+        *target.arguments, flops=_flops(dx, dy), **target.macros,
+    )  # fmt: skip
 
 
 def emit_backward_weights(

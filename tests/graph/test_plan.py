@@ -375,7 +375,7 @@ def test_overflow_in_the_backward_pass_is_found_where_it_is(start):
     arena = session._memory[Role.TEMPORARY]
     session.context.write(arena.handle, np.full(arena.nbytes // 4, np.nan, np.float32))
     launch, buffer = session.first_nonfinite(batches(session, x, labels), 3, 0.1, 1)
-    assert (launch.layer, launch.kernel) == ("second", "pointwise_backward_data")
+    assert launch.layer == "second" and launch.kernel.endswith("backward_data")
     assert "first" in buffer.name
     after = session.weights()
     assert all(np.array_equal(after[name], weights[name]) for name in weights)
