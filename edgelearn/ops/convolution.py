@@ -34,6 +34,7 @@ class Conv2D(LinearOp):
     dilation_rate: int | Pair = 1
     groups: int = 1
     use_bias: bool = True
+    kernel_initializer: str = "glorot_uniform"
 
     def window(self, shape: Shape) -> Window:
         return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
@@ -50,7 +51,7 @@ class Conv2D(LinearOp):
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
         kernel = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
-        found = {"kernel": Weight(kernel, decays=True)}
+        found = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
         if self.use_bias:
             found["bias"] = Weight((self.filters,), "zeros")
         return found

@@ -23,6 +23,7 @@ class Dense(LinearOp):
 
     units: int
     use_bias: bool = True
+    kernel_initializer: str = "glorot_uniform"
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1:
@@ -32,7 +33,7 @@ class Dense(LinearOp):
         return (self.units,)
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
-        found = {"kernel": Weight((shape[0], self.units), decays=True)}
+        found = {"kernel": Weight((shape[0], self.units), self.kernel_initializer, decays=True)}
         if self.use_bias:
             found["bias"] = Weight((self.units,), "zeros")
         return found
