@@ -24,7 +24,8 @@ class Conv2D(LinearOp):
     """2-D convolution (cross-correlation, as everywhere in the field) over (height, width, channels).
 
     `kernel_size`, `strides` and `dilation_rate` are ints or (y, x); `padding` is "same", "valid" or
-    ((top, bottom), (left, right)). Kernel: (ky, kx, channels / groups, filters), as in Keras.
+    ((top, bottom), (left, right)). Kernel: (ky, kx, channels / groups, filters), as in Keras; it begins as one of
+    edgelearn.ops.initializers draws it.
     """
 
     filters: int

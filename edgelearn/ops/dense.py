@@ -19,7 +19,8 @@ from .transpose import emit_transposed
 
 @dataclass(frozen=True)
 class Dense(LinearOp):
-    """Fully connected layer over (features,). Kernel: (features, units), as in Keras."""
+    """Fully connected layer over (features,). Kernel: (features, units), as in Keras; it begins as one of
+    edgelearn.ops.initializers draws it."""
 
     units: int
     use_bias: bool = True
