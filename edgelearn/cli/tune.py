@@ -1,0 +1,47 @@
+"""Find the fastest variants and tile sizes of the kernels on a device, and keep them for all plans made on it.
+
+Runs whole training and prediction steps of MobileNet, some minutes long. Ctrl-C keeps what was found by then; the same
+command goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("workload", nargs="*",
+        help="as for `edgelearn bench`, cached:163/15 for micro-batches of 15, or flowers-sample "
+             "(default: what fits the kind of device)")  # fmt: skip
+    add("--device", help="tune this device instead of the best one (any part of its name)")
+    add("--again", action="store_true", help="start anew, also where results are there")
+    add("--folder", type=Path, help="keep the results here (default: your own, where plans find them)")
+
+
+def run(options: argparse.Namespace) -> None:
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from edgelearn.device import choose_device
+    from edgelearn.tuned import find
+    from edgelearn.tuning import Tuner, Work
+    from edgelearn.tuning.workloads import CPU, GPU
+
+    device = choose_device(options.device).device
+    works = [Work.parse(text) for text in options.workload or (GPU if device.is_gpu else CPU)]
+    print(f"{device.id}: {find(device)}")
+    tuner = Tuner(device, options.folder, options.again)
+    columns = TextColumn("{task.description:<16}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+    with Progress(*columns, TextColumn("left:"), TimeRemainingColumn()) as bar:
+        task = bar.add_task("compiling", total=1.0)
+        report = tuner.tune(works, lambda part, name: bar.update(task, completed=part, description=name))
+        bar.update(task, completed=1.0)
+    print(report)

@@ -1,0 +1,92 @@
+"""A workload on a device, to be timed with any choices."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgelearn.device import Context
+from edgelearn.graph import Plan, Session, make_plan
+from edgelearn.graph.lower import Program, input_block
+from edgelearn.launch import Buffer, Choice, Decision, Kernels, Launch, Role
+from edgelearn.ops import Traits, pack
+
+from .workloads import Work
+
+SETUP_SECONDS, GUESSED_FLOPS = 0.2, 1e11
+WARM_UP = 2  # steps: the first compiles, and PoCL loads kernels again that others have displaced
+
+
+@dataclass(frozen=True)
+class Step:
+    """One measured step: its seconds on the host's clock, and the nanoseconds on the device that each decision is
+    answerable for."""
+
+    seconds: float
+    by_decision: Mapping[str, float]
+
+
+class Rig:
+    """`work` on the device of `context`, which profiles."""
+
+    def __init__(self, work: Work, context: Context, kernels: Kernels) -> None:
+        self.work, self.context, self.kernels = work, context, kernels
+        self.weights = work.request.network.initialize()
+        n, rng = work.request.micro_batch, np.random.default_rng(0)
+        x = rng.standard_normal((n, *work.request.network.input_shape), np.float32)
+        self.x = pack(x, input_block(work.request.network))
+        self.labels = np.zeros(n, np.int32)
+
+    def plan(self, choices: Mapping[str, Choice]) -> Plan:
+        device = self.context.device
+        return make_plan(self.work.request, device, traits=replace(Traits.of(device), tuned=choices))
+
+    def program(self, plan: Plan) -> Program:
+        return plan.program("train" if self.work.trains else "predict", self.work.request.micro_batch)
+
+    def decisions(self) -> dict[str, Decision]:
+        """Those of the step, by name."""
+        launches = self.program(self.plan({})).launches
+        return {launch.decision.name: launch.decision for launch in launches if launch.decision}
+
+    def seconds(self) -> float:
+        """A rough guess of a step's, for a progress bar."""
+        launches = self.program(self.plan({})).launches
+        return SETUP_SECONDS + sum(launch.flops / GUESSED_FLOPS for launch in launches)
+
+    def run(self, choices: Mapping[str, Choice], steps: int) -> list[Step]:
+        """Time `steps` steps, computed by `choices`, after some that are not counted."""
+        plan = self.plan(choices)
+        with closing(Session(plan, self.context, self.kernels)) as session:
+            session.load(self.weights)
+            return [self._step(session) for _ in range(WARM_UP + steps)][WARM_UP:]
+
+    def _step(self, session: Session) -> Step:
+        self.context.take_times()
+        start = time.perf_counter()
+        if self.work.trains:
+            session.train([(self.x, self.labels)], len(self.labels), rate=0.0, step=1)
+        else:
+            session.predict(self.x, len(self.labels), packed=True)
+        return Step(time.perf_counter() - start, shares(self.context.take_times()))
+
+
+def shares(times: Iterable[tuple[Launch, int, int]]) -> dict[str, float]:
+    """Nanoseconds by decision. Its launches' own; and of a launch that adds up partial sums, a share by their bytes:
+    who leaves many of them makes work for others."""
+    spent: Counter[str] = Counter()
+    left_by: dict[Buffer, str] = {}
+    for launch, start, end in times:
+        if launch.decision:
+            spent[launch.decision.name] += end - start
+            left_by |= {b: launch.decision.name for b in launch.writes if b.role is Role.PARTIAL}
+        elif left := [b for b in launch.reads if b in left_by]:
+            whole = sum(b.nbytes for b in launch.reads)
+            for buffer in left:
+                spent[left_by[buffer]] += (end - start) * buffer.nbytes / whole
+    return dict(spent)
