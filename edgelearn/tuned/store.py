@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -109,7 +110,8 @@ def save(results: Results, folder: Path) -> Path:
         temporary.write_text(text, "utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise FormatError(
             f"The results of tuning cannot be written to {path} ({error.strerror}): name a folder that can be written "
             f"in the environment variable EDGELEARN_TUNED."

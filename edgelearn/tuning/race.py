@@ -13,12 +13,13 @@ import numpy as np
 from edgelearn.launch import Choice, Decision
 
 EQUAL = 0.02  # candidates whose times differ by less are as good
+FEWEST = 3  # samples of a candidate that may win
 
 
 @dataclass
 class Race:
-    """Samples of the candidates' times, by their number in the decision; `running` are still measured. The first
-    candidate, which is the safe one, is measured to the end: to win, another one has to beat it."""
+    """Samples of the candidates' times, by their number in the decision, one a turn; `running` are still measured. The
+    first candidate, which is the safe one, is measured to the end: to win, another one has to beat it."""
 
     decision: Decision
     samples: dict[int, list[float]] = field(default_factory=dict)
@@ -42,20 +43,20 @@ class Race:
         return median(self.samples.get(number, [float("inf")]))
 
     def spread(self, number: int) -> float:
-        """Half of the range in which the middle half of the samples lies, as a part of the median."""
-        low, middle, high = np.quantile(self.samples[number], (0.25, 0.5, 0.75))
-        return float((high - low) / 2 / middle)
+        """By how much `time` may be off: half of the range in which the middle half of the samples lies."""
+        low, high = np.quantile(self.samples[number], (0.25, 0.75))
+        return float(high - low) / 2
 
     def winners(self) -> list[int]:
-        """Candidates that are as good as the fastest, that one first. None but the safe one where the fastest does not
-        beat it by more than the spread of either."""
+        """Candidates that are as good as the fastest, that one first. The safe one alone where it is among them, where
+        the fastest does not beat it by more than the spread of both, or was not measured often enough to say."""
         fastest = min(self.running, key=self.time)
-        if not (fastest and {0, fastest} <= set(self.samples)):
+        as_good = sorted((n for n in self.running if self.time(n) <= self.time(fastest) * (1 + EQUAL)), key=self.time)
+        if 0 in as_good or any(len(self.samples.get(n, [])) < FEWEST for n in (0, fastest)):
             return [0]
-        if self.time(fastest) * (1 + self.spread(fastest)) >= self.time(0) * (1 - self.spread(0)):
+        if self.time(fastest) + self.spread(fastest) >= self.time(0) - self.spread(0):
             return [0]
-        equal = [n for n in self.running if n and self.time(n) <= self.time(fastest) * (1 + EQUAL)]
-        return sorted(equal, key=self.time)
+        return as_good
 
 
 def settle(races: Iterable[Race]) -> dict[str, Choice]:

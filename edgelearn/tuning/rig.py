@@ -19,7 +19,7 @@ from edgelearn.ops import Traits, pack
 from .workloads import Work
 
 SETUP_SECONDS, GUESSED_FLOPS = 0.2, 1e11
-WARM_UP = 2  # steps: the first compiles, and PoCL loads kernels again that others have displaced
+WARM_UP = 1  # step: it compiles, and loads kernels again that others have displaced from the driver's cache
 
 
 @dataclass(frozen=True)

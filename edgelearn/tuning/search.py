@@ -5,7 +5,7 @@ Talwalkar 2016, arXiv 1502.07943)."""
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,7 +22,7 @@ from .rig import Rig, Step
 from .workloads import Work, works_of
 
 STAGES = ((None, 1), (5, 2), (2, 4))  # candidates kept beside the safe one (at first all), and turns each gets
-LEAST_STEPS, MOST_STEPS, LEAST_SECONDS = 3, 9, 0.1  # of a turn
+LEAST_STEPS, MOST_STEPS, LEAST_SECONDS = 2, 9, 0.1  # of a turn
 COMPARISONS = 3  # turns before and after tuning
 
 Progress = Callable[[float, str], None]
@@ -77,7 +77,7 @@ class Tuner:
 
             if rig.work.name not in known:
                 self._search(rig, {n: d for n, d in decisions.items() if n not in settled}, tell)
-                known[rig.work.name] = self._compare(rig, decisions)
+                known[rig.work.name] = self._compare(rig, decisions, settled)
             settled |= set(decisions)
         return Report(self.results, tuned.save(self.results, self.folder), [work.name for work in works])
 
@@ -106,19 +106,29 @@ class Tuner:
         picked = {name: races[name].decision.candidates[number] for name, number in entrants.items()}
         measured = rig.run({**others, **picked}, steps)
         for name, number in entrants.items():
-            for step in measured:
-                races[name].add(number, step.by_decision[name])
+            races[name].add(number, min(step.by_decision[name] for step in measured))  # the least disturbed
         return measured
 
-    def _compare(self, rig: Rig, decisions: Mapping[str, Decision]) -> dict:
-        """Seconds of a step by the safe choices and by those found, in turns."""
-        choices, safe, found = self.results.choices, [], []
+    def _compare(self, rig: Rig, decisions: Mapping[str, Decision], settled: Set[str]) -> dict:
+        """Seconds of a step by the safe choices and by those found, in turns. Where the whole is no faster, what was
+        found for it is not worth its kernels: its decisions, less those `settled` before, go back to the safe choices.
+        """
+        choices = self.results.choices
+        safe = {name: decision.candidates[0] for name, decision in decisions.items()}
+        slow, fast = [], []
         for _ in range(COMPARISONS):
-            safe += rig.run({}, MOST_STEPS)
-            found += rig.run(choices, MOST_STEPS)
-        changed = sum(choices.get(name, d.candidates[0]) != d.candidates[0] for name, d in decisions.items())
-        before, after = (median(step.seconds for step in steps) for steps in (safe, found))
-        return {"before": before, "after": after, "decisions": len(decisions), "changed": changed}
+            slow += rig.run(safe, MOST_STEPS)
+            fast += rig.run(choices, MOST_STEPS)
+        before, after = (median(step.seconds for step in steps) for steps in (slow, fast))
+        if after >= before:
+            choices |= {name: choice for name, choice in safe.items() if name not in settled}
+        changed = sum(choices[name] != choice for name, choice in safe.items())
+        return {
+            "before": before,
+            "after": after if changed else before,
+            "decisions": len(decisions),
+            "changed": changed,
+        }
 
 
 def tune(
