@@ -7,6 +7,7 @@ command goes on where it stopped.
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 
@@ -16,8 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="as for `edgelearn bench`, cached:163/15 for micro-batches of 15, or flowers-sample "
              "(default: what fits the kind of device)")  # fmt: skip
     add("--device", help="tune this device instead of the best one (any part of its name)")
-    add("--again", action="store_true", help="start anew, also where results are there")
+    add("--minutes", type=minutes, help="spend about so long at most (default: 6 on a CPU, 3 on a GPU)")
+    add("--again", action="store_true", help="measure anew what was tuned before")
     add("--folder", type=Path, help="keep the results here (default: your own, where plans find them)")
+
+
+def minutes(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
 
 
 def run(options: argparse.Namespace) -> None:
@@ -38,10 +47,13 @@ def run(options: argparse.Namespace) -> None:
     device = choose_device(options.device).device
     works = [Work.parse(text) for text in options.workload or (GPU if device.is_gpu else CPU)]
     print(f"{device.id}: {find(device)}")
-    tuner = Tuner(device, options.folder, options.again)
+    tuner = Tuner(device, options.folder)
     columns = TextColumn("{task.description:<16}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
     with Progress(*columns, TextColumn("left:"), TimeRemainingColumn()) as bar:
         task = bar.add_task("compiling", total=1.0)
-        report = tuner.tune(works, lambda part, name: bar.update(task, completed=part, description=name))
+        limit = options.minutes or (3 if device.is_gpu else 6)
+        report = tuner.tune(
+            works, limit, options.again, lambda part, name: bar.update(task, completed=part, description=name)
+        )
         bar.update(task, completed=1.0)
     print(report)

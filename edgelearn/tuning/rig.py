@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from edgelearn.ops import Traits, pack
 
 from .workloads import Work
 
-SETUP_SECONDS, GUESSED_FLOPS = 0.2, 1e11
+GUESSED_CPU, GUESSED_GPU = 1e11, 1e13  # FLOP/s
 WARM_UP = 1  # step: it compiles, and loads kernels again that others have displaced from the driver's cache
 
 
@@ -49,15 +50,16 @@ class Rig:
     def program(self, plan: Plan) -> Program:
         return plan.program("train" if self.work.trains else "predict", self.work.request.micro_batch)
 
+    @cached_property
     def decisions(self) -> dict[str, Decision]:
         """Those of the step, by name."""
         launches = self.program(self.plan({})).launches
         return {launch.decision.name: launch.decision for launch in launches if launch.decision}
 
     def seconds(self) -> float:
-        """A rough guess of a step's, for a progress bar."""
+        """A rough guess of how long a step takes."""
         launches = self.program(self.plan({})).launches
-        return SETUP_SECONDS + sum(launch.flops / GUESSED_FLOPS for launch in launches)
+        return sum(launch.flops / (GUESSED_GPU if self.context.device.is_gpu else GUESSED_CPU) for launch in launches)
 
     def run(self, choices: Mapping[str, Choice], steps: int) -> list[Step]:
         """Time `steps` steps, computed by `choices`, after some that are not counted."""

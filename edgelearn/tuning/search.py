@@ -5,8 +5,10 @@ Talwalkar 2016, arXiv 1502.07943)."""
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -15,15 +17,21 @@ import numpy as np
 from edgelearn import tuned
 from edgelearn.device import Context, Device, choose_device
 from edgelearn.graph import Plan
-from edgelearn.launch import Choice, Decision, Kernels
+from edgelearn.launch import Decision, Kernels
 
 from .race import Race, settle
 from .rig import Rig, Step
 from .workloads import Work, works_of
 
-STAGES = ((None, 1), (5, 2), (2, 4))  # candidates kept beside the safe one (at first all), and turns each gets
+STAGES = (
+    (None, 1, 0.6),
+    (5, 2, 0.8),
+    (2, 4, 1.0),
+)  # candidates kept beside the safe one (at first all), turns of each,
+# and when to go on at the latest, as a part of a workload's time: what had no turn by then drops out
 LEAST_STEPS, MOST_STEPS, LEAST_SECONDS = 2, 9, 0.1  # of a turn
 COMPARISONS = 3  # turns before and after tuning
+COMPILE_SECONDS = 0.15  # a guess of a kernel's, for sharing out the time
 
 Progress = Callable[[float, str], None]
 
@@ -46,89 +54,111 @@ class Report:
 
 
 class Tuner:
-    """Tunes `device` and keeps the results in `folder` (the user's by default), where plans find them. Workloads that
-    the file there has are done already, unless `again`. Raises FormatError for a damaged file."""
+    """Tunes `device` and keeps the results in `folder` (the user's by default), where plans find them. What the file
+    there has is settled. Raises FormatError for a damaged file."""
 
-    def __init__(self, device: Device, folder: Path | None = None, again: bool = False, seed: int = 0) -> None:
+    def __init__(self, device: Device, folder: Path | None = None, seed: int = 0) -> None:
         self.context = Context(device, profiling=True)
         self.kernels = Kernels(self.context)
         self.folder = folder or tuned.user_folder()
         self.rng = np.random.default_rng(seed)
         self.results = tuned.Results(tuned.Kind.of(device))
         path = tuned.path_of(self.results.kind, self.folder)
-        if path.exists() and not again:
+        if path.exists():
             self.results = tuned.load(path)
         self.results.measured |= {"device": device.facts(), "date": datetime.date.today().isoformat()}
 
-    def tune(self, works: Sequence[Work], progress: Progress | None = None) -> Report:
-        """Search what these workloads leave open, one after the other: a decision that several have is the first one's.
-        `progress(part, name)` is told which part of the whole is done. What was found is kept at once, and when
-        interrupted, what is clear by then."""
+    def tune(
+        self, works: Sequence[Work], minutes: float | None = None, again: bool = False, progress: Progress | None = None
+    ) -> Report:
+        """Search what these workloads leave open, or with `again` all that they decide, one after the other, for about
+        `minutes`. A decision that several have is the first one's. `progress(part, name)` is told which part of the
+        whole is done. What was found is kept at once; when interrupted, what is clear by then."""
         rigs = [Rig(work, self.context, self.kernels) for work in works]
-        found = [rig.decisions() for rig in rigs]
-        known = self.results.workloads
-        sizes = [0.0 if work.name in known else rig.seconds() for work, rig in zip(works, rigs, strict=True)]
-        settled: set[str] = set()
-        for index, (rig, decisions) in enumerate(zip(rigs, found, strict=True)):
+        if again:
+            for rig in rigs:
+                self.results.workloads.pop(rig.work.name, None)
+                for name in rig.decisions:
+                    self.results.choices.pop(name, None)
+        todo = [rig for rig in rigs if rig.work.name not in self.results.workloads or self._open(rig)]
+        sizes = [_seconds(rig, self._open(rig)) for rig in todo]
+        for index, rig in enumerate(todo):
 
             def tell(part: float, index: int = index) -> None:
                 if progress:
-                    progress((sum(sizes[:index]) + part * sizes[index]) / (sum(sizes) or 1.0), works[index].name)
+                    progress((sum(sizes[:index]) + part * sizes[index]) / sum(sizes), todo[index].work.name)
 
-            if rig.work.name not in known:
-                self._search(rig, {n: d for n, d in decisions.items() if n not in settled}, tell)
-                known[rig.work.name] = self._compare(rig, decisions, settled)
-            settled |= set(decisions)
+            new = self._open(rig)
+            self._search(rig, new, (minutes or inf) * 60 * sizes[index] / sum(sizes), tell)
+            self.results.workloads[rig.work.name] = self._compare(rig, set(new))
         return Report(self.results, tuned.save(self.results, self.folder), [work.name for work in works])
 
-    def _search(self, rig: Rig, decisions: Mapping[str, Decision], tell: Callable[[float], None]) -> None:
+    def _open(self, rig: Rig) -> dict[str, Decision]:
+        """What a workload has to decide that is not settled."""
+        return {name: decision for name, decision in rig.decisions.items() if name not in self.results.choices}
+
+    def _search(
+        self, rig: Rig, decisions: Mapping[str, Decision], seconds: float, tell: Callable[[float], None]
+    ) -> None:
         races = {name: Race(decision) for name, decision in decisions.items()}
-        others = {name: choice for name, choice in self.results.choices.items() if name not in races}
-        most = max((len(race.running) for race in races.values()), default=0)
-        rounds = [turns * (most if kept is None else min(most, kept + 1)) for kept, turns in STAGES]
-        done, steps = 0, LEAST_STEPS
+        rounds, start = _rounds(decisions), time.monotonic()
+        done, steps, interrupted = 0, LEAST_STEPS, True
         try:
-            for (kept, _), count in zip(STAGES, rounds, strict=True):
+            for (kept, _, part), count in zip(STAGES, rounds, strict=True):
                 for race in races.values():
                     race.cut(kept, self.rng)
                 for turn in range(count):
-                    tell(done / sum(rounds))
-                    measured = self._turn(rig, others, races, turn, steps)
+                    tell((done + turn) / sum(rounds))
+                    if turn and time.monotonic() - start > part * seconds:
+                        break
+                    measured = self._turn(rig, races, turn, steps)
                     steps = int(np.clip(LEAST_SECONDS / median(s.seconds for s in measured), LEAST_STEPS, MOST_STEPS))
-                    done += 1
+                done += count
+            interrupted = False
         finally:
-            self.results.choices = others | settle(races.values())
+            found = settle(races.values())
+            if interrupted:  # what has not beaten the safe choice may do so yet
+                found = {name: choice for name, choice in found.items() if choice != decisions[name].candidates[0]}
+            self.results.choices |= found
             tuned.save(self.results, self.folder)
 
-    @staticmethod
-    def _turn(rig: Rig, others: Mapping[str, Choice], races: Mapping[str, Race], turn: int, steps: int) -> list[Step]:
+    def _turn(self, rig: Rig, races: Mapping[str, Race], turn: int, steps: int) -> list[Step]:
         entrants = {name: race.entrant(turn) for name, race in races.items()}
         picked = {name: races[name].decision.candidates[number] for name, number in entrants.items()}
-        measured = rig.run({**others, **picked}, steps)
+        measured = rig.run(self.results.choices | picked, steps)
         for name, number in entrants.items():
             races[name].add(number, min(step.by_decision[name] for step in measured))  # the least disturbed
         return measured
 
-    def _compare(self, rig: Rig, decisions: Mapping[str, Decision], settled: Set[str]) -> dict:
+    def _compare(self, rig: Rig, new: Set[str]) -> dict:
         """Seconds of a step by the safe choices and by those found, in turns. Where the whole is no faster, what was
-        found for it is not worth its kernels: its decisions, less those `settled` before, go back to the safe choices.
+        found for it is not worth its kernels: the decisions that are `new` go back to the safe choices.
         """
         choices = self.results.choices
-        safe = {name: decision.candidates[0] for name, decision in decisions.items()}
+        safe = {name: decision.candidates[0] for name, decision in rig.decisions.items()}
         slow, fast = [], []
         for _ in range(COMPARISONS):
             slow += rig.run(safe, MOST_STEPS)
             fast += rig.run(choices, MOST_STEPS)
         before, after = (median(step.seconds for step in steps) for steps in (slow, fast))
         if after >= before:
-            choices |= {name: choice for name, choice in safe.items() if name not in settled}
+            choices |= {name: choice for name, choice in safe.items() if name in new}
         changed = sum(choices[name] != choice for name, choice in safe.items())
-        return {
-            "before": before,
-            "after": after if changed else before,
-            "decisions": len(decisions),
-            "changed": changed,
-        }
+        after = after if changed else before
+        return {"before": before, "after": after, "decisions": len(safe), "changed": changed}
+
+
+def _rounds(decisions: Mapping[str, Decision]) -> list[int]:
+    """Turns of each stage until every candidate that is still in the race has had its own."""
+    most = max((len(decision.candidates) for decision in decisions.values()), default=0)
+    return [turns * (most if kept is None else min(most, kept + 1)) for kept, turns, _ in STAGES]
+
+
+def _seconds(rig: Rig, decisions: Mapping[str, Decision]) -> float:
+    """A guess of how long the search takes."""
+    kernels = {(n.split()[0], *sorted(c.items())) for n, d in decisions.items() for c in d.candidates}
+    steps = sum(_rounds(decisions)) * (LEAST_STEPS + 1) + COMPARISONS * 2 * (MOST_STEPS + 1)
+    return COMPILE_SECONDS * len(kernels) + steps * rig.seconds()
 
 
 def tune(
@@ -139,4 +169,4 @@ def tune(
 
     Raises DeviceError for an unknown device, FormatError where results cannot be read or written.
     """
-    return Tuner(choose_device(device).device, again=again).tune(works_of(plans), progress)
+    return Tuner(choose_device(device).device).tune(works_of(plans), again=again, progress=progress)

@@ -64,7 +64,7 @@ def test_finds_what_plans_then_use(device, folder):
 def test_the_search_prefers_what_is_faster(device, folder, monkeypatch):
     """With clocks that say which candidate of each decision is fastest, that one is chosen."""
     tuner = Tuner(device, folder)
-    decisions = search.Rig(work(), tuner.context, tuner.kernels).decisions()
+    decisions = search.Rig(work(), tuner.context, tuner.kernels).decisions
     fastest = {name: decision.candidates[-1] for name, decision in decisions.items()}
 
     def run(rig, choices, steps):
@@ -81,7 +81,7 @@ def test_the_search_prefers_what_is_faster(device, folder, monkeypatch):
 
 def test_no_change_where_the_whole_is_slower(device, folder, monkeypatch):
     tuner = Tuner(device, folder)
-    decisions = search.Rig(work(), tuner.context, tuner.kernels).decisions()
+    decisions = search.Rig(work(), tuner.context, tuner.kernels).decisions
     safe = {name: decision.candidates[0] for name, decision in decisions.items()}
 
     def run(rig, choices, steps):
@@ -120,9 +120,26 @@ def test_an_interrupt_keeps_what_was_found_and_the_next_run_goes_on(device, fold
     assert set(second) <= set(done.choices)
 
     ran.clear()
-    Tuner(device, folder, again=True).tune([work(2)])
+    Tuner(device, folder).tune([work(2)], again=True)
     assert set(ran) == {"small:2"}
-    assert list(tuned.load(path).workloads) == ["small:2"]
+    again = tuned.load(path)
+    assert set(again.workloads) == set(done.workloads) and set(again.choices) == set(done.choices)
+
+
+def test_little_time_is_shared_out(device, folder, monkeypatch):
+    """Every workload gets its share of the time, and candidates without a turn drop out."""
+    clock, ran = [0.0], []
+
+    def run(rig, choices, steps):
+        clock[0] += 10.0
+        ran.append(rig.work.name)
+        return [search.Step(0.001, dict.fromkeys(rig.decisions, 1.0))] * steps
+
+    monkeypatch.setattr(search.Rig, "run", run)
+    monkeypatch.setattr(search.time, "monotonic", lambda: clock[0])
+    results = Tuner(device, folder).tune([work(2), work(3)], minutes=2).results
+    assert 6 <= ran.count("small:2") - 6 <= 9 and 6 <= ran.count("small:3") - 6 <= 9
+    assert len(results.choices) == sum(w["decisions"] for w in results.workloads.values())
 
 
 def test_a_damaged_file_is_not_overwritten(device, folder):
