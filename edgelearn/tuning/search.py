@@ -88,6 +88,7 @@ class Tuner:
                 if progress:
                     progress((sum(sizes[:index]) + part * sizes[index]) / sum(sizes), todo[index].work.name)
 
+            tell(0.0)
             new = self._open(rig)
             self._search(rig, new, (minutes or inf) * 60 * sizes[index] / sum(sizes), tell)
             self.results.workloads[rig.work.name] = self._compare(rig, set(new))
