@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from pathlib import Path
 
 
@@ -49,11 +50,15 @@ def run(options: argparse.Namespace) -> None:
     print(f"{device.id}: {find(device)}")
     tuner = Tuner(device, options.folder)
     columns = TextColumn("{task.description:<16}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-    with Progress(*columns, TextColumn("left:"), TimeRemainingColumn()) as bar:
-        task = bar.add_task("compiling", total=1.0)
-        limit = options.minutes or (3 if device.is_gpu else 6)
-        report = tuner.tune(
-            works, limit, options.again, lambda part, name: bar.update(task, completed=part, description=name)
-        )
-        bar.update(task, completed=1.0)
+    limit = options.minutes or (3 if device.is_gpu else 6)
+    try:
+        with Progress(*columns, TextColumn("left:"), TimeRemainingColumn()) as bar:
+            task = bar.add_task("starting", total=1.0)
+            report = tuner.tune(
+                works, limit, options.again, lambda part, name: bar.update(task, completed=part, description=name)
+            )
+            bar.update(task, completed=1.0)
+    except KeyboardInterrupt:
+        print(f"What was found is kept in {tuner.path}; the same command goes on.", file=sys.stderr)
+        raise
     print(report)

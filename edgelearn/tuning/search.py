@@ -30,7 +30,7 @@ STAGES = (
 )  # candidates kept beside the safe one (at first all), turns of each,
 # and when to go on at the latest, as a part of a workload's time: what had no turn by then drops out
 LEAST_STEPS, MOST_STEPS, LEAST_SECONDS = 2, 9, 0.1  # of a turn
-COMPARISONS = 3  # turns before and after tuning
+COMPARISONS, COMPARED_STEPS = 3, 5  # turns, and steps of each, before and after tuning
 COMPILE_SECONDS = 0.15  # a guess of a kernel's, for sharing out the time
 
 Progress = Callable[[float, str], None]
@@ -60,12 +60,11 @@ class Tuner:
     def __init__(self, device: Device, folder: Path | None = None, seed: int = 0) -> None:
         self.context = Context(device, profiling=True)
         self.kernels = Kernels(self.context)
-        self.folder = folder or tuned.user_folder()
         self.rng = np.random.default_rng(seed)
         self.results = tuned.Results(tuned.Kind.of(device))
-        path = tuned.path_of(self.results.kind, self.folder)
-        if path.exists():
-            self.results = tuned.load(path)
+        self.path = tuned.path_of(self.results.kind, folder or tuned.user_folder())
+        if self.path.exists():
+            self.results = tuned.load(self.path)
         self.results.measured |= {"device": device.facts(), "date": datetime.date.today().isoformat()}
 
     def tune(
@@ -92,7 +91,8 @@ class Tuner:
             new = self._open(rig)
             self._search(rig, new, (minutes or inf) * 60 * sizes[index] / sum(sizes), tell)
             self.results.workloads[rig.work.name] = self._compare(rig, set(new))
-        return Report(self.results, tuned.save(self.results, self.folder), [work.name for work in works])
+            tuned.save(self.results, self.path.parent)
+        return Report(self.results, self.path, [work.name for work in works])
 
     def _open(self, rig: Rig) -> dict[str, Decision]:
         """What a workload has to decide that is not settled."""
@@ -121,7 +121,7 @@ class Tuner:
             if interrupted:  # what has not beaten the safe choice may do so yet
                 found = {name: choice for name, choice in found.items() if choice != decisions[name].candidates[0]}
             self.results.choices |= found
-            tuned.save(self.results, self.folder)
+            tuned.save(self.results, self.path.parent)
 
     def _turn(self, rig: Rig, races: Mapping[str, Race], turn: int, steps: int) -> list[Step]:
         entrants = {name: race.entrant(turn) for name, race in races.items()}
@@ -139,8 +139,8 @@ class Tuner:
         safe = {name: decision.candidates[0] for name, decision in rig.decisions.items()}
         slow, fast = [], []
         for _ in range(COMPARISONS):
-            slow += rig.run(safe, MOST_STEPS)
-            fast += rig.run(choices, MOST_STEPS)
+            slow += rig.run(safe, COMPARED_STEPS)
+            fast += rig.run(choices, COMPARED_STEPS)
         before, after = (float(np.quantile([step.seconds for step in steps], 0.25)) for steps in (slow, fast))
         if after >= before:
             choices |= {name: choice for name, choice in safe.items() if name in new}
@@ -158,7 +158,7 @@ def _rounds(decisions: Mapping[str, Decision]) -> list[int]:
 def _seconds(rig: Rig, decisions: Mapping[str, Decision]) -> float:
     """A guess of how long the search takes."""
     kernels = {(n.split()[0], *sorted(c.items())) for n, d in decisions.items() for c in d.candidates}
-    steps = sum(_rounds(decisions)) * (LEAST_STEPS + 1) + COMPARISONS * 2 * (MOST_STEPS + 1)
+    steps = sum(_rounds(decisions)) * (LEAST_STEPS + 1) + COMPARISONS * 2 * (COMPARED_STEPS + 1)
     return COMPILE_SECONDS * len(kernels) + steps * rig.seconds()
 
 

@@ -154,7 +154,8 @@ def test_tune(capsys, refused, monkeypatch, tmp_path):
     device = list_devices()[0]
     assert main(["doctor", "--device", device.id]) == 0
     assert "[--] not tuned for this kind of device" in capsys.readouterr().out
-    assert main(["tune", "flowers-sample", "--device", device.id]) == 0
+    command = ["tune", "flowers-sample", "--device", device.id, "--minutes", "0.1"]
+    assert main(command) == 0
     (path,) = tmp_path.iterdir()
     output = capsys.readouterr().out
     assert "100%" in output and "flowers-sample" in output.splitlines()[-2] and str(path) in output
@@ -163,10 +164,10 @@ def test_tune(capsys, refused, monkeypatch, tmp_path):
     assert main(["doctor", "--device", device.id]) == 0
     assert f"choices from {path}" in capsys.readouterr().out
 
-    assert main(["tune", "flowers-sample", "--device", device.id]) == 0, "done before: nothing is run again"
+    assert main(command) == 0, "done before: nothing is run again"
     refused("Unknown workload 'cooking'", "tune", "cooking")
     path.write_text("[]")
-    refused("Delete the file", "tune", "flowers-sample", "--device", device.id)
+    refused("Delete the file", *command)
 
 
 def test_no_opencl(monkeypatch, capsys, refused):

@@ -15,6 +15,7 @@ from edgelearn.tuning.rig import shares
 from edgelearn.tuning.workloads import CPU, GPU
 
 DEVICES = list_devices()
+MINUTES = 0.03  # enough for a turn or two of each stage
 
 
 @pytest.fixture(params=DEVICES, ids=[device.id for device in DEVICES])
@@ -105,7 +106,7 @@ def test_an_interrupt_keeps_what_was_found_and_the_next_run_goes_on(device, fold
 
     monkeypatch.setattr(search.Rig, "run", run)
     with pytest.raises(KeyboardInterrupt):
-        Tuner(device, folder).tune([work(2), work(3)])
+        Tuner(device, folder).tune([work(2), work(3)], MINUTES)
     (path,) = folder.iterdir()
     kept = tuned.load(path)
     assert list(kept.workloads) == ["small:2"]
@@ -113,14 +114,14 @@ def test_an_interrupt_keeps_what_was_found_and_the_next_run_goes_on(device, fold
 
     ran.clear()
     monkeypatch.setattr(search.Rig, "run", lambda *a: ran.append(a[0].work.name) or real(*a))
-    done = Tuner(device, folder).tune([work(2), work(3)]).results
+    done = Tuner(device, folder).tune([work(2), work(3)], MINUTES).results
     assert set(ran) == {"small:3"}, "what is done is not run again"
     assert list(done.workloads) == ["small:2", "small:3"] and names <= set(done.choices)
     second = make_plan(work(3).request, device).decisions
     assert set(second) <= set(done.choices)
 
     ran.clear()
-    Tuner(device, folder).tune([work(2)], again=True)
+    Tuner(device, folder).tune([work(2)], MINUTES, again=True)
     assert set(ran) == {"small:2"}
     again = tuned.load(path)
     assert set(again.workloads) == set(done.workloads) and set(again.choices) == set(done.choices)
