@@ -11,6 +11,8 @@ import math
 import sys
 from pathlib import Path
 
+MINUTES, MINUTES_GPU = 6, 3
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -18,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="as for `edgelearn bench`, cached:163/15 for micro-batches of 15, or flowers-sample "
              "(default: what fits the kind of device)")  # fmt: skip
     add("--device", help="tune this device instead of the best one (any part of its name)")
-    add("--minutes", type=minutes, help="spend about so long at most (default: 6 on a CPU, 3 on a GPU)")
+    add("--minutes", type=minutes, help=f"spend about so long at most (default: {MINUTES}, on a GPU {MINUTES_GPU})")
     add("--again", action="store_true", help="measure anew what was tuned before")
     add("--folder", type=Path, help="keep the results here (default: your own, where plans find them)")
 
@@ -31,14 +33,7 @@ def minutes(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> None:
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import Progress, TimeElapsedColumn
 
     from edgelearn.device import choose_device
     from edgelearn.tuned import find
@@ -49,10 +44,9 @@ def run(options: argparse.Namespace) -> None:
     works = [Work.parse(text) for text in options.workload or (GPU if device.is_gpu else CPU)]
     print(f"{device.id}: {find(device)}")
     tuner = Tuner(device, options.folder)
-    columns = TextColumn("{task.description:<16}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-    limit = options.minutes or (3 if device.is_gpu else 6)
+    limit = options.minutes or (MINUTES_GPU if device.is_gpu else MINUTES)
     try:
-        with Progress(*columns, TextColumn("left:"), TimeRemainingColumn()) as bar:
+        with Progress(TimeElapsedColumn(), *Progress.get_default_columns()) as bar:
             task = bar.add_task("starting", total=1.0)
             report = tuner.tune(
                 works, limit, options.again, lambda part, name: bar.update(task, completed=part, description=name)

@@ -23,12 +23,9 @@ from .race import Race, settle
 from .rig import Rig, Step
 from .workloads import Work, works_of
 
-STAGES = (
-    (None, 1, 0.6),
-    (5, 2, 0.8),
-    (2, 4, 1.0),
-)  # candidates kept beside the safe one (at first all), turns of each,
-# and when to go on at the latest, as a part of a workload's time: what had no turn by then drops out
+# Candidates kept beside the safe one (at first all), turns of each, and when to go on at the latest, as a part of a
+# workload's time: what had no turn by then drops out.
+STAGES = ((None, 1, 0.6), (5, 2, 0.8), (2, 4, 1.0))
 LEAST_STEPS, MOST_STEPS, LEAST_SECONDS = 2, 9, 0.1  # of a turn
 COMPARISONS, COMPARED_STEPS = 3, 5  # turns, and steps of each, before and after tuning
 COMPILE_SECONDS = 0.15  # a guess of a kernel's, for sharing out the time

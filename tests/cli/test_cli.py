@@ -149,14 +149,14 @@ def test_doctor(capsys, monkeypatch, tmp_path):
 
 def test_tune(capsys, refused, monkeypatch, tmp_path):
     """What the command finds is used by plans, and `devices` says so."""
-    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path))
+    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path / "mine"))
     monkeypatch.setattr(tuned.store, "shipped", lambda: tmp_path / "none")
     device = list_devices()[0]
     assert main(["doctor", "--device", device.id]) == 0
     assert "[--] not tuned for this kind of device" in capsys.readouterr().out
     command = ["tune", "flowers-sample", "--device", device.id, "--minutes", "0.1"]
     assert main(command) == 0
-    (path,) = tmp_path.iterdir()
+    (path,) = (tmp_path / "mine").iterdir()
     output = capsys.readouterr().out
     assert "100%" in output and "flowers-sample" in output.splitlines()[-2] and str(path) in output
     assert json.loads(path.read_text())["measured"]["device"]["name"] == device.name

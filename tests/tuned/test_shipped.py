@@ -12,6 +12,7 @@ from edgelearn.tuning import Work
 from edgelearn.tuning.workloads import CPU, GPU
 
 FILES = sorted(tuned.shipped().glob("*.json"))
+NOISE = 1.05  # of whole steps, on machines that do other things too
 AGAIN = "tune again: `edgelearn tune --again --folder edgelearn/tuned`"
 
 
@@ -25,7 +26,7 @@ def test_every_shipped_choice_is_used(path):
     traits = Traits(kind.kind == "gpu", kind.compute_units, kind.lanes, results.choices)
     device, used = replace(list_devices()[0], memory=1 << 40, largest_buffer=1 << 40), set()
     for name, measured in results.workloads.items():
-        assert 0 < measured["after"] <= measured["before"] * 1.02, name
+        assert 0 < measured["after"] <= measured["before"] * NOISE, name
         decisions = make_plan(Work.parse(name).request, device, traits=traits).decisions
         wrong = [n for n, d in decisions.items() if n in results.choices and d.chosen != results.choices[n]]
         assert wrong == [], AGAIN
