@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import median
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from edgelearn.ops import Traits, pack
 from .workloads import Work
 
 GUESSED_CPU, GUESSED_GPU = 1e11, 1e13  # FLOP/s
+LEAST_STEPS, MOST_STEPS, LEAST_SECONDS = 2, 9, 0.1  # of a turn
 WARM_UP = 1  # step: it compiles, and loads kernels again that others have displaced from the driver's cache
 
 
@@ -42,6 +44,7 @@ class Rig:
         x = rng.standard_normal((n, *work.request.network.input_shape), np.float32)
         self.x = pack(x, input_block(work.request.network))
         self.labels = np.zeros(n, np.int32)
+        self.steps = LEAST_STEPS
 
     def plan(self, choices: Mapping[str, Choice]) -> Plan:
         device = self.context.device
@@ -61,12 +64,14 @@ class Rig:
         launches = self.program(self.plan({})).launches
         return sum(launch.flops / (GUESSED_GPU if self.context.device.is_gpu else GUESSED_CPU) for launch in launches)
 
-    def run(self, choices: Mapping[str, Choice], steps: int) -> list[Step]:
-        """Time `steps` steps, computed by `choices`, after some that are not counted."""
+    def run(self, choices: Mapping[str, Choice]) -> list[Step]:
+        """Time some steps computed by `choices`: more of them where they are short."""
         plan = self.plan(choices)
         with closing(Session(plan, self.context, self.kernels)) as session:
             session.load(self.weights)
-            return [self._step(session) for _ in range(WARM_UP + steps)][WARM_UP:]
+            steps = [self._step(session) for _ in range(WARM_UP + self.steps)][WARM_UP:]
+        self.steps = int(np.clip(LEAST_SECONDS / median(s.seconds for s in steps), LEAST_STEPS, MOST_STEPS))
+        return steps
 
     def _step(self, session: Session) -> Step:
         self.context.take_times()
