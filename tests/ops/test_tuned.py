@@ -7,6 +7,7 @@ from edgelearn.ops import Traits
 
 from .harness import Workbench
 from .linear import check_every_choice
+from .test_batchnorm import check_backward, check_forward
 from .test_tiles import WITH_EVERY_TILE
 
 FILES = sorted(tuned.shipped().glob("*.json"))
@@ -38,9 +39,8 @@ def test_right_with_every_shipped_choice(kernels, rng, path):
     kind, bench = results.kind, Shipped(kernels.context, kernels)
     bench.shipped = shipped_choices(results)
     bench.traits = Traits(kind.kind == "gpu", compute_units=8, lanes=kind.lanes)
-    tried: dict[str, list[dict]] = {}
-    for op, shape, block in WITH_EVERY_TILE.values():
-        for kernel, choices in check_every_choice(op, bench, rng, shape, block=block).items():
-            tried.setdefault(kernel, []).extend(choices)
+    runs = [check_every_choice(op, bench, rng, shape, block=block) for op, shape, block in WITH_EVERY_TILE.values()]
+    runs += [check_forward(bench, rng, 1537, 33), check_backward(bench, rng, 1537, 31, kept=False)]
     for kernel, choices in bench.shipped.items():
-        assert [choice for choice in choices if choice not in tried[kernel]] == [], kernel
+        tried = [choice for run in runs for choice in run.get(kernel, [])]
+        assert [choice for choice in choices if choice not in tried] == [], f"{kernel}: add a case that can choose this"
