@@ -15,9 +15,10 @@ from .graph import Network, Plan
 from .launch import self_test
 from .ops import SGD, Adam, AdamW
 from .train import Model
+from .tuning import tune
 
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "choose_device", "list_devices", "models",
-    "ops", "self_test",
+    "ops", "self_test", "tune",
 ]  # fmt: skip

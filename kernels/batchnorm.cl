@@ -6,6 +6,8 @@
 #include "group_sum.h"
 #include "jobs.h"
 
+#define CHUNK 512  // rows that are summed by themselves, and stay in a first-level cache
+
 // Work-group `group` has rows [start, stop) of one block; FOR_ROWS goes through those of a member.
 #define ROWS_OF_GROUP                                                             \
   GROUP_SUM_MEMORY                                                                \
@@ -95,6 +97,44 @@ KERNEL finish_statistics(INPUT(partials), INPUT(gamma), INPUT(beta), OUTPUT(scal
   STORE(moving_variance + at, old_variance + (variance - old_variance) * pace);
 }
 
+// The same and z in one go, a work-item 16 channels: y is read from memory once, chunk by chunk, if the cache holds it.
+KERNEL whole_forward(INPUT(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(mean_out), OUTPUT(deviation_inverse),
+                     OUTPUT(moving_mean), OUTPUT(moving_variance), OUTPUT(z), const int m, const int blocks,
+                     const float epsilon, const float pace) {
+  FROM(y) FROM(gamma) FROM(beta) INTO(scale) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance) INTO(z)
+  const int block = ITEM, at = block * BLOCK;
+  if (block >= blocks) return;
+  y += (size_t)block * m * BLOCK;
+  z += (size_t)block * m * BLOCK;
+  V mean = (V)0, squares = (V)0;
+  for (int start = 0; start < m; start += CHUNK) {
+    const int count = m - start < CHUNK ? m - start : CHUNK;
+    V sum = (V)0;
+    for (int row = start; row < start + count; row++) sum += LOAD(y + (size_t)row * BLOCK);
+    const V center = sum * (1.0f / count);
+    for (int row = start; row < start + count; row++) {
+      const V d = LOAD(y + (size_t)row * BLOCK) - center;
+      squares += d * d;
+    }
+    const V step = center - mean;
+    mean += step * ((float)count / (start + count));
+    squares += step * step * ((float)start * count / (start + count));
+  }
+  const V variance = squares * (1.0f / m), inverse = (V)1 / sqrt(variance + epsilon), s = LOAD(gamma + at) * inverse;
+  const V t = LOAD(beta + at) - mean * s;
+  STORE(scale + at, s);
+  STORE(mean_out + at, mean);
+  STORE(deviation_inverse + at, inverse);
+  const V old_mean = LOAD(moving_mean + at), old_variance = LOAD(moving_variance + at);
+  STORE(moving_mean + at, old_mean + (mean - old_mean) * pace);
+  STORE(moving_variance + at, old_variance + (variance - old_variance) * pace);
+  for (int row = 0; row < m; row++) {
+    V v = LOAD(y + (size_t)row * BLOCK) * s + t;
+    ACTIVATE(v)
+    STORE(z + (size_t)row * BLOCK, v);
+  }
+}
+
 // z = activation(y * scale + shift)
 KERNEL normalize_forward(INPUT(y), INPUT(scale), INPUT(shift), OUTPUT(z), const int m, const int count) {
   FROM(y) FROM(scale) FROM(shift) INTO(z)
@@ -161,5 +201,34 @@ KERNEL normalize_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(slope_in), IN
   for (int row = start; row < stop; row++) {
     const size_t at = ((size_t)block * m + row) * BLOCK;
     WRITE_GRADIENT(at, LOAD(dz + at) * s + LOAD(y + at) * slope + offset)
+  }
+}
+
+// All three in one go, a work-item 16 channels
+KERNEL whole_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(dgamma),
+                      OUTPUT(dbeta), const int m, const int blocks, const int kept, const int add, GRADIENT_OUTPUT) {
+  FROM(dz) FROM(y) FROM(scale) FROM(mean_in) FROM(deviation_inverse) INTO(dgamma) INTO(dbeta) GRADIENT_POINTERS
+  const int block = ITEM, at = block * BLOCK;
+  if (block >= blocks) return;
+  const size_t first = (size_t)block * m * BLOCK;
+  const V mean = LOAD(mean_in + at), inverse = LOAD(deviation_inverse + at), s = LOAD(scale + at);
+  V sum = (V)0, product = (V)0;
+  for (int start = 0; start < m; start += CHUNK) {
+    const int stop = start + CHUNK < m ? start + CHUNK : m;
+    V chunk_sum = (V)0, chunk_product = (V)0;
+    for (int row = start; row < stop; row++) {
+      const V g = LOAD(dz + first + (size_t)row * BLOCK);
+      chunk_sum += g;
+      chunk_product += g * ((LOAD(y + first + (size_t)row * BLOCK) - mean) * inverse);
+    }
+    sum += chunk_sum;
+    product += chunk_product;
+  }
+  STORE(dbeta + at, add ? LOAD(dbeta + at) + sum : sum);
+  STORE(dgamma + at, add ? LOAD(dgamma + at) + product : product);
+  const V k = kept ? (V)0 : s * inverse * product * (1.0f / m), offset = kept ? (V)0 : k * mean - s * sum * (1.0f / m);
+  for (int row = 0; row < m; row++) {
+    const size_t here = first + (size_t)row * BLOCK;
+    WRITE_GRADIENT(here, LOAD(dz + here) * s - LOAD(y + here) * k + offset)
   }
 }

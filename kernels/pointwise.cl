@@ -61,6 +61,31 @@ KERNEL pointwise_backward_data(INPUT(x), INPUT(w), const int m, const int k, GRA
       WRITE_GRADIENT(((size_t)(panel + j) * m + row + i) * BLOCK, sum[i][j])
 }
 
+// The same from the weights as they are, [n/16][k][16]: a work-item 16 channels of dx, for so few rows m that a transposed
+// copy of the weights, read once, would cost more than these sums across lanes.
+#define ACROSS(v, i)                                                              \
+  {                                                                               \
+    const float8 half_ = (v).lo + (v).hi;                                         \
+    const float4 quarter_ = half_.lo + half_.hi;                                  \
+    LANE(total, i) = quarter_.x + quarter_.y + quarter_.z + quarter_.w;           \
+  }
+KERNEL few_rows_backward_data(INPUT(dy), INPUT(w), const int m, const int k, const int n_blocks, GRADIENT_OUTPUT) {
+  FROM(dy) FROM(w) GRADIENT_POINTERS
+  const int channel = get_global_id(0) * BLOCK, count = k - channel < BLOCK ? k - channel : BLOCK;
+  if (channel >= k) return;
+  for (int row = 0; row < m; row++) {
+    V sum[BLOCK], total = (V)0;
+    UNROLL for (int i = 0; i < BLOCK; i++) sum[i] = (V)0;
+    for (int block = 0; block < n_blocks; block++) {
+      const V g = LOAD(dy + ((size_t)block * m + row) * BLOCK);
+      input rows = w + ((size_t)block * k + channel) * BLOCK;
+      UNROLL for (int i = 0; i < BLOCK; i++) if (i < count) sum[i] += LOAD(rows + i * BLOCK) * g;
+    }
+    UNROLL for (int i = 0; i < BLOCK; i++) ACROSS(sum[i], i)
+    WRITE_GRADIENT(((size_t)get_global_id(0) * m + row) * BLOCK, total)
+  }
+}
+
 // dw = (add ? dw : 0) + x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x
 // PANELS blocks. Groups have partial sums of their own, one after the other in dw. If SUMS, the first tiles also add up
 // the rows of dy they see.

@@ -6,8 +6,17 @@ from dataclasses import replace
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.drawn_flowers import embedded_flowers
 from edgelearn.data.folder import load_folder
-from edgelearn.data.tfds import NetworkError, load_tf_flowers
+from edgelearn.data.tfds import Collection, NetworkError, load
 from edgelearn.errors import DataError
+
+TF_FLOWERS = Collection(
+    name="tf_flowers",
+    version="3.0.1",
+    url="http://download.tensorflow.org/example_images/flower_photos.tgz",
+    noun="photographs",
+    remedy="Set EDGELEARN_DATA to a folder that has tensorflow_datasets/tf_flowers, give your own pictures with "
+    "--images DIR, or use the embedded sample with --sample.",
+)
 
 
 def load_flowers(
@@ -37,11 +46,8 @@ def load_flowers(
         return _sample("as asked for")
     if images:
         return load_folder(images)
-    named = data or os.environ.get("EDGELEARN_DATA")
-    if named:
-        return replace(load_tf_flowers(named), origin="EDGELEARN_DATA")
     try:
-        return load_tf_flowers(download=download)
+        return load(TF_FLOWERS, data, download)
     except NetworkError as error:
         reason = str(error).split(". ")[0]
         return _sample(f"because the flower photographs cannot be downloaded: {reason}")

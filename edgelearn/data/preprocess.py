@@ -1,4 +1,6 @@
-"""From pixels to what MobileNet was trained on."""
+"""From pixels to what a network is trained on."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,8 +17,7 @@ def normalize(images: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     `out`, if given, receives the result and is returned. Raises ShapeError if `images` isn't uint8 or
     `out` doesn't fit.
     """
-    if images.dtype != np.uint8:
-        raise ShapeError(f"Pixels must be uint8 in 0..255, got {images.dtype}. Pass the pictures as they were decoded.")
+    _check_pixels(images)
     if out is None:
         out = np.empty(images.shape, np.float32)
     elif out.shape != images.shape or out.dtype != np.float32:
@@ -24,3 +25,17 @@ def normalize(images: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     np.divide(images, np.float32(SCALE), out=out, dtype=np.float32)
     out -= np.float32(OFFSET)
     return out
+
+
+def standardize(images: np.ndarray, mean: Sequence[float], deviation: Sequence[float]) -> np.ndarray:
+    """(x / 255 - mean) / deviation for each channel: uint8 (..., channels) to float32 of the same shape. Raises
+    ShapeError if `images` isn't uint8."""
+    _check_pixels(images)
+    scale = 1 / (255 * np.asarray(deviation))
+    offset = np.asarray(mean) / np.asarray(deviation)
+    return images * scale.astype(np.float32) - offset.astype(np.float32)
+
+
+def _check_pixels(images: np.ndarray) -> None:
+    if images.dtype != np.uint8:
+        raise ShapeError(f"Pixels must be uint8 in 0..255, got {images.dtype}. Pass the pictures as they were decoded.")

@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
@@ -21,17 +21,9 @@ from edgelearn.data import tfds_reader
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.errors import DataError
 
-FLOWERS = "tf_flowers"
-FLOWERS_VERSION = "3.0.1"
-FLOWERS_URL = "http://download.tensorflow.org/example_images/flower_photos.tgz"
-
 CONNECT_LIMIT_S = 8
 DOWNLOAD_LIMIT_S = 3600
 _NEEDED = ("tensorflow", "tensorflow_datasets", "importlib_resources")
-_REMEDY = (
-    "Set EDGELEARN_DATA to a folder that has tensorflow_datasets/tf_flowers, give your own pictures with "
-    "--images DIR, or use the embedded sample with --sample."
-)
 
 
 class NetworkError(DataError):
@@ -47,30 +39,58 @@ class Pictures:
     class_names: tuple[str, ...]
 
 
-def load_tf_flowers(data_dir: str | os.PathLike | None = None, download: bool = False) -> ImageDataset:
-    """The 3,670 photographs of tf_flowers 3.0.1, encoded as they are stored, always in the same order.
+@dataclass(frozen=True)
+class Collection:
+    """A data set of labelled pictures that TensorFlow Datasets knows. `url` is where it downloads from, `noun` what one
+    calls the pictures, `remedy` what to do where they cannot be had."""
 
-    data_dir: a folder with tensorflow_datasets/tf_flowers or tf_flowers in it; by default TensorFlow
-        Datasets' own folder.
-    download: let TensorFlow Datasets download and prepare the photographs if they aren't there.
+    name: str
+    version: str
+    url: str
+    noun: str
+    remedy: str
+
+
+def load(
+    collection: Collection, data: str | os.PathLike | None = None, download: bool = False, split: str = "train"
+) -> ImageDataset:
+    """One split of a collection: from `data` or else the environment variable EDGELEARN_DATA, a folder with the
+    prepared data in it; else from TensorFlow Datasets' own folder, into which it downloads them if `download` is true.
+
+    Raises as `load_from`.
+    """
+    named = data or os.environ.get("EDGELEARN_DATA")
+    if named:
+        return replace(load_from(named, collection, split=split), origin="EDGELEARN_DATA")
+    return load_from(None, collection, download, split)
+
+
+def load_from(
+    data_dir: str | os.PathLike | None, collection: Collection, download: bool = False, split: str = "train"
+) -> ImageDataset:
+    """The pictures of one split, encoded as they are stored, always in the same order.
+
+    data_dir: a folder with tensorflow_datasets/NAME or NAME in it; by default TensorFlow Datasets' own folder.
+    download: let TensorFlow Datasets download and prepare the pictures if they aren't there.
 
     Raises NetworkError (a DataError) within about ten seconds when a download is needed and its server
     can't be reached, and DataError when the data aren't there, are damaged, or a package is missing.
     """
-    folder = find_prepared(FLOWERS, FLOWERS_VERSION, data_dir)
+    name, version = collection.name, collection.version
+    folder = find_prepared(name, version, data_dir)
     if folder:
-        pictures = read_prepared(folder)
+        pictures = read_prepared(folder, split)
     elif download:
-        check_connection(FLOWERS_URL, _REMEDY)
-        pictures = read_downloaded(f"{FLOWERS}:{FLOWERS_VERSION}", data_dir)
-        folder = find_prepared(FLOWERS, FLOWERS_VERSION, data_dir)
+        check_connection(collection.url, collection.remedy)
+        pictures = read_downloaded(f"{name}:{version}", data_dir, split)
+        folder = find_prepared(name, version, data_dir)
     else:
         where = " or ".join(map(str, _roots(data_dir)))
-        raise DataError(f"No prepared {FLOWERS}/{FLOWERS_VERSION} found in {where}. {_REMEDY}")
+        raise DataError(f"No prepared {name}/{version} found in {where}. {collection.remedy}")
     return ImageDataset(
-        name=FLOWERS,
+        name=name,
         origin="tfds",
-        description=f"{len(pictures.images):,} photographs of tf_flowers {FLOWERS_VERSION} from {folder}.",
+        description=f"{len(pictures.images):,} {collection.noun} of {name} {version} from {folder}.",
         class_names=pictures.class_names,
         labels=pictures.labels,
         items=pictures.images,
@@ -78,7 +98,7 @@ def load_tf_flowers(data_dir: str | os.PathLike | None = None, download: bool = 
 
 
 def find_prepared(name: str, version: str, data_dir: str | os.PathLike | None = None) -> Path | None:
-    """The folder of a prepared data set, or None. `data_dir` as in load_tf_flowers."""
+    """The folder of a prepared data set, or None. `data_dir` as in load_from."""
     for root in _roots(data_dir):
         folder = root / name / version
         if (folder / "dataset_info.json").is_file():

@@ -3,6 +3,5 @@
 from .choose import Choice, choose_device
 from .context import Context
 from .devices import Device, list_devices
-from .memory import DeviceBuffer
 
-__all__ = ["Choice", "Context", "Device", "DeviceBuffer", "choose_device", "list_devices"]
+__all__ = ["Choice", "Context", "Device", "choose_device", "list_devices"]

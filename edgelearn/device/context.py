@@ -11,38 +11,33 @@ from .memory import DeviceBuffer, Ledger
 
 
 class Context:
-    """Everything that runs on one device shares one of these."""
+    """Everything that runs on one device shares one of these. With `profiling` the device's clock is read at the start
+    and the end of each launch, for `take_times`."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, profiling: bool = False) -> None:
         import pyopencl as cl
 
-        self.device = device
+        self.device, self.profiling = device, profiling
         self.cl_context = cl.Context([device.handle])
-        self.queue = cl.CommandQueue(self.cl_context)
+        properties = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
+        self.queue = cl.CommandQueue(self.cl_context, properties=properties)
+        self._events: list[tuple[Any, Any]] = []
         self.ledger = Ledger(device.memory)
 
     def allocate(self, nbytes: int, name: str) -> DeviceBuffer:
         """Uninitialized device memory, counted in `ledger`. Raises DeviceError when the device has none left."""
         return DeviceBuffer(self.cl_context, self.ledger, nbytes, name)
 
-    def upload(self, array: np.ndarray, name: str) -> DeviceBuffer:
-        """A copy on the device of a contiguous array, which `write` and `copy` take in place of it."""
-        buffer = self.allocate(array.nbytes, name)
-        self.write(buffer.handle, array)
-        return buffer
-
-    def write(self, target, source: np.ndarray | DeviceBuffer, offset: int = 0) -> None:
+    def write(self, target, array: np.ndarray, offset: int = 0) -> None:
         """Copy a contiguous array into the cl.Buffer `target`, waiting for all that was enqueued before."""
-        self.copy(target, source, offset).wait()
+        self.copy(target, array, offset).wait()
 
-    def copy(self, target, source: np.ndarray | DeviceBuffer, offset: int = 0) -> Any:
-        """Like `write`, but returns at once: an event that keeps an array alive, which must not be changed until the
+    def copy(self, target, array: np.ndarray, offset: int = 0) -> Any:
+        """Like `write`, but returns at once: an event that keeps the array alive, which must not be changed until the
         event has been waited for."""
         import pyopencl as cl
 
-        if isinstance(source, DeviceBuffer):
-            return cl.enqueue_copy(self.queue, target, source.handle, byte_count=source.nbytes, dst_offset=offset)
-        return cl.enqueue_copy(self.queue, target, source, dst_offset=offset, is_blocking=False)
+        return cl.enqueue_copy(self.queue, target, array, dst_offset=offset, is_blocking=False)
 
     def read(self, source, array: np.ndarray, offset: int = 0) -> np.ndarray:
         """Fill a contiguous array from the cl.Buffer `source`, waiting for all that was enqueued before."""
@@ -58,3 +53,14 @@ class Context:
 
     def finish(self) -> None:
         self.queue.finish()
+
+    def note(self, launch: Any, event: Any) -> None:
+        """Keep the event of a launch until `take_times`."""
+        self._events.append((launch, event))
+
+    def take_times(self) -> list[tuple[Any, int, int]]:
+        """(launch, start, end) of every launch since the last call, in order, in nanoseconds of the device's clock.
+        Waits for them. A context without profiling has none."""
+        self.finish()
+        events, self._events = self._events, []
+        return [(launch, event.profile.start, event.profile.end) for launch, event in events]

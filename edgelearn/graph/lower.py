@@ -188,9 +188,8 @@ class Lowering:
     def _normalize(self, stage: Stage, y: Tensor, out: Tensor) -> None:
         moving = {role: self.storage.moving(f"{stage.norm.name}/{role}") for role in ("moving_mean", "moving_variance")}
         weights = self._norm_parameters(stage) | moving
-        s = batchnorm.emit_batch_statistics(self.micro, stage.norm.op, y, weights)
+        s = batchnorm.emit_batch(self.micro, stage.norm.op, y, weights, out, stage.activation_code)
         self.statistics[stage.name], self.before_norm[stage.name] = s, y
-        batchnorm.emit_normalize(self.micro, y, s, out, stage.activation_code)
 
     def _uses_batch(self, norm: str) -> bool:
         """As in Keras, a BatchNorm layer that is frozen keeps its statistics also while others use the batch's."""

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from math import prod, sqrt
 
 import numpy as np
 
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.ops import Op, Weight
+from edgelearn.ops.initializers import INITIALIZERS
 from edgelearn.ops.tensor import Shape
 
 INPUT = "input"
@@ -121,8 +121,13 @@ class Network:
         return self
 
     def initialize(self, seed: int = 0) -> dict[str, np.ndarray]:
-        """Fresh float32 weights by name, as Keras's initializers draw them; each depends on the seed and its name."""
-        return {p.name: _draw(p, seed) for p in self.parameters.values()}
+        """Fresh float32 weights by name, as their initializers draw them; each depends on the seed and its name."""
+        return {
+            name: INITIALIZERS[p.weight.initializer](
+                p.weight.shape, p.weight.fan_in, np.random.default_rng([seed, *name.encode()])
+            )
+            for name, p in self.parameters.items()
+        }
 
     def count(self, names: Iterable[str] | None = None) -> int:
         """How many values the named parameters hold (all parameters by default)."""
@@ -159,13 +164,3 @@ class Network:
 
 def _tuples(value):
     return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
-
-
-def _draw(parameter: Parameter, seed: int) -> np.ndarray:
-    weight, shape = parameter.weight, parameter.weight.shape
-    if weight.initializer in ("zeros", "ones"):
-        return np.full(shape, float(weight.initializer == "ones"), np.float32)
-    rng = np.random.default_rng([seed, *parameter.name.encode()])
-    receptive = prod(shape[:-2])
-    limit = sqrt(6 / ((shape[-2] + shape[-1]) * receptive))  # Glorot and Bengio 2010, equation 16
-    return rng.uniform(-limit, limit, shape).astype(np.float32)

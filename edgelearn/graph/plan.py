@@ -7,7 +7,7 @@ from functools import cached_property
 
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
-from edgelearn.launch import Buffer, Role
+from edgelearn.launch import Buffer, Decision, Role
 from edgelearn.ops import Optimizer, Traits
 
 from . import arena
@@ -73,6 +73,17 @@ class Plan:
     def micro_batch_count(self, examples: int) -> int:
         return -(-examples // self.request.micro_batch)
 
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """What was decided about how kernels compute, by name."""
+        launches = (launch for program in self.programs.values() for launch in program.launches)
+        return {launch.decision.name: launch.decision for launch in launches if launch.decision}
+
+    @property
+    def tuned_count(self) -> int:
+        """How many of the decisions are as tuned for this kind of device; the others are the safe defaults."""
+        return sum(self.traits.tuned.get(name) == decision.chosen for name, decision in self.decisions.items())
+
     def live_bytes(self, kind: str = "train") -> list[tuple[str, int]]:
         """(layer, bytes of temporaries alive) at each launch of the largest micro-batch: the timeline of a step."""
         launches = self.program(kind, self.request.micro_batch).micro
@@ -88,6 +99,7 @@ class Plan:
         return {
             "batch_size": r.batch_size, "micro_batch": r.micro_batch, "batchnorm": r.batchnorm,
             "peak_bytes": self.peak_bytes, "bytes": {role.value: size for role, size in self.bytes_by_role.items()},
+            "decisions": {"tuned": self.tuned_count, "all": len(self.decisions)},
             "launches": {f"{kind} {n}": len(p.launches) for (kind, n, first), p in self.programs.items() if first},
         }  # fmt: skip
 
@@ -97,6 +109,7 @@ class Plan:
         lines = [f"Memory plan of '{r.network.name}': mini-batch {r.batch_size} as micro-batches of {r.micro_batch}"]
         lines += [f"  {role.value:<26}{size / MIB:>10.2f} MiB" for role, size in self.bytes_by_role.items()]
         lines.append(f"  {'planned peak':<26}{self.peak_bytes / MIB:>10.2f} MiB")
+        lines.append(f"  tuned for this kind of device: {self.tuned_count} of {len(self.decisions)} kernels' sizes")
         return "\n".join(lines)
 
     def _add(self, key: tuple[str, int, bool]) -> None:

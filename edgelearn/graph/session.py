@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.device import Context, DeviceBuffer
+from edgelearn.device import Context
 from edgelearn.errors import DeviceError, FormatError
 from edgelearn.launch import Buffer, Kernels, Launch, Role, Runner
 from edgelearn.launch.program import Progress
@@ -20,7 +20,6 @@ from .plan import Plan
 from .storage import Weights
 
 SENT = 4  # copies of inputs that may be on their way while the host goes on
-Packed = np.ndarray | DeviceBuffer  # a micro-batch as the device lays it out, or one uploaded to it before
 
 
 class Session:
@@ -82,9 +81,10 @@ class Session:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def train(
-        self, micro_batches: Iterable[tuple[Packed, np.ndarray]], examples: int, rate: float, step: int
+        self, micro_batches: Iterable[tuple[np.ndarray | None, np.ndarray]], examples: int, rate: float, step: int
     ) -> tuple[float, int, bool]:
-        """One update from a mini-batch of `examples`, given as (packed x, int32 labels) micro-batches.
+        """One update from a mini-batch of `examples`, given as (packed x, int32 labels) micro-batches. None stands for
+        the x that is on the device from the call before.
 
         Returns (mean loss, right answers, finite): where `finite` is False the weights are unchanged.
         """
@@ -100,22 +100,23 @@ class Session:
         self._run(("train", sizes[0], True), "finish")
         return self._end(examples)
 
-    def evaluate(self, x: Packed, labels: np.ndarray) -> tuple[float, int]:
+    def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
         """(sum of losses, right answers) of one micro-batch."""
         self._begin(len(labels))
         self._forward("evaluate", len(labels), x, labels)
         loss, correct, _ = self._end(1)
         return loss, correct
 
-    def predict(self, x: Packed, n: int, packed: bool = False) -> np.ndarray:
-        """The network's output for one micro-batch: (n, ...), or the device's packed words."""
+    def predict(self, x: np.ndarray | None, n: int, packed: bool = False) -> np.ndarray:
+        """The network's output for one micro-batch: (n, ...), or the device's packed words. None stands for the x that
+        is on the device from the call before."""
         self._forward("predict", n, x)
         y = self.plan.program("predict", n).y
         words = self._read(y.buffer)
         return words if packed else unpack(words, y.shape)
 
     def first_nonfinite(
-        self, micro_batches: Iterable[tuple[Packed, np.ndarray]], examples: int, rate: float, step: int
+        self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
     ) -> tuple[Launch, Buffer] | None:
         """Run a mini-batch launch by launch; the first launch that writes a NaN or an infinity, and where."""
         if Role.TEMPORARY in self._memory:  # what a failed step left in padding that nobody writes is not to blame
@@ -140,7 +141,7 @@ class Session:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _forward(self, kind: str, n: int, x: Packed, labels: np.ndarray | None = None) -> None:
+    def _forward(self, kind: str, n: int, x: np.ndarray | None, labels: np.ndarray | None = None) -> None:
         self._feed(x, labels)
         self._run((kind, n, True), "prepare")
         self._run((kind, n, True), "micro")
@@ -162,9 +163,10 @@ class Session:
         loss = float(counters[LOSS]) / examples
         return loss, int(counters[CORRECT]), bool(counters[NONFINITE] == 0 and np.isfinite(loss))
 
-    def _feed(self, x: Packed, labels: np.ndarray | None) -> None:
+    def _feed(self, x: np.ndarray | None, labels: np.ndarray | None) -> None:
         storage = self.plan.storage
-        self._send(storage.input.buffer, x if isinstance(x, DeviceBuffer) else np.asarray(x, np.float32))
+        if x is not None:
+            self._send(storage.input.buffer, np.asarray(x, np.float32))
         if labels is not None:
             self._send(storage.control.labels.buffer, np.asarray(labels, np.int32))
 
@@ -185,17 +187,17 @@ class Session:
     def _write(self, buffer: Buffer, array: np.ndarray) -> None:
         self._copy(buffer, array).wait()
 
-    def _send(self, buffer: Buffer, source: Packed) -> None:
+    def _send(self, buffer: Buffer, array: np.ndarray) -> None:
         """Like `_write`, but returns while the copy is still on its way."""
-        self._sent.append(self._copy(buffer, source))
+        self._sent.append(self._copy(buffer, array))
         if len(self._sent) > SENT:
             self._sent.popleft().wait()
 
-    def _copy(self, buffer: Buffer, source: Packed) -> Any:
-        source = source if isinstance(source, DeviceBuffer) else np.ascontiguousarray(source)
-        if source.nbytes > buffer.nbytes:
-            raise DeviceError(f"{source.nbytes:,} bytes do not fit '{buffer.name}' of {buffer.nbytes:,}.")
-        return self.context.copy(self._memory[buffer.role].handle, source, self.plan.offsets[buffer])
+    def _copy(self, buffer: Buffer, array: np.ndarray) -> Any:
+        array = np.ascontiguousarray(array)
+        if array.nbytes > buffer.nbytes:
+            raise DeviceError(f"{array.nbytes:,} bytes do not fit '{buffer.name}' of {buffer.nbytes:,}.")
+        return self.context.copy(self._memory[buffer.role].handle, array, self.plan.offsets[buffer])
 
     def _read(self, buffer: Buffer) -> np.ndarray:
         words = np.empty(buffer.nbytes // 4, np.float32)

@@ -8,37 +8,41 @@ from functools import cached_property
 
 import numpy as np
 
+from edgelearn.tuned import Choice
+
 from .buffers import Buffer
 
 
 @dataclass(frozen=True)
-class In:
+class Access:
+    """What a kernel does with a buffer, or with the `part` of it, in bytes, that it touches."""
+
+    buffer: Buffer
+    part: int | None = None
+    reads = writes = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes touched."""
+        return self.buffer.nbytes if self.part is None else self.part
+
+
+class In(Access):
     """The kernel reads this buffer."""
 
-    buffer: Buffer
-    writes = False
     reads = True
 
 
-@dataclass(frozen=True)
-class Out:
+class Out(Access):
     """The kernel writes this buffer without looking at what was there."""
 
-    buffer: Buffer
     writes = True
-    reads = False
 
 
-@dataclass(frozen=True)
-class InOut:
+class InOut(Access):
     """The kernel changes what this buffer holds."""
 
-    buffer: Buffer
-    writes = True
-    reads = True
-
-
-Access = In | Out | InOut
+    reads = writes = True
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,6 @@ class Many:
     from a table where each of them starts."""
 
     accesses: tuple[Access, ...]
-
-
-Choice = dict[str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,11 @@ class Launch:
             elif isinstance(argument, Access):
                 found.append(argument)
         return tuple(found)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that must move between the kernel and memory, each once: what it reads and what it writes."""
+        return sum(a.nbytes * (a.reads + a.writes) for a in self.accesses)
 
     @property
     def reads(self) -> list[Buffer]:

@@ -16,7 +16,7 @@ Progress = Callable[[int, int, str], None]
 
 
 class Kernels:
-    """The compiled programs of a context. PoCL and pyopencl keep compiled code on disk between processes."""
+    """The compiled programs of a context. Compiled code is kept on disk between processes."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -44,7 +44,7 @@ class Kernels:
 
         options = [f"-D{name}={value}" for name, value in launch.macros] + [f"-DGROUP={launch.group}"]
         try:
-            return build(self.context.cl_context, source.read(launch.source, launch.kernel), options)
+            return build(self.context, source.read(launch.source, launch.kernel), options)
         except cl.Error as error:
             raise KernelError(
                 f"kernels/{launch.source} did not compile for {self.context.device.id} with {' '.join(options)}. "

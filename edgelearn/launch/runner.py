@@ -47,9 +47,11 @@ class Runner:
         """Enqueue every launch in order, without waiting."""
         import pyopencl as cl
 
-        queue = self.context.queue
-        for kernel, grid, local, _ in self._bound:
-            cl.enqueue_nd_range_kernel(queue, kernel, grid, local)
+        queue, profiling = self.context.queue, self.context.profiling
+        for launch, (kernel, grid, local, _) in zip(self.launches, self._bound, strict=True):
+            event = cl.enqueue_nd_range_kernel(queue, kernel, grid, local)
+            if profiling:
+                self.context.note(launch, event)
 
     def step_through(self, look: Callable[[Launch], bool]) -> Launch | None:
         """Run launch by launch, calling `look` after each; returns the first launch for which it says True."""

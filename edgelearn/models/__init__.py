@@ -1,5 +1,8 @@
 """A network a file."""
 
 from .mobilenet_v1 import mobilenet_v1
+from .mobilenet_v2 import mobilenet_v2, mobilenet_v2_cifar
+from .resnet import resnet18, resnet18_cifar
+from .vgg16 import vgg16
 
-__all__ = ["mobilenet_v1"]
+__all__ = ["mobilenet_v1", "mobilenet_v2", "mobilenet_v2_cifar", "resnet18", "resnet18_cifar", "vgg16"]

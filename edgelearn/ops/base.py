@@ -8,7 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from edgelearn.errors import ShapeError
+
 from .emit import Emitter, Epilogue, GradientTarget
+from .initializers import INITIALIZERS
 from .sums import Sum
 from .tensor import Shape, Tensor
 
@@ -17,13 +20,18 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight as Keras shapes it, and `matrix`: the shape it is packed from (see tensor.pack)."""
+    """A weight as Keras shapes it, and `matrix`: the shape it is packed from (see tensor.pack). Raises ShapeError for
+    an unknown initializer (see `initialize`)."""
 
     shape: Shape
     initializer: str = "glorot_uniform"
     trainable: bool = True
     decays: bool = False
     matrix: Shape | None = None
+
+    def __post_init__(self) -> None:
+        if self.initializer not in INITIALIZERS:
+            raise ShapeError(f"An initializer is one of {', '.join(INITIALIZERS)}, not '{self.initializer}'.")
 
     @property
     def packed_shape(self) -> Shape:
@@ -32,6 +40,11 @@ class Weight:
     @property
     def size(self) -> int:
         return prod(self.shape)
+
+    @property
+    def fan_in(self) -> int:
+        """How many inputs a value of the layer's output is made from."""
+        return prod(self.packed_shape[:-1])
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.launch import Role
+from edgelearn.launch import Choice, Role
 
 from .base import Arrays, Op, Weight
 from .emit import Emitter, GradientTarget
@@ -88,22 +88,35 @@ def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor
     return Statistics(scale, shift, w["moving_mean"], inverse)
 
 
-def emit_batch_statistics(e: Emitter, op: BatchNormalization, y: Tensor, w: dict[str, Tensor]) -> Statistics:
-    """The micro-batch's statistics; moves the moving ones."""
-    members = e.traits.members
-    groups, count = e.split_rows(y.rows, y.blocks * members)
-    partials = e.tensor("partial statistics", (groups, 2, y.blocks * 16))
-    e.launch(
-        "batchnorm.cl", "group_statistics", (groups * members, y.blocks), y.read, partials.write, y.rows, y.blocks,
-        count,
-    )  # fmt: skip
+def emit_batch(
+    e: Emitter, op: BatchNormalization, y: Tensor, w: dict[str, Tensor], z: Tensor, activation: int
+) -> Statistics:
+    """z = activation(y * scale + shift) with the micro-batch's statistics, which move the moving ones."""
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
     found = Statistics(*(e.tensor(name, (y.channels,)) for name in names))
-    e.launch(
-        "batchnorm.cl", "finish_statistics", (y.blocks * members,), partials.read, w["gamma"].read, w["beta"].read,
-        found.scale.write, found.shift.write, found.mean.write, found.inverse.write, w["moving_mean"].update,
-        w["moving_variance"].update, y.rows, y.blocks, count, groups, float(op.epsilon), 1.0 - op.momentum,
-    )  # fmt: skip
+    moving = w["moving_mean"].update, w["moving_variance"].update
+    pace = float(op.epsilon), 1.0 - op.momentum
+    with e.choose("batchnorm_forward", (y.rows, y.channels), _variants(e, y)) as choice:
+        if choice["whole"]:
+            e.launch(
+                "batchnorm.cl", "whole_forward", (y.blocks,), y.read, w["gamma"].read, w["beta"].read,
+                found.scale.write, found.mean.write, found.inverse.write, *moving, z.write, y.rows, y.blocks, *pace,
+                activation=activation,
+            )  # fmt: skip
+            return found
+        members = e.traits.members
+        groups, count = e.split_rows(y.rows, y.blocks * members)
+        partials = e.tensor("partial statistics", (groups, 2, y.blocks * 16))
+        e.launch(
+            "batchnorm.cl", "group_statistics", (groups * members, y.blocks), y.read, partials.write, y.rows,
+            y.blocks, count,
+        )  # fmt: skip
+        e.launch(
+            "batchnorm.cl", "finish_statistics", (y.blocks * members,), partials.read, w["gamma"].read, w["beta"].read,
+            found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, y.rows, y.blocks,
+            count, groups, *pace,
+        )  # fmt: skip
+        emit_normalize(e, y, found, z, activation)
     return found
 
 
@@ -120,7 +133,7 @@ def emit_backward(
     e: Emitter,
     y: Tensor,
     dz: Tensor,
-    statistics: Statistics,
+    s: Statistics,
     dgamma: Tensor,
     dbeta: Tensor,
     target: GradientTarget | None,
@@ -128,24 +141,36 @@ def emit_backward(
     add: bool,
 ) -> None:
     """Gradients of gamma and beta, and of y where there is a target."""
-    members = e.traits.members
-    groups, count = e.split_rows(y.rows, y.blocks * members)
-    partials = e.tensor("partial gradients", (groups, 2, y.blocks * 16))
-    e.launch(
-        "batchnorm.cl", "group_gradients", (groups * members, y.blocks), dz.read, y.read, statistics.mean.read,
-        statistics.inverse.read, partials.write, y.rows, y.blocks, count,
-    )  # fmt: skip
-    slope, offset = e.tensor("slope", (y.channels,)), e.tensor("offset", (y.channels,))
     sums = [dgamma.update, dbeta.update] if add else [dgamma.write, dbeta.write]
-    e.launch(
-        "batchnorm.cl", "finish_gradients", (y.blocks * members,), partials.read, statistics.scale.read,
-        statistics.mean.read, statistics.inverse.read, *sums, slope.write, offset.write, y.rows, y.blocks, groups,
-        int(kept), int(add),
-    )  # fmt: skip
-    if target is None:
-        return
-    groups, count = e.bands(y.rows, y.blocks, 64)
-    e.launch(
-        "batchnorm.cl", "normalize_backward", (groups, y.blocks), dz.read, y.read, statistics.scale.read,
-        slope.read, offset.read, y.rows, count, *target.arguments, **target.macros,
-    )  # fmt: skip
+    with e.choose("batchnorm_backward", (y.rows, y.channels), _variants(e, y)) as choice:
+        if target and choice["whole"]:
+            e.launch(
+                "batchnorm.cl", "whole_backward", (y.blocks,), dz.read, y.read, s.scale.read, s.mean.read,
+                s.inverse.read, *sums, y.rows, y.blocks, int(kept), int(add), *target.arguments, **target.macros,
+            )  # fmt: skip
+            return
+        members = e.traits.members
+        groups, count = e.split_rows(y.rows, y.blocks * members)
+        partials = e.tensor("partial gradients", (groups, 2, y.blocks * 16))
+        e.launch(
+            "batchnorm.cl", "group_gradients", (groups * members, y.blocks), dz.read, y.read, s.mean.read,
+            s.inverse.read, partials.write, y.rows, y.blocks, count,
+        )  # fmt: skip
+        slope, offset = e.tensor("slope", (y.channels,)), e.tensor("offset", (y.channels,))
+        e.launch(
+            "batchnorm.cl", "finish_gradients", (y.blocks * members,), partials.read, s.scale.read, s.mean.read,
+            s.inverse.read, *sums, slope.write, offset.write, y.rows, y.blocks, groups, int(kept), int(add),
+        )  # fmt: skip
+        if target:
+            groups, count = e.bands(y.rows, y.blocks, 64)
+            e.launch(
+                "batchnorm.cl", "normalize_backward", (groups, y.blocks), dz.read, y.read, s.scale.read, slope.read,
+                offset.read, y.rows, count, *target.arguments, **target.macros,
+            )  # fmt: skip
+
+
+def _variants(e: Emitter, y: Tensor) -> list[Choice]:
+    """Whole: all rows of 16 channels by one work-item, where these are enough for the device; else groups of rows."""
+    units = e.traits.compute_units
+    enough = not e.traits.gpu and (y.blocks % units == 0 or y.blocks >= 4 * units)
+    return [{"whole": int(enough)}, {"whole": int(not enough)}]

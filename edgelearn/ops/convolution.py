@@ -24,7 +24,8 @@ class Conv2D(LinearOp):
     """2-D convolution (cross-correlation, as everywhere in the field) over (height, width, channels).
 
     `kernel_size`, `strides` and `dilation_rate` are ints or (y, x); `padding` is "same", "valid" or
-    ((top, bottom), (left, right)). Kernel: (ky, kx, channels / groups, filters), as in Keras.
+    ((top, bottom), (left, right)). Kernel: (ky, kx, channels / groups, filters), as in Keras; it begins as one of
+    edgelearn.ops.initializers draws it.
     """
 
     filters: int
@@ -34,6 +35,7 @@ class Conv2D(LinearOp):
     dilation_rate: int | Pair = 1
     groups: int = 1
     use_bias: bool = True
+    kernel_initializer: str = "glorot_uniform"
 
     def window(self, shape: Shape) -> Window:
         return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
@@ -50,7 +52,7 @@ class Conv2D(LinearOp):
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
         kernel = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
-        found = {"kernel": Weight(kernel, decays=True)}
+        found = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
         if self.use_bias:
             found["bias"] = Weight((self.filters,), "zeros")
         return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgelearn.errors import ShapeError
+from edgelearn.launch import Role
 
 from . import pointwise
 from .base import Arrays, LinearOp, Weight
@@ -18,10 +19,12 @@ from .transpose import emit_transposed
 
 @dataclass(frozen=True)
 class Dense(LinearOp):
-    """Fully connected layer over (features,). Kernel: (features, units), as in Keras."""
+    """Fully connected layer over (features,). Kernel: (features, units), as in Keras; it begins as one of
+    edgelearn.ops.initializers draws it."""
 
     units: int
     use_bias: bool = True
+    kernel_initializer: str = "glorot_uniform"
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1:
@@ -31,7 +34,7 @@ class Dense(LinearOp):
         return (self.units,)
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
-        found = {"kernel": Weight((shape[0], self.units), decays=True)}
+        found = {"kernel": Weight((shape[0], self.units), self.kernel_initializer, decays=True)}
         if self.use_bias:
             found["bias"] = Weight((self.units,), "zeros")
         return found
@@ -55,10 +58,14 @@ class Dense(LinearOp):
         pointwise.emit_forward(e, x, kernel, y, epilogue)
 
     def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
-        return emit_transposed(e, kernel, 1, scale)
+        few = scale is None and pointwise.has_few_rows(e, x)
+        return kernel if few else emit_transposed(e, kernel, 1, scale)
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
-        pointwise.emit_backward_data(e, prepared, dy, target)
+        if prepared.buffer.role is Role.PREPARED:  # else it is the kernel itself
+            pointwise.emit_backward_data(e, prepared, dy, target)
+        else:
+            pointwise.emit_few_rows_backward_data(e, prepared, dy, target)
 
     def emit_backward_weights(
         self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool

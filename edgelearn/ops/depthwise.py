@@ -29,6 +29,7 @@ class DepthwiseConv2D(LinearOp):
     padding: Padding = "valid"
     dilation_rate: int | Pair = 1
     use_bias: bool = True
+    kernel_initializer: str = "glorot_uniform"
 
     def window(self, shape: Shape) -> Window:
         return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
@@ -38,7 +39,8 @@ class DepthwiseConv2D(LinearOp):
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
         ky, kx = pair(self.kernel_size)
-        found = {"kernel": Weight((ky, kx, shape[-1], 1), decays=True, matrix=(ky * kx, shape[-1]))}
+        matrix = (ky * kx, shape[-1])
+        found = {"kernel": Weight((ky, kx, shape[-1], 1), self.kernel_initializer, decays=True, matrix=matrix)}
         if self.use_bias:
             found["bias"] = Weight((shape[-1],), "zeros")
         return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgelearn.device import Device
 from edgelearn.launch import Access, Buffer, Choice, Decision, In, Launch, Many, Role
+from edgelearn.tuned import find
 
 from .jobs import Job, Row, arguments, batches, layer, rows
 from .tensor import BLOCK, Shape, Tensor, blocked_bytes
@@ -46,7 +47,8 @@ class Traits:
 
     @classmethod
     def of(cls, device: Device) -> Traits:
-        return cls(device.is_gpu, device.compute_units, device.vector_width)
+        """Raises FormatError for a damaged file of tuning results."""
+        return cls(device.is_gpu, device.compute_units, device.vector_width, find(device).choices)
 
 
 @dataclass

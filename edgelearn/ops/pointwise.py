@@ -11,6 +11,8 @@ from .tensor import BLOCK, Tensor, ceil_div
 
 CACHED_BYTES = 512 << 10  # of activations that the tiles of a chunk of rows read again and again
 
+FEW_ROWS = 4  # up to which a gradient is summed across lanes instead of with a transposed kernel
+
 
 def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
     shape = x.rows, x.channels, y.channels
@@ -39,6 +41,19 @@ def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Gradi
         )  # fmt: skip
 
 
+def has_few_rows(e: Emitter, x: Tensor) -> bool:
+    return not e.traits.gpu and x.rows <= FEW_ROWS
+
+
+def emit_few_rows_backward_data(e: Emitter, kernel: Tensor, dy: Tensor, target: GradientTarget) -> None:
+    """Like `emit_backward_data`, from the kernel that is not transposed."""
+    dx = target.tensor
+    e.launch(
+        "pointwise.cl", "few_rows_backward_data", (dx.blocks,), dy.read, kernel.read, dy.rows, dx.channels, dy.blocks,
+        *target.arguments, flops=_flops(dx, dy), whole=True, **target.macros,
+    )  # fmt: skip
+
+
 def emit_backward_weights(
     e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
 ) -> tuple[Sum, Sum | None]:
@@ -59,7 +74,8 @@ def emit_backward_weights(
             targets = [s.target.update if more else s.target.write for s in (kernel_sum, dy_sum) if s]
             rows = min(kernel_sum.groups * count, x.rows - first)
             e.launch(
-                "pointwise.cl", "pointwise_backward_weights", (*items, kernel_sum.groups), x.read, dy.read, *targets,
+                "pointwise.cl", "pointwise_backward_weights", (*items, kernel_sum.groups),
+                x.read_rows(rows), dy.read_rows(rows), *targets,
                 x.rows, x.channels, dy.blocks, first, min(count, rows), int(more),
                 flops=_flops(x, dy) * rows // x.rows, rows=1, sums=sums is not None, **tile,
             )  # fmt: skip

@@ -79,12 +79,22 @@ class Tensor:
 
     @property
     def read(self) -> In:
-        return In(self.buffer)
+        return In(self.buffer, self._part)
 
     @property
     def write(self) -> Out:
-        return Out(self.buffer)
+        return Out(self.buffer, self._part)
 
     @property
     def update(self) -> InOut:
-        return InOut(self.buffer)
+        return InOut(self.buffer, self._part)
+
+    def read_rows(self, count: int) -> In:
+        """The kernel reads `count` of the rows."""
+        return In(self.buffer, blocked_bytes(count, self.channels, self.block))
+
+    @property
+    def _part(self) -> int | None:
+        """Bytes of the tensor where its buffer is larger: one that serves micro-batches of several sizes."""
+        nbytes = blocked_bytes(self.rows, self.channels, self.block)
+        return nbytes if nbytes < self.buffer.nbytes else None

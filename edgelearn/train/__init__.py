@@ -4,9 +4,10 @@ from .callbacks import Callback, EarlyStopping, History, ProgressBar, TimeLimit
 from .feature_cache import FeatureCache
 from .model import Model, Position
 from .schedules import CosineDecay, ExponentialDecay, PiecewiseConstantDecay
-from .sources import ArraySource, PictureSource, Source, Subset
+from .sources import ArraySource, PictureSource, Source, Subset, VariedSource
 
 __all__ = [
     "ArraySource", "Callback", "CosineDecay", "EarlyStopping", "ExponentialDecay", "FeatureCache", "History", "Model",
     "PictureSource", "PiecewiseConstantDecay", "Position", "ProgressBar", "Source", "Subset", "TimeLimit",
+    "VariedSource",
 ]  # fmt: skip

@@ -160,8 +160,9 @@ class Model:
         summed over them, so the update is that of the mini-batch. `cache` keeps what the frozen prefix makes of each
         example: "fp32" gives the same bits as None (but for rounding where the prefix ends in fewer than 16 channels),
         "fp16" takes half the memory; both lie in memory, or in a temporary file in `cache_folder`. The order of epoch
-        e depends on the seed and e alone. Training goes on from `position` until `epochs` are done in all;
-        `stop_training` ends it after a step. Callbacks may call `evaluate`, `predict` and `state`.
+        e depends on the seed and e alone; a Source may vary its examples by epoch (see VariedSource). Training goes on
+        from `position` until `epochs` are done in all; `stop_training` ends it after a step. Callbacks may call
+        `evaluate`, `predict` and `state`.
 
         Raises ShapeError, PlanError, DeviceError before anything runs, DataError when an example can't be read or a
         feature doesn't fit the cache, and NonFiniteError naming the first layer where a NaN or infinity appeared,
@@ -175,6 +176,11 @@ class Model:
             raise PlanError(
                 f"epochs, batch_size and validation_frequency are at least 1, not {epochs}, {batch_size} and "
                 f"{validation_frequency}."
+            )
+        if cache is not None and sources.varies(x):
+            raise PlanError(
+                "These examples differ from epoch to epoch, so what the frozen prefix makes of them cannot be cached: "
+                "leave the cache off, or train on the examples as they are."
             )
         batch_size = min(batch_size, len(x))
         phases = self.phases(batch_size, micro_batch and min(micro_batch, len(x)), budget, cache)
@@ -317,6 +323,7 @@ class Model:
 
     def _epoch(self, session: Callable[[], Session], x, y: np.ndarray, batch_size: int, shuffle: bool, tell) -> None:
         at = self.position
+        x = sources.at_epoch(x, at.epoch)
         tell("on_epoch_begin", at.epoch, {})
         order = epoch_order(len(x), self.seed, at.epoch) if shuffle else np.arange(len(x))
         batches = list(mini_batches(order, batch_size))[at.step :]

@@ -14,7 +14,8 @@ from edgelearn.ops.tensor import Shape
 
 class Source(Protocol):
     """Examples by number. `packed(indices, block)` gives the words that the device wants: float32
-    [channels / block][examples x pixels][block]."""
+    [channels / block][examples x pixels][block]. A source whose examples differ from epoch to epoch has a method
+    `at_epoch(epoch)` besides, which gives the source of that epoch."""
 
     shape: Shape
 
@@ -59,6 +60,27 @@ class PictureSource:
         return pack(self.preprocess(self.load(indices, self.size)), block)
 
 
+class VariedSource:
+    """Pictures uint8 (n, height, width, channels) that look different every epoch: `vary(pictures, indices, epoch)`
+    gives those of the data set at `indices` as they look then, `preprocess` makes floats of them."""
+
+    def __init__(
+        self, pictures: np.ndarray, vary: Callable[[np.ndarray, np.ndarray, int], np.ndarray],
+        preprocess: Callable[[np.ndarray], np.ndarray], epoch: int = 0,
+    ) -> None:  # fmt: skip
+        self.pictures, self.vary, self.preprocess, self.epoch = pictures, vary, preprocess, epoch
+        self.shape = pictures.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def at_epoch(self, epoch: int) -> VariedSource:
+        return VariedSource(self.pictures, self.vary, self.preprocess, epoch)
+
+    def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
+        return pack(self.preprocess(self.vary(self.pictures[indices], indices, self.epoch)), block)
+
+
 class Subset:
     """Some of the examples of another source, by their numbers there."""
 
@@ -71,6 +93,19 @@ class Subset:
 
     def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
         return self.source.packed(self.indices[indices], block)
+
+    def at_epoch(self, epoch: int) -> Subset:
+        return Subset(at_epoch(self.source, epoch), self.indices)
+
+
+def at_epoch(source: Source, epoch: int) -> Source:
+    """`source` as it is in an epoch: itself, unless it has a method `at_epoch` that says otherwise."""
+    return source.at_epoch(epoch) if hasattr(source, "at_epoch") else source
+
+
+def varies(source: Source) -> bool:
+    """Whether the examples differ from epoch to epoch."""
+    return varies(source.source) if isinstance(source, Subset) else hasattr(source, "at_epoch")
 
 
 def as_source(x, shape: Shape) -> Source:

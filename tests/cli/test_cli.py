@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgelearn import __version__
+from edgelearn import __version__, tuned
 from edgelearn.cli import COMMANDS, flowers, main
 from edgelearn.device import list_devices
 from edgelearn.experiments.flowers.weights import SAMPLE
@@ -124,6 +124,7 @@ def test_devices(capsys):
     devices = list_devices()
     assert all(device.id in output for device in devices)
     assert output.startswith("* ") and output.count("self-test passed") == len(devices)
+    assert all(str(tuned.find(device)) in output for device in devices)
     assert "cl_khr_" in output
 
 
@@ -144,6 +145,29 @@ def test_doctor(capsys, monkeypatch, tmp_path):
     output = capsys.readouterr().out
     assert "[!!] OpenCL\n     -> No OpenCL device is called 'abacus'" in output
     assert "set it to a folder that exists" in output and output.splitlines()[-1] == "2 problems."
+
+
+def test_tune(capsys, refused, monkeypatch, tmp_path):
+    """What the command finds is used by plans, and `devices` says so."""
+    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path / "mine"))
+    monkeypatch.setattr(tuned.store, "shipped", lambda: tmp_path / "none")
+    device = list_devices()[0]
+    assert main(["doctor", "--device", device.id]) == 0
+    assert "[--] not tuned for this kind of device" in capsys.readouterr().out
+    command = ["tune", "flowers-sample", "--device", device.id, "--minutes", "0.1"]
+    assert main(command) == 0
+    (path,) = (tmp_path / "mine").iterdir()
+    output = capsys.readouterr().out
+    assert "100%" in output and "flowers-sample" in output.splitlines()[-2] and str(path) in output
+    assert json.loads(path.read_text())["measured"]["device"]["name"] == device.name
+    assert tuned.find(device).files == (path,)
+    assert main(["doctor", "--device", device.id]) == 0
+    assert f"choices from {path}" in capsys.readouterr().out
+
+    assert main(command) == 0, "done before: nothing is run again"
+    refused("Unknown workload 'cooking'", "tune", "cooking")
+    path.write_text("[]")
+    refused("Delete the file", *command)
 
 
 def test_no_opencl(monkeypatch, capsys, refused):
@@ -276,3 +300,35 @@ def test_predict(trained, pictures, capsys, refused):
     assert main(["predict", str(good), "--run", oldest, "--runs", str(runs)]) == 0
     refused("No run in", "predict", good, "--run", "flowers-1", "--runs", runs)
     refused("called 'abacus'", "predict", good, "--device", "abacus", "--runs", runs)
+
+
+# -- profile ---------------------------------------------------------------------------------------------------------
+
+
+def test_profile(tmp_path, capsys):
+    files = {name: tmp_path / f"step.{name}" for name in ("json", "trace", "plot")}
+    options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
+    device = list_devices()[0].id
+    assert main(["profile", "cached:2", "--rounds", "1", "--device", device, *options]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(f"cached:2 on {device}") and "pointwise_backward_weights" in output
+    (step,) = json.loads(files["json"].read_text())["steps"]
+    spans = [event for event in json.loads(files["trace"].read_text())["traceEvents"] if event["ph"] == "X"]
+    assert sum(point["launches"] for point in step["kinds"]) == sum(event["tid"] == 1 for event in spans)
+    with Image.open(files["plot"]) as picture:
+        assert picture.size[0] > 500
+
+
+def test_profile_predicts_without_a_device(monkeypatch, capsys):
+    monkeypatch.setattr("edgelearn.device.choose.list_devices", lambda: pytest.fail("asked for devices"))
+    assert main(["profile", "forward:1", "cached:2", "--project", "adreno-540", "videocore-vii"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("Adreno 540 (Snapdragon 835, Galaxy S8)") == 5 and "cached:2, predicted" in output
+    assert "assumption" in output and "Mali" not in output
+
+
+def test_profile_refuses(refused, tmp_path):
+    refused("no device 'adreno-1', and no such file", "profile", "--project", "adreno-1")
+    refused("name a single workload", "profile", "forward:1", "train:1", "--plot", tmp_path / "x.png")
+    refused("Unknown workload 'swim'", "profile", "swim")
+    refused("1 round or more", "profile", "cached:2", "--rounds", "0")

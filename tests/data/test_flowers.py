@@ -1,13 +1,15 @@
+from dataclasses import replace
+
 import pytest
 
-from edgelearn.data import tfds
-from edgelearn.data.flowers import load_flowers
+from edgelearn.data import flowers
+from edgelearn.data.flowers import TF_FLOWERS, load_flowers
 from edgelearn.errors import DataError
 
 
 @pytest.fixture
 def no_network(nowhere, monkeypatch):
-    monkeypatch.setattr(tfds, "FLOWERS_URL", "http://127.0.0.1:9/flowers.tgz")
+    monkeypatch.setattr(flowers, "TF_FLOWERS", replace(TF_FLOWERS, url="http://127.0.0.1:9/flowers.tgz"))
 
 
 def test_the_sample_when_asked_for(nowhere):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.preprocess import normalize
+from edgelearn.data.preprocess import normalize, standardize
 from edgelearn.errors import ShapeError
 
 
@@ -29,3 +29,13 @@ def test_out_must_fit(out):
 def test_pixels_must_be_uint8():
     with pytest.raises(ShapeError, match=r"uint8"):
         normalize(np.zeros(3))
+
+
+def test_standardized_channels():
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), np.uint8)
+    mean, deviation = (pixels / 255).mean((0, 1, 2)), (pixels / 255).std((0, 1, 2))
+    result = standardize(pixels, mean, deviation)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, (pixels / 255 - mean) / deviation, atol=1e-6)
+    with pytest.raises(ShapeError, match=r"uint8"):
+        standardize(pixels / 255, mean, deviation)

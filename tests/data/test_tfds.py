@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from edgelearn.data import tfds
+from edgelearn.data.flowers import TF_FLOWERS
 from edgelearn.data.split import stratified_split
-from edgelearn.data.tfds import NetworkError, find_prepared, load_tf_flowers, read_downloaded, read_prepared
+from edgelearn.data.tfds import NetworkError, find_prepared, load_from, read_downloaded, read_prepared
 from edgelearn.errors import DataError
 
 
 def test_the_real_photographs(real_data):
-    dataset = load_tf_flowers(real_data)
+    dataset = load_from(real_data, TF_FLOWERS)
     assert dataset.class_names == ("dandelion", "daisy", "tulips", "sunflowers", "roses")
     assert np.bincount(dataset.labels).tolist() == [898, 633, 799, 699, 641]
     train, test = stratified_split(dataset.labels)
@@ -25,17 +26,9 @@ def test_the_real_photographs(real_data):
     assert "tensorflow" not in sys.modules
 
 
-def test_another_data_set_is_read_the_same_way(real_data):
-    folder = find_prepared("cifar10", "3.0.2", real_data)
-    if folder is None:
-        pytest.skip("no prepared cifar10 in EDGELEARN_DATA")
-    pictures = read_prepared(folder, "test")
-    assert len(pictures.images) == len(pictures.labels) and len(pictures.class_names) == 10
-
-
 def test_pictures_come_as_they_are_stored_and_in_order(small_prepared):
     root, pictures = small_prepared
-    dataset = load_tf_flowers(root)
+    dataset = load_from(root, TF_FLOWERS)
     assert dataset.items == pictures
     assert dataset.labels.tolist() == [0, 1, 2, 3, 4] * 2
     assert dataset.class_names == ("dandelion", "daisy", "tulips", "sunflowers", "roses")
@@ -54,7 +47,7 @@ def test_a_damaged_file_is_named(small_prepared, tmp_path, damage):
     else:
         file.write_bytes(data if damage == "changed" else data[: len(data) // 2 - 20])
     with pytest.raises(DataError, match=file.name):
-        load_tf_flowers(tmp_path / "copy")
+        load_from(tmp_path / "copy", TF_FLOWERS)
 
 
 def test_a_damaged_description_is_an_error(small_prepared, tmp_path):
@@ -62,7 +55,7 @@ def test_a_damaged_description_is_an_error(small_prepared, tmp_path):
     folder = find_prepared("tf_flowers", "3.0.1", tmp_path / "copy")
     (folder / "features.json").write_text("{")
     with pytest.raises(DataError, match=f"{folder} could not be read"):
-        load_tf_flowers(tmp_path / "copy")
+        load_from(tmp_path / "copy", TF_FLOWERS)
 
 
 def test_the_data_folder_may_be_tfds_own(tmp_path):
@@ -75,9 +68,9 @@ def test_the_data_folder_may_be_tfds_own(tmp_path):
 
 def test_nothing_prepared(nowhere, tmp_path):
     with pytest.raises(DataError, match=r"No prepared tf_flowers/3.0.1 found in .*EDGELEARN_DATA.*--images"):
-        load_tf_flowers(tmp_path)
+        load_from(tmp_path, TF_FLOWERS)
     with pytest.raises(DataError, match=r"no_tfds"):
-        load_tf_flowers()
+        load_from(None, TF_FLOWERS)
 
 
 def test_missing_packages_are_named(tmp_path, monkeypatch):
@@ -117,7 +110,7 @@ def test_looking_up_a_name_is_given_up_too(nowhere, monkeypatch):
 
 def test_a_download(fake_tfds, monkeypatch, tmp_path):
     monkeypatch.setattr(tfds, "check_connection", lambda *_: None)
-    dataset = load_tf_flowers(tmp_path / "fresh", download=True)
+    dataset = load_from(tmp_path / "fresh", TF_FLOWERS, download=True)
     assert dataset.items == [b"picture 0", b"picture 1", b"picture 2"]
     assert dataset.labels.tolist() == [0, 1, 0] and dataset.class_names == ("a", "b")
     assert str(tmp_path / "fresh" / "tf_flowers" / "3.0.1") in dataset.description

@@ -389,21 +389,6 @@ def test_labels_of_any_integer_type(start):
     assert session.evaluate(packed, labels.astype(np.int64)) == session.evaluate(packed, labels)
 
 
-def test_inputs_that_were_uploaded_before(start):
-    network = small()
-    weights, x, labels = draw(network, 7)
-    found = []
-    for upload in (False, True):
-        session = start(Request(network, 7, 3, SGD()), weights)
-        parts = list(batches(session, x, labels))
-        if upload:
-            parts = [(session.context.upload(part, "inputs"), numbers) for part, numbers in parts]
-        for step in (1, 2):
-            session.train(parts, 7, 0.01, step)
-        found.append(session.weights())
-    assert all(np.array_equal(found[0][name], found[1][name]) for name in found[0])
-
-
 # -- optimizer state ---------------------------------------------------------------------------------------------------
 
 

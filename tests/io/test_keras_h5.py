@@ -7,11 +7,15 @@ import h5py
 import numpy as np
 import pytest
 
+from edgelearn.data.flowers import load_flowers
+from edgelearn.data.loading import load_images
+from edgelearn.data.preprocess import normalize
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.io import keras_h5
-from edgelearn.models import mobilenet_v1
+from edgelearn.models import mobilenet_v1, mobilenet_v2
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D
+from edgelearn.train import Model
 
 
 @pytest.fixture
@@ -139,6 +143,18 @@ def test_published_files(real, name, alpha):
             np.testing.assert_array_equal(found[f"conv_pw_13_bn/{role}"], layer[name])
     with pytest.raises(FormatError, match="another width"):
         keras_h5.read_weights(path, mobilenet_v1(alpha=0.5), skip=("dense",))
+
+
+def test_mobilenet_v2s_published_file_tells_daisies(real):
+    network = mobilenet_v2()
+    weights = keras_h5.read_weights(
+        real / "weights" / "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224.h5", network
+    )
+    assert weights.keys() == network.parameters.keys()
+    flowers = load_flowers(data=real)
+    daisies = np.flatnonzero(flowers.labels == flowers.class_names.index("daisy"))[:16]
+    images = normalize(load_images(flowers, daisies, 224))
+    assert (Model(network, weights).predict(images, 8).argmax(-1) == 985).mean() > 0.6  # ImageNet's daisy
 
 
 def test_published_files_of_other_networks(real):

@@ -5,7 +5,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
 from edgelearn.ops import BatchNormalization, GradientTarget, Tensor, Traits, batchnorm
 
-from .harness import SIZES, close
+from .harness import SIZES, close, every_choice
 
 OP = BatchNormalization(momentum=0.9, epsilon=1e-3)
 
@@ -43,28 +43,36 @@ def test_kept_statistics_fold_to_scale_and_shift(bench, rng, channels, with_bias
     assert s.scale.buffer.role is Role.PREPARED
 
 
+def check_forward(bench, rng, rows, channels):
+    """With each candidate of each decision; returns what was tried, by kernel. Rows far from zero: variances must not
+    come from a difference of squares."""
+    y = rng.standard_normal((rows, channels)) * rng.uniform(0.1, 2.0, channels) + 100.0
+    w = draw_weights(rng, channels)
+    mean, variance = (lambda rounded: (rounded.mean(0), rounded.var(0)))(y.astype(np.float32).astype(np.float64))
+    expected = OP.reference_forward([y.astype(np.float32).astype(np.float64)], w, batch=True)
+
+    def check():
+        tw, tz = put_all(bench, w), bench.empty(y.shape)
+        s = batchnorm.emit_batch(bench, OP, bench.put(y), tw, tz, 2)
+        bench.run()
+        close(bench.get(s.mean), mean, 1e-6)
+        close(read_row(bench, s.inverse, channels), 1 / np.sqrt(variance + OP.epsilon), 1e-4)
+        close(bench.get(tw["moving_mean"]), 0.9 * w["moving_mean"] + 0.1 * mean)
+        close(bench.get(tw["moving_variance"]), 0.9 * w["moving_variance"] + 0.1 * variance)
+        close(bench.get(tz), np.clip(expected, 0, 6), 3e-4)
+
+    return every_choice(bench, check)
+
+
 @pytest.mark.parametrize("channels", (1, 16, 33))
 @pytest.mark.parametrize("rows", (1, 2, 129, 1000, 1537))
 def test_batch_statistics(bench, rng, rows, channels):
-    """Rows that fall into groups unevenly, far from zero: variances must not come from a difference of squares."""
+    """Rows that fall into groups unevenly."""
     bench.traits = Traits(compute_units=2, lanes=bench.traits.lanes)
-    y = rng.standard_normal((rows, channels)) * rng.uniform(0.1, 2.0, channels) + 100.0
-    w = draw_weights(rng, channels)
-    ty, tw = bench.put(y), put_all(bench, w)
-    y = bench.get(ty).astype(np.float64)  # the rounding of the input is not the op's
-    s = batchnorm.emit_batch_statistics(bench, OP, ty, tw)
-    tz = bench.empty(y.shape)
-    batchnorm.emit_normalize(bench, ty, s, tz, 2)
-    bench.run()
-    mean, variance = y.mean(0), y.var(0)
-    close(bench.get(s.mean), mean, 1e-6)
-    close(read_row(bench, s.inverse, channels), 1 / np.sqrt(variance + OP.epsilon), 1e-4)
-    close(bench.get(tw["moving_mean"]), 0.9 * w["moving_mean"] + 0.1 * mean)
-    close(bench.get(tw["moving_variance"]), 0.9 * w["moving_variance"] + 0.1 * variance)
-    close(bench.get(tz), np.clip(OP.reference_forward([y], w, batch=True), 0, 6), 3e-4)
+    assert len(check_forward(bench, rng, rows, channels)["batchnorm_forward"]) == 2
 
 
-def test_uneven_groups_are_weighed_by_their_rows(bench):
+def test_uneven_parts_are_weighed_by_their_rows(bench):
     bench.traits = Traits(compute_units=1, lanes=bench.traits.lanes)
     rows = 7 * 73 + 2
     groups, count = bench.split_rows(rows, 1)
@@ -72,35 +80,51 @@ def test_uneven_groups_are_weighed_by_their_rows(bench):
     y = np.zeros((rows, 1))
     y[-(rows - (groups - 1) * count) :] = 10.0  # the last, short group alone
     w = {"gamma": np.ones(1), "beta": np.zeros(1), "moving_mean": np.zeros(1), "moving_variance": np.ones(1)}
-    s = batchnorm.emit_batch_statistics(bench, OP, bench.put(y), put_all(bench, w))
-    bench.run()
-    assert bench.get(s.mean)[0] == pytest.approx(y.mean(), rel=1e-6)
-    assert read_row(bench, s.inverse, 1)[0] == pytest.approx(1 / np.sqrt(y.var() + OP.epsilon), rel=1e-6)
+
+    def check():
+        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), bench.empty(y.shape), 0)
+        bench.run()
+        assert bench.get(s.mean)[0] == pytest.approx(y.mean(), rel=1e-6)
+        assert read_row(bench, s.inverse, 1)[0] == pytest.approx(1 / np.sqrt(y.var() + OP.epsilon), rel=1e-6)
+
+    every_choice(bench, check)
+
+
+def check_backward(bench, rng, rows, channels, kept):
+    """With each candidate of each decision; returns what was tried, by kernel."""
+    y, dz = rng.standard_normal((rows, channels)) * 2 + 0.5, rng.standard_normal((rows, channels))
+    w, other = draw_weights(rng, channels), dz * 0.3
+    (expected,), gradients = OP.reference_backward([y], w, dz, batch=not kept)
+    largest = np.abs(dz).max() * 4  # one row has no gradient through its own statistics: nothing to be relative to
+
+    def check():
+        ty, tdz, tw = bench.put(y), bench.put(dz), put_all(bench, w)
+        if kept:
+            s = batchnorm.emit_kept_statistics(bench, OP, tw, None)
+        else:
+            s = batchnorm.emit_batch(bench, OP, ty, tw, bench.empty(y.shape), 0)
+        dgamma, dbeta, dy, tother = (
+            bench.empty((channels,)),
+            bench.empty((channels,)),
+            bench.empty(y.shape),
+            bench.put(other),
+        )
+        batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, GradientTarget(dy), kept, add=False)
+        more = GradientTarget(tother, ty, 1, accumulate=True)
+        batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, more, kept, add=True)
+        bench.run()
+        assert np.abs(bench.get(dy) - expected).max() < 3e-5 * largest
+        assert np.abs(bench.get(tother) - (other + expected * (y > 0))).max() < 3e-5 * largest
+        close(bench.get(dgamma), 2 * gradients["gamma"] + 1e-12, 1e-4 if rows > 1 or kept else np.inf)
+        close(bench.get(dbeta), 2 * gradients["beta"])
+
+    return every_choice(bench, check)
 
 
 @pytest.mark.parametrize("kept", (True, False), ids=("kept", "batch"))
 @pytest.mark.parametrize(("rows", "channels"), [(1, 1), (3, 33), (1000, 16), (1537, 31)])
 def test_backward(bench, rng, rows, channels, kept):
-    y, dz = rng.standard_normal((rows, channels)) * 2 + 0.5, rng.standard_normal((rows, channels))
-    w = draw_weights(rng, channels)
-    ty, tdz, tw = bench.put(y), bench.put(dz), put_all(bench, w)
-    if kept:
-        s = batchnorm.emit_kept_statistics(bench, OP, tw, None)
-    else:
-        s = batchnorm.emit_batch_statistics(bench, OP, ty, tw)
-    dgamma, dbeta, dy, other = bench.empty((channels,)), bench.empty((channels,)), bench.empty(y.shape), dz * 0.3
-    tother = bench.put(other)
-    batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, GradientTarget(dy), kept, add=False)
-    batchnorm.emit_backward(
-        bench, ty, tdz, s, dgamma, dbeta, GradientTarget(tother, ty, 1, accumulate=True), kept, add=True
-    )
-    bench.run()
-    (expected,), gradients = OP.reference_backward([y], w, dz, batch=not kept)
-    largest = np.abs(dz).max() * 4  # one row has no gradient through its own statistics: nothing to be relative to
-    assert np.abs(bench.get(dy) - expected).max() < 3e-5 * largest
-    assert np.abs(bench.get(tother) - (other + expected * (y > 0))).max() < 3e-5 * largest
-    close(bench.get(dgamma), 2 * gradients["gamma"] + 1e-12, 1e-4 if rows > 1 or kept else np.inf)
-    close(bench.get(dbeta), 2 * gradients["beta"])
+    assert len(check_backward(bench, rng, rows, channels, kept)["batchnorm_backward"]) == 4
 
 
 def test_gradients_without_a_target(bench, rng):

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from edgelearn.errors import FormatError
+from edgelearn.errors import FormatError, PlanError
 from edgelearn.ops import SGD, Adam
-from edgelearn.train import CosineDecay, Model
+from edgelearn.train import CosineDecay, Model, VariedSource
 
 from .toys import Log, StopAfter, examples, frozen_stem, same, toy_network, weights_after
 
@@ -49,6 +49,38 @@ def test_resumed_with_dropout_and_batch_statistics(updates, dropout, batchnorm):
     stopped = make(*options)
     weights_after(stopped, callbacks=[StopAfter(updates)])
     assert same(weights_after(moved(stopped, make(*options))), whole)
+
+
+class Varied(VariedSource):
+    """Ten examples, brighter by the epoch and their number; `seen` notes the epochs."""
+
+    def __init__(self):
+        self.seen = []
+        x, self.labels = examples(10)
+        super().__init__(x, self.brighten, np.float32)
+
+    def brighten(self, images, indices, epoch):
+        self.seen.append(epoch)
+        return images + 0.1 * epoch + 0.01 * indices[:, None, None, None]
+
+
+def test_resumed_with_examples_that_vary():
+    def fit(model, *callbacks):
+        source = Varied()
+        model.fit(source, source.labels, 4, 3, micro_batch=2, callbacks=callbacks)
+        return source.seen
+
+    whole, stopped, resumed = (make(OPTIMIZERS["momentum"]) for _ in range(3))
+    assert fit(whole) == [0] * 5 + [1] * 5 + [2] * 5
+    fit(stopped, StopAfter(4))
+    assert fit(moved(stopped, resumed))[-8:] == [1] * 3 + [2] * 5
+    assert same(resumed.weights, whole.weights)
+
+
+def test_examples_that_vary_are_not_cached():
+    source = Varied()
+    with pytest.raises(PlanError, match=r"differ from epoch to epoch.*leave the cache off"):
+        make(SGD(0.1)).fit(source, source.labels, 4, cache="fp32")
 
 
 def test_the_epochs_logs_are_whole_after_a_resume():

@@ -1,0 +1,71 @@
+"""Show where the time of a step goes, beside what the device could do at best; or predict it for a device elsewhere.
+
+A workload is one of those of `edgelearn bench`, such as forward:16. --project predicts without measuring, for
+devices that are described in edgelearn/profile/devices, or in a JSON file of the same form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("workload", nargs="*", default=["train:1"], help="kind and batch size, as in forward:16 (default: train:1)")
+    add("--device", help="any part of its name (default: the best one)")
+    add("--rounds", type=int, default=20, help="steps to measure (default: 20)")
+    add("--layers", action="store_true", help="a row for each layer, not for each kind of launch")
+    add("--json", metavar="FILE", help="write what was measured there")
+    add("--trace", metavar="FILE", help="write the step there as a trace for chrome://tracing or ui.perfetto.dev")
+    add("--plot", metavar="FILE", help="draw the roofline there, as PNG")
+    add("--project", nargs="*", metavar="NAME|FILE", help="predict for these devices (default: all described)")
+
+
+def run(options: argparse.Namespace) -> None:
+    from edgelearn.bench.engine import make_request
+    from edgelearn.bench.workloads import Workload
+    from edgelearn.errors import EdgelearnError
+
+    workloads = [Workload.parse(text) for text in options.workload]
+    requests = {workload.name: make_request(workload, workload.micro_batch) for workload in workloads}
+    if (options.trace or options.plot) and len(requests) > 1:
+        raise EdgelearnError("--trace and --plot are of one step: name a single workload.")
+    if options.project is None:
+        _measure(requests, options)
+    else:
+        _project(requests, options)
+
+
+def _measure(requests: dict, options: argparse.Namespace) -> None:
+    from edgelearn.device import Context, choose_device
+    from edgelearn.graph import make_plan
+    from edgelearn.profile import Record, measure_peaks, profile
+    from edgelearn.runs import atomic, figures
+
+    device = choose_device(options.device).device
+    peaks = measure_peaks(Context(device))
+    rooflines = []
+    for name, request in requests.items():
+        rooflines.append(profile(make_plan(request, device), device, options.rounds, name, peaks))
+        print(rooflines[-1].table(_width(), options.layers))
+    if options.json:
+        atomic.write_json(options.json, Record.of(rooflines).to_dict())
+    if options.trace:
+        atomic.write_json(options.trace, rooflines[0].trace())
+    if options.plot:
+        atomic.write_bytes(options.plot, figures.to_png(rooflines[0].plot()))
+
+
+def _project(requests: dict, options: argparse.Namespace) -> None:
+    from edgelearn.profile import EdgeDevice, edge_devices, project
+
+    devices = [EdgeDevice.load(name) for name in options.project or edge_devices()]
+    for name, request in requests.items():
+        found = project(request, devices, name)
+        print(found.table(_width()))
+    print(found.sources)
+
+
+def _width() -> int:
+    return max(100, shutil.get_terminal_size((120, 24)).columns)

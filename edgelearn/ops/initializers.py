@@ -1,0 +1,38 @@
+"""How weights begin, by Keras's names. Each takes the weight's shape, how many inputs a value of the layer's output is
+made from (`fan_in`), and the generator to draw from; it gives float32 of that shape."""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+
+def zeros(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def ones(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def glorot_uniform(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray:
+    """Glorot and Bengio 2010, equation 16; the fans are those that Keras reads from the shape."""
+    receptive = prod(shape[:-2])
+    limit = sqrt(6 / ((shape[-2] + shape[-1]) * receptive))
+    return rng.uniform(-limit, limit, shape).astype(np.float32)
+
+
+def he_normal(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray:
+    """He et al. 2015, equation 10: variance 2 / fan_in, of a normal distribution cut off at two deviations. Unlike
+    Keras's, the fan of a depthwise kernel is its taps alone, since an output is made from one channel."""
+    cut = rng.standard_normal(shape)
+    while (beyond := np.abs(cut) > 2).any():
+        cut[beyond] = rng.standard_normal(np.count_nonzero(beyond))
+    return (cut * sqrt(2 / fan_in) / CUT_DEVIATION).astype(np.float32)
+
+
+CUT_DEVIATION = 0.8796256610342398  # of the standard normal distribution between -2 and 2
+INITIALIZERS = {function.__name__: function for function in (zeros, ones, glorot_uniform, he_normal)}

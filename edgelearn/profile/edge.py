@@ -1,0 +1,96 @@
+"""Devices that are not here, as data: what is published of them, with its source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from edgelearn.device import Device
+from edgelearn.errors import FormatError
+from edgelearn.ops import Traits
+
+from .peaks import Peaks
+
+FOLDER = Path(__file__).with_name("devices")
+WIDTHS = {"fp32": 1.0, "fp16": 0.5}  # size of a number against float32
+
+
+@dataclass(frozen=True)
+class EdgeDevice:
+    """A device described: `flops` in FLOP/s by precision ("fp32" and, where it computes in it, "fp16"), `bandwidth` of
+    its memory in bytes/s, `memory` in bytes, `launch` in seconds that a kernel launch costs; `kind` is "cpu", "gpu" or
+    "accelerator". `sources` says for every figure where it is from, or that it is an assumption."""
+
+    name: str
+    kind: str
+    compute_units: int
+    flops: Mapping[str, float]
+    bandwidth: float
+    memory: int
+    launch: float
+    sources: Mapping[str, str]
+
+    @classmethod
+    def load(cls, name: str | Path) -> EdgeDevice:
+        """The device of a name in `edge_devices()`, or of a JSON file with the fields of this class.
+
+        Raises FormatError, naming what is wrong, for another name or a file that does not describe a device."""
+        path = FOLDER / f"{name}.json" if str(name) in edge_devices() else Path(name)
+        if not path.is_file():
+            raise FormatError(
+                f"There is no device '{name}', and no such file. Choose from {', '.join(edge_devices())}, or write a "
+                f"JSON file like {FOLDER / 'adreno-540.json'}."
+            )
+        try:
+            return cls(**_checked(json.loads(path.read_text())))
+        except (ValueError, OSError) as error:
+            raise FormatError(
+                f"{path} does not describe a device: {error}. See {FOLDER / 'adreno-540.json'} for one that does."
+            ) from None
+
+    def peaks(self, precision: str) -> Peaks:
+        """Raises FormatError for a precision that the device does not compute in."""
+        if precision not in self.flops:
+            raise FormatError(f"{self.name} has no FLOP/s in {precision}, only in {', '.join(self.flops)}.")
+        return Peaks(self.flops[precision], {1: self.bandwidth}, self.launch)
+
+    def device(self) -> Device:
+        """As a device that plans can be made for, with room for any of them."""
+        endless = 1 << 62
+        return Device(
+            name=self.name, platform="described", vendor="", driver="", version="", kind=self.kind, memory=endless,
+            largest_buffer=endless, local_memory=32 << 10, compute_units=self.compute_units, clock_mhz=0, alignment=128,
+            vector_width=4, extensions=(),
+        )  # fmt: skip
+
+    def traits(self) -> Traits:
+        return Traits(self.kind == "gpu", self.compute_units, 4)
+
+
+def edge_devices() -> list[str]:
+    """Names of the devices that are described here."""
+    return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def _checked(found: object) -> dict:
+    """Raises ValueError saying what is wrong."""
+    names = {field.name for field in fields(EdgeDevice)}
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")
+    if missing := sorted(names - set(found)):
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    if unknown := sorted(set(found) - names):
+        raise ValueError(f"it has {', '.join(unknown)}, which nothing reads")
+    if found["kind"] not in ("cpu", "gpu", "accelerator"):
+        raise ValueError("kind is cpu, gpu or accelerator")
+    if not isinstance(found["flops"], dict) or not {"fp32"} <= set(found["flops"]) <= set(WIDTHS):
+        raise ValueError(f"flops has FLOP/s by precision: {', '.join(WIDTHS)}, fp32 at least")
+    figures = {name: found[name] for name in ("compute_units", "bandwidth", "memory", "launch")}
+    for name, value in (figures | found["flops"]).items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise ValueError(f"{name} is a number above 0, not {value!r}")
+    if not isinstance(found["sources"], dict) or set(figures) | {"flops"} != set(found["sources"]):
+        raise ValueError(f"sources says where flops, {', '.join(figures)} are from, and nothing else")
+    return found | {"memory": int(found["memory"]), "compute_units": int(found["compute_units"])}

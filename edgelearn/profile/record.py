@@ -1,0 +1,113 @@
+"""What was measured on a device, as data: the step times, and how close to the roof each kind of launch came."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from edgelearn.errors import FormatError
+
+from .peaks import Peaks
+from .roofline import Point, Roofline
+
+FOLDER = Path(__file__).with_name("measured")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A measured step: `wall` seconds of the host's clock, and what its launches took, by kind."""
+
+    name: str
+    wall: float
+    points: tuple[Point, ...]
+
+    @property
+    def launches(self) -> int:
+        return sum(point.launches for point in self.points)
+
+
+@dataclass(frozen=True)
+class Record:
+    """Steps measured on one device. `device` are its facts as a run records them; `date` is that of the measurement."""
+
+    device: Mapping
+    date: str
+    peaks: Peaks
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, rooflines: Sequence[Roofline]) -> Record:
+        """Of rooflines of one device."""
+        steps = tuple(Step(r.name, r.wall, tuple(r.by_kind())) for r in rooflines)
+        today = datetime.date.today().isoformat()
+        return cls(rooflines[0].device.facts(), today, rooflines[0].peaks, steps)
+
+    @property
+    def name(self) -> str:
+        units = self.device["compute_units"]
+        return f"{self.device['platform']} / {self.device['name']}, {units} compute unit{'s' * (units > 1)}"
+
+    def to_dict(self) -> dict:
+        steps = [{"name": s.name, "wall": s.wall, "kinds": [asdict(point) for point in s.points]} for s in self.steps]
+        return {"device": dict(self.device), "date": self.date, "peaks": self.peaks.to_dict(), "steps": steps}
+
+    @classmethod
+    def load(cls, path: Path) -> Record:
+        """Raises FormatError for a file that `edgelearn profile --json` did not write."""
+        try:
+            found = json.loads(path.read_text())
+            steps = tuple(
+                Step(s["name"], s["wall"], tuple(Point(**point) for point in s["kinds"])) for s in found["steps"]
+            )
+            return cls(found["device"], found["date"], Peaks.from_dict(found["peaks"]), steps)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FormatError(
+                f"{path} is no record of `edgelearn profile --json` ({type(error).__name__}: {error}). Write it anew."
+            ) from None
+
+
+@cache
+def shipped() -> tuple[Record, ...]:
+    """The records that are part of the package."""
+    return tuple(Record.load(path) for path in sorted(FOLDER.glob("*.json")))
+
+
+def efficiencies(records: Iterable[Record]) -> dict[str, float]:
+    """Share of the roof by kind of launch over all steps of `records`; under "" that of everything, for kinds that
+    none of them has."""
+    bound: dict[str, float] = {}
+    taken: dict[str, float] = {}
+    for record in records:
+        for step in record.steps:
+            for point in step.points:
+                for name in (point.name, ""):
+                    bound[name] = bound.get(name, 0.0) + point.bound
+                    taken[name] = taken.get(name, 0.0) + point.seconds
+    return {name: bound[name] / taken[name] for name in bound}
+
+
+def like(kind: str, records: Iterable[Record]) -> list[Record]:
+    """Those measured on devices of this kind, "cpu" or "gpu", or where there is none, those of the other kind."""
+    records = list(records)
+    return [r for r in records if r.device["kind"] == kind] or records
+
+
+def leave_one_out(records: Sequence[Record]) -> list[tuple[Record, Step, float]]:
+    """For every step of every record the seconds that the projection gives for it, from the device's peaks and the
+    efficiencies of the other records."""
+    found = []
+    for record in records:
+        others = efficiencies(like(record.device["kind"], [r for r in records if r is not record]))
+        for step in record.steps:
+            launches = [(point.name, point.bound, point.launches) for point in step.points]
+            found.append((record, step, expected(launches, others, record.peaks.launch)))
+    return found
+
+
+def expected(launches: Iterable[tuple[str, float, int]], efficiency: Mapping[str, float], launch: float) -> float:
+    """Seconds of (kind, seconds at the roof, number of launches), each launch costing `launch` seconds besides."""
+    return sum(bound / efficiency.get(name, efficiency[""]) + count * launch for name, bound, count in launches)

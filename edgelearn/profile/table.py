@@ -1,0 +1,122 @@
+"""Rooflines and projections as text."""
+
+from __future__ import annotations
+
+import io
+from statistics import median
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from .projection import ASSUMPTIONS, Estimate, Projection
+from .roofline import Point, Roofline
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MIB = 1 << 20
+HEADINGS = ("n", "MFLOP", "MiB", "FLOP/B", "ms", "share", "GFLOP/s", "GB/s", "of roof")
+
+
+def roofline_text(roofline: Roofline, width: int, layers: bool) -> str:
+    return f"{_head(roofline)}\n{_drawn(_launches(roofline, layers), width)}"
+
+
+def projection_text(projection: Projection, width: int) -> str:
+    parts = [f"{projection.name}, predicted", _drawn(_estimates(projection), width)]
+    parts += ["\n".join(wrap(f"Assumed: {'; '.join(ASSUMPTIONS)}.", width)), ""]
+    if projection.errors:
+        off = median(abs(error) for found in projection.errors.values() for error in found.values())
+        parts += [f"Error on measured devices, each predicted from the others: {off:.0%} in the median"]
+        parts += [_drawn(_errors(projection), width)]
+    return "\n".join(parts)
+
+
+def _drawn(table: Table, width: int) -> str:
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
+    console.print(table, highlight=False)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip().splitlines()) + "\n"
+
+
+def _head(roofline: Roofline) -> str:
+    """The step and the device in a few lines."""
+    peaks, total = roofline.peaks, roofline.total
+    rest = roofline.wall - roofline.busy
+    return (
+        f"{roofline.name} on {roofline.device.id}, median of {roofline.measured.rounds} steps: "
+        f"{roofline.wall * 1e3:.2f} ms\n"
+        f"{total.launches} launches take {roofline.busy * 1e3:.2f} ms; {rest * 1e3:.2f} ms are between them, transfers "
+        f"and the host's\n"
+        f"at best: {peaks.flops / 1e9:,.0f} GFLOP/s, {peaks.memory / 1e9:,.0f} GB/s from memory, "
+        f"{peaks.cache / 1e9:,.0f} GB/s from cache, {peaks.launch * 1e6:.1f} µs a launch"
+    )
+
+
+def _launches(roofline: Roofline, layers: bool) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE)
+    points = roofline.by_layer() if layers else roofline.by_kind()
+    table.add_column("layer" if layers else "kind of launch", min_width=max(len(point.name) for point in points))
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for point in points:
+        table.add_row(Text(point.name), *_row(point, roofline.busy))
+    table.add_section()
+    table.add_row("all", *_row(roofline.total, roofline.busy))
+    return table
+
+
+def _row(point: Point, busy: float) -> list[str]:
+    linear = point.flops > 0
+    return [
+        str(point.launches),
+        f"{point.flops / 1e6:,.1f}" if linear else "–",
+        f"{point.nbytes / MIB:,.2f}",
+        f"{point.intensity:,.1f}" if linear else "–",
+        f"{point.seconds * 1e3:,.3f}",
+        f"{point.seconds / busy:.1%}",
+        f"{point.flops / point.seconds / 1e9:,.0f}" if linear else "–",
+        f"{point.nbytes / point.seconds / 1e9:,.1f}",
+        f"{point.efficiency:.0%}",
+    ]
+
+
+def _estimates(projection: Projection) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE)
+    table.add_column("device")
+    table.add_column("precision")
+    table.add_column("efficiency of")
+    for heading in ("n", "bound ms", "expected ms", "memory MiB", "fits"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for e in projection.estimates:
+        figures = (f"{e.bound * 1e3:,.1f}", f"{e.expected * 1e3:,.1f}", f"{e.nbytes / MIB:,.1f}")
+        table.add_row(e.device.name, e.precision, e.basis, str(e.launches), *figures, _fits(e))
+    return table
+
+
+def _fits(estimate: Estimate) -> str:
+    return "yes" if estimate.fits else f"does not fit {estimate.device.memory / MIB:,.0f} MiB"
+
+
+def _errors(projection: Projection) -> Table:
+    """A row for each measured device, a column for each step."""
+    from rich import box
+    from rich.table import Table
+
+    errors, dates = projection.errors, {record.name: record.date for record in projection.records}
+    steps = list(dict.fromkeys(step for found in errors.values() for step in found))
+    table = Table(box=box.SIMPLE)
+    table.add_column("measured device")
+    table.add_column("on")
+    for step in steps:
+        table.add_column(step, justify="right", no_wrap=True)
+    for device, found in errors.items():
+        table.add_row(device, dates[device], *(f"{found[step]:+.0%}" if step in found else "–" for step in steps))
+    return table

@@ -1,0 +1,185 @@
+"""Run by test_against_keras.py in a process of its own, where TensorFlow may be imported.
+
+    python keras_networks.py NETWORK OPTIONS FOLDER
+    python keras_networks.py shapes
+
+Builds a NETWORK of MODELS in float64 with random weights, and writes weights, images, labels, logits, and the gradients
+of the mean cross-entropy: with kept statistics for the first image and for all of them into FOLDER/kept.npz; with the
+batch's for all of them, and the moving statistics afterwards, into FOLDER/batch.npz. OPTIONS are JSON. With "shapes",
+prints the shapes of the weights of keras.applications.VGG16 as JSON.
+"""
+
+import json
+import os
+import sys
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+IMAGES = 8
+MARGIN = 3e-5  # float32 must not round any input of a rectifier across one of its corners
+rng = np.random.default_rng(3)
+
+
+def mobilenet_v1(size, alpha, classes):
+    return keras.applications.MobileNet(
+        (size, size, 3), alpha=alpha, dropout=0.0, weights=None, classes=classes, classifier_activation=None
+    )
+
+
+def mobilenet_v2(size, alpha, classes):
+    return keras.applications.MobileNetV2(
+        (size, size, 3), alpha=alpha, weights=None, classes=classes, classifier_activation=None
+    )
+
+
+def mobilenet_v2_cifar(size, alpha, classes):
+    """Keras's network with stride 1 in its first convolution and its first block of stride 2."""
+    config = mobilenet_v2(size, alpha, classes).get_config()
+    for layer in config["layers"]:
+        settings = layer["config"]
+        if layer["class_name"] == "BatchNormalization":
+            settings["momentum"] = 0.9
+        elif settings["name"] in ("Conv1", "block_1_depthwise"):
+            settings |= {"strides": (1, 1), "padding": "same"}
+        elif settings["name"] == "block_1_pad":
+            settings["padding"] = (0, 0)
+    return keras.Model.from_config(config)
+
+
+def vgg16(size, alpha, classes, units):
+    x = inputs = keras.Input((size, size, 3))
+    for stage, (filters, count) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)), start=1):
+        for number in range(1, count + 1):
+            x = layers.Conv2D(int(filters * alpha), 3, padding="same", name=f"block{stage}_conv{number}")(x)
+            x = layers.ReLU()(x)
+        x = layers.MaxPooling2D()(x)
+    x = layers.Flatten()(x)
+    for name in ("fc1", "fc2"):
+        x = layers.ReLU()(layers.Dense(units, name=name)(x))
+    return keras.Model(inputs, layers.Dense(classes, name="predictions")(x))
+
+
+def resnet18(size, alpha, classes, cifar=False):
+    def convolution(x, name, filters, kernel, strides):
+        x = layers.ZeroPadding2D(kernel // 2)(x)
+        x = layers.Conv2D(filters, kernel, strides, use_bias=False, name=f"{name}_conv")(x)
+        return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_bn")(x)
+
+    inputs = keras.Input((size, size, 3))
+    x = layers.ReLU()(convolution(inputs, "conv1", int(64 * alpha), *((3, 1) if cifar else (7, 2))))
+    if not cifar:  # what is padded with zeros comes out of a ReLU
+        x = layers.MaxPooling2D(3, 2)(layers.ZeroPadding2D(1)(x))
+    for stage, filters in zip((2, 3, 4, 5), (64, 128, 256, 512), strict=True):
+        for block, strides in ((1, 1 if stage == 2 else 2), (2, 1)):
+            name, count = f"conv{stage}_block{block}", int(filters * alpha)
+            same = stage == 2 or block == 2
+            shortcut = x if same else convolution(x, f"{name}_0", count, 1, strides)
+            y = layers.ReLU()(convolution(x, f"{name}_1", count, 3, strides))
+            y = convolution(y, f"{name}_2", count, 3, 1)
+            x = layers.ReLU()(layers.Add()([shortcut, y]))
+    return keras.Model(inputs, layers.Dense(classes, name="predictions")(layers.GlobalAveragePooling2D()(x)))
+
+
+def resnet18_cifar(size, alpha, classes):
+    return resnet18(size, alpha, classes, cifar=True)
+
+
+MODELS = {f.__name__: f for f in (mobilenet_v1, mobilenet_v2, mobilenet_v2_cifar, resnet18, resnet18_cifar, vgg16)}
+
+
+def single(array):
+    """Rounded to float32: both sides start from the same numbers."""
+    return np.asarray(array, np.float32).astype(np.float64)
+
+
+def begin(layer, x):
+    """Random weights; statistics as training could have left them: near the input's own."""
+    weights = layer.get_weights()
+    if isinstance(layer, layers.BatchNormalization):
+        channels = x.shape[-1]
+        mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
+        weights = [
+            rng.uniform(0.7, 1.8, channels),
+            0.8 + 0.5 * rng.standard_normal(channels),
+            mean + 0.2 * np.sqrt(variance) * rng.standard_normal(channels),
+            variance * rng.uniform(0.5, 2.0, channels) + 1e-3,
+        ]
+    elif weights:
+        weights = [w + 0.02 * rng.standard_normal(w.shape) for w in weights]
+    layer.set_weights([single(w) for w in weights])
+
+
+def settle(layer, z):
+    """Move each channel's offset in `layer`, by as little as it takes for every value of z, which adds other things to
+    it at most, to keep MARGIN from 0 and 6, where a rectifier's derivative jumps: a flipped derivative is no error of
+    rounding size, but 1e-2 of a layer's gradient. Returns z as it is then."""
+    weights = layer.get_weights()
+    offset = weights[1]  # beta or bias
+    start, z = offset.copy(), z - offset
+    for c in range(z.shape[-1]):
+        while min(np.abs(z[..., c] + offset[c] - corner).min() for corner in (0.0, 6.0)) < MARGIN:
+            offset[c] = single(start[c] + rng.uniform(-0.05, 0.05))
+    layer.set_weights(weights)
+    return z + offset
+
+
+def sources(layer):
+    found = layer.input if isinstance(layer.input, list) else [layer.input]
+    return [tensor._keras_history.operation for tensor in found]
+
+
+def give_weights(model, images, training):
+    """Random weights to one layer after the other, each told what those before it make of the images."""
+    values = {model.layers[0].name: images}
+    for layer in model.layers[1:]:
+        x = [values[source.name] for source in sources(layer)]
+        begin(layer, x[0])
+        if isinstance(layer, layers.ReLU):
+            (before,) = sources(layer)
+            x = [settle(sources(before)[-1] if isinstance(before, layers.Add) else before, x[0])]
+        options = {"training": training} if isinstance(layer, layers.BatchNormalization) else {}
+        values[layer.name] = np.asarray(layer(x if len(x) > 1 else x[0], **options))
+
+
+def arrays_of(model, kind):
+    return {f"{kind} {layer.name}/{w.name}": np.asarray(w) for layer in model.layers for w in layer.weights}
+
+
+def write(name, options, statistics, folder):
+    model = MODELS[name](**options)
+    size, classes = options["size"], options["classes"]
+    images = single(rng.uniform(-1, 1, (IMAGES, size, size, 3)))
+    images[:, : size // 2] *= 0.3
+    labels = rng.integers(0, classes, IMAGES)
+    training = statistics == "batch"
+    give_weights(model, images, training)
+    found = {"images": images, "labels": labels} | arrays_of(model, "weight")
+    for n in (IMAGES,) if training else (1, IMAGES):
+        with tf.GradientTape() as tape:
+            logits = model(images[:n], training=training)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:n], logits))
+        variables = {f"{layer.name}/{v.name}": v for layer in model.layers for v in layer.trainable_variables}
+        gradients = tape.gradient(loss, [v.value for v in variables.values()])
+        found |= {"logits": np.asarray(logits), f"loss {n}": np.asarray(loss)}
+        found |= {f"gradient {n} {name}": np.asarray(g) for name, g in zip(variables, gradients, strict=True)}
+    np.savez(f"{folder}/{statistics}.npz", **found, **arrays_of(model, "after"))
+
+
+def shapes():
+    model = keras.applications.VGG16(input_shape=(32, 32, 3), weights=None)
+    return {f"{layer.name}/{w.name}": list(w.shape) for layer in model.layers for w in layer.weights}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "shapes":
+        print(json.dumps(shapes()))
+    else:
+        keras.backend.set_floatx("float64")
+        for statistics in ("kept", "batch"):
+            write(sys.argv[1], json.loads(sys.argv[2]), statistics, sys.argv[3])

@@ -1,0 +1,143 @@
+"""Networks against Keras in float64: the same weights and images give the same logits, gradients and statistics."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgelearn import models
+from edgelearn.device import Context, list_devices
+from edgelearn.graph import Network, Request, Session, make_plan
+from edgelearn.launch import Kernels
+from edgelearn.ops import SGD, pack
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None,
+    reason="TensorFlow is not installed: pip install 'edgelearn[tensorflow]'",
+)
+SCRIPT = Path(__file__).with_name("keras_networks.py")
+OURS = {"conv_preds": "dense", "depthwise_kernel": "kernel"}  # where names of keras.applications differ
+NETWORKS = {
+    "mobilenet_v1": {"size": 64, "alpha": 0.25, "classes": 7},
+    "mobilenet_v1 1.0/224": {"size": 224, "alpha": 1.0, "classes": 10},
+    "mobilenet_v2": {"size": 64, "alpha": 0.35, "classes": 7},
+    "mobilenet_v2_cifar": {"size": 32, "alpha": 0.5, "classes": 7},
+    "resnet18": {"size": 64, "alpha": 0.25, "classes": 7},
+    "resnet18_cifar": {"size": 32, "alpha": 0.25, "classes": 7},
+    "vgg16": {"size": 32, "alpha": 0.25, "classes": 7, "units": 40},
+}
+
+
+def run_script(*arguments) -> str:
+    run = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def case(request, tmp_path_factory):
+    """(network, what Keras found with kept statistics, and with the batch's); TensorFlow runs in a process of its
+    own."""
+    name, options = request.param.split()[0], NETWORKS[request.param]
+    folder = tmp_path_factory.mktemp("keras")
+    run_script(name, json.dumps(options), folder)
+    found = []
+    for statistics in ("kept", "batch"):
+        with np.load(folder / f"{statistics}.npz", allow_pickle=False) as file:
+            found.append(dict(file))
+    ours = {key: value for key, value in options.items() if key != "size"}
+    size = options["size"]
+    return getattr(models, name)((size, size, 3), softmax=False, **ours), *found
+
+
+def of_kind(found, kind, network):
+    """Keras's arrays of one kind ("weight", "gradient 8") under our names and shapes."""
+    arrays = {key.removeprefix(f"{kind} "): value for key, value in found.items() if key.startswith(f"{kind} ")}
+    arrays = {"/".join(OURS.get(part, part) for part in name.split("/")): value for name, value in arrays.items()}
+    return {name: value.reshape(network.parameters[name].weight.shape) for name, value in arrays.items()}
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    return Kernels(Context(list_devices()[0]))
+
+
+def start(kernels, network, found, *settings):
+    """A session of the network with Keras's weights; settings are those of Request."""
+    plan = make_plan(Request(network, *settings), kernels.context.device)
+    session = Session(plan, kernels.context, kernels)
+    session.load({name: value.astype(np.float32) for name, value in of_kind(found, "weight", network).items()})
+    return session
+
+
+def train(session, found):
+    """A step at learning rate 0, so that only gradients and statistics change; returns the mean loss."""
+    batch_size, micro = session.plan.request.batch_size, session.plan.request.micro_batch
+    block = session.plan.program("train", micro).x.block
+    labels = found["labels"].astype(np.int32)
+    stops = range(0, batch_size, micro)
+    batches = [(pack(found["images"][i : i + micro], block), labels[i : i + micro]) for i in stops]
+    loss, _, finite = session.train(batches, batch_size, 0.0, 1)
+    assert finite
+    return loss
+
+
+def assert_close(actual, expected, tolerance):
+    """Each array within `tolerance` of its norm. Some gradients are 0 but for rounding, of shifts that the next
+    BatchNorm takes out again: those are measured by a tenth of the others'."""
+    assert set(actual) == set(expected)
+    norms = {name: np.linalg.norm(array) for name, array in expected.items()}
+    least = 0.1 * np.median(list(norms.values()))
+    errors = {name: np.linalg.norm(actual[name] - expected[name]) / max(norms[name], least) for name in expected}
+    worst = max(errors, key=errors.get)
+    assert errors[worst] <= tolerance, f"{worst} is off by {errors[worst]:.1e}"
+
+
+def test_weights_have_the_same_names(case):
+    network, found, _ = case
+    assert set(of_kind(found, "weight", network)) == set(network.parameters)
+    assert set(of_kind(found, "gradient 8", network)) == network.trainable
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=("trained", "folded"))
+def test_logits(kernels, case, frozen):
+    """Frozen BatchNorm is folded into the kernels before it."""
+    network, found, _ = case
+    network, expected = Network.from_json(network.to_json()), found["logits"].reshape(8, -1)
+    if frozen:
+        network.freeze().unfreeze(list(network.nodes)[-1])
+    session = start(kernels, network, found, 8, 8)
+    x = pack(found["images"], session.plan.program("predict", 8).x.block)
+    assert np.abs(session.predict(x, 8) - expected).max() <= 1e-4 * np.abs(expected).max()
+    loss, correct = session.evaluate(x, found["labels"].astype(np.int32))
+    assert loss == pytest.approx(8 * float(found["loss 8"]), rel=1e-5)
+    assert correct == (expected.argmax(-1) == found["labels"]).sum()
+    session.close()
+
+
+@pytest.mark.parametrize(("batch_size", "micro_batch"), [(1, 1), (8, 3)])
+def test_gradients_of_every_parameter(kernels, case, batch_size, micro_batch):
+    network, found, _ = case
+    session = start(kernels, network, found, batch_size, micro_batch, SGD())
+    assert train(session, found) == pytest.approx(float(found[f"loss {batch_size}"]), rel=1e-5)
+    assert_close(session.gradients(), of_kind(found, f"gradient {batch_size}", network), 1e-4)
+    session.close()
+
+
+def test_gradients_and_moving_statistics_with_batch_statistics(kernels, case):
+    network, _, found = case
+    session = start(kernels, network, found, 8, 8, SGD(), "batch")
+    assert train(session, found) == pytest.approx(float(found["loss 8"]), rel=1e-5)
+    assert_close(session.gradients(), of_kind(found, "gradient 8", network), 1e-4)
+    assert_close(session.weights(), of_kind(found, "after", network), 1e-5)
+    session.close()
+
+
+def test_vgg16_has_the_weights_of_keras_applications():
+    network = models.vgg16((32, 32, 3))
+    shapes = {p.name: list(p.weight.shape) for p in network.parameters.values()}
+    assert shapes == json.loads(run_script("shapes"))

@@ -1,0 +1,77 @@
+"""What the networks are, and that they can be trained from their own beginning."""
+
+import numpy as np
+import pytest
+
+from edgelearn import models
+from edgelearn.errors import ShapeError
+from edgelearn.graph import Network
+from edgelearn.ops import Adam
+from edgelearn.train import Model
+from edgelearn.train.summary import summary
+
+# Parameters as Keras and PyTorch count them (trained, all), and millions of multiply-adds of an example.
+FULL_SIZE = {
+    "mobilenet_v1": (4_231_976, 4_253_864, 568.7),
+    "mobilenet_v2": (3_504_872, 3_538_984, 300.8),
+    "mobilenet_v2_cifar": (2_236_682, 2_270_794, 87.99),
+    "resnet18": (11_689_512, 11_699_112, 1_814.1),
+    "resnet18_cifar": (11_173_962, 11_183_562, 555.4),
+    "vgg16": (138_357_544, 138_357_544, 15_470.3),
+}
+
+
+def products(network: Network) -> int:
+    """Multiply-adds of convolutions and dense layers."""
+    return sum(
+        node.op.flops(*network.input_shapes(node.inputs)) // 2
+        for node in network.nodes.values()
+        if f"{node.name}/kernel" in network.parameters
+    )
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_full_size(name):
+    network = getattr(models, name)()
+    trained, total, millions = FULL_SIZE[name]
+    assert (network.count(network.trainable), network.count()) == (trained, total)
+    assert products(network) / 1e6 == pytest.approx(millions, rel=1e-3)
+    assert Network.from_json(network.to_json()).nodes == network.nodes
+    assert f"Total parameters: {total:,}" in summary(network)
+
+
+def test_variants_for_small_pictures_end_at_4_x_4():
+    for name, last in ("resnet18_cifar", "conv5_block2_out"), ("mobilenet_v2_cifar", "out_relu"):
+        assert getattr(models, name)().shape_of(last)[:2] == (4, 4)
+
+
+def test_mobilenet_v2_has_a_shortcut_wherever_the_shape_stays():
+    adds = [name for name in models.mobilenet_v2().nodes if name.endswith("_add")]
+    assert adds == [f"block_{i}_add" for i in (2, 4, 5, 7, 8, 9, 11, 12, 14, 15)]
+
+
+def test_vgg16_drops_only_where_it_is_told_to():
+    plain, dropping = models.vgg16((32, 32, 3)), models.vgg16((32, 32, 3), dropout=0.5)
+    assert set(dropping.nodes) - set(plain.nodes) == {"fc1_dropout", "fc2_dropout"}
+    assert dropping.parameters == plain.parameters
+
+
+def test_a_picture_too_small_for_vgg16():
+    with pytest.raises(ShapeError, match="block5_pool"):
+        models.vgg16((30, 30, 3))
+
+
+LEARNERS = {
+    "mobilenet_v2_cifar": models.mobilenet_v2_cifar(alpha=0.5),
+    "resnet18_cifar": models.resnet18_cifar(alpha=0.25),
+    "vgg16": models.vgg16((32, 32, 3), alpha=0.25, classes=10, units=40),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_eight_examples_are_soon_known(name):
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((8, 32, 32, 3)).astype(np.float32), np.arange(8)
+    model = Model(LEARNERS[name], seed=1).compile(Adam(0.001), batchnorm="batch")
+    loss = model.fit(x, y, 8, 20, shuffle=False).history["loss"]
+    assert loss[-1] < 0.1 * loss[0], loss
