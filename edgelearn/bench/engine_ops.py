@@ -160,8 +160,7 @@ def _batchnorm(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     channels = problem.spec.shape[-1]
     moving = {"moving_mean": np.zeros(channels, np.float32), "moving_variance": np.ones(channels, np.float32)}
     weights = {name: stand.put(array) for name, array in (problem.weights | moving).items()}
-    statistics = batchnorm.emit_batch_statistics(stand, op, x, weights)
-    batchnorm.emit_normalize(stand, x, statistics, y, 0)
+    statistics = batchnorm.emit_batch(stand, op, x, weights, y, 0)
     if not trains:
         return [lambda: stand.get(y)]
     dx = stand.tensor("dx", problem.x.shape)
