@@ -81,9 +81,10 @@ class Session:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def train(
-        self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
+        self, micro_batches: Iterable[tuple[np.ndarray | None, np.ndarray]], examples: int, rate: float, step: int
     ) -> tuple[float, int, bool]:
-        """One update from a mini-batch of `examples`, given as (packed x, int32 labels) micro-batches.
+        """One update from a mini-batch of `examples`, given as (packed x, int32 labels) micro-batches. None stands for
+        the x that is on the device from the call before.
 
         Returns (mean loss, right answers, finite): where `finite` is False the weights are unchanged.
         """
@@ -106,8 +107,9 @@ class Session:
         loss, correct, _ = self._end(1)
         return loss, correct
 
-    def predict(self, x: np.ndarray, n: int, packed: bool = False) -> np.ndarray:
-        """The network's output for one micro-batch: (n, ...), or the device's packed words."""
+    def predict(self, x: np.ndarray | None, n: int, packed: bool = False) -> np.ndarray:
+        """The network's output for one micro-batch: (n, ...), or the device's packed words. None stands for the x that
+        is on the device from the call before."""
         self._forward("predict", n, x)
         y = self.plan.program("predict", n).y
         words = self._read(y.buffer)
@@ -139,7 +141,7 @@ class Session:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _forward(self, kind: str, n: int, x: np.ndarray, labels: np.ndarray | None = None) -> None:
+    def _forward(self, kind: str, n: int, x: np.ndarray | None, labels: np.ndarray | None = None) -> None:
         self._feed(x, labels)
         self._run((kind, n, True), "prepare")
         self._run((kind, n, True), "micro")
@@ -161,9 +163,10 @@ class Session:
         loss = float(counters[LOSS]) / examples
         return loss, int(counters[CORRECT]), bool(counters[NONFINITE] == 0 and np.isfinite(loss))
 
-    def _feed(self, x: np.ndarray, labels: np.ndarray | None) -> None:
+    def _feed(self, x: np.ndarray | None, labels: np.ndarray | None) -> None:
         storage = self.plan.storage
-        self._send(storage.input.buffer, np.asarray(x, np.float32))
+        if x is not None:
+            self._send(storage.input.buffer, np.asarray(x, np.float32))
         if labels is not None:
             self._send(storage.control.labels.buffer, np.asarray(labels, np.int32))
 
