@@ -1,6 +1,7 @@
 """The process one contender runs in: it reads requests from a pipe and answers them, JSON both ways.
 
-Its arguments: the pipe's file descriptor, the contender as `module:Class`, the cores it may use as a JSON list.
+Its arguments: the pipe's file descriptor, the contender as `module:Class`, the cores it may use as a JSON list, the
+id of the OpenCL device.
 The other end is remote.py.
 """
 
@@ -29,10 +30,10 @@ PROBED_NUMBERS = 4
 class _Session:
     """One contender, and the step it was asked to prepare."""
 
-    def __init__(self, target: str, cores: int) -> None:
+    def __init__(self, target: str, cores: int, device: str) -> None:
         begin = time.perf_counter()
         module, _, name = target.partition(":")
-        self.contender = getattr(importlib.import_module(module), name)(cores)
+        self.contender = getattr(importlib.import_module(module), name)(cores, device)
         self.import_seconds = time.perf_counter() - begin
         self.after_imports = machine.resident_bytes()
         self.step: Callable[[], Any] | None = None
@@ -72,8 +73,12 @@ class _Session:
 
 
 def _numbers(result: Any) -> list[float]:
-    """The first few numbers of what a step returned. Raises ArithmeticError unless they are finite."""
-    numbers = [] if result is None else [float(x) for x in np.ravel(np.asarray(result))[:PROBED_NUMBERS]]
+    """What a step returned by which to compare it: what it says when it is called, else the first few of its numbers.
+    Raises ArithmeticError unless they are finite."""
+    if callable(result):
+        numbers = result()
+    else:
+        numbers = [] if result is None else [float(x) for x in np.ravel(np.asarray(result))[:PROBED_NUMBERS]]
     if not all(map(math.isfinite, numbers)):
         raise ArithmeticError(f"The step computes NaN or infinity: {numbers}")
     return numbers
@@ -95,7 +100,7 @@ def main() -> None:
 
     def start() -> dict[str, Any]:
         nonlocal session
-        session = _Session(sys.argv[2], len(cores))
+        session = _Session(sys.argv[2], len(cores), sys.argv[4])
         return session.hello()
 
     answer = _attempt(start)

@@ -14,9 +14,11 @@ import sys
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("workload", nargs="*", default=["forward:1", "train:1", "cached:163"],
-        help="forward, train, train_bn, accumulate or cached, with a batch size as in forward:16")  # fmt: skip
+        help="forward, train, train_bn, accumulate or cached, with a batch size as in forward:16; a single op as in "
+             "train/conv_pw_1:16; patterns as in 'forward/*'")  # fmt: skip
     add("--contenders", nargs="+", metavar="NAME", help="edgelearn, torch, keras, tinygrad (default: all installed)")
     add("--only", nargs="+", metavar="PATTERN", default=["*"], help='lanes such as "torch compile*"')
+    add("--device", metavar="NAME", help="any part of an OpenCL device's name (default: the best one)")
     add("--cores", type=int, help="processor cores for everyone (default: all)")
     add("--rounds", type=int, default=9)
     add("--seed", type=int, default=0)
@@ -31,9 +33,9 @@ def run(options: argparse.Namespace) -> None:
     def say(line: str) -> None:
         print(line, file=sys.stderr)
 
-    workloads = [Workload.parse(text, options.seed) for text in options.workload]
+    workloads = [workload for text in options.workload for workload in Workload.expand(text, options.seed)]
     settings = Settings(rounds=options.rounds, seed=options.seed)
-    report = measure(workloads, options.contenders, options.only, options.cores, settings, say)
+    report = measure(workloads, options.contenders, options.only, options.cores, options.device, settings, say)
     print(report.table(max(100, shutil.get_terminal_size((120, 24)).columns)))
     if options.json:
         report.write(options.json)

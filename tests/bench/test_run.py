@@ -133,20 +133,20 @@ def test_cores_beyond_those_there_are_an_error():
 
 def test_a_worker_is_bound_to_its_cores():
     core = machine.usable_cores()[-1]
-    with Remote("bench_fakes:Steady", [core], PATH) as remote:
+    with Remote("bench_fakes:Steady", [core], environment=PATH) as remote:
         allowed = Path(f"/proc/{remote._process.pid}/status").read_text()
     assert f"Cpus_allowed_list:\t{core}\n" in allowed
 
 
 def test_a_closed_worker_says_that_it_is_gone():
-    with Remote("bench_fakes:Steady", machine.usable_cores(), PATH) as remote:
+    with Remote("bench_fakes:Steady", machine.usable_cores(), environment=PATH) as remote:
         remote._process.kill()
         with pytest.raises(WorkerError, match=r"SIGKILL, as Linux does when memory runs out"):
             remote.ask("memory")
 
 
 def test_a_worker_that_hangs_is_given_up():
-    with Remote("bench_fakes:Troubled", machine.usable_cores(), PATH) as remote:
+    with Remote("bench_fakes:Troubled", machine.usable_cores(), environment=PATH) as remote:
         remote.patience = 0.3
         with pytest.raises(WorkerError, match=r"No answer within 0\.3 s"):
             remote.ask("prepare", {"kind": "train", "batch": 1}, "hangs")
