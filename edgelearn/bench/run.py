@@ -186,7 +186,8 @@ def _prepare(remote: Remote, lane: Lane, workload: Workload) -> None:
 
 def _weigh(remote: Remote, lane: Lane) -> None:
     answer = remote.ask("memory")
-    lane.memory_after_imports, lane.memory_peak = answer["after_imports"], answer["peak"]
+    lane.memory_after_imports, lane.memory_start = answer["after_imports"], answer["start"]
+    lane.memory_peak = answer["peak"]
 
 
 def take_block(remote: Remote, cores: Sequence[int], settings: Settings) -> Block:

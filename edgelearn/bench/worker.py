@@ -35,7 +35,10 @@ class _Session:
         module, _, name = target.partition(":")
         self.contender = getattr(importlib.import_module(module), name)(cores, device)
         self.import_seconds = time.perf_counter() - begin
+        machine.release_free_memory()
         self.after_imports = machine.resident_bytes()
+        self.start_peak = 0
+        self.peak_restarted = False
         self.step: Callable[[], Any] | None = None
 
     def hello(self) -> dict[str, Any]:
@@ -45,13 +48,17 @@ class _Session:
         return self.contender.variants(Workload(**workload))
 
     def prepare(self, workload: dict[str, Any], variant: str) -> dict[str, Any]:
-        """Make the step and take it a few times; what it computed is the probe."""
+        """Make the step and take it a few times; what it computed is the probe. From then on only the memory of steps
+        counts: what the numbers were made in, and compilers, are gone."""
         begin = time.perf_counter()
         self.step = self.contender.prepare(Workload(**workload), variant)
         probe = _numbers(self.step())
         first_step_seconds = time.perf_counter() - begin
         for _ in range(PROBED_STEPS - 1):
             probe += _numbers(self.step())
+        machine.release_free_memory()
+        self.start_peak = machine.peak_resident_bytes()
+        self.peak_restarted = machine.restart_peak()
         return {"first_step_seconds": first_step_seconds, "probe": probe}
 
     def measure(self, seconds: float) -> dict[str, Any]:
@@ -68,8 +75,9 @@ class _Session:
         _numbers(result)
         return {"times": times, "cpu_seconds": time.process_time() - cpu}
 
-    def memory(self) -> dict[str, int]:
-        return {"after_imports": self.after_imports, "peak": machine.peak_resident_bytes()}
+    def memory(self) -> dict[str, int | None]:
+        peak = machine.peak_resident_bytes() if self.peak_restarted else None
+        return {"after_imports": self.after_imports, "start": self.start_peak, "peak": peak}
 
 
 def _numbers(result: Any) -> list[float]:

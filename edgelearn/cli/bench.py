@@ -1,7 +1,8 @@
 """Measure speed and memory beside PyTorch, Keras and tinygrad, in one run.
 
 Contenders take turns, each in a process of its own, with the same weights and inputs. Those that are not installed are
-listed as such: pip install torch==2.13.0 'edgelearn[tensorflow]' tinygrad.
+listed as such: pip install torch==2.13.0 'edgelearn[tensorflow]' tinygrad. On a GPU, only those that use OpenCL take
+part.
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgelearn.bench.report import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +27,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cores", type=int, help="processor cores for everyone (default: all)")
     add("--rounds", type=int, default=9)
     add("--seed", type=int, default=0)
+    add("--from", dest="source", metavar="FILE", help="show a report that --json wrote, and measure nothing")
     add("--json", metavar="FILE", help="write all samples there")
+    add("--chart", metavar="PNG", help="draw everyone's time over edgelearn's")
+    add("--markdown", action="store_true", help="print a table in Markdown, a row a workload")
 
 
 def run(options: argparse.Namespace) -> None:
+    from edgelearn.bench import chart
+    from edgelearn.bench.markdown import as_markdown
+    from edgelearn.bench.report import Report
+    from edgelearn.bench.table import as_text
+
+    report = Report.read(options.source) if options.source else _measure(options)
+    if options.json:
+        report.write(options.json)
+    if options.markdown:
+        print(as_markdown(report), end="")
+    else:
+        print(as_text(report, max(100, shutil.get_terminal_size((120, 24)).columns)), end="")
+    if options.chart:
+        chart.save(report, options.chart)
+
+
+def _measure(options: argparse.Namespace) -> Report:
     from edgelearn.bench.run import Settings
     from edgelearn.bench.run import run as measure
     from edgelearn.bench.workloads import Workload
@@ -36,6 +61,5 @@ def run(options: argparse.Namespace) -> None:
     workloads = [workload for text in options.workload for workload in Workload.expand(text, options.seed)]
     settings = Settings(rounds=options.rounds, seed=options.seed)
     report = measure(workloads, options.contenders, options.only, options.cores, options.device, settings, say)
-    print(report.table(max(100, shutil.get_terminal_size((120, 24)).columns)))
-    if options.json:
-        report.write(options.json)
+    report.command = options.command_line
+    return report
