@@ -12,6 +12,7 @@ from edgelearn.bench.ops import OpProblem
 from edgelearn.bench.problem import Problem, make_problem
 from edgelearn.bench.workloads import Workload
 from edgelearn.device import Context, choose_device
+from edgelearn.errors import PlanError
 from edgelearn.graph import Network, Request, Session, make_plan, split_frozen
 from edgelearn.graph.lower import input_block
 from edgelearn.models import mobilenet_v1
@@ -50,7 +51,9 @@ class Engine:
 
 
 def make_request(workload: Workload, micro_batch: int) -> Request:
-    """What a plan of this workload is asked for."""
+    """What a plan of this workload is asked for. Raises PlanError for an op by itself, which has none."""
+    if workload.op:
+        raise PlanError(f"Workload {workload.name} is an op by itself, without a plan: choose one of a whole network.")
     optimizer = SGD(workload.learning_rate, momentum=workload.momentum) if workload.trains else None
     statistics = "batch" if workload.batch_statistics else "kept"
     return Request(_network(workload), workload.batch, micro_batch, optimizer, statistics, loss=workload.trains)

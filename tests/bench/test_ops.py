@@ -7,12 +7,14 @@ import pytest
 
 from edgelearn.bench import engine_ops
 from edgelearn.bench.contenders import choose
+from edgelearn.bench.engine import make_request
 from edgelearn.bench.machine import usable_cores
 from edgelearn.bench.ops import OPS, OpProblem, OpSpec, digest, make_op_problem
 from edgelearn.bench.problem import EPSILON
 from edgelearn.bench.remote import Remote
 from edgelearn.bench.workloads import Workload
 from edgelearn.device import Context, list_devices
+from edgelearn.errors import PlanError
 from edgelearn.ops import BatchNormalization, GlobalAveragePooling2D
 from edgelearn.ops.softmax_cross_entropy import reference_loss
 
@@ -103,3 +105,8 @@ def test_a_digest_tells_other_values_other_sizes_and_another_order():
     shifted = digest(np.roll(array, 1, axis=1))
     assert abs(same[1] - shifted[1]) > 0.1
     assert digest(array, array)[:2] == same
+
+
+def test_an_op_by_itself_has_no_plan():
+    with pytest.raises(PlanError, match="choose one of a whole network"):
+        make_request(Workload.parse("train/pool"), 1)

@@ -22,7 +22,11 @@ from edgelearn.bench.workloads import Workload
 
 
 class TorchPeer:
-    """Variants: `eager` is NCHW; all others keep pictures channels-last. `matmul` is for the head alone."""
+    """Variants: `eager` is NCHW; all others keep pictures channels-last. `matmul` is for the head alone.
+
+    Left out, since on two cores they were never faster than what is there: torch.compile with max_autotune or with
+    cpp_wrapper, and threads bound to cores by OMP_PROC_BIND.
+    """
 
     name = "torch"
 
