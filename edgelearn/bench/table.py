@@ -21,7 +21,7 @@ def as_text(report: Report, width: int = 120) -> str:
     """The report as text, `width` characters wide."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
     for part in _parts(report):
         console.print(part, highlight=False, soft_wrap=False)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
