@@ -30,6 +30,7 @@ from edgelearn.ops import (
     unpack,
 )
 from edgelearn.ops.control import INVERSE_BATCH, LEARNING_RATE, LOSS, SEEN, Control
+from edgelearn.ops.emit import LINEAR
 from edgelearn.ops.jobs import Row
 from edgelearn.ops.softmax_cross_entropy import emit_loss
 from edgelearn.ops.tensor import BLOCK
@@ -160,8 +161,7 @@ def _batchnorm(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     channels = problem.spec.shape[-1]
     moving = {"moving_mean": np.zeros(channels, np.float32), "moving_variance": np.ones(channels, np.float32)}
     weights = {name: stand.put(array) for name, array in (problem.weights | moving).items()}
-    statistics = batchnorm.emit_batch_statistics(stand, op, x, weights)
-    batchnorm.emit_normalize(stand, x, statistics, y, 0)
+    statistics = batchnorm.emit_batch(stand, op, x, weights, y, LINEAR)
     if not trains:
         return [lambda: stand.get(y)]
     dx = stand.tensor("dx", problem.x.shape)

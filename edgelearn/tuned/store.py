@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from platformdirs import user_data_path
+
 from edgelearn.device import Device
 from edgelearn.errors import FormatError
 
@@ -53,8 +55,7 @@ def user_folder() -> Path:
     """Where a user's own results are kept: EDGELEARN_TUNED, else edgelearn/tuned in the system's place for data."""
     if named := os.environ.get("EDGELEARN_TUNED"):
         return Path(named)
-    data = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".local" / "share"
-    return Path(data) / "edgelearn" / "tuned"
+    return user_data_path("edgelearn", appauthor=False) / "tuned"
 
 
 def shipped() -> Path:

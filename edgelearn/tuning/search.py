@@ -44,7 +44,7 @@ class Report:
             w = self.results.workloads[name]
             before, after = (f"{w[when] * 1e3:.2f} ms" for when in ("before", "after"))
             lines.append(f"{name:<24}{before:>12}{after:>12}{w['decisions']:>12}{w['changed']:>10}")
-        return "\n".join([*lines, f"Kept in {self.path}, where plans find it."])
+        return "\n".join([*lines, f"Kept in {self.path}"])
 
 
 class Tuner:

@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from platformdirs import user_data_path
 
 from edgelearn import tuned
 from edgelearn.device import list_devices
@@ -104,14 +104,9 @@ class TestFind:
 
 def test_where_a_users_results_are(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path / "a"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "b"))
     assert tuned.user_folder() == tmp_path / "a"
     monkeypatch.delenv("EDGELEARN_TUNED")
-    assert tuned.user_folder() == tmp_path / "b" / "edgelearn" / "tuned"
-    monkeypatch.delenv("XDG_DATA_HOME")
-    monkeypatch.delenv("LOCALAPPDATA", raising=False)
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    assert tuned.user_folder() == tmp_path / ".local" / "share" / "edgelearn" / "tuned"
+    assert tuned.user_folder() == user_data_path("edgelearn", appauthor=False) / "tuned"
 
 
 def damaged(**changes):
