@@ -59,7 +59,7 @@ def _emit_sum(e: Emitter, found: Sum, scale: Tensor | None, kernel: Tensor | Non
     total, partials = found.total, found.partials
     few = total.rows * total.blocks < FEW * e.traits.compute_units
     shared = few and found.groups > e.traits.members > 1
-    count = ceil_div(ROWS_GPU, found.groups) if e.traits.gpu else ROWS_CPU
+    count = ROWS_CPU if not e.traits.gpu else 1 if shared else ROWS_GPU
     parts = ceil_div(total.rows, count)
     items = total.blocks * parts
     access = total.write if partials else total.update if scale else total.read
