@@ -19,7 +19,8 @@
 #define LEFT_FOURS ((ROWS * 4 + TEAM - 1) / TEAM)
 #define RIGHT_FOURS ((COLUMNS * 4 + TEAM - 1) / TEAM)
 #define CHUNKS (SLICES * BLOCK * (LEFT_WIDTH + COLUMNS))
-#define ROOM ((CHUNKS > ROWS * COLUMNS ? CHUNKS : ROWS * COLUMNS) / 4)
+#define SUMS_OF_TEAM (SLICES > 1 ? ROWS * COLUMNS : 0)
+#define ROOM ((CHUNKS > SUMS_OF_TEAM ? CHUNKS : SUMS_OF_TEAM) / 4)
 
 #define PLACE_IN_GROUP                                                            \
   __local V room[ROOM];                                                           \

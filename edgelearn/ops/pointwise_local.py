@@ -9,7 +9,8 @@ from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
 
 # Rows and channels of a work-group's tile and of a work-item's, and the teams of work-items that share the depth:
-# large tiles read least, small ones and many teams keep a device busy with small problems.
+# large tiles read least, small ones and many teams keep a device busy with small problems. All fit 32 KiB of local
+# memory, the least that OpenCL's full profile asks for, and work-groups of 256.
 NAMES = ("rows", "columns", "item_rows", "item_columns", "slices")
 SHAPES = (
     (256, 128, 16, 8, 1), (128, 128, 8, 8, 1), (64, 128, 8, 8, 1), (128, 64, 8, 8, 1), (64, 64, 8, 4, 1),

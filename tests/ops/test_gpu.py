@@ -16,6 +16,7 @@ from edgelearn.ops import (
     ReLU,
     Traits,
     ZeroPadding2D,
+    pointwise_local,
 )
 
 from . import test_batchnorm, test_dropout, test_finish, test_optimizers, test_reduce, test_softmax_cross_entropy
@@ -45,6 +46,14 @@ def gpu(bench):
 def test_layers_without_weights(gpu, rng, name):
     op, *shapes = PLAIN[name]
     check_plain(op, gpu, rng, *shapes)
+
+
+def test_tiles_fit_small_gpus():
+    for tile in pointwise_local.TILES:
+        rows, columns, item_rows, item_columns, slices = tile.values()
+        team = rows * columns // (item_rows * item_columns)
+        assert team * slices <= 256
+        assert 4 * max(16 * slices * (rows + 4 + columns), rows * columns * (slices > 1)) <= 32 << 10
 
 
 @pytest.mark.parametrize("op", [Conv2D(33, 3, strides=2, padding="same"), DepthwiseConv2D(3, padding="same")])
