@@ -82,7 +82,7 @@ class TestFind:
         kind = Kind.of(list_devices()[0])
         for times in (3, 1, 2):
             tuned.save(results(replace(kind, compute_units=kind.compute_units * times), a={"tile": times}), places[1])
-        tuned.save(results(replace(kind, lanes=3), a={"tile": 99}), places[1])
+        tuned.save(results(replace(kind, family="other"), a={"tile": 99}), places[1])
         found = tuned.find(list_devices()[0])
         assert found.choices == {"a": {"tile": 1}} and len(found.files) == 1
         assert str(found) == f"tuned: 1 choices from {found.files[0]}"
