@@ -109,16 +109,16 @@ KERNEL whole_forward(INPUT(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(
   V mean = (V)0, squares = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int count = m - start < CHUNK ? m - start : CHUNK;
-    V sum = (V)0;
+    V sum = (V)0, chunk_squares = (V)0;
     for (int row = start; row < start + count; row++) sum += LOAD(y + (size_t)row * BLOCK);
     const V center = sum * (1.0f / count);
     for (int row = start; row < start + count; row++) {
       const V d = LOAD(y + (size_t)row * BLOCK) - center;
-      squares += d * d;
+      chunk_squares += d * d;
     }
     const V step = center - mean;
     mean += step * ((float)count / (start + count));
-    squares += step * step * ((float)start * count / (start + count));
+    squares += chunk_squares + step * step * ((float)start * count / (start + count));
   }
   const V variance = squares * (1.0f / m), inverse = (V)1 / sqrt(variance + epsilon), s = LOAD(gamma + at) * inverse;
   const V t = LOAD(beta + at) - mean * s;

@@ -72,6 +72,20 @@ def test_batch_statistics(bench, rng, rows, channels):
     assert len(check_forward(bench, rng, rows, channels)["batchnorm_forward"]) == 2
 
 
+def test_statistics_of_many_rows_are_as_exact(bench, rng):
+    """One float32 sum over all of them would be off by 1e-5: enough to flip derivatives of ReLU6 in the layers above."""
+    y = rng.standard_normal((1 << 17, 3)).astype(np.float32).astype(np.float64)
+    w = draw_weights(rng, 3)
+    inverse = 1 / np.sqrt(y.var(0) + OP.epsilon)
+
+    def check():
+        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), bench.empty(y.shape), 0)
+        bench.run()
+        close(read_row(bench, s.inverse, 3), inverse, 5e-7)
+
+    every_choice(bench, check)
+
+
 def test_uneven_parts_are_weighed_by_their_rows(bench):
     bench.traits = Traits(compute_units=1, lanes=bench.traits.lanes)
     rows = 7 * 73 + 2
