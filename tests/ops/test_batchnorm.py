@@ -73,7 +73,7 @@ def test_batch_statistics(bench, rng, rows, channels):
 
 
 def test_statistics_of_many_rows_are_as_exact(bench, rng):
-    """One float32 sum over all of them would be off by 1e-5: enough to flip derivatives of ReLU6 in the layers above."""
+    """One float32 sum over all would be off by 1e-5: enough to flip derivatives of ReLU6 in the layers above."""
     y = rng.standard_normal((1 << 17, 3)).astype(np.float32).astype(np.float64)
     w = draw_weights(rng, 3)
     inverse = 1 / np.sqrt(y.var(0) + OP.epsilon)
