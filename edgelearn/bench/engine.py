@@ -19,13 +19,12 @@ from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, pack
 
 RESIDENT, FED = "", "fed"  # the inputs stay on the device, or are copied there in every step
-PART = 15  # examples a micro-batch, of the head alone
-IN_PARTS = f"fed, {PART} at a time"
+PARTS = {"cached": 15, "train": 4}  # examples a micro-batch whose activations stay in a CPU's cache
 
 
 class Engine:
     """Variants: inputs that stay on the device, as the peers' stay in memory, or `fed` to it in each step, as `fit`
-    does; and for the head alone, also in micro-batches."""
+    does; and where that gives the same update, also in micro-batches."""
 
     name = "edgelearn"
 
@@ -37,17 +36,23 @@ class Engine:
             return [RESIDENT]
         if workload.micro_batch < workload.batch:
             return [FED]
-        return [RESIDENT, FED, IN_PARTS] if workload.kind == "cached" else [RESIDENT, FED]
+        part = PARTS.get(workload.kind, workload.batch)
+        return [RESIDENT, FED] + ([_in_parts(part)] if part < workload.batch else [])
 
     def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         problem = make_problem(workload)
         if isinstance(problem, OpProblem):
             return engine_ops.prepare(problem, workload.trains, self.context)
-        micro = min(PART, workload.batch) if variant == IN_PARTS else workload.micro_batch
+        part = PARTS.get(workload.kind)
+        micro = part if part and variant == _in_parts(part) else workload.micro_batch
         request = make_request(workload, micro)
         session = Session(make_plan(request, self.context.device), self.context)
         session.load(_weights(problem, request.network))
         return _step(session, workload, problem, variant == RESIDENT)
+
+
+def _in_parts(examples: int) -> str:
+    return f"fed, {examples} at a time"
 
 
 def make_request(workload: Workload, micro_batch: int) -> Request:
