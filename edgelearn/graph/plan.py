@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
-from edgelearn.launch import Buffer, Role
+from edgelearn.launch import Buffer, Role, Traffic
 from edgelearn.ops import Optimizer, Traits
 
 from . import arena
@@ -81,6 +82,15 @@ class Plan:
             (launch.layer, sum(life.buffer.nbytes for life in lives if life.first <= index <= life.last))
             for index, launch in enumerate(launches)
         ]
+
+    def traffic(self, examples: int | None = None) -> Traffic:
+        """Bytes that an update from a mini-batch of `examples` (by default a full one) moves."""
+        sizes = self.micro_batches(examples or self.request.batch_size)
+        start = self.program("train", sizes[0])
+        moved = Traffic.of(start.launches)
+        for n, times in Counter(sizes[1:]).items():
+            moved += Traffic.of(self.program("train", n, False).micro, times)
+        return moved
 
     def to_dict(self) -> dict:
         """What a run records."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgelearn.device import Context
 from edgelearn.errors import DeviceError, FormatError
-from edgelearn.launch import Buffer, Kernels, Launch, Role, Runner
+from edgelearn.launch import Buffer, Kernels, Launch, Role, Runner, Traffic
 from edgelearn.launch.program import Progress
 from edgelearn.ops import Optimizer, Tensor, pack, unpack
 from edgelearn.ops import control as places
@@ -136,6 +136,11 @@ class Session:
                     return found, culprit[0]
         found = self._runner(("train", sizes[0], True), "finish").step_through(look)
         return (found, culprit[0]) if found else None
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes that the launches enqueued so far move."""
+        return sum((Traffic.of(runner.launches, runner.runs) for runner in self._runners.values()), Traffic())
 
     # -- inside --------------------------------------------------------------------------------------------------
 
