@@ -73,10 +73,12 @@ class StorageEmitter(Emitter):
         super().__init__(traits)
         self.storage = storage
 
-    def tensor(self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = 16) -> Tensor:
+    def tensor(
+        self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = 16, dtype: str = "float32"
+    ) -> Tensor:
         if role is Role.TEMPORARY:
-            return super().tensor(name, shape, role, block)
-        return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer)
+            return super().tensor(name, shape, role, block, dtype)
+        return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer, dtype=dtype)
 
     def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
         return self.storage.partials(name, groups, total)

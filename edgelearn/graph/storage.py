@@ -63,13 +63,20 @@ class Storage:
         )
 
     def tensor(
-        self, name: str, shape: Shape, role: Role, block: int = BLOCK, layer: str = "", nbytes: int | None = None
+        self,
+        name: str,
+        shape: Shape,
+        role: Role,
+        block: int = BLOCK,
+        layer: str = "",
+        nbytes: int | None = None,
+        dtype: str = "float32",
     ) -> Tensor:
         """The persistent tensor of this name, made when first asked for."""
         key = name, role
         if key not in self._tensors:
-            nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block) if nbytes is None else nbytes
-            self._tensors[key] = Tensor(self._reserve(Buffer(name, nbytes, role, layer)), shape, block)
+            nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype) if nbytes is None else nbytes
+            self._tensors[key] = Tensor(self._reserve(Buffer(name, nbytes, role, layer)), shape, block, dtype)
         return self._tensors[key]
 
     def constant(self, name: str, shape: Shape, fill: Callable[[Weights], np.ndarray]) -> Tensor:

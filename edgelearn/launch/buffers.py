@@ -17,6 +17,7 @@ class Role(Enum):
     PARTIAL = "partial sums of gradients"  # which a mini-batch adds to, and adds up at its end
     CHECK = "checks of gradients"  # for NaN and infinity
     OPTIMIZER = "optimizer state"
+    RANGE = "ranges of quantised tensors"
     PREPARED = "prepared weights"  # derived from parameters once a mini-batch
     INPUT = "inputs"  # written by the host
     CONTROL = "counters"  # a few numbers between host and device
