@@ -116,7 +116,7 @@ def emit_backward_weights(
         depth, panels = choice["depth"], choice["panels"]
         work = (window.taps * ceil_div(value.channels, depth), given.blocks // panels)
         image_rows = geometry.images * out_height
-        _, rows = e.split_rows(image_rows, work[0] * work[1], 1 if e.traits.gpu else 4, choice["items"])
+        _, rows = e.split_rows(image_rows, work[0] * work[1], 1 if e.traits.gpu else 4)
         rows = min(rows, max(1, LONGEST_SUM // out_width))
         found, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * out_width, x.format, dy.format)
@@ -138,9 +138,8 @@ def _tiles(traits: Traits, width: int, blocks: int) -> list[Choice]:
 
 
 def _depths(traits: Traits, in_block: int, blocks: int) -> list[Choice]:
-    """Channels x blocks of filters of a tile of the weights' gradient, and work-items a compute unit."""
+    """Channels x blocks of filters of a tile of the weights' gradient."""
     depth = min(in_block, 2 if traits.gpu else 8)
-    depth = depth if in_block % depth == 0 else in_block
-    best = {"depth": depth, "panels": tiles.panels(traits, blocks), "items": 0}
+    best = {"depth": depth if in_block % depth == 0 else in_block, "panels": tiles.panels(traits, blocks)}
     depths, panels = tiles.dividing(tiles.DEPTHS, in_block), tiles.dividing(tiles.PANELS, blocks)
-    return tiles.worth_trying(best, depth=depths, panels=panels, items=tiles.items(traits))
+    return tiles.worth_trying(best, depth=depths, panels=panels)

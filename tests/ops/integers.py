@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
+from edgelearn.launch import Kernels
 from edgelearn.ops import Epilogue, LinearOp, Tensor, finish
+from edgelearn.ops.control import SEED, SEED_HIGH, STEP, Control
+from edgelearn.ops.dropout import layer_code, philox
 from edgelearn.ops.formats import Format
 from edgelearn.ops.ranged import Findings, Ranged, RangedTarget
+from edgelearn.ops.tensor import ceil_div
 
-from .harness import Workbench
+from .harness import Workbench, every_choice
+from .linear import draw_op
 
 PLAIN, WEIGHTS = Format(), Format(symmetric=True)
-FIELDS = ("scale", "inverse", "zero", "low", "high", "least", "most", "clipped", "count")
-LEAST, MOST, CLIPPED, COUNT = range(5, 9)
+FORMATS = {  # of activations, weights and gradients
+    "symmetric": (Format(symmetric=True), WEIGHTS, Format(symmetric=True)),
+    "6, 5 and 4 bits": (Format(6), Format(5, symmetric=True), Format(4)),
+    "a step a channel": (PLAIN, Format(symmetric=True, per_channel=True), PLAIN),
+}
+LEAST, MOST, CLIPPED, COUNT = range(5, 9)  # fields of a record
 F = np.float32
 
 
@@ -59,7 +70,7 @@ def check_found(found: np.ndarray, v: np.ndarray, fmt: Format | None, scale=1.0,
     if fmt:
         exact = v * (F(1) / scale)
         beyond = (exact < fmt.least - zero - F(0.5)) | (exact > fmt.most - zero + F(0.5))
-        assert found[:, CLIPPED].sum() == beyond.sum() > 0
+        assert found[:, CLIPPED].sum() == beyond.sum()
 
 
 def exactly(actual: np.ndarray, expected: np.ndarray) -> None:
@@ -150,3 +161,46 @@ def check_backward_weights(op, family, bench: Workbench, x: Drawn, dy: Drawn, su
         bench.run()
         exactly(bench.get(gradient), F(sums * turn))
         exactly(bench.get(total), F(dy.centred.sum(tuple(range(dy.q.ndim - 1))) * turn))
+
+
+def check_every_choice(op: LinearOp, family, bench: Workbench, rng: np.random.Generator, shape) -> dict:
+    """`check_integers` with each candidate of each decision. Returns what was tried, by kernel."""
+    return every_choice(bench, lambda: check_integers(op, family, bench, rng, shape))
+
+
+def check_geometry(make, family, kernels: Kernels, shape, data) -> None:
+    """An op with a window that `data` draws."""
+    op = draw_op(make, shape, data)
+    check_integers(op, family, Workbench(kernels.context, kernels), np.random.default_rng(0), shape)
+
+
+def check_stochastic(op: LinearOp, family, bench: Workbench, rng: np.random.Generator, shape) -> None:
+    """Numbers are drawn by seed, tensor, step, example and place: the same in micro-batches of any size."""
+    fmt, seed, step, n = Format(rounding="stochastic"), (7 << 32) + 5, 3, 3
+    words = np.zeros(16, np.uint32)
+    words[[SEED, SEED_HIGH, STEP]] = 5, 7, step
+    weight = op.weights(shape)["kernel"]
+    x, kernel = Drawn(bench, rng, (n, *shape), PLAIN), Drawn(bench, rng, weight.packed_shape, WEIGHTS)
+    y = op.reference_forward([x.centred], {"kernel": kernel.q.reshape(weight.shape)})
+    y = F(y) * (kernel.scale * x.scale)
+    uniform = draw(y.shape, "y", seed, step)
+    for first, count in ((0, 3), (0, 1), (1, 2)):
+        bench.training = Control(bench.put(words.view(F)[None]), bench.put(F([[0, 0, first, *[0] * 13]])), None)
+        part = x.q[first : first + count]
+        tx = Ranged(bench.put(part, 16, "int8", int(x.zero)), x.ranged.record, PLAIN)
+        record, scale, zero = record_of(bench, fmt, y.min(), y.max())
+        ty = Ranged(bench.empty((count, *y.shape[1:]), dtype="int8"), record, fmt, "y")
+        family.emit_forward(bench, op, tx, kernel.ranged, ty, Epilogue())
+        bench.run()
+        drawn = slice(first, first + count)
+        exactly(bench.get(ty.tensor, zero), fmt.quantise(y[drawn], scale, zero, uniform[drawn]))
+
+
+def draw(shape, name: str, seed: int, step: int) -> np.ndarray:
+    """The numbers of [0, 1) that decide how the values of a tensor are rounded."""
+    words = ceil_div(shape[-1], 16) * 16
+    counter = np.zeros((shape[0], prod(shape[1:-1]) * words // 4, 4), np.uint32)
+    counter[..., 0] = np.arange(counter.shape[1])
+    counter[..., 1] = np.arange(shape[0])[:, None]
+    counter[..., 2:] = layer_code(name), step
+    return F((philox(counter, seed).reshape(*shape[:-1], words)[..., : shape[-1]] >> 8) * 2.0**-24)
