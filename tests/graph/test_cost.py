@@ -4,7 +4,11 @@ import pytest
 
 from edgelearn.errors import PlanError
 from edgelearn.graph.cost import layer_cost, network_cost
+from edgelearn.launch import Traffic
 from edgelearn.models import mobilenet_v2, resnet18, vgg16
+from edgelearn.ops import Conv2D, Emitter, Epilogue, Traits, quantised, quantised_copy
+from edgelearn.ops.formats import Format
+from edgelearn.ops.ranged import Findings, Ranged
 
 KIB = 1024
 
@@ -34,3 +38,26 @@ def test_bits():
 def test_a_layer_without_a_kernel():
     with pytest.raises(PlanError, match=r"'flatten' is no convolution or dense layer .*: block1_conv1, "):
         layer_cost(vgg16(), "flatten")
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+def test_integer_kernels_move_what_the_formula_says(dynamic):
+    """To the byte, beside ranges and what is found of the result."""
+    e, fmt, weights = Emitter(Traits()), Format(), Format(symmetric=True)
+
+    def ranged(name: str, shape, fmt: Format = fmt) -> Ranged:
+        return Ranged(e.tensor(name, shape, dtype="int8"), e.tensor("range", (1, 16)), fmt)
+
+    x, kernel, y = ranged("x", (1, 56, 56, 64)), ranged("w", (3, 3, 64, 64), weights), ranged("y", (1, 56, 56, 64))
+    op, found = Conv2D(64, 3, padding="same"), Findings(e.tensor("found", (16, 16)))
+    if dynamic:  # the range comes from what is found of the sums, which are then there as floats
+        sums = e.tensor("sums", y.tensor.shape)
+        quantised.family(op).emit_forward(e, op, x, kernel, sums, Epilogue(), found)
+        quantised_copy.emit_to_integers(e, sums, y)
+    else:
+        quantised.family(op).emit_forward(e, op, x, kernel, y, Epilogue(), found)
+    moved = Traffic.of(e.launches).by("tensor")
+    beside = moved.pop("/range") + moved.pop("/found")
+    cost = layer_cost(resnet18(), "conv2_block1_1_conv")
+    assert sum(moved.values()) == (cost.dynamic_bytes if dynamic else cost.static_bytes)
+    assert beside == (16 + 3) * 64

@@ -1,0 +1,108 @@
+"""Floats to integers and back, and sums of integers."""
+
+import numpy as np
+import pytest
+
+from edgelearn.errors import PlanError
+from edgelearn.ops import Traits, finish
+from edgelearn.ops import quantised_copy as copy
+from edgelearn.ops.control import SEED, STEP, Control
+from edgelearn.ops.formats import Format
+from edgelearn.ops.ranged import Findings, Ranged, RangedTarget
+
+from .harness import SIZES
+from .integers import PLAIN, WEIGHTS, Drawn, F, check_found, draw, exactly, record_of, result_of
+
+SIGNAL, NOISE, PRODUCT, RESULT = range(9, 13)
+
+
+@pytest.fixture(params=(False, True), ids=("", "as GPUs do"))
+def bench(request, bench):
+    if request.param:
+        bench.traits = Traits(gpu=True, compute_units=1)
+    return bench
+
+
+@pytest.mark.parametrize("channels", SIZES)
+def test_to_integers(bench, rng, channels):
+    v = F(rng.standard_normal((2, 3, 5, channels)))
+    y, scale, zero = result_of(bench, v.shape, PLAIN, v)
+    found = Findings(bench.empty((3, 16)), traced=True)
+    copy.emit_to_integers(bench, bench.put(v), y, found)
+    bench.run()
+    q = PLAIN.quantise(v, scale, zero)
+    exactly(bench.get(y.tensor, zero), q)
+    records = bench.get(found.parts)
+    check_found(records, v, PLAIN, scale, zero)
+    w = PLAIN.dequantise(q, scale, zero)
+    for field, sums in ((SIGNAL, v * v), (NOISE, (v - w) ** 2), (PRODUCT, v * w), (RESULT, w * w)):
+        assert records[:, field].sum() == pytest.approx(sums.sum(), rel=1e-4)
+
+
+def test_what_is_found_is_that_of_all_micro_batches(bench, rng):
+    v = F(rng.standard_normal((2, 4, 3, 5)))
+    y, scale, zero = result_of(bench, v.shape[1:], PLAIN, v)
+    parts = bench.empty((3, 16))
+    for part in range(2):
+        copy.emit_to_integers(bench, bench.put(v[part]), y, Findings(parts, add=part > 0))
+        bench.run()
+    check_found(bench.get(parts), v, PLAIN, scale, zero)
+
+
+@pytest.mark.parametrize("channels", (1, 3, 15))
+def test_unpadded_input(bench, rng, channels):
+    v = F(rng.standard_normal((2, 3, 5, channels)))
+    record, scale, zero = record_of(bench, PLAIN, -1, 1)
+    y = Ranged(bench.empty(v.shape, channels, "int8"), record, PLAIN)
+    x = bench.put(v, channels)
+    copy.emit_to_integers(bench, x, y)
+    bench.run()
+    exactly(bench.get(y.tensor), PLAIN.quantise(v, scale, zero))
+    with pytest.raises(PlanError, match="its range is fixed"):
+        copy.emit_to_integers(bench, x, y, Findings(bench.empty((1, 16))))
+
+
+@pytest.mark.parametrize("channels", (1, 17, 64))
+def test_to_floats(bench, rng, channels):
+    x, share = Drawn(bench, rng, (2, 3, 5, channels), PLAIN), F(rng.standard_normal((2, 3, 5, channels)))
+    y, sum_of_shares = bench.empty(share.shape), bench.put(share)
+    copy.emit_to_floats(bench, x.ranged, RangedTarget(y))
+    copy.emit_to_floats(bench, x.ranged, RangedTarget(sum_of_shares, bench.put(share), 1, accumulate=True))
+    bench.run()
+    exactly(bench.get(y), x.values)
+    exactly(bench.get(sum_of_shares), np.where(share > 0, x.values, F(0)) + share)
+
+
+@pytest.mark.parametrize("per_channel", (False, True))
+@pytest.mark.parametrize("channels", (1, 17, 64))
+def test_weights(bench, rng, channels, per_channel):
+    w, fmt = F(rng.standard_normal((9, 7, channels))), Format(5, symmetric=True, per_channel=per_channel)
+    record, scale, zero = record_of(
+        bench, fmt, *((w.min((0, 1)), w.max((0, 1))) if per_channel else (w.min(), w.max()))
+    )
+    y = Ranged(bench.empty(w.shape, dtype="int8"), record, fmt)
+    copy.emit_weights_to_integers(bench, bench.put(w), y)
+    bench.run()
+    exactly(bench.get(y.tensor), fmt.quantise(w, scale, zero))
+
+
+def test_weights_rounded_at_random(bench, rng):
+    w, fmt = F(rng.standard_normal((1, 63, 17))), Format(4, symmetric=True, rounding="stochastic")
+    words = np.zeros(16, np.uint32)
+    words[[SEED, STEP]] = 5, 3
+    bench.training = Control(bench.put(words.view(F)[None]), bench.put(np.zeros((1, 16))), None)
+    record, scale, zero = record_of(bench, fmt, w.min(), w.max())
+    y = Ranged(bench.empty(w.shape, dtype="int8"), record, fmt, "w")
+    copy.emit_weights_to_integers(bench, bench.put(w), y)
+    bench.run()
+    exactly(bench.get(y.tensor), fmt.quantise(w, scale, zero, draw(w.shape, "w", 5, 3)))
+
+
+@pytest.mark.parametrize("rows", (1, 65, 5000))
+def test_channel_sums(bench, rng, rows):
+    x = Drawn(bench, rng, (rows, 17), WEIGHTS)
+    total = bench.empty((17,))
+    for turn in (1, 2):
+        finish.emit_sum(bench, copy.emit_channel_sums(bench, x.ranged, total, add=turn > 1))
+        bench.run()
+        assert bench.get(total) == pytest.approx(turn * x.values.sum(0), rel=1e-5, abs=1e-3)
