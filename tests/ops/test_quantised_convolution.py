@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgelearn.errors import PlanError
-from edgelearn.ops import Conv2D, Dense, Epilogue, finish
+from edgelearn.ops import Conv2D, Dense, Epilogue, Traits, finish
 from edgelearn.ops import quantised_convolution as family
 from edgelearn.ops.ranged import Findings, Ranged, RangedTarget
 
-from .harness import SIZES
 from .integers import (
     CLIPPED,
     FORMATS,
@@ -23,7 +22,7 @@ from .integers import (
     check_stochastic,
 )
 
-FEW = (1, 3, 31, 32, 33, 65)
+FEW = (1, 3, 32, 65)
 
 
 @pytest.mark.parametrize("channels", FEW)
@@ -36,7 +35,7 @@ def test_channels_out(bench, rng, filters):
     check_integers(Conv2D(filters, 3, strides=2, padding="same"), family, bench, rng, (6, 9, 5))
 
 
-@pytest.mark.parametrize("rows", SIZES)
+@pytest.mark.parametrize("rows", (1, 2, 33, 64, 1000))
 def test_pointwise_rows(bench, rng, rows):
     check_integers(Conv2D(33, 1), family, bench, rng, (1, rows, 18), n=1)
 
@@ -57,7 +56,7 @@ def test_formats(bench, rng, name):
     check_integers(Conv2D(18, (1, 3), padding="same"), family, bench, rng, (3, 9, 20), formats=FORMATS[name])
 
 
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=4, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_geometry(kernels, data):
     shape = (data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20)))
@@ -72,8 +71,15 @@ def test_stochastic_rounding_of_rows_that_are_no_images(bench, rng):
     check_stochastic(Conv2D(20, 1, use_bias=False), family, bench, rng, (3, 5, 17))
 
 
+@pytest.mark.parametrize("size", (1, 3))
+def test_as_gpus_do(bench, rng, size):
+    """Members of a work-group put together what they find."""
+    bench.traits = Traits(gpu=True, compute_units=1)
+    check_integers(Conv2D(33, size, padding="same"), family, bench, rng, (9, 10, 20))
+
+
 def test_every_choice(bench, rng):
-    tried = check_every_choice(Conv2D(32, (1, 3), padding="same"), family, bench, rng, (2, 7, 4))
+    tried = check_every_choice(Conv2D(32, (1, 3), padding="same"), family, bench, rng, (2, 4, 4))
     assert len(tried["quantised_convolution_forward"]) > 10
 
 

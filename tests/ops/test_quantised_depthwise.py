@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgelearn.ops import DepthwiseConv2D
+from edgelearn.ops import DepthwiseConv2D, Traits
 from edgelearn.ops import quantised_depthwise as family
 
 from .integers import FORMATS, check_every_choice, check_geometry, check_integers, check_stochastic
 
-FEW = (1, 3, 31, 32, 33, 65)
+FEW = (1, 17, 65)
 
 
 @pytest.mark.parametrize("channels", FEW)
@@ -27,7 +27,7 @@ def test_formats(bench, rng, name):
     check_integers(DepthwiseConv2D((2, 3), padding="same"), family, bench, rng, (3, 9, 20), formats=FORMATS[name])
 
 
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=4, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_geometry(kernels, data):
     shape = (data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20)))
@@ -39,6 +39,12 @@ def test_stochastic_rounding(bench, rng):
     check_stochastic(op, family, bench, rng, (5, 6, 17))
 
 
+def test_as_gpus_do(bench, rng):
+    """Members of a work-group put together what they find."""
+    bench.traits = Traits(gpu=True, compute_units=1)
+    check_integers(DepthwiseConv2D(3, strides=2, padding="same"), family, bench, rng, (9, 10, 20))
+
+
 def test_every_choice(bench, rng):
-    tried = check_every_choice(DepthwiseConv2D(3, padding="same"), family, bench, rng, (3, 15, 16))
-    assert len(tried["quantised_depthwise_forward"]) > 5
+    tried = check_every_choice(DepthwiseConv2D(3, padding="same"), family, bench, rng, (3, 7, 16))
+    assert len(tried["quantised_depthwise_forward"]) > 3
