@@ -1,15 +1,20 @@
 // Batch normalization (Ioffe and Szegedy 2015), with kept or with batch statistics.
 #include "blocked.h"
 #include "activation.h"
+#include "band.h"
 #include "gradient.h"
+#include "group_sum.h"
 #include "jobs.h"
 
 #define CHUNK 512  // rows that are summed by themselves, and stay in a first-level cache
 
+// Work-group `group` has rows [start, stop) of one block; FOR_ROWS goes through those of a member.
 #define ROWS_OF_GROUP                                                             \
-  const int block = get_global_id(0), group = get_global_id(1);                   \
-  if (block >= blocks) return;                                                    \
+  GROUP_SUM_MEMORY                                                                \
+  const int group = get_group_id(0), block = get_global_id(1);                    \
   const int start = group * count, stop = start + count < m ? start + count : m;
+#define FOR_ROWS for (int row = start + ITEM % MEMBERS; row < stop; row += MEMBERS)
+#define FOR_GROUPS for (int g = ITEM % MEMBERS; g < groups; g += MEMBERS)
 
 // Kept statistics as a scale and a shift: scale = gamma / sqrt(var + epsilon), shift = beta + (bias - mean) * scale.
 // A job a layer, a work-item 16 channels.
@@ -44,13 +49,16 @@ KERNEL fold_statistics(INPUT(gamma), INPUT(beta), INPUT(mean), INPUT(variance), 
 KERNEL group_statistics(INPUT(y), OUTPUT(partials), const int m, const int blocks, const int count) {
   FROM(y) INTO(partials)
   ROWS_OF_GROUP
-  V sum = (V)0, squares = (V)0;
-  for (int row = start; row < stop; row++) sum += LOAD(y + ((size_t)block * m + row) * BLOCK);
-  const V mean = sum * (1.0f / (stop - start));
-  for (int row = start; row < stop; row++) {
+  V mean = (V)0, squares = (V)0;
+  FOR_ROWS mean += LOAD(y + ((size_t)block * m + row) * BLOCK);
+  GROUP_SUM(mean)
+  mean *= 1.0f / (stop - start);
+  FOR_ROWS {
     const V d = LOAD(y + ((size_t)block * m + row) * BLOCK) - mean;
     squares += d * d;
   }
+  GROUP_SUM(squares)
+  if (!LEADS) return;
   STORE(partials + (size_t)(group * 2 * blocks + block) * BLOCK, mean);
   STORE(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, squares);
 }
@@ -63,18 +71,21 @@ KERNEL finish_statistics(INPUT(partials), INPUT(gamma), INPUT(beta), OUTPUT(scal
                          const int blocks, const int count, const int groups, const float epsilon,
                          const float pace) {
   FROM(partials) FROM(gamma) FROM(beta) INTO(scale) INTO(shift) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance)
-  const int block = get_global_id(0);
-  if (block >= blocks) return;
+  GROUP_SUM_MEMORY
+  const int block = get_group_id(0);
   V mean = (V)0, squares = (V)0;
-  for (int g = 0; g < groups; g++) {
+  FOR_GROUPS {
     const float n = (g + 1) * count < m ? count : m - g * count;
     mean += LOAD(partials + (size_t)(g * 2 * blocks + block) * BLOCK) * (n / m);
   }
-  for (int g = 0; g < groups; g++) {
+  GROUP_SUM(mean)
+  FOR_GROUPS {
     const float n = (g + 1) * count < m ? count : m - g * count;
     const V d = LOAD(partials + (size_t)(g * 2 * blocks + block) * BLOCK) - mean;
     squares += LOAD(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK) + d * d * n;
   }
+  GROUP_SUM(squares)
+  if (!LEADS) return;
   const int at = block * BLOCK;
   const V variance = squares * (1.0f / m), inverse = (V)1 / sqrt(variance + epsilon), s = LOAD(gamma + at) * inverse;
   STORE(scale + at, s);
@@ -91,23 +102,23 @@ KERNEL whole_forward(INPUT(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(
                      OUTPUT(moving_mean), OUTPUT(moving_variance), OUTPUT(z), const int m, const int blocks,
                      const float epsilon, const float pace) {
   FROM(y) FROM(gamma) FROM(beta) INTO(scale) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance) INTO(z)
-  const int block = get_global_id(0), at = block * BLOCK;
+  const int block = ITEM, at = block * BLOCK;
   if (block >= blocks) return;
   y += (size_t)block * m * BLOCK;
   z += (size_t)block * m * BLOCK;
   V mean = (V)0, squares = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int count = m - start < CHUNK ? m - start : CHUNK;
-    V sum = (V)0;
+    V sum = (V)0, chunk_squares = (V)0;
     for (int row = start; row < start + count; row++) sum += LOAD(y + (size_t)row * BLOCK);
     const V center = sum * (1.0f / count);
     for (int row = start; row < start + count; row++) {
       const V d = LOAD(y + (size_t)row * BLOCK) - center;
-      squares += d * d;
+      chunk_squares += d * d;
     }
     const V step = center - mean;
     mean += step * ((float)count / (start + count));
-    squares += step * step * ((float)start * count / (start + count));
+    squares += chunk_squares + step * step * ((float)start * count / (start + count));
   }
   const V variance = squares * (1.0f / m), inverse = (V)1 / sqrt(variance + epsilon), s = LOAD(gamma + at) * inverse;
   const V t = LOAD(beta + at) - mean * s;
@@ -125,10 +136,9 @@ KERNEL whole_forward(INPUT(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(
 }
 
 // z = activation(y * scale + shift)
-KERNEL normalize_forward(INPUT(y), INPUT(scale), INPUT(shift), OUTPUT(z), const int m, const int blocks,
-                         const int count) {
+KERNEL normalize_forward(INPUT(y), INPUT(scale), INPUT(shift), OUTPUT(z), const int m, const int count) {
   FROM(y) FROM(scale) FROM(shift) INTO(z)
-  ROWS_OF_GROUP
+  BAND
   const V s = LOAD(scale + block * BLOCK), t = LOAD(shift + block * BLOCK);
   for (int row = start; row < stop; row++) {
     const size_t at = ((size_t)block * m + row) * BLOCK;
@@ -145,12 +155,15 @@ KERNEL group_gradients(INPUT(dz), INPUT(y), INPUT(mean_in), INPUT(deviation_inve
   ROWS_OF_GROUP
   const V mean = LOAD(mean_in + block * BLOCK), inverse = LOAD(deviation_inverse + block * BLOCK);
   V sum = (V)0, product = (V)0;
-  for (int row = start; row < stop; row++) {
+  FOR_ROWS {
     const size_t at = ((size_t)block * m + row) * BLOCK;
     const V g = LOAD(dz + at);
     sum += g;
     product += g * ((LOAD(y + at) - mean) * inverse);
   }
+  GROUP_SUM(sum)
+  GROUP_SUM(product)
+  if (!LEADS) return;
   STORE(partials + (size_t)(group * 2 * blocks + block) * BLOCK, sum);
   STORE(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, product);
 }
@@ -161,13 +174,16 @@ KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviat
                         OUTPUT(slope), OUTPUT(offset), const int m, const int blocks, const int groups, const int kept,
                         const int add) {
   FROM(partials) FROM(scale) FROM(mean) FROM(deviation_inverse) INTO(dgamma) INTO(dbeta) INTO(slope) INTO(offset)
-  const int block = get_global_id(0);
-  if (block >= blocks) return;
+  GROUP_SUM_MEMORY
+  const int block = get_group_id(0);
   V sum = (V)0, product = (V)0;
-  for (int g = 0; g < groups; g++) {
+  FOR_GROUPS {
     sum += LOAD(partials + (size_t)(g * 2 * blocks + block) * BLOCK);
     product += LOAD(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK);
   }
+  GROUP_SUM(sum)
+  GROUP_SUM(product)
+  if (!LEADS) return;
   const int at = block * BLOCK;
   const V s = LOAD(scale + at), k = kept ? (V)0 : s * LOAD(deviation_inverse + at) * product * (1.0f / m);
   STORE(slope + at, (V)0 - k);
@@ -178,9 +194,9 @@ KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviat
 
 // dx = dz * scale + y * slope + offset
 KERNEL normalize_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(slope_in), INPUT(offset_in), const int m,
-                          const int blocks, const int count, GRADIENT_OUTPUT) {
+                          const int count, GRADIENT_OUTPUT) {
   FROM(dz) FROM(y) FROM(scale) FROM(slope_in) FROM(offset_in) GRADIENT_POINTERS
-  ROWS_OF_GROUP
+  BAND
   const V s = LOAD(scale + block * BLOCK), slope = LOAD(slope_in + block * BLOCK), offset = LOAD(offset_in + block * BLOCK);
   for (int row = start; row < stop; row++) {
     const size_t at = ((size_t)block * m + row) * BLOCK;
@@ -192,7 +208,7 @@ KERNEL normalize_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(slope_in), IN
 KERNEL whole_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(dgamma),
                       OUTPUT(dbeta), const int m, const int blocks, const int kept, const int add, GRADIENT_OUTPUT) {
   FROM(dz) FROM(y) FROM(scale) FROM(mean_in) FROM(deviation_inverse) INTO(dgamma) INTO(dbeta) GRADIENT_POINTERS
-  const int block = get_global_id(0), at = block * BLOCK;
+  const int block = ITEM, at = block * BLOCK;
   if (block >= blocks) return;
   const size_t first = (size_t)block * m * BLOCK;
   const V mean = LOAD(mean_in + at), inverse = LOAD(deviation_inverse + at), s = LOAD(scale + at);

@@ -5,10 +5,11 @@
 #include "activation.h"
 #include "epilogue.h"
 #include "gradient.h"
+#include "group_sum.h"
 #include "window.h"
 
 #define TILE_OF_ROW(height, tiles)                                                \
-  const int part = get_global_id(0), panel = get_global_id(1) * PANELS;           \
+  const int part = ITEM, panel = get_global_id(1) * PANELS;           \
   const int image = part / ((tiles) * (height));                                  \
   if (image >= images) return;                                                    \
   V sum[TILE][PANELS];                                                            \
@@ -28,7 +29,7 @@
 // y = activation((x * w) * scale + shift)
 KERNEL convolution_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const int height, const int width,
                            const int channels, const int out_height, const int out_width EPILOGUE_ARGUMENTS) {
-  FROM(x) FROM(w) INTO(y) EPILOGUE_POINTERS
+  FROM_WORDS(float, x) FROM(w) INTO(y) EPILOGUE_POINTERS
   const int tiles = (out_width + TILE - 1) / TILE;
   TILE_OF_ROW(out_height, tiles)
   const int oy = part / tiles % out_height, ox = part % tiles * TILE;
@@ -55,8 +56,8 @@ KERNEL convolution_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, cons
     }
   }
   UNROLL for (int j = 0; j < PANELS; j++) {
-    LOAD_SCALE(s, panel + j)
-    LOAD_SHIFT(t, panel + j)
+    LOAD_SCALE(s, (panel + j) * BLOCK)
+    LOAD_SHIFT(t, (panel + j) * BLOCK)
     UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
       V v = sum[i][j];
       APPLY_SCALE(v, s)
@@ -71,7 +72,7 @@ KERNEL convolution_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, cons
 // input column from one residue on, so that its outputs are neighbours.
 KERNEL convolution_backward_data(INPUT(dy), INPUT(t), const int images, const int height, const int width,
                                  const int out, const int out_height, const int out_width, GRADIENT_OUTPUT) {
-  FROM(dy) FROM(t) GRADIENT_POINTERS
+  FROM_WORDS(float, dy) FROM(t) GRADIENT_POINTERS
   const int tiles = (width + TILE * STRIDE_X - 1) / (TILE * STRIDE_X) * STRIDE_X;
   TILE_OF_ROW(height, tiles)
   const int iy = part / tiles % height, residue = part % tiles % STRIDE_X;
@@ -105,18 +106,18 @@ KERNEL convolution_backward_data(INPUT(dy), INPUT(t), const int images, const in
     }
 }
 
-// partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image,
-// output row) pairs; a work-item has one tap, DEPTH channels of x and PANELS blocks of dy.
+// partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over (image, output row)
+// pairs, `rows` a member of a work-group; it has one tap, DEPTH channels of x and PANELS blocks of dy.
 KERNEL convolution_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
                                     const int width, const int channels, const int out_height, const int out_width,
                                     const int rows, const int out_blocks, const int add) {
-  FROM(x) FROM(dy) INTO(partials)
+  FROM_WORDS(float, x) FROM(dy) INTO(partials)
+  GROUP_SUM_MEMORY
   const int depth_tiles = (channels + DEPTH - 1) / DEPTH;
-  const int tap = get_global_id(0) / depth_tiles, channel = get_global_id(0) % depth_tiles * DEPTH;
-  if (tap >= TAPS) return;
+  const int tap = get_group_id(0) / depth_tiles, channel = get_group_id(0) % depth_tiles * DEPTH;
   const int panel = get_global_id(1) * PANELS, group = get_global_id(2);
   const int ky = tap / KERNEL_W, kx = tap % KERNEL_W;
-  const int first = group * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
+  const int first = (group * MEMBERS + ITEM % MEMBERS) * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
   V sum[DEPTH][PANELS];
   UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0;
   for (int row = first; row < last; row++) {
@@ -136,9 +137,9 @@ KERNEL convolution_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const
       }
     }
   }
-  UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < channels) UNROLL for (int j = 0; j < PANELS; j++) {
+  UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++) {
     output dw = partials + (((size_t)(group * out_blocks + panel + j) * TAPS + tap) * channels + channel + i) * BLOCK;
-    if (add) sum[i][j] += LOAD(dw);
-    STORE(dw, sum[i][j]);
+    GROUP_SUM(sum[i][j])
+    if (LEADS && channel + i < channels) STORE(dw, add ? sum[i][j] + LOAD(dw) : sum[i][j]);
   }
 }

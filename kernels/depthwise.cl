@@ -5,13 +5,14 @@
 #include "activation.h"
 #include "epilogue.h"
 #include "gradient.h"
+#include "group_sum.h"
 #include "window.h"
 
-// Work-item get_global_id(0) covers `rows` rows by `steps` tiles of one image; returns if there is no such part.
+// Work-item ITEM covers `rows` rows by `steps` tiles of one image; returns if there is no such part.
 #define PART_OF_IMAGE(height, width, tile)                                        \
   const int parts_x = ((width) + (tile) * steps - 1) / ((tile) * steps);          \
   const int parts_y = ((height) + rows - 1) / rows;                               \
-  const int part = get_global_id(0), block = get_global_id(1);                    \
+  const int part = ITEM, block = get_global_id(1);                    \
   const int image = part / (parts_x * parts_y);                                   \
   if (image >= images) return;                                                    \
   const int first_y = part / parts_x % parts_y * rows;                            \
@@ -40,8 +41,8 @@ KERNEL depthwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const 
   input plane = x + (size_t)(block * images + image) * height * width * BLOCK;
   output out = y + (size_t)(block * images + image) * out_height * out_width * BLOCK;
   LOAD_TAPS(w)
-  LOAD_SCALE(s, block)
-  LOAD_SHIFT(t, block)
+  LOAD_SCALE(s, block * BLOCK)
+  LOAD_SHIFT(t, block * BLOCK)
   for (int oy = first_y; oy < last_y; oy++) for (int ox = first_x; ox < last_x; ox += TILE) {
     V sum[TILE];
     UNROLL for (int i = 0; i < TILE; i++) sum[i] = (V)0;
@@ -116,23 +117,20 @@ KERNEL depthwise_backward_data(INPUT(dy), INPUT(w), const int images, const int 
   }
 }
 
-// partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image, output row)
-// pairs; if SUMS, sums[group]: [c] has that of dy
+// partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over the (image, output row) pairs
+// of the group, `rows` a member; if SUMS, sums[group]: [c] has that of dy
 KERNEL depthwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials)
 #if SUMS
                                   , OUTPUT(sums)
 #endif
                                   , const int images, const int height, const int width, const int out_height,
-                                  const int out_width, const int rows, const int groups, const int blocks,
-                                  const int add) {
+                                  const int out_width, const int rows, const int blocks, const int add) {
   FROM(x) FROM(dy) INTO(partials)
-  const int group = get_global_id(0), block = get_global_id(1);
-  if (group >= groups) return;
-  const int first = group * rows, total = images * out_height;
+  GROUP_SUM_MEMORY
+  const int group = get_group_id(0), block = get_global_id(1);
+  const int first = ITEM * rows, total = images * out_height;
 #if SUMS
-  INTO(sums)
-  output dy_sum = sums + (size_t)(group * blocks + block) * BLOCK;
-  V columns = add ? LOAD(dy_sum) : (V)0;
+  V columns = (V)0;
 #endif
   const int last = first + rows < total ? first + rows : total;
   V sum[TAPS];
@@ -163,10 +161,13 @@ KERNEL depthwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials)
   }
   output dw = partials + (size_t)(group * blocks + block) * TAPS * BLOCK;
   UNROLL for (int t = 0; t < TAPS; t++) {
-    if (add) sum[t] += LOAD(dw + t * BLOCK);
-    STORE(dw + t * BLOCK, sum[t]);
+    GROUP_SUM(sum[t])
+    if (LEADS) STORE(dw + t * BLOCK, add ? sum[t] + LOAD(dw + t * BLOCK) : sum[t]);
   }
 #if SUMS
-  STORE(dy_sum, columns);
+  INTO(sums)
+  output dy_sum = sums + (size_t)(group * blocks + block) * BLOCK;
+  GROUP_SUM(columns)
+  if (LEADS) STORE(dy_sum, add ? columns + LOAD(dy_sum) : columns);
 #endif
 }

@@ -31,8 +31,8 @@ KERNEL grouped_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const in
     }
     LANE(v, lane) = sum;
   }
-  LOAD_SCALE(s, block)
-  LOAD_SHIFT(t, block)
+  LOAD_SCALE(s, block * BLOCK)
+  LOAD_SHIFT(t, block * BLOCK)
   APPLY_SCALE(v, s)
   APPLY_SHIFT(v, t)
   ACTIVATE(v)

@@ -20,7 +20,7 @@
 
 // Tiles come in chunks, whose rows stay in a core's cache while all panels of w pass by: tile, panel, chunk.
 #define PRODUCT_TILE                                                                     \
-  const int tile = get_global_id(2) * get_global_size(0) + get_global_id(0);             \
+  const int tile = get_global_id(2) * (get_global_size(0) / PARTS) + ITEM;               \
   const int panel = get_global_id(1) * PANELS;                                           \
   if (tile * ROWS >= m) return;                                                          \
   const int row = tile * ROWS < m - ROWS ? tile * ROWS : m - ROWS;                       \
@@ -37,11 +37,11 @@
 
 // y = activation((x w) * scale + shift)
 KERNEL pointwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int m, const int k EPILOGUE_ARGUMENTS) {
-  FROM(x) FROM(w) INTO(y) EPILOGUE_POINTERS
+  FROM_WORDS(float, x) FROM(w) INTO(y) EPILOGUE_POINTERS
   PRODUCT_TILE
   UNROLL for (int j = 0; j < PANELS; j++) {
-    LOAD_SCALE(s, panel + j)
-    LOAD_SHIFT(t, panel + j)
+    LOAD_SCALE(s, (panel + j) * BLOCK)
+    LOAD_SHIFT(t, (panel + j) * BLOCK)
     UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS) {
       V v = sum[i][j];
       APPLY_SCALE(v, s)
@@ -54,7 +54,7 @@ KERNEL pointwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int m, const int k
 
 // dx = dy w^T, given the transposed weights [n/16][k][16] (here k counts the forward pass's output channels)
 KERNEL pointwise_backward_data(INPUT(x), INPUT(w), const int m, const int k, GRADIENT_OUTPUT) {
-  FROM(x) FROM(w) GRADIENT_POINTERS
+  FROM_WORDS(float, x) FROM(w) GRADIENT_POINTERS
   PRODUCT_TILE
   UNROLL for (int j = 0; j < PANELS; j++)
     UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS)
@@ -95,8 +95,8 @@ KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw)
 #endif
                                   , const int m, const int k, const int n_blocks, const int first, const int count,
                                   const int add) {
-  FROM(x) FROM(dy) INTO(dw)
-  const int tile = get_global_id(0), panel = get_global_id(1) * PANELS, group = get_global_id(2);
+  FROM_WORDS(float, x) FROM(dy) INTO(dw)
+  const int tile = ITEM, panel = get_global_id(1) * PANELS, group = get_global_id(2);
   const int start = first + group * count, stop = start + count < m ? start + count : m;
   const int channel = tile * DEPTH;
   if (channel >= k) return;

@@ -3,26 +3,28 @@
 #include "activation.h"
 #include "band.h"
 #include "gradient.h"
+#include "group_sum.h"
 #include "window.h"
 
-// y[image] = the mean of `pixels` rows of x
+// y[image] = the mean of `pixels` rows of x: an image a work-group
 KERNEL global_average_forward(INPUT(x), OUTPUT(y), const int images, const int pixels) {
   FROM(x) INTO(y)
-  const int image = get_global_id(0), block = get_global_id(1);
-  if (image >= images) return;
+  GROUP_SUM_MEMORY
+  const int image = get_group_id(0), block = get_global_id(1);
   const size_t first = ((size_t)block * images + image) * pixels * BLOCK;
   V sum = (V)0;
-  for (int p = 0; p < pixels; p++) sum += LOAD(x + first + p * BLOCK);
-  STORE(y + ((size_t)block * images + image) * BLOCK, sum * (1.0f / pixels));
+  for (int p = ITEM % MEMBERS; p < pixels; p += MEMBERS) sum += LOAD(x + first + p * BLOCK);
+  GROUP_SUM(sum)
+  if (LEADS) STORE(y + ((size_t)block * images + image) * BLOCK, sum * (1.0f / pixels));
 }
 
-KERNEL global_average_backward(INPUT(dy), const int images, const int pixels, GRADIENT_OUTPUT) {
+KERNEL global_average_backward(INPUT(dy), const int m, const int count, const int pixels, GRADIENT_OUTPUT) {
   FROM(dy) GRADIENT_POINTERS
-  const int image = get_global_id(0), block = get_global_id(1);
-  if (image >= images) return;
-  const size_t first = ((size_t)block * images + image) * pixels * BLOCK;
-  const V share = LOAD(dy + ((size_t)block * images + image) * BLOCK) * (1.0f / pixels);
-  for (int p = 0; p < pixels; p++) WRITE_GRADIENT(first + p * BLOCK, share)
+  BAND
+  for (int row = start; row < stop; row++) {
+    const V share = LOAD(dy + ((size_t)block * (m / pixels) + row / pixels) * BLOCK) * (1.0f / pixels);
+    WRITE_GRADIENT(((size_t)block * m + row) * BLOCK, share)
+  }
 }
 
 #define CLIP(v, low, high) ((v) < (low) ? (low) : (v) > (high) ? (high) : (v))

@@ -57,8 +57,8 @@ KERNEL quantised_convolution_forward(INPUT_RANGED(x), INPUT_RANGED(w), RESULT_AR
     }
     UNROLL for (int j = 0; j < PANELS; j++) {
       const V step = FIELD(w_range, SCALE_OF, panel + j) * x_range[SCALE_OF];
-      LOAD_SCALE(s, panel + j)
-      LOAD_SHIFT(t, panel + j)
+      LOAD_SCALE(s, (panel + j) * BLOCK)
+      LOAD_SHIFT(t, (panel + j) * BLOCK)
       UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
         V v = convert_float16(sum[i][j]) * step;
         APPLY_SCALE(v, s)

@@ -36,8 +36,8 @@ KERNEL quantised_depthwise_forward(INPUT_RANGED(x), INPUT_RANGED(w), RESULT_ARGU
       }
     }
     const V step = FIELD(w_range, SCALE_OF, block) * x_range[SCALE_OF];
-    LOAD_SCALE(s, block)
-    LOAD_SHIFT(t, block)
+    LOAD_SCALE(s, block * BLOCK)
+    LOAD_SHIFT(t, block * BLOCK)
     UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
       V v = convert_float16(sum[i]) * step;
       APPLY_SCALE(v, s)

@@ -4,7 +4,7 @@
 // c = a + 3 b; a work-item has `count` blocks
 KERNEL triad(INPUT(a), INPUT(b), OUTPUT(c), const int blocks, const int count) {
   FROM(a) FROM(b) INTO(c)
-  const int first = get_global_id(0) * count, last = first + count < blocks ? first + count : blocks;
+  const int first = ITEM * count, last = first + count < blocks ? first + count : blocks;
   for (int block = first; block < last; block++)
     STORE(c + block * BLOCK, LOAD(a + block * BLOCK) + LOAD(b + block * BLOCK) * 3.0f);
 }
@@ -17,5 +17,5 @@ KERNEL multiply_add(OUTPUT(c), const int rounds) {
   UNROLL for (int i = 0; i < CHAINS; i++) chain[i] = (V)(i + 1);
   for (int r = 0; r < rounds; r++) { UNROLL for (int i = 0; i < CHAINS; i++) chain[i] = chain[i] * a_half + a_half; }
   UNROLL for (int i = 0; i < CHAINS; i++) sum += chain[i];
-  STORE(c + get_global_id(0) * BLOCK, sum);
+  STORE(c + (size_t)ITEM * BLOCK, sum);
 }

@@ -1,18 +1,46 @@
-// Softmax with cross-entropy over logits [classes/16][n][16]; one work-item an example.
+// Softmax with cross-entropy over logits [classes/16][n][16]; one work-group an example.
 #include "blocked.h"
 #include "scalars.h"
 
 #define LOGIT(c) x[((size_t)((c) / BLOCK) * n + example) * BLOCK + (c) % BLOCK]
+#define PADDED ((classes + BLOCK - 1) / BLOCK * BLOCK)
+#define MINE(i, count) int i = me; i < (count); i += GROUP
+
+// value = the sum of what the work-items have, in order
+#define GROUP_TOTAL(value)                                                        \
+  {                                                                               \
+    shares[me] = value;                                                           \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                 \
+    value = 0.0f;                                                                 \
+    for (int i_ = 0; i_ < GROUP; i_++) value += shares[i_];                       \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                 \
+  }
+
+// The largest logit `top`, and `best`, the first class that has it
+#define FIND_TOP                                                                  \
+  __local float shares[GROUP];                                                    \
+  __local int places[GROUP];                                                      \
+  const int example = get_group_id(0), me = get_local_id(0);                      \
+  float top = -INFINITY;                                                          \
+  int best = 0;                                                                   \
+  for (MINE(c, classes)) if (LOGIT(c) > top) { top = LOGIT(c); best = c; }        \
+  shares[me] = top;                                                               \
+  places[me] = best;                                                              \
+  barrier(CLK_LOCAL_MEM_FENCE);                                                   \
+  for (int i = 0; i < GROUP; i++) if (shares[i] > top || (shares[i] == top && places[i] < best)) { \
+    top = shares[i];                                                              \
+    best = places[i];                                                             \
+  }                                                                               \
+  barrier(CLK_LOCAL_MEM_FENCE);
 
 // p = softmax(x), padding zero
 KERNEL softmax(INPUT(x), OUTPUT(p), const int n, const int classes) {
   FROM(x) INTO(p)
-  const int example = get_global_id(0);
-  if (example >= n) return;
-  float top = LOGIT(0), sum = 0.0f;
-  for (int c = 1; c < classes; c++) top = LOGIT(c) > top ? LOGIT(c) : top;
-  for (int c = 0; c < classes; c++) sum += exp(LOGIT(c) - top);
-  for (int c = 0; c < (classes + BLOCK - 1) / BLOCK * BLOCK; c++)
+  FIND_TOP
+  float sum = 0.0f;
+  for (MINE(c, classes)) sum += exp(LOGIT(c) - top);
+  GROUP_TOTAL(sum)
+  for (MINE(c, PADDED))
     p[((size_t)(c / BLOCK) * n + example) * BLOCK + c % BLOCK] = c < classes ? exp(LOGIT(c) - top) / sum : 0.0f;
 }
 
@@ -28,19 +56,19 @@ KERNEL softmax_cross_entropy(INPUT(x), INPUT_WORDS(int, labels), OUTPUT(losses),
 #if GRADIENT
   FROM(scalars) INTO(dx)
 #endif
-  const int example = get_global_id(0);
-  if (example >= n) return;
+  FIND_TOP
   const int label = labels[example];
-  float top = LOGIT(0), sum = 0.0f, mean = 0.0f;
-  int best = 0;
-  for (int c = 1; c < classes; c++) if (LOGIT(c) > top) { top = LOGIT(c); best = c; }
-  for (int c = 0; c < classes; c++) { sum += exp(LOGIT(c) - top); mean += LOGIT(c) - top; }
-  const float log_sum = log(sum);
-  losses[example] = log_sum - (1.0f - smoothing) * (LOGIT(label) - top) - smoothing * mean / classes;
-  right[example] = best == label ? 1.0f : 0.0f;
+  float sum = 0.0f, mean = 0.0f;
+  for (MINE(c, classes)) { sum += exp(LOGIT(c) - top); mean += LOGIT(c) - top; }
+  GROUP_TOTAL(sum)
+  GROUP_TOTAL(mean)
+  if (me == 0) {
+    losses[example] = log(sum) - (1.0f - smoothing) * (LOGIT(label) - top) - smoothing * mean / classes;
+    right[example] = best == label ? 1.0f : 0.0f;
+  }
 #if GRADIENT
   const float weight = scalars[INVERSE_BATCH];
-  for (int c = 0; c < (classes + BLOCK - 1) / BLOCK * BLOCK; c++) {
+  for (MINE(c, PADDED)) {
     const float target = (c == label ? 1.0f - smoothing : 0.0f) + smoothing / classes;
     dx[((size_t)(c / BLOCK) * n + example) * BLOCK + c % BLOCK] =
         c < classes ? (exp(LOGIT(c) - top) / sum - target) * weight : 0.0f;
@@ -51,9 +79,13 @@ KERNEL softmax_cross_entropy(INPUT(x), INPUT_WORDS(int, labels), OUTPUT(losses),
 // counters += this micro-batch's losses, right answers and examples
 KERNEL count_examples(INPUT(losses), INPUT(right), OUTPUT(counters), const int n) {
   FROM(losses) FROM(right) INTO(counters)
-  if (get_global_id(0) > 0) return;
+  __local float shares[GROUP];
+  const int me = get_local_id(0);
   float loss = 0.0f, correct = 0.0f;
-  for (int i = 0; i < n; i++) { loss += losses[i]; correct += right[i]; }
+  for (MINE(i, n)) { loss += losses[i]; correct += right[i]; }
+  GROUP_TOTAL(loss)
+  GROUP_TOTAL(correct)
+  if (me > 0) return;
   counters[LOSS] += loss;
   counters[CORRECT] += correct;
   counters[SEEN] += n;

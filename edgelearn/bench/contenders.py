@@ -14,11 +14,12 @@ SUBJECT = "edgelearn"  # the contender that isn't a peer
 
 
 class Contender(Protocol):
-    """What a worker process runs. The class is made with the number of processor cores it may use."""
+    """What a worker process runs. The class is made with the number of processor cores it may use and the id of the
+    OpenCL device to compute on, which is of no interest to those that compute on processor cores anyway."""
 
     name: str
 
-    def __init__(self, cores: int) -> None: ...
+    def __init__(self, cores: int, device: str) -> None: ...
 
     def variants(self, workload: Workload) -> list[str]:
         """The ways this contender can do `workload`; empty if it can't."""
@@ -27,7 +28,8 @@ class Contender(Protocol):
         """Everything up to the first step. Returns the step, which comes back when its work is done.
 
         The inputs may already lie where the step wants them. The step returns the loss before the update
-        (or the logits, for `forward`), so that contenders can be checked against each other.
+        (or the logits, for `forward`), so that contenders can be checked against each other; for an op by itself a
+        function that gives the digest of all its results, which isn't timed.
         """
 
 
@@ -36,13 +38,15 @@ class Entry:
     """A contender by name. `target` is `module:Class`, imported in the worker only.
 
     `environments` maps a label to the variables that a worker is started with; every variant is measured in
-    each of them. `requires` are distributions by the name of the module they bring.
+    each of them. `requires` are distributions by the name of the module they bring. One with `opencl` computes on the
+    OpenCL device that is asked for, the others on processor cores.
     """
 
     name: str
     target: str
     requires: Mapping[str, str] = field(default_factory=dict)
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: {"": {}})
+    opencl: bool = False
 
     def missing(self) -> list[str]:
         """The distributions this contender needs that aren't installed."""
@@ -62,7 +66,7 @@ _TORCH = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # no pool of compiler processes
 _KERAS = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 
 CONTENDERS = (
-    Entry(SUBJECT, "edgelearn.bench.engine:Engine", {"pyopencl": "pyopencl"}),
+    Entry(SUBJECT, "edgelearn.bench.engine:Engine", {"pyopencl": "pyopencl"}, opencl=True),
     Entry(
         "torch",
         "edgelearn.bench.peers.torch_peer:TorchPeer",
@@ -79,6 +83,7 @@ CONTENDERS = (
         "tinygrad",
         "edgelearn.bench.peers.tinygrad_peer:TinygradPeer",
         {"tinygrad": "tinygrad", "pyopencl": "pyopencl"},
+        opencl=True,
     ),
 )
 

@@ -1,54 +1,81 @@
-"""edgelearn itself, on the OpenCL device that it would choose."""
+"""edgelearn itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from edgelearn.bench import engine_ops
+from edgelearn.bench.ops import OpProblem
 from edgelearn.bench.problem import Problem, make_problem
 from edgelearn.bench.workloads import Workload
 from edgelearn.device import Context, choose_device
+from edgelearn.errors import PlanError
 from edgelearn.graph import Network, Request, Session, make_plan, split_frozen
 from edgelearn.graph.lower import input_block
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, pack
 
-PARTS = {"whole": 0, "15 at a time": 15}  # micro-batches of the head
+RESIDENT, FED = "", "fed"  # the inputs stay on the device, or are copied there in every step
+PART = 15  # examples a micro-batch, of the head alone
+IN_PARTS = f"fed, {PART} at a time"
 
 
 class Engine:
-    """Variants: for the head alone, the mini-batch whole or in micro-batches of 15; else there is one."""
+    """Variants: inputs that stay on the device, as the peers' stay in memory, or `fed` to it in each step, as `fit`
+    does; and for the head alone, also in micro-batches."""
 
     name = "edgelearn"
 
-    def __init__(self, cores: int) -> None:
-        self.context = Context(choose_device().device)
+    def __init__(self, cores: int, device: str) -> None:
+        self.context = Context(choose_device(device).device)
 
     def variants(self, workload: Workload) -> list[str]:
-        return list(PARTS) if workload.kind == "cached" else [self.context.device.kind]
+        if workload.op:
+            return [RESIDENT]
+        if workload.micro_batch < workload.batch:
+            return [FED]
+        return [RESIDENT, FED, IN_PARTS] if workload.kind == "cached" else [RESIDENT, FED]
 
-    def prepare(self, workload: Workload, variant: str) -> Callable[[], float | np.ndarray]:
+    def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         problem = make_problem(workload)
-        request = make_request(workload, PARTS.get(variant) or workload.micro_batch)
-        network, micro = request.network, request.micro_batch
+        if isinstance(problem, OpProblem):
+            return engine_ops.prepare(problem, workload.trains, self.context)
+        micro = min(PART, workload.batch) if variant == IN_PARTS else workload.micro_batch
+        request = make_request(workload, micro)
         session = Session(make_plan(request, self.context.device), self.context)
-        session.load(_weights(problem, network))
-        block = input_block(network)
-        starts = range(0, workload.batch, micro)
-        inputs = [pack(problem.inputs[i : i + micro], block) for i in starts]
-        if not workload.trains:
-            return lambda: session.predict(inputs[0], workload.batch)
-        labels = [problem.labels[i : i + micro].astype(np.int32) for i in starts]
-        parts = list(zip(inputs, labels, strict=True))
-        return lambda: session.train(parts, workload.batch, workload.learning_rate, 1)[0]
+        session.load(_weights(problem, request.network))
+        return _step(session, workload, problem, variant == RESIDENT)
 
 
 def make_request(workload: Workload, micro_batch: int) -> Request:
-    """What a plan of this workload is asked for."""
+    """What a plan of this workload is asked for. Raises PlanError for an op by itself, which has none."""
+    if workload.op:
+        raise PlanError(f"Workload {workload.name} is an op by itself, without a plan: choose one of a whole network.")
     optimizer = SGD(workload.learning_rate, momentum=workload.momentum) if workload.trains else None
     statistics = "batch" if workload.batch_statistics else "kept"
-    return Request(_network(workload), workload.batch, micro_batch, optimizer, statistics)
+    return Request(_network(workload), workload.batch, micro_batch, optimizer, statistics, loss=workload.trains)
+
+
+def _step(session: Session, workload: Workload, problem: Problem, resident: bool) -> Callable[[], Any]:
+    block, micro = input_block(session.plan.request.network), session.plan.request.micro_batch
+    starts = range(0, workload.batch, micro)
+    inputs: list[np.ndarray | None] = [pack(problem.inputs[i : i + micro], block) for i in starts]
+    labels = [problem.labels[i : i + micro].astype(np.int32) for i in starts]
+
+    def step() -> float | np.ndarray:
+        if workload.trains:
+            parts = zip(inputs, labels, strict=True)
+            found = session.train(parts, workload.batch, workload.learning_rate, 1)[0]
+        else:
+            found = session.predict(inputs[0], workload.batch)
+        if resident:
+            inputs[0] = None  # from now on
+        return found
+
+    return step
 
 
 def _network(workload: Workload) -> Network:

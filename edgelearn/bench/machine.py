@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import platform
 from collections.abc import Collection
@@ -55,8 +57,25 @@ def resident_bytes() -> int:
 
 
 def peak_resident_bytes() -> int:
-    """The most main memory this process has held so far."""
+    """The most main memory this process has held since its start, or since `restart_peak`."""
     return _kib_field("/proc/self/status", "VmHWM")
+
+
+def restart_peak() -> bool:
+    """Count the peak from what is held now; False where the kernel doesn't offer it (see proc(5), clear_refs)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def release_free_memory() -> None:
+    """Give back to the system what the C library holds of memory that was freed, where it can do that."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
 
 
 def describe() -> dict[str, str | int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgelearn.bench.ops import OpProblem, make_op_problem
 from edgelearn.bench.workloads import Workload
 
 EPSILON = 1e-3
@@ -53,8 +54,10 @@ class Problem:
     labels: np.ndarray
 
 
-def make_problem(workload: Workload) -> Problem:
-    """Weights, inputs and labels of `workload`. Same workload, same numbers."""
+def make_problem(workload: Workload) -> Problem | OpProblem:
+    """Weights, inputs and labels of `workload`, of an op by itself an OpProblem. Same workload, same numbers."""
+    if workload.op:
+        return make_op_problem(workload.op, workload.batch, workload.seed, workload.learning_rate)
     random = np.random.default_rng([workload.seed, 1])
     inputs = np.random.default_rng([workload.seed, 2])
     classes = 5 if workload.kind == "cached" else 1000

@@ -23,7 +23,12 @@ class Remote:
     """A contender in a fresh interpreter, bound to `cores`, with `environment` added to this process's own."""
 
     def __init__(
-        self, target: str, cores: Sequence[int], environment: Mapping[str, str] | None = None, patience: float = 600
+        self,
+        target: str,
+        cores: Sequence[int],
+        device: str = "",
+        environment: Mapping[str, str] | None = None,
+        patience: float = 600,
     ) -> None:
         self.patience = patience
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
@@ -37,6 +42,7 @@ class Remote:
                 str(far.fileno()),
                 target,
                 json.dumps(list(cores)),
+                device,
             ],
             env={**os.environ, "PYTHONPATH": path, **(environment or {})},
             pass_fds=[far.fileno()],

@@ -1,25 +1,23 @@
-"""The report of a run: a table a workload to read, JSON to keep."""
+"""The report of a run: what it measured and what that says. JSON goes out and in; table.py, markdown.py and chart.py
+show it."""
 
 from __future__ import annotations
 
-import io
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from edgelearn.bench.results import Comparison, Lane, compare, disagreeing, fastest_peer
-from edgelearn.bench.workloads import Workload
-from edgelearn.errors import EdgelearnError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from edgelearn.bench.results import Block, Comparison, Lane, compare, disagreeing, fastest_peer
+from edgelearn.errors import DataError, FormatError
+from edgelearn.runs import atomic
 
 
 @dataclass
 class Report:
-    """Everything a run found. `not_installed` maps a contender to the packages it lacks."""
+    """Everything a run found. `not_installed` maps a contender to the packages it lacks; `command` says how to do it
+    again."""
 
     started: str
     machine: dict[str, Any]
@@ -28,6 +26,7 @@ class Report:
     not_installed: dict[str, list[str]]
     lanes: list[Lane]
     subject: str
+    command: str = ""
 
     @property
     def workloads(self) -> list[str]:
@@ -56,94 +55,34 @@ class Report:
     def comparison(self, lane: Lane) -> Comparison | None:
         """The time of `lane` over that of the fastest peer. None if there is nothing to compare."""
         peer = self.fastest_peer(lane.workload)
-        if peer is None or peer is lane or not lane.measured or not self.agrees(lane):
+        if peer is None or peer is lane or not self._counts(lane):
             return None
         return compare(lane.seconds, peer.seconds, peer.label)
+
+    def best(self, workload: str, contender: str) -> Lane | None:
+        """The fastest lane of a contender among those that agree."""
+        return next((lane for lane in self.of(workload) if lane.contender == contender and self._counts(lane)), None)
+
+    def _counts(self, lane: Lane) -> bool:
+        return lane.measured and self.agrees(lane)
+
+    @property
+    def summary(self) -> str:
+        """Machine, device, time and versions in a line."""
+        device = self.machine["device"]
+        parts = [
+            f"{self.machine['processor']}, {self.machine['cores']} cores",
+            f"{device['platform']} / {device['name']}, driver {device['driver']}",
+            self.started,
+            ", ".join(f"{name} {version}" for name, version in self.versions.items()),
+        ]
+        return "; ".join(part for part in parts if part)
 
     @property
     def noise(self) -> tuple[int, int, int]:
         """Blocks kept, blocks kept though others were using the machine, and attempts thrown away."""
         blocks = [block for lane in self.lanes for block in lane.blocks]
         return len(blocks), sum(b.noisy for b in blocks), sum(b.attempts for b in blocks) - len(blocks)
-
-    def table(self, width: int = 120) -> str:
-        """The report as text, `width` characters wide."""
-        from rich.console import Console
-
-        console = Console(file=io.StringIO(), width=width, color_system=None)
-        for part in self._parts():
-            console.print(part, highlight=False, soft_wrap=False)
-        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
-
-    def _parts(self) -> list[RenderableType]:
-        from rich.text import Text
-
-        used = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        parts: list[RenderableType] = [
-            Text(f"{self.machine['processor']}, {self.machine['cores']} cores; {self.started}" + (used and f"; {used}"))
-        ]
-        for workload in self.workloads:
-            parts.append(self._workload_table(workload))
-        kept, noisy, repeated = self.noise
-        limit = self.settings["foreign_limit"]
-        parts.append(
-            Text(
-                f"{kept} blocks; {noisy} of them noisy (others used more than {limit:.0%} of the cores even at the "
-                f"quietest attempt), {repeated} attempts thrown away."
-            )
-        )
-        for name, packages in self.not_installed.items():
-            parts.append(Text(f"{name}: not installed (needs {', '.join(packages)})."))
-        for lane in self.lanes:
-            if lane.error is not None:
-                parts.append(Text(f"{lane.workload} {lane.label} failed:\n{lane.error}"))
-            elif not self.agrees(lane):
-                parts.append(Text(f"{lane.workload} {lane.label}: computes other numbers: {_numbers(lane.probe)}"))
-        return parts
-
-    def _workload_table(self, workload: str) -> RenderableType:
-        from rich import box
-        from rich.table import Table
-
-        title = f"{workload}: {Workload.parse(workload).description}"
-        table = Table(title=title, title_justify="left", box=box.SIMPLE)
-        table.add_column("contender")
-        for heading in ("median ms", "middle half ms", "time / fastest peer's"):
-            table.add_column(heading, justify="right")
-        for heading in ("noisy", "memory MiB", "import s", "first step s"):
-            table.add_column(heading, justify="right")
-        for lane in self.of(workload):
-            table.add_row(*self._row(lane))
-        return table
-
-    def _row(self, lane: Lane) -> list[str]:
-        import numpy as np
-
-        if not lane.measured:
-            return [lane.label, "failed" if lane.error else "no blocks", *[""] * 6]
-        low, high = np.quantile(lane.seconds, (0.25, 0.75))
-        return [
-            lane.label,
-            f"{lane.median * 1e3:.2f}",
-            f"{low * 1e3:.2f} – {high * 1e3:.2f}",
-            self._verdict(lane),
-            f"{sum(block.noisy for block in lane.blocks)} of {len(lane.blocks)}",
-            "" if lane.memory is None else f"{lane.memory / 2**20:.0f}",
-            "" if lane.import_seconds is None else f"{lane.import_seconds:.2f}",
-            "" if lane.first_step_seconds is None else f"{lane.first_step_seconds:.2f}",
-        ]
-
-    def _verdict(self, lane: Lane) -> str:
-        if not self.agrees(lane):
-            return "computes other numbers"
-        if lane is self.fastest_peer(lane.workload):
-            return "fastest peer"
-        found = self.comparison(lane)
-        if found is None:
-            return ""
-        if found.refusal:
-            return f"{found.refusal}: {found.median * 1e3:.2f} and {found.peer_median * 1e3:.2f} ms"
-        return f"{found.ratio:.2f} ({found.low:.2f} – {found.high:.2f})"
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON knows it. A refused comparison has both medians and no ratio."""
@@ -168,6 +107,7 @@ class Report:
             )
         kept, noisy, repeated = self.noise
         return {
+            "command": self.command,
             "started": self.started,
             "machine": self.machine,
             "settings": self.settings,
@@ -179,15 +119,27 @@ class Report:
         }
 
     def write(self, path: Path | str) -> None:
-        """Write the report as JSON. Raises EdgelearnError if the file can't be written."""
+        """Write the report as JSON. Raises RunError if the file can't be written."""
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        atomic.write_bytes(path, text.encode())
+
+    @classmethod
+    def read(cls, path: Path | str) -> Report:
+        """The report that `write` wrote. Raises FormatError if it is none, DataError if it can't be read."""
         try:
-            Path(path).write_text(text, encoding="utf-8")
+            record = json.loads(Path(path).read_bytes())
+            own = {field.name: record[field.name] for field in fields(cls)}
+            return cls(**own | {"lanes": [_lane(lane) for lane in record["lanes"]]})
         except OSError as error:
-            raise EdgelearnError(
-                f"Can't write the report to {path}: {error.strerror}. Choose a folder that exists and is yours."
-            ) from error
+            raise DataError(
+                f"Can't read {path}: {error.strerror}. Give a file that `edgelearn bench --json` wrote."
+            ) from None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"{path} is no report of this version of `edgelearn bench --json` ({error!r}). Measure again."
+            ) from None
 
 
-def _numbers(probe: list[float]) -> str:
-    return " ".join(f"{number:.5g}" for number in probe)
+def _lane(record: dict[str, Any]) -> Lane:
+    own = {field.name: record[field.name] for field in fields(Lane)}
+    return Lane(**own | {"blocks": [Block(**block) for block in record["blocks"]]})

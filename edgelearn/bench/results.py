@@ -30,7 +30,11 @@ class Block:
 
 @dataclass
 class Lane:
-    """One variant of one contender on one workload, in one environment, in one process."""
+    """One variant of one contender on one workload, in one environment, in one process.
+
+    Memory is the process's, in bytes: after the imports, at its peak until the first steps are done, and at its peak
+    afterwards (None where the kernel can't tell).
+    """
 
     workload: str
     contender: str
@@ -40,6 +44,7 @@ class Lane:
     first_step_seconds: float | None = None
     probe: list[float] = field(default_factory=list)
     memory_after_imports: int | None = None
+    memory_start: int | None = None
     memory_peak: int | None = None
     blocks: list[Block] = field(default_factory=list)
     error: str | None = None
@@ -62,10 +67,16 @@ class Lane:
 
     @property
     def memory(self) -> int | None:
-        """Bytes that preparing and taking the steps needed on top of the imported framework, at their peak."""
+        """Bytes that steps need on top of the imported framework, at their peak."""
         if self.memory_peak is None or self.memory_after_imports is None:
             return None
         return self.memory_peak - self.memory_after_imports
+
+    @property
+    def memory_process(self) -> int | None:
+        """Bytes that the process held at its peak, imports and preparations included."""
+        known = [size for size in (self.memory_start, self.memory_peak) if size is not None]
+        return max(known, default=None)
 
 
 @dataclass(frozen=True)

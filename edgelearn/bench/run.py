@@ -17,6 +17,7 @@ from edgelearn.bench.remote import Remote, WorkerError
 from edgelearn.bench.report import Report
 from edgelearn.bench.results import Block, Lane
 from edgelearn.bench.workloads import DEFAULT, Workload
+from edgelearn.device import choose_device
 from edgelearn.errors import EdgelearnError
 
 
@@ -45,6 +46,7 @@ def run(
     contenders: Iterable[str] | None = None,
     only: Sequence[str] = ("*",),
     cores: int | None = None,
+    device: str | None = None,
     settings: Settings = Settings(),
     progress: Callable[[str], None] = lambda line: None,
     registry: Iterable[Entry] = CONTENDERS,
@@ -53,10 +55,12 @@ def run(
     """Measure `workloads` on every contender that is installed, or on those called `contenders`.
 
     `only` are patterns as in file names on what the table calls a lane: "torch compile", "torch compile, tuned
-    malloc". `cores` limits everyone to that many processor cores; None is all this process may use. `progress` is
-    told in a line what happens. What fails is in the report and stops nothing else.
+    malloc". `cores` limits everyone to that many processor cores; None is all this process may use. `device` is any
+    part of the name of an OpenCL device; None is the best one. Where that is no CPU, contenders that compute on
+    processor cores are left out. `progress` is told in a line what happens. What fails is in the report and stops
+    nothing else.
 
-    Raises EdgelearnError for an unknown contender, more cores than there are, or a machine without /proc.
+    Raises EdgelearnError for an unknown contender or device, more cores than there are, or a machine without /proc.
     """
     entries = choose(contenders, registry)
     usable = machine.usable_cores()
@@ -66,16 +70,18 @@ def run(
     if settings.rounds < 1:
         raise EdgelearnError(f"A bench needs 1 round or more, not {settings.rounds}.")
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    present = [entry for entry in entries if entry.available()]
+    chosen = choose_device(device).device
+    fitting = [entry for entry in entries if entry.opencl or chosen.kind == "cpu"]
+    present = [entry for entry in fitting if entry.available()]
     lanes: list[Lane] = []
     for workload in workloads:
-        lanes += _run_workload(workload, present, only, usable, settings, progress)
+        lanes += _run_workload(workload, present, only, usable, chosen.id, settings, progress)
     return Report(
         started=started,
-        machine=machine.describe() | {"cores": len(usable)},
+        machine=machine.describe() | {"cores": len(usable), "device": chosen.facts()},
         settings=asdict(settings),
         versions={d: importlib.metadata.version(d) for e in present for d in e.requires.values()},
-        not_installed={entry.name: entry.missing() for entry in entries if not entry.available()},
+        not_installed={entry.name: entry.missing() for entry in fitting if not entry.available()},
         lanes=lanes,
         subject=subject,
     )
@@ -109,13 +115,14 @@ def _run_workload(
     entries: Iterable[Entry],
     only: Sequence[str],
     cores: Sequence[int],
+    device: str,
     settings: Settings,
     progress: Callable[[str], None],
 ) -> list[Lane]:
     racers: list[_Racer] = []
     try:
         for entry in entries:
-            for racer in _start(workload, entry, only, cores, settings):
+            for racer in _start(workload, entry, only, cores, device, settings):
                 racers.append(racer)
                 progress(f"{workload.name}: {racer.lane.label}: preparing")
                 racer.attempt(lambda remote, racer=racer: _prepare(remote, racer.lane, workload))
@@ -134,7 +141,7 @@ def _run_workload(
 
 
 def _start(
-    workload: Workload, entry: Entry, only: Sequence[str], cores: Sequence[int], settings: Settings
+    workload: Workload, entry: Entry, only: Sequence[str], cores: Sequence[int], device: str, settings: Settings
 ) -> Iterator[_Racer]:
     """A racer for every variant of `entry` in every environment; the first worker is asked which variants."""
 
@@ -145,7 +152,7 @@ def _start(
                 f"Not started: only {free / 2**30:.1f} of {total / 2**30:.1f} GiB of memory are free. "
                 "Choose fewer contenders or a smaller batch."
             )
-        return Remote(entry.target, cores, variables, settings.patience)
+        return Remote(entry.target, cores, device, variables, settings.patience)
 
     asked = next(iter(entry.environments))
     remote = None
@@ -179,7 +186,8 @@ def _prepare(remote: Remote, lane: Lane, workload: Workload) -> None:
 
 def _weigh(remote: Remote, lane: Lane) -> None:
     answer = remote.ask("memory")
-    lane.memory_after_imports, lane.memory_peak = answer["after_imports"], answer["peak"]
+    lane.memory_after_imports, lane.memory_start = answer["after_imports"], answer["start"]
+    lane.memory_peak = answer["peak"]
 
 
 def take_block(remote: Remote, cores: Sequence[int], settings: Settings) -> Block:

@@ -1,6 +1,7 @@
 """The process one contender runs in: it reads requests from a pipe and answers them, JSON both ways.
 
-Its arguments: the pipe's file descriptor, the contender as `module:Class`, the cores it may use as a JSON list.
+Its arguments: the pipe's file descriptor, the contender as `module:Class`, the cores it may use as a JSON list, the
+id of the OpenCL device.
 The other end is remote.py.
 """
 
@@ -29,12 +30,15 @@ PROBED_NUMBERS = 4
 class _Session:
     """One contender, and the step it was asked to prepare."""
 
-    def __init__(self, target: str, cores: int) -> None:
+    def __init__(self, target: str, cores: int, device: str) -> None:
         begin = time.perf_counter()
         module, _, name = target.partition(":")
-        self.contender = getattr(importlib.import_module(module), name)(cores)
+        self.contender = getattr(importlib.import_module(module), name)(cores, device)
         self.import_seconds = time.perf_counter() - begin
+        machine.release_free_memory()
         self.after_imports = machine.resident_bytes()
+        self.start_peak = 0
+        self.peak_restarted = False
         self.step: Callable[[], Any] | None = None
 
     def hello(self) -> dict[str, Any]:
@@ -44,13 +48,17 @@ class _Session:
         return self.contender.variants(Workload(**workload))
 
     def prepare(self, workload: dict[str, Any], variant: str) -> dict[str, Any]:
-        """Make the step and take it a few times; what it computed is the probe."""
+        """Make the step and take it a few times; what it computed is the probe. From then on only the memory of steps
+        counts: what the numbers were made in, and compilers, are gone."""
         begin = time.perf_counter()
         self.step = self.contender.prepare(Workload(**workload), variant)
         probe = _numbers(self.step())
         first_step_seconds = time.perf_counter() - begin
         for _ in range(PROBED_STEPS - 1):
             probe += _numbers(self.step())
+        machine.release_free_memory()
+        self.start_peak = machine.peak_resident_bytes()
+        self.peak_restarted = machine.restart_peak()
         return {"first_step_seconds": first_step_seconds, "probe": probe}
 
     def measure(self, seconds: float) -> dict[str, Any]:
@@ -67,13 +75,18 @@ class _Session:
         _numbers(result)
         return {"times": times, "cpu_seconds": time.process_time() - cpu}
 
-    def memory(self) -> dict[str, int]:
-        return {"after_imports": self.after_imports, "peak": machine.peak_resident_bytes()}
+    def memory(self) -> dict[str, int | None]:
+        peak = machine.peak_resident_bytes() if self.peak_restarted else None
+        return {"after_imports": self.after_imports, "start": self.start_peak, "peak": peak}
 
 
 def _numbers(result: Any) -> list[float]:
-    """The first few numbers of what a step returned. Raises ArithmeticError unless they are finite."""
-    numbers = [] if result is None else [float(x) for x in np.ravel(np.asarray(result))[:PROBED_NUMBERS]]
+    """What a step returned by which to compare it: what it says when it is called, else the first few of its numbers.
+    Raises ArithmeticError unless they are finite."""
+    if callable(result):
+        numbers = result()
+    else:
+        numbers = [] if result is None else [float(x) for x in np.ravel(np.asarray(result))[:PROBED_NUMBERS]]
     if not all(map(math.isfinite, numbers)):
         raise ArithmeticError(f"The step computes NaN or infinity: {numbers}")
     return numbers
@@ -95,7 +108,7 @@ def main() -> None:
 
     def start() -> dict[str, Any]:
         nonlocal session
-        session = _Session(sys.argv[2], len(cores))
+        session = _Session(sys.argv[2], len(cores), sys.argv[4])
         return session.hello()
 
     answer = _attempt(start)

@@ -1,9 +1,12 @@
-"""What can be measured: a workload is a kind of step and a batch size, written `kind` or `kind:batch`."""
+"""What can be measured: a workload is a kind of step and a batch size, written `kind` or `kind:batch`. A step is one of
+a network, `train:16`, or of one op of it by itself, `train/conv_pw_1:16`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
+from edgelearn.bench.ops import OPS, OpSpec
 from edgelearn.errors import EdgelearnError
 
 DEFAULT_BATCH = {"forward": 1, "train": 1, "train_bn": 1, "accumulate": 8, "cached": 163}
@@ -15,6 +18,18 @@ DESCRIPTIONS = {
     "accumulate": "one SGD step on every layer of MobileNet V1, the mini-batch taken image by image",
     "cached": "one SGD step with momentum on conv_pw_13 and a dense layer, from stored features",
 }
+
+OP_DESCRIPTIONS = {
+    "forward": "{op} of MobileNet V1 1.0/224 by itself, forward",
+    "train": "{op} of MobileNet V1 1.0/224 by itself, forward and backward",
+}
+
+NO_FORWARD = ("loss", "update")  # what is only there for training
+KINDS = (
+    *DEFAULT_BATCH,
+    *(f"forward/{name}" for name in OPS if name not in NO_FORWARD),
+    *(f"train/{name}" for name in OPS),
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +43,10 @@ class Workload:
     `accumulate`: `train` with the mini-batch of `batch` pictures taken one at a time and a single update.
     `cached`: the head alone, 5 classes, on stored features (batch, 7, 7, 1024): a 1x1 convolution, frozen
     BatchNorm, ReLU6, mean over the pixels, dense, cross-entropy; momentum 0.9 on the two kernels and the bias.
+
+    `forward/OP`: the output of one op of `ops.OPS` for given inputs.
+    `train/OP`: that, and for a given gradient of the output those of the input and of the weights; of the loss its
+    value and gradient; of `update` the updated parameters.
     """
 
     kind: str
@@ -35,8 +54,8 @@ class Workload:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in DEFAULT_BATCH:
-            raise EdgelearnError(f"Unknown workload {self.kind!r}. Choose from: {', '.join(DEFAULT_BATCH)}.")
+        if self.kind not in KINDS:
+            raise EdgelearnError(f"Unknown workload {self.kind!r}. Choose from: {', '.join(KINDS)}.")
         if self.batch < 1:
             raise EdgelearnError(f"Workload {self.kind} needs a batch of 1 or more, not {self.batch}.")
 
@@ -53,17 +72,32 @@ class Workload:
             )
         return cls(kind, int(batch) if colon else DEFAULT_BATCH.get(kind, 1), seed)
 
+    @classmethod
+    def expand(cls, text: str, seed: int = 0) -> list[Workload]:
+        """The workloads whose kinds match a pattern, as in `train/*:16`; raises EdgelearnError if there are none."""
+        pattern, colon, batch = text.partition(":")
+        kinds = [kind for kind in KINDS if fnmatchcase(kind, pattern)] or [pattern]
+        return [cls.parse(kind + colon + batch, seed) for kind in kinds]
+
     @property
     def name(self) -> str:
         return f"{self.kind}:{self.batch}"
 
     @property
     def description(self) -> str:
-        return DESCRIPTIONS[self.kind]
+        if self.op is None:
+            return DESCRIPTIONS[self.kind]
+        what, _, name = self.kind.partition("/")
+        return OP_DESCRIPTIONS[what].format(op=name)
+
+    @property
+    def op(self) -> OpSpec | None:
+        """The op that is measured by itself, if it is one."""
+        return OPS.get(self.kind.partition("/")[2])
 
     @property
     def trains(self) -> bool:
-        return self.kind != "forward"
+        return self.kind.partition("/")[0] != "forward"
 
     @property
     def trains_batchnorm(self) -> bool:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import shlex
 import sys
 
 from edgelearn import __version__
 from edgelearn.errors import EdgelearnError
 
-from . import bench, compare, devices, doctor, flowers, predict, profile, runs
+from . import bench, compare, devices, doctor, flowers, predict, profile, runs, tune
 
 COMMANDS = {
     "devices": devices, "doctor": doctor, "flowers": flowers, "runs": runs, "compare": compare, "predict": predict,
-    "bench": bench, "profile": profile,
+    "bench": bench, "profile": profile, "tune": tune,
 }  # fmt: skip
 
 
@@ -29,7 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
         module.add_arguments(command)
         command.set_defaults(execute=module.run)  # commands have an argument called run
+    arguments = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(arguments)
+    options.command_line = shlex.join(["edgelearn", *arguments])
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # also into a pipe, whose reader wants to see how it goes
     try:

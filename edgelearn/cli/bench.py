@@ -1,7 +1,8 @@
 """Measure speed and memory beside PyTorch, Keras and tinygrad, in one run.
 
 Contenders take turns, each in a process of its own, with the same weights and inputs. Those that are not installed are
-listed as such: pip install torch==2.13.0 'edgelearn[tensorflow]' tinygrad.
+listed as such: pip install torch==2.13.0 'edgelearn[tensorflow]' tinygrad. On a GPU, only those that use OpenCL take
+part.
 """
 
 from __future__ import annotations
@@ -9,21 +10,47 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgelearn.bench.report import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("workload", nargs="*", default=["forward:1", "train:1", "cached:163"],
-        help="forward, train, train_bn, accumulate or cached, with a batch size as in forward:16")  # fmt: skip
+        help="forward, train, train_bn, accumulate or cached, with a batch size as in forward:16; a single op as in "
+             "train/conv_pw_1:16; patterns as in 'forward/*'")  # fmt: skip
     add("--contenders", nargs="+", metavar="NAME", help="edgelearn, torch, keras, tinygrad (default: all installed)")
     add("--only", nargs="+", metavar="PATTERN", default=["*"], help='lanes such as "torch compile*"')
+    add("--device", metavar="NAME", help="any part of an OpenCL device's name (default: the best one)")
     add("--cores", type=int, help="processor cores for everyone (default: all)")
     add("--rounds", type=int, default=9)
     add("--seed", type=int, default=0)
+    add("--from", dest="source", metavar="FILE", help="show a report that --json wrote, and measure nothing")
     add("--json", metavar="FILE", help="write all samples there")
+    add("--chart", metavar="PNG", help="draw everyone's time over edgelearn's")
+    add("--markdown", action="store_true", help="print a table in Markdown, a row a workload")
 
 
 def run(options: argparse.Namespace) -> None:
+    from edgelearn.bench import chart
+    from edgelearn.bench.markdown import as_markdown
+    from edgelearn.bench.report import Report
+    from edgelearn.bench.table import as_text
+
+    report = Report.read(options.source) if options.source else _measure(options)
+    if options.json:
+        report.write(options.json)
+    if options.markdown:
+        print(as_markdown(report), end="")
+    else:
+        print(as_text(report, max(100, shutil.get_terminal_size((120, 24)).columns)), end="")
+    if options.chart:
+        chart.save(report, options.chart)
+
+
+def _measure(options: argparse.Namespace) -> Report:
     from edgelearn.bench.run import Settings
     from edgelearn.bench.run import run as measure
     from edgelearn.bench.workloads import Workload
@@ -31,9 +58,8 @@ def run(options: argparse.Namespace) -> None:
     def say(line: str) -> None:
         print(line, file=sys.stderr)
 
-    workloads = [Workload.parse(text, options.seed) for text in options.workload]
+    workloads = [workload for text in options.workload for workload in Workload.expand(text, options.seed)]
     settings = Settings(rounds=options.rounds, seed=options.seed)
-    report = measure(workloads, options.contenders, options.only, options.cores, settings, say)
-    print(report.table(max(100, shutil.get_terminal_size((120, 24)).columns)))
-    if options.json:
-        report.write(options.json)
+    report = measure(workloads, options.contenders, options.only, options.cores, options.device, settings, say)
+    report.command = options.command_line
+    return report

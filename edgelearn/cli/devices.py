@@ -9,6 +9,7 @@ from dataclasses import asdict
 from edgelearn.device import list_devices
 from edgelearn.device.choose import rank
 from edgelearn.launch import self_test
+from edgelearn.tuned import find
 
 GIB = 1 << 30
 
@@ -21,7 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     found = [(device, self_test(device)) for device in rank(list_devices())]
     if options.json:
-        records = [d.facts() | {"extensions": d.extensions, "self_test": asdict(t)} for d, t in found]
+        records = [
+            d.facts() | {"extensions": d.extensions, "tuned": [str(p) for p in find(d).files], "self_test": asdict(t)}
+            for d, t in found
+        ]
         print(json.dumps(records, indent=1))
         return
     for number, (device, test) in enumerate(found):
@@ -38,6 +42,7 @@ def run(options: argparse.Namespace) -> None:
             )
         else:
             print(f"    SELF-TEST FAILED: {test.problem}")
+        print(f"    {find(device)}")
         for note in device.notes:
             print(f"    note: {note}")
         if options.extensions:

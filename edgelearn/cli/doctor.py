@@ -13,6 +13,7 @@ from edgelearn.device import choose_device
 from edgelearn.errors import EdgelearnError
 from edgelearn.launch import self_test, source
 from edgelearn.runs import RunStore
+from edgelearn.tuned import find
 
 NEEDED = ("numpy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "rich")
 OPTIONAL = {
@@ -47,6 +48,8 @@ def run(options: argparse.Namespace) -> int:
         report(True, f"device {choice.device.id}: {choice.reason}")
         for note in choice.device.notes:
             print(f"     note: {note}")
+        found = find(choice.device)
+        print(f"[{'ok' if found.files else '--'}] {found}")
         test = self_test(choice.device)
         report(test.passed, f"self-test {'passed' if test.passed else 'failed: ' + test.problem}",
                "choose another device with --device (see `edgelearn devices`), or update the driver")  # fmt: skip

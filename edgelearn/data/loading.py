@@ -1,5 +1,6 @@
 """Decode pictures on a few threads."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import cpu_count
 
@@ -11,7 +12,7 @@ from edgelearn.errors import ShapeError
 _WORKERS = min(4, cpu_count() or 1)
 
 
-def load_images(dataset: ImageDataset, indices: np.ndarray, size: int, out: np.ndarray | None = None) -> np.ndarray:
+def load_images(dataset: ImageDataset, indices: Sequence[int], size: int, out: np.ndarray | None = None) -> np.ndarray:
     """Decode the pictures at `indices` to uint8 of shape (n, size, size, 3), into `out` if given.
 
     Raises DataError for a picture that cannot be read, ShapeError if `out` doesn't fit.

@@ -26,7 +26,7 @@ def rank(devices: list[Device]) -> list[Device]:
 
 
 def choose_device(name: str | Device | None = None) -> Choice:
-    """The device whose name or platform contains `name` (any case), or the best one of the machine.
+    """The device whose name, platform or version contains `name` (any case), or the best of the machine.
 
     Raises DeviceError when there is no device, when nothing matches, or when several match equally well.
     """
@@ -39,7 +39,7 @@ def choose_device(name: str | Device | None = None) -> Choice:
         reason = f"the only device ({why})" if len(devices) == 1 else f"the best of {len(devices)} devices: {why}"
         return Choice(best, reason, tuple(devices[1:]))
     exact = [d for d in devices if name.lower() in (d.name.lower(), d.id.lower())]
-    found = exact or [d for d in devices if name.lower() in d.id.lower()]
+    found = exact or [d for d in devices if name.lower() in f"{d.id} {d.version}".lower()]
     listing = "; ".join(d.id for d in devices)
     if not found:
         raise DeviceError(f"No OpenCL device is called '{name}'. There are: {listing}.")

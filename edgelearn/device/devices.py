@@ -63,7 +63,8 @@ def list_devices() -> list[Device]:
     except ImportError as error:
         raise DeviceError(f"{NO_RUNTIME}\n(import pyopencl: {error})") from None
     try:
-        platforms = cl.get_platforms()
+        with a_core_each():
+            platforms = cl.get_platforms()
     except cl.Error as error:
         raise DeviceError(f"{NO_RUNTIME}\n({error})") from None
     devices = []

@@ -8,6 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from edgelearn.tuned import Choice
+
 from .buffers import Buffer
 
 
@@ -49,9 +51,6 @@ class Many:
     from a table where each of them starts."""
 
     accesses: tuple[Access, ...]
-
-
-Choice = dict[str, int]
 
 
 @dataclass(frozen=True, eq=False)

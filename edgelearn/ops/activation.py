@@ -43,7 +43,7 @@ class ReLU(PlainOp):
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (x,) = inputs
-        groups, count = e.split_rows(x.rows, x.blocks)
+        groups, count = e.bands(x.rows, x.blocks, 64)
         e.launch(
             "activation.cl", "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count,
             own=self.code, activation=0,
@@ -53,7 +53,7 @@ class ReLU(PlainOp):
         self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
     ) -> None:
         (target,) = targets
-        groups, count = e.split_rows(y.rows, y.blocks)
+        groups, count = e.bands(y.rows, y.blocks, 64)
         e.launch(
             "activation.cl", "activation_backward", (groups, y.blocks), y.read, dy.read, y.rows, count,
             *target.arguments, own=self.code, **target.macros,

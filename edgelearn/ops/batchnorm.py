@@ -104,13 +104,15 @@ def emit_batch(
                 activation=activation,
             )  # fmt: skip
             return found
-        groups, count = e.split_rows(y.rows, y.blocks)
+        members = e.traits.members
+        groups, count = e.split_rows(y.rows, y.blocks * members)
         partials = e.tensor("partial statistics", (groups, 2, y.blocks * 16))
         e.launch(
-            "batchnorm.cl", "group_statistics", (y.blocks, groups), y.read, partials.write, y.rows, y.blocks, count,
+            "batchnorm.cl", "group_statistics", (groups * members, y.blocks), y.read, partials.write, y.rows,
+            y.blocks, count,
         )  # fmt: skip
         e.launch(
-            "batchnorm.cl", "finish_statistics", (y.blocks,), partials.read, w["gamma"].read, w["beta"].read,
+            "batchnorm.cl", "finish_statistics", (y.blocks * members,), partials.read, w["gamma"].read, w["beta"].read,
             found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, y.rows, y.blocks,
             count, groups, *pace,
         )  # fmt: skip
@@ -120,10 +122,10 @@ def emit_batch(
 
 def emit_normalize(e: Emitter, y: Tensor, statistics: Statistics, z: Tensor, activation: int) -> None:
     """z = activation(y * scale + shift)"""
-    groups, count = e.split_rows(y.rows, y.blocks)
+    groups, count = e.bands(y.rows, y.blocks, 64)
     e.launch(
-        "batchnorm.cl", "normalize_forward", (y.blocks, groups), y.read, statistics.scale.read, statistics.shift.read,
-        z.write, y.rows, y.blocks, count, activation=activation,
+        "batchnorm.cl", "normalize_forward", (groups, y.blocks), y.read, statistics.scale.read, statistics.shift.read,
+        z.write, y.rows, count, activation=activation,
     )  # fmt: skip
 
 
@@ -147,21 +149,23 @@ def emit_backward(
                 s.inverse.read, *sums, y.rows, y.blocks, int(kept), int(add), *target.arguments, **target.macros,
             )  # fmt: skip
             return
-        groups, count = e.split_rows(y.rows, y.blocks)
+        members = e.traits.members
+        groups, count = e.split_rows(y.rows, y.blocks * members)
         partials = e.tensor("partial gradients", (groups, 2, y.blocks * 16))
         e.launch(
-            "batchnorm.cl", "group_gradients", (y.blocks, groups), dz.read, y.read, s.mean.read, s.inverse.read,
-            partials.write, y.rows, y.blocks, count,
+            "batchnorm.cl", "group_gradients", (groups * members, y.blocks), dz.read, y.read, s.mean.read,
+            s.inverse.read, partials.write, y.rows, y.blocks, count,
         )  # fmt: skip
         slope, offset = e.tensor("slope", (y.channels,)), e.tensor("offset", (y.channels,))
         e.launch(
-            "batchnorm.cl", "finish_gradients", (y.blocks,), partials.read, s.scale.read, s.mean.read, s.inverse.read,
-            *sums, slope.write, offset.write, y.rows, y.blocks, groups, int(kept), int(add),
+            "batchnorm.cl", "finish_gradients", (y.blocks * members,), partials.read, s.scale.read, s.mean.read,
+            s.inverse.read, *sums, slope.write, offset.write, y.rows, y.blocks, groups, int(kept), int(add),
         )  # fmt: skip
         if target:
+            groups, count = e.bands(y.rows, y.blocks, 64)
             e.launch(
-                "batchnorm.cl", "normalize_backward", (y.blocks, groups), dz.read, y.read, s.scale.read, slope.read,
-                offset.read, y.rows, y.blocks, count, *target.arguments, **target.macros,
+                "batchnorm.cl", "normalize_backward", (groups, y.blocks), dz.read, y.read, s.scale.read, slope.read,
+                offset.read, y.rows, count, *target.arguments, **target.macros,
             )  # fmt: skip
 
 

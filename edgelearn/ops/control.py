@@ -23,5 +23,5 @@ class Control:
 def emit_count(e: Emitter, losses: Tensor, right: Tensor, control: Control, n: int) -> None:
     e.launch(
         "softmax_cross_entropy.cl", "count_examples", (1,), losses.read, right.read, control.counters.update, n,
-        gradient=False,
+        whole=True, gradient=False,
     )  # fmt: skip

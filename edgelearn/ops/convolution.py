@@ -150,18 +150,18 @@ class Conv2D(LinearOp):
     ) -> Sum:
         depth, panels = choice["depth"], choice["panels"]
         work = (window.taps * ceil_div(x.channels, depth), dy.blocks // panels)
-        least = 1 if e.traits.gpu else 4
-        _, rows = e.split_rows(x.images * dy.height, work[0] * work[1], least, choice["items"])
-        rows = min(rows, ceil_div(LONGEST_SUM, dy.width))
-        image_rows = x.images * dy.height
-        kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
+        least, members, image_rows = 1 if e.traits.gpu else 4, e.traits.members, x.images * dy.height
+        _, rows = e.split_rows(image_rows, work[0] * work[1], least, choice["items"])
+        groups = ceil_div(image_rows, members * min(rows, ceil_div(LONGEST_SUM, dy.width)))
+        kernel_sum, rows = start_sum(e, gradient, image_rows, groups, members)
         e.launch(
-            "convolution.cl", "convolution_backward_weights", (*work, kernel_sum.groups), x.read, dy.read,
+            "convolution.cl", "convolution_backward_weights", (work[0] * members, work[1], kernel_sum.groups),
+            x.read, dy.read,
             kernel_sum.target.update if add else kernel_sum.target.write,
             x.images, x.height, x.width, x.channels, dy.height, dy.width, rows,
             dy.blocks, int(add),
-            flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, tile=1, panels=panels, depth=depth,
-            **window.macros,
+            flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, tile=1, panels=panels,
+            depth=depth, **window.macros,
         )  # fmt: skip
         return kernel_sum
 

@@ -8,7 +8,7 @@ from .tensor import Tensor
 
 def emit_copy(e: Emitter, x: Tensor, target: GradientTarget) -> None:
     """target = x; masked, or added to what is there, as the target says."""
-    groups, count = e.split_rows(x.rows, x.blocks)
+    groups, count = e.bands(x.rows, x.blocks, 64)
     e.launch(
         "copy.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,
         **target.macros,

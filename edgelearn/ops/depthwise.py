@@ -73,12 +73,15 @@ class DepthwiseConv2D(LinearOp):
 
     def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
         window = self.window(x.shape[1:])
-        with e.choose("depthwise_forward", window.problem(x.images, x.channels), _tiles(e.traits, y.width)) as choice:
+        with e.choose(
+            "depthwise_forward", window.problem(x.images, x.channels), _tiles(e.traits, y.width, window.strides[1])
+        ) as choice:
             grid, rows, steps = _parts(e, y.images, y.height, y.width, y.blocks, choice["tile"], choice["items"])
             e.launch(
                 "depthwise.cl", "depthwise_forward", grid, x.read, kernel.read, y.write, x.images, x.height, x.width,
                 y.height, y.width, rows, steps, *epilogue.arguments,
-                flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"], **window.macros, **epilogue.macros,
+                flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"], **window.macros,
+                **epilogue.macros,
             )  # fmt: skip
 
     def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
@@ -87,14 +90,15 @@ class DepthwiseConv2D(LinearOp):
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
         window = self.window(x.shape[1:])
         stride = window.strides[1]
-        candidates = _tiles(e.traits, ceil_div(x.width, stride))
+        candidates = _tiles(e.traits, ceil_div(x.width, stride), stride)
         with e.choose("depthwise_backward_data", window.problem(x.images, x.channels), candidates) as choice:
             tile = choice["tile"]
             grid, rows, steps = _parts(e, x.images, x.height, x.width, x.blocks, tile * stride, choice["items"])
             e.launch(
                 "depthwise.cl", "depthwise_backward_data", grid, dy.read, prepared.read, x.images, x.height, x.width,
                 dy.height, dy.width, rows, steps, *target.arguments,
-                flops=self.flops(x.shape[1:]) * x.images, tile=tile, **window.macros, **target.macros,
+                flops=self.flops(x.shape[1:]) * x.images, tile=tile, **window.macros,
+                **target.macros,
             )  # fmt: skip
 
     def emit_backward_weights(
@@ -104,21 +108,23 @@ class DepthwiseConv2D(LinearOp):
         candidates = _tiles(e.traits, dy.width)
         with e.choose("depthwise_backward_weights", window.problem(x.images, x.channels), candidates) as choice:
             _, rows = e.split_rows(image_rows, x.blocks, least, choice["items"])
-            groups = ceil_div(image_rows, min(rows, ceil_div(LONGEST_SUM, dy.width)))
-            kernel_sum, rows = start_sum(e, gradient, image_rows, groups)
-            dy_sum = start_sum(e, sums, image_rows, groups)[0] if sums else None
+            members = e.traits.members
+            groups = ceil_div(image_rows, members * min(rows, ceil_div(LONGEST_SUM, dy.width)))
+            kernel_sum, rows = start_sum(e, gradient, image_rows, groups, members)
+            dy_sum = start_sum(e, sums, image_rows, groups, members)[0] if sums else None
             targets = [s.target.update if add else s.target.write for s in (kernel_sum, dy_sum) if s]
             e.launch(
-                "depthwise.cl", "depthwise_backward_weights", (kernel_sum.groups, x.blocks), x.read, dy.read, *targets,
-                x.images, x.height, x.width, dy.height, dy.width, rows, kernel_sum.groups, x.blocks, int(add),
-                flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"], sums=sums is not None, **window.macros,
+                "depthwise.cl", "depthwise_backward_weights", (kernel_sum.groups * members, x.blocks), x.read, dy.read,
+                *targets, x.images, x.height, x.width, dy.height, dy.width, rows, x.blocks, int(add),
+                flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"],
+                sums=sums is not None, **window.macros,
             )  # fmt: skip
             return kernel_sum, dy_sum
 
 
-def _tiles(traits: Traits, width: int) -> list[Choice]:
+def _tiles(traits: Traits, width: int, stride: int = 1) -> list[Choice]:
     """Neighbouring outputs of a tile, and work-items a compute unit."""
-    best = {"tile": tiles.depthwise_tile(traits, width), "items": 0}
+    best = {"tile": tiles.depthwise_tile(traits, width, stride), "items": 0}
     return tiles.worth_trying(best, tile=tiles.up_to(tiles.DEPTHWISE_TILES, width), items=tiles.items(traits))
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edgelearn.device import Device
-from edgelearn.launch import Access, Buffer, Choice, Decision, In, Launch, Role
+from edgelearn.launch import Access, Buffer, Choice, Decision, In, Launch, Many, Role
+from edgelearn.tuned import find
 
 from .jobs import Job, Row, arguments, batches, layer, rows
 from .tensor import BLOCK, Shape, Tensor, blocked_bytes
@@ -34,9 +35,20 @@ class Traits:
         """Work-items a work-group along the first dimension, unless a kernel says otherwise."""
         return 64 if self.gpu else 1
 
+    @property
+    def vector(self) -> int:
+        """Channels that a work-item handles, in kernels where the 16 of a block don't meet."""
+        return 4 if self.gpu else BLOCK
+
+    @property
+    def members(self) -> int:
+        """Work-items of a work-group with the same channels: where it pays, they share a sum."""
+        return self.group * self.vector // BLOCK
+
     @classmethod
     def of(cls, device: Device) -> Traits:
-        return cls(device.is_gpu, device.compute_units, device.vector_width)
+        """Raises FormatError for a damaged file of tuning results."""
+        return cls(device.is_gpu, device.compute_units, device.vector_width, find(device).choices)
 
 
 @dataclass
@@ -69,22 +81,28 @@ class Emitter:
     ) -> Tensor:
         """A new buffer of this layer for a blocked matrix of `shape`."""
         nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype)
-        return Tensor(Buffer(f"{self.layer}/{name}", nbytes, role, self.layer), shape, block, dtype)
+        return Tensor(Buffer(f"{self.layer}/{name}", nbytes, role, self.layer, dtype), shape, block)
 
     def launch(
         self,
         source: str,
         kernel: str,
         grid: tuple[int, ...],
-        *arguments: Access | int | float,
+        *arguments: Access | Many | int | float,
         group: int = 0,
         flops: int = 0,
+        layer: str = "",
+        whole: bool = False,
         **macros: int,
     ) -> None:
+        """Add a launch; see Launch. `grid` counts blocks of channels, which several work-items share on some devices,
+        unless the kernel wants `whole` ones."""
+        if not whole and self.traits.vector < BLOCK:
+            grid = (grid[0] * (BLOCK // self.traits.vector), *grid[1:])
+            macros["lanes"] = self.traits.vector
         named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
-        self.launches.append(
-            Launch(source, kernel, named, grid, group or self.traits.group, arguments, self.layer, flops, self.decision)
-        )
+        group, layer = group or self.traits.group, layer or self.layer
+        self.launches.append(Launch(source, kernel, named, grid, group, arguments, layer, flops, self.decision))
 
     def job(
         self,
@@ -94,21 +112,22 @@ class Emitter:
         *accesses: Access,
         numbers: tuple[int, ...] = (),
         settings: tuple[int | float, ...] = (),
+        whole: bool = False,
         **macros: int,
     ) -> None:
         """Work that may share a launch with other layers'; see `emit_jobs`."""
-        named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
-        self.jobs.append(Job(source, kernel, items, accesses, numbers, settings, named, self.layer))
+        named = tuple(sorted(macros.items()))
+        self.jobs.append(Job(source, kernel, items, accesses, numbers, settings, whole, named, self.layer))
 
     def emit_jobs(self) -> None:
         """Launch the jobs collected so far, as few launches as their order allows."""
         for batch in batches(self.jobs):
             items, first = sum(job.items for job in batch), batch[0]
             table = In(self.table(rows(batch)))
-            given = (*arguments(batch), table, len(batch), items, *first.settings)
-            self.launches.append(
-                Launch(first.source, first.kernel, first.macros, (items,), self.traits.group, given, layer(batch))
-            )
+            self.launch(
+                first.source, first.kernel, (items,), *arguments(batch), table, len(batch), items, *first.settings,
+                whole=first.whole, layer=layer(batch), **dict(first.macros),
+            )  # fmt: skip
         self.jobs.clear()
 
     def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
@@ -120,6 +139,10 @@ class Emitter:
     def table(self, rows: tuple[Row, ...]) -> Buffer:
         """A constant of int32 words, the rows one after the other; for a buffer, where it starts, in blocks."""
         raise NotImplementedError
+
+    def bands(self, rows: int, blocks: int, least: int = 16) -> tuple[int, int]:
+        """(groups, rows a group) where every row is its own: one row a work-item on GPUs, else bands of rows."""
+        return (rows, 1) if self.traits.gpu else self.split_rows(rows, blocks, least)
 
     def split_rows(self, rows: int, units: int, least: int = 64, items: int = 0) -> tuple[int, int]:
         """(groups, rows a group) so that groups x `units` work-items keep the device busy, with at least `least`

@@ -15,7 +15,7 @@ def emit_forward(
     e.launch(
         "grouped.cl", "grouped_forward", (y.rows, y.blocks), x.read, kernel.read, y.write, x.images, x.height,
         x.width, x.channels, y.height, y.width, y.channels, groups, *epilogue.arguments,
-        flops=_flops(window, groups, x, y), in_block=x.block, **window.macros, **epilogue.macros,
+        flops=_flops(window, groups, x, y), whole=True, in_block=x.block, **window.macros, **epilogue.macros,
     )  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def emit_backward_data(
     e.launch(
         "grouped.cl", "grouped_backward_data", (x.rows, x.blocks), dy.read, prepared.read, x.images, x.height,
         x.width, x.channels, dy.height, dy.width, dy.channels, groups, *target.arguments,
-        flops=_flops(window, groups, x, dy), in_block=x.block, **window.macros, **target.macros,
+        flops=_flops(window, groups, x, dy), whole=True, in_block=x.block, **window.macros, **target.macros,
     )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def emit_backward_weights(
         "grouped.cl", "grouped_backward_weights", (gradient.rows, dy.blocks, found.groups), x.read, dy.read,
         found.target.update if add else found.target.write,
         x.images, x.height, x.width, x.channels, dy.height, dy.width, dy.channels, groups, rows, int(add),
-        flops=_flops(window, groups, x, dy), in_block=x.block, **window.macros,
+        flops=_flops(window, groups, x, dy), whole=True, in_block=x.block, **window.macros,
     )  # fmt: skip
     return found
 

@@ -24,6 +24,7 @@ class Job:
     accesses: tuple[Access, ...]
     numbers: tuple[int, ...] = ()
     settings: tuple[int | float, ...] = ()
+    whole: bool = False
     macros: tuple[tuple[str, int], ...] = ()
     layer: str = ""
 
@@ -31,7 +32,7 @@ class Job:
     def kind(self) -> tuple:
         """Jobs of one kind can share a launch: memory is an argument, and each role has its own."""
         places = tuple((type(a), a.buffer.role) for a in self.accesses)
-        return self.source, self.kernel, self.macros, self.settings, places
+        return self.source, self.kernel, self.whole, self.macros, self.settings, places
 
     @cached_property
     def touches(self) -> set[Buffer]:

@@ -38,7 +38,7 @@ class Add(PlainOp):
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         a, b, *more = inputs
-        groups, count = e.split_rows(y.rows, y.blocks)
+        groups, count = e.bands(y.rows, y.blocks, 64)
         e.launch(
             "merge.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
         )  # fmt: skip
@@ -56,6 +56,8 @@ class Add(PlainOp):
 @dataclass(frozen=True)
 class Concatenate(PlainOp):
     """The channels of two or more tensors side by side; their other sizes agree."""
+
+    selects = True
 
     def output_shape(self, *shapes: Shape) -> Shape:
         if len(shapes) < 2 or len({shape[:-1] for shape in shapes}) > 1:
@@ -76,10 +78,10 @@ class Concatenate(PlainOp):
         """The first input fills all of y, with zeros in the places of the others."""
         for x, offset in zip(inputs, _offsets(inputs), strict=True):
             blocks = y.blocks if offset == 0 else -(-(offset + x.channels) // y.block) - offset // y.block
-            groups, count = e.split_rows(x.rows, blocks)
+            groups, count = e.bands(x.rows, blocks, 64)
             e.launch(
                 "merge.cl", "concatenate_forward", (groups, blocks), x.read, y.update if offset else y.write, x.rows,
-                count, x.channels, offset,
+                count, x.channels, offset, whole=True,
             )  # fmt: skip
 
     def emit_backward(
@@ -88,10 +90,10 @@ class Concatenate(PlainOp):
         for x, offset, target in zip(inputs, _offsets(inputs), targets, strict=True):
             if target is None:
                 continue
-            groups, count = e.split_rows(x.rows, x.blocks)
+            groups, count = e.bands(x.rows, x.blocks, 64)
             e.launch(
                 "merge.cl", "concatenate_backward", (groups, x.blocks), dy.read, x.rows, count, x.channels, offset,
-                *target.arguments, **target.macros,
+                *target.arguments, whole=True, **target.macros,
             )  # fmt: skip
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from edgelearn.launch import Choice
 
-from . import tiles
+from . import pointwise_local, tiles
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .sums import Sum, start_sum
-from .tensor import Tensor, ceil_div
+from .tensor import BLOCK, Tensor, ceil_div
 
 CACHED_BYTES = 512 << 10  # of activations that the tiles of a chunk of rows read again and again
 
@@ -15,7 +15,11 @@ FEW_ROWS = 4  # up to which a gradient is summed across lanes instead of with a 
 
 
 def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
-    with e.choose("pointwise_forward", (x.rows, x.channels, y.channels), _tiles(e.traits, x.rows, y.blocks)) as tile:
+    shape = x.rows, x.channels, y.channels
+    with e.choose("pointwise_forward", shape, _tiles(e.traits, *shape)) as tile:
+        if "slices" in tile:
+            pointwise_local.emit_forward(e, tile, x, kernel, y, epilogue, _flops(x, y))
+            return
         e.launch(
             "pointwise.cl", "pointwise_forward", _grid(e.traits, x, y, tile),
             x.read, kernel.read, y.write, x.rows, x.channels, *epilogue.arguments,
@@ -26,7 +30,10 @@ def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epi
 def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: GradientTarget) -> None:
     dx = target.tensor
     shape = dy.rows, dy.channels, dx.channels
-    with e.choose("pointwise_backward_data", shape, _tiles(e.traits, dy.rows, dx.blocks)) as tile:
+    with e.choose("pointwise_backward_data", shape, _tiles(e.traits, *shape)) as tile:
+        if "slices" in tile:
+            pointwise_local.emit_backward_data(e, tile, transposed, dy, target, _flops(dx, dy))
+            return
         e.launch(
             "pointwise.cl", "pointwise_backward_data", _grid(e.traits, dy, dx, tile),
             dy.read, transposed.read, dy.rows, dy.channels, *target.arguments,
@@ -43,7 +50,7 @@ def emit_few_rows_backward_data(e: Emitter, kernel: Tensor, dy: Tensor, target: 
     dx = target.tensor
     e.launch(
         "pointwise.cl", "few_rows_backward_data", (dx.blocks,), dy.read, kernel.read, dy.rows, dx.channels, dy.blocks,
-        *target.arguments, flops=_flops(dx, dy), **target.macros,
+        *target.arguments, flops=_flops(dx, dy), whole=True, **target.macros,
     )  # fmt: skip
 
 
@@ -53,7 +60,9 @@ def emit_backward_weights(
     """Small weights: groups of rows side by side. Large ones keep the device busy by themselves: rows go in chunks that
     stay in the cache, one after the other."""
     shape = x.rows, x.channels, dy.channels
-    with e.choose("pointwise_backward_weights", shape, _depths(e.traits, dy.blocks)) as tile:
+    with e.choose("pointwise_backward_weights", shape, _depths(e.traits, *shape)) as tile:
+        if "slices" in tile:
+            return pointwise_local.emit_backward_weights(e, tile, x, dy, gradient, sums, add, _flops(x, dy))
         items = (ceil_div(x.channels, tile["depth"]), dy.blocks // tile["panels"])
         groups, _ = e.split_rows(x.rows, items[0] * items[1])
         kernel_sum, count = start_sum(e, gradient, x.rows, groups)
@@ -84,14 +93,20 @@ def _flops(x: Tensor, y: Tensor) -> int:
     return 2 * x.rows * x.channels * y.channels
 
 
-def _tiles(traits: Traits, rows: int, blocks: int) -> list[Choice]:
-    """Tiles of `rows` x `blocks` outputs, best guess first."""
+def _tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]:
+    """Tiles of `rows` x `channels` outputs, best guess first."""
+    blocks = ceil_div(channels, BLOCK)
     best = {"rows": tiles.product_rows(traits, rows), "panels": tiles.panels(traits, blocks)}
-    every = [{"rows": r, "panels": p} for r in tiles.PRODUCT_ROWS if r <= rows for p in tiles.PANELS if blocks % p == 0]
-    return [best, *(tile for tile in every if tile != best)]
+    if traits.gpu:
+        return [*pointwise_local.tiles(traits, rows, depth, channels), best]
+    sizes, panels = tiles.up_to(tiles.PRODUCT_ROWS, rows), tiles.dividing(tiles.PANELS, blocks)
+    return tiles.worth_trying(best, rows=sizes, panels=panels)
 
 
-def _depths(traits: Traits, blocks: int) -> list[Choice]:
+def _depths(traits: Traits, rows: int, inputs: int, outputs: int) -> list[Choice]:
+    """Tiles of a gradient of `inputs` x `outputs`, summed over `rows`."""
+    blocks = ceil_div(outputs, BLOCK)
     best = {"depth": tiles.product_depth(traits), "panels": tiles.panels(traits, blocks)}
-    every = [{"depth": d, "panels": p} for d in (4, 8, 16) for p in tiles.PANELS if blocks % p == 0]
-    return [best, *(tile for tile in every if tile != best)]
+    if traits.gpu:
+        return [*pointwise_local.weight_tiles(traits, inputs, rows, outputs), best]
+    return tiles.worth_trying(best, depth=(4, 8, 16), panels=tiles.dividing(tiles.PANELS, blocks))

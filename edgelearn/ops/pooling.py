@@ -40,16 +40,17 @@ class GlobalAveragePooling2D(PlainOp):
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (x,) = inputs
         e.launch(
-            "pooling.cl", "global_average_forward", (x.images, x.blocks), x.read, y.write, x.images,
-            x.height * x.width,
+            "pooling.cl", "global_average_forward", (x.images * e.traits.members, x.blocks), x.read, y.write,
+            x.images, x.height * x.width,
         )  # fmt: skip
 
     def emit_backward(
         self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
     ) -> None:
         (x,), (target,) = inputs, targets
+        groups, count = e.bands(x.rows, x.blocks)
         e.launch(
-            "pooling.cl", "global_average_backward", (x.images, x.blocks), dy.read, x.images, x.height * x.width,
+            "pooling.cl", "global_average_backward", (groups, x.blocks), dy.read, x.rows, count, x.height * x.width,
             *target.arguments, **target.macros,
         )  # fmt: skip
 
@@ -83,7 +84,7 @@ class Pooling2D(PlainOp):
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (x,) = inputs
-        groups, count = e.split_rows(y.rows, y.blocks, least=1 if e.traits.gpu else 16)
+        groups, count = e.bands(y.rows, y.blocks)
         e.launch(
             "pooling.cl", f"{self.kind}_forward", (groups, y.blocks), x.read, y.write, y.rows, count, x.height,
             x.width, y.height, y.width, **self.window(x.shape[1:]).macros,
@@ -93,7 +94,7 @@ class Pooling2D(PlainOp):
         self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
     ) -> None:
         (x,), (target,) = inputs, targets
-        groups, count = e.split_rows(x.rows, x.blocks, least=1 if e.traits.gpu else 16)
+        groups, count = e.bands(x.rows, x.blocks)
         e.launch(
             "pooling.cl", f"{self.kind}_backward", (groups, x.blocks), *self._compared(x, y), dy.read, x.rows, count,
             x.height, x.width, y.height, y.width, *target.arguments,
@@ -110,6 +111,7 @@ class MaxPooling2D(Pooling2D):
     """The maximum of each window. As in TensorFlow its gradient goes to the first pixel that holds the maximum."""
 
     kind = "max"
+    selects = True
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         window = self.window(inputs[0].shape[1:])

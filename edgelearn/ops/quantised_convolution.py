@@ -11,8 +11,9 @@ from . import tiles
 from .convolution import Conv2D
 from .dense import Dense
 from .emit import Emitter, Epilogue, Traits
+from .quantise import Findings
 from .quantised_copy import emit_channel_sums
-from .ranged import Findings, Ranged, RangedTarget, Result, check_accumulators
+from .ranged import Ranged, RangedTarget, Result, check_accumulators
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
 from .window import Window
@@ -70,7 +71,7 @@ def emit_forward(
             "quantised_convolution.cl", "quantised_convolution_forward", (result.items(e, count),),
             *x.read, *kernel.read, *result.arguments(e), *geometry.sizes, channels, out_height, out_width, out.blocks,
             *epilogue.arguments,
-            flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
+            whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
             per_channel=kernel.format.per_channel, **choice, **window.macros, **epilogue.macros, **result.macros(e),
         )  # fmt: skip
 
@@ -97,7 +98,7 @@ def emit_backward_data(
             "quantised_convolution.cl", "quantised_convolution_backward_data", (result.items(e, count),),
             *dy.read, *prepared.read, *result.arguments(e), *geometry.sizes, out, out_height, out_width, x.blocks,
             *target.mask_arguments,
-            flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
+            whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
             per_channel=prepared.format.per_channel, **choice, **window.macros, **target.macros, **result.macros(e),
         )  # fmt: skip
 
@@ -124,7 +125,7 @@ def emit_backward_weights(
             "quantised_convolution.cl", "quantised_convolution_backward_weights", (*work, found.groups),
             *x.read, *dy.read, found.target.update if add else found.target.write,
             *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
-            flops=2 * given.rows * given.channels * window.taps * value.channels,
+            whole=True, flops=2 * given.rows * given.channels * window.taps * value.channels,
             in_block=value.block, tile=1, panels=panels, depth=depth, **window.macros,
         )  # fmt: skip
         return found, dy_sum

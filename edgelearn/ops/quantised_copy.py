@@ -6,7 +6,8 @@ from edgelearn.errors import PlanError
 
 from .dropout import layer_code
 from .emit import Emitter
-from .ranged import Findings, Ranged, RangedTarget, Result
+from .quantise import Findings
+from .ranged import Ranged, RangedTarget, Result
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
 
@@ -20,7 +21,7 @@ def emit_to_integers(e: Emitter, x: Tensor, y: Ranged, found: Findings | None = 
         result = Result(y, found, passed)
         e.launch(
             "quantised_copy.cl", "floats_to_integers", (_items(e, result, x),), x.read, *result.arguments(e),
-            x.rows, x.blocks, **result.macros(e),
+            x.rows, x.blocks, whole=True, **result.macros(e),
         )  # fmt: skip
         return
     if found:
@@ -28,7 +29,8 @@ def emit_to_integers(e: Emitter, x: Tensor, y: Ranged, found: Findings | None = 
     count, bounds = x.rows * x.channels, (float(y.format.least), float(y.format.most))
     groups, _ = e.split_rows(ceil_div(count, 16), 1, least=16)
     e.launch(
-        "quantised_copy.cl", "input_to_integers", (groups,), x.read, y.tensor.write, y.record.read, *bounds, count
+        "quantised_copy.cl", "input_to_integers", (groups,), x.read, y.tensor.write, y.record.read, *bounds, count,
+        whole=True,
     )  # fmt: skip
 
 
@@ -38,7 +40,7 @@ def emit_to_floats(e: Emitter, x: Ranged, target: RangedTarget) -> None:
     result = target.result(0, None)
     e.launch(
         "quantised_copy.cl", "integers_to_floats", (_items(e, result, x.tensor),), *x.read, *result.arguments(e),
-        x.tensor.rows, x.tensor.blocks, *target.mask_arguments, **target.macros, **result.macros(e),
+        x.tensor.rows, x.tensor.blocks, *target.mask_arguments, whole=True, **target.macros, **result.macros(e),
     )  # fmt: skip
 
 
@@ -50,6 +52,7 @@ def emit_channel_sums(e: Emitter, x: Ranged, total: Tensor, add: bool) -> Sum:
     e.launch(
         "quantised_copy.cl", "integer_channel_sums", (blocks, found.groups), *x.read,
         found.target.update if add else found.target.write, rows, blocks, count, int(add),
+        whole=True,
     )  # fmt: skip
     return found
 
@@ -62,7 +65,8 @@ def emit_weights_to_integers(e: Emitter, w: Tensor, y: Ranged) -> None:
         "quantised_copy.cl", "weights_to_integers", w.blocks * ceil_div(w.rows, count), w.read, y.tensor.write,
         y.record.read, *([e.training.scalars.read] if draws else []),
         numbers=(w.rows, w.blocks, count, layer_code(y.name)),
-        settings=(float(y.format.least), float(y.format.most)), stochastic=draws, per_channel=y.format.per_channel,
+        settings=(float(y.format.least), float(y.format.most)),
+        whole=True, stochastic=draws, per_channel=y.format.per_channel,
     )  # fmt: skip
 
 

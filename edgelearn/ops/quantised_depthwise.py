@@ -7,8 +7,9 @@ from edgelearn.launch import Choice
 from . import tiles
 from .depthwise import DepthwiseConv2D
 from .emit import Emitter, Epilogue, Traits
+from .quantise import Findings
 from .quantised_copy import emit_channel_sums
-from .ranged import Findings, Ranged, RangedTarget, Result, check_accumulators
+from .ranged import Ranged, RangedTarget, Result, check_accumulators
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
 
@@ -33,7 +34,7 @@ def emit_forward(
             "quantised_depthwise.cl", "quantised_depthwise_forward", (result.items(e, count),),
             *x.read, *kernel.read, *result.arguments(e), value.images, value.height, value.width, out.height,
             out.width, out.blocks, *epilogue.arguments,
-            flops=op.flops(value.shape[1:]) * value.images, per_channel=kernel.format.per_channel,
+            whole=True, flops=op.flops(value.shape[1:]) * value.images, per_channel=kernel.format.per_channel,
             **choice, **window.macros, **epilogue.macros, **result.macros(e),
         )  # fmt: skip
 
@@ -57,7 +58,7 @@ def emit_backward_data(
             "quantised_depthwise.cl", "quantised_depthwise_backward_data", (result.items(e, count),),
             *dy.read, *prepared.read, *result.arguments(e), x.images, x.height, x.width, given.height, given.width,
             x.blocks, *target.mask_arguments,
-            flops=op.flops(x.shape[1:]) * x.images, per_channel=prepared.format.per_channel,
+            whole=True, flops=op.flops(x.shape[1:]) * x.images, per_channel=prepared.format.per_channel,
             **choice, **window.macros, **target.macros, **result.macros(e),
         )  # fmt: skip
 
@@ -78,7 +79,7 @@ def emit_backward_weights(
             "quantised_depthwise.cl", "quantised_depthwise_backward_weights", (found.groups, value.blocks),
             *x.read, *dy.read, found.target.update if add else found.target.write,
             value.images, value.height, value.width, given.height, given.width, rows, found.groups, value.blocks,
-            int(add), flops=op.flops(value.shape[1:]) * value.images, **choice, **window.macros,
+            int(add), whole=True, flops=op.flops(value.shape[1:]) * value.images, **choice, **window.macros,
         )  # fmt: skip
         return found, dy_sum
 

@@ -11,6 +11,7 @@ from edgelearn.launch import Access, In
 from .dropout import layer_code
 from .emit import LINEAR, Emitter
 from .formats import Format
+from .quantise import Findings
 from .tensor import Tensor
 
 LARGEST = (1 << 31) - 1  # an accumulator holds
@@ -29,16 +30,6 @@ class Ranged:
     @property
     def read(self) -> tuple[In, In]:
         return self.tensor.read, self.record.read
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Where a mini-batch leaves what it finds of a tensor: `parts`, a record a row. `traced` adds the sums for signal
-    to noise and cosine; `add` says that earlier micro-batches have been there."""
-
-    parts: Tensor
-    traced: bool = False
-    add: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from .tensor import Shape, Tensor
 class Flatten(PlainOp):
     """(..., channels) -> (features,)."""
 
+    selects = True
+
     def output_shape(self, shape: Shape) -> Shape:
         return (prod(shape),)
 
@@ -59,8 +61,8 @@ class Reshape(Flatten):
 def _emit(e: Emitter, x: Tensor, target: GradientTarget) -> None:
     """target = the values of x, each at its place in the target's shape."""
     y = target.tensor
-    groups, count = e.split_rows(y.rows, y.blocks, least=1 if e.traits.gpu else 16)
+    groups, count = e.bands(y.rows, y.blocks)
     e.launch(
         "reshape.cl", "reshape", (groups, y.blocks), x.read, y.rows, count, x.rows // x.images, x.channels,
-        y.rows // y.images, y.channels, *target.arguments, **target.macros,
+        y.rows // y.images, y.channels, *target.arguments, whole=True, **target.macros,
     )  # fmt: skip

@@ -30,8 +30,8 @@ class Softmax(PlainOp):
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (x,) = inputs
         e.launch(
-            "softmax_cross_entropy.cl", "softmax", (x.rows,), x.read, y.write, x.rows, x.channels,
-            gradient=False,
+            "softmax_cross_entropy.cl", "softmax", (x.rows * e.traits.group,), x.read, y.write, x.rows, x.channels,
+            whole=True, gradient=False,
         )  # fmt: skip
 
     def emit_backward(
@@ -57,8 +57,8 @@ def emit_loss(e: Emitter, logits: Tensor, control: Control, smoothing: float, gr
     losses, right = e.tensor("losses", (1, logits.rows)), e.tensor("right", (1, logits.rows))
     more = [control.scalars.read, gradient.write] if gradient is not None else []
     e.launch(
-        "softmax_cross_entropy.cl", "softmax_cross_entropy", (logits.rows,), logits.read, control.labels.read,
-        losses.write, right.write, logits.rows, logits.channels, float(smoothing), *more,
-        gradient=gradient is not None,
+        "softmax_cross_entropy.cl", "softmax_cross_entropy", (logits.rows * e.traits.group,), logits.read,
+        control.labels.read, losses.write, right.write, logits.rows, logits.channels, float(smoothing), *more,
+        whole=True, gradient=gradient is not None,
     )  # fmt: skip
     emit_count(e, losses, right, control, logits.rows)

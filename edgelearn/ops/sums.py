@@ -24,9 +24,10 @@ class Sum:
         return self.partials or self.total
 
 
-def start_sum(e: Emitter, total: Tensor, rows: int, groups: int) -> tuple[Sum, int]:
-    """Where partial sums of groups of rows go, and the rows of a group. All micro-batches of a plan share the place,
-    so whoever asks first decides on `groups`; where rows are few, the last groups have none and add nothing."""
+def start_sum(e: Emitter, total: Tensor, rows: int, groups: int, members: int = 1) -> tuple[Sum, int]:
+    """Where partial sums of groups of rows go, and the rows of each of a group's members. All micro-batches of a plan
+    share the place, so whoever asks first decides on `groups`; where rows are few, the last ones have none and add
+    nothing."""
     partials = e.partials(f"{total.buffer.name} partial sums", groups, total)
     groups = partials.shape[0] if partials else 1
-    return Sum(total, partials, groups), ceil_div(rows, groups)
+    return Sum(total, partials, groups), ceil_div(rows, groups * members)

@@ -53,7 +53,10 @@ class Tensor:
     buffer: Buffer
     shape: Shape
     block: int = BLOCK
-    dtype: str = "float32"
+
+    @property
+    def dtype(self) -> str:
+        return self.buffer.dtype
 
     @property
     def rows(self) -> int:

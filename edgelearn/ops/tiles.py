@@ -19,9 +19,9 @@ ITEMS_CPU, ITEMS_GPU = (4, 16, 32), (32, 64, 256, 512)  # work-items a compute u
 
 def panels(traits: Traits, blocks: int) -> int:
     """Blocks of 16 output channels a tile: as many as divide `blocks`."""
-    if traits.gpu or traits.lanes < 16:
-        return 1
-    return next(p for p in (2, 3, 1) if blocks % p == 0)
+    if traits.gpu:
+        return 2 - blocks % 2
+    return next(p for p in (2, 3, 1) if blocks % p == 0) if traits.lanes >= 16 else 1
 
 
 def product_rows(traits: Traits, rows: int) -> int:
@@ -40,14 +40,14 @@ def product_depth(traits: Traits) -> int:
 
 def row_tile(traits: Traits, width: int) -> int:
     """Neighbouring outputs of a convolution tile."""
-    sizes = (2, 1) if traits.gpu else (14, 8, 7, 4, 2, 1) if traits.lanes >= 16 else (6, 4, 2, 1)
+    sizes = (4, 2, 1) if traits.gpu else (14, 8, 7, 4, 2, 1) if traits.lanes >= 16 else (6, 4, 2, 1)
     return min(sizes, key=lambda s: (-(-width // s) * s * (1.0 + 1.0 / s), -s))
 
 
-def depthwise_tile(traits: Traits, width: int) -> int:
+def depthwise_tile(traits: Traits, width: int, stride: int = 1) -> int:
     """Neighbouring outputs of a depthwise tile: least waste, then 7, which divides the maps of most networks, so that
-    few kernels serve all of them."""
-    sizes = (2, 1) if traits.gpu else (7, 8, 4, 2, 1)
+    few kernels serve all of them. Where outputs share few inputs, GPUs do better with many work-items."""
+    sizes = (2, 1) if traits.gpu and stride > 1 else (7, 8, 4, 2, 1)
     return min(sizes, key=lambda s: (-(-width // s) * s * (1.0 if s >= 4 else 1.5), sizes.index(s)))
 
 

@@ -16,7 +16,7 @@ def emit_transposed(e: Emitter, kernel: Tensor, taps: int, scale: Tensor | None)
     kernel_name, items = rows if e.traits.gpu else blocks
     e.job(
         "transpose.cl", f"transpose_{kernel_name}", items, kernel.read, transposed.write,
-        *([scale.read] if scale else []), numbers=(taps, inputs, outputs), scale=scale is not None,
+        *([scale.read] if scale else []), numbers=(taps, inputs, outputs), whole=True, scale=scale is not None,
     )  # fmt: skip
     return transposed
 
@@ -24,5 +24,13 @@ def emit_transposed(e: Emitter, kernel: Tensor, taps: int, scale: Tensor | None)
 def emit_scaled_taps(e: Emitter, kernel: Tensor, scale: Tensor) -> Tensor:
     """A depthwise kernel times its channels' scales."""
     scaled = e.tensor("kernel scaled", kernel.shape, Role.PREPARED)
-    e.job("transpose.cl", "scale_taps", kernel.blocks, kernel.read, scaled.write, scale.read, numbers=(kernel.rows,))
+    e.job(
+        "transpose.cl",
+        "scale_taps",
+        kernel.blocks,
+        kernel.read,
+        scaled.write,
+        scale.read,
+        numbers=(kernel.rows,),
+    )
     return scaled

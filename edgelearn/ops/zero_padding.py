@@ -19,6 +19,8 @@ class ZeroPadding2D(PlainOp):
     """Zeros around (height, width, channels). `padding` is one number for all sides, (vertical, horizontal), or
     ((top, bottom), (left, right)), as in Keras."""
 
+    selects = True
+
     padding: int | Pair | tuple[Pair, Pair] = 1
 
     @property
@@ -59,7 +61,7 @@ class ZeroPadding2D(PlainOp):
 def _emit_moved(e: Emitter, x: Tensor, down: int, right: int, target: GradientTarget) -> None:
     """target at (y, x) = x at (y + down, x + right), or 0 outside it."""
     y = target.tensor
-    groups, count = e.split_rows(y.rows, y.blocks)
+    groups, count = e.bands(y.rows, y.blocks, 64)
     e.launch(
         "zero_padding.cl", "move_image", (groups, y.blocks), x.read, y.rows, count, x.height, x.width, y.height,
         y.width, down, right, *target.arguments, **target.macros,

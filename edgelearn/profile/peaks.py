@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from edgelearn.device import Context
 from edgelearn.errors import DeviceError
-from edgelearn.launch import Access, Buffer, In, Kernels, Launch, Out, Role, Runner, self_test
-from edgelearn.launch.self_test import CHAINS
+from edgelearn.launch import Access, Buffer, In, Kernels, Out, Role, Runner
+from edgelearn.launch.self_test import CHAINS, kernel, self_test
 
 BLOCK = 64  # bytes
 SMALLEST, LARGEST = 1 << 20, 1 << 29  # bytes that the sweep of working sets goes from and to
@@ -95,9 +95,9 @@ class _Bench:
         a, b, c = (Buffer(name, blocks * BLOCK, Role.TEMPORARY) for name in "abc")
         return self._time("triad", -(-blocks // count), (In(a), In(b), Out(c), blocks, count), repeats)
 
-    def _time(self, kernel: str, items: int, arguments: tuple[Access | int, ...], repeats: int) -> float:
+    def _time(self, name: str, items: int, arguments: tuple[Access | int, ...], repeats: int) -> float:
         """The shortest time of `repeats` launches in a row, after a first one that touches all memory."""
-        launch = Launch("self_test.cl", kernel, (("CHAINS", CHAINS),), (items,), 64 if self.gpu else 1, arguments)
+        launch = kernel(self.context.device, name, items, *arguments)
         memory = {access.buffer: self.context.allocate(access.nbytes, access.buffer.name) for access in launch.accesses}
         for held in memory.values():
             self.context.fill_zero(held.handle, held.nbytes)

@@ -8,7 +8,7 @@ on measured devices, which the bound leaves out; plus the cost of a launch. See 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgelearn.graph import Plan, Request, make_plan
 
@@ -52,7 +52,7 @@ class Projection:
 
     name: str
     estimates: tuple[Estimate, ...]
-    records: tuple[Record, ...]
+    records: tuple[Record, ...] = field(repr=False)
 
     @property
     def errors(self) -> dict[str, dict[str, float]]:

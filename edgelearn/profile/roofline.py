@@ -10,7 +10,7 @@ what a kernel reads more than once because its registers hold only a tile, arith
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edgelearn.device import Context, Device, choose_device
@@ -80,10 +80,10 @@ class Roofline:
 
     name: str
     device: Device
-    plan: Plan
+    plan: Plan = field(repr=False)
     peaks: Peaks
-    measured: Measurement
-    bounds: list[float]
+    measured: Measurement = field(repr=False)
+    bounds: list[float] = field(repr=False)
 
     @property
     def wall(self) -> float:

@@ -34,7 +34,7 @@ def projection_text(projection: Projection, width: int) -> str:
 def _drawn(table: Table, width: int) -> str:
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
     console.print(table, highlight=False)
     return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip().splitlines()) + "\n"
 

@@ -20,17 +20,17 @@
 #endif
 
 #if SCALE
-#define LOAD_SCALE(name, block) const V name = LOAD(scale + (block) * BLOCK);
+#define LOAD_SCALE(name, channel) const V name = LOAD(scale + (channel));
 #define APPLY_SCALE(v, s) v *= s;
 #else
-#define LOAD_SCALE(name, block)
+#define LOAD_SCALE(name, channel)
 #define APPLY_SCALE(v, s)
 #endif
 
 #if SHIFT
-#define LOAD_SHIFT(name, block) const V name = LOAD(shift + (block) * BLOCK);
+#define LOAD_SHIFT(name, channel) const V name = LOAD(shift + (channel));
 #define APPLY_SHIFT(v, s) v += s;
 #else
-#define LOAD_SHIFT(name, block)
+#define LOAD_SHIFT(name, channel)
 #define APPLY_SHIFT(v, s)
 #endif

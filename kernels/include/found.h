@@ -1,6 +1,7 @@
 // What a launch finds of the values it writes: a record (see quantise.h) for each work-group. With FOUND a kernel notes
 // values with NOTE, and what they become with NOTE_BECOMES; at its end all work-items of a group take part in LEAVE_FOUND.
-// TRACED adds the sums for signal to noise and cosine. Where a value is a NaN or an infinity, CLIPPED is a NaN.
+// TRACED adds the sums for signal to noise and cosine. Where a value is a NaN or an infinity, CLIPPED is a NaN. Records
+// have 16 fields, however many lanes a work-item handles.
 #ifndef FOUND
 #define FOUND 0
 #endif
@@ -11,10 +12,29 @@
 #define LOWER(a, b) ((b) < (a) ? (b) : (a))
 #define HIGHER(a, b) ((b) > (a) ? (b) : (a))
 
+#define OVER_LANES(combined, vector, how)                                          \
+  { float c_ = LANE(vector, 0); for (int i = 1; i < LANES; i++) { const float l_ = LANE(vector, i); c_ = how; } combined = c_; }
+
+typedef float16 Record;
+typedef float16 __attribute__((aligned(4))) Record_unaligned;
+#define LOAD_RECORD(pointer) (*(__global const Record_unaligned *)(pointer))
+#define STORE_RECORD(pointer, record) (*(__global Record_unaligned *)(pointer) = (record))
+#define MERGE(into, other)                                                         \
+  {                                                                                \
+    const Record o_ = (other);                                                     \
+    const float low_ = LOWER(LANE(into, LEAST_FOUND), LANE(o_, LEAST_FOUND));      \
+    const float high_ = HIGHER(LANE(into, MOST_FOUND), LANE(o_, MOST_FOUND));      \
+    into += o_;                                                                    \
+    LANE(into, LEAST_FOUND) = low_;                                                \
+    LANE(into, MOST_FOUND) = high_;                                                \
+  }
+
 #if FOUND
 #define FOUND_ARGUMENTS , OUTPUT(found), const int values, const int add_found
 #define FOUND_POINTERS                                                             \
-  INTO(found)                                                                      \
+  INTO_WORDS(found)                                                                \
+  NOTHING_FOUND
+#define NOTHING_FOUND                                                              \
   V least_ = (V)0, most_ = (V)0, clipped_ = (V)0, signal_ = (V)0, noise_ = (V)0, product_ = (V)0, result_ = (V)0;
 #define NOTE(v)                                                                    \
   least_ = LOWER(least_, v);                                                       \
@@ -23,10 +43,8 @@
 // v is a value, `exact` its integer less the zero point before rounding, which can be from `lowest` to `highest`
 #define NOTE_CLIPPED(exact, lowest, highest)                                       \
   clipped_ += (((exact) < (lowest) - 0.5f) | ((exact) > (highest) + 0.5f)) ? (V)1 : (V)0;
-#define OVER_LANES(combined, vector, how)                                          \
-  { float c_ = LANE(vector, 0); for (int i = 1; i < BLOCK; i++) { const float l_ = LANE(vector, i); c_ = how; } combined = c_; }
 #define IN_LANES(record)                                                           \
-  V record = (V)0;                                                                 \
+  Record record = (Record)0;                                                                 \
   OVER_LANES(LANE(record, LEAST_FOUND), least_, LOWER(c_, l_))                     \
   OVER_LANES(LANE(record, MOST_FOUND), most_, HIGHER(c_, l_))                      \
   OVER_LANES(LANE(record, CLIPPED), clipped_, c_ + l_)                             \
@@ -34,18 +52,9 @@
   OVER_LANES(LANE(record, NOISE), noise_, c_ + l_)                                 \
   OVER_LANES(LANE(record, PRODUCT), product_, c_ + l_)                             \
   OVER_LANES(LANE(record, RESULT), result_, c_ + l_)
-#define MERGE(into, other)                                                         \
-  {                                                                                \
-    const V o_ = (other);                                                          \
-    const float low_ = LOWER(LANE(into, LEAST_FOUND), LANE(o_, LEAST_FOUND));      \
-    const float high_ = HIGHER(LANE(into, MOST_FOUND), LANE(o_, MOST_FOUND));      \
-    into += o_;                                                                    \
-    LANE(into, LEAST_FOUND) = low_;                                                \
-    LANE(into, MOST_FOUND) = high_;                                                \
-  }
 #if GROUP > 1
 #define OF_GROUP(mine)                                                             \
-  __local V shares_[GROUP];                                                        \
+  __local Record shares_[GROUP];                                                       \
   IN_LANES(mine)                                                                   \
   shares_[get_local_id(0)] = mine;                                                 \
   barrier(CLK_LOCAL_MEM_FENCE);                                                    \
@@ -57,8 +66,8 @@
 #define LEAVE_FOUND                                                                \
   OF_GROUP(mine_)                                                                  \
   if (get_group_id(0) == 0) LANE(mine_, COUNT) = values;                           \
-  if (add_found) MERGE(mine_, LOAD(found + get_group_id(0) * BLOCK))               \
-  STORE(found + get_group_id(0) * BLOCK, mine_);
+  if (add_found) MERGE(mine_, LOAD_RECORD(found + get_group_id(0) * BLOCK))               \
+  STORE_RECORD(found + get_group_id(0) * BLOCK, mine_);
 #else
 #define FOUND_ARGUMENTS
 #define FOUND_POINTERS

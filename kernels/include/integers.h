@@ -81,8 +81,7 @@ typedef __global const char *restrict bytes;
 #endif
 
 // Backward kernels: the derivative of the activation whose output the input is. MASK says how that output is kept: 1 as
-// floats, 2 as integers, which count as 6 from half a step below on, since a range may end there. With ACCUMULATE another
-// consumer of the input has already written its share, as floats.
+// floats, 2 as integers. With ACCUMULATE another consumer of the input has already written its share, as floats.
 #ifndef MASK
 #define MASK 0
 #endif
@@ -98,7 +97,6 @@ typedef __global const char *restrict bytes;
 #define MASKED(block, row, v)                                                      \
   {                                                                                \
     V z_ = convert_float16(LOAD_CENTRED(activation + ((size_t)(block) * m + (row)) * BLOCK, floor_)) * step_; \
-    z_ = z_ > (V)0 ? z_ + 0.5f * step_ : z_;                                       \
     v = PASSES(z_) ? v : (V)0;                                                     \
   }
 #elif MASK == 1

@@ -4,13 +4,14 @@
 #define JOBS INPUT_WORDS(int, table), const int jobs, const int items
 #define FIND_JOB(words)                                                           \
   FROM_WORDS(int, table)                                                          \
-  if ((int)get_global_id(0) >= items) return;                                     \
+  if (ITEM >= items) return;                                     \
   int row_ = 0;                                                                   \
   for (int above = jobs; above - row_ > 1;) {                                     \
     const int middle = (row_ + above) / 2;                                        \
-    if (table[middle * (words)] <= (int)get_global_id(0)) row_ = middle; else above = middle; \
+    if (table[middle * (words)] <= ITEM) row_ = middle; else above = middle; \
   }                                                                               \
   __global const int *job = table + row_ * (words);                               \
-  const int item = (int)get_global_id(0) - job[0];
-#define JOB_INPUT(x, word) input x = x##_memory + (size_t)job[word] * BLOCK;
-#define JOB_OUTPUT(x, word) output x = x##_memory + (size_t)job[word] * BLOCK;
+  const int item = ITEM - job[0];
+#define JOB_INPUT(x, word) input x = x##_memory + (size_t)job[word] * BLOCK + FIRST_LANE;
+#define JOB_OUTPUT(x, word) output x = x##_memory + (size_t)job[word] * BLOCK + FIRST_LANE;
+#define JOB_OUTPUT_WORDS(x, word) output x = x##_memory + (size_t)job[word] * BLOCK;

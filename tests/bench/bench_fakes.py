@@ -18,7 +18,7 @@ class Sleeper:
 
     name = "sleeper"
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, device: str) -> None:
         self.cores = cores
 
     def variants(self, workload: Workload) -> list[str]:
@@ -58,7 +58,7 @@ class Troubled:
 
     name = "troubled"
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, device: str) -> None:
         self.steps = 0
 
     def variants(self, workload: Workload) -> list[str]:
@@ -85,7 +85,7 @@ class Glutton:
 
     name = "glutton"
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, device: str) -> None:
         self.hoard: list[np.ndarray] = []
 
     def variants(self, workload: Workload) -> list[str]:

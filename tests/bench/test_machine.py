@@ -36,3 +36,13 @@ def test_peak_memory_keeps_what_is_gone():
 def test_without_proc_the_error_says_so():
     with pytest.raises(EdgelearnError, match="Run the bench on Linux"):
         machine._read("/proc/no/such/file")
+
+
+def test_a_peak_restarts():
+    block = np.ones(2**23)
+    before = machine.peak_resident_bytes()
+    del block
+    machine.release_free_memory()
+    if not machine.restart_peak():
+        pytest.skip("this kernel has no clear_refs")
+    assert machine.peak_resident_bytes() < before - 2**25

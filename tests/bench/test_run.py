@@ -10,7 +10,9 @@ from edgelearn.bench import run as run_module
 from edgelearn.bench.contenders import Entry
 from edgelearn.bench.remote import Remote, WorkerError
 from edgelearn.bench.run import Settings, run, take_block
+from edgelearn.bench.table import as_text
 from edgelearn.bench.workloads import Workload
+from edgelearn.device import Choice, Device
 from edgelearn.errors import EdgelearnError
 
 HERE = Path(__file__).parent
@@ -56,7 +58,7 @@ def test_failures_are_reported_and_stop_nobody_else(report):
         "dies later": "killed by SIGABRT",
         "nan": "NaN or infinity",
     }
-    text = report.table()
+    text = as_text(report)
     for variant, words in expected.items():
         lane = lane_of(report, f"troubled {variant}")
         assert words in lane.error and report.comparison(lane) is None
@@ -67,14 +69,14 @@ def test_failures_are_reported_and_stop_nobody_else(report):
 
 def test_what_is_not_installed_is_listed(report):
     assert report.not_installed == {"ghost": ["ghost-package"]}
-    assert "ghost: not installed (needs ghost-package)." in report.table()
+    assert "ghost: not installed (needs ghost-package)." in as_text(report)
 
 
 def test_a_contender_that_computes_something_else_gets_no_ratio(report):
     liar = lane_of(report, "liar")
     assert not report.agrees(liar) and report.comparison(liar) is None
     assert report.fastest_peer("forward:2").label == "steady"
-    assert "computes other numbers" in report.table()
+    assert "computes other numbers" in as_text(report)
 
 
 def test_the_ratio_of_a_slow_one(report):
@@ -83,7 +85,7 @@ def test_the_ratio_of_a_slow_one(report):
 
 
 def test_the_table_shows_every_contender_and_the_json_is_whole(report, tmp_path):
-    text = report.table(width=160)
+    text = as_text(report, width=160)
     assert "forward:2: inference of MobileNet V1" in text and "fastest peer" in text
     assert all(len(line) <= 160 for line in text.splitlines()[:12])
     report.write(tmp_path / "bench.json")
@@ -95,7 +97,7 @@ def test_the_table_shows_every_contender_and_the_json_is_whole(report, tmp_path)
 
 
 def test_a_report_that_cannot_be_written_says_where(report, tmp_path):
-    with pytest.raises(EdgelearnError, match="Choose a folder"):
+    with pytest.raises(EdgelearnError, match="choose another folder"):
         report.write(tmp_path / "nowhere" / "bench.json")
 
 
@@ -133,20 +135,20 @@ def test_cores_beyond_those_there_are_an_error():
 
 def test_a_worker_is_bound_to_its_cores():
     core = machine.usable_cores()[-1]
-    with Remote("bench_fakes:Steady", [core], PATH) as remote:
+    with Remote("bench_fakes:Steady", [core], environment=PATH) as remote:
         allowed = Path(f"/proc/{remote._process.pid}/status").read_text()
     assert f"Cpus_allowed_list:\t{core}\n" in allowed
 
 
 def test_a_closed_worker_says_that_it_is_gone():
-    with Remote("bench_fakes:Steady", machine.usable_cores(), PATH) as remote:
+    with Remote("bench_fakes:Steady", machine.usable_cores(), environment=PATH) as remote:
         remote._process.kill()
         with pytest.raises(WorkerError, match=r"SIGKILL, as Linux does when memory runs out"):
             remote.ask("memory")
 
 
 def test_a_worker_that_hangs_is_given_up():
-    with Remote("bench_fakes:Troubled", machine.usable_cores(), PATH) as remote:
+    with Remote("bench_fakes:Troubled", machine.usable_cores(), environment=PATH) as remote:
         remote.patience = 0.3
         with pytest.raises(WorkerError, match=r"No answer within 0\.3 s"):
             remote.ask("prepare", {"kind": "train", "batch": 1}, "hangs")
@@ -189,3 +191,19 @@ def test_if_it_stays_noisy_the_quietest_is_kept_whatever_its_time(monkeypatch):
     block = take_block(Busy(monkeypatch, [0.5, 0.3, 0.1, 0.2]), [0, 1], Settings(attempts=4))
     assert (block.seconds, block.attempts, block.noisy) == (3, 4, True)
     assert block.foreign == pytest.approx(0.1)
+
+
+def test_on_a_gpu_those_that_compute_on_processor_cores_stay_out(monkeypatch):
+    gpu = Device(
+        "Abacus", "Beads", "", "1", "", "gpu", 1, 1, 1, 1, 1, 64, 16, (), handle=None
+    )  # which the fakes don't use
+    monkeypatch.setattr(run_module, "choose_device", lambda name: Choice(gpu, f"named {name}"))
+    on_device = Entry("steady", "bench_fakes:Steady", {}, {"": PATH}, opencl=True)
+    found = run([Workload("forward", 1)], device="abacus", settings=QUICK, registry=[on_device, fake("sleeper")])
+    assert [lane.label for lane in found.lanes] == ["steady"] and found.lanes[0].error is None
+    assert found.machine["device"]["name"] == "Abacus" and "Beads / Abacus" in as_text(found)
+
+
+def test_an_unknown_device_is_an_error_before_anything_starts():
+    with pytest.raises(EdgelearnError, match="No OpenCL device is called 'abacus'"):
+        run(device="abacus", registry=[fake("steady")])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from edgelearn.bench.problem import EPSILON, make_problem
-from edgelearn.bench.workloads import DEFAULT, DEFAULT_BATCH, DESCRIPTIONS, Workload
+from edgelearn.bench.workloads import DEFAULT, DEFAULT_BATCH, DESCRIPTIONS, KINDS, Workload
 from edgelearn.errors import EdgelearnError
 
 
@@ -13,11 +13,29 @@ def test_names_are_read_back(kind):
     assert Workload.parse(kind).description == DESCRIPTIONS[kind]
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "/" in kind])
+def test_ops_are_read_back(kind):
+    workload = Workload.parse(f"{kind}:3")
+    assert (workload.kind, workload.batch, workload.name) == (kind, 3, f"{kind}:3")
+    assert workload.op is not None and workload.trains == kind.startswith("train/")
+    assert kind.partition("/")[2] in workload.description
+
+
+def test_patterns_stand_for_the_kinds_that_match():
+    assert [w.name for w in Workload.expand("*/pool:4")] == ["forward/pool:4", "train/pool:4"]
+    assert Workload.expand("cached") == [Workload.parse("cached")]
+    with pytest.raises(EdgelearnError, match="Choose from"):
+        Workload.expand("train/nothing*:3")
+
+
 def test_defaults_are_the_three_of_the_command():
     assert [workload.name for workload in DEFAULT] == ["forward:1", "train:1", "cached:163"]
 
 
-@pytest.mark.parametrize("text", ["backward", "", "forward:", "forward:0", "forward:-1", "forward:1.5", "forward:x"])
+@pytest.mark.parametrize(
+    "text",
+    ["backward", "", "forward:", "forward:0", "forward:-1", "forward:1.5", "forward:x", "cached/pool", "forward/loss"],
+)
 def test_bad_names_are_refused(text):
     with pytest.raises(EdgelearnError, match=r"Choose from|whole number|1 or more"):
         Workload.parse(text)

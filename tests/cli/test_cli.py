@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgelearn import __version__
+from edgelearn import __version__, tuned
 from edgelearn.cli import COMMANDS, flowers, main
 from edgelearn.device import list_devices
 from edgelearn.experiments.flowers.weights import SAMPLE
@@ -124,6 +124,7 @@ def test_devices(capsys):
     devices = list_devices()
     assert all(device.id in output for device in devices)
     assert output.startswith("* ") and output.count("self-test passed") == len(devices)
+    assert all(str(tuned.find(device)) in output for device in devices)
     assert "cl_khr_" in output
 
 
@@ -144,6 +145,29 @@ def test_doctor(capsys, monkeypatch, tmp_path):
     output = capsys.readouterr().out
     assert "[!!] OpenCL\n     -> No OpenCL device is called 'abacus'" in output
     assert "set it to a folder that exists" in output and output.splitlines()[-1] == "2 problems."
+
+
+def test_tune(capsys, refused, monkeypatch, tmp_path):
+    """What the command finds is used by plans, and `devices` says so."""
+    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path / "mine"))
+    monkeypatch.setattr(tuned.store, "shipped", lambda: tmp_path / "none")
+    device = list_devices()[0]
+    assert main(["doctor", "--device", device.id]) == 0
+    assert "[--] not tuned for this kind of device" in capsys.readouterr().out
+    command = ["tune", "flowers-sample", "--device", device.id, "--minutes", "0.1"]
+    assert main(command) == 0
+    (path,) = (tmp_path / "mine").iterdir()
+    output = capsys.readouterr().out
+    assert "100%" in output and "flowers-sample" in output.splitlines()[-2] and str(path) in output
+    assert json.loads(path.read_text())["measured"]["device"]["name"] == device.name
+    assert tuned.find(device).files == (path,)
+    assert main(["doctor", "--device", device.id]) == 0
+    assert f"choices from {path}" in capsys.readouterr().out
+
+    assert main(command) == 0, "done before: nothing is run again"
+    refused("Unknown workload 'cooking'", "tune", "cooking")
+    path.write_text("[]")
+    refused("Delete the file", *command)
 
 
 def test_no_opencl(monkeypatch, capsys, refused):

@@ -8,7 +8,8 @@ from edgelearn.launch import Traffic
 from edgelearn.models import mobilenet_v2, resnet18, vgg16
 from edgelearn.ops import Conv2D, Emitter, Epilogue, Traits, quantised, quantised_copy
 from edgelearn.ops.formats import Format
-from edgelearn.ops.ranged import Findings, Ranged
+from edgelearn.ops.quantise import Findings
+from edgelearn.ops.ranged import Ranged
 
 KIB = 1024
 

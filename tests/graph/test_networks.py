@@ -21,6 +21,7 @@ from edgelearn.ops import (
     ReLU,
     Reshape,
     Softmax,
+    Traits,
     ZeroPadding2D,
     pack,
 )
@@ -167,12 +168,12 @@ def close(actual: np.ndarray, expected: np.ndarray, scale: float, what: str) -> 
     assert error <= 3e-5 * scale, f"{what} is off by {error / scale:.1e}"
 
 
-def check_step(kernels, network: Network, micro: int, batchnorm: str = "kept", seed: int = 0) -> None:
+def check_step(kernels, network: Network, micro: int, batchnorm: str = "kept", seed: int = 0, traits=None) -> None:
     """Loss, right answers, every gradient, and the weights and statistics after one update."""
     weights, x, labels = drawn(network, seed)
     request = Request(network, EXAMPLES, micro, SGD(RATE), batchnorm, label_smoothing=0.1, seed=2**40 + seed)
     expected = train_step(request, weights, x, labels, STEP)
-    plan = make_plan(request, kernels.context.device)
+    plan = make_plan(request, kernels.context.device, traits=traits)
     session = Session(plan, kernels.context, kernels)
     session.load(weights)
     block = plan.program("train", micro).x.block
@@ -197,6 +198,11 @@ def check_step(kernels, network: Network, micro: int, batchnorm: str = "kept", s
 @pytest.mark.parametrize("name", NETWORKS)
 def test_step_with_kept_statistics(kernels, name, micro):
     check_step(kernels, NETWORKS[name](), micro)
+
+
+@pytest.mark.parametrize("batchnorm", ["kept", "batch"])
+def test_step_as_on_a_gpu(kernels, batchnorm):
+    check_step(kernels, NETWORKS["separable"](), 2, batchnorm, traits=Traits(gpu=True, compute_units=8))
 
 
 @pytest.mark.parametrize("micro", [1, 2, 3])

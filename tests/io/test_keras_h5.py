@@ -1,6 +1,7 @@
 import os
 import re
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
@@ -145,6 +146,7 @@ def test_published_files(real, name, alpha):
         keras_h5.read_weights(path, mobilenet_v1(alpha=0.5), skip=("dense",))
 
 
+@pytest.mark.skipif(find_spec("tensorflow_datasets") is None, reason="tensorflow-datasets isn't installed")
 def test_mobilenet_v2s_published_file_tells_daisies(real):
     network = mobilenet_v2()
     weights = keras_h5.read_weights(

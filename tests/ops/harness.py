@@ -46,7 +46,7 @@ class Workbench(Emitter):
 
     def empty(self, shape: tuple[int, ...], block: int = 16, dtype: str = "float32") -> Tensor:
         nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype)
-        return Tensor(self._allocate(Buffer("tensor", nbytes, Role.TEMPORARY)), shape, block, dtype)
+        return Tensor(self._allocate(Buffer("tensor", nbytes, Role.TEMPORARY, dtype=dtype)), shape, block)
 
     def job(self, *arguments, **keywords) -> None:
         """Every job a launch of its own: here every buffer has its own memory."""

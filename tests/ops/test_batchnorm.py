@@ -43,11 +43,9 @@ def test_kept_statistics_fold_to_scale_and_shift(bench, rng, channels, with_bias
     assert s.scale.buffer.role is Role.PREPARED
 
 
-@pytest.mark.parametrize("channels", (1, 16, 33))
-@pytest.mark.parametrize("rows", (1, 2, 129, 1000, 1537))
-def test_batch_statistics(bench, rng, rows, channels):
-    """Rows that fall into groups unevenly, far from zero: variances must not come from a difference of squares."""
-    bench.traits = Traits(compute_units=2, lanes=bench.traits.lanes)
+def check_forward(bench, rng, rows, channels):
+    """With each candidate of each decision; returns what was tried, by kernel. Rows far from zero: variances must not
+    come from a difference of squares."""
     y = rng.standard_normal((rows, channels)) * rng.uniform(0.1, 2.0, channels) + 100.0
     w = draw_weights(rng, channels)
     mean, variance = (lambda rounded: (rounded.mean(0), rounded.var(0)))(y.astype(np.float32).astype(np.float64))
@@ -63,7 +61,29 @@ def test_batch_statistics(bench, rng, rows, channels):
         close(bench.get(tw["moving_variance"]), 0.9 * w["moving_variance"] + 0.1 * variance)
         close(bench.get(tz), np.clip(expected, 0, 6), 3e-4)
 
-    assert len(every_choice(bench, check)["batchnorm_forward"]) == 2
+    return every_choice(bench, check)
+
+
+@pytest.mark.parametrize("channels", (1, 16, 33))
+@pytest.mark.parametrize("rows", (1, 2, 129, 1000, 1537))
+def test_batch_statistics(bench, rng, rows, channels):
+    """Rows that fall into groups unevenly."""
+    bench.traits = Traits(compute_units=2, lanes=bench.traits.lanes)
+    assert len(check_forward(bench, rng, rows, channels)["batchnorm_forward"]) == 2
+
+
+def test_statistics_of_many_rows_are_as_exact(bench, rng):
+    """One float32 sum over all would be off by 1e-5: enough to flip derivatives of ReLU6 in the layers above."""
+    y = rng.standard_normal((1 << 17, 3)).astype(np.float32).astype(np.float64)
+    w = draw_weights(rng, 3)
+    inverse = 1 / np.sqrt(y.var(0) + OP.epsilon)
+
+    def check():
+        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), bench.empty(y.shape), 0)
+        bench.run()
+        close(read_row(bench, s.inverse, 3), inverse, 5e-7)
+
+    every_choice(bench, check)
 
 
 def test_uneven_parts_are_weighed_by_their_rows(bench):
@@ -84,9 +104,8 @@ def test_uneven_parts_are_weighed_by_their_rows(bench):
     every_choice(bench, check)
 
 
-@pytest.mark.parametrize("kept", (True, False), ids=("kept", "batch"))
-@pytest.mark.parametrize(("rows", "channels"), [(1, 1), (3, 33), (1000, 16), (1537, 31)])
-def test_backward(bench, rng, rows, channels, kept):
+def check_backward(bench, rng, rows, channels, kept):
+    """With each candidate of each decision; returns what was tried, by kernel."""
     y, dz = rng.standard_normal((rows, channels)) * 2 + 0.5, rng.standard_normal((rows, channels))
     w, other = draw_weights(rng, channels), dz * 0.3
     (expected,), gradients = OP.reference_backward([y], w, dz, batch=not kept)
@@ -113,7 +132,13 @@ def test_backward(bench, rng, rows, channels, kept):
         close(bench.get(dgamma), 2 * gradients["gamma"] + 1e-12, 1e-4 if rows > 1 or kept else np.inf)
         close(bench.get(dbeta), 2 * gradients["beta"])
 
-    assert len(every_choice(bench, check)["batchnorm_backward"]) == 4
+    return every_choice(bench, check)
+
+
+@pytest.mark.parametrize("kept", (True, False), ids=("kept", "batch"))
+@pytest.mark.parametrize(("rows", "channels"), [(1, 1), (3, 33), (1000, 16), (1537, 31)])
+def test_backward(bench, rng, rows, channels, kept):
+    assert len(check_backward(bench, rng, rows, channels, kept)["batchnorm_backward"]) == 4
 
 
 def test_gradients_without_a_target(bench, rng):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from edgelearn.errors import PlanError
 from edgelearn.ops import Conv2D, Dense, Epilogue, Traits, finish
 from edgelearn.ops import quantised_convolution as family
-from edgelearn.ops.ranged import Findings, Ranged, RangedTarget
+from edgelearn.ops.quantise import Findings
+from edgelearn.ops.ranged import Ranged, RangedTarget
 
 from .integers import (
     CLIPPED,

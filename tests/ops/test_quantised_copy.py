@@ -8,7 +8,8 @@ from edgelearn.ops import Traits, finish
 from edgelearn.ops import quantised_copy as copy
 from edgelearn.ops.control import SEED, STEP, Control
 from edgelearn.ops.formats import Format
-from edgelearn.ops.ranged import Findings, Ranged, RangedTarget
+from edgelearn.ops.quantise import Findings
+from edgelearn.ops.ranged import Ranged, RangedTarget
 
 from .harness import SIZES
 from .integers import PLAIN, WEIGHTS, Drawn, F, check_found, draw, exactly, record_of, result_of

@@ -31,7 +31,7 @@ def test_right_with_any_tile(bench, rng, traits, name):
 
 WITH_EVERY_TILE = {
     "convolution": (Conv2D(90, 3, strides=2, padding="same"), (5, 31, 17), 16),
-    "convolution of the input": (Conv2D(33, 3, padding=((0, 1), (0, 1))), (4, 19, 3), 3),
+    "convolution of the input": (Conv2D(90, 3, padding=((0, 1), (0, 1))), (4, 19, 3), 3),
     "pointwise": (Conv2D(90, 1), (5, 7, 90), 16),
     "depthwise": (DepthwiseConv2D(3, padding="same"), (5, 17, 20), 16),
     "depthwise halving": (DepthwiseConv2D(3, strides=2, padding="same"), (6, 33, 20), 16),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from edgelearn.bench.ops import OpProblem
+from edgelearn.bench.peers import keras_ops
 from edgelearn.bench.problem import EPSILON, MOVING_AVERAGE, Problem, make_problem
 from edgelearn.bench.workloads import Workload
 
@@ -17,18 +20,20 @@ class KerasPeer:
 
     name = "keras"
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, device: str) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(cores)
         tf.config.threading.set_inter_op_parallelism_threads(cores)
 
     def variants(self, workload: Workload) -> list[str]:
-        if not workload.trains:
+        if not workload.trains or workload.op:
             return ["function", "function jit"]
         return ["function", "function jit", "train_on_batch", "train_on_batch jit"]
 
-    def prepare(self, workload: Workload, variant: str) -> Callable[[], float | np.ndarray]:
+    def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         problem = make_problem(workload)
         jit = variant.endswith("jit")
+        if isinstance(problem, OpProblem):
+            return keras_ops.prepare(problem, workload.trains, jit)
         if not workload.trains:
             return _forward(_network(problem, workload, fold=True), problem.inputs, jit)
         net = _network(problem, workload, fold=False)

@@ -1,17 +1,21 @@
-"""tinygrad on its OpenCL device: the first device of the first platform, as it chooses."""
+"""tinygrad on the OpenCL device that it takes: the first one of the first platform."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgelearn.bench.ops import OpProblem
+from edgelearn.bench.peers import tinygrad_ops
 from edgelearn.bench.problem import EPSILON, MOVING_AVERAGE, ConvBatchNorm, Problem, make_problem
 from edgelearn.bench.workloads import Workload
-from edgelearn.device import list_devices
+from edgelearn.device import Device as ComputeDevice
+from edgelearn.device import choose_device, list_devices
+from edgelearn.errors import EdgelearnError
 
 if TYPE_CHECKING:
     from tinygrad import Tensor
@@ -23,21 +27,24 @@ class TinygradPeer:
 
     name = "tinygrad"
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, device: str) -> None:
         # tinygrad is told through the environment, before its import; the worker's core binding limits the threads.
         os.environ["DEV"] = "CL"
         _point_at_opencl()
         from tinygrad import Device
 
         self.device = Device["CL"]
+        _check(choose_device(device).device, self.device.device_name, self.device.driver_version)
 
     def variants(self, workload: Workload) -> list[str]:
         return ["jit"]
 
-    def prepare(self, workload: Workload, variant: str) -> Callable[[], float | np.ndarray]:
+    def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         from tinygrad import Tensor, TinyJit
 
         problem = make_problem(workload)
+        if isinstance(problem, OpProblem):
+            return tinygrad_ops.prepare(problem, workload.trains, self.device.synchronize)
         inputs = Tensor(np.ascontiguousarray(problem.inputs.transpose(0, 3, 1, 2))).realize()
         if not workload.trains:
             net = _Network(problem, fold=True)
@@ -46,6 +53,14 @@ class TinygradPeer:
         labels = Tensor(problem.labels.astype(np.int32)).realize()
         net = _Network(problem, fold=False, batch_statistics=workload.batch_statistics)
         return _training(net, inputs, labels, workload)
+
+
+def _check(asked: ComputeDevice, name: str, driver: str) -> None:
+    if (" ".join(name.split()), driver.strip()) != (asked.name, asked.driver):
+        raise EdgelearnError(
+            f"tinygrad computes on {name} (driver {driver}), the first device of the first OpenCL platform, and not on "
+            f"{asked.id}. Point OCL_ICD_VENDORS to a folder with the driver of that device alone."
+        )
 
 
 def _point_at_opencl() -> None:

@@ -8,33 +8,42 @@ numbers, without the extra padding pass that would slow PyTorch down.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from edgelearn.bench.ops import OpProblem
+from edgelearn.bench.peers import torch_ops
 from edgelearn.bench.problem import EPSILON, MOVING_AVERAGE, ConvBatchNorm, Problem, make_problem
 from edgelearn.bench.workloads import Workload
 
 
 class TorchPeer:
-    """Variants: `eager` is NCHW; all others keep pictures channels-last. `matmul` is for the head alone."""
+    """Variants: `eager` is NCHW; all others keep pictures channels-last. `matmul` is for the head alone.
+
+    Left out, since on two cores they were never faster than what is there: torch.compile with max_autotune or with
+    cpp_wrapper, and threads bound to cores by OMP_PROC_BIND.
+    """
 
     name = "torch"
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, device: str) -> None:
         torch.set_num_threads(cores)
 
     def variants(self, workload: Workload) -> list[str]:
-        if workload.kind == "forward":
-            return ["eager", "channels_last", "compile", "jit"]
         if workload.kind == "cached":
             return ["eager", "channels_last", "matmul", "compile"]
-        return ["eager", "channels_last", "compile"]
+        pictures = workload.op is None or len(workload.op.shape) == 3
+        found = ["eager", "channels_last", "compile"] if pictures else ["eager", "compile"]
+        return found if workload.trains else [*found, "jit"]
 
-    def prepare(self, workload: Workload, variant: str) -> Callable[[], float | np.ndarray]:
+    def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         problem = make_problem(workload)
+        if isinstance(problem, OpProblem):
+            return torch_ops.prepare(problem, workload.trains, variant)
         flat = workload.kind == "cached" and variant in ("matmul", "compile")
         net = PixelHead(problem) if flat else Network(problem, fold=not workload.trains)
         inputs = torch.from_numpy(problem.inputs)

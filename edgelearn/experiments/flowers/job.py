@@ -24,6 +24,7 @@ from edgelearn.runs import Run, RunStore, atomic, figures, wilson_interval
 from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.interrupt import on_interrupt
 from edgelearn.train.phases import Phases
+from edgelearn.tuned import find
 
 from .config import PUBLISHED, FlowersConfig
 from .recorder import Recorder
@@ -106,6 +107,7 @@ class FlowersJob:
         say(f"Network: {self.pretrained.description}")
         device = self.model.device
         say(f"Device: {device.id} (driver {device.driver}), {self.model.choice.reason}")
+        say(f"  {find(device)}")
         for note in device.notes:
             say(f"  note: {note}")
         say(self.model.summary())

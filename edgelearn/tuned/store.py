@@ -1,0 +1,146 @@
+"""Results of tuning as files: one JSON file for each kind of device, those shipped beside this module, and a user's own
+in a folder, which win."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from platformdirs import user_data_path
+
+from edgelearn.device import Device
+from edgelearn.errors import FormatError
+
+from .kind import Kind
+
+FORMAT = 1
+LARGEST = 4 << 20  # bytes of a file worth reading
+NOT_TUNED = "not tuned for this kind of device, so kernels use safe defaults: `edgelearn tune` finds faster ones"
+
+Choice = dict[str, int]
+
+
+@dataclass
+class Results:
+    """What tuning found on devices like `kind`. `choices` are by the name of the decision. `measured` says on what and
+    when, and under "workloads" by the name of each its step in seconds before and after."""
+
+    kind: Kind
+    measured: dict = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)
+
+    @property
+    def workloads(self) -> dict[str, dict]:
+        return self.measured.setdefault("workloads", {})
+
+
+@dataclass(frozen=True)
+class Found:
+    """Choices that fit a device, and the files they are from, which of all that fit come first."""
+
+    choices: dict[str, Choice] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.files:
+            return NOT_TUNED
+        return f"tuned: {len(self.choices)} choices from {' and '.join(str(path) for path in self.files)}"
+
+
+def user_folder() -> Path:
+    """Where a user's own results are kept: EDGELEARN_TUNED, else edgelearn/tuned in the system's place for data."""
+    if named := os.environ.get("EDGELEARN_TUNED"):
+        return Path(named)
+    return user_data_path("edgelearn", appauthor=False) / "tuned"
+
+
+def shipped() -> Path:
+    """The folder of the results that come with the package."""
+    return Path(__file__).parent
+
+
+def folders() -> tuple[Path, Path]:
+    """Where results are looked for: what the first has wins."""
+    return user_folder(), shipped()
+
+
+def find(device: Device) -> Found:
+    """What is known to be fastest on `device`: of each folder the file whose kind is closest, the user's choices before
+    those that are shipped. Raises FormatError for a damaged file, naming it."""
+    kind, choices, files = Kind.of(device), {}, []
+    for folder in folders():
+        fitting = [(d, path, r) for path, r in _results(folder) if (d := kind.distance(r.kind)) is not None]
+        if fitting:
+            _, path, results = min(fitting, key=lambda item: item[:2])
+            choices = results.choices | choices
+            files.append(path)
+    return Found(choices, tuple(files))
+
+
+def load(path: Path) -> Results:
+    """Raises FormatError, saying what is wrong and what to do, for a file that `save` did not write."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"it is larger than {LARGEST:,} bytes")
+        return _checked(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError) as error:
+        raise FormatError(
+            f"The results of tuning in {path} cannot be used: {error}. Delete the file, and tune again with "
+            f"`edgelearn tune` if you like."
+        ) from None
+
+
+def path_of(kind: Kind, folder: Path) -> Path:
+    """The file for results of this kind."""
+    return folder / f"{kind.slug}.json"
+
+
+def save(results: Results, folder: Path) -> Path:
+    """Write the file of this kind of device, all or nothing. Raises FormatError where the folder can't be written."""
+    path = path_of(results.kind, folder)
+    head = {"format": FORMAT, "kind": results.kind.to_dict(), "measured": results.measured}
+    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(choice)}" for name, choice in sorted(results.choices.items()))
+    text = f'{json.dumps(head, indent=1)[:-2]},\n "choices": {{\n{rows}\n }}\n}}\n'
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, "utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise FormatError(
+            f"The results of tuning cannot be written to {path} ({error.strerror}): name a folder that can be written "
+            f"in the environment variable EDGELEARN_TUNED."
+        ) from None
+    return path
+
+
+def _results(folder: Path) -> Iterator[tuple[Path, Results]]:
+    for path in sorted(folder.glob("*.json")):
+        yield path, load(path)
+
+
+def _checked(content: object) -> Results:
+    """Raises ValueError saying what is wrong."""
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"it is not of format {FORMAT}, the one that this edgelearn writes")
+    kind, measured, choices = (content.get(key) for key in ("kind", "measured", "choices"))
+    types = {f.name: int if f.type == "int" else str for f in fields(Kind)}
+    if not isinstance(kind, dict) or set(kind) != set(types):
+        raise ValueError(f"its kind of device needs {', '.join(types)}")
+    for name, wanted in types.items():
+        if type(kind[name]) is not wanted or (wanted is int and kind[name] < 1):
+            raise ValueError(f"its kind of device has {kind[name]!r} as {name}")
+    if not isinstance(measured, dict) or not isinstance(measured.get("workloads", {}), dict):
+        raise ValueError("it does not say on what it was measured")
+    if not isinstance(choices, dict):
+        raise ValueError("it has no choices")
+    for name, choice in choices.items():
+        if not isinstance(choice, dict) or any(type(value) is not int for value in choice.values()):
+            raise ValueError(f"the choice for {name!r} is not made of whole numbers")
+    return Results(Kind(**kind), measured, choices)

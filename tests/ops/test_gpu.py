@@ -1,0 +1,135 @@
+"""What GPUs do otherwise (four channels a work-item, sums shared by a work-group), run on the devices there are. For
+convolutions and dense layers see test_tiles.py."""
+
+import numpy as np
+import pytest
+
+from edgelearn.ops import (
+    Add,
+    AveragePooling2D,
+    Concatenate,
+    Conv2D,
+    DepthwiseConv2D,
+    Flatten,
+    GlobalAveragePooling2D,
+    MaxPooling2D,
+    ReLU,
+    Traits,
+    ZeroPadding2D,
+    pointwise_local,
+)
+
+from . import (
+    test_batchnorm,
+    test_dropout,
+    test_finish,
+    test_optimizers,
+    test_quantise,
+    test_reduce,
+    test_softmax_cross_entropy,
+)
+from .linear import check_linear
+from .plain import check_plain
+
+PLAIN = {
+    "activation": (ReLU(6), (9, 7, 33)),
+    "maximum": (MaxPooling2D(3, 2, "same"), (6, 11, 33)),
+    "average": (AveragePooling2D(3, 2, "same"), (6, 11, 33)),
+    "global average": (GlobalAveragePooling2D(), (5, 7, 33)),
+    "global average of few": (GlobalAveragePooling2D(), (1, 2, 3)),
+    "padding": (ZeroPadding2D(((0, 1), (2, 0))), (5, 6, 33)),
+    "flatten": (Flatten(), (3, 5, 33)),
+    "add": (Add(), (5, 6, 33), (5, 6, 33), (5, 6, 33)),
+    "concatenate": (Concatenate(), (4, 5, 15), (4, 5, 33)),
+}
+
+
+@pytest.fixture
+def gpu(bench):
+    bench.traits = Traits(gpu=True, compute_units=8)
+    return bench
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_layers_without_weights(gpu, rng, name):
+    op, *shapes = PLAIN[name]
+    check_plain(op, gpu, rng, *shapes)
+
+
+def test_tiles_fit_small_gpus():
+    for tile in pointwise_local.TILES:
+        rows, columns, item_rows, item_columns, slices = tile.values()
+        team = rows * columns // (item_rows * item_columns)
+        assert team * slices <= 256
+        assert 4 * max(16 * slices * (rows + 4 + columns), rows * columns * (slices > 1)) <= 32 << 10
+
+
+@pytest.mark.parametrize("op", [Conv2D(33, 3, strides=2, padding="same"), DepthwiseConv2D(3, padding="same")])
+def test_sums_of_many_groups(gpu, rng, op):
+    """More image rows than members of a work-group."""
+    check_linear(op, gpu, rng, (40, 5, 20), n=3)
+
+
+@pytest.mark.parametrize("channels", (1, 33))
+def test_normalization(gpu, rng, channels):
+    test_batchnorm.test_kept_statistics_fold_to_scale_and_shift(gpu, rng, channels=channels, with_bias=True)
+    test_batchnorm.test_backward(gpu, rng, rows=1537, channels=channels, kept=False)
+
+
+@pytest.mark.parametrize("groups", (1, 16, 17, 100))
+def test_finished_sums(gpu, rng, groups):
+    test_finish.test_partial_sums_are_added_up(gpu, rng, shape=(40, 70), groups=groups)
+
+
+@pytest.mark.parametrize("groups", (1, 40))
+@pytest.mark.parametrize("bad", (None, np.nan))
+def test_bad_elements(gpu, rng, bad, groups):
+    test_finish.test_a_bad_element_is_found_wherever_it_is(gpu, rng, bad=bad, groups=groups)
+
+
+@pytest.mark.parametrize("channels", (1, 33))
+def test_finished_gradients(gpu, rng, channels):
+    test_finish.test_finished_gradients(gpu, rng, channels=channels, with_bias=True)
+
+
+@pytest.mark.parametrize("rows", (1, 255, 257, 5000))
+def test_channel_sums(gpu, rng, rows):
+    test_reduce.test_channel_sums_over_rows(gpu, rng, rows=rows)
+
+
+@pytest.mark.parametrize("classes", (1, 63, 64, 65, 300))
+def test_softmax(gpu, rng, classes):
+    test_softmax_cross_entropy.check(gpu, rng.standard_normal((70, classes)), rng.integers(0, classes, 70), 0.1)
+
+
+def test_ties_go_to_the_first_class(gpu):
+    """Whichever work-item sees it."""
+    logits = np.zeros((3, 200))
+    logits[0, [70, 6]] = logits[1, [199, 130]] = 1.0
+    test_softmax_cross_entropy.check(gpu, logits, np.array([6, 130, 0]))
+
+
+def test_dropout_draws_the_same(gpu, rng):
+    test_dropout.test_forward_and_backward(gpu, rng, channels=33)
+
+
+@pytest.mark.parametrize("name", ("SGD", "momentum", "AdamW"))
+def test_updates(gpu, rng, name):
+    test_optimizers.test_several_steps(gpu, rng, name=name, decays=True)
+    test_optimizers.test_a_bad_gradient_changes_nothing(gpu, rng, bad=np.nan, place=15)
+
+
+@pytest.mark.parametrize("channels", (1, 33))
+def test_quantised_tensors(gpu, rng, channels):
+    test_quantise.test_static_range(gpu, rng, channels=channels, symmetric=False)
+    test_quantise.test_stochastic_rounding(gpu, rng, channels=channels)
+    test_quantise.test_weights(gpu, rng, channels=channels, per_channel=True, rounding="stochastic")
+    test_quantise.test_weights(gpu, rng, channels=channels, per_channel=False, rounding="nearest")
+
+
+def test_ranges(gpu, rng):
+    test_quantise.test_dynamic_range(gpu, rng, bits=8)
+    test_quantise.test_plain_images(gpu, rng)
+    test_quantise.test_micro_batches_add_up(gpu, rng)
+    test_quantise.test_direction_sensitive_clipping(gpu, rng, symmetric=False)
+    test_quantise.test_percentile(gpu, rng)

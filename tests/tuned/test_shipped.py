@@ -1,0 +1,47 @@
+"""What is shipped is used: it is about decisions that plans make, and among their candidates."""
+
+from dataclasses import replace
+
+import pytest
+
+from edgelearn import tuned
+from edgelearn.device import list_devices
+from edgelearn.graph import make_plan
+from edgelearn.ops import Traits
+from edgelearn.tuning import Work
+from edgelearn.tuning.workloads import CPU, GPU
+
+FILES = sorted(tuned.shipped().glob("*.json"))
+NOISE = 1.05  # of whole steps, on machines that do other things too
+AGAIN = "candidates have changed: tune again (see edgelearn/tuned/README.md)"
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_every_shipped_choice_is_used(path):
+    results = tuned.load(path)
+    kind = results.kind
+    assert path.name == f"{kind.slug}.json"
+    assert set(results.workloads) == set(GPU if kind.kind == "gpu" else CPU)
+    assert results.measured["date"] and results.measured["device"]["platform"] == kind.platform
+    traits = Traits(kind.kind == "gpu", kind.compute_units, kind.lanes, results.choices)
+    device, used = replace(list_devices()[0], memory=1 << 40, largest_buffer=1 << 40), set()
+    for name, measured in results.workloads.items():
+        assert 0 < measured["after"] <= measured["before"] * NOISE, name
+        decisions = make_plan(Work.parse(name).request, device, traits=traits).decisions
+        wrong = [n for n, d in decisions.items() if n in results.choices and d.chosen != results.choices[n]]
+        assert wrong == [], AGAIN
+        used |= set(decisions)
+    assert set(results.choices) <= used, AGAIN
+
+
+@pytest.mark.parametrize("device", list_devices(), ids=lambda device: device.id)
+def test_plans_on_a_device_use_what_is_shipped_for_it(device):
+    found = tuned.find(device)
+    if not found.files:
+        pytest.skip(f"nothing is shipped for {device.id}")
+    plan = make_plan(Work.parse("train:1").request, device)
+    step = plan.program("train", 1).launches
+    assert {launch.decision.name for launch in step if launch.decision} <= set(found.choices)
+    assert all(decision.chosen == found.choices[name] for name, decision in plan.decisions.items())
+    assert plan.tuned_count == len(plan.decisions) > 50
+    assert f"{plan.tuned_count} of {plan.tuned_count}" in str(plan)
