@@ -1,11 +1,12 @@
-// Simulated quantisation: tensors hold the float32 values that integers would stand for, and their ranges are measured
-// as they are written. A tensor is taken as it lies in memory, 16 floats a row, whatever its channels: the zeros that
+// Quantisation: a tensor of INTEGERS is made, or, simulated, one of the float32 values that these would stand for, and
+// ranges are measured as it is written. A tensor is taken as it lies in memory, 16 floats a row, whatever its channels: the zeros that
 // pad them are in every range. Sums of a tensor: a record (see quantise.h) for each work-group, then one for the tensor.
-#include "blocked.h"
+#include "integers.h"
 #include "jobs.h"
-#include "quantise.h"
-#include "found.h"
-#include "scalars.h"
+
+#ifndef INTEGERS
+#define INTEGERS 0
+#endif
 
 // A row is as many floats as a work-item handles at a time. A tensor of fewer than 16 channels a block may end within
 // one, after `rest` of its floats.
@@ -17,6 +18,10 @@
 #define STORE_ROW(y, v)                                                            \
   if (IS_CUT) { for (int lane = 0; lane < rest; lane++) (y)[(size_t)tile * LANES + lane] = LANE(v, lane); } \
   else STORE((y) + (size_t)tile * LANES, v);
+
+#define STORE_INTEGERS(y, t)                                                       \
+  if (IS_CUT) { for (int lane = 0; lane < rest; lane++) (y)[(size_t)tile * LANES + lane] = (char)LANE(t, lane); } \
+  else STORE_Q((y) + (size_t)tile * LANES, t);
 
 // least and most of a tensor: a record for each work-group
 KERNEL statistics(INPUT(x) FOUND_ARGUMENTS, const int rows, const int rest) {
@@ -33,6 +38,9 @@ KERNEL statistics(INPUT(x) FOUND_ARGUMENTS, const int rows, const int rest) {
 #if IN_PLACE
 #define SOURCE OUTPUT(y)
 #define SOURCE_POINTERS INTO_WORDS(y) __global const float *x = y;
+#elif INTEGERS
+#define SOURCE INPUT(x), OUTPUT_Q(y)
+#define SOURCE_POINTERS FROM_WORDS(float, x) INTO_Q(y)
 #else
 #define SOURCE INPUT(x), OUTPUT(y)
 #define SOURCE_POINTERS FROM_WORDS(float, x) INTO_WORDS(y)
@@ -63,7 +71,12 @@ KERNEL quantise(SOURCE, INPUT(range) FOUND_ARGUMENTS, const int rows, const int 
     QUANTISE_NEAREST(t, v, inverse, lowest, highest)
 #endif
     const V w = DEQUANTISE(t, scale) + (v - v);  // an infinity becomes a NaN, which is noticed; a limit would not be
+#if INTEGERS
+    t += zero;
+    STORE_INTEGERS(y, t)
+#else
     STORE_ROW(y, w)
+#endif
     NOTE(v)
     NOTE_CLIPPED(v * inverse, lowest, highest)
     NOTE_BECOMES(v, w)
@@ -177,6 +190,15 @@ KERNEL next_range(OUTPUT(range), JOBS) {
   SET_RANGE(range, low, high, job[2], job[3])
 }
 
+// flag = 1 where a tensor held a NaN or an infinity
+KERNEL check_found(INPUT(found), OUTPUT(flag), JOBS) {
+  FIND_JOB(4)
+  JOB_INPUT(found, 1)
+  JOB_OUTPUT(flag, 2)
+  ALL_FOUND(all, found, job[3])
+  flag[0] = LANE(all, CLIPPED) - LANE(all, CLIPPED) == 0.0f ? 0.0f : 1.0f;
+}
+
 // After a mini-batch, unless a NaN or an infinity was found: what it held, and the range for the next one. RULE 0: what
 // was found, and with `momentum` what was found before; 1: the range in use; 2: what was found is also what was in use.
 KERNEL learn_range(OUTPUT(range), INPUT(found), INPUT(counters), JOBS, const float momentum) {
@@ -257,7 +279,14 @@ KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
 }
 
 #define TENSOR_WORD (8 + FOUND + STOCHASTIC)  // behind rows, blocks, rows of a work-item and values
-KERNEL weight_quantise(INPUT(w), OUTPUT(y), INPUT(range)
+#if INTEGERS
+#define QUANTISED_WEIGHTS OUTPUT_Q(y)
+#define JOB_WEIGHTS(y, word) __global char *restrict y = y##_memory + (size_t)job[word] * 4 * BLOCK;
+#else
+#define QUANTISED_WEIGHTS OUTPUT(y)
+#define JOB_WEIGHTS(y, word) JOB_OUTPUT(y, word)
+#endif
+KERNEL weight_quantise(INPUT(w), QUANTISED_WEIGHTS, INPUT(range)
 #if FOUND
                        , OUTPUT(found)
 #endif
@@ -267,7 +296,7 @@ KERNEL weight_quantise(INPUT(w), OUTPUT(y), INPUT(range)
                        , JOBS, const float bottom, const float top) {
   FIND_JOB(TENSOR_WORD + 1)
   JOB_INPUT(w, 1)
-  JOB_OUTPUT(y, 2)
+  JOB_WEIGHTS(y, 2)
   JOB_INPUT(range, 3)
   WEIGHT_ROWS(4 + FOUND + STOCHASTIC)
   const V scale = FIELD(range, SCALE_OF, block), inverse = FIELD(range, INVERSE, block), zero = FIELD(range, ZERO, block);
@@ -291,7 +320,11 @@ KERNEL weight_quantise(INPUT(w), OUTPUT(y), INPUT(range)
     QUANTISE_NEAREST(t, v, inverse, lowest, highest)
 #endif
     const V w_ = DEQUANTISE(t, scale) + (v - v);
+#if INTEGERS
+    STORE_Q(y + at, t + zero);
+#else
     STORE(y + at, w_);
+#endif
     NOTE(v)
     NOTE_BECOMES(v, w_)
   }

@@ -60,7 +60,7 @@ KERNEL quantised_convolution_forward(INPUT_RANGED(x), INPUT_RANGED(w), RESULT_AR
       LOAD_SCALE(s, (panel + j) * BLOCK)
       LOAD_SHIFT(t, (panel + j) * BLOCK)
       UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
-        V v = convert_float16(sum[i][j]) * step;
+        V v = TO_FLOATS(sum[i][j]) * step;
         APPLY_SCALE(v, s)
         APPLY_SHIFT(v, t)
         ACTIVATE(v)
@@ -109,7 +109,7 @@ KERNEL quantised_convolution_backward_data(INPUT_RANGED(dy), INPUT_RANGED(t), RE
       UNROLL for (int i = 0; i < TILE; i++) {
         const int ix = x0 + residue + i * STRIDE_X;
         if (ix < width)
-          WRITE_GRADIENT(panel + j, (image * height + iy) * width + ix, convert_float16(sum[i][j]) * step)
+          WRITE_GRADIENT(panel + j, (image * height + iy) * width + ix, TO_FLOATS(sum[i][j]) * step)
       }
     }
   }
@@ -152,7 +152,7 @@ KERNEL quantised_convolution_backward_weights(INPUT_RANGED(x), INPUT_RANGED(dy),
   const float step = x_range[SCALE_OF] * dy_range[SCALE_OF];
   UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < channels) UNROLL for (int j = 0; j < PANELS; j++) {
     output dw = partials + (((size_t)(group * out_blocks + panel + j) * TAPS + tap) * channels + channel + i) * BLOCK;
-    V v = convert_float16(sum[i][j]) * step;
+    V v = TO_FLOATS(sum[i][j]) * step;
     if (add) v += LOAD(dw);
     STORE(dw, v);
   }

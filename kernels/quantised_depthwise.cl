@@ -39,7 +39,7 @@ KERNEL quantised_depthwise_forward(INPUT_RANGED(x), INPUT_RANGED(w), RESULT_ARGU
     LOAD_SCALE(s, block * BLOCK)
     LOAD_SHIFT(t, block * BLOCK)
     UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
-      V v = convert_float16(sum[i]) * step;
+      V v = TO_FLOATS(sum[i]) * step;
       APPLY_SCALE(v, s)
       APPLY_SHIFT(v, t)
       ACTIVATE(v)
@@ -80,7 +80,7 @@ KERNEL quantised_depthwise_backward_data(INPUT_RANGED(dy), INPUT_RANGED(w), RESU
       }
       UNROLL for (int i = 0; i < TILE; i++) {
         const int ix = x0 + residue + i * STRIDE_X;
-        if (ix < width) WRITE_GRADIENT(block, (image * height + row) * width + ix, convert_float16(sum[i]) * step)
+        if (ix < width) WRITE_GRADIENT(block, (image * height + row) * width + ix, TO_FLOATS(sum[i]) * step)
       }
     }
   }
@@ -121,7 +121,7 @@ KERNEL quantised_depthwise_backward_weights(INPUT_RANGED(x), INPUT_RANGED(dy), O
   const float step = x_range[SCALE_OF] * dy_range[SCALE_OF];
   output dw = partials + (size_t)(group * blocks + block) * TAPS * BLOCK;
   UNROLL for (int k = 0; k < TAPS; k++) {
-    V v = convert_float16(sum[k]) * step;
+    V v = TO_FLOATS(sum[k]) * step;
     if (add) v += LOAD(dw + k * BLOCK);
     STORE(dw + k * BLOCK, v);
   }

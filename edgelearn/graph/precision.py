@@ -26,6 +26,9 @@ class Precision:
     to noise and cosine. Gradients pass through the rounding of activations as if it weren't there (straight-through,
     Bengio et al. 2013).
 
+    `simulated` tensors are float32 and hold what integers would stand for. Others are int8, and kernels multiply
+    integers, wherever a layer's weights, input and gradient all have 8 bits or fewer.
+
     Raises PlanError for what can't be.
     """
 
@@ -36,6 +39,7 @@ class Precision:
     gradient_estimator: Estimator | None = None
     exceptions: Mapping[str, int | None] = field(default_factory=dict)
     traced: bool = False
+    simulated: bool = True
 
     def __post_init__(self) -> None:
         for kind in ("activations", "gradients"):
@@ -44,6 +48,19 @@ class Precision:
         for bits in self.exceptions.values():
             if bits is not None:
                 Format(bits)
+        if not self.simulated:
+            self._check_integers()
+
+    def _check_integers(self) -> None:
+        for kind in KINDS:
+            fmt = getattr(self, kind)
+            if fmt is None or fmt.storage != "int8":
+                raise PlanError(
+                    f"Integer kernels need weights, activations and gradients of 8 bits or fewer, but {kind} are "
+                    f"{f'of {fmt.bits} bits' if fmt else 'float32'}: give them such a format, or simulate."
+                )
+        if not self.weights.symmetric:
+            raise PlanError("Integer kernels need symmetric weights: Format(symmetric=True).")
 
     def format(self, kind: str, layer: str) -> Format | None:
         """How `layer`'s tensor of `kind` (one of KINDS) is quantised."""
@@ -97,7 +114,7 @@ class Precision:
         """JSON-able; the inverse of `from_dict`."""
         found = {kind: asdict(fmt) if (fmt := getattr(self, kind)) else None for kind in KINDS}
         own = self.gradient_estimator.to_dict() if self.gradient_estimator else None
-        more = {"exceptions": dict(self.exceptions), "traced": self.traced}
+        more = {"exceptions": dict(self.exceptions), "traced": self.traced, "simulated": self.simulated}
         return found | {"estimator": self.estimator.to_dict(), "gradient_estimator": own} | more
 
     @classmethod
@@ -128,7 +145,7 @@ class Precision:
 
     def __str__(self) -> str:
         """A table: format and ranges of each kind, and the exceptions."""
-        lines = []
+        lines = [] if self.simulated else ["int8 tensors, multiplied as integers"]
         for kind in KINDS:
             fmt = getattr(self, kind)
             lines.append(f"{kind:<12} {f'{fmt}; {self.estimator_of(kind)}' if fmt else 'float32'}")

@@ -1,4 +1,4 @@
-"""Simulated quantisation: float32 tensors that hold nothing but what integers of a format could stand for."""
+"""Quantisation: int8 tensors, or, simulated, float32 ones that hold nothing but what integers could stand for."""
 
 from __future__ import annotations
 
@@ -87,20 +87,28 @@ def emit_next_range(e: Emitter, q: Quantiser) -> None:
     e.job("quantise.cl", "next_range", 1, q.record.update, numbers=q.shape, whole=True)
 
 
-def emit_measured_range(e: Emitter, q: Quantiser, x: Tensor) -> None:
-    """Use the range of `x` itself: two passes over it come before its quantisation, or three with a search."""
-    rows, rest, groups = _rows(e, x)
-    found = e.tensor(f"{q.name} statistics", (groups, 16))
-    e.launch(
-        "quantise.cl", "statistics", (_items(e, groups),), x.read, found.write, prod(x.shape), 0, rows, rest,
-        whole=True, lanes=e.traits.vector, found=True,
-    )  # fmt: skip
+def emit_measured_range(e: Emitter, q: Quantiser, x: Tensor, found: Findings | None = None) -> None:
+    """Use the range of `x` itself: a pass over it for its statistics, unless whoever wrote it has `found` them, and one
+    more for a search."""
+    if found is None:
+        found = statistics(e, q, x)
+        rows, rest, groups = _rows(e, x, found.parts.rows)
+        e.launch(
+            "quantise.cl", "statistics", (_items(e, groups),), x.read, found.parts.write, prod(x.shape), 0, rows, rest,
+            whole=True, lanes=e.traits.vector, found=True,
+        )  # fmt: skip
     momentum = float(q.estimator.momentum) if isinstance(q.estimator, Blending) else 0.0
     e.launch(
-        "quantise.cl", "measured_range", (1,), found.read, q.record.update, groups, *q.shape, momentum, whole=True
+        "quantise.cl", "measured_range", (1,), found.parts.read, q.record.update, found.parts.rows, *q.shape, momentum,
+        whole=True,
     )  # fmt: skip
     if isinstance(q.estimator, Searching):
         _emit_search(e, q, x)
+
+
+def statistics(e: Emitter, q: Quantiser, x: Tensor) -> Findings:
+    """A place for what is found of `x` before it is quantised."""
+    return Findings(e.tensor(f"{q.name} statistics", (parts(e, x), 16)))
 
 
 def _emit_search(e: Emitter, q: Quantiser, x: Tensor) -> None:
@@ -140,8 +148,14 @@ def emit_quantise(
     e.launch(
         "quantise.cl", "quantise", (_items(e, groups),), *source, q.record.read, *target, rows, rest, *q.bounds, *more,
         whole=True, lanes=e.traits.vector, found=found is not None, traced=bool(found and found.traced),
-        stochastic=random, in_place=y is x,
+        stochastic=random, in_place=y is x, integers=y.dtype == "int8",
     )  # fmt: skip
+
+
+def emit_check_found(e: Emitter, q: Quantiser, found: Tensor) -> None:
+    """A job: a flag where a tensor held a NaN or an infinity."""
+    flag = e.tensor(f"{q.name} flag", (1, 1), Role.CHECK)
+    e.job("quantise.cl", "check_found", 1, found.read, flag.write, numbers=(found.rows,), whole=True)
 
 
 def emit_learn_range(e: Emitter, q: Quantiser, found: Tensor, control: Control, rule: int) -> None:
@@ -182,6 +196,7 @@ def emit_quantised_weights(
         "quantise.cl", "weight_quantise", items, w.read, y.write, target.read, *more,
         numbers=(*size, prod(w.shape), layer_code(q.name)), settings=q.bounds, whole=True, found=found is not None,
         traced=bool(found and found.traced), stochastic=random, per_channel=per_channel,
+        integers=y.dtype == "int8",
     )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgelearn.errors import PlanError
 from edgelearn.launch import Choice
 
 from . import tiles
@@ -16,6 +15,7 @@ from .quantised_copy import emit_channel_sums
 from .ranged import Ranged, RangedTarget, Result, check_accumulators
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
+from .transpose import emit_transposed
 from .window import Window
 
 
@@ -31,8 +31,6 @@ class Geometry:
         """Pointwise: one image of `height` x `width` rows."""
         if isinstance(op, Dense):
             return cls._pointwise(height, width)
-        if op.groups > 1:
-            raise PlanError("Convolutions with groups have no integer kernels: keep them in fp32.")
         window = op.window(x.shape[1:])
         if x.block == 16 and window.kernel == window.strides == (1, 1) and window.padding == ((0, 0), (0, 0)):
             return cls._pointwise(height, width)
@@ -74,6 +72,11 @@ def emit_forward(
             whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
             per_channel=kernel.format.per_channel, **choice, **window.macros, **epilogue.macros, **result.macros(e),
         )  # fmt: skip
+
+
+def emit_prepared(e: Emitter, op: Conv2D | Dense, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
+    """The kernel that `emit_backward_data` wants, as floats yet."""
+    return emit_transposed(e, kernel, 1 if isinstance(op, Dense) else op.window(x.shape[1:]).taps, scale)
 
 
 def emit_backward_data(

@@ -39,6 +39,11 @@ def emit_forward(
         )  # fmt: skip
 
 
+def emit_prepared(e: Emitter, op: DepthwiseConv2D, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
+    """The kernel that `emit_backward_data` wants, as floats yet."""
+    return op.emit_prepared(e, x, kernel, scale)
+
+
 def emit_backward_data(
     e: Emitter,
     op: DepthwiseConv2D,

@@ -12,7 +12,7 @@ from .dropout import layer_code
 from .emit import LINEAR, Emitter
 from .formats import Format
 from .quantise import Findings
-from .tensor import Tensor
+from .tensor import Shape, Tensor
 
 LARGEST = (1 << 31) - 1  # an accumulator holds
 
@@ -26,6 +26,10 @@ class Ranged:
     record: Tensor
     format: Format
     name: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        return self.tensor.shape
 
     @property
     def read(self) -> tuple[In, In]:

@@ -10,9 +10,25 @@
 #include "scalars.h"
 #pragma OPENCL FP_CONTRACT OFF
 
+#if LANES == 4
+typedef char4 Q;
+typedef short4 S;
+typedef int4 A;
+#define TO_CHARS convert_char4
+#define TO_SHORTS convert_short4
+#define TO_INTS convert_int4
+#define TO_FLOATS convert_float4
+#define BITS_OF as_int4
+#else
 typedef char16 Q;
 typedef short16 S;
 typedef int16 A;
+#define TO_CHARS convert_char16
+#define TO_SHORTS convert_short16
+#define TO_INTS convert_int16
+#define TO_FLOATS convert_float16
+#define BITS_OF as_int16
+#endif
 typedef __global const char *restrict bytes;
 
 #define INPUT_Q(x) INPUT_WORDS(char, x)
@@ -24,11 +40,11 @@ typedef __global const char *restrict bytes;
 #define FROM_RANGED(x) FROM_Q(x) FROM_WORDS(float, x##_range)
 
 // Through 16 bits, so that compilers see that products fit instructions for pairs of those.
-#define LOAD_Q(pointer) convert_int16(convert_short16(*(__global const Q *)(pointer)))
-#define LOAD_CENTRED(pointer, zero) convert_int16(convert_short16(*(__global const Q *)(pointer)) - (S)(zero))
+#define LOAD_Q(pointer) TO_INTS(TO_SHORTS(*(__global const Q *)(pointer)))
+#define LOAD_CENTRED(pointer, zero) TO_INTS(TO_SHORTS(*(__global const Q *)(pointer)) - (S)(zero))
 #define CENTRED(value, zero) ((int)(short)((value) - (zero)))
 // t: whole numbers as floats
-#define STORE_Q(pointer, t) (*(__global Q *)(pointer) = convert_char16(as_int16((t) + MAGIC) - (A)0x4B400000))
+#define STORE_Q(pointer, t) (*(__global Q *)(pointer) = TO_CHARS(BITS_OF((t) + MAGIC) - (A)0x4B400000))
 
 #ifndef QUANTISED
 #define QUANTISED 0
@@ -96,7 +112,7 @@ typedef __global const char *restrict bytes;
   const short floor_ = (short)activation_range[ZERO];
 #define MASKED(block, row, v)                                                      \
   {                                                                                \
-    V z_ = convert_float16(LOAD_CENTRED(activation + ((size_t)(block) * m + (row)) * BLOCK, floor_)) * step_; \
+    V z_ = TO_FLOATS(LOAD_CENTRED(activation + ((size_t)(block) * m + (row)) * BLOCK, floor_)) * step_; \
     v = PASSES(z_) ? v : (V)0;                                                     \
   }
 #elif MASK == 1

@@ -104,12 +104,6 @@ def test_sums_too_long_for_an_accumulator(bench):
         family.emit_forward(bench, Dense(2), x, kernel, bench.empty((1, 2)), Epilogue())
 
 
-def test_no_kernels_for_groups(bench):
-    x = Ranged(bench.empty((1, 4, 4, 6), dtype="int8"), bench.empty((1, 16)), PLAIN)
-    with pytest.raises(PlanError, match="keep them in fp32"):
-        family.emit_forward(bench, Conv2D(6, 3, groups=2), x, x, bench.empty((1, 2, 2, 6)), Epilogue())
-
-
 def test_shares_of_a_gradient_are_floats(bench):
     x = Ranged(bench.empty((1, 4, 4, 6), dtype="int8"), bench.empty((1, 16)), PLAIN)
     with pytest.raises(PlanError, match="add them up as floats"):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from edgelearn.errors import PlanError
 from edgelearn.ops import Traits, finish
 from edgelearn.ops import quantised_copy as copy
 from edgelearn.ops.control import SEED, STEP, Control
+from edgelearn.ops.estimators import CurrentMinMax
 from edgelearn.ops.formats import Format
-from edgelearn.ops.quantise import Findings
+from edgelearn.ops.quantise import Findings, Quantiser, emit_quantised_weights
 from edgelearn.ops.ranged import Ranged, RangedTarget
 
 from .harness import SIZES
@@ -55,12 +55,11 @@ def test_unpadded_input(bench, rng, channels):
     v = F(rng.standard_normal((2, 3, 5, channels)))
     record, scale, zero = record_of(bench, PLAIN, -1, 1)
     y = Ranged(bench.empty(v.shape, channels, "int8"), record, PLAIN)
-    x = bench.put(v, channels)
-    copy.emit_to_integers(bench, x, y)
+    found = Findings(bench.empty((2, 16)))
+    copy.emit_to_integers(bench, bench.put(v, channels), y, found)
     bench.run()
     exactly(bench.get(y.tensor), PLAIN.quantise(v, scale, zero))
-    with pytest.raises(PlanError, match="its range is fixed"):
-        copy.emit_to_integers(bench, x, y, Findings(bench.empty((1, 16))))
+    check_found(bench.get(found.parts), v, PLAIN, scale, zero)
 
 
 @pytest.mark.parametrize("channels", (1, 17, 64))
@@ -77,26 +76,33 @@ def test_to_floats(bench, rng, channels):
 @pytest.mark.parametrize("per_channel", (False, True))
 @pytest.mark.parametrize("channels", (1, 17, 64))
 def test_weights(bench, rng, channels, per_channel):
+    """Of a range of their own."""
     w, fmt = F(rng.standard_normal((9, 7, channels))), Format(5, symmetric=True, per_channel=per_channel)
-    record, scale, zero = record_of(
-        bench, fmt, *((w.min((0, 1)), w.max((0, 1))) if per_channel else (w.min(), w.max()))
-    )
-    y = Ranged(bench.empty(w.shape, dtype="int8"), record, fmt)
-    copy.emit_weights_to_integers(bench, bench.put(w), y)
+    y, q = bench.empty(w.shape, dtype="int8"), quantiser(bench, fmt, channels)
+    emit_quantised_weights(bench, q, bench.put(w), y, None, None)
     bench.run()
-    exactly(bench.get(y.tensor), fmt.quantise(w, scale, zero))
+    fields = bench.get(q.channels or q.record)
+    scale, zero = fields[:3:2, :channels] if per_channel else fields[0, :3:2]
+    exactly(bench.get(y), fmt.quantise(w, scale, zero))
+    low, high = (w.min((0, 1)), w.max((0, 1))) if per_channel else (w.min(), w.max())
+    assert scale == pytest.approx(fmt.parameters(low, high)[0])
 
 
 def test_weights_rounded_at_random(bench, rng):
     w, fmt = F(rng.standard_normal((1, 63, 17))), Format(4, symmetric=True, rounding="stochastic")
     words = np.zeros(16, np.uint32)
     words[[SEED, STEP]] = 5, 3
-    bench.training = Control(bench.put(words.view(F)[None]), bench.put(np.zeros((1, 16))), None)
-    record, scale, zero = record_of(bench, fmt, w.min(), w.max())
-    y = Ranged(bench.empty(w.shape, dtype="int8"), record, fmt, "w")
-    copy.emit_weights_to_integers(bench, bench.put(w), y)
+    control = Control(bench.put(words.view(F)[None]), bench.put(np.zeros((1, 16))), None)
+    y, q = bench.empty(w.shape, dtype="int8"), quantiser(bench, fmt)
+    emit_quantised_weights(bench, q, bench.put(w), y, None, control)
     bench.run()
-    exactly(bench.get(y.tensor), fmt.quantise(w, scale, zero, draw(w.shape, "w", 5, 3)))
+    scale, zero = bench.get(q.record)[0, :3:2]
+    exactly(bench.get(y), fmt.quantise(w, scale, zero, draw(w.shape, "w", 5, 3)))
+
+
+def quantiser(bench, fmt: Format, channels: int = 0) -> Quantiser:
+    per_channel = bench.empty((16, 64)) if fmt.per_channel else None
+    return Quantiser("w", fmt, CurrentMinMax(), bench.empty((1, 16)), per_channel)
 
 
 @pytest.mark.parametrize("rows", (1, 65, 5000))
