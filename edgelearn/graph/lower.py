@@ -38,17 +38,22 @@ from edgelearn.ops.tensor import Shape, Tensor, pack
 
 from .fuse import Stage, fuse
 from .network import INPUT, Network
+from .precision import KNOWN, Precision
+from .quantisers import Quantisers
 from .storage import Storage
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a program computes. `batchnorm` is "kept" or "batch": whose statistics training normalizes with."""
+    """What a program computes. `batchnorm` is "kept" or "batch": whose statistics training normalizes with; `ranges`
+    says how quantised tensors get theirs (see Precision.mode)."""
 
     loss: bool = True
     train: bool = True
     batchnorm: str = "kept"
     label_smoothing: float = 0.0
+    precision: Precision = Precision()  # noqa: RUF009
+    ranges: str = KNOWN
 
 
 @dataclass
@@ -118,6 +123,9 @@ class Lowering:
         self.x = Tensor(storage.input.buffer, (n, *network.input_shape), storage.input.block)
         self.control = storage.control
         self.micro.training = self.control if settings.train else None
+        self.quantisers = Quantisers(
+            settings.precision, storage, self.prepare, self.micro, settings.ranges, settings.train, first
+        )
         self.values: dict[str, Tensor] = {INPUT: self.x}
         self.before_norm: dict[str, Tensor] = {}
         self.statistics: dict[str, batchnorm.Statistics] = {}
@@ -127,12 +135,16 @@ class Lowering:
 
     def program(self, optimizer: Optimizer | None = None) -> Program:
         stages, output = self.stages, self.network.output
+        logits = output.inputs[0] if isinstance(output.op, Softmax) else output.name
         name = output.name
-        if self.settings.loss and isinstance(output.op, Softmax):
+        if self.settings.loss and name != logits:
             stages = [stage for stage in stages if stage.output is not output]
-            (name,) = output.inputs
+            name = logits
+        self._quantise_input()
         for stage in stages:
             self._forward(stage)
+            if stage.output.name not in (logits, output.name):
+                self._quantise(stage)
         y = self.values[name]
         if self.settings.loss:
             self._loss(name)
@@ -162,22 +174,32 @@ class Lowering:
             stage.op.op.emit_forward(self.micro, inputs, out)
         self.values[stage.output.name] = out
 
+    def _quantise_input(self) -> None:
+        if self.quantisers.quantises("activations", INPUT):
+            self._at(INPUT)
+            quantised = self.micro.tensor("quantised", self.x.shape, block=self.x.block)
+            self.values[INPUT] = self.quantisers.activation(INPUT, self.x, quantised)
+
+    def _quantise(self, stage: Stage) -> None:
+        if not stage.output.op.selects:
+            self.quantisers.activation(stage.output.name, self.values[stage.output.name])
+
     def _forward_linear(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         op, code = stage.op.op, stage.activation_code
         if stage.norm is None:
             bias = self._parameter(stage.op, "bias")
-            op.emit_forward(self.micro, x, self._parameter(stage.op, "kernel"), out, Epilogue(None, bias, code))
-        elif stage.name not in self.in_backward:
+            op.emit_forward(self.micro, x, self._kernel(stage), out, Epilogue(None, bias, code))
+        elif stage.name not in self.in_backward and not self.quantisers.quantises("weights", stage.op.name):
             kernel, bias = self._folded(stage)
             op.emit_forward(self.micro, x, kernel, out, Epilogue(None, bias, code))
         elif self._uses_batch(stage.norm.name):
             y = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape))
             bias = self._parameter(stage.op, "bias")
-            op.emit_forward(self.micro, x, self._parameter(stage.op, "kernel"), y, Epilogue(None, bias))
+            op.emit_forward(self.micro, x, self._kernel(stage), y, Epilogue(None, bias))
             self._normalize(stage, y, out)
         else:
             s = self._kept(stage)
-            op.emit_forward(self.micro, x, self._parameter(stage.op, "kernel"), out, Epilogue(s.scale, s.shift, code))
+            op.emit_forward(self.micro, x, self._kernel(stage), out, Epilogue(s.scale, s.shift, code))
 
     def _forward_norm(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         if self._uses_batch(stage.norm.name):
@@ -205,6 +227,10 @@ class Lowering:
     def _parameter(self, node, role: str) -> Tensor | None:
         name = f"{node.name}/{role}"
         return self.storage.parameter(name) if name in self.network.parameters else None
+
+    def _kernel(self, stage: Stage) -> Tensor:
+        """The stage's kernel as its passes read it; the update has `_parameter`."""
+        return self.quantisers.kernel(stage.op.name, self._parameter(stage.op, "kernel"))
 
     def _norm_parameters(self, stage: Stage) -> dict[str, Tensor]:
         roles = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -290,16 +316,16 @@ class Lowering:
             dz = dy
         elif stage.norm is not None:
             kept = self.statistics[stage.name]
+        dz = self.quantisers.gradient(stage.op.name, dz)
         self._backward_parameters(stage, x, dz, kept)
         if target is not None:
-            kernel = self._parameter(stage.op, "kernel")
-            prepared = op.emit_prepared(self.prepare, x, kernel, kept.scale if kept else None)
+            prepared = op.emit_prepared(self.prepare, x, self._kernel(stage), kept.scale if kept else None)
             op.emit_backward_data(self.micro, x, prepared, dz, target)
 
     def _backward_parameters(self, stage: Stage, x: Tensor, dz: Tensor, kept: batchnorm.Statistics | None) -> None:
         """Gradients of the stage's parameters: sums in each micro-batch, completed at the end of the mini-batch. Around
         kept statistics the sums are those behind scale and shift (see finish.cl)."""
-        kernel, bias = self._parameter(stage.op, "kernel"), self._parameter(stage.op, "bias")
+        kernel, bias = self._kernel(stage), self._parameter(stage.op, "bias")
         dkernel, dbias = self._gradient(stage.op.name, "kernel"), self._gradient(stage.op.name, "bias")
         dgamma, dbeta = (self._gradient(stage.norm.name, role) if kept else None for role in ("gamma", "beta"))
         kernel_total = dkernel or (self._place(stage, "kernel gradient for gamma", kernel) if dgamma else None)
@@ -337,6 +363,9 @@ class Lowering:
         self.finish.emit_jobs()
         flags = self.storage.stretch(Role.CHECK, 0, self.storage.sizes[Role.CHECK])
         emit_finite_check(self.finish, flags, self.control)
+        self.quantisers.learn(self.finish)
+        self.finish.emit_jobs()
+        self._at("optimizer")
         if statistics := self.storage.sizes.get(Role.STATISTICS):
             lasting, moving = (self.storage.stretch(role, 0, statistics) for role in (Role.STATISTICS, Role.MOVING))
             emit_commit(self.prepare, lasting, moving, self.control)

@@ -18,6 +18,8 @@ class Role(Enum):
     CHECK = "checks of gradients"  # for NaN and infinity
     OPTIMIZER = "optimizer state"
     PREPARED = "prepared weights"  # derived from parameters once a mini-batch
+    RANGE = "ranges of quantised tensors"  # which training moves
+    FOUND = "ranges found in a step"  # in parts
     INPUT = "inputs"  # written by the host
     CONTROL = "counters"  # a few numbers between host and device
     TEMPORARY = "activations and workspace"  # shares one arena; lives from its first write to its last read

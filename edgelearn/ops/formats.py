@@ -35,6 +35,10 @@ class Format:
         if self.rounding not in ROUNDINGS:
             raise PlanError(f"Rounding is 'nearest' or 'stochastic', not {self.rounding!r}.")
 
+    def __str__(self) -> str:
+        words = [f"{self.bits} bits", "symmetric" if self.symmetric else "asymmetric"]
+        return " ".join(words + ["stochastic"] * (self.rounding != "nearest") + ["per channel"] * self.per_channel)
+
     @property
     def storage(self) -> str:
         """What a value is kept in: int8 also for fewer than 8 bits, of which the others then go unused."""

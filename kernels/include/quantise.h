@@ -30,7 +30,7 @@
 #if PER_CHANNEL
 #define FIELD(record, field, block) LOAD((record) + ((block) * BLOCK + (field)) * BLOCK)
 #else
-#define FIELD(record, field, block) ((V)(record)[field])
+#define FIELD(record, field, block) ((V)((record)[field]))
 #endif
 
 // 1.5 * 2^23: adding and subtracting it rounds |t| < 2^22 to the nearest integer, halves to even
@@ -54,13 +54,31 @@
   }
 #define DEQUANTISE(t, scale) ((t) * (scale))
 
-// scale, zero point and range of a record from [low, high], which contains 0; lanes of L values
+#if STOCHASTIC
+#include "philox.h"
+#define UNIFORM_OF(word) ((float)((word) >> 8) * 0x1p-24f)
+// 16 uniform numbers of [0, 1) for the values that begin at number 16 * `row` of example `example` of the mini-batch:
+// the same whatever the device and the micro-batch.
+#define UNIFORM(uniform, row, example, tensor, step, seed)                         \
+  V uniform;                                                                       \
+  for (int quarter = 0; quarter < BLOCK / 4; quarter++) {                          \
+    const uint4 words_ = philox((uint4)((row) * (BLOCK / 4) + quarter, example, tensor, step), seed); \
+    LANE(uniform, quarter * 4) = UNIFORM_OF(words_.x);                             \
+    LANE(uniform, quarter * 4 + 1) = UNIFORM_OF(words_.y);                         \
+    LANE(uniform, quarter * 4 + 2) = UNIFORM_OF(words_.z);                         \
+    LANE(uniform, quarter * 4 + 3) = UNIFORM_OF(words_.w);                         \
+  }
+#endif
+
+// scale and zero point for [low, high], which contains 0; of type L, float or V
 #define LEAST_SCALE 0x1p-100f
 #define PARAMETERS(L, low, high, scale, zero, bits, symmetric)                     \
   {                                                                                \
     const float most_ = (float)((1 << ((bits) - 1)) - 1);                          \
-    const L reach_ = -(low) > (high) ? -(low) : (high);                            \
-    scale = (symmetric) ? reach_ / most_ : ((high) - (low)) / (2.0f * most_ + 1.0f); \
+    L width_ = (high) - (low);                                                     \
+    if (symmetric) width_ = -(low) > (high) ? -(low) : (high);                     \
+    scale = width_ / ((symmetric) ? most_ : 2.0f * most_ + 1.0f);                  \
     scale = scale < (L)LEAST_SCALE ? (L)LEAST_SCALE : scale;                       \
-    zero = (symmetric) ? (L)0 : ROUND_NEAREST(-(low) / scale) - most_ - 1.0f;      \
+    zero = ROUND_NEAREST(-(low) / scale) - most_ - 1.0f;                           \
+    if (symmetric) zero = (L)0;                                                    \
   }
