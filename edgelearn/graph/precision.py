@@ -59,6 +59,11 @@ class Precision:
         return self.gradient_estimator or self.estimator if kind == "gradients" else self.estimator
 
     @property
+    def quantises(self) -> bool:
+        """Whether any tensor is to be quantised."""
+        return any(getattr(self, kind) is not None for kind in KINDS)
+
+    @property
     def _estimators(self) -> list[Estimator]:
         kinds = [kind for kind in ("activations", "gradients") if getattr(self, kind) is not None]
         return [self.estimator_of(kind) for kind in kinds]
