@@ -4,147 +4,71 @@
 #include "blocked.h"
 #include "jobs.h"
 #include "quantise.h"
+#include "found.h"
 #include "scalars.h"
 
-#ifndef FOUND
-#define FOUND 0
-#endif
-#ifndef TRACED
-#define TRACED 0
-#endif
-
-// The rows of a work-item: neighbours on CPUs; on GPUs neighbours in a work-group take neighbouring rows.
-#if GROUP > 1
-#define EACH_ROW for (int row = get_global_id(0); row < rows; row += get_global_size(0))
-#else
-#define EACH_ROW                                                                   \
-  for (int row = get_global_id(0) * count,                                         \
-           stop = ((int)get_global_id(0) + 1) * count < rows ? ((int)get_global_id(0) + 1) * count : rows; \
-       row < stop; row++)
-#endif
-
-// A tensor of fewer than 16 channels a block may end within a row, after `rest` of its floats.
-#define IS_CUT (rest && row == rows - 1)
+// A row is as many floats as a work-item handles at a time. A tensor of fewer than 16 channels a block may end within
+// one, after `rest` of its floats.
+#define IS_CUT (rest && tile == rows - 1)
 #define LOAD_ROW(v, x)                                                             \
   V v = (V)0;                                                                      \
-  if (IS_CUT) { for (int lane = 0; lane < rest; lane++) LANE(v, lane) = (x)[(size_t)row * BLOCK + lane]; } \
-  else v = LOAD((x) + (size_t)row * BLOCK);
+  if (IS_CUT) { for (int lane = 0; lane < rest; lane++) LANE(v, lane) = (x)[(size_t)tile * LANES + lane]; } \
+  else v = LOAD((x) + (size_t)tile * LANES);
 #define STORE_ROW(y, v)                                                            \
-  if (IS_CUT) { for (int lane = 0; lane < rest; lane++) (y)[(size_t)row * BLOCK + lane] = LANE(v, lane); } \
-  else STORE((y) + (size_t)row * BLOCK, v);
-
-#define LOWER(a, b) ((b) < (a) ? (b) : (a))
-#define HIGHER(a, b) ((b) > (a) ? (b) : (a))
-
-// What work-items have found, as vectors; SUMMARY makes of them one record of the work-group, in `mine`, held by its
-// first work-item. All take part.
-#define NOTHING_FOUND V least = (V)0, most = (V)0, clipped = (V)0, signal = (V)0, noise = (V)0, product = (V)0, result = (V)0;
-#define OVER_LANES(combined, vector, how) { float c_ = LANE(vector, 0); for (int i = 1; i < BLOCK; i++) { const float l_ = LANE(vector, i); c_ = how; } combined = c_; }
-#define SUM (c_ + l_)
-#define IN_LANES(record)                                                           \
-  V record = (V)0;                                                                 \
-  OVER_LANES(LANE(record, LEAST_FOUND), least, LOWER(c_, l_))                      \
-  OVER_LANES(LANE(record, MOST_FOUND), most, HIGHER(c_, l_))                       \
-  OVER_LANES(LANE(record, CLIPPED), clipped, SUM)                                  \
-  OVER_LANES(LANE(record, SIGNAL), signal, SUM)                                    \
-  OVER_LANES(LANE(record, NOISE), noise, SUM)                                      \
-  OVER_LANES(LANE(record, PRODUCT), product, SUM)                                  \
-  OVER_LANES(LANE(record, RESULT), result, SUM)
-#define MERGE(into, other)                                                         \
-  {                                                                                \
-    const V o_ = (other);                                                          \
-    const float least_ = LOWER(LANE(into, LEAST_FOUND), LANE(o_, LEAST_FOUND));    \
-    const float most_ = HIGHER(LANE(into, MOST_FOUND), LANE(o_, MOST_FOUND));      \
-    into += o_;                                                                    \
-    LANE(into, LEAST_FOUND) = least_;                                              \
-    LANE(into, MOST_FOUND) = most_;                                                \
-  }
-#if GROUP > 1
-#define SUMMARY(mine)                                                              \
-  __local V shares[GROUP];                                                         \
-  IN_LANES(mine)                                                                   \
-  shares[get_local_id(0)] = mine;                                                  \
-  barrier(CLK_LOCAL_MEM_FENCE);                                                    \
-  if (get_local_id(0) > 0) return;                                                 \
-  for (int other = 1; other < GROUP; other++) MERGE(mine, shares[other])
-#else
-#define SUMMARY(mine) IN_LANES(mine)
-#endif
+  if (IS_CUT) { for (int lane = 0; lane < rest; lane++) (y)[(size_t)tile * LANES + lane] = LANE(v, lane); } \
+  else STORE((y) + (size_t)tile * LANES, v);
 
 // least and most of a tensor: a record for each work-group
-KERNEL statistics(INPUT(x), OUTPUT(found), const int rows, const int count, const int rest) {
-  FROM(x) INTO(found)
-  NOTHING_FOUND
-  EACH_ROW {
+KERNEL statistics(INPUT(x) FOUND_ARGUMENTS, const int rows, const int rest) {
+  FROM_WORDS(float, x) FOUND_POINTERS
+  EACH_TILE(rows) {
     LOAD_ROW(v, x)
-    least = LOWER(least, v);
-    most = HIGHER(most, v);
+    NOTE(v)
   }
-  SUMMARY(mine)
-  STORE(found + get_group_id(0) * BLOCK, mine);
+  LEAVE_FOUND
 }
 
 // y = what the integers nearest to x stand for, `bottom` and `top` being the least and the most of them; IN_PLACE, x is
-// y. What x held is left in `found`, added to what is there with `add`; `values` is how many there are without padding.
+// y. m rows of 16 channels, of `images`, are there for random numbers.
 #if IN_PLACE
 #define SOURCE OUTPUT(y)
-#define SOURCE_POINTERS INTO(y) __global const float *x = y;
+#define SOURCE_POINTERS INTO_WORDS(y) __global const float *x = y;
 #else
 #define SOURCE INPUT(x), OUTPUT(y)
-#define SOURCE_POINTERS FROM(x) INTO(y)
+#define SOURCE_POINTERS FROM_WORDS(float, x) INTO_WORDS(y)
 #endif
-KERNEL quantise(SOURCE, INPUT(range), const int rows, const int count, const int rest,
-                const float bottom, const float top
-#if FOUND
-                , OUTPUT(found), const int values, const int add
-#endif
+KERNEL quantise(SOURCE, INPUT(range) FOUND_ARGUMENTS, const int rows, const int rest, const float bottom,
+                const float top
 #if STOCHASTIC
                 , INPUT_WORDS(uint, scalars), INPUT(counters), const int m, const int images, const int blocks,
                 const int passed, const int tensor
 #endif
                 ) {
-  SOURCE_POINTERS FROM(range)
+  SOURCE_POINTERS FROM_WORDS(float, range) FOUND_POINTERS
   const float zero = range[ZERO];
   const V scale = (V)range[SCALE_OF], inverse = (V)range[INVERSE], lowest = (V)(bottom - zero), highest = (V)(top - zero);
-#if FOUND
-  INTO(found)
-  NOTHING_FOUND
-#endif
 #if STOCHASTIC
-  FROM_WORDS(uint, scalars) FROM(counters)
+  FROM_WORDS(uint, scalars) FROM_WORDS(float, counters)
   const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
   const int pixels = m / images, before = (int)counters[SEEN] - passed;
 #endif
-  EACH_ROW {
+  EACH_TILE(rows) {
     LOAD_ROW(v, x)
     V t;
 #if STOCHASTIC
-    UNIFORM(uniform, row % m % pixels * blocks + row / m, before + row % m / pixels, tensor, scalars[STEP], seed)
+    const int row = tile / PARTS, first = (row % m % pixels * blocks + row / m) * BLOCK + tile % PARTS * LANES;
+    UNIFORM_FROM(uniform, first, before + row % m / pixels, tensor, scalars[STEP], seed)
     QUANTISE_STOCHASTIC(t, v, inverse, lowest, highest, uniform)
 #else
     QUANTISE_NEAREST(t, v, inverse, lowest, highest)
 #endif
     const V w = DEQUANTISE(t, scale) + (v - v);  // an infinity becomes a NaN, which is noticed; a limit would not be
     STORE_ROW(y, w)
-#if FOUND
-    const V exact = v * inverse;
-    least = LOWER(least, v);
-    most = HIGHER(most, v);
-    clipped += ((exact < lowest - 0.5f) | (exact > highest + 0.5f)) ? (V)1 : (V)0;
-#if TRACED
-    signal += v * v;
-    noise += (v - w) * (v - w);
-    product += v * w;
-    result += w * w;
-#endif
-#endif
+    NOTE(v)
+    NOTE_CLIPPED(v * inverse, lowest, highest)
+    NOTE_BECOMES(v, w)
   }
-#if FOUND
-  SUMMARY(mine)
-  if (get_group_id(0) == 0) LANE(mine, COUNT) = values;
-  if (add) MERGE(mine, LOAD(found + get_group_id(0) * BLOCK))
-  STORE(found + get_group_id(0) * BLOCK, mine);
-#endif
+  LEAVE_FOUND
 }
 
 #define SET_RANGE(record, low, high, bits, symmetric)                              \
@@ -159,8 +83,8 @@ KERNEL quantise(SOURCE, INPUT(range), const int rows, const int count, const int
     record[HIGH] = high_;                                                          \
   }
 #define ALL_FOUND(all, found, parts)                                               \
-  V all = LOAD(found);                                                             \
-  for (int part = 1; part < parts; part++) MERGE(all, LOAD(found + (size_t)part * BLOCK))
+  Record all = LOAD_RECORD(found);                                                 \
+  for (int part = 1; part < parts; part++) MERGE(all, LOAD_RECORD(found + (size_t)part * BLOCK))
 // the range before, fading, and what was found since
 #define BLENDED(before, now) ((now) + pace * ((before) - (now)))
 
@@ -178,36 +102,36 @@ KERNEL measured_range(INPUT(found), OUTPUT(range), const int parts, const int bi
 
 // Candidates: the range in use, cut off at 16 distances from 0, the k-th `ratio` times the one before.
 #define CANDIDATES                                                                 \
-  V reach, lows, highs;                                                            \
+  Record reach, lows, highs;                                                       \
   float distance = HIGHER(-range[LOW], range[HIGH]);                               \
   for (int k = 0; k < BLOCK; k++, distance *= ratio) LANE(reach, k) = distance;    \
-  lows = -reach < (V)range[LOW] ? (V)range[LOW] : -reach;                          \
-  highs = reach > (V)range[HIGH] ? (V)range[HIGH] : reach;
+  lows = -reach < (Record)range[LOW] ? (Record)range[LOW] : -reach;                          \
+  highs = reach > (Record)range[HIGH] ? (Record)range[HIGH] : reach;
 
 // For each candidate: sum of v * w, of w * w, and how many values v lie beyond it; w is what v becomes.
-KERNEL try_ranges(INPUT(x), INPUT(range), OUTPUT(tried), const int rows, const int count, const int rest,
-                  const int bits, const int symmetric, const float bottom, const float top, const float ratio) {
-  FROM(x) FROM(range) INTO(tried)
+KERNEL try_ranges(INPUT(x), INPUT(range), OUTPUT(tried), const int rows, const int rest, const int bits,
+                  const int symmetric, const float bottom, const float top, const float ratio) {
+  FROM_WORDS(float, x) FROM_WORDS(float, range) INTO_WORDS(tried)
   CANDIDATES
-  V scale, zero;
-  PARAMETERS(V, lows, highs, scale, zero, bits, symmetric)
-  const V inverse = 1.0f / scale, lowest = bottom - zero, highest = top - zero;
+  Record scale, zero;
+  PARAMETERS(Record, lows, highs, scale, zero, bits, symmetric)
+  const Record inverse = 1.0f / scale, lowest = bottom - zero, highest = top - zero;
   const float unit = 1.0f / HIGHER(LANE(reach, 0), LEAST_SCALE);  // squares of small gradients would vanish
-  V product = (V)0, result = (V)0, beyond = (V)0;
-  EACH_ROW {
-    LOAD_ROW(row_values, x)
-    for (int lane = 0; lane < BLOCK; lane++) {
-      const V v = (V)(LANE(row_values, lane));
-      V t;
+  Record product = (Record)0, result = (Record)0, beyond = (Record)0;
+  EACH_TILE(rows) {
+    LOAD_ROW(values, x)
+    for (int lane = 0; lane < LANES; lane++) {
+      const Record v = (Record)(LANE(values, lane));
+      Record t;
       QUANTISE_NEAREST(t, v, inverse, lowest, highest)
-      const V w = DEQUANTISE(t, scale) * unit;
+      const Record w = DEQUANTISE(t, scale) * unit;
       product += v * unit * w;
       result += w * w;
-      beyond += ((v < lows) | (v > highs)) ? (V)1 : (V)0;
+      beyond += ((v < lows) | (v > highs)) ? (Record)1 : (Record)0;
     }
   }
 #if GROUP > 1
-  __local V shares[3][GROUP];
+  __local Record shares[3][GROUP];
   const int me = get_local_id(0);
   shares[0][me] = product, shares[1][me] = result, shares[2][me] = beyond;
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -215,9 +139,9 @@ KERNEL try_ranges(INPUT(x), INPUT(range), OUTPUT(tried), const int rows, const i
   for (int i = 1; i < GROUP; i++) product += shares[0][i], result += shares[1][i], beyond += shares[2][i];
 #endif
   output mine = tried + (size_t)get_group_id(0) * 3 * BLOCK;
-  STORE(mine, product);
-  STORE(mine + BLOCK, result);
-  STORE(mine + 2 * BLOCK, beyond);
+  STORE_RECORD(mine, product);
+  STORE_RECORD(mine + BLOCK, result);
+  STORE_RECORD(mine + 2 * BLOCK, beyond);
 }
 
 // The candidate whose values point most nearly where x does (DIRECTION), or the narrowest that leaves no more than
@@ -227,11 +151,11 @@ KERNEL choose_range(INPUT(tried), OUTPUT(range), const int parts, const int bits
   FROM(tried) INTO(range)
   if (get_global_id(0) > 0) return;
   CANDIDATES
-  V product = (V)0, result = (V)0, beyond = (V)0;
+  Record product = (Record)0, result = (Record)0, beyond = (Record)0;
   for (int part = 0; part < parts; part++) {
-    product += LOAD(tried + (size_t)part * 3 * BLOCK);
-    result += LOAD(tried + ((size_t)part * 3 + 1) * BLOCK);
-    beyond += LOAD(tried + ((size_t)part * 3 + 2) * BLOCK);
+    product += LOAD_RECORD(tried + (size_t)part * 3 * BLOCK);
+    result += LOAD_RECORD(tried + ((size_t)part * 3 + 1) * BLOCK);
+    beyond += LOAD_RECORD(tried + ((size_t)part * 3 + 2) * BLOCK);
   }
   int best = 0;
   for (int k = 1; k < BLOCK; k++) {
@@ -366,22 +290,14 @@ KERNEL weight_quantise(INPUT(w), OUTPUT(y), INPUT(range)
 #else
     QUANTISE_NEAREST(t, v, inverse, lowest, highest)
 #endif
-    const V result_row = DEQUANTISE(t, scale) + (v - v);
-    STORE(y + at, result_row);
-#if FOUND
-    least = LOWER(least, v);
-    most = HIGHER(most, v);
-#if TRACED
-    signal += v * v;
-    noise += (v - result_row) * (v - result_row);
-    product += v * result_row;
-    result += result_row * result_row;
-#endif
-#endif
+    const V w_ = DEQUANTISE(t, scale) + (v - v);
+    STORE(y + at, w_);
+    NOTE(v)
+    NOTE_BECOMES(v, w_)
   }
 #if FOUND
   IN_LANES(mine)
   if (item == 0) LANE(mine, COUNT) = job[TENSOR_WORD - 1];
-  STORE(found + (size_t)item * BLOCK, mine);
+  STORE_RECORD(found + (size_t)item * BLOCK, mine);
 #endif
 }

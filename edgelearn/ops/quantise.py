@@ -84,40 +84,43 @@ class Findings:
 
 def emit_next_range(e: Emitter, q: Quantiser) -> None:
     """A job: use the range that the last mini-batch has left."""
-    e.job("quantise.cl", "next_range", 1, q.record.update, numbers=q.shape)
+    e.job("quantise.cl", "next_range", 1, q.record.update, numbers=q.shape, whole=True)
 
 
 def emit_measured_range(e: Emitter, q: Quantiser, x: Tensor) -> None:
     """Use the range of `x` itself: two passes over it come before its quantisation, or three with a search."""
-    rows, count, rest, groups = _rows(e, x)
+    rows, rest, groups = _rows(e, x)
     found = e.tensor(f"{q.name} statistics", (groups, 16))
-    e.launch("quantise.cl", "statistics", (_items(e, groups),), x.read, found.write, rows, count, rest)
+    e.launch(
+        "quantise.cl", "statistics", (_items(e, groups),), x.read, found.write, prod(x.shape), 0, rows, rest,
+        whole=True, lanes=e.traits.vector, found=True,
+    )  # fmt: skip
     momentum = float(q.estimator.momentum) if isinstance(q.estimator, Blending) else 0.0
     e.launch(
-        "quantise.cl", "measured_range", (1,), found.read, q.record.update, groups, *q.shape, momentum,
+        "quantise.cl", "measured_range", (1,), found.read, q.record.update, groups, *q.shape, momentum, whole=True
     )  # fmt: skip
     if isinstance(q.estimator, Searching):
         _emit_search(e, q, x)
 
 
 def _emit_search(e: Emitter, q: Quantiser, x: Tensor) -> None:
-    rows, count, rest, groups = _rows(e, x)
+    rows, rest, groups = _rows(e, x)
     tried = e.tensor(f"{q.name} tried", (groups, 48))
     ratio = float(q.estimator.ratio)
     e.launch(
-        "quantise.cl", "try_ranges", (_items(e, groups),), x.read, q.record.read, tried.write, rows, count, rest,
-        *q.shape, *q.bounds, ratio,
+        "quantise.cl", "try_ranges", (_items(e, groups),), x.read, q.record.read, tried.write, rows, rest,
+        *q.shape, *q.bounds, ratio, whole=True, lanes=e.traits.vector,
     )  # fmt: skip
     beyond = prod(x.shape) * (1 - q.estimator.percent / 100) if isinstance(q.estimator, Percentile) else 0.0
     e.launch(
         "quantise.cl", "choose_range", (1,), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
-        direction=isinstance(q.estimator, DSGC),
+        whole=True, direction=isinstance(q.estimator, DSGC),
     )  # fmt: skip
 
 
 def parts(e: Emitter, x: Tensor) -> int:
     """Records that quantising a tensor like `x` leaves."""
-    return _rows(e, x)[3]
+    return _rows(e, x)[2]
 
 
 def emit_quantise(
@@ -125,18 +128,19 @@ def emit_quantise(
 ) -> None:
     """y = x quantised with the range in use; `y` may be `x`. Stochastic rounding is for training alone, and for blocks
     of 16 channels; `passed` examples of the micro-batch have then been counted already."""
-    rows, count, rest, groups = _rows(e, x, found.parts.rows if found else 0)
+    rows, rest, groups = _rows(e, x, found.parts.rows if found else 0)
     random = q.format.rounding == "stochastic" and passed is not None and x.block == 16
-    more: list = []
+    source = (x.update,) if y is x else (x.read, y.write)
+    target, more = [], []
     if found:
-        more += [found.parts.update if found.add else found.parts.write, prod(x.shape), int(found.add)]
+        target = [found.parts.update if found.add else found.parts.write, prod(x.shape), int(found.add)]
     if random:
         control: Control = e.training
-        more += [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, passed, layer_code(q.name)]
-    accesses = (x.update,) if y is x else (x.read, y.write)
+        more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, passed, layer_code(q.name)]
     e.launch(
-        "quantise.cl", "quantise", (_items(e, groups),), *accesses, q.record.read, rows, count, rest, *q.bounds, *more,
-        found=found is not None, traced=bool(found and found.traced), stochastic=random, in_place=y is x,
+        "quantise.cl", "quantise", (_items(e, groups),), *source, q.record.read, *target, rows, rest, *q.bounds, *more,
+        whole=True, lanes=e.traits.vector, found=found is not None, traced=bool(found and found.traced),
+        stochastic=random, in_place=y is x,
     )  # fmt: skip
 
 
@@ -145,7 +149,7 @@ def emit_learn_range(e: Emitter, q: Quantiser, found: Tensor, control: Control, 
     momentum = float(q.estimator.momentum) if rule == BLEND else 0.0
     e.job(
         "quantise.cl", "learn_range", 1, q.record.update, found.read, control.counters.read, numbers=(found.rows,),
-        settings=(momentum,), rule=rule,
+        settings=(momentum,), whole=True, rule=rule,
     )  # fmt: skip
 
 
@@ -167,16 +171,16 @@ def emit_quantised_weights(
     items, per_channel = weight_parts(e, w), q.channels is not None
     extremes = e.tensor(f"{q.name} extremes", (2 * items, 16), Role.PREPARED)
     target, size = q.channels or q.record, (w.rows, w.blocks, count)
-    e.job("quantise.cl", "weight_statistics", items, w.read, extremes.write, numbers=size)
+    e.job("quantise.cl", "weight_statistics", items, w.read, extremes.write, numbers=size, whole=True)
     e.job(
         "quantise.cl", "weight_range", w.blocks if per_channel else 1, extremes.read, target.update,
-        numbers=(*q.shape, w.blocks, ceil_div(w.rows, count)), per_channel=per_channel,
+        numbers=(*q.shape, w.blocks, ceil_div(w.rows, count)), whole=True, per_channel=per_channel,
     )  # fmt: skip
     random = q.format.rounding == "stochastic" and control is not None
     more = ([found.parts.write] if found else []) + ([control.scalars.read] if random else [])
     e.job(
         "quantise.cl", "weight_quantise", items, w.read, y.write, target.read, *more,
-        numbers=(*size, prod(w.shape), layer_code(q.name)), settings=q.bounds, found=found is not None,
+        numbers=(*size, prod(w.shape), layer_code(q.name)), settings=q.bounds, whole=True, found=found is not None,
         traced=bool(found and found.traced), stochastic=random, per_channel=per_channel,
     )  # fmt: skip
 
@@ -185,15 +189,14 @@ def _weight_rows(e: Emitter, w: Tensor) -> int:
     return ceil_div(w.rows * w.blocks, 2048) if e.traits.gpu else WEIGHT_ROWS
 
 
-def _rows(e: Emitter, x: Tensor, groups: int = 0) -> tuple[int, int, int, int]:
-    """Of 16 floats, as they lie in memory: how many, how many a work-item, floats of a last one that is not full, and
-    work-groups (as many as `groups`, where given)."""
-    floats = x.rows * x.blocks * x.block
-    rows = ceil_div(floats, 16)
+def _rows(e: Emitter, x: Tensor, groups: int = 0) -> tuple[int, int, int]:
+    """As `x` lies in memory: rows of as many floats as a work-item handles at a time, floats of a last one that is not
+    full, and work-groups (`groups`, where given)."""
+    floats, lanes = x.rows * x.blocks * x.block, e.traits.vector
     if not groups:
         most = 16384 // e.traits.group if e.traits.gpu else 8 * e.traits.compute_units
-        groups = max(1, min(most, ceil_div(rows, 64)))
-    return rows, ceil_div(rows, groups), floats % 16, groups
+        groups = max(1, min(most, ceil_div(floats, 1024)))
+    return ceil_div(floats, lanes), floats % lanes, groups
 
 
 def _items(e: Emitter, groups: int) -> int:

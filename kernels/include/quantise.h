@@ -57,17 +57,19 @@
 #if STOCHASTIC
 #include "philox.h"
 #define UNIFORM_OF(word) ((float)((word) >> 8) * 0x1p-24f)
-// 16 uniform numbers of [0, 1) for the values that begin at number 16 * `row` of example `example` of the mini-batch:
-// the same whatever the device and the micro-batch.
-#define UNIFORM(uniform, row, example, tensor, step, seed)                         \
+// A uniform number of [0, 1) for each lane, for the values that begin at number `first`, a multiple of 4, of example
+// `example` of the mini-batch: the same whatever the device and the micro-batch.
+#define UNIFORM_FROM(uniform, first, example, tensor, step, seed)                  \
   V uniform;                                                                       \
-  for (int quarter = 0; quarter < BLOCK / 4; quarter++) {                          \
-    const uint4 words_ = philox((uint4)((row) * (BLOCK / 4) + quarter, example, tensor, step), seed); \
+  for (int quarter = 0; quarter < LANES / 4; quarter++) {                          \
+    const uint4 words_ = philox((uint4)((first) / 4 + quarter, example, tensor, step), seed); \
     LANE(uniform, quarter * 4) = UNIFORM_OF(words_.x);                             \
     LANE(uniform, quarter * 4 + 1) = UNIFORM_OF(words_.y);                         \
     LANE(uniform, quarter * 4 + 2) = UNIFORM_OF(words_.z);                         \
     LANE(uniform, quarter * 4 + 3) = UNIFORM_OF(words_.w);                         \
   }
+#define UNIFORM(uniform, row, example, tensor, step, seed) \
+  UNIFORM_FROM(uniform, (row) * BLOCK, example, tensor, step, seed)
 #endif
 
 // scale and zero point for [low, high], which contains 0; of type L, float or V
