@@ -104,7 +104,7 @@ def test_stochastic_rounding(bench, rng, channels):
     """By seed, step, tensor, example and value alone: micro-batches make no difference."""
     fmt, v = Format(4, True, "stochastic"), np.float32(rng.normal(0, 1, (5, 3, 4, channels)))
     expected = expected_of(fmt, v, -2, 2, uniform("layer/activation", v.shape, SEED_USED, STEP_USED, 7))
-    assert len(np.unique(expected)) == fmt.levels
+    assert len(np.unique(expected)) > fmt.levels // 2
     for first, last in ((0, 5), (0, 2), (2, 5)):
         q = quantiser(bench, fmt, Fixed(-2, 2), next_low=-2, next_high=2)
         bench.training = control_of(bench, seen=7 + last)
