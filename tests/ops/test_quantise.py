@@ -150,7 +150,7 @@ def test_sequence_of_ranges(bench, estimator):
         record = record_of(bench, q.record)
         used.append(record["high"])
         before = used[-1] if estimator.static or step == 0 else high
-        (low,), (high,) = estimator.next(np.zeros(1), np.array([before]), np.zeros(1), np.array([most]), [step])
+        low, high = estimator.next(0.0, before, 0.0, most, step)
         assert (record["next_low"], record["next_high"]) == (low, high)
     by_hand = {CurrentMinMax: [8, 4, 16], RunningMinMax: [8, 6, 11], InHindsightMinMax: [8, 8, 6]}
     assert used == by_hand[type(estimator)]
