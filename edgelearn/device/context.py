@@ -26,7 +26,7 @@ class Context:
 
     def allocate(self, nbytes: int, name: str) -> DeviceBuffer:
         """Uninitialized device memory, counted in `ledger`. Raises DeviceError when the device has none left."""
-        return DeviceBuffer(self.cl_context, self.ledger, nbytes, name)
+        return DeviceBuffer(self.cl_context, self.ledger, nbytes, name, self.device.kind == "cpu")
 
     def write(self, target, array: np.ndarray, offset: int = 0) -> None:
         """Copy a contiguous array into the cl.Buffer `target`, waiting for all that was enqueued before."""

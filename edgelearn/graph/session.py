@@ -15,7 +15,6 @@ from edgelearn.launch.program import Progress
 from edgelearn.ops import Optimizer, Tensor, pack, unpack
 from edgelearn.ops import control as places
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
-from edgelearn.ops.estimators import Estimator
 from edgelearn.ops.quantise import Quantiser, moved
 
 from .plan import Plan
@@ -78,12 +77,17 @@ class Session:
 
     def records(self) -> Weights:
         """What is known of the quantised tensors, by "layer/kind", in one read: (16,) as ops.quantise.FIELDS says."""
+        words = self._range_words()
+        return {name: self._record(words, q).copy() for name, q in self.plan.storage.quantisers.items()}
+
+    def _range_words(self) -> np.ndarray:
         memory = self._memory.get(Role.RANGE)
-        if memory is None:
-            return {}
-        words = self.context.read(memory.handle, np.empty(memory.nbytes // 4, np.float32), 0)
-        starts = {name: self.plan.offsets[q.record.buffer] // 4 for name, q in self.plan.storage.quantisers.items()}
-        return {name: words[start : start + 16].copy() for name, start in starts.items()}
+        words = np.empty(memory.nbytes // 4 if memory else 0, np.float32)
+        return self.context.read(memory.handle, words, 0) if memory else words
+
+    def _record(self, words: np.ndarray, q: Quantiser) -> np.ndarray:
+        start = self.plan.offsets[q.record.buffer] // 4
+        return words[start : start + 16]
 
     def load_records(self, records: Weights) -> None:
         """Go on with the ranges that a training has left. Raises FormatError when tensors are missing."""
@@ -128,19 +132,15 @@ class Session:
         return loss, correct, finite
 
     def _learn_ranges(self) -> None:
-        """What kernels haven't done: ranges whose estimators run on the host."""
+        """What kernels haven't done: ranges whose estimators run on the host, in one read and one write."""
         self.ranges_known = True
-        by_estimator: dict[Estimator, list[Quantiser]] = {}
-        for q in self.plan.storage.quantisers.values():
-            if q.estimator.on_host:
-                by_estimator.setdefault(q.estimator, []).append(q)
-        if not by_estimator:
-            return
-        records = self.records()
-        for estimator, quantisers in by_estimator.items():
-            rows = np.stack([records[q.name] for q in quantisers])
-            for q, row in zip(quantisers, moved(estimator, rows), strict=True):
-                self._write(q.record.buffer, row)
+        on_host = [q for q in self.plan.storage.quantisers.values() if q.estimator.on_host]
+        if on_host:
+            words = self._range_words()
+            for q in on_host:
+                record = self._record(words, q)
+                record[:] = moved(q.estimator, record)
+            self.context.copy(self._memory[Role.RANGE].handle, words, 0).wait()
 
     def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
         """(sum of losses, right answers) of one micro-batch."""

@@ -10,15 +10,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from edgelearn.errors import FormatError, PlanError
 
 
 @dataclass(frozen=True)
 class Estimator:
     """Base of the estimators. One of your own is a frozen dataclass that overrides `next`: its ranges are static, and
-    it runs on the host, which reads what was found (64 bytes a tensor) after every mini-batch and writes what follows.
+    it runs on the host, which after every mini-batch reads what was found, 64 bytes a tensor, and writes what follows.
 
     >>> @dataclass(frozen=True)
     ... class Widest(Estimator):
@@ -35,9 +33,9 @@ class Estimator:
         super().__init_subclass__(**kwargs)
         Estimator.registry[cls.__name__] = cls
 
-    def next(self, low, high, least, most, updates) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high) of the next mini-batch from the range in use, the least and the most that this one held, and
-        how many mini-batches came before it; arrays of an item a tensor."""
+    def next(self, low, high, least, most, updates) -> tuple[float, float]:
+        """(low, high) of a tensor for the next mini-batch, from the range in use, the least and the most that this one
+        held, and how many mini-batches came before it. The range contains 0."""
         raise NotImplementedError(f"{type(self).__name__} doesn't say what the next range is: override `next`.")
 
     @property
@@ -74,7 +72,7 @@ class Blending(Estimator):
     on_host = False
 
     def next(self, low, high, least, most, updates):
-        pace = np.where(np.asarray(updates) > 0, self.momentum, 0.0)
+        pace = self.momentum if updates else 0.0
         return least + pace * (low - least), most + pace * (high - most)
 
     def __post_init__(self) -> None:

@@ -68,12 +68,13 @@ class Format:
         zero = np.zeros(np.shape(scale), np.int64)
         return scale, zero if self.symmetric else np.int64(np.rint(-low / scale)) + self.least
 
-    def quantise(self, v, scale, zero, uniform: np.ndarray | None = None) -> np.ndarray:
-        """int64 for values `v`. `uniform` numbers of [0, 1), one for each value, decide stochastic rounding.
+    def quantise(self, v, scale, zero, uniform: np.ndarray | None = None, inverse=None) -> np.ndarray:
+        """int64 for values `v`. `uniform` numbers of [0, 1), one for each value, decide stochastic rounding. `inverse`
+        is 1 / scale where a device has rounded it otherwise, as the divisions of some GPUs do.
 
         In the arrays' own precision: float32 gives what the kernels give. Raises PlanError when `uniform` is missing.
         """
-        t = v * (np.ones((), np.asarray(scale).dtype) / scale)
+        t = v * (np.ones((), np.asarray(scale).dtype) / scale if inverse is None else inverse)
         t = np.clip(t, self.least - zero, self.most - zero).astype(t.dtype)
         if self.rounding == "nearest":
             return np.int64(np.rint(t)) + zero

@@ -36,19 +36,19 @@ def first_record(estimator: Estimator) -> np.ndarray:
     return record
 
 
-def moved(estimator: Estimator, records: np.ndarray) -> np.ndarray:
-    """Records (tensors, 16) of a mini-batch that kernels have just taken in, with the next range as `estimator` says.
+def moved(estimator: Estimator, record: np.ndarray) -> np.ndarray:
+    """The record (16,) of a mini-batch that kernels have just taken in, with the next range as `estimator` says.
 
     Raises PlanError when that is not finite, or doesn't contain 0."""
-    _, _, _, low, high, least, most, *_, updates = records.T
-    next_low, next_high = estimator.next(low, high, least, most, updates - 1)
-    after = records.copy()
-    after[:, NEXT_LOW], after[:, NEXT_HIGH] = next_low, next_high
-    kept = after[:, [NEXT_LOW, NEXT_HIGH]]
-    if not np.isfinite(kept).all() or (kept[:, 0] > 0).any() or (kept[:, 1] < 0).any():
+    used, found, before = record[3:5], record[5:7], record[UPDATES] - 1
+    low, high = estimator.next(*used, *found, before)
+    if not (np.isfinite(low) and np.isfinite(high) and low <= 0 <= high):
         raise PlanError(
-            f"{type(estimator).__name__} gave a range that is not finite or doesn't contain 0: correct its `next`."
+            f"{type(estimator).__name__} gave the range [{low}, {high}], which is not finite or doesn't contain 0: "
+            f"correct its `next`."
         )
+    after = record.copy()
+    after[[NEXT_LOW, NEXT_HIGH]] = low, high
     return after
 
 

@@ -56,18 +56,17 @@
 
 #if STOCHASTIC
 #include "philox.h"
-#define UNIFORM_OF(word) ((float)((word) >> 8) * 0x1p-24f)
 // A uniform number of [0, 1) for each lane, for the values that begin at number `first`, a multiple of 4, of example
 // `example` of the mini-batch: the same whatever the device and the micro-batch.
+#if LANES == 4
+#define WORDS(first, example, tensor, step, seed) philox((uint4)((first) / 4, example, tensor, step), seed)
+#define FLOATS(words) convert_float4(words)
+#else
+#define WORDS(first, example, tensor, step, seed) philox_row((first) / 4, example, tensor, step, seed)
+#define FLOATS(words) convert_float16(words)
+#endif
 #define UNIFORM_FROM(uniform, first, example, tensor, step, seed)                  \
-  V uniform;                                                                       \
-  for (int quarter = 0; quarter < LANES / 4; quarter++) {                          \
-    const uint4 words_ = philox((uint4)((first) / 4 + quarter, example, tensor, step), seed); \
-    LANE(uniform, quarter * 4) = UNIFORM_OF(words_.x);                             \
-    LANE(uniform, quarter * 4 + 1) = UNIFORM_OF(words_.y);                         \
-    LANE(uniform, quarter * 4 + 2) = UNIFORM_OF(words_.z);                         \
-    LANE(uniform, quarter * 4 + 3) = UNIFORM_OF(words_.w);                         \
-  }
+  const V uniform = FLOATS(WORDS(first, example, tensor, step, seed) >> 8) * 0x1p-24f;
 #define UNIFORM(uniform, row, example, tensor, step, seed) \
   UNIFORM_FROM(uniform, (row) * BLOCK, example, tensor, step, seed)
 #endif

@@ -1,3 +1,4 @@
+import gc
 from dataclasses import replace
 
 import numpy as np
@@ -111,6 +112,19 @@ class TestChoice:
 
 
 class TestMemory:
+    @pytest.mark.parametrize("nbytes", [1 << 20, 5 << 20, (6 << 20) + 4])
+    def test_holds_what_is_written(self, nbytes):
+        """Also where a CPU gets memory in huge pages, and outlives the name that it had here."""
+        for device in list_devices():
+            context = Context(device)
+            memory = context.allocate(nbytes, "a")
+            values = np.arange(nbytes // 4, dtype=np.float32)
+            context.write(memory.handle, values)
+            gc.collect()
+            assert np.array_equal(context.read(memory.handle, np.empty_like(values)), values)
+            memory.release()
+            assert context.ledger.held == 0
+
     def test_ledger(self, real):
         context = Context(real)
         a, b = context.allocate(1000, "a"), context.allocate(500, "b")

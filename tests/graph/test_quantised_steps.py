@@ -179,7 +179,7 @@ def test_an_estimator_that_goes_wrong(start):
             return high, low
 
     request, weights, train, *_ = prepared(Precision(gradients=Format(8), estimator=Wrong()))
-    with pytest.raises(PlanError, match="Wrong gave a range"):
+    with pytest.raises(PlanError, match="Wrong gave the range"):
         train(start(request, weights), 1)
 
 
