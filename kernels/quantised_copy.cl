@@ -1,5 +1,6 @@
-// Integers to floats, and sums of integers.
+// Integers to floats, integers transposed, and sums of integers.
 #include "integers.h"
+#include "jobs.h"
 
 // What the integers stand for, as the gradient of an input is written.
 KERNEL integers_to_floats(INPUT_RANGED(x), RESULT_ARGUMENTS, const int m, const int blocks_x MASK_ARGUMENTS) {
@@ -27,4 +28,17 @@ KERNEL integer_channel_sums(INPUT_RANGED(x), OUTPUT(sums), const int m, const in
   V v = TO_FLOATS(sum) * x_range[SCALE_OF];
   if (add) v += LOAD(sums + at);
   STORE(sums + at, v);
+}
+
+// [out/16][taps][in][16] -> [in/16][taps][out][16], a row of the result a work-item
+KERNEL transpose_integers(INPUT_Q(w), OUTPUT_Q(t), JOBS) {
+  FIND_JOB(6)
+  const int taps = job[3], inputs = job[4], outputs = job[5];
+  const int out = item % outputs, tap = item / outputs % taps, block = item / (outputs * taps);
+  __global const char *from = w_memory + (size_t)job[1] * 4 * BLOCK + ((size_t)(out / BLOCK * taps + tap) * inputs) * BLOCK + out % BLOCK;
+  __global char *to = t_memory + (size_t)job[2] * 4 * BLOCK + (size_t)item * BLOCK;
+  for (int lane = 0; lane < BLOCK; lane++) {
+    const int in = block * BLOCK + lane;
+    to[lane] = in < inputs ? from[in * BLOCK] : 0;
+  }
 }

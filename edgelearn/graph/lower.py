@@ -236,10 +236,8 @@ class Lowering:
             family(op).emit_forward(self.micro, op, x, kernel, y, epilogue, found)
 
         if stage.norm is not None and self._uses_batch(stage.norm.name):
-            y, out = (
-                self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape)),
-                self.micro.tensor("output", shape),
-            )
+            y = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape))
+            out = self.micro.tensor("output", shape)
             emit(y, Epilogue(None, self._parameter(stage.op, "bias")))
             self._normalize(stage, y, out)
             return self._quantised(stage, out) if quantised else out
@@ -407,9 +405,11 @@ class Lowering:
         below = self.stage_of.get(name)
         if below is None or below.name not in self.backward:
             return
-        scale = kept.scale if kept else None
-        floats = family(op).emit_prepared(self.prepare, op, x.tensor, self._parameter(stage.op, "kernel"), scale)
-        prepared = self.quantisers.prepared_kernel(layer, floats)
+        kernel = self._parameter(stage.op, "kernel")
+        integers, scale = self.quantisers.integer_kernel(layer, kernel), kept.scale if kept else None
+        prepared = family(op).emit_prepared(self.prepare, op, x.tensor, integers, kernel, scale)
+        if isinstance(prepared, Tensor):
+            prepared = self.quantisers.prepared_kernel(layer, prepared)
 
         def emit(target: RangedTarget, found: Findings | None = None) -> None:
             family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dz, target, found)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from edgelearn.launch import Choice
 
-from . import tiles
+from . import quantised_copy, tiles
 from .convolution import Conv2D
 from .dense import Dense
 from .emit import Emitter, Epilogue, Traits
 from .quantise import Findings
-from .quantised_copy import emit_channel_sums
 from .ranged import Ranged, RangedTarget, Result, check_accumulators
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
@@ -74,9 +73,15 @@ def emit_forward(
         )  # fmt: skip
 
 
-def emit_prepared(e: Emitter, op: Conv2D | Dense, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
-    """The kernel that `emit_backward_data` wants, as floats yet."""
-    return emit_transposed(e, kernel, 1 if isinstance(op, Dense) else op.window(x.shape[1:]).taps, scale)
+def emit_prepared(
+    e: Emitter, op: Conv2D | Dense, x: Tensor, integers: Ranged, kernel: Tensor, scale: Tensor | None
+) -> Ranged | Tensor:
+    """The kernel that `emit_backward_data` wants: integers as they are; or, with `scale` in it or with steps for the
+    channels that the pass sums over, floats that are yet to be rounded."""
+    taps = 1 if isinstance(op, Dense) else op.window(x.shape[1:]).taps
+    if scale is None and not integers.format.per_channel:
+        return quantised_copy.emit_transposed(e, integers, taps)
+    return emit_transposed(e, kernel, taps, scale)
 
 
 def emit_backward_data(
@@ -115,7 +120,7 @@ def emit_backward_weights(
     window, (out_height, out_width) = geometry.window, geometry.window.output
     candidates = _depths(e.traits, value.block, given.blocks)
     problem = geometry.problem(value.channels, given.channels)
-    dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
+    dy_sum = quantised_copy.emit_channel_sums(e, dy, sums, add) if sums else None
     with e.choose("quantised_convolution_backward_weights", problem, candidates) as choice:
         depth, panels = choice["depth"], choice["panels"]
         work = (window.taps * ceil_div(value.channels, depth), given.blocks // panels)

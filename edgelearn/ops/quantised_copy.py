@@ -1,6 +1,10 @@
-"""Launches that make integers of floats, floats of integers, and sums of integers."""
+"""Launches that make integers of floats and floats of integers, transpose integers, and add them up."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+
+from edgelearn.launch import Role
 
 from .emit import Emitter
 from .estimators import CurrentMinMax
@@ -26,6 +30,17 @@ def emit_to_floats(e: Emitter, x: Ranged, target: RangedTarget) -> None:
         "quantised_copy.cl", "integers_to_floats", (_items(e, result, x.tensor),), *x.read, *result.arguments(e),
         x.tensor.rows, x.tensor.blocks, *target.mask_arguments, whole=True, **target.macros, **result.macros(e),
     )  # fmt: skip
+
+
+def emit_transposed(e: Emitter, kernel: Ranged, taps: int) -> Ranged:
+    """A job: as transpose.emit_transposed. The range is the same."""
+    inputs, outputs = kernel.tensor.rows // taps, kernel.tensor.channels
+    y = e.tensor("integer kernel transposed", (taps, outputs, inputs), Role.PREPARED, dtype="int8")
+    e.job(
+        "quantised_copy.cl", "transpose_integers", y.blocks * taps * outputs, kernel.tensor.read, y.write,
+        numbers=(taps, inputs, outputs), whole=True,
+    )  # fmt: skip
+    return replace(kernel, tensor=y)
 
 
 def emit_channel_sums(e: Emitter, x: Ranged, total: Tensor, add: bool) -> Sum:

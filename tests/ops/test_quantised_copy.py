@@ -12,7 +12,7 @@ from edgelearn.ops.quantise import Findings, Quantiser, emit_quantised_weights
 from edgelearn.ops.ranged import Ranged, RangedTarget
 
 from .harness import SIZES
-from .integers import PLAIN, WEIGHTS, Drawn, F, check_found, draw, exactly, record_of, result_of
+from .integers import PLAIN, WEIGHTS, Drawn, F, check_found, draw, exactly, record_of, result_of, transposed
 
 SIGNAL, NOISE, PRODUCT, RESULT = range(9, 13)
 
@@ -103,6 +103,16 @@ def test_weights_rounded_at_random(bench, rng):
 def quantiser(bench, fmt: Format, channels: int = 0) -> Quantiser:
     per_channel = bench.empty((16, 64)) if fmt.per_channel else None
     return Quantiser("w", fmt, CurrentMinMax(), bench.empty((1, 16)), per_channel)
+
+
+@pytest.mark.parametrize("shape", ((9, 7, 33), (1, 33, 7), (4, 16, 16)))
+def test_transposed(bench, rng, shape):
+    kernel = Drawn(bench, rng, shape, WEIGHTS)
+    found = copy.emit_transposed(bench, kernel.ranged, shape[0])
+    bench.emit_jobs()
+    bench.run()
+    exactly(bench.get(found.tensor), transposed(kernel.q))
+    assert found.record is kernel.ranged.record
 
 
 @pytest.mark.parametrize("rows", (1, 65, 5000))
