@@ -1,5 +1,7 @@
 """Models that train with quantised tensors: ranges are part of what training leaves, keeps and traces."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -27,13 +29,14 @@ def make(precision: Precision = INT8, batchnorm: str = "batch") -> Model:
     return Model(toy_network(), seed=4).compile(SGD(0.1, momentum=0.9), batchnorm=batchnorm, precision=precision)
 
 
+@pytest.mark.parametrize("precision", [INT8, replace(INT8, simulated=False)], ids=["simulated", "integers"])
 @pytest.mark.parametrize("updates", [1, 4])
-def test_resumed(updates):
+def test_resumed(updates, precision):
     """From a checkpoint, and by the same model: the bits of a training that wasn't stopped."""
-    whole = weights_after(make())
-    stopped = make()
+    whole = weights_after(make(precision))
+    stopped = make(precision)
     weights_after(stopped, callbacks=[StopAfter(updates)])
-    assert same(weights_after(moved(stopped, make())), whole)
+    assert same(weights_after(moved(stopped, make(precision))), whole)
     assert same(weights_after(stopped), whole)
 
 
