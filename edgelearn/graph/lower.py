@@ -8,19 +8,16 @@ computed or allocated, since no launch would read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from edgelearn.errors import PlanError
-from edgelearn.launch import Buffer, Launch, Role
+from edgelearn.launch import Role
 from edgelearn.ops import (
     BatchNormalization,
     Conv2D,
-    Emitter,
     Epilogue,
     GradientTarget,
     Optimizer,
@@ -33,95 +30,19 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.finish import emit_finite_check
-from edgelearn.ops.jobs import Row
 from edgelearn.ops.optimizers import emit_commit
 from edgelearn.ops.quantise import Findings
 from edgelearn.ops.quantised import family, supports
 from edgelearn.ops.ranged import Ranged, RangedTarget
 from edgelearn.ops.softmax_cross_entropy import emit_loss
 from edgelearn.ops.sums import Sum
-from edgelearn.ops.tensor import Shape, Tensor, pack
+from edgelearn.ops.tensor import Tensor, pack
 
-from .fuse import Stage, fuse
+from .fuse import Stage, fuse, trained_stages
 from .network import INPUT, Network
-from .precision import KNOWN, Precision
+from .program import Program, Settings, StorageEmitter, as_floats
 from .quantisers import Quantisers
 from .storage import Storage
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a program computes. `batchnorm` is "kept" or "batch": whose statistics training normalizes with; `ranges`
-    says how quantised tensors get theirs (see Precision.mode)."""
-
-    loss: bool = True
-    train: bool = True
-    batchnorm: str = "kept"
-    label_smoothing: float = 0.0
-    precision: Precision = Precision()  # noqa: RUF009
-    ranges: str = KNOWN
-
-
-@dataclass
-class Program:
-    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them."""
-
-    prepare: list[Launch] = field(default_factory=list)
-    micro: list[Launch] = field(default_factory=list)
-    finish: list[Launch] = field(default_factory=list)
-    x: Tensor | None = None
-    y: Tensor | None = None
-
-    @property
-    def launches(self) -> list[Launch]:
-        return self.prepare + self.micro + self.finish
-
-
-class StorageEmitter(Emitter):
-    """An emitter whose persistent tensors come from the plan's storage."""
-
-    def __init__(self, traits: Traits, storage: Storage) -> None:
-        super().__init__(traits)
-        self.storage = storage
-
-    def tensor(
-        self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = 16, dtype: str = "float32"
-    ) -> Tensor:
-        if role is Role.TEMPORARY:
-            return super().tensor(name, shape, role, block, dtype)
-        return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer, dtype=dtype)
-
-    def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
-        return self.storage.partials(name, groups, total)
-
-    def table(self, rows: tuple[Row, ...]) -> Buffer:
-        return self.storage.table(rows)
-
-
-@contextmanager
-def as_floats(e: Emitter, values: Sequence[Tensor | Ranged]) -> Iterator[list[Tensor]]:
-    """The values as float tensors for what is emitted inside; made of integers beforehand, where launches read them."""
-    start, floats = len(e.launches), [v if isinstance(v, Tensor) else e.tensor("as floats", v.shape) for v in values]
-    yield floats
-    emitted = e.launches[start:]
-    del e.launches[start:]
-    read = {buffer for launch in emitted for buffer in launch.reads}
-    for value, tensor in zip(values, floats, strict=True):
-        if value is not tensor and tensor.buffer in read:
-            quantised_copy.emit_to_floats(e, value, RangedTarget(tensor))
-    e.launches += emitted
-
-
-def trained_stages(network: Network, stages: list[Stage]) -> set[str]:
-    """Names of the stages through which a gradient must pass: those with trained parameters, and all above them."""
-    layers = {network.parameters[name].layer for name in network.trainable}
-    found: set[str] = set()
-    alive: set[str] = set()  # names of nodes whose gradient is needed
-    for stage in stages:
-        if any(node.name in layers for node in stage.nodes) or any(i in alive for i in stage.inputs):
-            found.add(stage.name)
-            alive |= {node.name for node in stage.nodes}
-    return found
 
 
 def input_block(network: Network) -> int:

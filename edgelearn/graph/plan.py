@@ -12,9 +12,10 @@ from edgelearn.launch import Buffer, Decision, Role, Traffic
 from edgelearn.ops import Optimizer, Traits
 
 from . import arena
-from .lower import Lowering, Program, Settings, input_block
+from .lower import Lowering, input_block
 from .network import Network
 from .precision import Precision
+from .program import Program, Settings
 from .storage import Storage
 
 MIB = 1 << 20
