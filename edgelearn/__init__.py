@@ -11,7 +11,7 @@
 from . import models, ops
 from .device import choose_device, list_devices
 from .errors import EdgelearnError
-from .graph import Network, Plan
+from .graph import Network, Plan, Precision
 from .launch import self_test
 from .ops import SGD, Adam, AdamW
 from .train import Model
@@ -19,6 +19,6 @@ from .tuning import tune
 
 __version__ = "0.1.0"
 __all__ = [
-    "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "choose_device", "list_devices", "models",
-    "ops", "self_test", "tune",
+    "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "choose_device", "list_devices",
+    "models", "ops", "self_test", "tune",
 ]  # fmt: skip

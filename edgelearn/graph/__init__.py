@@ -2,7 +2,11 @@
 
 from .network import INPUT, Network, Node, Parameter
 from .plan import Plan, Request, make_plan
+from .precision import Precision
 from .session import Session
 from .split import Split, split_frozen
 
-__all__ = ["INPUT", "Network", "Node", "Parameter", "Plan", "Request", "Session", "Split", "make_plan", "split_frozen"]
+__all__ = [
+    "INPUT", "Network", "Node", "Parameter", "Plan", "Precision", "Request", "Session", "Split", "make_plan",
+    "split_frozen",
+]  # fmt: skip

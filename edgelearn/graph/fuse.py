@@ -64,3 +64,15 @@ def fuse(network: Network) -> list[Stage]:
         taken |= {n.name for n in stage.nodes}
         stages.append(stage)
     return stages
+
+
+def trained_stages(network: Network, stages: list[Stage]) -> set[str]:
+    """Names of the stages through which a gradient must pass: those with trained parameters, and all above them."""
+    layers = {network.parameters[name].layer for name in network.trainable}
+    found: set[str] = set()
+    alive: set[str] = set()  # names of nodes whose gradient is needed
+    for stage in stages:
+        if any(node.name in layers for node in stage.nodes) or any(i in alive for i in stage.inputs):
+            found.add(stage.name)
+            alive |= {node.name for node in stage.nodes}
+    return found

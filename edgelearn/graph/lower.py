@@ -8,17 +8,16 @@ computed or allocated, since no launch would read it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from edgelearn.errors import PlanError
-from edgelearn.launch import Buffer, Launch, Role
+from edgelearn.launch import Role
 from edgelearn.ops import (
     BatchNormalization,
     Conv2D,
-    Emitter,
     Epilogue,
     GradientTarget,
     Optimizer,
@@ -26,75 +25,24 @@ from edgelearn.ops import (
     Traits,
     batchnorm,
     finish,
+    quantised_copy,
     reduce,
 )
 from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.finish import emit_finite_check
-from edgelearn.ops.jobs import Row
 from edgelearn.ops.optimizers import emit_commit
+from edgelearn.ops.quantise import Findings
+from edgelearn.ops.quantised import family, supports
+from edgelearn.ops.ranged import Ranged, RangedTarget
 from edgelearn.ops.softmax_cross_entropy import emit_loss
 from edgelearn.ops.sums import Sum
-from edgelearn.ops.tensor import Shape, Tensor, pack
+from edgelearn.ops.tensor import Tensor, pack
 
-from .fuse import Stage, fuse
+from .fuse import Stage, fuse, trained_stages
 from .network import INPUT, Network
+from .program import Program, Settings, StorageEmitter, as_floats
+from .quantisers import Quantisers
 from .storage import Storage
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a program computes. `batchnorm` is "kept" or "batch": whose statistics training normalizes with."""
-
-    loss: bool = True
-    train: bool = True
-    batchnorm: str = "kept"
-    label_smoothing: float = 0.0
-
-
-@dataclass
-class Program:
-    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them."""
-
-    prepare: list[Launch] = field(default_factory=list)
-    micro: list[Launch] = field(default_factory=list)
-    finish: list[Launch] = field(default_factory=list)
-    x: Tensor | None = None
-    y: Tensor | None = None
-
-    @property
-    def launches(self) -> list[Launch]:
-        return self.prepare + self.micro + self.finish
-
-
-class StorageEmitter(Emitter):
-    """An emitter whose persistent tensors come from the plan's storage."""
-
-    def __init__(self, traits: Traits, storage: Storage) -> None:
-        super().__init__(traits)
-        self.storage = storage
-
-    def tensor(self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = 16) -> Tensor:
-        if role is Role.TEMPORARY:
-            return super().tensor(name, shape, role, block)
-        return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer)
-
-    def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
-        return self.storage.partials(name, groups, total)
-
-    def table(self, rows: tuple[Row, ...]) -> Buffer:
-        return self.storage.table(rows)
-
-
-def trained_stages(network: Network, stages: list[Stage]) -> set[str]:
-    """Names of the stages through which a gradient must pass: those with trained parameters, and all above them."""
-    layers = {network.parameters[name].layer for name in network.trainable}
-    found: set[str] = set()
-    alive: set[str] = set()  # names of nodes whose gradient is needed
-    for stage in stages:
-        if any(node.name in layers for node in stage.nodes) or any(i in alive for i in stage.inputs):
-            found.add(stage.name)
-            alive |= {node.name for node in stage.nodes}
-    return found
 
 
 def input_block(network: Network) -> int:
@@ -118,21 +66,27 @@ class Lowering:
         self.x = Tensor(storage.input.buffer, (n, *network.input_shape), storage.input.block)
         self.control = storage.control
         self.micro.training = self.control if settings.train else None
-        self.values: dict[str, Tensor] = {INPUT: self.x}
+        self.quantisers = Quantisers(
+            settings.precision, storage, self.prepare, self.micro, settings.ranges, settings.train, first
+        )
+        self.values: dict[str, Tensor | Ranged] = {INPUT: self.x}
         self.before_norm: dict[str, Tensor] = {}
         self.statistics: dict[str, batchnorm.Statistics] = {}
-        self.gradients: dict[str, Tensor] = {}
+        self.gradients: dict[str, Tensor | Ranged] = {}
         self.fused_codes = {s.output.name: s.activation_code for s in self.stages}
         self.stage_of = {s.output.name: s for s in self.stages}
+        self.integer: set[str] = set()  # names of stages that multiply integers
 
     def program(self, optimizer: Optimizer | None = None) -> Program:
         stages, output = self.stages, self.network.output
+        logits = output.inputs[0] if isinstance(output.op, Softmax) else output.name
         name = output.name
-        if self.settings.loss and isinstance(output.op, Softmax):
+        if self.settings.loss and name != logits:
             stages = [stage for stage in stages if stage.output is not output]
-            (name,) = output.inputs
+            name = logits
+        self._quantise_input()
         for stage in stages:
-            self._forward(stage)
+            self._forward(stage, stage.output.name not in (logits, output.name))
         y = self.values[name]
         if self.settings.loss:
             self._loss(name)
@@ -149,35 +103,91 @@ class Lowering:
     def _at(self, layer: str) -> None:
         self.prepare.layer = self.micro.layer = self.finish.layer = layer
 
-    def _forward(self, stage: Stage) -> None:
+    def _forward(self, stage: Stage, quantised: bool) -> None:
+        """Compute a stage; `quantised` unless it ends in the network's output."""
         self._at(stage.name)
         inputs = [self.values[name] for name in stage.inputs]
-        shape = (self.n, *stage.output.shape)
+        if stage.is_linear and self._multiplies_integers(stage, inputs[0]):
+            self.integer.add(stage.name)
+            self.values[stage.output.name] = self._forward_integers(stage, inputs[0], quantised)
+            return
+        out = self.micro.tensor("output", (self.n, *stage.output.shape))
+        with as_floats(self.micro, inputs) as floats:
+            if stage.is_linear:
+                self._forward_linear(stage, floats[0], out)
+            elif stage.op is None:
+                self._forward_norm(stage, floats[0], out)
+            else:
+                stage.op.op.emit_forward(self.micro, floats, out)
+        self.values[stage.output.name] = self._quantised(stage, out) if quantised else out
+
+    def _quantise_input(self) -> None:
+        if self.quantisers.quantises("activations", INPUT):
+            self._at(INPUT)
+            consumers = [stage for stage in self.stages if INPUT in stage.inputs]
+            integers = self.quantisers.stores("activations", INPUT) and all(map(self._may_multiply, consumers))
+            quantised = None if integers else self.micro.tensor("quantised", self.x.shape, block=self.x.block)
+            self.values[INPUT] = self.quantisers.activation(INPUT, self.x, quantised, integers)
+
+    def _quantised(self, stage: Stage, out: Tensor) -> Tensor | Ranged:
+        """What a stage has written, as the rest of the network reads it."""
+        if not stage.output.op.selects:
+            return self.quantisers.activation(stage.output.name, out)
+        chosen = [self.values[name] for name in stage.inputs]
+        if len(chosen) == 1 and isinstance(chosen[0], Ranged):  # of the same integers
+            y = self.micro.tensor("quantised activations", out.shape, dtype="int8")
+            quantised_copy.emit_to_integers(self.micro, out, replace(chosen[0], tensor=y))
+            return replace(chosen[0], tensor=y)
+        return out
+
+    def _may_multiply(self, stage: Stage) -> bool:
+        """Whether integer kernels compute a stage if they get its input as integers."""
+        layer = stage.op.name if stage.is_linear else ""
+        kinds = ("weights", "gradients")
+        return bool(layer) and supports(stage.op.op) and all(self.quantisers.stores(kind, layer) for kind in kinds)
+
+    def _multiplies_integers(self, stage: Stage, x: Tensor | Ranged) -> bool:
+        return isinstance(x, Ranged) and self._may_multiply(stage)
+
+    def _forward_integers(self, stage: Stage, x: Ranged, quantised: bool) -> Tensor | Ranged:
+        op, name, shape = stage.op.op, stage.output.name, (self.n, *stage.output.shape)
+        kernel = self.quantisers.integer_kernel(stage.op.name, self._parameter(stage.op, "kernel"))
+
+        def emit(y: Tensor | Ranged, epilogue: Epilogue, found: Findings | None = None) -> None:
+            family(op).emit_forward(self.micro, op, x, kernel, y, epilogue, found)
+
+        if stage.norm is not None and self._uses_batch(stage.norm.name):
+            y = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape))
+            out = self.micro.tensor("output", shape)
+            emit(y, Epilogue(None, self._parameter(stage.op, "bias")))
+            self._normalize(stage, y, out)
+            return self._quantised(stage, out) if quantised else out
+        epilogue = self._epilogue(stage)
+        if quantised and self.quantisers.stores("activations", name):
+            return self.quantisers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found), 0)
         out = self.micro.tensor("output", shape)
-        if stage.is_linear:
-            self._forward_linear(stage, inputs[0], out)
-        elif stage.op is None:
-            self._forward_norm(stage, inputs[0], out)
-        else:
-            stage.op.op.emit_forward(self.micro, inputs, out)
-        self.values[stage.output.name] = out
+        emit(out, epilogue)
+        return self._quantised(stage, out) if quantised else out
+
+    def _epilogue(self, stage: Stage) -> Epilogue:
+        """Without batch statistics."""
+        if stage.norm is None:
+            return Epilogue(None, self._parameter(stage.op, "bias"), stage.activation_code)
+        s = self._kept(stage)
+        return Epilogue(s.scale, s.shift, stage.activation_code)
 
     def _forward_linear(self, stage: Stage, x: Tensor, out: Tensor) -> None:
-        op, code = stage.op.op, stage.activation_code
-        if stage.norm is None:
-            bias = self._parameter(stage.op, "bias")
-            op.emit_forward(self.micro, x, self._parameter(stage.op, "kernel"), out, Epilogue(None, bias, code))
-        elif stage.name not in self.in_backward:
+        op, code, folds = stage.op.op, stage.activation_code, stage.norm is not None
+        if folds and stage.name not in self.in_backward and not self.quantisers.quantises("weights", stage.op.name):
             kernel, bias = self._folded(stage)
             op.emit_forward(self.micro, x, kernel, out, Epilogue(None, bias, code))
-        elif self._uses_batch(stage.norm.name):
+        elif folds and self._uses_batch(stage.norm.name):
             y = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape))
             bias = self._parameter(stage.op, "bias")
-            op.emit_forward(self.micro, x, self._parameter(stage.op, "kernel"), y, Epilogue(None, bias))
+            op.emit_forward(self.micro, x, self._kernel(stage), y, Epilogue(None, bias))
             self._normalize(stage, y, out)
         else:
-            s = self._kept(stage)
-            op.emit_forward(self.micro, x, self._parameter(stage.op, "kernel"), out, Epilogue(s.scale, s.shift, code))
+            op.emit_forward(self.micro, x, self._kernel(stage), out, self._epilogue(stage))
 
     def _forward_norm(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         if self._uses_batch(stage.norm.name):
@@ -206,6 +216,10 @@ class Lowering:
         name = f"{node.name}/{role}"
         return self.storage.parameter(name) if name in self.network.parameters else None
 
+    def _kernel(self, stage: Stage) -> Tensor:
+        """The stage's kernel as its passes read it; the update has `_parameter`."""
+        return self.quantisers.kernel(stage.op.name, self._parameter(stage.op, "kernel"))
+
     def _norm_parameters(self, stage: Stage) -> dict[str, Tensor]:
         roles = ("gamma", "beta", "moving_mean", "moving_variance")
         return {role: self.storage.parameter(f"{stage.norm.name}/{role}") for role in roles}
@@ -229,7 +243,7 @@ class Lowering:
                 f"The loss needs (classes,) as the network's output, but '{self.network.output.name}' gives "
                 f"{logits.shape[1:]}: end the network with a Dense layer."
             )
-        target = self._target(name) if self.settings.train else None
+        target = self._target(name, logits) if self.settings.train else None
         if self.settings.train and target is None:
             raise PlanError(
                 f"Nothing to train: the output '{self.network.output.name}' depends on no trained parameter. "
@@ -243,16 +257,16 @@ class Lowering:
         if target and target.mask:
             emit_copy(self.micro, gradient, target)
 
-    def _target(self, name: str) -> GradientTarget | None:
-        """Where the gradient of node `name` goes, or None where nothing below needs it."""
+    def _target(self, name: str, value: Tensor | Ranged) -> GradientTarget | None:
+        """Where the gradient of node `name` goes, which holds `value`, or None where nothing below needs it."""
         stage = self.stage_of.get(name)
         if stage is None or stage.name not in self.backward:
             return None
-        value, code = self.values[name], self.fused_codes[name]
+        code = self.fused_codes[name]
         accumulate = name in self.gradients
         if not accumulate:
             self._at(stage.name)
-            self.gradients[name] = self.micro.tensor("output gradient", value.shape)
+            self.gradients[name] = self.micro.tensor("output gradient", (self.n, *stage.output.shape))
         return GradientTarget(self.gradients[name], value if code else None, code, accumulate)
 
     def _backward(self, stage: Stage) -> None:
@@ -260,14 +274,19 @@ class Lowering:
             return  # nothing that reaches the loss reads it
         dz = self.gradients[stage.output.name]
         inputs = [self.values[name] for name in stage.inputs]
-        targets = [self._target(name) for name in stage.inputs]
-        self._at(stage.name)
-        if stage.is_linear:
-            self._backward_linear(stage, inputs[0], dz, targets[0])
-        elif stage.op is None:
-            self._backward_norm(stage, inputs[0], dz, targets[0], not self._uses_batch(stage.norm.name))
-        elif any(targets):
-            stage.op.op.emit_backward(self.micro, inputs, self.values[stage.output.name], dz, targets)
+        if stage.name in self.integer:
+            self._at(stage.name)
+            self._backward_integers(stage, inputs[0], dz)
+            return
+        with as_floats(self.micro, [*inputs, self.values[stage.output.name]]) as (*floats, y):
+            targets = [self._target(name, x) for name, x in zip(stage.inputs, floats, strict=True)]
+            self._at(stage.name)
+            if stage.is_linear:
+                self._backward_linear(stage, floats[0], dz, targets[0])
+            elif stage.op is None:
+                self._backward_norm(stage, floats[0], dz, targets[0], not self._uses_batch(stage.norm.name))
+            elif any(targets):
+                stage.op.op.emit_backward(self.micro, floats, y, dz, targets)
 
     def _backward_norm(self, stage: Stage, y: Tensor, dz: Tensor, target: GradientTarget | None, kept: bool) -> None:
         channels = stage.norm.shape[-1:]
@@ -283,20 +302,59 @@ class Lowering:
 
     def _backward_linear(self, stage: Stage, x: Tensor, dz: Tensor, target: GradientTarget | None) -> None:
         op = stage.op.op
-        kept = None
-        if stage.norm is not None and self._uses_batch(stage.norm.name):
-            dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
-            self._backward_norm(stage, self.before_norm[stage.name], dz, GradientTarget(dy), kept=False)
-            dz = dy
-        elif stage.norm is not None:
-            kept = self.statistics[stage.name]
+        dz, kept = self._before_norm(stage, dz)
+        dz = self.quantisers.gradient(stage.op.name, dz)
         self._backward_parameters(stage, x, dz, kept)
         if target is not None:
-            kernel = self._parameter(stage.op, "kernel")
-            prepared = op.emit_prepared(self.prepare, x, kernel, kept.scale if kept else None)
+            prepared = op.emit_prepared(self.prepare, x, self._kernel(stage), kept.scale if kept else None)
             op.emit_backward_data(self.micro, x, prepared, dz, target)
 
-    def _backward_parameters(self, stage: Stage, x: Tensor, dz: Tensor, kept: batchnorm.Statistics | None) -> None:
+    def _before_norm(self, stage: Stage, dz: Tensor | Ranged) -> tuple[Tensor | Ranged, batchnorm.Statistics | None]:
+        """The gradient of what the stage's BatchNorm normalizes; behind kept statistics, `dz` and these."""
+        if stage.norm is None or not self._uses_batch(stage.norm.name):
+            return dz, self.statistics.get(stage.name)
+        dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
+        self._backward_norm(stage, self.before_norm[stage.name], dz, GradientTarget(dy), kept=False)
+        return dy, None
+
+    def _backward_integers(self, stage: Stage, x: Ranged, dz: Tensor | Ranged) -> None:
+        op, layer, name = stage.op.op, stage.op.name, stage.inputs[0]
+        dz, kept = self._before_norm(stage, dz)
+        if not isinstance(dz, Ranged):
+            dz = self.quantisers.gradient(layer, dz, integers=True)
+        self._backward_parameters(stage, x, dz, kept)
+        below = self.stage_of.get(name)
+        if below is None or below.name not in self.backward:
+            return
+        kernel = self._parameter(stage.op, "kernel")
+        integers, scale = self.quantisers.integer_kernel(layer, kernel), kept.scale if kept else None
+        prepared = family(op).emit_prepared(self.prepare, op, x.tensor, integers, kernel, scale)
+        if isinstance(prepared, Tensor):
+            prepared = self.quantisers.prepared_kernel(layer, prepared)
+
+        def emit(target: RangedTarget, found: Findings | None = None) -> None:
+            family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dz, target, found)
+
+        if self._is_all_of_gradient(name, below):
+            code = self.fused_codes[name]
+            mask = x if code else None
+            self.gradients[name] = self.quantisers.write(
+                "gradients", below.op.name, x.tensor.shape, lambda y, found: emit(RangedTarget(y, mask, code), found),
+                self.n,
+            )  # fmt: skip
+        else:
+            target = self._target(name, x)
+            self._at(stage.name)
+            emit(RangedTarget(target.tensor, target.mask, target.activation, target.accumulate))
+
+    def _is_all_of_gradient(self, name: str, below: Stage) -> bool:
+        """Whether the gradient of `name` by its one reader is what the stage below multiplies, as integers."""
+        normalized = below.norm is not None and self._uses_batch(below.norm.name)
+        return below.name in self.integer and not normalized and len(self.network.consumers(name)) == 1
+
+    def _backward_parameters(
+        self, stage: Stage, x: Tensor | Ranged, dz: Tensor | Ranged, kept: batchnorm.Statistics | None
+    ) -> None:
         """Gradients of the stage's parameters: sums in each micro-batch, completed at the end of the mini-batch. Around
         kept statistics the sums are those behind scale and shift (see finish.cl)."""
         kernel, bias = self._parameter(stage.op, "kernel"), self._parameter(stage.op, "bias")
@@ -310,15 +368,19 @@ class Lowering:
         kernel_sum = dz_sum = None
         if kernel_total:
             op = stage.op.op
-            kernel_sum, dz_sum = op.emit_backward_weights(self.micro, x, dz, kernel_total, sums_total, add)
+            emit = (
+                partial(family(op).emit_backward_weights, op=op) if isinstance(dz, Ranged) else op.emit_backward_weights
+            )
+            kernel_sum, dz_sum = emit(self.micro, x=x, dy=dz, gradient=kernel_total, sums=sums_total, add=add)
         elif sums_total:
-            dz_sum = reduce.emit_channel_sums(self.micro, dz, sums_total, add)
+            sums = quantised_copy if isinstance(dz, Ranged) else reduce
+            dz_sum = sums.emit_channel_sums(self.micro, dz, sums_total, add)
         if dz_sum:
             finish.emit_sum(self.finish, dz_sum)
         if kept is None and kernel_sum:
             finish.emit_sum(self.finish, kernel_sum)
         elif kernel_sum:
-            products = finish.emit_kernel_sum(self.finish, kernel_sum, kept, kernel if dgamma else None)
+            products = finish.emit_kernel_sum(self.finish, kernel_sum, kept, self._kernel(stage) if dgamma else None)
             if dgamma:
                 finish.emit_gamma(self.finish, products, kept, bias, sums_total, dgamma)
         if kept and dbias:
@@ -332,11 +394,15 @@ class Lowering:
         return self.storage.gradients.get(f"{layer}/{role}")
 
     def _update(self, optimizer: Optimizer) -> None:
+        self.quantisers.check(self.finish)
         self._at("optimizer")
         total = self.storage.sizes[Role.PARAMETER]
         self.finish.emit_jobs()
         flags = self.storage.stretch(Role.CHECK, 0, self.storage.sizes[Role.CHECK])
         emit_finite_check(self.finish, flags, self.control)
+        self.quantisers.learn(self.finish)
+        self.finish.emit_jobs()
+        self._at("optimizer")
         if statistics := self.storage.sizes.get(Role.STATISTICS):
             lasting, moving = (self.storage.stretch(role, 0, statistics) for role in (Role.STATISTICS, Role.MOVING))
             emit_commit(self.prepare, lasting, moving, self.control)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
-from edgelearn.launch import Buffer, Decision, Role
+from edgelearn.launch import Buffer, Decision, Role, Traffic
 from edgelearn.ops import Optimizer, Traits
 
 from . import arena
-from .lower import Lowering, Program, Settings, input_block
+from .lower import Lowering, input_block
 from .network import Network
+from .precision import Precision
+from .program import Program, Settings
 from .storage import Storage
 
 MIB = 1 << 20
@@ -21,7 +24,8 @@ MIB = 1 << 20
 @dataclass(frozen=True)
 class Request:
     """What is to be planned: a mini-batch of `batch_size` examples in micro-batches of `micro_batch`, gradients
-    summed over them. Without an optimizer the plan only predicts and evaluates. `seed` is Dropout's: 64 bits."""
+    summed over them. Without an optimizer the plan only predicts and evaluates. `seed`, of 64 bits, is that of Dropout
+    and of stochastic rounding."""
 
     network: Network
     batch_size: int = 1
@@ -31,6 +35,7 @@ class Request:
     label_smoothing: float = 0.0
     loss: bool = True
     seed: int = 0
+    precision: Precision = Precision()  # noqa: RUF009
 
 
 @dataclass
@@ -58,11 +63,16 @@ class Plan:
         return sum(self.bytes_by_role.values())
 
     def program(self, kind: str, examples: int, first: bool = True) -> Program:
-        """The program of `kind` ("train", "evaluate" or "predict") for a micro-batch; made when first asked for."""
+        """The program of `kind` ("train", "evaluate" or "predict", and how ranges are got: see `kind`) for a
+        micro-batch; made when first asked for."""
         key = kind, examples, first
         if key not in self.programs:
             self._add(key)
         return self.programs[key]
+
+    def kind(self, kind: str, known: bool = True, step: int = 0) -> str:
+        """The program that does `kind` in `step` of a training, whether or not ranges of tensors are `known`."""
+        return kind + self.request.precision.mode(kind == "train", known, step)
 
     def micro_batches(self, examples: int) -> list[int]:
         """Sizes of the micro-batches of a mini-batch: full ones, the last one shorter where it doesn't divide."""
@@ -93,6 +103,16 @@ class Plan:
             for index, launch in enumerate(launches)
         ]
 
+    def traffic(self, examples: int | None = None, kind: str = "train") -> Traffic:
+        """Bytes that an update from a mini-batch of `examples` (by default a full one) moves; `kind` as `self.kind`
+        says for a step."""
+        sizes = self.micro_batches(examples or self.request.batch_size)
+        start = self.program(kind, sizes[0])
+        moved = Traffic.of(start.launches)
+        for n, times in Counter(sizes[1:]).items():
+            moved += Traffic.of(self.program(kind, n, False).micro, times)
+        return moved
+
     def to_dict(self) -> dict:
         """What a run records."""
         r = self.request
@@ -100,6 +120,7 @@ class Plan:
             "batch_size": r.batch_size, "micro_batch": r.micro_batch, "batchnorm": r.batchnorm,
             "peak_bytes": self.peak_bytes, "bytes": {role.value: size for role, size in self.bytes_by_role.items()},
             "decisions": {"tuned": self.tuned_count, "all": len(self.decisions)},
+            "precision": r.precision.to_dict(),
             "launches": {f"{kind} {n}": len(p.launches) for (kind, n, first), p in self.programs.items() if first},
         }  # fmt: skip
 
@@ -110,6 +131,8 @@ class Plan:
         lines += [f"  {role.value:<26}{size / MIB:>10.2f} MiB" for role, size in self.bytes_by_role.items()]
         lines.append(f"  {'planned peak':<26}{self.peak_bytes / MIB:>10.2f} MiB")
         lines.append(f"  tuned for this kind of device: {self.tuned_count} of {len(self.decisions)} kernels' sizes")
+        if r.precision != Precision():
+            lines += [f"  {line}" for line in str(r.precision).splitlines()]
         return "\n".join(lines)
 
     def _add(self, key: tuple[str, int, bool]) -> None:
@@ -117,7 +140,11 @@ class Plan:
         r = self.request
         if r.network.trainable != self.trainable:
             raise PlanError("Layers were frozen or unfrozen after this plan was made: make a new one.")
-        settings = Settings(kind != "predict" and r.loss, kind == "train", r.batchnorm, r.label_smoothing)
+        base, _, _ = kind.partition(",")
+        settings = Settings(
+            base != "predict" and r.loss, base == "train", r.batchnorm, r.label_smoothing, r.precision,
+            kind.removeprefix(base),
+        )  # fmt: skip
         lowering = Lowering(r.network, self.storage, self.traits, settings, examples, first)
         program = self.programs[key] = lowering.program(r.optimizer)
         for part, keep in ((program.prepare, []), (program.micro, [program.y.buffer]), (program.finish, [])):
@@ -171,11 +198,13 @@ def _lay_out(request: Request, device: Device, traits: Traits) -> Plan:
     plan = Plan(request, traits, device.alignment, storage, frozenset(network.trainable))
     if request.optimizer:
         sizes = plan.micro_batches(request.batch_size)
-        for index, n in enumerate(sizes[:2] + sizes[-1:]):
-            plan.program("train", n, index == 0)
-    if request.loss:
-        plan.program("evaluate", micro)
-    plan.program("predict", micro)
+        for mode in request.precision.modes(training=True):
+            for index, n in enumerate(sizes[:2] + sizes[-1:]):
+                plan.program(f"train{mode}", n, index == 0)
+    for mode in request.precision.modes(training=False):
+        if request.loss:
+            plan.program(f"evaluate{mode}", micro)
+        plan.program(f"predict{mode}", micro)
     return plan
 
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from edgelearn.device import Context
 from edgelearn.errors import DeviceError, FormatError
-from edgelearn.launch import Buffer, Kernels, Launch, Role, Runner
+from edgelearn.launch import Buffer, Kernels, Launch, Role, Runner, Traffic
 from edgelearn.launch.program import Progress
 from edgelearn.ops import Optimizer, Tensor, pack, unpack
 from edgelearn.ops import control as places
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
+from edgelearn.ops.quantise import Quantiser, moved
 
 from .plan import Plan
 from .storage import Weights
@@ -35,6 +36,7 @@ class Session:
             context.fill_zero(memory.handle, memory.nbytes)
         self._runners: dict[tuple, Runner] = {}
         self._sent: deque[Any] = deque()  # copies of inputs on their way
+        self.ranges_known = False  # whether training has left ranges for quantised tensors
         self.kernels.compile([launch for p in plan.programs.values() for launch in p.launches], progress)
 
     # -- weights -------------------------------------------------------------------------------------------------
@@ -44,6 +46,7 @@ class Session:
         for buffer, fill in self.plan.storage.fill.items():
             self._write(buffer, fill(weights))
         self.context.finish()
+        self.ranges_known = False
 
     def weights(self) -> Weights:
         """Float32 copies of what training may have changed, under the names and shapes of the network: trained
@@ -72,6 +75,31 @@ class Session:
             self._write(tensor.buffer, pack(state[name].reshape(tensor.shape)))
         self.context.finish()
 
+    def records(self) -> Weights:
+        """What is known of the quantised tensors, by "layer/kind", in one read: (16,) as ops.quantise.FIELDS says."""
+        words = self._range_words()
+        return {name: self._record(words, q).copy() for name, q in self.plan.storage.quantisers.items()}
+
+    def _range_words(self) -> np.ndarray:
+        memory = self._memory.get(Role.RANGE)
+        words = np.empty(memory.nbytes // 4 if memory else 0, np.float32)
+        return self.context.read(memory.handle, words, 0) if memory else words
+
+    def _record(self, words: np.ndarray, q: Quantiser) -> np.ndarray:
+        start = self.plan.offsets[q.record.buffer] // 4
+        return words[start : start + 16]
+
+    def load_records(self, records: Weights) -> None:
+        """Go on with the ranges that a training has left. Raises FormatError when tensors are missing."""
+        quantisers = self.plan.storage.quantisers
+        if missing := sorted(set(quantisers) - set(records)):
+            raise FormatError(
+                f"The ranges of quantised tensors lack '{missing[0]}': they are of another network or precision."
+            )
+        for name, q in quantisers.items():
+            self._write(q.record.buffer, np.asarray(records[name], np.float32))
+        self.ranges_known = True
+
     def _unpacked(self, tensors: dict[str, Tensor]) -> Weights:
         """Read tensors back in the shapes of the parameters at the ends of their names."""
         parameters = self.plan.request.network.parameters
@@ -90,28 +118,43 @@ class Session:
         """
         optimizer: Optimizer = self.plan.request.optimizer
         self._begin(examples, rate, optimizer.correction(step), step)
-        sizes = self.plan.micro_batches(examples)
+        sizes, kind = self.plan.micro_batches(examples), self.plan.kind("train", self.ranges_known, step)
         for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
-            key = "train", n, index == 0
+            key = kind, n, index == 0
             if index == 0:
                 self._run(key, "prepare")
             self._feed(x, labels)
             self._run(key, "micro")
-        self._run(("train", sizes[0], True), "finish")
-        return self._end(examples)
+        self._run((kind, sizes[0], True), "finish")
+        loss, correct, finite = self._end(examples)
+        if finite:
+            self._learn_ranges()
+        return loss, correct, finite
+
+    def _learn_ranges(self) -> None:
+        """What kernels haven't done: ranges whose estimators run on the host, in one read and one write."""
+        self.ranges_known = True
+        on_host = [q for q in self.plan.storage.quantisers.values() if q.estimator.on_host]
+        if on_host:
+            words = self._range_words()
+            for q in on_host:
+                record = self._record(words, q)
+                record[:] = moved(q.estimator, record)
+            self.context.copy(self._memory[Role.RANGE].handle, words, 0).wait()
 
     def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
         """(sum of losses, right answers) of one micro-batch."""
         self._begin(len(labels))
-        self._forward("evaluate", len(labels), x, labels)
+        self._forward(self.plan.kind("evaluate", self.ranges_known), len(labels), x, labels)
         loss, correct, _ = self._end(1)
         return loss, correct
 
     def predict(self, x: np.ndarray | None, n: int, packed: bool = False) -> np.ndarray:
         """The network's output for one micro-batch: (n, ...), or the device's packed words. None stands for the x that
         is on the device from the call before."""
-        self._forward("predict", n, x)
-        y = self.plan.program("predict", n).y
+        kind = self.plan.kind("predict", self.ranges_known)
+        self._forward(kind, n, x)
+        y = self.plan.program(kind, n).y
         words = self._read(y.buffer)
         return words if packed else unpack(words, y.shape)
 
@@ -122,22 +165,27 @@ class Session:
         if Role.TEMPORARY in self._memory:  # what a failed step left in padding that nobody writes is not to blame
             self.context.fill_zero(self._memory[Role.TEMPORARY].handle, self._memory[Role.TEMPORARY].nbytes)
         self._begin(examples, rate, self.plan.request.optimizer.correction(step), step)
-        sizes = self.plan.micro_batches(examples)
+        sizes, kind = self.plan.micro_batches(examples), self.plan.kind("train", self.ranges_known, step)
         culprit: list[Buffer] = []
 
         def look(launch: Launch) -> bool:
-            bad = [b for b in launch.writes if not np.isfinite(self._read(b)).all()]
+            bad = [b for b in launch.writes if b.dtype == "float32" and not np.isfinite(self._read(b)).all()]
             culprit.extend(bad)
             return bool(bad)
 
         for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
             self._feed(x, labels)
             for part in ("prepare", "micro") if index == 0 else ("micro",):
-                found = self._runner(("train", n, index == 0), part).step_through(look)
+                found = self._runner((kind, n, index == 0), part).step_through(look)
                 if found:
                     return found, culprit[0]
-        found = self._runner(("train", sizes[0], True), "finish").step_through(look)
+        found = self._runner((kind, sizes[0], True), "finish").step_through(look)
         return (found, culprit[0]) if found else None
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes that the launches enqueued so far move."""
+        return sum((Traffic.of(runner.launches, runner.runs) for runner in self._runners.values()), Traffic())
 
     # -- inside --------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .fuse import fuse
-from .lower import trained_stages
+from .fuse import fuse, trained_stages
 from .network import INPUT, Network, Node
 
 

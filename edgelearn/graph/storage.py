@@ -9,7 +9,10 @@ import numpy as np
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Optimizer, Tensor, pack
 from edgelearn.ops.control import Control
+from edgelearn.ops.estimators import Estimator
+from edgelearn.ops.formats import Format
 from edgelearn.ops.jobs import Row
+from edgelearn.ops.quantise import Quantiser, first_record
 from edgelearn.ops.tensor import BLOCK, Shape, blocked_bytes
 
 from .network import Network
@@ -38,6 +41,7 @@ class Storage:
         self.parameters: dict[str, Tensor] = {}
         self.gradients: dict[str, Tensor] = {}
         self.frozen: dict[str, Tensor] = {}
+        self.quantisers: dict[str, Quantiser] = {}
         slots = optimizer.slots if optimizer else ()
         by_decay = sorted(trained, key=lambda name: not network.parameters[name].weight.decays)
         for name in by_decay:
@@ -63,13 +67,20 @@ class Storage:
         )
 
     def tensor(
-        self, name: str, shape: Shape, role: Role, block: int = BLOCK, layer: str = "", nbytes: int | None = None
+        self,
+        name: str,
+        shape: Shape,
+        role: Role,
+        block: int = BLOCK,
+        layer: str = "",
+        nbytes: int | None = None,
+        dtype: str = "float32",
     ) -> Tensor:
         """The persistent tensor of this name, made when first asked for."""
         key = name, role
         if key not in self._tensors:
-            nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block) if nbytes is None else nbytes
-            self._tensors[key] = Tensor(self._reserve(Buffer(name, nbytes, role, layer)), shape, block)
+            nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype) if nbytes is None else nbytes
+            self._tensors[key] = Tensor(self._reserve(Buffer(name, nbytes, role, layer, dtype)), shape, block)
         return self._tensors[key]
 
     def constant(self, name: str, shape: Shape, fill: Callable[[Weights], np.ndarray]) -> Tensor:
@@ -95,6 +106,15 @@ class Storage:
             self.frozen[name] = self.tensor(name, shape, Role.STATISTICS)
             self.fill[self.frozen[name].buffer] = _packer(self.network, name)
         return self.tensor(f"{name} of a step", shape, Role.MOVING)
+
+    def quantiser(self, name: str, fmt: Format, estimator: Estimator, channels: int = 0) -> Quantiser:
+        """The quantiser of this name, with its record, and with ranges for `channels` where there are any."""
+        if name not in self.quantisers:
+            record = self.tensor(f"{name} range", (1, 16), Role.RANGE)
+            self.fill[record.buffer] = lambda weights: first_record(estimator)
+            per_channel = self.tensor(f"{name} ranges", (16, channels), Role.PREPARED) if channels else None
+            self.quantisers[name] = Quantiser(name, fmt, estimator, record, per_channel)
+        return self.quantisers[name]
 
     def stretch(self, role: Role, offset: int, nbytes: int) -> Buffer:
         """A stretch of everything of one role, as one buffer."""

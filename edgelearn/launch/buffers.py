@@ -18,6 +18,8 @@ class Role(Enum):
     CHECK = "checks of gradients"  # for NaN and infinity
     OPTIMIZER = "optimizer state"
     PREPARED = "prepared weights"  # derived from parameters once a mini-batch
+    RANGE = "ranges of quantised tensors"  # which training moves
+    FOUND = "ranges found in a step"  # in parts
     INPUT = "inputs"  # written by the host
     CONTROL = "counters"  # a few numbers between host and device
     TEMPORARY = "activations and workspace"  # shares one arena; lives from its first write to its last read
@@ -25,12 +27,13 @@ class Role(Enum):
 
 @dataclass(eq=False)
 class Buffer:
-    """`nbytes` bytes that launches read and write; what the words mean is the launches' business."""
+    """`nbytes` bytes that launches read and write, values of `dtype`."""
 
     name: str
     nbytes: int
     role: Role
     layer: str = ""
+    dtype: str = "float32"
 
     def __repr__(self) -> str:
         return f"<{self.role.name.lower()} {self.name}: {self.nbytes:,} bytes>"

@@ -19,10 +19,11 @@ Memory = Callable[[Buffer], tuple[Any, int]]
 
 class Runner:
     """Launches bound to memory. `memory(buffer)` gives the cl.Buffer in which a planned buffer lies, and its offset
-    there in bytes (a multiple of 64)."""
+    there in bytes (a multiple of 64). `runs` counts how often the list was enqueued."""
 
     def __init__(self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Memory) -> None:
         self.context, self.launches = context, launches
+        self.runs = 0
         self._bound = [self._bind(kernels, launch, memory) for launch in launches]
 
     @staticmethod
@@ -47,6 +48,7 @@ class Runner:
         """Enqueue every launch in order, without waiting."""
         import pyopencl as cl
 
+        self.runs += 1
         queue, profiling = self.context.queue, self.context.profiling
         for launch, (kernel, grid, local, _) in zip(self.launches, self._bound, strict=True):
             event = cl.enqueue_nd_range_kernel(queue, kernel, grid, local)

@@ -8,6 +8,8 @@ from .dense import Dense
 from .depthwise import DepthwiseConv2D
 from .dropout import Dropout
 from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, Percentile, RunningMinMax
+from .formats import Format
 from .merge import Add, Concatenate
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
@@ -17,8 +19,9 @@ from .tensor import Tensor, pack, unpack
 from .zero_padding import ZeroPadding2D
 
 __all__ = [
-    "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D", "Dense",
-    "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Flatten", "GlobalAveragePooling2D", "GradientTarget",
-    "LinearOp", "MaxPooling2D", "Op", "Optimizer", "PlainOp", "ReLU", "Reshape", "Softmax", "Tensor", "Traits",
+    "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
+    "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed", "Flatten",
+    "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D", "Op",
+    "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "Softmax", "Tensor", "Traits",
     "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip

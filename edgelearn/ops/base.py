@@ -53,6 +53,7 @@ class Op:
 
     registry: ClassVar[dict[str, type[Op]]] = {}
     random: ClassVar[bool] = False  # whether training draws random numbers in it
+    selects: ClassVar[bool] = False  # whether every output is one of the inputs, or 0: then it is as quantised as they
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)

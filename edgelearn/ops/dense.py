@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.launch import Role
 
 from . import pointwise
 from .base import Arrays, LinearOp, Weight
@@ -62,7 +61,7 @@ class Dense(LinearOp):
         return kernel if few else emit_transposed(e, kernel, 1, scale)
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
-        if prepared.buffer.role is Role.PREPARED:  # else it is the kernel itself
+        if len(prepared.shape) == 3:  # transposed; else it is the kernel itself
             pointwise.emit_backward_data(e, prepared, dy, target)
         else:
             pointwise.emit_few_rows_backward_data(e, prepared, dy, target)

@@ -36,13 +36,8 @@ class Dropout(PlainOp):
 
     def factors(self, layer: str, shape: Shape, examples: int, seed: int, step: int, first: int = 0) -> np.ndarray:
         """What training multiplies examples `first`, `first` + 1, ... of a mini-batch with: (examples, *shape)."""
-        words = ceil_div(shape[-1], BLOCK) * BLOCK
-        counter = np.zeros((examples, prod(shape[:-1]) * words // 4, 4), np.uint32)
-        counter[..., 0] = np.arange(counter.shape[1])
-        counter[..., 1] = np.arange(first, first + examples)[:, None]
-        counter[..., 2:] = layer_code(layer), step
-        drawn = philox(counter, seed).reshape(examples, *shape[:-1], words)[..., : shape[-1]]
-        return ((drawn >> 8) * 2.0**-24 >= np.float32(self.rate)) / (1 - self.rate)
+        drawn = uniform(layer, (examples, *shape), seed, step, first)
+        return (drawn >= np.float32(self.rate)) / (1 - self.rate)
 
     def reference_forward(
         self, inputs: list[np.ndarray], weights: Arrays, factors: np.ndarray | float = 1.0
@@ -74,6 +69,17 @@ class Dropout(PlainOp):
             x.rows, count, x.images, passed, layer_code(e.layer), float(self.rate), 1 / (1 - self.rate),
             *target.arguments, whole=True, **target.macros,
         )  # fmt: skip
+
+
+def uniform(name: str, shape: Shape, seed: int, step: int, first: int = 0) -> np.ndarray:
+    """The numbers of [0, 1) that kernels draw for a tensor of this name and shape (examples, ..., channels), whose
+    first example is number `first` of the mini-batch: multiples of 2**-24."""
+    words = ceil_div(shape[-1], BLOCK) * BLOCK
+    counter = np.zeros((shape[0], prod(shape[1:-1]) * words // 4, 4), np.uint32)
+    counter[..., 0] = np.arange(counter.shape[1])
+    counter[..., 1] = np.arange(first, first + shape[0])[:, None]
+    counter[..., 2:] = layer_code(name), step
+    return (philox(counter, seed).reshape(*shape[:-1], words)[..., : shape[-1]] >> 8) * 2.0**-24
 
 
 def layer_code(layer: str) -> int:

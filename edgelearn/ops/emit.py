@@ -76,10 +76,12 @@ class Emitter:
         finally:
             self.decision = None
 
-    def tensor(self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = BLOCK) -> Tensor:
+    def tensor(
+        self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = BLOCK, dtype: str = "float32"
+    ) -> Tensor:
         """A new buffer of this layer for a blocked matrix of `shape`."""
-        nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block)
-        return Tensor(Buffer(f"{self.layer}/{name}", nbytes, role, self.layer), shape, block)
+        nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype)
+        return Tensor(Buffer(f"{self.layer}/{name}", nbytes, role, self.layer, dtype), shape, block)
 
     def launch(
         self,

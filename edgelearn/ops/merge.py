@@ -57,6 +57,8 @@ class Add(PlainOp):
 class Concatenate(PlainOp):
     """The channels of two or more tensors side by side; their other sizes agree."""
 
+    selects = True
+
     def output_shape(self, *shapes: Shape) -> Shape:
         if len(shapes) < 2 or len({shape[:-1] for shape in shapes}) > 1:
             raise ShapeError(

@@ -111,6 +111,7 @@ class MaxPooling2D(Pooling2D):
     """The maximum of each window. As in TensorFlow its gradient goes to the first pixel that holds the maximum."""
 
     kind = "max"
+    selects = True
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         window = self.window(inputs[0].shape[1:])

@@ -18,6 +18,8 @@ from .tensor import Shape, Tensor
 class Flatten(PlainOp):
     """(..., channels) -> (features,)."""
 
+    selects = True
+
     def output_shape(self, shape: Shape) -> Shape:
         return (prod(shape),)
 

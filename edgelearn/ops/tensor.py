@@ -4,6 +4,7 @@ A tensor is rows x channels. It is stored as [channels / 16][rows][16], channels
 activations have images * height * width rows, a convolution's weights have taps * input channels rows, a bias has one.
 Vector units and memory lines of CPUs and GPUs take 16 floats at a time, and a matrix tile is contiguous in it.
 A network's input of fewer than 16 channels may have `block` = its channels instead: then it is plain NHWC.
+Values are float32, or, in quantised tensors, int8.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def blocked_bytes(rows: int, channels: int, block: int = BLOCK) -> int:
-    """Bytes of a float32 blocked matrix."""
-    return ceil_div(channels, block) * block * rows * 4
+def blocked_bytes(rows: int, channels: int, block: int = BLOCK, dtype: str = "float32") -> int:
+    """Bytes of a blocked matrix."""
+    return ceil_div(channels, block) * block * rows * np.dtype(dtype).itemsize
 
 
-def pack(array: np.ndarray, block: int = BLOCK) -> np.ndarray:
-    """[..., channels] -> float32 [channels / block, rows, block]."""
-    matrix = np.asarray(array, np.float32).reshape(-1, array.shape[-1] if array.ndim else 1)
+def pack(array: np.ndarray, block: int = BLOCK, dtype: str = "float32") -> np.ndarray:
+    """[..., channels] -> [channels / block, rows, block] of `dtype`."""
+    matrix = np.asarray(array, dtype).reshape(-1, array.shape[-1] if array.ndim else 1)
     rows, channels = matrix.shape
     blocks = ceil_div(channels, block)
     if blocks * block != channels:
@@ -39,7 +40,7 @@ def pack(array: np.ndarray, block: int = BLOCK) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, shape: Shape, block: int = BLOCK) -> np.ndarray:
-    """The inverse of `pack`: float32 of `shape` from the flat or blocked words."""
+    """The inverse of `pack`: `shape` from the flat or blocked words."""
     rows, channels = prod(shape[:-1]), shape[-1]
     matrix = packed.reshape(-1, rows, block).swapaxes(0, 1).reshape(rows, -1)
     return np.ascontiguousarray(matrix[:, :channels]).reshape(shape)
@@ -52,6 +53,10 @@ class Tensor:
     buffer: Buffer
     shape: Shape
     block: int = BLOCK
+
+    @property
+    def dtype(self) -> str:
+        return self.buffer.dtype
 
     @property
     def rows(self) -> int:
@@ -91,10 +96,10 @@ class Tensor:
 
     def read_rows(self, count: int) -> In:
         """The kernel reads `count` of the rows."""
-        return In(self.buffer, blocked_bytes(count, self.channels, self.block))
+        return In(self.buffer, blocked_bytes(count, self.channels, self.block, self.dtype))
 
     @property
     def _part(self) -> int | None:
         """Bytes of the tensor where its buffer is larger: one that serves micro-batches of several sizes."""
-        nbytes = blocked_bytes(self.rows, self.channels, self.block)
+        nbytes = blocked_bytes(self.rows, self.channels, self.block, self.dtype)
         return nbytes if nbytes < self.buffer.nbytes else None

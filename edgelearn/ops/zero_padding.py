@@ -19,6 +19,8 @@ class ZeroPadding2D(PlainOp):
     """Zeros around (height, width, channels). `padding` is one number for all sides, (vertical, horizontal), or
     ((top, bottom), (left, right)), as in Keras."""
 
+    selects = True
+
     padding: int | Pair | tuple[Pair, Pair] = 1
 
     @property

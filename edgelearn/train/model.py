@@ -14,7 +14,7 @@ import numpy as np
 from edgelearn.data.split import epoch_order, mini_batches
 from edgelearn.device import Choice, Context, Device, choose_device
 from edgelearn.errors import FormatError, NonFiniteError, PlanError
-from edgelearn.graph import Network, Plan, Request, Session, Split, make_plan, split_frozen
+from edgelearn.graph import Network, Plan, Precision, Request, Session, Split, make_plan, split_frozen
 from edgelearn.graph.lower import input_block
 from edgelearn.launch import Kernels
 from edgelearn.ops import SGD, Optimizer
@@ -64,12 +64,14 @@ class Model:
         self.network, self.seed = network, seed
         self._session: Session | None = None
         self._slots: Weights = {}  # the host's copy of the optimizer's state
+        self._records: Weights = {}  # and of the ranges of quantised tensors
         self.weights = network.initialize(seed) if weights is None else weights
         self.choice: Choice = choose_device(device)
         self.context = Context(self.choice.device)
         self.kernels = Kernels(self.context)
         self.optimizer: Optimizer = SGD()
         self.label_smoothing, self.batchnorm = 0.0, "kept"
+        self.precision = Precision()
         self.position = Position()
         self.stop_training = False
         self.epochs = self.steps_total = 0
@@ -93,17 +95,26 @@ class Model:
     def steps_done(self) -> int:
         return self.position.epoch * self._steps_of_epoch + self.position.step
 
-    def compile(self, optimizer: Optimizer, label_smoothing: float = 0.0, batchnorm: str = "kept") -> Model:
+    def compile(
+        self,
+        optimizer: Optimizer,
+        label_smoothing: float = 0.0,
+        batchnorm: str = "kept",
+        precision: Precision | None = None,
+    ) -> Model:
         """How `fit` trains. `batchnorm` is "kept" (moving statistics are used and left alone, as in fine-tuning) or
-        "batch" (each micro-batch's own, and moving averages follow). The loss is softmax cross-entropy.
+        "batch" (each micro-batch's own, and moving averages follow). `precision` says what is quantised, in training
+        and wherever the network runs: nothing by default. The loss is softmax cross-entropy.
 
         Training starts anew: `position` is the first step. Raises PlanError for settings that can't be."""
         if not 0 <= label_smoothing < 1:
             raise PlanError(f"label_smoothing is at least 0 and below 1 (usual is 0.1), not {label_smoothing}.")
         if batchnorm not in ("kept", "batch"):
             raise PlanError(f"batchnorm is 'kept' (fine-tuning) or 'batch' (training from scratch), not '{batchnorm}'.")
+        self._close()
         self.optimizer, self.label_smoothing, self.batchnorm = optimizer, label_smoothing, batchnorm
-        self.position, self._slots = Position(), {}
+        self.precision = precision or Precision()
+        self.position, self._slots, self._records = Position(), {}, {}
         return self
 
     def summary(self) -> str:
@@ -130,12 +141,17 @@ class Model:
         if cache is not None:
             if cache not in DTYPES:
                 raise PlanError(f"The cache of features is {' or '.join(map(repr, DTYPES))} or None, not {cache!r}.")
+            if self.precision != Precision():
+                raise PlanError(
+                    "Features of quantised layers follow training: they can't be cached. Leave the cache off."
+                )
             split = self._split()
             found["extract"] = self._forward_plan(split.prefix, budget)
             trained = split.suffix
         micro = batch_size if micro_batch is None else micro_batch
         settings = self.optimizer, self.batchnorm, self.label_smoothing
-        found["train"] = make_plan(Request(trained, batch_size, micro, *settings, seed=self.seed), self.device, budget)
+        request = Request(trained, batch_size, micro, *settings, seed=self.seed, precision=self.precision)
+        found["train"] = make_plan(request, self.device, budget)
         return found
 
     def fit(
@@ -237,18 +253,26 @@ class Model:
         session = self._open(self.forward_plan(batch_size))
         return np.concatenate([y for _, y in _outputs(session, x)])
 
+    def range_records(self) -> Weights:
+        """What is known of the quantised tensors, by "layer/kind": float32 (16,), fields as ops.quantise.FIELDS."""
+        training = self._session is not None and self._session.plan.request.optimizer is not None
+        return self._session.records() if training and self._session.ranges_known else dict(self._records)
+
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[Weights, dict]:
         """All that training needs to go on: (tensors, JSON-able state). At a step boundary."""
         self._keep()
         tensors = {f"weights/{name}": self.weights[name] for name in self._changing()}
-        return tensors | {f"optimizer/{name}": slot for name, slot in self._slots.items()}, asdict(self.position)
+        tensors |= {f"optimizer/{name}": slot for name, slot in self._slots.items()}
+        tensors |= {f"ranges/{name}": record for name, record in self._records.items()}
+        return tensors, asdict(self.position)
 
     def restore(self, tensors: Weights, state: dict) -> None:
         """Go back to where `state` was taken. Raises FormatError when it is another network's or training's."""
         weights = {k.removeprefix("weights/"): v for k, v in tensors.items() if k.startswith("weights/")}
         slots = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
+        records = {k.removeprefix("ranges/"): v for k, v in tensors.items() if k.startswith("ranges/")}
         try:
             position = Position(**state)
         except TypeError as error:
@@ -262,8 +286,13 @@ class Model:
                     f"{'unknown' if min(odd) in found else 'missing'}. Build the same network, freeze the same layers "
                     f"and compile with the same optimizer before restoring."
                 )
+        if bool(records) != bool(position.updates and self.precision.quantises):
+            raise FormatError(
+                f"The checkpoint is of a training that quantised {'tensors' if records else 'nothing'}, unlike this "
+                f"one: compile with the same precision before restoring."
+            )
         self.weights = self.weights | weights
-        self.position, self._slots = position, slots
+        self.position, self._slots, self._records = position, slots, records
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -297,7 +326,8 @@ class Model:
         loss = len(network.output.shape) == 1
 
         def make(n: int) -> Plan:
-            request = Request(network, n, n, label_smoothing=self.label_smoothing, loss=loss)
+            more = {"loss": loss, "precision": self.precision}
+            request = Request(network, n, n, label_smoothing=self.label_smoothing, **more)
             return make_plan(request, self.device, budget)
 
         return make(size) if size is not None else largest_that_fits(make, budget)
@@ -391,6 +421,8 @@ class Model:
         session.load(self.weights)
         if plan.request.optimizer is not None and self._slots:
             session.load_optimizer_state(self._slots)
+        if self._records:
+            session.load_records(self._records)
         self._session = session
         return session
 
@@ -399,6 +431,8 @@ class Model:
         if self._session is not None and self._session.plan.request.optimizer is not None:
             self._weights = self._weights | self._session.weights()
             self._slots = self._session.optimizer_state()
+            if self._session.ranges_known:
+                self._records = self._session.records()
 
     def _close(self) -> None:
         self._keep()

@@ -14,7 +14,8 @@ import numpy as np
 
 from edgelearn.device import Context
 from edgelearn.graph import Plan, Session, make_plan
-from edgelearn.graph.lower import Program, input_block
+from edgelearn.graph.lower import input_block
+from edgelearn.graph.program import Program
 from edgelearn.launch import Buffer, Choice, Decision, Kernels, Launch, Role
 from edgelearn.ops import Traits, pack
 

@@ -163,6 +163,38 @@ def test_parts_of_a_role_do_not_overlap(kernels):
             assert start % plan.alignment == 0 and start + nbytes <= after
 
 
+# -- traffic -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("micro", (6, 4, 1))
+def test_predicted_traffic_is_what_is_enqueued(start, micro):
+    request = Request(small(), 6, micro, Adam())
+    weights, x, labels = draw(request.network, 6)
+    session = start(request, weights)
+    assert not session.traffic
+    for step in (1, 2):
+        session.train(batches(session, x, labels), 6, 0.1, step)
+    plan = session.plan
+    assert session.traffic == plan.traffic() + plan.traffic()
+    session.train(batches(session, x[:5], labels[:5]), 5, 0.1, 3)
+    assert session.traffic == plan.traffic() + plan.traffic() + plan.traffic(5)
+
+
+def test_traffic_of_a_layer_by_hand(kernels):
+    """A pointwise convolution: 24 channels are stored as 32."""
+    plan = make_plan(Request(small(), 6, 3, SGD(0.1)), kernels.context.device)
+    rows = 3 * 4 * 4
+    moved = {m: n for m, n in plan.traffic().items() if m.layer == "pw" and m.kernel == "pointwise_forward"}
+    assert {(m.tensor, m.direction): n for m, n in moved.items()} == {
+        ("dw/output", "read"): 2 * 4 * rows * 16,
+        ("pw/kernel", "read"): 2 * 4 * 16 * 32,
+        ("pw/scale", "read"): 2 * 4 * 32,
+        ("pw/shift", "read"): 2 * 4 * 32,
+        ("pw/output", "written"): 2 * 4 * rows * 32,
+    }
+    assert sum(plan.traffic().by("direction").values()) == plan.traffic().total()
+
+
 # -- budgets and impossible requests -----------------------------------------------------------------------------------
 
 

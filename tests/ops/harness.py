@@ -37,15 +37,16 @@ class Workbench(Emitter):
             self.tried.setdefault(kernel, []).append(choice)
             yield choice
 
-    def put(self, array: np.ndarray, block: int = 16) -> Tensor:
-        """A tensor that holds `array`."""
-        tensor = self.empty(array.shape, block)
-        self.context.write(self.memory[tensor.buffer].handle, pack(array, block))
+    def put(self, array: np.ndarray, block: int = 16, dtype: str = "float32", padding: int = 0) -> Tensor:
+        """A tensor that holds `array`, and `padding` in the channels that fill it up."""
+        tensor = self.empty(array.shape, block, dtype)
+        words = (pack(array - padding, block) + padding).astype(dtype)
+        self.context.write(self.memory[tensor.buffer].handle, words)
         return tensor
 
-    def empty(self, shape: tuple[int, ...], block: int = 16) -> Tensor:
-        nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block)
-        return Tensor(self._allocate(Buffer("tensor", nbytes, Role.TEMPORARY)), shape, block)
+    def empty(self, shape: tuple[int, ...], block: int = 16, dtype: str = "float32") -> Tensor:
+        nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype)
+        return Tensor(self._allocate(Buffer("tensor", nbytes, Role.TEMPORARY, dtype=dtype)), shape, block)
 
     def job(self, *arguments, **keywords) -> None:
         """Every job a launch of its own: here every buffer has its own memory."""
@@ -75,18 +76,18 @@ class Workbench(Emitter):
         self.context.finish()
         self.launches.clear()
 
-    def get(self, tensor: Tensor) -> np.ndarray:
-        """What the tensor holds; fails if the padding of its channels isn't zero."""
-        words = np.empty(tensor.buffer.nbytes // 4, np.float32)
+    def get(self, tensor: Tensor, zero: int = 0) -> np.ndarray:
+        """What the tensor holds; fails if the padding of its channels isn't zero, or the integer that stands for it."""
+        words = np.empty(tensor.blocks * tensor.rows * tensor.block, tensor.dtype)
         self.context.read(self.memory[tensor.buffer].handle, words)
         padding = words.reshape(tensor.blocks, -1, tensor.block)[-1, :, (tensor.channels - 1) % tensor.block + 1 :]
-        assert not padding.any(), "the padding of the channels must stay zero"
+        assert (padding == zero).all(), "the padding of the channels must stay zero"
         return unpack(words, tensor.shape, tensor.block)
 
     def _allocate(self, buffer: Buffer) -> Buffer:
         memory = self.memory[buffer] = self.context.allocate(buffer.nbytes, buffer.name)
-        start = 0.0 if buffer.role is Role.CHECK else np.nan  # a session's memory starts as zeros; checks rely on it
-        self.context.write(memory.handle, np.full(buffer.nbytes // 4, start, np.float32))
+        start = 0 if buffer.role is Role.CHECK else 0xFF  # a session's memory starts as zeros; checks rely on it
+        self.context.write(memory.handle, np.full(buffer.nbytes, start, np.uint8))  # four of them are a NaN
         return buffer
 
 

@@ -98,7 +98,7 @@ def check_every_choice(
     return every_choice(bench, check)
 
 
-def check_geometry(make, kernels: Kernels, shape, data) -> None:
+def draw_op(make, shape, data) -> LinearOp:
     """An op with a window that `data` draws: kernel, strides, dilation and padding, different in y and x."""
 
     def two(low: int, high: int):
@@ -115,6 +115,12 @@ def check_geometry(make, kernels: Kernels, shape, data) -> None:
         op.output_shape(shape)
     except ShapeError:
         assume(False)
+    return op
+
+
+def check_geometry(make, kernels: Kernels, shape, data) -> None:
+    """An op with a window that `data` draws."""
+    op = draw_op(make, shape, data)
     bench, rng = Workbench(kernels.context, kernels), np.random.default_rng(0)
     x = rng.standard_normal((data.draw(st.integers(1, 3)), *shape))
     weight = op.weights(shape)["kernel"]

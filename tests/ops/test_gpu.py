@@ -19,7 +19,15 @@ from edgelearn.ops import (
     pointwise_local,
 )
 
-from . import test_batchnorm, test_dropout, test_finish, test_optimizers, test_reduce, test_softmax_cross_entropy
+from . import (
+    test_batchnorm,
+    test_dropout,
+    test_finish,
+    test_optimizers,
+    test_quantise,
+    test_reduce,
+    test_softmax_cross_entropy,
+)
 from .linear import check_linear
 from .plain import check_plain
 
@@ -109,3 +117,19 @@ def test_dropout_draws_the_same(gpu, rng):
 def test_updates(gpu, rng, name):
     test_optimizers.test_several_steps(gpu, rng, name=name, decays=True)
     test_optimizers.test_a_bad_gradient_changes_nothing(gpu, rng, bad=np.nan, place=15)
+
+
+@pytest.mark.parametrize("channels", (1, 33))
+def test_quantised_tensors(gpu, rng, channels):
+    test_quantise.test_static_range(gpu, rng, channels=channels, symmetric=False)
+    test_quantise.test_stochastic_rounding(gpu, rng, channels=channels)
+    test_quantise.test_weights(gpu, rng, channels=channels, per_channel=True, rounding="stochastic")
+    test_quantise.test_weights(gpu, rng, channels=channels, per_channel=False, rounding="nearest")
+
+
+def test_ranges(gpu, rng):
+    test_quantise.test_dynamic_range(gpu, rng, bits=8)
+    test_quantise.test_plain_images(gpu, rng)
+    test_quantise.test_micro_batches_add_up(gpu, rng)
+    test_quantise.test_direction_sensitive_clipping(gpu, rng, symmetric=False)
+    test_quantise.test_percentile(gpu, rng)

@@ -1,0 +1,153 @@
+"""Which tensors of a step are quantised, how, and with which ranges: a choice of the plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from edgelearn.errors import FormatError, PlanError
+from edgelearn.ops.estimators import CurrentMinMax, Estimator, InHindsightMinMax
+from edgelearn.ops.formats import Format
+
+KINDS = ("weights", "activations", "gradients")
+KNOWN, SEARCHED, MEASURED = "", ", ranges searched", ", ranges measured"  # how a program gets its ranges: see `mode`
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Formats of the kernels of linear layers, of what layers write, and of the gradients of linear layers' outputs;
+    None is float32. Everything else stays float32: master weights, biases, BatchNorm, sums, and the network's output.
+
+    Ranges of weights are always their own. `estimator` is that of activations and, unless `gradient_estimator` is
+    given, of gradients. `exceptions` gives layers, by name or pattern, other bits, or None for float32: {"conv1": 8,
+    "dense": None}; the network's input is the activation of layer "input". `traced` also keeps, for each tensor, signal
+    to noise and cosine. Gradients pass through the rounding of activations as if it weren't there (straight-through,
+    Bengio et al. 2013).
+
+    `simulated` tensors are float32 and hold what integers would stand for. Others are int8, and kernels multiply
+    integers, wherever a layer's weights, input and gradient all have 8 bits or fewer.
+
+    Raises PlanError for what can't be.
+    """
+
+    weights: Format | None = None
+    activations: Format | None = None
+    gradients: Format | None = None
+    estimator: Estimator = InHindsightMinMax()  # noqa: RUF009
+    gradient_estimator: Estimator | None = None
+    exceptions: Mapping[str, int | None] = field(default_factory=dict)
+    traced: bool = False
+    simulated: bool = True
+
+    def __post_init__(self) -> None:
+        for kind in ("activations", "gradients"):
+            if (fmt := getattr(self, kind)) is not None and fmt.per_channel:
+                raise PlanError(f"A range for each channel is for weights alone: leave per_channel off for {kind}.")
+        for bits in self.exceptions.values():
+            if bits is not None:
+                Format(bits)
+        if not self.simulated:
+            self._check_integers()
+
+    def _check_integers(self) -> None:
+        for kind in KINDS:
+            fmt = getattr(self, kind)
+            if fmt is None or fmt.storage != "int8":
+                raise PlanError(
+                    f"Integer kernels need weights, activations and gradients of 8 bits or fewer, but {kind} are "
+                    f"{f'of {fmt.bits} bits' if fmt else 'float32'}: give them such a format, or simulate."
+                )
+        if not self.weights.symmetric:
+            raise PlanError("Integer kernels need symmetric weights: Format(symmetric=True).")
+
+    def format(self, kind: str, layer: str) -> Format | None:
+        """How `layer`'s tensor of `kind` (one of KINDS) is quantised."""
+        fmt = getattr(self, kind)
+        for pattern, bits in self.exceptions.items():
+            if fmt is not None and fnmatchcase(layer, pattern):
+                return None if bits is None else replace(fmt, bits=bits)
+        return fmt
+
+    def estimator_of(self, kind: str) -> Estimator:
+        if kind == "weights":
+            return CurrentMinMax()
+        return self.gradient_estimator or self.estimator if kind == "gradients" else self.estimator
+
+    @property
+    def quantises(self) -> bool:
+        """Whether any tensor is to be quantised."""
+        return any(getattr(self, kind) is not None for kind in KINDS)
+
+    @property
+    def _estimators(self) -> list[Estimator]:
+        kinds = [kind for kind in ("activations", "gradients") if getattr(self, kind) is not None]
+        return [self.estimator_of(kind) for kind in kinds]
+
+    def mode(self, training: bool, known: bool, step: int = 0) -> str:
+        """How the program of a mini-batch, or of an evaluation, gets its ranges: KNOWN, as its estimators say; SEARCHED
+        in the steps in which some search; MEASURED, all from their tensors, before any range is `known`."""
+        if not known and any(e.start is None and (e.static if training else e.remembers) for e in self._estimators):
+            return MEASURED
+        return SEARCHED if training and any(e.is_due(step) for e in self._estimators) else KNOWN
+
+    def modes(self, training: bool) -> list[str]:
+        """All that `mode` may say."""
+        found = [KNOWN, self.mode(training, known=False)]
+        if training and any(e.is_due(1) for e in self._estimators):
+            found.append(SEARCHED)
+        return list(dict.fromkeys(found))
+
+    def is_static(self, kind: str, mode: str, training: bool) -> bool:
+        """Whether a program takes the ranges of `kind` as they were left; else it measures the tensors."""
+        estimator = self.estimator_of(kind)
+        if mode == MEASURED:
+            return estimator.start is not None
+        if not training:
+            return estimator.remembers
+        return estimator.static and not (mode == SEARCHED and estimator.is_due(1))
+
+    # -- as data -------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict:
+        """JSON-able; the inverse of `from_dict`."""
+        found = {kind: asdict(fmt) if (fmt := getattr(self, kind)) else None for kind in KINDS}
+        own = self.gradient_estimator.to_dict() if self.gradient_estimator else None
+        more = {"exceptions": dict(self.exceptions), "traced": self.traced, "simulated": self.simulated}
+        return found | {"estimator": self.estimator.to_dict(), "gradient_estimator": own} | more
+
+    @classmethod
+    def from_dict(cls, found: dict) -> Precision:
+        """Raises FormatError for what isn't a precision."""
+        try:
+            settings = {**found}
+            for kind in KINDS:
+                if settings.get(kind) is not None:
+                    settings[kind] = Format(**settings[kind])
+            for name in ("estimator", "gradient_estimator"):
+                if settings.get(name) is not None:
+                    settings[name] = Estimator.from_dict(settings[name])
+            return cls(**settings)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"This is not a precision: {error}. Write it with Precision.to_json.") from None
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Precision:
+        """Raises FormatError for what isn't a precision."""
+        try:
+            return cls.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise FormatError(f"This is not a precision: {error}. Write it with Precision.to_json.") from None
+
+    def __str__(self) -> str:
+        """A table: format and ranges of each kind, and the exceptions."""
+        lines = [] if self.simulated else ["int8 tensors, multiplied as integers"]
+        for kind in KINDS:
+            fmt = getattr(self, kind)
+            lines.append(f"{kind:<12} {f'{fmt}; {self.estimator_of(kind)}' if fmt else 'float32'}")
+        others = [f"{name} {'float32' if bits is None else f'{bits} bits'}" for name, bits in self.exceptions.items()]
+        return "\n".join(lines + ([f"{'exceptions':<12} {', '.join(others)}"] if others else []))

@@ -1,0 +1,88 @@
+"""Integers that stand for real numbers: scale times (q - zero). What every quantised tensor and kernel goes by.
+
+A range always contains 0, so that 0 (padding, a ReLU's floor) is exact. Kernels: kernels/include/quantise.h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.errors import PlanError
+
+LEAST_SCALE = 2.0**-100  # of a range of nothing but 0: its values are 0 to any purpose, and 1 / scale is finite
+ROUNDINGS = ("nearest", "stochastic")
+
+
+@dataclass(frozen=True)
+class Format:
+    """Integers of `bits` bits (2 to 16). `symmetric` ranges reach as far below 0 as above, and zero is 0; others have
+    a zero point. "nearest" rounds halves to even; "stochastic" rounds up with the probability of the fraction, which
+    is unbiased (Gupta et al. 2015, section 3). `per_channel` formats have a range for each channel: for weights.
+
+    Raises PlanError for what can't be.
+    """
+
+    bits: int = 8
+    symmetric: bool = False
+    rounding: str = "nearest"
+    per_channel: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 2 <= self.bits <= 16:
+            raise PlanError(f"A quantised format has 2 to 16 bits, not {self.bits!r}.")
+        if self.rounding not in ROUNDINGS:
+            raise PlanError(f"Rounding is 'nearest' or 'stochastic', not {self.rounding!r}.")
+
+    def __str__(self) -> str:
+        words = [f"{self.bits} bits", "symmetric" if self.symmetric else "asymmetric"]
+        return " ".join(words + ["stochastic"] * (self.rounding != "nearest") + ["per channel"] * self.per_channel)
+
+    @property
+    def storage(self) -> str:
+        """What a value is kept in: int8 also for fewer than 8 bits, of which the others then go unused."""
+        return "int8" if self.bits <= 8 else "int16"
+
+    @property
+    def least(self) -> int:
+        """The lowest integer."""
+        return -self.most if self.symmetric else -(1 << (self.bits - 1))
+
+    @property
+    def most(self) -> int:
+        """The highest integer."""
+        return (1 << (self.bits - 1)) - 1
+
+    @property
+    def levels(self) -> int:
+        """How many integers there are."""
+        return self.most - self.least + 1
+
+    def parameters(self, low, high) -> tuple[np.ndarray, np.ndarray]:
+        """(scale, zero point) for ranges [low, high], widened to contain 0; in the arrays' own precision."""
+        low, high = np.minimum(low, 0), np.maximum(high, 0)
+        width = np.maximum(-low, high) if self.symmetric else high - low
+        steps = self.most if self.symmetric else self.levels - 1
+        scale = np.maximum(width / low.dtype.type(steps), low.dtype.type(LEAST_SCALE))
+        zero = np.zeros(np.shape(scale), np.int64)
+        return scale, zero if self.symmetric else np.int64(np.rint(-low / scale)) + self.least
+
+    def quantise(self, v, scale, zero, uniform: np.ndarray | None = None, inverse=None) -> np.ndarray:
+        """int64 for values `v`. `uniform` numbers of [0, 1), one for each value, decide stochastic rounding. `inverse`
+        is 1 / scale where a device has rounded it otherwise, as the divisions of some GPUs do.
+
+        In the arrays' own precision: float32 gives what the kernels give. Raises PlanError when `uniform` is missing.
+        """
+        t = v * (np.ones((), np.asarray(scale).dtype) / scale if inverse is None else inverse)
+        t = np.clip(t, self.least - zero, self.most - zero).astype(t.dtype)
+        if self.rounding == "nearest":
+            return np.int64(np.rint(t)) + zero
+        if uniform is None:
+            raise PlanError("Stochastic rounding needs uniform numbers: give one for each value.")
+        floor = np.floor(t)
+        return np.int64(floor + (uniform < t - floor)) + zero
+
+    def dequantise(self, q, scale, zero) -> np.ndarray:
+        """The values that integers `q` stand for, in the precision of `scale`."""
+        return (np.asarray(q) - zero).astype(np.asarray(scale).dtype) * scale

@@ -1,0 +1,218 @@
+"""Quantisation: int8 tensors, or, simulated, float32 ones that hold nothing but what integers could stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from edgelearn.errors import PlanError
+from edgelearn.launch import Role
+
+from .control import Control
+from .dropout import layer_code
+from .emit import Emitter
+from .estimators import DSGC, Blending, Estimator, Percentile, Searching
+from .formats import Format
+from .tensor import Tensor, ceil_div
+
+FIELDS = (
+    "scale", "inverse", "zero", "low", "high", "least", "most", "clipped", "count", "signal", "noise", "product",
+    "result", "next_low", "next_high", "updates",
+)  # fmt: skip
+NEXT_LOW, NEXT_HIGH, UPDATES = range(13, 16)
+
+BLEND, KEEP, OWN = range(3)  # how a range follows: learn_range in kernels/quantise.cl
+WEIGHT_ROWS = 256  # of a block of a kernel that a work-item of a CPU quantises
+CODES = {"nearest": 0, "stochastic": 1}
+
+
+def first_record(estimator: Estimator) -> np.ndarray:
+    """The record before the first mini-batch: float32 (16,)."""
+    record = np.zeros(16, np.float32)
+    if estimator.start is not None:
+        record[[NEXT_LOW, NEXT_HIGH]] = estimator.start
+    return record
+
+
+def moved(estimator: Estimator, record: np.ndarray) -> np.ndarray:
+    """The record (16,) of a mini-batch that kernels have just taken in, with the next range as `estimator` says.
+
+    Raises PlanError when that is not finite, or doesn't contain 0."""
+    used, found, before = record[3:5], record[5:7], record[UPDATES] - 1
+    low, high = estimator.next(*used, *found, before)
+    if not (np.isfinite(low) and np.isfinite(high) and low <= 0 <= high):
+        raise PlanError(
+            f"{type(estimator).__name__} gave the range [{low}, {high}], which is not finite or doesn't contain 0: "
+            f"correct its `next`."
+        )
+    after = record.copy()
+    after[[NEXT_LOW, NEXT_HIGH]] = low, high
+    return after
+
+
+@dataclass(frozen=True)
+class Quantiser:
+    """How one tensor is quantised, and where its range is: `record`, (1, 16), fields as FIELDS says. Formats with a
+    range for each channel have `channels`, (16, channels), besides. `name` also says which random numbers are drawn."""
+
+    name: str
+    format: Format
+    estimator: Estimator
+    record: Tensor
+    channels: Tensor | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return float(self.format.least), float(self.format.most)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.format.bits, int(self.format.symmetric)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Where a mini-batch leaves what it finds of a tensor: `parts`, a record a row. `traced` adds the sums for signal
+    to noise and cosine; `add` says that earlier micro-batches have been there."""
+
+    parts: Tensor
+    traced: bool = False
+    add: bool = False
+
+
+def emit_next_range(e: Emitter, q: Quantiser) -> None:
+    """A job: use the range that the last mini-batch has left."""
+    e.job("quantise.cl", "next_range", 1, q.record.update, numbers=q.shape, whole=True)
+
+
+def emit_measured_range(e: Emitter, q: Quantiser, x: Tensor, found: Findings | None = None) -> None:
+    """Use the range of `x` itself: a pass over it for its statistics, unless whoever wrote it has `found` them, and one
+    more for a search."""
+    if found is None:
+        found = statistics(e, q, x)
+        rows, rest, groups = _rows(e, x, found.parts.rows)
+        e.launch(
+            "quantise.cl", "statistics", (_items(e, groups),), x.read, found.parts.write, prod(x.shape), 0, rows, rest,
+            whole=True, lanes=e.traits.vector, found=True,
+        )  # fmt: skip
+    momentum = float(q.estimator.momentum) if isinstance(q.estimator, Blending) else 0.0
+    e.launch(
+        "quantise.cl", "measured_range", (1,), found.parts.read, q.record.update, found.parts.rows, *q.shape, momentum,
+        whole=True,
+    )  # fmt: skip
+    if isinstance(q.estimator, Searching):
+        _emit_search(e, q, x)
+
+
+def statistics(e: Emitter, q: Quantiser, x: Tensor) -> Findings:
+    """A place for what is found of `x` before it is quantised."""
+    return Findings(e.tensor(f"{q.name} statistics", (parts(e, x), 16)))
+
+
+def _emit_search(e: Emitter, q: Quantiser, x: Tensor) -> None:
+    rows, rest, groups = _rows(e, x)
+    tried = e.tensor(f"{q.name} tried", (groups, 48))
+    ratio = float(q.estimator.ratio)
+    e.launch(
+        "quantise.cl", "try_ranges", (_items(e, groups),), x.read, q.record.read, tried.write, rows, rest,
+        *q.shape, *q.bounds, ratio, whole=True, lanes=e.traits.vector,
+    )  # fmt: skip
+    beyond = prod(x.shape) * (1 - q.estimator.percent / 100) if isinstance(q.estimator, Percentile) else 0.0
+    e.launch(
+        "quantise.cl", "choose_range", (1,), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
+        whole=True, direction=isinstance(q.estimator, DSGC),
+    )  # fmt: skip
+
+
+def parts(e: Emitter, x: Tensor) -> int:
+    """Records that quantising a tensor like `x` leaves."""
+    return _rows(e, x)[2]
+
+
+def emit_quantise(
+    e: Emitter, q: Quantiser, x: Tensor, y: Tensor, found: Findings | None = None, passed: int | None = None
+) -> None:
+    """y = x quantised with the range in use; `y` may be `x`. Stochastic rounding is for training alone, and for blocks
+    of 16 channels; `passed` examples of the micro-batch have then been counted already."""
+    rows, rest, groups = _rows(e, x, found.parts.rows if found else 0)
+    random = q.format.rounding == "stochastic" and passed is not None and x.block == 16
+    source = (x.update,) if y is x else (x.read, y.write)
+    target, more = [], []
+    if found:
+        target = [found.parts.update if found.add else found.parts.write, prod(x.shape), int(found.add)]
+    if random:
+        control: Control = e.training
+        more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, passed, layer_code(q.name)]
+    e.launch(
+        "quantise.cl", "quantise", (_items(e, groups),), *source, q.record.read, *target, rows, rest, *q.bounds, *more,
+        whole=True, lanes=e.traits.vector, found=found is not None, traced=bool(found and found.traced),
+        stochastic=random, in_place=y is x, integers=y.dtype == "int8",
+    )  # fmt: skip
+
+
+def emit_check_found(e: Emitter, q: Quantiser, found: Tensor) -> None:
+    """A job: a flag where a tensor held a NaN or an infinity."""
+    flag = e.tensor(f"{q.name} flag", (1, 1), Role.CHECK)
+    e.job("quantise.cl", "check_found", 1, found.read, flag.write, numbers=(found.rows,), whole=True)
+
+
+def emit_learn_range(e: Emitter, q: Quantiser, found: Tensor, control: Control, rule: int) -> None:
+    """A job: take in what the mini-batch found, unless it found a NaN or an infinity."""
+    momentum = float(q.estimator.momentum) if rule == BLEND else 0.0
+    e.job(
+        "quantise.cl", "learn_range", 1, q.record.update, found.read, control.counters.read, numbers=(found.rows,),
+        settings=(momentum,), whole=True, rule=rule,
+    )  # fmt: skip
+
+
+def rule_of(estimator: Estimator) -> int:
+    """How the next range of an activation or a gradient follows."""
+    return BLEND if isinstance(estimator, Blending) else KEEP
+
+
+def weight_parts(e: Emitter, w: Tensor) -> int:
+    """Records that quantising weights leaves."""
+    return w.blocks * ceil_div(w.rows, _weight_rows(e, w))
+
+
+def emit_quantised_weights(
+    e: Emitter, q: Quantiser, w: Tensor, y: Tensor, found: Findings | None, control: Control | None
+) -> None:
+    """Jobs: y = w quantised with its own range; stochastic rounding where there is `control`."""
+    count = _weight_rows(e, w)
+    items, per_channel = weight_parts(e, w), q.channels is not None
+    extremes = e.tensor(f"{q.name} extremes", (2 * items, 16), Role.PREPARED)
+    target, size = q.channels or q.record, (w.rows, w.blocks, count)
+    e.job("quantise.cl", "weight_statistics", items, w.read, extremes.write, numbers=size, whole=True)
+    e.job(
+        "quantise.cl", "weight_range", w.blocks if per_channel else 1, extremes.read, target.update,
+        numbers=(*q.shape, w.blocks, ceil_div(w.rows, count)), whole=True, per_channel=per_channel,
+    )  # fmt: skip
+    random = q.format.rounding == "stochastic" and control is not None
+    more = ([found.parts.write] if found else []) + ([control.scalars.read] if random else [])
+    e.job(
+        "quantise.cl", "weight_quantise", items, w.read, y.write, target.read, *more,
+        numbers=(*size, prod(w.shape), layer_code(q.name)), settings=q.bounds, whole=True, found=found is not None,
+        traced=bool(found and found.traced), stochastic=random, per_channel=per_channel,
+        integers=y.dtype == "int8",
+    )  # fmt: skip
+
+
+def _weight_rows(e: Emitter, w: Tensor) -> int:
+    return ceil_div(w.rows * w.blocks, 2048) if e.traits.gpu else WEIGHT_ROWS
+
+
+def _rows(e: Emitter, x: Tensor, groups: int = 0) -> tuple[int, int, int]:
+    """As `x` lies in memory: rows of as many floats as a work-item handles at a time, floats of a last one that is not
+    full, and work-groups (`groups`, where given)."""
+    floats, lanes = x.rows * x.blocks * x.block, e.traits.vector
+    if not groups:
+        most = 16384 // e.traits.group if e.traits.gpu else 8 * e.traits.compute_units
+        groups = max(1, min(most, ceil_div(floats, 1024)))
+    return ceil_div(floats, lanes), floats % lanes, groups
+
+
+def _items(e: Emitter, groups: int) -> int:
+    return groups * e.traits.group

@@ -1,0 +1,154 @@
+"""Launches of convolutions, pointwise ones and dense layers on 8-bit integers: see kernels/quantised_convolution.cl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgelearn.launch import Choice
+
+from . import quantised_copy, tiles
+from .convolution import Conv2D
+from .dense import Dense
+from .emit import Emitter, Epilogue, Traits
+from .quantise import Findings
+from .ranged import Ranged, RangedTarget, Result, check_accumulators
+from .sums import LONGEST_SUM, Sum, start_sum
+from .tensor import Tensor, ceil_div
+from .transpose import emit_transposed
+from .window import Window
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution over `images` of the window's size. Products without neighbours may arrange their rows at will."""
+
+    images: int
+    window: Window
+
+    @classmethod
+    def of(cls, op: Conv2D | Dense, x: Tensor, height: int, width: int) -> Geometry:
+        """Pointwise: one image of `height` x `width` rows."""
+        if isinstance(op, Dense):
+            return cls._pointwise(height, width)
+        window = op.window(x.shape[1:])
+        if x.block == 16 and window.kernel == window.strides == (1, 1) and window.padding == ((0, 0), (0, 0)):
+            return cls._pointwise(height, width)
+        return cls(x.images, window)
+
+    @classmethod
+    def _pointwise(cls, height: int, width: int) -> Geometry:
+        return cls(1, Window(height, width, (1, 1), (1, 1), (1, 1), ((0, 0), (0, 0))))
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.images, self.window.height, self.window.width
+
+    def problem(self, channels: int, filters: int) -> tuple[int, ...]:
+        return *self.window.problem(self.images, channels), filters
+
+
+def emit_forward(
+    e: Emitter,
+    op: Conv2D | Dense,
+    x: Ranged,
+    kernel: Ranged,
+    y: Tensor | Ranged,
+    epilogue: Epilogue,
+    found: Findings | None = None,
+) -> None:
+    """y = activation((x * kernel) * scale + shift)"""
+    geometry, result = Geometry.of(op, x.tensor, 1, x.tensor.rows), Result(y, found)
+    window, (out_height, out_width) = geometry.window, geometry.window.output
+    channels, out = x.tensor.channels, result.tensor
+    check_accumulators(e.layer, window.taps * channels, x.format, kernel.format)
+    candidates = _tiles(e.traits, out_width, out.blocks)
+    with e.choose("quantised_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
+        count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
+        e.launch(
+            "quantised_convolution.cl", "quantised_convolution_forward", (result.items(e, count),),
+            *x.read, *kernel.read, *result.arguments(e), *geometry.sizes, channels, out_height, out_width, out.blocks,
+            *epilogue.arguments,
+            whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
+            per_channel=kernel.format.per_channel, **choice, **window.macros, **epilogue.macros, **result.macros(e),
+        )  # fmt: skip
+
+
+def emit_prepared(
+    e: Emitter, op: Conv2D | Dense, x: Tensor, integers: Ranged, kernel: Tensor, scale: Tensor | None
+) -> Ranged | Tensor:
+    """The kernel that `emit_backward_data` wants: integers as they are; or, with `scale` in it or with steps for the
+    channels that the pass sums over, floats that are yet to be rounded."""
+    taps = 1 if isinstance(op, Dense) else op.window(x.shape[1:]).taps
+    if scale is None and not integers.format.per_channel:
+        return quantised_copy.emit_transposed(e, integers, taps)
+    return emit_transposed(e, kernel, taps, scale)
+
+
+def emit_backward_data(
+    e: Emitter,
+    op: Conv2D | Dense,
+    x: Tensor,
+    prepared: Ranged,
+    dy: Ranged,
+    target: RangedTarget,
+    found: Findings | None = None,
+) -> None:
+    """The gradient of the input, which is shaped like `x`, from the transposed kernel."""
+    geometry, result = Geometry.of(op, x, 1, x.rows), target.result(dy.tensor.images, found)
+    window, (out_height, out_width) = geometry.window, geometry.window.output
+    stride, out = window.strides[1], dy.tensor.channels
+    check_accumulators(e.layer, window.taps * out, dy.format, prepared.format)
+    candidates = _tiles(e.traits, ceil_div(window.width, stride), x.blocks)
+    with e.choose("quantised_convolution_backward_data", geometry.problem(x.channels, out), candidates) as choice:
+        across = stride * ceil_div(window.width, choice["tile"] * stride)
+        count = geometry.images * window.height * across * (x.blocks // choice["panels"])
+        e.launch(
+            "quantised_convolution.cl", "quantised_convolution_backward_data", (result.items(e, count),),
+            *dy.read, *prepared.read, *result.arguments(e), *geometry.sizes, out, out_height, out_width, x.blocks,
+            *target.mask_arguments,
+            whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
+            per_channel=prepared.format.per_channel, **choice, **window.macros, **target.macros, **result.macros(e),
+        )  # fmt: skip
+
+
+def emit_backward_weights(
+    e: Emitter, op: Conv2D | Dense, x: Ranged, dy: Ranged, gradient: Tensor, sums: Tensor | None, add: bool
+) -> tuple[Sum, Sum | None]:
+    """As LinearOp.emit_backward_weights: what integers sum up is added to floats."""
+    value, given = x.tensor, dy.tensor
+    geometry = Geometry.of(op, value, value.images * value.height, value.width)
+    window, (out_height, out_width) = geometry.window, geometry.window.output
+    candidates = _depths(e.traits, value.block, given.blocks)
+    problem = geometry.problem(value.channels, given.channels)
+    dy_sum = quantised_copy.emit_channel_sums(e, dy, sums, add) if sums else None
+    with e.choose("quantised_convolution_backward_weights", problem, candidates) as choice:
+        depth, panels = choice["depth"], choice["panels"]
+        work = (window.taps * ceil_div(value.channels, depth), given.blocks // panels)
+        image_rows = geometry.images * out_height
+        _, rows = e.split_rows(image_rows, work[0] * work[1], 1 if e.traits.gpu else 4)
+        rows = min(rows, max(1, LONGEST_SUM // out_width))
+        found, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
+        check_accumulators(e.layer, rows * out_width, x.format, dy.format)
+        e.launch(
+            "quantised_convolution.cl", "quantised_convolution_backward_weights", (*work, found.groups),
+            *x.read, *dy.read, found.target.update if add else found.target.write,
+            *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
+            whole=True, flops=2 * given.rows * given.channels * window.taps * value.channels,
+            in_block=value.block, tile=1, panels=panels, depth=depth, **window.macros,
+        )  # fmt: skip
+        return found, dy_sum
+
+
+def _tiles(traits: Traits, width: int, blocks: int) -> list[Choice]:
+    """Neighbouring outputs x blocks of channels of a tile."""
+    best = {"tile": tiles.row_tile(traits, width), "panels": tiles.panels(traits, blocks)}
+    sizes, panels = tiles.up_to(tiles.ROW_TILES, width), tiles.dividing(tiles.PANELS, blocks)
+    return tiles.worth_trying(best, tile=sizes, panels=panels)
+
+
+def _depths(traits: Traits, in_block: int, blocks: int) -> list[Choice]:
+    """Channels x blocks of filters of a tile of the weights' gradient."""
+    depth = min(in_block, 2 if traits.gpu else 8)
+    best = {"depth": depth if in_block % depth == 0 else in_block, "panels": tiles.panels(traits, blocks)}
+    depths, panels = tiles.dividing(tiles.DEPTHS, in_block), tiles.dividing(tiles.PANELS, blocks)
+    return tiles.worth_trying(best, depth=depths, panels=panels)

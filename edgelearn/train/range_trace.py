@@ -1,0 +1,130 @@
+"""What became of every quantised tensor, step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.errors import FormatError, PlanError
+from edgelearn.io.safetensors import read_weights, to_bytes
+from edgelearn.ops.quantise import FIELDS
+
+from .callbacks import Callback, Logs
+
+STEPS = "steps"
+
+
+class RangeTrace:
+    """Of each of `steps` and `tensors` ("layer/kind", in the order in which a step makes them) a record.
+
+    Every property is an array (steps, tensors). `signal_to_noise` and `cosine` are NaN unless the precision is traced.
+    """
+
+    def __init__(self, tensors: list[str], steps: np.ndarray, records: np.ndarray) -> None:
+        self.tensors, self.steps, self.records = tensors, steps, records
+
+    def _field(self, name: str) -> np.ndarray:
+        return self.records[:, :, FIELDS.index(name)]
+
+    @property
+    def low(self) -> np.ndarray:
+        """The range in use, of per-channel weights that of all channels."""
+        return self._field("low")
+
+    @property
+    def high(self) -> np.ndarray:
+        return self._field("high")
+
+    @property
+    def least(self) -> np.ndarray:
+        """What the mini-batch held, 0 included."""
+        return self._field("least")
+
+    @property
+    def most(self) -> np.ndarray:
+        return self._field("most")
+
+    @property
+    def clipped(self) -> np.ndarray:
+        """The share of values that lay beyond the range in use."""
+        return self._field("clipped") / np.maximum(self._field("count"), 1)
+
+    @property
+    def signal_to_noise(self) -> np.ndarray:
+        """Decibels: the values' squares against those of what quantisation did to them."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return 10 * np.log10(self._traced("signal") / self._field("noise"))
+
+    @property
+    def cosine(self) -> np.ndarray:
+        """Between a tensor before and after it was quantised; 0 where nothing was left of it."""
+        tiny = np.finfo(np.float32).tiny
+        return self._field("product") / np.sqrt(self._traced("signal") * np.maximum(self._field("result"), tiny))
+
+    def _traced(self, name: str) -> np.ndarray:
+        found = self._field(name)
+        return np.where(found > 0, found, np.nan)
+
+    @property
+    def staleness(self) -> np.ndarray:
+        """How far the ends of the range in use were from those of what the mini-batch held, in widths of the latter."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            off = np.abs(self.low - self.least) + np.abs(self.high - self.most)
+            return off / (self.most - self.least)
+
+    def first_divergence(self, cosine: float = 0.9) -> tuple[int, str] | None:
+        """(step, tensor) where a tensor first pointed elsewhere than its values, with a cosine below `cosine`; of
+        several in a step, the one made first. None where none did.
+
+        Raises PlanError when the precision wasn't traced."""
+        if np.isnan(self.cosine).all():
+            raise PlanError("There are no cosines: train with Precision(..., traced=True).")
+        places = np.argwhere(self.cosine < cosine)
+        return (int(self.steps[places[0][0]]), self.tensors[places[0][1]]) if len(places) else None
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file: write it with edgelearn.runs.atomic to be safe from interruptions."""
+        by_name = {f"{i:04d} {name}": self.records[:, i] for i, name in enumerate(self.tensors)}
+        return to_bytes(by_name | {STEPS: self.steps})
+
+    @classmethod
+    def read(cls, path: str | Path) -> RangeTrace:
+        """Raises FormatError for a file that isn't a trace."""
+        found = read_weights(path)
+        steps = found.pop(STEPS, None)
+        keys = sorted(found)
+        fits = steps is not None and all(found[key].shape == (len(steps), 16) for key in keys)
+        if not fits or not all(key[:4].isdigit() for key in keys):
+            raise FormatError(f"{path} is not a trace of ranges: give a file that RangeTrace.to_bytes made.")
+        shape = len(steps), len(keys), 16
+        records = np.stack([found[key] for key in keys], 1) if keys else np.zeros(shape, np.float32)
+        return cls([key[5:] for key in keys], steps, records)
+
+
+class TraceRanges(Callback):
+    """Collects a RangeTrace while `fit` runs: one read of 64 bytes a tensor every `every` steps."""
+
+    def __init__(self, every: int = 10) -> None:
+        if every < 1:
+            raise PlanError(f"Ranges are traced every 1 or more steps, not {every}.")
+        self.every = every
+        self._steps: list[int] = []
+        self._records: list[np.ndarray] = []
+        self._tensors: list[str] = []
+
+    def on_train_batch_end(self, batch: int, logs: Logs) -> None:
+        step = self.model.position.updates
+        if (step - 1) % self.every == 0:
+            found = self.model.range_records()
+            if not found:
+                raise PlanError("Nothing is quantised, so there are no ranges to trace: compile with a precision.")
+            self._tensors = list(found)
+            self._steps.append(step)
+            self._records.append(np.stack(list(found.values())))
+
+    @property
+    def trace(self) -> RangeTrace:
+        shape = len(self._steps), len(self._tensors), len(FIELDS)
+        records = np.array(self._records, np.float32).reshape(shape)
+        return RangeTrace(self._tensors, np.array(self._steps, np.int64), records)

@@ -1,0 +1,97 @@
+// What a launch finds of the values it writes: a record (see quantise.h) for each work-group. With FOUND a kernel notes
+// values with NOTE, and what they become with NOTE_BECOMES; at its end all work-items of a group take part in LEAVE_FOUND.
+// TRACED adds the sums for signal to noise and cosine. Where a value is a NaN or an infinity, CLIPPED is a NaN. Records
+// have 16 fields, however many lanes a work-item handles.
+#ifndef FOUND
+#define FOUND 0
+#endif
+#ifndef TRACED
+#define TRACED 0
+#endif
+
+#define LOWER(a, b) ((b) < (a) ? (b) : (a))
+#define HIGHER(a, b) ((b) > (a) ? (b) : (a))
+
+#define OVER_LANES(combined, vector, how)                                          \
+  { float c_ = LANE(vector, 0); for (int i = 1; i < LANES; i++) { const float l_ = LANE(vector, i); c_ = how; } combined = c_; }
+
+typedef float16 Record;
+typedef float16 __attribute__((aligned(4))) Record_unaligned;
+#define LOAD_RECORD(pointer) (*(__global const Record_unaligned *)(pointer))
+#define STORE_RECORD(pointer, record) (*(__global Record_unaligned *)(pointer) = (record))
+#define MERGE(into, other)                                                         \
+  {                                                                                \
+    const Record o_ = (other);                                                     \
+    const float low_ = LOWER(LANE(into, LEAST_FOUND), LANE(o_, LEAST_FOUND));      \
+    const float high_ = HIGHER(LANE(into, MOST_FOUND), LANE(o_, MOST_FOUND));      \
+    into += o_;                                                                    \
+    LANE(into, LEAST_FOUND) = low_;                                                \
+    LANE(into, MOST_FOUND) = high_;                                                \
+  }
+
+#if FOUND
+#define FOUND_ARGUMENTS , OUTPUT(found), const int values, const int add_found
+#define FOUND_POINTERS                                                             \
+  INTO_WORDS(found)                                                                \
+  NOTHING_FOUND
+#define NOTHING_FOUND                                                              \
+  V least_ = (V)0, most_ = (V)0, clipped_ = (V)0, signal_ = (V)0, noise_ = (V)0, product_ = (V)0, result_ = (V)0;
+#define NOTE(v)                                                                    \
+  least_ = LOWER(least_, v);                                                       \
+  most_ = HIGHER(most_, v);                                                        \
+  clipped_ += (v) - (v);
+// v is a value, `exact` its integer less the zero point before rounding, which can be from `lowest` to `highest`
+#define NOTE_CLIPPED(exact, lowest, highest)                                       \
+  clipped_ += (((exact) < (lowest) - 0.5f) | ((exact) > (highest) + 0.5f)) ? (V)1 : (V)0;
+#define IN_LANES(record)                                                           \
+  Record record = (Record)0;                                                                 \
+  OVER_LANES(LANE(record, LEAST_FOUND), least_, LOWER(c_, l_))                     \
+  OVER_LANES(LANE(record, MOST_FOUND), most_, HIGHER(c_, l_))                      \
+  OVER_LANES(LANE(record, CLIPPED), clipped_, c_ + l_)                             \
+  OVER_LANES(LANE(record, SIGNAL), signal_, c_ + l_)                               \
+  OVER_LANES(LANE(record, NOISE), noise_, c_ + l_)                                 \
+  OVER_LANES(LANE(record, PRODUCT), product_, c_ + l_)                             \
+  OVER_LANES(LANE(record, RESULT), result_, c_ + l_)
+#if GROUP > 1
+#define OF_GROUP(mine)                                                             \
+  __local Record shares_[GROUP];                                                       \
+  IN_LANES(mine)                                                                   \
+  shares_[get_local_id(0)] = mine;                                                 \
+  barrier(CLK_LOCAL_MEM_FENCE);                                                    \
+  if (get_local_id(0) > 0) return;                                                 \
+  for (int other = 1; other < GROUP; other++) MERGE(mine, shares_[other])
+#else
+#define OF_GROUP(mine) IN_LANES(mine)
+#endif
+#define LEAVE_FOUND                                                                \
+  OF_GROUP(mine_)                                                                  \
+  if (get_group_id(0) == 0) LANE(mine_, COUNT) = values;                           \
+  if (add_found) MERGE(mine_, LOAD_RECORD(found + get_group_id(0) * BLOCK))               \
+  STORE_RECORD(found + get_group_id(0) * BLOCK, mine_);
+#else
+#define FOUND_ARGUMENTS
+#define FOUND_POINTERS
+#define NOTE(v)
+#define NOTE_CLIPPED(exact, lowest, highest)
+#define LEAVE_FOUND
+#endif
+
+#if FOUND && TRACED
+#define NOTE_BECOMES(v, w)                                                         \
+  signal_ += (v) * (v);                                                            \
+  noise_ += ((v) - (w)) * ((v) - (w));                                             \
+  product_ += (v) * (w);                                                           \
+  result_ += (w) * (w);
+#else
+#define NOTE_BECOMES(v, w)
+#endif
+
+// `tiles` tiles of work: neighbouring ones on CPUs; on GPUs the members of a group take neighbours.
+#if GROUP > 1
+#define EACH_TILE(tiles) for (int tile = get_global_id(0); tile < (tiles); tile += get_global_size(0))
+#else
+#define EACH_TILE(tiles)                                                           \
+  const int share_ = ((tiles) + (int)get_global_size(0) - 1) / (int)get_global_size(0); \
+  const int begin_ = (int)get_global_id(0) * share_, end_ = begin_ + share_ < (tiles) ? begin_ + share_ : (tiles); \
+  for (int tile = begin_; tile < end_; tile++)
+#endif

@@ -1,0 +1,164 @@
+"""Training steps on integers beside the same steps simulated in float32."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgelearn.errors import PlanError
+from edgelearn.graph import Network, Precision, Request, Session, make_plan
+from edgelearn.graph.arena import lifetimes
+from edgelearn.launch import Role, Traffic
+from edgelearn.ops import SGD, Conv2D, Dense, Flatten, ReLU
+from edgelearn.ops.estimators import DSGC, CurrentMinMax, Fixed, InHindsightMinMax
+from edgelearn.ops.formats import Format
+from edgelearn.ops.quantise import NEXT_LOW
+
+from .test_networks import CLASSES, EXAMPLES, drawn, residual, separable
+from .test_plan import batches
+
+FORMATS = {"weights": Format(symmetric=True), "activations": Format(), "gradients": Format()}
+STATIC = Precision(**FORMATS, estimator=InHindsightMinMax(0.5), simulated=False)
+PRECISIONS = {
+    "in hindsight": STATIC,
+    "current": replace(STATIC, estimator=CurrentMinMax()),
+    "searched": replace(STATIC, gradient_estimator=DSGC(every=2)),
+    "some in float32": replace(STATIC, exceptions={"pw*": None, "b1": None, "input": None}),
+}
+
+
+@pytest.fixture
+def start(kernels):
+    opened = []
+
+    def open_session(request: Request, weights) -> Session:
+        opened.append(Session(make_plan(request, kernels.context.device), kernels.context, kernels))
+        opened[-1].load(weights)
+        return opened[-1]
+
+    yield open_session
+    for session in opened:
+        session.close()
+
+
+@pytest.mark.parametrize("batchnorm", ("batch", "kept"))
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("make", (residual, separable))
+def test_steps_agree_with_simulated_ones(start, make, name, batchnorm):
+    """Up to values so near a corner that float32 rounds them either way; with kept statistics, kernels for the pass to
+    data are rounded a second time, with scales in them."""
+    network = make()
+    weights, x, labels = drawn(network, 0)
+    request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, seed=5, precision=PRECISIONS[name])
+    found = []
+    for simulated in (False, True):
+        session = start(replace(request, precision=replace(request.precision, simulated=simulated)), weights)
+        for step in (1, 2, 3):
+            loss, _, finite = session.train(batches(session, x, labels), EXAMPLES, 0.0, step)
+            assert finite
+        found.append((loss, session.gradients(), session.records()))
+    (loss, gradients, records), (other_loss, others, other_records) = found
+    assert loss == pytest.approx(other_loss, rel=3e-3)
+    for parameter, g in gradients.items():
+        assert np.linalg.norm(g - others[parameter]) <= 0.05 * np.linalg.norm(others[parameter]) + 1e-4, parameter
+    assert set(records) == set(other_records)
+
+
+def chain() -> Network:
+    """Nothing but convolutions, and the loss: 8 x 8 pixels, 32 channels."""
+    net = Network("chain", (8, 8, 16))
+    for name in "abc":
+        net.add(name, Conv2D(32, 3, padding="same"))
+        net.add(f"{name}_relu", ReLU())
+    net.add("flatten", Flatten())
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
+def planned(kernels, precision: Precision, batch: int = 6, micro: int = 3):
+    return make_plan(Request(chain(), batch, micro, SGD(0.1), precision=precision), kernels.context.device)
+
+
+def test_saved_activations_are_a_quarter(kernels):
+    """What the backward pass reads of the forward pass, when the loss is computed."""
+
+    def saved(precision: Precision) -> int:
+        program = planned(kernels, precision).program("train", 3)
+        loss = next(i for i, launch in enumerate(program.micro) if launch.layer == "loss")
+        alive = [life for life in lifetimes(program.micro) if life.first < loss < life.last]
+        return sum(life.buffer.nbytes for life in alive if life.buffer.layer in "abc")
+
+    assert 4 * saved(STATIC) == saved(Precision()) == 4 * 3 * 3 * 8 * 8 * 32
+
+
+def test_integers_are_written_by_those_who_make_them(kernels):
+    """With static ranges, no float tensor lies between convolutions, in either direction; with dynamic ones all do."""
+    for precision, floats in ((STATIC, 0), (PRECISIONS["current"], 2 * 4 * 3 * 8 * 8 * 32)):
+        launches = planned(kernels, precision).program("train", 3).micro
+        passes = [
+            launch for launch in launches if launch.kernel.startswith("quantised_convolution") and launch.layer == "b"
+        ]
+        assert {launch.kernel.removeprefix("quantised_convolution_") for launch in passes} == {
+            "forward", "backward_data", "backward_weights",
+        }  # fmt: skip
+        tensors = {a.buffer for launch in passes for a in launch.accesses if a.buffer.role is Role.TEMPORARY}
+        large = [b for b in tensors if b.dtype == "float32" and b.nbytes > 1 << 14]
+        assert sum(b.nbytes for b in large) == floats
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_predicted_traffic_and_memory_are_what_is_moved_and_allocated(start, name):
+    network = chain()
+    weights, x, labels = drawn(network, 0)
+    session = start(Request(network, EXAMPLES, 2, SGD(0.1), precision=PRECISIONS[name]), weights)
+    predicted = Traffic()
+    for step in (1, 2, 3):
+        predicted += session.plan.traffic(kind=session.plan.kind("train", session.ranges_known, step))
+        session.train(batches(session, x, labels), EXAMPLES, 0.1, step)
+    assert session.traffic == predicted
+    assert session.allocated_bytes == session.plan.peak_bytes
+
+
+def test_a_failed_step_changes_nothing(start):
+    network = chain()
+    weights, x, labels = drawn(network, 0)
+    session = start(Request(network, EXAMPLES, 2, SGD(0.1), precision=STATIC), weights)
+    assert session.train(batches(session, x, labels), EXAMPLES, 0.1, 1)[2]
+    before, ranges = session.weights(), session.records()
+    bad = x.copy()
+    bad[1, 2, 3, 4] = np.inf
+    assert not session.train(batches(session, bad, labels), EXAMPLES, 0.1, 2)[2]
+    for name, w in session.weights().items():
+        assert (w == before[name]).all()
+    for name, record in session.records().items():
+        assert (record[NEXT_LOW:] == ranges[name][NEXT_LOW:]).all(), name
+    culprit = session.first_nonfinite(batches(session, bad, labels), EXAMPLES, 0.1, 2)
+    assert culprit and "input" in culprit[1].name
+
+
+def test_micro_batches_of_any_size_round_alike(start):
+    network = chain()
+    weights, x, labels = drawn(network, 0)
+    rounding = {kind: replace(fmt, rounding="stochastic") for kind, fmt in FORMATS.items()}
+    precision = Precision(**rounding, estimator=Fixed(-4.0, 4.0), gradient_estimator=Fixed(-0.1, 0.1), simulated=False)
+    found = []
+    for micro in (1, EXAMPLES):
+        session = start(Request(network, EXAMPLES, micro, SGD(0.0), precision=precision), weights)
+        loss, _, _ = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
+        found.append((loss, session.gradients()))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
+    for name, g in found[0][1].items():
+        assert g == pytest.approx(found[1][1][name], rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"gradients": None}, "gradients are float32"),
+        ({"activations": Format(9)}, "activations are of 9 bits"),
+        ({"weights": Format()}, "symmetric weights"),
+    ],
+)
+def test_formats_without_integer_kernels(change, words):
+    with pytest.raises(PlanError, match=words):
+        replace(STATIC, **change)

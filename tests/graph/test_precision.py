@@ -1,0 +1,55 @@
+import pytest
+
+from edgelearn.errors import FormatError, PlanError
+from edgelearn.graph import Precision
+from edgelearn.graph.precision import KNOWN, MEASURED, SEARCHED
+from edgelearn.ops.estimators import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, RunningMinMax
+from edgelearn.ops.formats import Format
+
+MIXED = Precision(
+    Format(8, symmetric=True, per_channel=True), Format(8), Format(4, rounding="stochastic"),
+    InHindsightMinMax(0.8), DSGC(every=10), {"conv1": 8, "dense*": None}, traced=True,
+)  # fmt: skip
+
+
+def test_json_comes_back():
+    for precision in (Precision(), MIXED):
+        assert Precision.from_json(precision.to_json()) == precision
+
+
+def test_exceptions():
+    assert MIXED.format("gradients", "conv1") == Format(8, rounding="stochastic")
+    assert MIXED.format("gradients", "conv2") == MIXED.gradients
+    assert MIXED.format("weights", "dense_1") is None
+    assert Precision(exceptions={"conv1": 8}).format("weights", "conv1") is None, "float32 stays float32"
+    assert "conv1 8 bits, dense* float32" in str(MIXED)
+
+
+def test_how_programs_get_their_ranges():
+    """In hindsight from the second step on; the search of gradients every tenth."""
+    assert [MIXED.mode(True, step > 1, step) for step in (1, 2, 11)] == [MEASURED, KNOWN, SEARCHED]
+    assert MIXED.modes(training=True) == [KNOWN, MEASURED, SEARCHED]
+    assert MIXED.modes(training=False) == [KNOWN, MEASURED]
+    assert MIXED.is_static("activations", SEARCHED, True) and not MIXED.is_static("gradients", SEARCHED, True)
+    current = Precision(activations=Format(), estimator=CurrentMinMax())
+    assert current.modes(training=True) == current.modes(training=False) == [KNOWN]
+    assert not current.is_static("activations", KNOWN, training=False)
+    running = Precision(activations=Format(), estimator=RunningMinMax())
+    assert running.modes(training=True) == [KNOWN] and running.modes(training=False) == [KNOWN, MEASURED]
+    assert running.is_static("activations", KNOWN, training=False)
+    fixed = Precision(
+        activations=Format(), gradients=Format(), estimator=Fixed(), gradient_estimator=InHindsightMinMax()
+    )
+    assert fixed.is_static("activations", MEASURED, True) and not fixed.is_static("gradients", MEASURED, True)
+    assert Precision(activations=Format(), estimator=Fixed()).modes(training=True) == [KNOWN]
+    assert Precision(weights=Format()).modes(training=True) == [KNOWN], "weights have their own, always"
+
+
+def test_what_cannot_be():
+    with pytest.raises(PlanError, match="weights alone"):
+        Precision(gradients=Format(per_channel=True))
+    with pytest.raises(PlanError, match="2 to 16"):
+        Precision(exceptions={"a": 1})
+    for text in ("{", "[]", '{"speed": 1}', '{"weights": {"bytes": 1}}', '{"estimator": {"estimator": "X"}}'):
+        with pytest.raises(FormatError):
+            Precision.from_json(text)

@@ -1,0 +1,207 @@
+"""The checks that all ops on integers share: bit for bit what NumPy's int64 and float32 give."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from edgelearn.launch import Kernels
+from edgelearn.ops import Epilogue, LinearOp, Tensor, finish
+from edgelearn.ops.control import SEED, SEED_HIGH, STEP, Control
+from edgelearn.ops.dropout import layer_code, philox
+from edgelearn.ops.formats import Format
+from edgelearn.ops.quantise import Findings
+from edgelearn.ops.ranged import Ranged, RangedTarget
+from edgelearn.ops.tensor import ceil_div
+
+from .harness import Workbench, every_choice
+from .linear import draw_op
+
+PLAIN, WEIGHTS = Format(), Format(symmetric=True)
+FORMATS = {  # of activations, weights and gradients
+    "symmetric": (Format(symmetric=True), WEIGHTS, Format(symmetric=True)),
+    "6, 5 and 4 bits": (Format(6), Format(5, symmetric=True), Format(4)),
+    "a step a channel": (PLAIN, Format(symmetric=True, per_channel=True), PLAIN),
+}
+LEAST, MOST, CLIPPED, COUNT = range(5, 9)  # fields of a record
+F = np.float32
+
+
+def record_of(bench: Workbench, fmt: Format, low, high) -> tuple[Tensor, np.ndarray, np.ndarray]:
+    """A range on the device, and its (scale, zero point)."""
+    low, high = F(low), F(high)
+    scale, zero = fmt.parameters(low, high)
+    fields = np.zeros((16, *np.shape(scale)), F)
+    fields[:5] = scale, F(1) / scale, zero, low, high
+    return bench.put(fields if fmt.per_channel else fields[None]), scale, zero
+
+
+class Drawn:
+    """Integers drawn at random over the whole of a format, and their twin on the device."""
+
+    def __init__(
+        self, bench: Workbench, rng: np.random.Generator, shape, fmt: Format, block: int = 16, matrix=None
+    ) -> None:
+        reach = rng.uniform(0.5, 2.0, (2, *shape[-1:] * fmt.per_channel))
+        record, self.scale, self.zero = record_of(bench, fmt, -reach[0], reach[1])
+        self.q = rng.integers(fmt.least, fmt.most, shape, endpoint=True)
+        tensor = bench.put(self.q.reshape(matrix or shape), block, "int8", 0 if fmt.per_channel else int(self.zero))
+        self.ranged = Ranged(tensor, record, fmt)
+
+    @property
+    def centred(self) -> np.ndarray:
+        return self.q - self.zero
+
+    @property
+    def values(self) -> np.ndarray:
+        return F(self.centred) * self.scale
+
+
+def result_of(bench: Workbench, shape, fmt: Format, v: np.ndarray, share: float = 0.8):
+    """A place for integers, by a range that leaves out some of the values v; the range's scale and zero point."""
+    record, scale, zero = record_of(bench, fmt, share * min(v.min(), 0), share * max(v.max(), 0))
+    return Ranged(bench.empty(shape, dtype="int8"), record, fmt, "y"), scale, zero
+
+
+def check_found(found: np.ndarray, v: np.ndarray, fmt: Format | None, scale=1.0, zero=0) -> None:
+    """Records of work-groups against the values that they saw."""
+    assert found[:, LEAST].min() == min(v.min(), 0) and found[:, MOST].max() == max(v.max(), 0)
+    assert found[:, COUNT].sum() == v.size
+    if fmt:
+        exact = v * (F(1) / scale)
+        beyond = (exact < fmt.least - zero - F(0.5)) | (exact > fmt.most - zero + F(0.5))
+        assert found[:, CLIPPED].sum() == beyond.sum()
+
+
+def exactly(actual: np.ndarray, expected: np.ndarray) -> None:
+    assert actual.shape == expected.shape
+    assert (actual == expected).all(), f"{(actual != expected).mean():.1%} of {actual.size} values are not the same"
+
+
+def transposed(q: np.ndarray) -> np.ndarray:
+    """(..., in, out) -> (taps, out, in), as the backward pass to data wants it."""
+    return q.reshape(-1, *q.shape[-2:]).swapaxes(1, 2)
+
+
+def check_integers(
+    op: LinearOp, family, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16,
+    formats: tuple[Format, Format, Format] = (PLAIN, WEIGHTS, PLAIN),
+) -> None:  # fmt: skip
+    """Forward, backward to data and to weights by the launches of `family`, a module of edgelearn.ops. `formats` are
+    those of activations, weights and gradients."""
+    of_activations, of_weights, of_gradients = formats
+    op = type(op)(**{**op.__dict__, "use_bias": False})
+    weight = op.weights(shape)["kernel"]
+    x = Drawn(bench, rng, (n, *shape), of_activations, block)
+    kernel = Drawn(bench, rng, weight.packed_shape, of_weights)
+    sums = op.reference_forward([x.centred], {"kernel": kernel.q.reshape(weight.shape)})
+    floats = F(sums) * (kernel.scale * x.scale)
+    scale, shift = F(rng.uniform(0.5, 2.0, sums.shape[-1:])), F(rng.standard_normal(sums.shape[-1:]))
+    y = np.clip(floats * scale + shift, F(0), F(6))
+
+    ty, y_scale, y_zero = result_of(bench, y.shape, of_activations, y)
+    found, found_floats = Findings(bench.empty((5, 16))), Findings(bench.empty((3, 16)))
+    as_floats = bench.empty(y.shape)
+    family.emit_forward(
+        bench, op, x.ranged, kernel.ranged, ty, Epilogue(bench.put(scale), bench.put(shift), 2), found
+    )  # fmt: skip
+    family.emit_forward(bench, op, x.ranged, kernel.ranged, as_floats, Epilogue(), found_floats)
+    bench.run()
+    exactly(bench.get(ty.tensor, y_zero), of_activations.quantise(y, y_scale, y_zero))
+    exactly(bench.get(as_floats), floats)
+    check_found(bench.get(found.parts), y, of_activations, y_scale, y_zero)
+    check_found(bench.get(found_floats.parts), floats, None)
+
+    dy = Drawn(bench, rng, sums.shape, of_gradients)
+    if block == 16:
+        check_backward_data(op, family, bench, rng, x, dy, weight, formats)
+    _, gradients = op.reference_backward([x.centred], {"kernel": kernel.q.reshape(weight.shape)}, dy.centred)
+    check_backward_weights(op, family, bench, x, dy, gradients["kernel"].reshape(weight.packed_shape))
+
+
+def check_backward_data(op, family, bench: Workbench, rng, x: Drawn, dy: Drawn, weight, formats) -> None:
+    """With prepared weights of their own: steps a channel are then those of channels of the input."""
+    _, of_weights, of_gradients = formats
+    if weight.matrix:  # depthwise: nothing is transposed
+        prepared = Drawn(bench, rng, weight.packed_shape, of_weights)
+        kernel = prepared.q.reshape(weight.shape)
+    else:
+        prepared = Drawn(bench, rng, transposed(np.empty(weight.shape)).shape, of_weights)
+        kernel = transposed(prepared.q).reshape(weight.shape)
+    (sums,), _ = op.reference_backward([x.centred], {"kernel": kernel}, dy.centred)
+    values = F(sums) * (prepared.scale * dy.scale)
+    masked = np.where((x.values > 0) & (x.values < 6), values, F(0))
+    share = F(rng.standard_normal(x.q.shape))
+
+    tdx, scale, zero = result_of(bench, x.q.shape, of_gradients, masked)
+    as_floats, found = bench.put(share), Findings(bench.empty((4, 16)))
+    family.emit_backward_data(
+        bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, RangedTarget(tdx, x.ranged, 2), found
+    )  # fmt: skip
+    target = RangedTarget(as_floats, bench.put(x.values), 1, accumulate=True)
+    family.emit_backward_data(bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, target)
+    bench.run()
+    exactly(bench.get(tdx.tensor, zero), of_gradients.quantise(masked, scale, zero))
+    check_found(bench.get(found.parts), masked, of_gradients, scale, zero)
+    exactly(bench.get(as_floats), np.where(x.values > 0, values, F(0)) + share)
+
+
+def check_backward_weights(op, family, bench: Workbench, x: Drawn, dy: Drawn, sums: np.ndarray) -> None:
+    """Steps of 1: then partial sums, and those of micro-batches, are whole numbers that floats hold exactly."""
+    one, fields = F(1), np.zeros((1, 16), F)
+    fields[0, :3] = one, one, x.zero
+    rx = Ranged(x.ranged.tensor, bench.put(fields), x.ranged.format)
+    fields[0, 2] = dy.zero
+    rdy = Ranged(dy.ranged.tensor, bench.put(fields), dy.ranged.format)
+    gradient, total = bench.empty(sums.shape), bench.empty(dy.q.shape[-1:])
+    assert 2 * np.abs(sums).max() < 1 << 24
+    for turn in (1, 2):
+        for found in family.emit_backward_weights(bench, op, rx, rdy, gradient, total, add=turn > 1):
+            finish.emit_sum(bench, found)
+        bench.run()
+        exactly(bench.get(gradient), F(sums * turn))
+        exactly(bench.get(total), F(dy.centred.sum(tuple(range(dy.q.ndim - 1))) * turn))
+
+
+def check_every_choice(op: LinearOp, family, bench: Workbench, rng: np.random.Generator, shape) -> dict:
+    """`check_integers` with each candidate of each decision. Returns what was tried, by kernel."""
+    return every_choice(bench, lambda: check_integers(op, family, bench, rng, shape))
+
+
+def check_geometry(make, family, kernels: Kernels, shape, data) -> None:
+    """An op with a window that `data` draws."""
+    op = draw_op(make, shape, data)
+    check_integers(op, family, Workbench(kernels.context, kernels), np.random.default_rng(0), shape)
+
+
+def check_stochastic(op: LinearOp, family, bench: Workbench, rng: np.random.Generator, shape) -> None:
+    """Numbers are drawn by seed, tensor, step, example and place: the same in micro-batches of any size."""
+    fmt, seed, step, n = Format(rounding="stochastic"), (7 << 32) + 5, 3, 3
+    words = np.zeros(16, np.uint32)
+    words[[SEED, SEED_HIGH, STEP]] = 5, 7, step
+    weight = op.weights(shape)["kernel"]
+    x, kernel = Drawn(bench, rng, (n, *shape), PLAIN), Drawn(bench, rng, weight.packed_shape, WEIGHTS)
+    y = op.reference_forward([x.centred], {"kernel": kernel.q.reshape(weight.shape)})
+    y = F(y) * (kernel.scale * x.scale)
+    uniform = draw(y.shape, "y", seed, step)
+    for first, count in ((0, 3), (0, 1), (1, 2)):
+        bench.training = Control(bench.put(words.view(F)[None]), bench.put(F([[0, 0, first, *[0] * 13]])), None)
+        part = x.q[first : first + count]
+        tx = Ranged(bench.put(part, 16, "int8", int(x.zero)), x.ranged.record, PLAIN)
+        record, scale, zero = record_of(bench, fmt, y.min(), y.max())
+        ty = Ranged(bench.empty((count, *y.shape[1:]), dtype="int8"), record, fmt, "y")
+        family.emit_forward(bench, op, tx, kernel.ranged, ty, Epilogue())
+        bench.run()
+        drawn = slice(first, first + count)
+        exactly(bench.get(ty.tensor, zero), fmt.quantise(y[drawn], scale, zero, uniform[drawn]))
+
+
+def draw(shape, name: str, seed: int, step: int) -> np.ndarray:
+    """The numbers of [0, 1) that decide how the values of a tensor are rounded."""
+    words = ceil_div(shape[-1], 16) * 16
+    counter = np.zeros((shape[0], prod(shape[1:-1]) * words // 4, 4), np.uint32)
+    counter[..., 0] = np.arange(counter.shape[1])
+    counter[..., 1] = np.arange(shape[0])[:, None]
+    counter[..., 2:] = layer_code(name), step
+    return F((philox(counter, seed).reshape(*shape[:-1], words)[..., : shape[-1]] >> 8) * 2.0**-24)
