@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-LIMIT = 0.3  # seconds
+LIMIT = 3.0  # times what NumPy takes, which is a part of it
 HEAVY = ("tensorflow", "matplotlib", "h5py", "PIL")
 
 
@@ -12,9 +12,12 @@ def in_fresh_process(code: str) -> str:
 
 
 def test_import_is_quick():
-    code = "import time; start = time.perf_counter(); import edgelearn; print(time.perf_counter() - start)"
+    code = (
+        "import time; start = time.perf_counter(); import numpy; between = time.perf_counter(); import edgelearn; "
+        "print((time.perf_counter() - start) / (between - start))"
+    )
     best = min(float(in_fresh_process(code)) for _ in range(10))
-    assert best < LIMIT, f"import edgelearn takes {best:.2f} s: python -X importtime -c 'import edgelearn'"
+    assert best < LIMIT, f"import edgelearn takes {best:.1f} times NumPy's: python -X importtime -c 'import edgelearn'"
 
 
 def test_import_leaves_heavy_packages_alone():

@@ -23,7 +23,7 @@ EXPECTED = {
     "train_bn": [7.068317, 6.373200, 5.860000],
     "cached": [1.798745, 1.691278, 1.535754],
 }
-VARIANTS = {"accumulate": 1, "cached": 3}  # of edgelearn; else 2
+VARIANTS = {"accumulate": 1}  # of edgelearn; else 2
 BATCH = {"forward": 1, "train": 2, "accumulate": 2, "train_bn": 2, "cached": 8}
 
 
