@@ -28,6 +28,7 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
     """
     import pyopencl as cl
 
+    options = [*options, *_exact_division(context.device)]
     path = folder() / _name(context.device, source, options)
     if binary := _load(path):
         try:
@@ -36,7 +37,7 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
             path.unlink(missing_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
-        program = cl.Program(context.cl_context, source).build(list(options), cache_dir=False)
+        program = cl.Program(context.cl_context, source).build(options, cache_dir=False)
     binary = program.get_info(cl.program_info.BINARIES)[0]
     return _from_binary(context, binary) if _save(path, binary) else program
 
@@ -44,6 +45,15 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
 def folder() -> Path:
     """Where compiled programs are kept; it may be deleted at any time."""
     return Path(user_cache_dir("edgelearn", appauthor=False)) / "programs"
+
+
+def _exact_division(device: Device) -> list[str]:
+    """GPUs may be off by 2.5 units in the last place when they divide, unless they are told not to: a zero point of 7.5
+    that comes out lower is rounded to another integer. CPUs divide exactly."""
+    import pyopencl as cl
+
+    able = device.handle.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+    return ["-cl-fp32-correctly-rounded-divide-sqrt"] if device.is_gpu and able else []
 
 
 def _from_binary(context: Context, binary: bytes) -> Any:
