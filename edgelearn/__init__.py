@@ -15,10 +15,18 @@ from .graph import Network, Plan, Precision
 from .launch import self_test
 from .ops import SGD, Adam, AdamW
 from .train import Model
-from .tuning import tune
 
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "choose_device", "list_devices",
     "models", "ops", "self_test", "tune",
 ]  # fmt: skip
+
+
+def __getattr__(name: str):
+    """`tune`, and with it the search and the benchmarks, is imported when it is first used."""
+    if name == "tune":
+        from .tuning import tune
+
+        return tune
+    raise AttributeError(f"module 'edgelearn' has no attribute '{name}'")
