@@ -97,7 +97,7 @@ class Conv2D(LinearOp):
         elif self._is_pointwise(window) and x.block == 16:
             pointwise.emit_forward(e, x, kernel, y, epilogue)
         else:
-            problem, candidates = self._problem(window, x), _tiles(e.traits, y.width, y.blocks)
+            problem, candidates = self._problem(window, x), tiles.of_convolution(e.traits, y.width, y.blocks)
             with e.choose("convolution_forward", problem, candidates) as choice:
                 e.launch(
                     "convolution.cl", "convolution_forward",
@@ -121,8 +121,8 @@ class Conv2D(LinearOp):
             pointwise.emit_backward_data(e, prepared, dy, target)
         else:
             stride = window.strides[1]
-            problem, candidates = self._problem(window, x), _tiles(e.traits, ceil_div(x.width, stride), x.blocks)
-            with e.choose("convolution_backward_data", problem, candidates) as choice:
+            candidates = tiles.of_convolution(e.traits, ceil_div(x.width, stride), x.blocks)
+            with e.choose("convolution_backward_data", self._problem(window, x), candidates) as choice:
                 parts = x.images * x.height * stride * ceil_div(x.width, choice["tile"] * stride)
                 e.launch(
                     "convolution.cl", "convolution_backward_data", (parts, x.blocks // choice["panels"]),
@@ -167,13 +167,6 @@ class Conv2D(LinearOp):
 
     def _problem(self, window: Window, x: Tensor) -> tuple[int, ...]:
         return *window.problem(x.images, x.channels), self.filters
-
-
-def _tiles(traits: Traits, width: int, blocks: int) -> list[Choice]:
-    """Neighbouring outputs x blocks of channels of a tile."""
-    best = {"tile": tiles.row_tile(traits, width), "panels": tiles.panels(traits, blocks)}
-    sizes, panels = tiles.up_to(tiles.ROW_TILES, width), tiles.dividing(tiles.PANELS, blocks)
-    return tiles.worth_trying(best, tile=sizes, panels=panels)
 
 
 def _depths(traits: Traits, in_block: int, blocks: int) -> list[Choice]:

@@ -61,7 +61,7 @@ def emit_forward(
     window, (out_height, out_width) = geometry.window, geometry.window.output
     channels, out = x.tensor.channels, result.tensor
     check_accumulators(e.layer, window.taps * channels, x.format, kernel.format)
-    candidates = _tiles(e.traits, out_width, out.blocks)
+    candidates = tiles.of_convolution(e.traits, out_width, out.blocks)
     with e.choose("quantised_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
         count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
         e.launch(
@@ -98,7 +98,7 @@ def emit_backward_data(
     window, (out_height, out_width) = geometry.window, geometry.window.output
     stride, out = window.strides[1], dy.tensor.channels
     check_accumulators(e.layer, window.taps * out, dy.format, prepared.format)
-    candidates = _tiles(e.traits, ceil_div(window.width, stride), x.blocks)
+    candidates = tiles.of_convolution(e.traits, ceil_div(window.width, stride), x.blocks)
     with e.choose("quantised_convolution_backward_data", geometry.problem(x.channels, out), candidates) as choice:
         across = stride * ceil_div(window.width, choice["tile"] * stride)
         count = geometry.images * window.height * across * (x.blocks // choice["panels"])
@@ -137,13 +137,6 @@ def emit_backward_weights(
             in_block=value.block, tile=1, panels=panels, depth=depth, **window.macros,
         )  # fmt: skip
         return found, dy_sum
-
-
-def _tiles(traits: Traits, width: int, blocks: int) -> list[Choice]:
-    """Neighbouring outputs x blocks of channels of a tile."""
-    best = {"tile": tiles.row_tile(traits, width), "panels": tiles.panels(traits, blocks)}
-    sizes, panels = tiles.up_to(tiles.ROW_TILES, width), tiles.dividing(tiles.PANELS, blocks)
-    return tiles.worth_trying(best, tile=sizes, panels=panels)
 
 
 def _depths(traits: Traits, in_block: int, blocks: int) -> list[Choice]:

@@ -68,3 +68,9 @@ def dividing(sizes: Iterable[int], whole: int) -> list[int]:
 def items(traits: Traits) -> tuple[int, ...]:
     """Work-items a compute unit, for a sum that is split between them; 0 is the rule of thumb."""
     return (0, *(ITEMS_GPU if traits.gpu else ITEMS_CPU))
+
+
+def of_convolution(traits: Traits, width: int, blocks: int) -> list[Choice]:
+    """Neighbouring outputs x blocks of channels of a tile."""
+    best = {"tile": row_tile(traits, width), "panels": panels(traits, blocks)}
+    return worth_trying(best, tile=up_to(ROW_TILES, width), panels=dividing(PANELS, blocks))
