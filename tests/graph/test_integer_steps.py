@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import PlanError
-from edgelearn.graph import Network, Precision, Request, Session, make_plan
+from edgelearn.graph import Network, Precision, Request, make_plan
 from edgelearn.graph.arena import lifetimes
 from edgelearn.launch import Role, Traffic
 from edgelearn.ops import SGD, Conv2D, Dense, Flatten, ReLU
@@ -25,20 +25,6 @@ PRECISIONS = {
     "searched": replace(STATIC, gradient_estimator=DSGC(every=2)),
     "some in float32": replace(STATIC, exceptions={"pw*": None, "b1": None, "input": None}),
 }
-
-
-@pytest.fixture
-def start(kernels):
-    opened = []
-
-    def open_session(request: Request, weights) -> Session:
-        opened.append(Session(make_plan(request, kernels.context.device), kernels.context, kernels))
-        opened[-1].load(weights)
-        return opened[-1]
-
-    yield open_session
-    for session in opened:
-        session.close()
 
 
 @pytest.mark.parametrize("batchnorm", ("batch", "kept"))

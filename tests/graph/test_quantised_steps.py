@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, PlanError
-from edgelearn.graph import Network, Precision, Request, Session, make_plan
+from edgelearn.graph import Network, Precision, Request, make_plan
 from edgelearn.launch import Role
 from edgelearn.ops import SGD
 from edgelearn.ops.estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, RunningMinMax
@@ -27,20 +27,6 @@ EVERYTHING = {
 
 def field(record: np.ndarray, name: str) -> float:
     return record[FIELDS.index(name)]
-
-
-@pytest.fixture
-def start(kernels):
-    opened = []
-
-    def open_session(request: Request, weights) -> Session:
-        opened.append(Session(make_plan(request, kernels.context.device), kernels.context, kernels))
-        opened[-1].load(weights)
-        return opened[-1]
-
-    yield open_session
-    for session in opened:
-        session.close()
 
 
 PRECISIONS = {
