@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from edgelearn.bench.ops import OpProblem, digest
+from edgelearn.bench.peers.torch_inference import inference
 from edgelearn.bench.problem import EPSILON
 
 Step = Callable[[], Callable[[], list[float]]]
@@ -26,16 +27,10 @@ def prepare(problem: OpProblem, trains: bool, variant: str) -> Step:
 
 
 def _forward(net: nn.Module, inputs: torch.Tensor, variant: str) -> Step:
-    net.requires_grad_(False)
-    with torch.no_grad():
-        if variant == "jit":
-            net = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(net, inputs)))
-        elif variant == "compile":
-            net = torch.compile(net, options={"freezing": True})
+    infer = inference(net, inputs, variant)
 
     def step() -> Callable[[], list[float]]:
-        with torch.no_grad() if variant == "compile" else torch.inference_mode():
-            y = net(inputs)
+        y = infer()
         return lambda: digest(_back(y))
 
     return step

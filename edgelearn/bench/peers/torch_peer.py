@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from edgelearn.bench.ops import OpProblem
 from edgelearn.bench.peers import torch_ops
+from edgelearn.bench.peers.torch_inference import inference
 from edgelearn.bench.problem import EPSILON, MOVING_AVERAGE, ConvBatchNorm, Problem, make_problem
 from edgelearn.bench.workloads import Workload
 
@@ -141,19 +142,8 @@ class PixelHead(nn.Module):
 
 
 def _forward(net: nn.Module, variant: str, inputs: torch.Tensor) -> Callable[[], np.ndarray]:
-    net.requires_grad_(False)
-    with torch.no_grad():
-        if variant == "jit":
-            net = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(net, inputs)))
-        elif variant == "compile":
-            net = torch.compile(net, options={"freezing": True})
-
-    def step() -> np.ndarray:
-        # A compiled, frozen network is for no_grad; elsewhere inference_mode is the quicker one.
-        with torch.no_grad() if variant == "compile" else torch.inference_mode():
-            return net(inputs).numpy()
-
-    return step
+    infer = inference(net, inputs, variant)
+    return lambda: infer().numpy()
 
 
 def _training(
