@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from edgelearn.experiments.flowers import job
+    from edgelearn.experiments.flowers import FlowersJob
 
     store = RunStore(options.runs)
     callbacks = [ProgressBar()]
@@ -65,9 +65,9 @@ def run(options: argparse.Namespace) -> int:
                 f"--{given[0].replace('_', '-')} can't be changed on the way: a resumed run keeps its configuration. "
                 f"Leave it out, or start a new run."
             )
-        results = job.resume(options.resume or newest_unfinished(store), store, callbacks)
+        results = FlowersJob.resume(options.resume or newest_unfinished(store), store, callbacks)
     else:
-        results = job.start(config, store, callbacks)
+        results = FlowersJob.start(config, store, callbacks)
     return 0 if results else 130
 
 

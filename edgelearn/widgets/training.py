@@ -14,7 +14,8 @@ import ipywidgets
 from IPython.display import HTML, display
 
 from edgelearn.errors import EdgelearnError, RunError
-from edgelearn.experiments.flowers.job import FlowersJob, process_peak_bytes
+from edgelearn.experiments.flowers import FlowersJob
+from edgelearn.experiments.job import process_peak_bytes
 from edgelearn.runs import Run, RunStore, figures
 
 from .show import duration, show, size, table, table_html

@@ -11,7 +11,7 @@ import signal
 import sys
 
 from edgelearn.cli import flowers, main
-from edgelearn.experiments.flowers.recorder import Recorder
+from edgelearn.experiments.recorder import Recorder
 from edgelearn.runs import Run
 from edgelearn.train import ProgressBar
 

@@ -7,7 +7,6 @@ import pytest
 from edgelearn.data.flowers import load_flowers
 from edgelearn.errors import DataError, FormatError, PlanError, RunError
 from edgelearn.experiments.flowers import FlowersConfig, FlowersJob, job, weights
-from edgelearn.experiments.flowers.job import start
 from edgelearn.experiments.flowers.predict import load_model, newest_finished, predict
 from edgelearn.experiments.flowers.weights import SAMPLE, load_pretrained
 from edgelearn.io.keras_published import NetworkError
@@ -153,7 +152,7 @@ def test_a_run_holds_what_was_planned(pictures, store, cache):
 
     watch, said = Watch(), []
     config = FlowersConfig(images=pictures, weights="sample", epochs=2, batch_size=4, micro_batch=2, cache=cache)
-    results = start(config, store, [watch], said.append)
+    results = FlowersJob.start(config, store, [watch], said.append)
     run = newest_finished(store)
     record = run.record
     assert results["memory"]["allocated"] == results["memory"]["planned"] == record["plan"]["peak_bytes"]
@@ -180,7 +179,9 @@ def test_a_run_holds_what_was_planned(pictures, store, cache):
 )
 def test_a_job_that_cannot_be_leaves_no_run(pictures, store, config, kind, problem):
     with pytest.raises(kind, match=problem):
-        start(FlowersConfig(**{"images": pictures, "weights": "sample", **config}), store, [], lambda text: None)
+        FlowersJob.start(
+            FlowersConfig(**{"images": pictures, "weights": "sample", **config}), store, [], lambda text: None
+        )
     assert not store.list()
 
 
@@ -192,7 +193,7 @@ def test_an_error_while_training_fails_the_run(pictures, store):
 
     config = FlowersConfig(images=pictures, weights="sample", epochs=2, batch_size=4)
     with pytest.raises(DataError):
-        start(config, store, [Broken()], lambda text: None)
+        FlowersJob.start(config, store, [Broken()], lambda text: None)
     (summary,) = store.list()
     assert summary.status == "failed"
     assert store.open(summary.id).record["error"] == {"type": "DataError", "message": "the disk is gone"}

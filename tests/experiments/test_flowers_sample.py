@@ -5,8 +5,7 @@ from PIL import Image
 
 from edgelearn.data.drawn_flowers import draw_flower
 from edgelearn.errors import RunError
-from edgelearn.experiments.flowers import FlowersConfig
-from edgelearn.experiments.flowers.job import start
+from edgelearn.experiments.flowers import FlowersConfig, FlowersJob
 from edgelearn.experiments.flowers.predict import predict
 from edgelearn.experiments.flowers.weights import SAMPLE
 from edgelearn.io import safetensors
@@ -26,7 +25,7 @@ def said():
 
 @pytest.fixture(scope="module")
 def run(store, said):
-    assert start(FlowersConfig(sample=True), store, [], said.append)
+    assert FlowersJob.start(FlowersConfig(sample=True), store, [], said.append)
     (summary,) = store.list()
     return store.open(summary.id)
 

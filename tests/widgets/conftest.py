@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.experiments.flowers.recorder import Recorder
+from edgelearn.experiments.recorder import Recorder
 from edgelearn.ops import Dense, Softmax
 from edgelearn.runs import RunStore, wilson_interval
 from edgelearn.train import Callback

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import resource
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,30 +15,23 @@ from edgelearn.data.flowers import load_flowers
 from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import stratified_split
-from edgelearn.errors import RunError
+from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.io import safetensors
 from edgelearn.io.keras_published import NetworkError
-from edgelearn.runs import Run, RunStore, atomic, figures, wilson_interval
+from edgelearn.runs import Run, atomic, figures, wilson_interval
 from edgelearn.train import Callback, Model, PictureSource, Subset
-from edgelearn.train.interrupt import on_interrupt
 from edgelearn.train.phases import Phases
 from edgelearn.tuned import find
 
 from .config import PUBLISHED, FlowersConfig
-from .recorder import Recorder
 from .weights import Pretrained, load_pretrained
 
-Say = Callable[[str], None]
 
-
-def process_peak_bytes() -> int:
-    """The most memory that this process has held (resident)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-class FlowersJob:
+class FlowersJob(Job):
     """Pictures, network and model of one configuration. `run` does the whole job; a notebook can do its steps."""
+
+    kind, command, config_type = "flowers", "edgelearn flowers", FlowersConfig
+    same: ClassVar = {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}
 
     def __init__(self, config: FlowersConfig, dataset: ImageDataset, pretrained: Pretrained) -> None:
         self.config, self.dataset, self.pretrained = config, dataset, pretrained
@@ -123,42 +114,6 @@ class FlowersJob:
             cache_folder=c.cache_folder, budget=c.budget,
         )  # fmt: skip
 
-    def run(self, run: Run, callbacks: Sequence[Callback] = (), say: Say = print) -> dict | None:
-        """Train into `run` from where it stands; returns its results, or None after an interruption. Raises RunError
-        when it stands on other pictures or weights than this job's."""
-        recorder = Recorder(run)
-        start = time.perf_counter()
-        spent = float(run.record.get("seconds", 0.0))
-        if run.has_checkpoint():
-            self._check_same(run)
-            self.model.restore(*run.load_checkpoint())
-
-        def stop() -> None:
-            self.model.stop_training = True
-
-        with on_interrupt(stop):
-            if self.model.position.epoch < self.config.epochs:
-                self.fit([recorder, *callbacks])
-            seconds = spent + time.perf_counter() - start
-            run.update(seconds=seconds)
-            if self.model.position.epoch < self.config.epochs:
-                recorder.save()
-                run.close()
-                say(f"Stopped at a step boundary and saved. Continue with: edgelearn flowers --resume {run.id}")
-                return None
-            return self.finish(run, seconds, say)
-
-    def _check_same(self, run: Run) -> None:
-        now = self.describe()
-        for what, keys in {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}.items():
-            before = run.record[what]
-            if differing := [key for key in keys if now[what][key] != before[key]]:
-                key = differing[0]
-                raise RunError(
-                    f"{run.id} began with other {what}: {key} was {before[key]} and is now {now[what][key]}. It began "
-                    f"with: {before['description']} Make that available again to go on, or start a new run."
-                )
-
     def finish(self, run: Run, seconds: float, say: Say) -> dict:
         """Test the whole network, picture to probabilities; write results, weights and figures."""
         _, labels = self.labels
@@ -204,24 +159,3 @@ class FlowersJob:
             *(memory[k] / 2**20 for k in ("planned", "allocated", "process"))))  # fmt: skip
         lines.append(f"Time: {r['seconds']:.0f} s. Everything is in {run.folder}")
         return "\n".join(lines)
-
-
-def start(config: FlowersConfig, store: RunStore, callbacks: Sequence[Callback], say: Say = print) -> dict | None:
-    """A new run of `config`."""
-    job = FlowersJob.load(config)
-    job.introduce(say)
-    with store.create("flowers", job.config.to_dict(), **job.describe()) as run:
-        say(f"Run {run.id}")
-        return job.run(run, callbacks, say)
-
-
-def resume(name: str, store: RunStore, callbacks: Sequence[Callback], say: Say = print) -> dict | None:
-    """Go on with an interrupted or failed run, by its id or the start of it. Raises RunError when it can't be."""
-    run = store.open(name)
-    if run.record["kind"] != "flowers":
-        raise RunError(f"{run.id} is a run of '{run.record['kind']}', not of flowers: resume it with its own command.")
-    with run.resume():
-        job = FlowersJob.load(FlowersConfig.from_dict(run.config))
-        job.introduce(say)
-        say(f"Run {run.id}, continued")
-        return job.run(run, callbacks, say)
