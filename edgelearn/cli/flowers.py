@@ -65,15 +65,7 @@ def run(options: argparse.Namespace) -> int:
                 f"--{given[0].replace('_', '-')} can't be changed on the way: a resumed run keeps its configuration. "
                 f"Leave it out, or start a new run."
             )
-        results = FlowersJob.resume(options.resume or newest_unfinished(store), store, callbacks)
+        results = FlowersJob.resume(options.resume or store.newest_unfinished("flowers"), store, callbacks)
     else:
         results = FlowersJob.start(config, store, callbacks)
     return 0 if results else 130
-
-
-def newest_unfinished(store: RunStore) -> str:
-    """Raises RunError when there is none."""
-    for summary in store.list():
-        if summary.kind == "flowers" and summary.status in ("interrupted", "failed"):
-            return summary.id
-    raise RunError("There is no interrupted flowers run to resume. `edgelearn runs` lists what there is.")

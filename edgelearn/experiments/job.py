@@ -6,14 +6,16 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from edgelearn.errors import RunError
 from edgelearn.runs import Run, RunStore
 from edgelearn.train import Callback, Model
 from edgelearn.train.interrupt import on_interrupt
 from edgelearn.train.phases import Phases
+from edgelearn.tuned import find
 
+from .config import Config
 from .recorder import Recorder
 
 Say = Callable[[str], None]
@@ -34,14 +36,14 @@ class Job:
 
     kind: ClassVar[str]
     command: ClassVar[str]
-    config_type: ClassVar[type]
+    config_type: ClassVar[type[Config]]
     same: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    config: Any
+    config: Config
     model: Model
     phases: Phases
 
     @classmethod
-    def load(cls, config: Any) -> Self:
+    def load(cls, config: Config) -> Self:
         """Find what the configuration asks for."""
         raise NotImplementedError
 
@@ -49,9 +51,21 @@ class Job:
         """What a run records besides its configuration."""
         raise NotImplementedError
 
-    def introduce(self, say: Say) -> None:
-        """Where the data come from, first; then device, network and memory plan."""
+    def sources(self) -> list[str]:
+        """Lines on where data and weights come from."""
         raise NotImplementedError
+
+    def introduce(self, say: Say) -> None:
+        """The sources first; then device, network and memory plan."""
+        for line in self.sources():
+            say(line)
+        device = self.model.device
+        say(f"Device: {device.id} (driver {device.driver}), {self.model.choice.reason}")
+        say(f"  {find(device)}")
+        for note in device.notes:
+            say(f"  note: {note}")
+        say(self.model.summary())
+        say(str(self.phases))
 
     def fit(self, callbacks: Sequence[Callback]) -> None:
         """Train from the model's position until all epochs are done."""
@@ -62,7 +76,7 @@ class Job:
         raise NotImplementedError
 
     @classmethod
-    def start(cls, config: Any, store: RunStore, callbacks: Sequence[Callback], say: Say = print) -> dict | None:
+    def start(cls, config: Config, store: RunStore, callbacks: Sequence[Callback], say: Say = print) -> dict | None:
         """A new run of `config`; returns its results, or None after an interruption."""
         job = cls.load(config)
         job.introduce(say)

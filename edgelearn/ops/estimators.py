@@ -66,7 +66,8 @@ class Estimator:
 
 
 class Blending(Estimator):
-    """The base of estimators whose next range is `momentum` times the last, and for the rest what was found."""
+    """The base of estimators whose next range is `momentum` times the last, and for the rest what was found. A momentum
+    of 1 keeps the first range for good."""
 
     momentum: float
     on_host = False
@@ -76,8 +77,8 @@ class Blending(Estimator):
         return least + pace * (low - least), most + pace * (high - most)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise PlanError(f"The momentum of a range is at least 0 and below 1, not {self.momentum}.")
+        if not 0 <= self.momentum <= 1:
+            raise PlanError(f"The momentum of a range is at least 0 and at most 1, not {self.momentum}.")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,10 @@ from edgelearn.errors import DataError, RunError
 from edgelearn.runs import figures
 from edgelearn.runs.statistics import wilson_interval
 from edgelearn.runs.store import Run, RunSummary
+from edgelearn.runs.tables import render, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 ABSENT = "–"
 
@@ -43,13 +42,13 @@ class Comparison:
     def to_text(self, width: int = 100) -> str:
         """Two tables of plain text, no line longer than `width` characters."""
         names = [str(number) for number in range(1, len(self.ids) + 1)]
-        legend = _table("Runs", ["", "run"])
+        legend = table("Runs", ["", "run"])
         for name, run in zip(names, self.ids, strict=True):
             legend.add_row(name, run)
-        config = _table("What differs in the config", ["key", *names])
+        config = table("What differs in the config", ["key", *names])
         for key in self.differences:
             config.add_row(key, *(_value(config[key]) if key in config else ABSENT for config in self.configs))
-        results = _table("Results", ["", *names])
+        results = table("Results", ["", *names])
         for name, text in _ROWS.items():
             cells = [text(value) if value is not None else ABSENT for value in self.results[name]]
             if name == "accuracy":
@@ -59,8 +58,8 @@ class Comparison:
                 ]
             results.add_row(_LABELS.get(name, name), *cells)
         if not self.differences:
-            return _render([legend, "The configs don't differ.", results], width)
-        return _render([legend, config, results], width)
+            return render([legend, "The configs don't differ.", results], width)
+        return render([legend, config, results], width)
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """The learning curves over each other; raises RunError if no run has an epoch yet."""
@@ -93,10 +92,10 @@ def list_table(summaries: Sequence[RunSummary], width: int = 100) -> str:
     """The list of runs as plain text; below it, what is wrong with damaged ones."""
     if not summaries:
         return "No runs yet."
-    table = _table(None, ["run", "status", "started (UTC)", "epochs", "accuracy", "device"])
+    found = table(None, ["run", "status", "started (UTC)", "epochs", "accuracy", "device"])
     for summary in summaries:
         accuracy, _ = _accuracy(summary.results, summary.last)
-        table.add_row(
+        found.add_row(
             summary.id,
             summary.status,
             summary.started[:16].replace("T", " "),
@@ -105,7 +104,7 @@ def list_table(summaries: Sequence[RunSummary], width: int = 100) -> str:
             str(summary.device.get("name", ABSENT)),
         )
     problems = [f"{summary.id}: {summary.problem}" for summary in summaries if summary.problem]
-    return _render([table, *problems], width)
+    return render([found, *problems], width)
 
 
 _MISSING = object()
@@ -200,32 +199,3 @@ _ROWS: dict[str, Callable[[Any], str]] = {
     "process": _memory,
     "device": str,
 }
-
-
-def _table(title: str | None, columns: Sequence[str]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _render(parts: Sequence[Table | str], width: int) -> str:
-    from rich.console import Console
-
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=width,
-        color_system=None,
-        force_terminal=False,
-        force_jupyter=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
-    for part in parts:
-        console.print(part)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()).strip("\n") + "\n"

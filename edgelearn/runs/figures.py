@@ -178,6 +178,31 @@ def plot_memory(
     return _written(figure, path)
 
 
+def plot_spread(rows: Mapping[str, Sequence[float]], what: str, path: str | Path | None = None) -> Figure:
+    """Draw shares in [0, 1] by name, of repeated runs: a dot for each, a bar across at their mean, and down the figure
+    a line at the mean of the first. Raises RunError if there is no row, or if the PNG can't be written."""
+    if not rows:
+        raise RunError("There is nothing to draw yet: no run has finished.")
+    figure = _figure(9, 1.4 + 0.3 * len(rows))
+    axes = figure.add_subplot()
+    for place, values in enumerate(rows.values()):
+        mean = float(np.mean(values))
+        axes.plot(values, [place] * len(values), "o", color=BLUE, alpha=0.6, markersize=6, zorder=3)
+        axes.plot([mean, mean], [place - 0.3, place + 0.3], color=ORANGE, linewidth=2.5, zorder=4)
+        if place == 0:
+            axes.axvline(mean, color=GRAY, linestyle="--", linewidth=1.2, zorder=1)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(_percent_ticks())
+    axes.grid(axis="x", color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(labelsize=_TICK)
+    axes.tick_params(axis="y", length=0)
+    _label(axes, "", what, "")
+    return _written(figure, path)
+
+
 def to_png(figure: Figure) -> bytes:
     """The figure as a PNG file's bytes."""
     buffer = io.BytesIO()

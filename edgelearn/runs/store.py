@@ -315,6 +315,13 @@ class RunStore:
         """A summary of every run, newest first. A damaged one is listed as such."""
         return sorted(map(_summary, self._folders()), key=lambda s: (s.started, s.id), reverse=True)
 
+    def newest_unfinished(self, kind: str) -> str:
+        """The id of the run of `kind` that was begun last of those to resume. Raises RunError when there is none."""
+        for summary in self.list():
+            if summary.kind == kind and summary.status in ("interrupted", "failed"):
+                return summary.id
+        raise RunError(f"There is no interrupted {kind} run to resume. `edgelearn runs` lists what there is.")
+
     def _folders(self) -> list[Path]:
         """Folders that are runs; others may lie there too, as in any folder that is called `runs`."""
         try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import inf
 
 from edgelearn.errors import RunError
+from edgelearn.experiments.config import Config
 from edgelearn.ops import SGD, Adam, AdamW, Optimizer
 
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
@@ -15,7 +16,7 @@ SAMPLE_JOB = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_rate"
 
 
 @dataclass(frozen=True)
-class FlowersConfig:
+class FlowersConfig(Config):
     """Where `epochs`, `batch_size`, `micro_batch` or `learning_rate` are None, they are the published job's (18
     mini-batches of 163, 100 epochs, learning rate 0.003), or with the embedded sample SAMPLE_JOB's.
 
@@ -43,14 +44,9 @@ class FlowersConfig:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "micro_batch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RunError(f"{name} is {value}, but has to be at least 1.")
+        self.check(("epochs", "batch_size", "micro_batch"))
         if self.learning_rate is not None and not 0 < self.learning_rate < inf:
             raise RunError(f"learning_rate is {self.learning_rate}, but has to be above 0 and finite.")
-        if not 0 <= self.seed < 1 << 64:
-            raise RunError(f"seed is {self.seed}, but has to be from 0 to 2**64 - 1.")
         if self.optimizer not in OPTIMIZERS:
             raise RunError(f"'{self.optimizer}' is not an optimizer: choose {', '.join(OPTIMIZERS)}.")
 
@@ -69,17 +65,3 @@ class FlowersConfig:
             "adam": Adam(rate),
             "adamw": AdamW(rate),
         }[self.optimizer]
-
-    def to_dict(self) -> dict:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, record: dict) -> FlowersConfig:
-        """Raises RunError for a record with fields that are unknown here."""
-        names = {field.name for field in fields(cls)}
-        if unknown := set(record) - names:
-            raise RunError(
-                f"This run's configuration has '{min(unknown)}', which this edgelearn doesn't know: it was begun by a "
-                f"newer one. Update edgelearn, or start a new run."
-            )
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in record.items()})

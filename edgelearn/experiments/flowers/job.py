@@ -21,7 +21,6 @@ from edgelearn.io.keras_published import NetworkError
 from edgelearn.runs import Run, atomic, figures, wilson_interval
 from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.phases import Phases
-from edgelearn.tuned import find
 
 from .config import PUBLISHED, FlowersConfig
 from .weights import Pretrained, load_pretrained
@@ -88,21 +87,11 @@ class FlowersJob(Job):
             "plan": self.phases.to_dict(),
         }  # fmt: skip
 
-    def introduce(self, say: Say) -> None:
-        """The source of the pictures first; then device, network and memory plan."""
-        say(self.dataset.description)
-        for path, reason in self.dataset.skipped:
-            say(f"  skipped {path}: {reason}")
-        if self.dataset.skipped:
-            say(f"  {len(self.dataset.skipped)} files skipped")
-        say(f"Network: {self.pretrained.description}")
-        device = self.model.device
-        say(f"Device: {device.id} (driver {device.driver}), {self.model.choice.reason}")
-        say(f"  {find(device)}")
-        for note in device.notes:
-            say(f"  note: {note}")
-        say(self.model.summary())
-        say(str(self.phases))
+    def sources(self) -> list[str]:
+        skipped = [f"  skipped {path}: {reason}" for path, reason in self.dataset.skipped]
+        if skipped:
+            skipped.append(f"  {len(skipped)} files skipped")
+        return [self.dataset.description, *skipped, f"Network: {self.pretrained.description}"]
 
     def fit(self, callbacks: Sequence[Callback]) -> None:
         c = self.config

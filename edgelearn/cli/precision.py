@@ -1,0 +1,173 @@
+"""Train with quantised weights, activations and gradients: what it costs in accuracy, and what it saves.
+
+`train` makes one training of a task, `sweep` all that are compared (those that are finished are not made again),
+`report` shows what there is, `time` measures steps side by side, `cost` and `check` hold the published claim against
+formula, counters and trainings."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from edgelearn.device import choose_device
+from edgelearn.errors import RunError
+from edgelearn.experiments.quantised_backprop.config import ESTIMATORS, PrecisionConfig
+from edgelearn.runs import RunStore, atomic
+from edgelearn.train import ProgressBar
+
+SETTINGS = tuple(PrecisionConfig.__dataclass_fields__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    train = commands.add_parser("train", help="one training")
+    _add_task(train)
+    add = train.add_argument
+    for name in ("weights", "activations", "gradients"):
+        add(f"--{name}", metavar="BITS", default="8", help="2 to 16 bits, or fp32")
+    add("--estimator", choices=ESTIMATORS, default="in-hindsight", help="where ranges come from")
+    add("--integers", action="store_true", help="compute with int8, in place of simulating it")
+    add("--trace", type=int, default=0, metavar="STEPS", help="keep what became of every tensor, each so many steps")
+    add("--seed", type=int, default=0)
+    add("--resume", nargs="?", const="", metavar="RUN", help="go on with an interrupted run, by default the newest")
+    train.set_defaults(act=_train)
+    for name, act, words in (("sweep", _sweep, "all trainings of a task"), ("report", _report, "what a sweep came to")):
+        command = commands.add_parser(name, help=words)
+        _add_task(command)
+        command.add_argument("--only", nargs="+", default=[], metavar="ROW", help='rows by pattern, as "fp32" "every*"')
+        command.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+        command.add_argument("--markdown", action="store_true", help="the table in Markdown")
+        command.add_argument("--chart", metavar="PNG", help="draw the accuracies")
+        command.add_argument("--json", metavar="FILE", help="write the accuracies as expected.json has them")
+        command.set_defaults(act=act)
+    timed = commands.add_parser("time", help="steps in fp32, in hindsight and with current ranges, side by side")
+    timed.add_argument(
+        "networks", nargs="*", default=["mobilenet_v1"], metavar="NETWORK", help="names in edgelearn.models"
+    )
+    timed.add_argument("--batch-size", type=int, default=1)
+    timed.add_argument("--alpha", type=float, default=1.0, help="the networks' width")
+    timed.add_argument("--batchnorm", choices=("kept", "batch"), default="kept")
+    timed.add_argument("--lanes", nargs="+", metavar="LANE", help="some of them")
+    timed.add_argument("--rounds", type=int, default=15)
+    timed.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+    timed.add_argument("--markdown", action="store_true", help="the table in Markdown")
+    timed.set_defaults(act=_time)
+    cost = commands.add_parser("cost", help="the published formula, layer by layer")
+    cost.add_argument("networks", nargs="*", metavar="NETWORK", help="ResNet-18, VGG16 or 'MobileNet V2'")
+    cost.set_defaults(act=_cost)
+    commands.add_parser("tasks", help="what can be trained").set_defaults(act=_tasks)
+    check = commands.add_parser("check", help="the claim, point by point: pass or fail")
+    _add_task(check)
+    check.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    check.set_defaults(act=_check)
+
+
+def _add_task(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "task",
+        nargs="?",
+        default="sample",
+        help="what is trained: see edgelearn/experiments/quantised_backprop/README.md",
+    )
+    add("--data", metavar="DIR", help="a folder with prepared data sets and weights (default: EDGELEARN_DATA)")
+    add("--no-download", dest="download", action="store_false", help="never use the network")
+    add("--epochs", type=int, help="the task's by default")
+    add("--micro-batch", type=int, help="examples at a time on the device; the task's by default")
+    add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+    add("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
+
+
+def run(options: argparse.Namespace) -> int:
+    return options.act(options) or 0
+
+
+def _config(options: argparse.Namespace) -> PrecisionConfig:
+    return PrecisionConfig(**{name: value for name, value in vars(options).items() if name in SETTINGS})
+
+
+def _train(options: argparse.Namespace) -> int:
+    from edgelearn.experiments.quantised_backprop import PrecisionJob
+
+    store = RunStore(options.runs)
+    if options.resume is None:
+        results = PrecisionJob.start(_config(options), store, [ProgressBar()])
+    else:
+        results = PrecisionJob.resume(options.resume or store.newest_unfinished("precision"), store, [ProgressBar()])
+    return 0 if results else 130
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from edgelearn.experiments.quantised_backprop.sweep import chosen, sweep
+
+    done = sweep(_config(options), chosen(options.only), options.seeds, RunStore(options.runs))
+    _report(options)
+    return 0 if done else 130
+
+
+def _report(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.quantised_backprop import report
+    from edgelearn.experiments.quantised_backprop.sweep import chosen, collect, expected
+
+    rows = collect(_config(options), chosen(options.only), options.seeds, RunStore(options.runs))
+    if not rows:
+        raise RunError(f"No training of '{options.task}' is finished: edgelearn precision sweep {options.task}")
+    print(f"{options.task}, {rows[0].device}")
+    _print(options, report.HEADER, report.cells(rows, expected(options.task)))
+    if options.chart:
+        report.plot(rows, options.chart)
+    if options.json:
+        found = {"device": rows[0].device, "arms": {row.arm: row.expected() for row in rows}}
+        atomic.write_json(Path(options.json), {"tasks": {options.task: found}})
+
+
+def _time(options: argparse.Namespace) -> None:
+    from edgelearn import models
+    from edgelearn.experiments.quantised_backprop import report
+    from edgelearn.experiments.quantised_backprop.timing import LANES, time_steps
+
+    device = choose_device(options.device).device
+    lanes = options.lanes or list(LANES)
+    if unknown := [name for name in lanes if name not in LANES]:
+        raise RunError(f"'{unknown[0]}' is no lane: choose {', '.join(LANES)}.")
+    for name in options.networks:
+        if name not in models.__all__:
+            raise RunError(f"'{name}' is no network: choose {', '.join(models.__all__)}.")
+        network = getattr(models, name)(alpha=options.alpha)
+        times = time_steps(network, device, options.batch_size, options.batchnorm, options.rounds, lanes=lanes)
+        print(f"{network.name}, {options.batch_size} examples a step, {device.id}")
+        _print(options, report.TIME_HEADER, report.time_cells(times))
+
+
+def _tasks(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.quantised_backprop import TASKS, report
+
+    print(report.text(("task", "epochs", "what it is"), [(n, str(k.epochs), k.title) for n, k in TASKS.items()]))
+
+
+def _cost(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.quantised_backprop import claims, report
+
+    built = claims.networks()
+    for name in options.networks or built:
+        if name not in built:
+            raise RunError(f"The formula's tables are of {', '.join(built)}, not of '{name}'.")
+        print(f"{name}: KiB that a forward pass of one example moves")
+        print(report.text(report.COST_HEADER, report.cost_cells(built[name])))
+
+
+def _check(options: argparse.Namespace) -> int:
+    from edgelearn.experiments.quantised_backprop import claims, report
+
+    device = choose_device(options.device).device
+    verdicts = claims.check(_config(options), options.seeds, RunStore(options.runs), device)
+    print(report.text(report.VERDICT_HEADER, report.verdict_cells(verdicts)))
+    return int(any(verdict.holds is False for verdict in verdicts))
+
+
+def _print(options: argparse.Namespace, header, rows) -> None:
+    from edgelearn.experiments.quantised_backprop import report
+
+    width = shutil.get_terminal_size((110, 24)).columns
+    print(report.markdown(header, rows) if options.markdown else report.text(header, rows, width))

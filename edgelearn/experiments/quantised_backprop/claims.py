@@ -1,0 +1,168 @@
+"""Qualcomm's claim, taken apart into figures that can be checked, each with what it was held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.device import Context, Device
+from edgelearn.graph import Network, Request, Session, make_plan
+from edgelearn.graph.arena import stored_bytes
+from edgelearn.graph.cost import Cost, layer_cost, network_cost
+from edgelearn.launch import Kernels, Traffic
+from edgelearn.models import mobilenet_v1, mobilenet_v2, resnet18, vgg16
+from edgelearn.ops import SGD, Conv2D, DepthwiseConv2D
+from edgelearn.runs import RunStore
+
+from .config import FLOAT, PrecisionConfig
+from .sweep import Row, arms, collect
+from .timing import LANES, Times, time_steps
+
+KIB = 1024
+# Tensors with a number for each channel, or fewer: the formula leaves them out.
+VECTORS = ("range", "ranges", "found", "statistics", "scale", "shift", "bias")
+# The paper's figures (table 6 and section 5.3): layer (None: all convolutions), KiB static, KiB dynamic, share saved.
+PUBLISHED: tuple[tuple[str, str | None, float | None, float | None, float], ...] = (
+    ("ResNet-18", "conv2_block1_1_conv", 428.0, 1996.0, 0.786),
+    ("MobileNet V2", "block_1_expand", None, None, 0.873),
+    ("ResNet-18", None, None, None, 0.557),
+    ("VGG16", None, None, None, 0.744),
+    ("MobileNet V2", None, None, None, 0.774),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, what was measured, and whether it holds; None where there is nothing yet to tell from."""
+
+    claim: str
+    measured: str
+    holds: bool | None
+
+    @property
+    def word(self) -> str:
+        return {True: "pass", False: "FAIL", None: "not measured"}[self.holds]
+
+
+def networks() -> dict[str, Network]:
+    """The networks of the paper's tables of costs."""
+    return {"ResNet-18": resnet18(), "VGG16": vgg16(), "MobileNet V2": mobilenet_v2()}
+
+
+def convolutions(network: Network) -> list[str]:
+    """Names of the convolutions, depthwise ones among them."""
+    return [node.name for node in network.nodes.values() if isinstance(node.op, Conv2D | DepthwiseConv2D)]
+
+
+def costs() -> list[Verdict]:
+    """The cost formula against the published figures, as precisely as these are given."""
+    found, built = [], networks()
+    for name, layer, static, dynamic, saving in PUBLISHED:
+        cost: Cost = layer_cost(built[name], layer) if layer else network_cost(built[name])
+        fits = round(cost.saving, 3) == saving
+        if static is not None:
+            fits = fits and round(cost.static_bytes / KIB, 1) == static
+            fits = fits and round(cost.dynamic_bytes / KIB, 1) == dynamic
+        figures = f"{cost.static_bytes / KIB:,.1f} KiB static, {cost.dynamic_bytes / KIB:,.1f} KiB dynamic"
+        claim = f"{name}, {layer or 'all convolutions'}: {saving:.1%} less data moved"
+        found.append(Verdict(claim, f"{cost.saving:.1%}: {figures}", fits))
+    return found
+
+
+def counted(network: Network, estimator: str, device: Device) -> dict[str, tuple[int, float]]:
+    """(bytes counted, bytes of the formula) for each convolution of a forward pass of one example on integers: what the
+    launches of the layer read and write, but for vectors."""
+    precision = PrecisionConfig(integers=True, estimator=estimator).precision
+    plan = make_plan(Request(network, precision=precision, loss=False), device)
+    moved: dict[str, int] = {}
+    for (layer, _, tensor, _), nbytes in Traffic.of(plan.program(plan.kind("predict"), 1).micro).items():
+        if not tensor.endswith(VECTORS):
+            moved[layer] = moved.get(layer, 0) + nbytes
+    static = precision.estimator.static
+    costs = {layer: layer_cost(network, layer) for layer in convolutions(network)}
+    return {k: (moved[k], cost.static_bytes if static else cost.dynamic_bytes) for k, cost in costs.items()}
+
+
+def counters(device: Device) -> list[Verdict]:
+    """The formula against what launches declare, layer by layer, for both kinds of ranges."""
+    found = []
+    for name, network in networks().items():
+        for estimator, kind in (("in-hindsight", "static"), ("current", "dynamic")):
+            pairs = counted(network, estimator, device)
+            padded = {layer for layer in pairs if _is_padded(network, layer)}
+            same = sum(pairs[layer][0] == pairs[layer][1] for layer in pairs)
+            measured = f"{same} of {len(pairs)} convolutions to the byte"
+            if padded:
+                more = sum(a for a, _ in pairs.values()) / sum(b for _, b in pairs.values()) - 1
+                measured += f"; {len(padded)} have channels that memory pads to 16s: {more:.1%} more in all"
+            claim = f"{name}, {kind}: counters agree with the formula"
+            found.append(Verdict(claim, measured, same == len(pairs) - len(padded)))
+    return found
+
+
+def _is_padded(network: Network, layer: str) -> bool:
+    node = network.nodes[layer]
+    ends = network.shape_of(node.inputs[0])[-1], node.shape[-1]
+    return any(channels % 16 for channels in ends if channels > 3)
+
+
+def steps(device: Device, batch: int = 4) -> list[Verdict]:
+    """Steps of a small network: traffic and memory as predicted, and activations saved in a quarter of the bytes."""
+    network = mobilenet_v1((96, 96, 3), 0.25, 5)
+    plans = {}
+    for name, config in (("int8", PrecisionConfig(integers=True)), (FLOAT, LANES[FLOAT])):
+        request = Request(network, batch, batch, SGD(0.01), precision=config.precision)
+        plans[name] = make_plan(request, device)
+    plan, context = plans["int8"], Context(device)
+    session = Session(plan, context, Kernels(context))
+    try:
+        session.load(network.initialize(0))
+        x = np.zeros(plan.storage.input.buffer.nbytes // 4, np.float32)
+        predicted = Traffic()
+        for step in (1, 2):
+            predicted += plan.traffic(kind=plan.kind("train", session.ranges_known, step))
+            session.train([(x, np.zeros(batch, np.int32))], batch, 0.01, step)
+        traffic, allocated = session.traffic, session.allocated_bytes
+    finally:
+        session.close()
+    stored = {name: stored_bytes(p.program("train", batch).micro) for name, p in plans.items()}
+    counted, expected = sum(traffic.values()), sum(predicted.values())
+    return [
+        Verdict("Bytes that a step moves are as predicted", f"{counted:,} and {expected:,}", traffic == predicted),
+        Verdict("Memory is as planned", f"{allocated:,} and {plan.peak_bytes:,}", allocated == plan.peak_bytes),
+        Verdict(
+            "Saved activations of an int8 plan are a quarter of fp32's",
+            f"{stored['int8']:,} of {stored[FLOAT]:,} bytes: {stored['int8'] / stored[FLOAT]:.1%}",
+            4 * stored["int8"] <= stored[FLOAT],
+        ),
+    ]
+
+
+def faster(times: Times, lane: str = "in-hindsight", beside: str = "current") -> Verdict:
+    """Whether the upper quartile of the ratio of times is below 1."""
+    middle, low, high = times.ratio(lane, beside)
+    claim = f"{times.network}, {times.examples} a step: {lane} is faster than {beside}"
+    return Verdict(claim, f"{middle:.3f} of its time (middle half {low:.3f} to {high:.3f})", high < 1)
+
+
+def check(config: PrecisionConfig, seeds: Sequence[int], store: RunStore, device: Device) -> list[Verdict]:
+    """All of it: formula, counters, steps on `device`, and the task's finished trainings in `store`."""
+    rows = collect(config, arms(), seeds, store)
+    times = time_steps(mobilenet_v1((96, 96, 3), 0.25, 5), device, 1, lanes=("in-hindsight", "current"))
+    trained = [accuracy(rows, "everything, current", 0.5), accuracy(rows, FLOAT, 1.0)]
+    return [*costs(), *counters(device), *steps(device), faster(times), *trained]
+
+
+def accuracy(rows: Sequence[Row], beside: str, points: float) -> Verdict:
+    """Whether everything in 8 bits with ranges in hindsight is at most so many percentage points below `beside`."""
+    by_arm = {row.arm: row for row in rows}
+    claim = f"Everything in 8 bits, in hindsight: at most {points:g} points below {beside}"
+    found, other = by_arm.get("everything, in-hindsight"), by_arm.get(beside)
+    if found is None or other is None:
+        return Verdict(claim, "not trained yet", None)
+    seeds = sorted(set(found.accuracies) & set(other.accuracies))
+    below = 100 * sum(other.accuracies[s] - found.accuracies[s] for s in seeds) / len(seeds) if seeds else float("nan")
+    text = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({found.mean:.2%} and {other.mean:.2%})"
+    return Verdict(claim, text, below <= points if seeds else None)

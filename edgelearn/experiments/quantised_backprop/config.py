@@ -1,0 +1,74 @@
+"""What is quantised, with which ranges, in which training; a run's record holds all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgelearn.errors import PlanError, RunError
+from edgelearn.experiments.config import Config
+from edgelearn.graph import Precision
+from edgelearn.ops import DSGC, CurrentMinMax, Estimator, Format, InHindsightMinMax, Percentile, RunningMinMax
+
+# "fixed" is the range of the first mini-batch, for good.
+ESTIMATORS: dict[str, Estimator] = {
+    "in-hindsight": InHindsightMinMax(),
+    "current": CurrentMinMax(),
+    "running": RunningMinMax(),
+    "dsgc": DSGC(),
+    "percentile": Percentile(),
+    "fixed": InHindsightMinMax(momentum=1.0),
+}
+FLOAT = "fp32"
+
+
+@dataclass(frozen=True)
+class PrecisionConfig(Config):
+    """A training of `task` (see tasks.TASKS) with kernels, activations and gradients of so many bits, or in "fp32".
+
+    As in Fournarakis and Nagel 2021, weights are symmetric and have their own ranges, activations and gradients get
+    theirs from `estimator`, and gradients are rounded stochastically. `integers` computes with int8 in place of
+    simulating it; `trace` keeps what became of every tensor each so many steps (0: never). What is None is the task's.
+    Raises RunError for values that can't be.
+    """
+
+    task: str = "sample"
+    weights: str = "8"
+    activations: str = "8"
+    gradients: str = "8"
+    estimator: str = "in-hindsight"
+    integers: bool = False
+    trace: int = 0
+    epochs: int | None = None
+    micro_batch: int | None = None
+    data: str | None = None
+    download: bool = True
+    seed: int = 0
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        self.check(("epochs", "micro_batch"))
+        if self.estimator not in ESTIMATORS:
+            raise RunError(f"'{self.estimator}' is not a range estimator: choose {', '.join(ESTIMATORS)}.")
+        if self.trace < 0:
+            raise RunError(f"trace is {self.trace}, but a number of steps isn't negative.")
+        try:
+            _ = self.precision
+        except PlanError as error:
+            raise RunError(str(error)) from None
+
+    @property
+    def precision(self) -> Precision:
+        """The choice for the plan."""
+        weights, activations = _format(self.weights, symmetric=True), _format(self.activations)
+        gradients = _format(self.gradients, rounding="stochastic")
+        estimator = ESTIMATORS[self.estimator]
+        traced = self.trace > 0
+        return Precision(weights, activations, gradients, estimator, traced=traced, simulated=not self.integers)
+
+
+def _format(bits: str, **more) -> Format | None:
+    if bits == FLOAT:
+        return None
+    if not bits.isdecimal():
+        raise RunError(f"'{bits}' is no precision: give a number of bits from 2 to 16, or {FLOAT}.")
+    return Format(int(bits), **more)

@@ -1,0 +1,143 @@
+"""Many trainings that differ in their precision and their seed alone, and what came of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from edgelearn.errors import RunError
+from edgelearn.runs import Run, RunStore, mean_and_deviation
+from edgelearn.train import Callback
+
+from .config import ESTIMATORS, FLOAT, PrecisionConfig
+from .job import PrecisionJob
+from .tasks import resolve
+
+SEEDS = (0, 1, 2)
+EXPECTED = Path(__file__).parent / "expected.json"
+# What is quantised to 8 bits in the three tables of the paper: gradients (1), activations (2), and everything (3).
+PARTS = {
+    "gradients": {"weights": FLOAT, "activations": FLOAT},
+    "activations": {"weights": FLOAT, "gradients": FLOAT},
+    "everything": {},
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A row of a comparison: a name, and what its configurations have in common."""
+
+    name: str
+    settings: dict
+
+    def config(self, base: PrecisionConfig, seed: int) -> PrecisionConfig:
+        return replace(base, **self.settings, seed=seed)
+
+
+def arms(estimators: Iterable[str] = tuple(ESTIMATORS)) -> list[Arm]:
+    """float32; each part quantised with each estimator; and everything, with fewer bits for gradients."""
+    estimators = list(estimators)
+    found = [Arm(FLOAT, dict.fromkeys(("weights", "activations", "gradients"), FLOAT))]
+    for part, settings in PARTS.items():
+        found += [Arm(f"{part}, {name}", settings | {"estimator": name}) for name in estimators]
+    for bits in (6, 4):
+        few = [name for name in ("in-hindsight", "current") if name in estimators]
+        found += [Arm(f"gradients of {bits} bits, {name}", {"gradients": str(bits), "estimator": name}) for name in few]
+    return found
+
+
+def chosen(patterns: Sequence[str]) -> list[Arm]:
+    """The arms whose names fit one of `patterns`, all without any. Raises RunError where a pattern fits none."""
+    everything = arms()
+    for pattern in patterns:
+        if not any(fnmatchcase(arm.name, pattern) for arm in everything):
+            raise RunError(f"No row is called '{pattern}'. There are: {'; '.join(arm.name for arm in everything)}.")
+    return [arm for arm in everything if not patterns or any(fnmatchcase(arm.name, p) for p in patterns)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What an arm's finished trainings came to: test accuracies by seed, and the figures of the first one."""
+
+    arm: str
+    accuracies: dict[int, float]
+    results: dict
+    device: str
+
+    @property
+    def mean(self) -> float:
+        return mean_and_deviation(list(self.accuracies.values()))[0]
+
+    @property
+    def deviation(self) -> float:
+        return mean_and_deviation(list(self.accuracies.values()))[1]
+
+    def expected(self) -> dict:
+        """As expected.json has it."""
+        return {"accuracies": {str(seed): value for seed, value in sorted(self.accuracies.items())}}
+
+
+def sweep(
+    base: PrecisionConfig, rows: Sequence[Arm], seeds: Sequence[int], store: RunStore,
+    callbacks: Callable[[], list[Callback]] = list, say: Callable[[str], None] = print,
+) -> bool:  # fmt: skip
+    """Train whatever isn't finished in `store` yet, going on with what was interrupted; whether all is done now."""
+    known = index(store)
+    configs = [(arm, arm.config(base, seed)) for seed in seeds for arm in rows]
+    for number, (arm, config) in enumerate(configs, 1):
+        found = known.get(key(config))
+        if found and found.status == "finished":
+            continue
+        say(f"{number} of {len(configs)}: {arm.name}, seed {config.seed}")
+        if found and found.status in ("interrupted", "failed") and found.has_checkpoint():
+            results = PrecisionJob.resume(found.id, store, callbacks(), _quiet)
+        else:
+            results = PrecisionJob.start(config, store, callbacks(), _quiet)
+        if results is None:
+            return False
+        say(f"  {results['accuracy']:.2%} after {results['seconds']:.1f} s")
+    return True
+
+
+def collect(base: PrecisionConfig, rows: Sequence[Arm], seeds: Sequence[int], store: RunStore) -> list[Row]:
+    """A row for each arm that has finished trainings in `store`."""
+    known, found = index(store), []
+    for arm in rows:
+        runs = {seed: run for seed in seeds if (run := known.get(key(arm.config(base, seed))))}
+        finished = {seed: run.record for seed, run in runs.items() if run.status == "finished"}
+        if finished:
+            accuracies = {seed: record["results"]["accuracy"] for seed, record in finished.items()}
+            first = next(iter(finished.values()))
+            found.append(Row(arm.name, accuracies, first["results"], first["device"].get("name", "")))
+    return found
+
+
+def key(config: PrecisionConfig) -> str:
+    """The same for configurations that train the same: wherever the data lie, however far they are traced."""
+    settings = resolve(config).to_dict()
+    return json.dumps({k: v for k, v in settings.items() if k not in ("data", "download", "trace")}, sort_keys=True)
+
+
+def index(store: RunStore) -> dict[str, Run]:
+    """The newest run of each configuration; a finished one if there is one."""
+    found: dict[str, Run] = {}
+    for summary in store.list():
+        if summary.kind == PrecisionJob.kind and summary.status != "damaged":
+            run = store.open(summary.id)
+            name = key(PrecisionConfig.from_dict(run.config))
+            if name not in found or (summary.status == "finished" != found[name].status):
+                found[name] = run
+    return found
+
+
+def expected(task: str) -> dict[str, list[float]]:
+    """The accuracies that were measured for the task's arms when this was written."""
+    record = json.loads(EXPECTED.read_text())["tasks"].get(task, {})
+    return {arm: list(found["accuracies"].values()) for arm, found in record.get("arms", {}).items()}
+
+
+def _quiet(text: str) -> None:
+    pass
