@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 
 import numpy as np
 
 from edgelearn.data.augment import FlipAndCrop
 from edgelearn.data.cifar10 import SIZE, load_cifar10, standardized
+from edgelearn.data.dataset import ImageDataset
+from edgelearn.data.flowers import load_flowers
 from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.errors import DataError, RunError
@@ -42,6 +45,21 @@ class Task:
         return epochs * ceil(len(self.train[1]) / self.batch_size)
 
 
+# Decoded once for all trainings of a sweep.
+
+
+@lru_cache(maxsize=1)
+def _flowers(sample: bool, data: str | None, download: bool, size: int) -> np.ndarray:
+    dataset = load_flowers(data=data, download=download, embedded=sample)
+    return load_images(dataset, range(len(dataset)), size)
+
+
+@lru_cache(maxsize=2)
+def _cifar10(split: str, data: str | None, download: bool) -> tuple[ImageDataset, np.ndarray]:
+    dataset = load_cifar10(split, data, download)
+    return dataset, load_images(dataset, range(len(dataset)), SIZE)
+
+
 def flowers(
     config: PrecisionConfig, sample: bool, trainable: tuple[str, ...], batch_size: int, learning_rate: float
 ) -> Task:
@@ -52,8 +70,13 @@ def flowers(
         device=config.device,
     )  # fmt: skip
     job = FlowersJob.load(settings)
+    if (job.dataset.origin == "embedded sample") != sample:
+        raise DataError(
+            f"The task '{config.task}' needs what can't be had here: {job.dataset.description} Set EDGELEARN_DATA to a "
+            f"folder that has it, or take the task 'sample'."
+        )
     count, size = len(job.dataset), job.pretrained.size
-    decoded = load_images(job.dataset, range(count), size)
+    decoded = _flowers(sample, config.data, config.download, size)
     pictures = PictureSource(count, size, lambda indices, size: decoded[indices], normalize)
     labels, recorded = job.labels, job.describe()
     return Task(
@@ -67,23 +90,30 @@ def flowers(
     )
 
 
-def cifar10(config: PrecisionConfig, network: Network) -> Task:
+def cifar10(config: PrecisionConfig, network: Network, learning_rate: float) -> Task:
     """From scratch, as ResNets are trained on CIFAR (He et al. 2016, section 4.2) but along a cosine: mini-batches of
-    128, mirrored and shifted, momentum 0.9, weight decay 5e-4, the rate up to 0.1 in the first epoch and down to 0."""
-    sets = {split: load_cifar10(split, config.data, config.download) for split in ("train", "test")}
-    decoded = {split: load_images(found, range(len(found)), SIZE) for split, found in sets.items()}
-    train, test = sets["train"], sets["test"]
+    128, mirrored and shifted, momentum 0.9, weight decay 5e-4, the rate up in the first epoch and down to 0."""
+    (train, train_pictures), (test, test_pictures) = (
+        _cifar10(split, config.data, config.download) for split in ("train", "test")
+    )
     data = {
         "origin": train.origin, "description": train.description, "classes": list(train.class_names),
         "train": len(train), "test": len(test), "skipped": 0,
     }  # fmt: skip
     weights = {"origin": "initialised", "description": f"Drawn from seed {config.seed}.", "sha256": ""}
     warmup = ceil(len(train) / 128)
+
+    def optimizer(steps: int) -> Optimizer:
+        rate = CosineDecay(learning_rate, max(1, steps - warmup), warmup_steps=warmup)
+        return SGD(rate, momentum=0.9, weight_decay=5e-4)
+
     return Task(
         Model(network, None, config.device, config.seed),
-        (VariedSource(decoded["train"], FlipAndCrop(config.seed), standardized), train.labels),
-        (PictureSource(len(test), SIZE, lambda indices, size: decoded["test"][indices], standardized), test.labels),
-        lambda steps: SGD(CosineDecay(0.1, max(1, steps - warmup), 0.0, warmup), momentum=0.9, weight_decay=5e-4),
+        (VariedSource(train_pictures, FlipAndCrop(config.seed), standardized), train.labels),
+        (PictureSource(len(test), SIZE, lambda indices, size: test_pictures[indices], standardized), test.labels),
+        lambda steps: SGD(
+            CosineDecay(learning_rate, max(1, steps - warmup), 0.0, warmup), momentum=0.9, weight_decay=5e-4
+        ),
         data,
         weights,
         128,
@@ -122,11 +152,11 @@ TASKS: dict[str, TaskKind] = {
     ),
     "cifar10-resnet18": TaskKind(
         "CIFAR-10 from scratch, ResNet-18 of half the width", 8, 128,
-        lambda config: cifar10(config, resnet18_cifar(alpha=0.5)),
+        lambda config: cifar10(config, resnet18_cifar(alpha=0.5), 0.1),
     ),
     "cifar10-mobilenetv2": TaskKind(
         "CIFAR-10 from scratch, MobileNet V2 of half the width", 8, 128,
-        lambda config: cifar10(config, mobilenet_v2_cifar(alpha=0.5)),
+        lambda config: cifar10(config, mobilenet_v2_cifar(alpha=0.5), 0.05),
     ),
 }  # fmt: skip
 
@@ -141,10 +171,4 @@ def resolve(config: PrecisionConfig) -> PrecisionConfig:
 
 def load_task(config: PrecisionConfig) -> Task:
     """The task of a configuration. Raises DataError where its data can't be had: nothing else is used instead."""
-    task = TASKS[config.task].load(config)
-    if task.data["origin"] == "embedded sample" and not config.task.startswith("sample"):
-        raise DataError(
-            f"The task '{config.task}' needs what can't be had here: {task.data['description']} Set EDGELEARN_DATA "
-            f"to a folder that has it, or take the task 'sample'."
-        )
-    return task
+    return TASKS[config.task].load(config)

@@ -1,0 +1,61 @@
+import json
+
+import pytest
+
+from edgelearn.errors import RunError
+from edgelearn.experiments.quantised_backprop import ESTIMATORS, TASKS, PrecisionConfig, arms
+from edgelearn.experiments.quantised_backprop.sweep import chosen, key
+from edgelearn.experiments.quantised_backprop.tasks import resolve
+
+
+def test_a_record_gives_the_configuration_back():
+    config = resolve(PrecisionConfig("sample-all", gradients="4", estimator="dsgc", seed=1 << 40))
+    assert PrecisionConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert (config.epochs, config.micro_batch) == (TASKS["sample-all"].epochs, TASKS["sample-all"].micro_batch)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"trace": -1}, "trace is -1"),
+        ({"estimator": "oracle"}, "'oracle' is not a range estimator: choose in-hindsight"),
+        ({"weights": "1"}, "2 to 16 bits"),
+        ({"gradients": "half"}, "'half' is no precision"),
+        ({"activations": "fp32", "integers": True}, "Integer kernels need"),
+    ],
+)
+def test_values_that_cannot_be(value, problem):
+    with pytest.raises(RunError, match=problem):
+        PrecisionConfig(**value)
+
+
+def test_the_precision_is_the_papers():
+    precision = PrecisionConfig(weights="4", activations="fp32", estimator="current").precision
+    assert (precision.weights.bits, precision.weights.symmetric) == (4, True)
+    assert precision.activations is None and precision.gradients.rounding == "stochastic"
+    assert precision.estimator == ESTIMATORS["current"] and precision.simulated and not precision.traced
+    assert not PrecisionConfig("sample", "fp32", "fp32", "fp32").precision.quantises
+
+
+def test_all_that_is_compared():
+    names = [arm.name for arm in arms()]
+    assert len(names) == len(set(names)) == 1 + 3 * len(ESTIMATORS) + 2 * 2
+    base = PrecisionConfig("cifar10-resnet18", epochs=3)
+    configs = [arm.config(base, seed=2) for arm in arms()]
+    assert len({key(config) for config in configs}) == len(configs)
+    assert {(c.task, c.epochs, c.seed) for c in configs} == {("cifar10-resnet18", 3, 2)}
+    assert [arm.name for arm in chosen(["fp32", "gradients of *"])] == [names[0], *names[-4:]]
+    with pytest.raises(RunError, match=r"No row is called 'all'. There are: fp32; gradients, in-hindsight"):
+        chosen(["all"])
+
+
+def test_where_data_lie_and_what_is_traced_changes_no_training():
+    assert key(PrecisionConfig(data="here", trace=5)) == key(PrecisionConfig(epochs=6))
+    assert key(PrecisionConfig(device="intel")) != key(PrecisionConfig())
+
+
+def test_an_unknown_task():
+    with pytest.raises(RunError, match="'moon' is no task: choose sample, "):
+        resolve(PrecisionConfig("moon"))

@@ -1,0 +1,150 @@
+"""Trainings on the embedded drawings, and what is made of them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgelearn.device import choose_device
+from edgelearn.errors import DataError, RunError
+from edgelearn.experiments.quantised_backprop import PrecisionConfig, PrecisionJob, claims, collect, report, sweep
+from edgelearn.experiments.quantised_backprop.job import TRACE
+from edgelearn.experiments.quantised_backprop.sweep import EXPECTED, Row, arms, chosen
+from edgelearn.experiments.quantised_backprop.tasks import TASKS, load_task
+from edgelearn.experiments.quantised_backprop.timing import time_steps
+from edgelearn.graph import Network
+from edgelearn.ops import Dense, Flatten
+from edgelearn.runs import RunStore
+from edgelearn.train import Callback, RangeTrace
+
+BASE = PrecisionConfig("sample", epochs=1)
+ROWS = ["fp32", "everything, in-hindsight", "everything, current"]
+
+
+class StopAt(Callback):
+    def __init__(self, update):
+        self.update = update
+
+    def on_train_batch_end(self, batch, logs):
+        if self.model.position.updates == self.update:
+            self.model.stop_training = True
+
+
+@pytest.fixture(scope="module")
+def device():
+    return choose_device(None).device
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    store, said = RunStore(tmp_path_factory.mktemp("precision") / "runs"), []
+    assert sweep(BASE, chosen(ROWS), (0, 1), store, say=said.append)
+    return store, said
+
+
+def test_a_sweep_trains_what_is_missing(swept):
+    store, said = swept
+    assert said[0] == "1 of 6: fp32, seed 0" and len(said) == 12 and len(store.list()) == 6
+    assert sweep(BASE, chosen(ROWS), (0, 1), store, say=said.append)
+    assert len(said) == 12, "all is there"
+    assert {summary.kind for summary in store.list()} == {"precision"}
+
+
+def test_an_interrupted_sweep_goes_on_with_the_same_bits(swept, tmp_path):
+    rows, store = chosen(["everything, in-hindsight"]), RunStore(tmp_path / "runs")
+    assert not sweep(BASE, rows, (1,), store, lambda: [StopAt(5)], say=lambda text: None)
+    assert store.list()[0].status == "interrupted"
+    assert sweep(BASE, rows, (1,), store, say=lambda text: None)
+    (again,) = collect(BASE, rows, (1,), store)
+    (whole,) = collect(BASE, rows, (1,), swept[0])
+    assert again.accuracies == whole.accuracies and again.results["loss"] == whole.results["loss"]
+
+
+def test_a_table_of_what_came_of_it(swept, tmp_path):
+    rows = collect(BASE, chosen([]), (0, 1, 2), swept[0])
+    assert [row.arm for row in rows] == ROWS and all(set(row.accuracies) == {0, 1} for row in rows)
+    plain, quantised, _ = report.cells(rows, {"fp32": [0.5, 0.7]})
+    assert plain[4] == "60.00 ± 14.14" and plain[3] == "" and quantised[4] == ""
+    below = 100 * (rows[0].mean - rows[1].mean)
+    assert quantised[1] == report.spread(list(rows[1].accuracies.values())) and quantised[3] == f"{below:+.2f}"
+    memory = rows[1].results["memory"]
+    assert memory["planned"] == memory["allocated"] < memory["process"]
+    assert int(quantised[8]) > int(plain[8]), "simulated quantisation reads and writes more, and says so"
+    assert "everything" in report.text(report.HEADER, report.cells(rows, {}))
+    assert report.markdown(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+    report.plot(rows, tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_trace_is_kept_with_the_run(tmp_path):
+    store = RunStore(tmp_path / "runs")
+    PrecisionJob.start(replace(BASE, trace=4), store, [], lambda text: None)
+    trace = RangeTrace.read(store.list()[0].folder / TRACE)
+    assert list(trace.steps) == [1, 5, 9, 13] and "dense/gradients" in trace.tensors
+    assert not np.isnan(trace.cosine).any()
+
+
+def test_photographs_are_never_replaced(monkeypatch):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    with pytest.raises(DataError, match="Set EDGELEARN_DATA"):
+        load_task(PrecisionConfig("cifar10-resnet18", download=False))
+    with pytest.raises(DataError):
+        load_task(PrecisionConfig("flowers", download=False))
+
+
+def test_resuming_another_kind_of_run(tmp_path):
+    store = RunStore(tmp_path / "runs")
+    with store.create("flowers", {"seed": 0}) as run:
+        name = run.id
+    with pytest.raises(RunError, match="is a run of 'flowers', not of precision"):
+        PrecisionJob.resume(name, store, [])
+
+
+# -- the claim -------------------------------------------------------------------------------------------------------
+
+
+def test_the_published_figures_are_the_formulas():
+    assert [verdict.holds for verdict in claims.costs()] == [True] * 5
+
+
+def test_verdicts_on_accuracy():
+    def row(arm, *shares):
+        return Row(arm, dict(enumerate(shares)), {}, "")
+
+    plain, close, far = row("fp32", 0.9, 0.8), row("everything, in-hindsight", 0.897, 0.795), row("x", 0.91, 0.9)
+    verdict = claims.accuracy([plain, close], "fp32", 0.5)
+    assert verdict.holds and verdict.word == "pass" and verdict.measured.startswith("-0.40 points, mean of 2 seeds")
+    assert claims.accuracy([plain, close], "fp32", 0.3).word == "FAIL"
+    assert claims.accuracy([far, close], "x", 1.0).holds is False
+    assert claims.accuracy([plain], "fp32", 1.0).word == "not measured"
+
+
+def test_counters_and_steps(device):
+    assert all(verdict.holds for verdict in claims.counters(device))
+    traffic, memory, _ = claims.steps(device)
+    assert traffic.holds and memory.holds
+
+
+def test_steps_are_timed_in_turn(device):
+    network = Network("small", (4, 4, 16))
+    network.add("flatten", Flatten())
+    network.add("dense", Dense(5))
+    rounds = []
+    times = time_steps(
+        network, device, 2, rounds=3, steps=2, lanes=("fp32", "in-hindsight", "current"),
+        progress=lambda done, total: rounds.append((done, total)),
+    )  # fmt: skip
+    assert rounds == [(1, 3), (2, 3), (3, 3)] and all(len(found) == 3 for found in times.seconds.values())
+    middle, low, high = times.ratio("in-hindsight", "current")
+    assert 0 < low <= middle <= high
+    assert [cells[0] for cells in report.time_cells(times)] == ["fp32", "in-hindsight", "current"]
+    assert times.traffic["in-hindsight"] < times.traffic["current"]
+
+
+def test_expected_figures_are_of_arms_that_there_are():
+    names = {arm.name for arm in arms()}
+    for task, found in json.loads(EXPECTED.read_text())["tasks"].items():
+        assert task in TASKS and set(found["arms"]) <= names
+        assert {"device", "date", "command"} <= set(found)
+        assert all(0 <= share <= 1 for arm in found["arms"].values() for share in arm["accuracies"].values())
