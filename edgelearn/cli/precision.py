@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from datetime import date
 from pathlib import Path
 
 from edgelearn.device import choose_device
@@ -118,7 +119,8 @@ def _report(options: argparse.Namespace) -> None:
     if options.chart:
         report.plot(rows, options.chart)
     if options.json:
-        found = {"device": rows[0].device, "arms": {row.arm: row.expected() for row in rows}}
+        found = {"device": rows[0].device, "date": f"{date.today()}", "command": options.command_line}
+        found["arms"] = {row.arm: row.to_dict() for row in rows}
         atomic.write_json(Path(options.json), {"tasks": {options.task: found}})
 
 

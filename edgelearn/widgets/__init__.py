@@ -1,5 +1,6 @@
 """Live views and pictures for the notebooks."""
 
+from .bits import BitsView
 from .pictures import contact_sheet, plot_prediction
 from .plans import plot_roles, plot_timeline
 from .ranges import plot_ranges
@@ -7,6 +8,6 @@ from .show import device_table, plot_history, show, table
 from .training import TrainingView
 
 __all__ = [
-    "TrainingView", "contact_sheet", "device_table", "plot_history", "plot_prediction", "plot_ranges", "plot_roles",
-    "plot_timeline", "show", "table",
+    "BitsView", "TrainingView", "contact_sheet", "device_table", "plot_history", "plot_prediction", "plot_ranges",
+    "plot_roles", "plot_timeline", "show", "table",
 ]  # fmt: skip

@@ -64,14 +64,14 @@ def test_an_interrupted_sweep_goes_on_with_the_same_bits(swept, tmp_path):
 def test_a_table_of_what_came_of_it(swept, tmp_path):
     rows = collect(BASE, chosen([]), (0, 1, 2), swept[0])
     assert [row.arm for row in rows] == ROWS and all(set(row.accuracies) == {0, 1} for row in rows)
-    plain, quantised, _ = report.cells(rows, {"fp32": [0.5, 0.7]})
+    plain, quantised, _ = report.cells(rows, [Row("fp32", {0: 0.5, 1: 0.7}, {}, "")])
     assert plain[4] == "60.00 ± 14.14" and plain[3] == "" and quantised[4] == ""
     below = 100 * (rows[0].mean - rows[1].mean)
     assert quantised[1] == report.spread(list(rows[1].accuracies.values())) and quantised[3] == f"{below:+.2f}"
     memory = rows[1].results["memory"]
     assert memory["planned"] == memory["allocated"] < memory["process"]
     assert int(quantised[8]) > int(plain[8]), "simulated quantisation reads and writes more, and says so"
-    assert "everything" in report.text(report.HEADER, report.cells(rows, {}))
+    assert "everything" in report.text(report.HEADER, report.cells(rows))
     assert report.markdown(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
     report.plot(rows, tmp_path / "chart.png")
     assert (tmp_path / "chart.png").read_bytes()[:4] == b"\x89PNG"

@@ -76,15 +76,17 @@ class FlowersJob(Job):
         return phases
 
     def describe(self) -> dict:
-        """What a run records besides its configuration."""
+        device = self.model.device.facts() | {"reason": self.model.choice.reason}
+        return {"device": device, **self.origins(), "plan": self.phases.to_dict()}
+
+    def origins(self) -> dict:
+        """What a run records of its pictures and of the weights that it begins with."""
         return {
-            "device": self.model.device.facts() | {"reason": self.model.choice.reason},
             "data": {"origin": self.dataset.origin, "description": self.dataset.description,
                      "classes": list(self.dataset.class_names), "train": len(self.train), "test": len(self.test),
                      "skipped": len(self.dataset.skipped)},
             "weights": {"origin": self.pretrained.origin, "description": self.pretrained.description,
                         "sha256": self.pretrained.sha256},
-            "plan": self.phases.to_dict(),
         }  # fmt: skip
 
     def sources(self) -> list[str]:

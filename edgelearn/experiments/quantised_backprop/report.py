@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,24 +26,25 @@ HEADER = (
 TIME_HEADER = ("step", "ms", "to current", "planned MiB", "moved MiB")
 
 
-def cells(rows: Sequence[Row], expected: Mapping[str, Sequence[float]]) -> list[tuple[str, ...]]:
+def cells(rows: Sequence[Row], expected: Sequence[Row] = ()) -> list[tuple[str, ...]]:
     """The rows of the table: mean and deviation over seeds, in percent; memory in MiB; bytes that a step moves."""
     plain = next((row for row in rows if row.arm == "fp32"), None)
-    return [_cells(row, plain, expected.get(row.arm, ())) for row in rows]
+    known = {row.arm: row for row in expected}
+    return [_cells(row, plain, known.get(row.arm)) for row in rows]
 
 
-def _cells(row: Row, plain: Row | None, expected: Sequence[float]) -> tuple[str, ...]:
+def _cells(row: Row, plain: Row | None, expected: Row | None) -> tuple[str, ...]:
     shared = set(row.accuracies) & set(plain.accuracies) if plain else set()
     below = [100 * (plain.accuracies[seed] - row.accuracies[seed]) for seed in shared]
-    memory = row.results["memory"]
+    memory, traffic = row.results.get("memory", {}), row.results.get("traffic")
     return (
         row.arm,
         spread(list(row.accuracies.values())),
         str(len(row.accuracies)),
         f"{mean_and_deviation(below)[0]:+.2f}" if below and row is not plain else "",
-        spread(expected) if expected else "",
-        *(f"{memory[name] / MIB:,.1f}" for name in ("planned", "allocated", "process")),
-        f"{row.results['traffic'] / MIB:,.0f}",
+        spread(list(expected.accuracies.values())) if expected else "",
+        *(f"{memory[name] / MIB:,.1f}" if memory else "" for name in ("planned", "allocated", "process")),
+        f"{traffic / MIB:,.0f}" if traffic else "",
     )
 
 

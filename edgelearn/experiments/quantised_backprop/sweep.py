@@ -75,7 +75,7 @@ class Row:
     def deviation(self) -> float:
         return mean_and_deviation(list(self.accuracies.values()))[1]
 
-    def expected(self) -> dict:
+    def to_dict(self) -> dict:
         """As expected.json has it."""
         return {"accuracies": {str(seed): value for seed, value in sorted(self.accuracies.items())}}
 
@@ -133,10 +133,13 @@ def index(store: RunStore) -> dict[str, Run]:
     return found
 
 
-def expected(task: str) -> dict[str, list[float]]:
-    """The accuracies that were measured for the task's arms when this was written."""
-    record = json.loads(EXPECTED.read_text())["tasks"].get(task, {})
-    return {arm: list(found["accuracies"].values()) for arm, found in record.get("arms", {}).items()}
+def expected(task: str) -> list[Row]:
+    """What the task's arms came to when this was written; none for a task that was not measured."""
+    record = json.loads(EXPECTED.read_text())["tasks"].get(task, {"arms": {}})
+    return [
+        Row(name, {int(seed): share for seed, share in arm["accuracies"].items()}, {}, record["device"])
+        for name, arm in record["arms"].items()
+    ]
 
 
 def _quiet(text: str) -> None:

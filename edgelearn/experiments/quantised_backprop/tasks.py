@@ -19,7 +19,7 @@ from edgelearn.errors import DataError, RunError
 from edgelearn.experiments.flowers import FlowersConfig, FlowersJob
 from edgelearn.graph import Network
 from edgelearn.models import mobilenet_v2_cifar, resnet18_cifar
-from edgelearn.ops import SGD, Optimizer
+from edgelearn.ops import SGD, Adam, Optimizer
 from edgelearn.train import CosineDecay, Model, PictureSource, Subset, VariedSource
 from edgelearn.train.sources import Source
 
@@ -61,7 +61,7 @@ def _cifar10(split: str, data: str | None, download: bool) -> tuple[ImageDataset
 
 
 def flowers(
-    config: PrecisionConfig, sample: bool, trainable: tuple[str, ...], batch_size: int, learning_rate: float
+    config: PrecisionConfig, sample: bool, trainable: tuple[str, ...], batch_size: int, optimizer: Optimizer
 ) -> Task:
     """Fine-tuning as edgelearn.experiments.flowers has it, without the cache of features, since quantised ones change
     as ranges move; all pictures are decoded beforehand."""
@@ -78,12 +78,12 @@ def flowers(
     count, size = len(job.dataset), job.pretrained.size
     decoded = _flowers(sample, config.data, config.download, size)
     pictures = PictureSource(count, size, lambda indices, size: decoded[indices], normalize)
-    labels, recorded = job.labels, job.describe()
+    labels, recorded = job.labels, job.origins()
     return Task(
         job.model,
         (Subset(pictures, job.train_indices), labels[0]),
         (Subset(pictures, job.test_indices), labels[1]),
-        lambda steps: SGD(learning_rate, momentum=0.9),
+        lambda steps: optimizer,
         recorded["data"],
         recorded["weights"],
         batch_size,
@@ -136,19 +136,19 @@ LAST, ALL = ("conv_pw_13", "dense"), ("*",)
 TASKS: dict[str, TaskKind] = {
     "sample": TaskKind(
         "The embedded drawings of flowers, last layers of MobileNet V1 0.25/96", 6, 50,
-        lambda config: flowers(config, True, LAST, 50, 0.01),
+        lambda config: flowers(config, True, LAST, 50, SGD(0.01, momentum=0.9)),
     ),
     "sample-all": TaskKind(
         "The embedded drawings of flowers, all layers of MobileNet V1 0.25/96", 6, 50,
-        lambda config: flowers(config, True, ALL, 50, 0.001),
+        lambda config: flowers(config, True, ALL, 50, Adam(3e-4)),
     ),
     "flowers": TaskKind(
         "Photographs of flowers, last layers of MobileNet V1 1.0/224", 20, 15,
-        lambda config: flowers(config, False, LAST, 163, 0.003),
+        lambda config: flowers(config, False, LAST, 163, SGD(0.003, momentum=0.9)),
     ),
     "flowers-all": TaskKind(
         "Photographs of flowers, all layers of MobileNet V1 1.0/224", 5, 16,
-        lambda config: flowers(config, False, ALL, 32, 0.001),
+        lambda config: flowers(config, False, ALL, 32, Adam(1e-4)),
     ),
     "cifar10-resnet18": TaskKind(
         "CIFAR-10 from scratch, ResNet-18 of half the width", 8, 128,
