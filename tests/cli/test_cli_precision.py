@@ -1,0 +1,58 @@
+"""edgelearn precision, through `main`."""
+
+import json
+
+import pytest
+
+from edgelearn.cli import main
+
+
+@pytest.fixture
+def runs(monkeypatch, tmp_path):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+def test_cost_and_tasks(capsys):
+    assert main(["precision", "cost", "ResNet-18"]) == 0
+    assert "conv2_block1_1_conv   36.0       196.0     196.0     428.0      1,996.0    78.6%" in capsys.readouterr().out
+    assert main(["precision", "tasks"]) == 0
+    assert "cifar10-resnet18" in capsys.readouterr().out
+
+
+def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
+    assert main(["precision", "report"]) == 1
+    assert "edgelearn precision sweep sample" in capsys.readouterr().err
+    rows = ["--epochs", "1", "--only", "fp32", "everything, in-hindsight", "--seeds", "3"]
+    assert main(["precision", "sweep", "sample", *rows, "--json", str(tmp_path / "found.json")]) == 0
+    assert "2 of 2: everything, in-hindsight, seed 3" in capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())["tasks"]["sample"]
+    assert list(found["arms"]) == ["fp32", "everything, in-hindsight"] and "precision sweep" in found["command"]
+    assert main(["precision", "report", "sample", *rows, "--markdown", "--chart", str(tmp_path / "c.png")]) == 0
+    assert "| everything, in-hindsight | " in capsys.readouterr().out and (tmp_path / "c.png").exists()
+    assert main(["precision", "train", "sample", "--resume"]) == 1
+    assert "no interrupted precision run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["train", "moon"], "'moon' is no task"),
+        (["train", "--weights", "half"], "'half' is no precision"),
+        (["train", "cifar10-resnet18", "--no-download"], "Set EDGELEARN_DATA"),
+        (["report", "--only", "nothing"], "No row is called 'nothing'"),
+        (["time", "alexnet"], "'alexnet' is no network: choose "),
+        (["time", "--lanes", "fast"], "'fast' is no lane: choose fp32"),
+        (["cost", "LeNet"], "not of 'LeNet'"),
+    ],
+)
+def test_what_cannot_be(runs, capsys, words, problem):
+    assert main(["precision", *words]) == 1
+    assert problem in capsys.readouterr().err
+
+
+def test_time(capsys):
+    lanes = ["--lanes", "in-hindsight", "current", "--rounds", "2", "--alpha", "0.25"]
+    assert main(["precision", "time", "mobilenet_v1", *lanes]) == 0
+    assert "in-hindsight" in capsys.readouterr().out
