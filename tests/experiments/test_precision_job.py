@@ -12,7 +12,7 @@ from edgelearn.experiments.quantised_backprop import PrecisionConfig, PrecisionJ
 from edgelearn.experiments.quantised_backprop.job import TRACE
 from edgelearn.experiments.quantised_backprop.sweep import EXPECTED, Row, arms, chosen
 from edgelearn.experiments.quantised_backprop.tasks import TASKS, load_task
-from edgelearn.experiments.quantised_backprop.timing import time_steps
+from edgelearn.experiments.quantised_backprop.timing import Times, time_steps
 from edgelearn.graph import Network
 from edgelearn.ops import Dense, Flatten
 from edgelearn.runs import RunStore
@@ -117,13 +117,21 @@ def test_verdicts_on_accuracy():
     assert verdict.holds and verdict.word == "pass" and verdict.measured.startswith("-0.40 points, mean of 2 seeds")
     assert claims.accuracy([plain, close], "fp32", 0.3).word == "FAIL"
     assert claims.accuracy([far, close], "x", 1.0).holds is False
-    assert claims.accuracy([plain], "fp32", 1.0).word == "not measured"
+    assert claims.accuracy([plain], "fp32", 1.0).word == "open"
 
 
 def test_counters_and_steps(device):
     assert all(verdict.holds for verdict in claims.counters(device))
     traffic, memory, _ = claims.steps(device)
     assert traffic.holds and memory.holds
+
+
+@pytest.mark.parametrize(
+    ("ratios", "word"), [((0.7, 0.8, 0.9), "pass"), ((1.1, 1.2, 1.3), "FAIL"), ((0.5, 1.1, 1.2), "open")]
+)
+def test_verdicts_on_time(ratios, word):
+    seconds = {"in-hindsight": np.array(ratios), "current": np.ones(3)}
+    assert claims.faster(Times("", "net", 1, seconds, {}, {})).word == word
 
 
 def test_steps_are_timed_in_turn(device):
