@@ -1,10 +1,12 @@
-"""Tests see the results of tuning that are shipped, and none of the user's own."""
+"""Tests see the results of tuning that are shipped, and none of the user's own; and compile kernels once, not again for
+the binaries that would be kept."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_results_of_the_user(tmp_path_factory):
+def _nothing_of_the_user(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGELEARN_TUNED", str(tmp_path_factory.mktemp("tuned")))
+        patch.setenv("EDGELEARN_PROGRAMS", "")
         yield

@@ -29,8 +29,9 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
     import pyopencl as cl
 
     options = [*options, *_exact_division(context.device)]
-    path = folder() / _name(context.device, source, options)
-    if binary := _load(path):
+    kept = folder()
+    path = kept / _name(context.device, source, options) if kept else None
+    if path and (binary := _load(path)):
         try:
             return _from_binary(context, binary)
         except cl.Error:  # the driver has changed and kept its name
@@ -38,13 +39,20 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
         program = cl.Program(context.cl_context, source).build(options, cache_dir=False)
+    if path is None:
+        return program
     binary = program.get_info(cl.program_info.BINARIES)[0]
     return _from_binary(context, binary) if _save(path, binary) else program
 
 
-def folder() -> Path:
-    """Where compiled programs are kept; it may be deleted at any time."""
-    return Path(user_cache_dir("edgelearn", appauthor=False)) / "programs"
+def folder() -> Path | None:
+    """Where compiled programs are kept: EDGELEARN_PROGRAMS, else the user's cache. It may be deleted at any time. An
+    empty EDGELEARN_PROGRAMS keeps none, and spares PoCL, which compiles once more for the launch, the first of two
+    compilations."""
+    chosen = os.environ.get("EDGELEARN_PROGRAMS")
+    if chosen is None:
+        return Path(user_cache_dir("edgelearn", appauthor=False)) / "programs"
+    return Path(chosen) if chosen else None
 
 
 def _exact_division(device: Device) -> list[str]:

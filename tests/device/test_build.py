@@ -9,6 +9,7 @@ SOURCE = "__kernel void fill(__global float *x) { x[get_global_id(0)] = VALUE; }
 
 @pytest.fixture(params=list_devices(), ids=lambda device: device.id)
 def context(request, tmp_path, monkeypatch):
+    monkeypatch.delenv("EDGELEARN_PROGRAMS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return Context(request.param)
 
@@ -55,3 +56,12 @@ def test_faults_of_the_text_are_told(context):
     with pytest.raises(cl.Error, match="nonsense"):
         build.build(context, "__kernel void fill() { nonsense; }")
     assert not build.folder().exists()
+
+
+def test_another_folder_or_none(context, tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path / "mine"))
+    build.build(context, SOURCE, ["-DVALUE=5"])
+    assert len(list((tmp_path / "mine").iterdir())) == 1
+    monkeypatch.setenv("EDGELEARN_PROGRAMS", "")
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=6"])) == {6.0}
+    assert len(list((tmp_path / "mine").iterdir())) == 1 and not list(tmp_path.glob("edgelearn"))
