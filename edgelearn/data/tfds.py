@@ -67,9 +67,7 @@ def load(
 ) -> ImageDataset:
     """One split of a collection of pictures. Arguments and errors as `fetch`."""
     found = fetch(collection, data, download, split)
-    return ImageDataset(
-        collection.name, found.origin, found.description, found.class_names, found.labels, found.values
-    )
+    return ImageDataset(collection.name, found.origin, found.description, found.class_names, found.labels, found.values)
 
 
 def data_folder(data: str | os.PathLike | None = None) -> str | os.PathLike | None:

@@ -79,7 +79,7 @@ class SpecAugment:
     fill: float | None = None
 
     def __call__(self, features: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
-        """`features` (n, frames, bands), of which each is clip `indices[...]` of the data set, as they are in `epoch`."""
+        """`features` (n, frames, bands), each of clip `indices[...]` of the data set, as they are in `epoch`."""
         n, frames, bands = features.shape
         count = self.times + self.frequencies
         width, place = draws(self.seed, _MASKS, epoch, indices, 2 * count).reshape(n, 2, count).transpose(1, 0, 2)

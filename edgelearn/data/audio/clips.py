@@ -36,7 +36,7 @@ class ClipDataset:
     origin: str
     description: str
     class_names: tuple[str, ...]
-    labels: np.ndarray
+    labels: np.ndarray = field(repr=False)
     speakers: np.ndarray = field(repr=False)
     items: Sequence[Item] = field(repr=False)
     skipped: list[tuple[str, str]] = field(default_factory=list)

@@ -44,11 +44,11 @@ class LogMel:
     rate: int = RATE
 
     def __post_init__(self):
-        if not (0 < self.hop and 1 < self.window <= self.fft):
+        if not (self.hop > 0 and 1 < self.window <= self.fft):
             raise DataError(f"A frame needs hop > 0 and 1 < window <= fft, got {self.hop}, {self.window}, {self.fft}.")
         if not 0 <= self.low < self.high <= self.rate / 2:
             raise DataError(
-                f"Mel bands lie between 0 and half the rate, {self.rate / 2:g} hertz, got {self.low:g} to {self.high:g}."
+                f"Mel bands lie between 0 and {self.rate / 2:g} hertz, half the rate: {self.low:g} to {self.high:g}."
             )
         if self.bands < 1 or self.power not in (1, 2) or self.offset <= 0 or self.triangles not in ("hertz", "mel"):
             raise DataError(f'bands and offset must be above 0, power 1 or 2, triangles "hertz" or "mel", got {self}.')

@@ -1,6 +1,6 @@
 """Speech Commands (Warden 2018, arXiv:1804.03209): one-second clips of 35 English words by 2,618 speakers.
 
-Its folder is read by `load_named`; `load_speech_commands` reads the twelve classes that TensorFlow Datasets makes of it.
+Its folder is read by `load_named`, the twelve classes that TensorFlow Datasets makes of it by `load_speech_commands`.
 """
 
 import os

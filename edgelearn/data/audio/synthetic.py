@@ -65,14 +65,14 @@ def embedded_words(words: int = len(WORDS), speakers: int = 12, takes: int = 10,
     """
     if not (1 <= words <= len(WORDS) and speakers >= 1 and takes >= 1):
         raise DataError(
-            f"The embedded sample needs 1 to {len(WORDS)} words, a speaker and a take, got {words}, {speakers}, {takes}."
+            f"The embedded sample has 1 to {len(WORDS)} words, speakers and takes, not {words}, {speakers} and {takes}."
         )
     every = [(w, s, t) for w in range(words) for s in range(speakers) for t in range(takes)]
     return ClipDataset(
         name="embedded_words",
         origin="embedded sample",
-        description=f"The embedded sample: {len(every):,} clips of {words} made-up words by {speakers} speakers, all of "
-        f"it synthesised by the program.",
+        description=f"The embedded sample: {len(every):,} clips of {words} made-up words by {speakers} speakers, "
+        f"synthesised by the program: no human voice.",
         class_names=WORDS[:words],
         labels=[w for w, _, _ in every],
         speakers=[f"synthesised{s:02d}" for _, s, _ in every],
@@ -98,7 +98,7 @@ def _voice(speaker: int, seed: int) -> _Voice:
         tract=tract,
         speed=rng.uniform(0.8, 1.2),
         breath=rng.uniform(0.0, 0.03),
-        tilt=rng.uniform(0.8, 1.4),
+        tilt=rng.uniform(0.3, 0.7),
         accent={name: rng.normal(1, 0.05, 3) for name in SOUNDS},
     )
 
@@ -116,9 +116,12 @@ def speak(word: str, speaker: int, take: int, seed: int, rate: int) -> np.ndarra
     tracks = np.array([[sound.voice, *sound.resonances] for sound in sounds])
     tracks[:, 1:] *= np.array([voice.accent[letter] for letter in word]) * rng.normal(1, 0.02, (len(word), 3))
     tracks = _smooth(tracks[which])
-    pitch = voice.pitch * rng.normal(1, 0.06) * np.linspace(1 + rng.normal(0.08, 0.05), 1 - rng.normal(0.1, 0.05), frames)
+    tracks[:, 0] *= np.minimum(1, np.minimum(np.arange(frames), np.arange(frames)[::-1]) / 8)  # no clicks at the ends
+    rise, fall = rng.normal(0.08, 0.05), rng.normal(0.1, 0.05)
+    pitch = voice.pitch * rng.normal(1, 0.06) * np.linspace(1 + rise, 1 - fall, frames)
     sound = _harmonics(pitch, tracks, voice, rate)
-    sound += voice.breath * np.interp(*_times(len(sound), frames, rate), tracks[:, 0]) * rng.standard_normal(len(sound))
+    loudness = np.interp(*_times(len(sound), frames, rate), tracks[:, 0])
+    sound += voice.breath * loudness * rng.standard_normal(len(sound))
     for consonant, end, length in zip(sounds, ends, seconds, strict=True):
         if consonant.noise:
             _add_noise(sound, consonant, end, length, voice, rng, rate)
