@@ -93,10 +93,10 @@ class Episodes:
         self._clips, self._counts = _by_speaker_and_word(dataset, merge=speakers == "any")
         self._eligible = [speaker for speaker in range(len(self._clips)) if self._possible(speaker)]
         if not self._eligible:
-            who = "The clips" if speakers == "any" else "The clips of no speaker"
+            whose = "" if speakers == "any" else "a single speaker of "
             raise DataError(
-                f"{who} of {dataset.name} suffice for {ways} words with {shots} to learn from and {queries} to "
-                f"recognise, and {unknown} words to reject. Ask for fewer."
+                f"The clips of {whose}{dataset.name} don't suffice for {ways} words with {shots} to learn from and "
+                f"{queries} to recognise, and {unknown} words to reject. Ask for fewer."
             )
 
     def __len__(self) -> int:

@@ -30,7 +30,7 @@ def det_curve(known: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.nd
     threshold that makes a difference, rising. The last accepts nothing."""
     known, unknown = _scores(known, unknown)
     thresholds = np.append(np.unique(np.concatenate([known, unknown])), np.inf)
-    accepted = 1 - np.searchsorted(np.sort(unknown), thresholds, "left") / len(unknown)
+    accepted = (len(unknown) - np.searchsorted(np.sort(unknown), thresholds, "left")) / len(unknown)
     rejected = np.searchsorted(np.sort(known), thresholds, "left") / len(known)
     return thresholds, accepted, rejected
 

@@ -7,11 +7,11 @@ import soundfile
 
 @pytest.fixture(scope="session")
 def encode():
-    """encode(samples, rate, format, subtype) -> bytes"""
+    """encode(samples, rate, kind, subtype) -> bytes"""
 
-    def encode(samples, rate=16000, format="WAV", subtype=None):
+    def encode(samples, rate=16000, kind="WAV", subtype=None):
         file = io.BytesIO()
-        soundfile.write(file, samples, rate, format=format, subtype=subtype)
+        soundfile.write(file, samples, rate, format=kind, subtype=subtype)
         return file.getvalue()
 
     return encode
@@ -34,6 +34,6 @@ def folder(tmp_path, encode, tone):
     for word in ("yes", "no"):
         (root / word / "mine").mkdir(parents=True)
         (root / word / "ann_b_nohash_0.wav").write_bytes(encode(tone()))
-        (root / word / "0c540988_nohash_1.flac").write_bytes(encode(tone(), format="FLAC"))
+        (root / word / "0c540988_nohash_1.flac").write_bytes(encode(tone(), kind="FLAC"))
         (root / word / "mine" / "a.ogg").write_bytes(encode(tone(rate=48000), 48000, "OGG", "OPUS"))
     return root

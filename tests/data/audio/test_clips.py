@@ -43,7 +43,7 @@ def test_parts(dataset):
     only = dataset.only(["b"])
     assert only.labels.tolist() == [0, 0] and only.class_names == ("b",) and only.speakers.tolist() == ["x", ""]
     assert dataset.only(["b", "a"]).words.tolist() == dataset.words.tolist()
-    with pytest.raises(DataError, match="no word 'c'. It has a, b"):
+    with pytest.raises(DataError, match=r"no word 'c'. It has a, b"):
         dataset.only(["c"])
 
 

@@ -1,6 +1,7 @@
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from edgelearn.errors import DataError
 KINDS = [("WAV", None), ("WAV", "FLOAT"), ("WAVEX", None), ("FLAC", None), ("OGG", "VORBIS"), ("OGG", "OPUS")]
 
 
-@pytest.mark.parametrize("format, subtype", KINDS)
-def test_formats(encode, tone, format, subtype):
-    samples = decode(encode(tone(), 16000, format, subtype), "x")
+@pytest.mark.parametrize("kind, subtype", KINDS)
+def test_formats(encode, tone, kind, subtype):
+    samples = decode(encode(tone(), 16000, kind, subtype), "x")
     assert samples.dtype == np.float32 and samples.shape == (16000,)
-    exact = format != "OGG"
+    exact = kind != "OGG"
     inner = slice(None) if exact else slice(2000, 14000)
     np.testing.assert_allclose(samples[inner], tone()[inner], atol=1e-4 if exact else 0.03)
 
@@ -38,10 +39,10 @@ def test_channels_are_averaged(encode, tone):
     np.testing.assert_allclose(decode(encode(both), "x"), both.mean(1), atol=1e-4)
 
 
-@pytest.mark.parametrize("format, subtype", KINDS)
+@pytest.mark.parametrize("kind, subtype", KINDS)
 @pytest.mark.parametrize("part", [0.9, 0.5, 0.02, 0.0])
-def test_truncated_files_are_refused(encode, tone, format, subtype, part):
-    whole = encode(tone(), 16000, format, subtype)
+def test_truncated_files_are_refused(encode, tone, kind, subtype, part):
+    whole = encode(tone(), 16000, kind, subtype)
     with pytest.raises(DataError, match=r"^clip\.x .*(Remove it|record)"):
         decode(whole[: int(len(whole) * part)], "clip.x")
 
@@ -55,7 +56,7 @@ def test_a_wav_of_unknown_length_is_read(encode, tone):
 
 
 def test_other_files_are_refused(encode, tone, tmp_path):
-    for content in (b"hello" * 100, encode(tone(), format="AIFF")):
+    for content in (b"hello" * 100, encode(tone(), kind="AIFF")):
         with pytest.raises(DataError, match=r"^x "):
             decode(content, "x")
     with pytest.raises(DataError, match="x holds no sound"):
@@ -71,21 +72,19 @@ def test_other_files_are_refused(encode, tone, tmp_path):
 def test_what_would_exhaust_the_memory_is_refused(encode, monkeypatch):
     monkeypatch.setattr(module, "MAX_SAMPLES", 15999)
     with pytest.raises(DataError, match="million samples"):
-        decode(encode(np.zeros(16000, np.float32), format="FLAC"), "x")
+        decode(encode(np.zeros(16000, np.float32), kind="FLAC"), "x")
 
 
 def test_damage_is_refused_or_read_but_never_crashes(encode, tone):
     rng = np.random.default_rng(0)
-    for format, subtype in KINDS:
-        whole = encode(tone(), 16000, format, subtype)
+    for kind, subtype in KINDS:
+        whole = encode(tone(), 16000, kind, subtype)
         for _ in range(30):
             damaged = bytearray(whole)
             for at in rng.integers(0, min(len(whole), 2000), 3):
                 damaged[at] = rng.integers(256)
-            try:
+            with suppress(DataError):
                 assert np.isfinite(decode(bytes(damaged), "x")).all()
-            except DataError as error:
-                assert str(error).startswith("x ")
 
 
 def test_shorter_recordings_are_padded_and_of_longer_ones_the_loudest_stretch_is_kept(tone):

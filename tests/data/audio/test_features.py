@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from edgelearn.data.audio.clips import load_clips
 from edgelearn.data.audio.features import BC_RESNET, DS_CNN, MFCC, LogMel, mel_matrix
 from edgelearn.data.audio.synthetic import embedded_words
-from edgelearn.data.audio.clips import load_clips
 from edgelearn.errors import DataError, ShapeError
 
 TF = [  # as tf.signal computes: from the first sample, triangles over mel

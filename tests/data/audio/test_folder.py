@@ -39,7 +39,7 @@ def test_unusable_files_are_named_skipped_and_counted(folder):
 
 
 def test_folders_that_cannot_be_used(tmp_path, folder):
-    with pytest.raises(DataError, match="does not exist.*for each word"):
+    with pytest.raises(DataError, match=r"does not exist.*for each word"):
         load_folder(tmp_path / "gone")
     (folder / "maybe").mkdir()
     (folder / "maybe" / "a.wav").write_bytes(b"")

@@ -1,0 +1,68 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgelearn.data.audio.augment import synthetic_noises
+from edgelearn.data.audio.clips import ClipDataset
+from edgelearn.data.audio.speech_commands import CLASSES, COMMANDS
+from edgelearn.errors import DataError
+from edgelearn.experiments.keywords import twelve_classes, which_set
+from edgelearn.experiments.keywords.twelve import PARTS
+
+TESTED = ("022cd682", "03401e93", "0c540988", "0cb74144", "5170b77f", "ea37ca08")  # in the canonical test set
+
+
+def words(*names, takes=2, speakers=300):
+    every = [
+        (label, f"{number:08x}") for label in range(len(names)) for number in range(speakers) for _ in range(takes)
+    ]
+    labels, who = zip(*every, strict=True)
+    return ClipDataset("words", "folder", "Words.", names, labels, who, [np.zeros(1, np.float32)] * len(every))
+
+
+def test_speakers_are_divided_by_their_hash():
+    parts = [which_set(f"{number:08x}") for number in range(20000)]
+    shares = [parts.count(part) / len(parts) for part in PARTS]
+    np.testing.assert_allclose(shares, [0.8, 0.1, 0.1], atol=0.01)
+    assert {which_set(speaker) for speaker in TESTED} == {"testing"}
+    assert which_set("anyone", validation=100, testing=0) == "validation"
+
+
+def test_the_real_test_set_is_in_the_test():
+    root = os.environ.get("EDGELEARN_DATA")
+    if not root or not Path(root, "speech_commands_v0.02_test").is_dir():
+        pytest.skip("EDGELEARN_DATA isn't set, or has no speech_commands_v0.02_test: no real speakers to test with")
+    files = Path(root, "speech_commands_v0.02_test").glob("[!_]*/*_nohash_*")
+    speakers = {file.name.partition("_")[0] for file in files}
+    assert len(speakers) > 100
+    assert {which_set(speaker) for speaker in speakers} == {"testing"}
+
+
+def test_twelve_classes():
+    dataset = words(*COMMANDS, "bed", "cat", "dog")
+    noises = synthetic_noises(0, 20)
+    found = twelve_classes(dataset, noises, seed=1)
+    assert tuple(found) == PARTS
+    for part, clips in found.items():
+        assert clips.class_names == CLASSES and part in clips.name
+        counts = np.bincount(clips.labels)
+        commands = counts[2:].sum()
+        assert counts[0] == counts[1] == -(-commands // 10) and len(set(counts[2:])) == 1
+        assert {which_set(speaker) for speaker in clips.speakers[clips.labels > 0]} == {part}
+        silences = np.stack([clips.items[i] for i in np.flatnonzero(clips.labels == 0)])
+        assert silences.shape[1] == 16000 and silences.std(1).max() > 2 * silences.std(1).min()
+    again, other = (twelve_classes(dataset, noises, seed=seed)["testing"] for seed in (1, 2))
+    np.testing.assert_array_equal(again.items[-1], found["testing"].items[-1])
+    assert (other.items[-1] != again.items[-1]).any()
+
+
+def test_what_is_missing_is_named():
+    noises = synthetic_noises(0, 2)
+    with pytest.raises(DataError, match="lacks the command 'yes'"):
+        twelve_classes(words(*COMMANDS[:-1], "bed"), noises)
+    with pytest.raises(DataError, match="recordings of background noise"):
+        twelve_classes(words(*COMMANDS, "bed"), [])
+    with pytest.raises(DataError, match="has 0 clips of other words for training, of 458"):
+        twelve_classes(words(*COMMANDS), noises)
