@@ -49,6 +49,13 @@ def test_an_episode_depends_on_seed_and_number_alone():
         few[5]
 
 
+@pytest.mark.parametrize("speakers", ["same", "other", "any"])
+def test_more_shots_are_tested_on_the_same_clips(speakers):
+    one, five = (Episodes(SAMPLE, shots=shots, speakers=speakers, count=20) for shots in (1, 5))
+    for few, many in zip(one, five, strict=True):
+        assert all_of(few)[1:] == all_of(many)[1:]
+
+
 def test_speakers_who_lack_clips_are_left_out():
     """Four words of five clips by one speaker, of three by another, and of one by many."""
     counts = {"a": 5, "b": 3} | {f"s{k}": 1 for k in range(9)}

@@ -78,7 +78,7 @@ class ClipDataset:
 
     def take(self, indices: Sequence[int] | np.ndarray) -> "ClipDataset":
         """The clips at `indices` (integers, or a mask), with the same class names."""
-        chosen = np.arange(len(self))[np.asarray(indices)]
+        chosen = np.arange(len(self))[np.asarray(indices)] if len(indices) else np.empty(0, int)
         return replace(
             self,
             description=f"{len(chosen):,} of: {self.description}",

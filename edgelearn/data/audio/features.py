@@ -5,7 +5,7 @@ draws its mel triangles over mel; torchaudio's and librosa's (`htk=True, norm=No
 draws them over hertz. Mel is HTK's everywhere: m = 2595 log10(1 + f / 700).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -113,8 +113,10 @@ FrontEnd = LogMel | MFCC
 
 # What BC-ResNet was published with (Kim et al. 2021): torchaudio's MelSpectrogram, then log(x + 1e-6).
 BC_RESNET = LogMel()
-# What DS-CNN gets in MLPerf Tiny: 49 frames of 10 coefficients, by tf.signal.
-DS_CNN = MFCC(10, LogMel(hop=320, low=20, high=4000, power=1, triangles="mel", centred=False))
+# What DS-CNN gets, 49 frames of 10 coefficients: in MLPerf Tiny by tf.signal, and in ARM's ML-KWS-for-MCU by the ops
+# AudioSpectrogram and Mfcc of TensorFlow 1, whose energies have a floor of 1e-12 instead of the offset.
+DS_CNN_MLPERF = MFCC(10, LogMel(hop=320, low=20, high=4000, power=1, triangles="mel", centred=False))
+DS_CNN_ARM = MFCC(10, replace(DS_CNN_MLPERF.log_mel, window=640, fft=1024, offset=1e-12))
 
 
 @lru_cache(maxsize=8)

@@ -67,5 +67,8 @@ def load_speech_commands(
 def _in_order_of(names: tuple[str, ...], others: tuple[str, ...]) -> np.ndarray:
     """The number in `names` of each of `others`: TensorFlow Datasets has silence and the unknown words last."""
     if sorted(names) != sorted(others):
-        raise DataError(f"The prepared speech_commands has the classes {', '.join(others)}, not {', '.join(names)}.")
+        raise DataError(
+            f"The prepared speech_commands has the classes {', '.join(others)}, not {', '.join(names)}. Prepare "
+            f"version {SPEECH_COMMANDS.version} anew."
+        )
     return np.array([names.index(name) for name in others], np.int32)

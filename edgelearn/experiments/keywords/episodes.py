@@ -61,6 +61,9 @@ class Episodes:
         "other": one speaker is recognised, and rejected, who is not among those learned from.
         "any": speakers don't matter.
 
+    Where the same speakers have clips enough, other `shots` with the same seed leave what is recognised and rejected as
+    it is.
+
     Raises DataError when the clips don't suffice for such episodes, or (but for "any") don't say who speaks.
     """
 
@@ -116,11 +119,11 @@ class Episodes:
         clips = self._clips[speaker]
         drawn = [rng.permutation(clips[word]) for word in known]
         query = [own[: self.queries] for own in drawn]
+        rejected = [rng.permutation(clips[word])[: self.queries] for word in other]
         if self.speakers == "other":
             support = [self._by_others(word, speaker, rng) for word in known]
         else:
             support = [own[self.queries : self.queries + self.shots] for own in drawn]
-        rejected = [rng.permutation(clips[word])[: self.queries] for word in other]
         return Episode(
             words=tuple(self.dataset.class_names[word] for word in known),
             support=np.array(support),

@@ -3,7 +3,7 @@ import pytest
 
 from edgelearn.data.audio import cache
 from edgelearn.data.audio.cache import compute_features, load_features
-from edgelearn.data.audio.features import BC_RESNET, DS_CNN
+from edgelearn.data.audio.features import BC_RESNET, DS_CNN_ARM
 from edgelearn.data.audio.folder import load_folder
 from edgelearn.data.audio.synthetic import embedded_words
 
@@ -20,7 +20,7 @@ def test_features_are_computed_once_for_each_content_and_setting(tmp_path, folde
     first = load_features(load_folder(folder), folder=tmp_path)
     np.testing.assert_array_equal(load_features(load_folder(folder), folder=tmp_path), first)
     assert len(computed) == 1 and first.shape == (6, 101, 40) and first.dtype == np.float32
-    assert load_features(load_folder(folder), DS_CNN, folder=tmp_path).shape == (6, 49, 10)
+    assert load_features(load_folder(folder), DS_CNN_ARM, folder=tmp_path).shape == (6, 49, 10)
     assert load_features(load_folder(folder), BC_RESNET, 0.5, tmp_path).shape == (6, 51, 40)
     file = folder / "no" / "ann_b_nohash_0.wav"
     file.write_bytes(encode(tone(500)))  # the same name, size and, on a coarse clock, time

@@ -40,6 +40,7 @@ def test_order_length_and_out(dataset):
 def test_parts(dataset):
     part = dataset.take(dataset.speakers == "x")
     assert len(part) == 2 and part.words.tolist() == ["a", "b"] and part.class_names == ("a", "b")
+    assert len(dataset.take([])) == 0 and dataset.take([-1]).speakers.tolist() == [""]
     only = dataset.only(["b"])
     assert only.labels.tolist() == [0, 0] and only.class_names == ("b",) and only.speakers.tolist() == ["x", ""]
     assert dataset.only(["b", "a"]).words.tolist() == dataset.words.tolist()
