@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,9 +6,7 @@ from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.speech_commands import CLASSES, COMMANDS
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import twelve_classes, which_set
-from edgelearn.experiments.keywords.twelve import PARTS
-
-TESTED = ("022cd682", "03401e93", "0c540988", "0cb74144", "5170b77f", "ea37ca08")  # in the canonical test set
+from edgelearn.experiments.keywords.speakers import PARTS
 
 
 def words(*names, takes=2, speakers=300):
@@ -20,24 +15,6 @@ def words(*names, takes=2, speakers=300):
     ]
     labels, who = zip(*every, strict=True)
     return ClipDataset("words", "folder", "Words.", names, labels, who, [np.zeros(1, np.float32)] * len(every))
-
-
-def test_speakers_are_divided_by_their_hash():
-    parts = [which_set(f"{number:08x}") for number in range(20000)]
-    shares = [parts.count(part) / len(parts) for part in PARTS]
-    np.testing.assert_allclose(shares, [0.8, 0.1, 0.1], atol=0.01)
-    assert {which_set(speaker) for speaker in TESTED} == {"testing"}
-    assert which_set("anyone", validation=100, testing=0) == "validation"
-
-
-def test_the_real_test_set_is_in_the_test():
-    root = os.environ.get("EDGELEARN_DATA")
-    if not root or not Path(root, "speech_commands_v0.02_test").is_dir():
-        pytest.skip("EDGELEARN_DATA isn't set, or has no speech_commands_v0.02_test: no real speakers to test with")
-    files = Path(root, "speech_commands_v0.02_test").glob("[!_]*/*_nohash_*")
-    speakers = {file.name.partition("_")[0] for file in files}
-    assert len(speakers) > 100
-    assert {which_set(speaker) for speaker in speakers} == {"testing"}
 
 
 def test_twelve_classes():
@@ -59,10 +36,12 @@ def test_twelve_classes():
 
 
 def test_what_is_missing_is_named():
-    noises = synthetic_noises(0, 2)
+    noises = synthetic_noises(0, 10)
     with pytest.raises(DataError, match="lacks the command 'yes'"):
         twelve_classes(words(*COMMANDS[:-1], "bed"), noises)
     with pytest.raises(DataError, match="recordings of background noise"):
         twelve_classes(words(*COMMANDS, "bed"), [])
+    with pytest.raises(DataError, match="at least 10 seconds"):
+        twelve_classes(words(*COMMANDS, "bed"), [*noises, noises[0][:-1]])
     with pytest.raises(DataError, match="has 0 clips of other words for training, of 458"):
         twelve_classes(words(*COMMANDS), noises)

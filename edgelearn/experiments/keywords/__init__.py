@@ -2,8 +2,9 @@
 
 from .episodes import Episode, Episodes
 from .metrics import Interval, OpenSet, accuracy, auroc, det_curve, equal_error_rate, interval, open_set
+from .speakers import part_of, which_set
 from .splits import LeakError, Split, WordSplit, check_disjoint, hold_out
-from .twelve import twelve_classes, which_set
+from .twelve import twelve_classes
 
 __all__ = [
     "Episode",
@@ -21,6 +22,7 @@ __all__ = [
     "hold_out",
     "interval",
     "open_set",
+    "part_of",
     "twelve_classes",
     "which_set",
 ]

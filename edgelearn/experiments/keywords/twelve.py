@@ -1,12 +1,10 @@
 """The protocol of twelve classes: ten commands, any other word, and silence (Warden 2018, section 7).
 
-Speakers are divided by a hash of their name, as TensorFlow's example speech_commands does (input_data.py), so that the
-division is everybody's. Which clips stand for unknown words and for silence is drawn here with a seed: the canonical
-test set comes as an archive of its own and has other ones.
+Speakers are divided as everybody divides them. Which clips stand for unknown words and for silence is drawn here with
+a seed: the canonical test set comes as an archive of its own and has other ones.
 """
 
 from dataclasses import replace
-from hashlib import sha1
 from math import ceil
 
 import numpy as np
@@ -17,19 +15,10 @@ from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.speech_commands import CLASSES, COMMANDS
 from edgelearn.errors import DataError
 
-from .splits import check_disjoint, require_speakers
+from .speakers import PARTS, part_of
 
-PARTS = ("training", "validation", "testing")
 _STREAM = 33  # keeps this random stream of a seed apart from others
-_HASHES = 2**27 - 1
-
-
-def which_set(speaker: str, validation: float = 10, testing: float = 10) -> str:
-    """Which of PARTS a speaker is in, given the percentages of two of them."""
-    percentage = int(sha1(speaker.encode()).hexdigest(), 16) % (_HASHES + 1) * (100 / _HASHES)
-    if percentage < validation:
-        return "validation"
-    return "testing" if percentage < validation + testing else "training"
+_NOISE_SECONDS = 10
 
 
 def twelve_classes(
@@ -45,17 +34,17 @@ def twelve_classes(
     """
     if missing := sorted(set(COMMANDS) - set(dataset.class_names)):
         raise DataError(f"{dataset.name} lacks the command {missing[0]!r}. The protocol needs {', '.join(COMMANDS)}.")
-    if not noises:
-        raise DataError("The protocol needs recordings of background noise for silence. See load_noises.")
-    require_speakers(dataset)
-    part_of = {speaker: which_set(speaker) for speaker in np.unique(dataset.speakers).tolist()}
-    parts = np.array([part_of[speaker] for speaker in dataset.speakers.tolist()])
-    is_command = np.isin(dataset.words, COMMANDS)
+    if not noises or min(map(len, noises)) < _NOISE_SECONDS * RATE:
+        raise DataError(
+            f"The protocol needs recordings of background noise for silence, at least {_NOISE_SECONDS} seconds long, "
+            f"since its parts hear different stretches of them. See load_noises."
+        )
     found = {}
     for number, (part, first, last) in enumerate(zip(PARTS, (0.0, 0.8, 0.9), (0.8, 0.9, 1.0), strict=True)):
         rng = np.random.default_rng([seed, _STREAM, number])
-        commands = np.flatnonzero(is_command & (parts == part))
-        others = rng.permutation(np.flatnonzero(~is_command & (parts == part)))
+        clips = part_of(dataset, part)
+        is_command = np.isin(clips.words, COMMANDS)
+        commands, others = np.flatnonzero(is_command), rng.permutation(np.flatnonzero(~is_command))
         wanted = ceil(len(commands) * unknown / 100)
         if len(others) < wanted:
             raise DataError(
@@ -63,11 +52,9 @@ def twelve_classes(
                 f"needs. Use all 35 words."
             )
         chosen = np.concatenate([commands, others[:wanted]])
-        pieces = [noise[int(first * len(noise)) : max(int(last * len(noise)), 1)] for noise in noises]
+        pieces = [noise[int(first * len(noise)) : int(last * len(noise))] for noise in noises]
         silences = [_silence(pieces, rng) for _ in range(ceil(len(commands) * silence / 100))]
-        found[part] = _labelled(dataset.take(chosen), silences, part)
-    for one, other in ((0, 1), (0, 2), (1, 2)):
-        check_disjoint(*(_spoken(found[PARTS[k]]) for k in (one, other)), words=False)
+        found[part] = _labelled(clips.take(chosen), silences, part)
     return found
 
 
@@ -88,7 +75,3 @@ def _labelled(dataset: ClipDataset, silences: list[np.ndarray], part: str) -> Cl
         speakers=[*dataset.speakers.tolist(), *[""] * len(silences)],
         items=[*dataset.items, *silences],
     )
-
-
-def _spoken(dataset: ClipDataset) -> ClipDataset:
-    return dataset.take(dataset.labels > 0)
