@@ -18,6 +18,7 @@ FORMATS = ("WAV", "WAVEX", "FLAC", "OGG")
 
 # A small FLAC of silence can unfold to gigabytes. Longer than any recording of words, far below what hurts.
 MAX_SAMPLES = 80_000_000
+MIN_RATE, MAX_RATE = 4_000, 768_000  # from telephones to the fastest recorders; others are damaged headers
 
 # libsndfile says so in its log when the header of a WAV announces more bytes than there are, and reads on.
 _SHORTENED = re.compile(r"^\s*data : (\d+) \(should be (\d+)\)", re.MULTILINE)
@@ -29,7 +30,8 @@ def decode(source: bytes | Path, name: str, rate: int = RATE) -> np.ndarray:
     it.
 
     Raises DataError for a file of another format, one that is damaged, truncated or empty, holds a sample that isn't
-    a number, or has more than MAX_SAMPLES, and where soundfile or soxr is missing.
+    a number, or has more than MAX_SAMPLES or a rate beyond MIN_RATE to MAX_RATE, and where soundfile or soxr is
+    missing.
     """
     samples, found = read(source, name)
     return resample(samples, found, rate)
@@ -51,11 +53,15 @@ def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
                 )
             samples = sound.read(announced, dtype="float32", always_2d=True)
             truncated = len(samples) < announced or _shortened(sound.extra_info)
-    except soundfile.SoundFileError as error:
+    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a file called .raw
         reason = str(error).split(": ")[-1].rstrip(". ")
         raise DataError(f"{name} cannot be read as sound: {reason}. Remove it or replace it.") from error
     except OSError as error:
         raise DataError(f"{name} cannot be read: {error.strerror or error}. Check it, or remove it.") from error
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise DataError(
+            f"{name} has {rate:,} samples a second, not {MIN_RATE:,} to {MAX_RATE:,}. Remove it or convert it."
+        )
     if truncated:
         raise DataError(f"{name} is truncated: it ends before its header says. Remove it or replace it.")
     if not len(samples):

@@ -65,8 +65,17 @@ def test_other_files_are_refused(encode, tone, tmp_path):
     broken[7] = np.nan
     with pytest.raises(DataError, match="not numbers"):
         decode(encode(broken, subtype="FLOAT"), "x")
+    (tmp_path / "notes.raw").write_bytes(b"x" * 100)
+    with pytest.raises(DataError, match=r"notes\.raw cannot be read as sound"):
+        decode(tmp_path / "notes.raw", "notes.raw")
     with pytest.raises(DataError, match=r"gone\.wav cannot be read"):
         decode(tmp_path / "gone.wav", "gone.wav")
+
+
+def test_a_rate_that_cannot_be_is_refused_before_it_fills_the_memory(encode, tone):
+    for rate in (1, 3999, 2_000_000):
+        with pytest.raises(DataError, match=f"{rate:,} samples a second"):
+            decode(encode(tone(), rate), "x")
 
 
 def test_what_would_exhaust_the_memory_is_refused(encode, monkeypatch):
