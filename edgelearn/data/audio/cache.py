@@ -25,12 +25,15 @@ def load_features(
 ) -> np.ndarray:
     """Features of all clips, each padded or cut to `seconds`: float32 of shape (n, frames, bands).
 
-    They are kept in `folder` (default: the user's cache folder, see `cache_folder`) under a name made of the clips'
+    They are kept in `folder` (default: that of `cache_folder`) under a name made of the clips'
     content and the settings, so that other clips or settings never get them. A file there that is damaged is noticed by
     its checksum and made anew; where none can be written, features are computed every time. Raises DataError for a clip
     that cannot be read.
     """
-    path = Path(folder or cache_folder()) / f"{_key(dataset, front_end, seconds)}.safetensors"
+    kept = cache_folder() if folder is None else Path(folder)
+    if kept is None:
+        return compute_features(dataset, front_end, seconds)
+    path = kept / f"{_key(dataset, front_end, seconds)}.safetensors"
     shape = (len(dataset), *front_end.shape(round(front_end.rate * seconds)))
     features = _load(path, shape)
     if features is None:
@@ -48,9 +51,13 @@ def compute_features(dataset: ClipDataset, front_end: FrontEnd = BC_RESNET, seco
     return out
 
 
-def cache_folder() -> Path:
-    """Where features are kept; it may be deleted at any time."""
-    return Path(user_cache_dir("edgelearn", appauthor=False)) / "features"
+def cache_folder() -> Path | None:
+    """Where features are kept: EDGELEARN_FEATURES, else the user's cache. It may be deleted at any time. An empty
+    EDGELEARN_FEATURES keeps none."""
+    chosen = os.environ.get("EDGELEARN_FEATURES")
+    if chosen is None:
+        return Path(user_cache_dir("edgelearn", appauthor=False)) / "features"
+    return Path(chosen) if chosen else None
 
 
 def _key(dataset: ClipDataset, front_end: FrontEnd, seconds: float) -> str:

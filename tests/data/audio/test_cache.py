@@ -43,6 +43,16 @@ def test_a_damaged_file_is_noticed_and_made_anew(tmp_path, computed, damage):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_where_they_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGELEARN_FEATURES", str(tmp_path / "kept"))
+    load_features(embedded_words(1, 1, 1))
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+    monkeypatch.setenv("EDGELEARN_FEATURES", "")
+    assert cache.cache_folder() is None and load_features(embedded_words(1, 1, 1)).shape == (1, 101, 40)
+    monkeypatch.delenv("EDGELEARN_FEATURES")
+    assert cache.cache_folder().parts[-2:] == ("edgelearn", "features")
+
+
 def test_no_place_to_keep_them(tmp_path, computed):
     (tmp_path / "file").write_text("")
     for times in (1, 2):
