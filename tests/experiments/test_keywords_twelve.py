@@ -45,3 +45,13 @@ def test_what_is_missing_is_named():
         twelve_classes(words(*COMMANDS, "bed"), [*noises, noises[0][:-1]])
     with pytest.raises(DataError, match="has 0 clips of other words for training, of 458"):
         twelve_classes(words(*COMMANDS), noises)
+
+
+def test_parts_hear_silences_of_different_stretches():
+    noise = np.ones(320_000, np.float32)
+    noise[256_000:288_000] = -1
+    noise[288_000::2] = -1
+    found = twelve_classes(words(*COMMANDS, "bed"), [noise])
+    for part, signs in (("training", {1}), ("validation", {-1}), ("testing", {-1, 1})):
+        silences = [found[part].items[i] for i in np.flatnonzero(found[part].labels == 0)]
+        assert all(set(np.sign(silence)) == signs for silence in silences)

@@ -131,9 +131,7 @@ def mel_matrix(settings: LogMel) -> np.ndarray:
         edges = 700 * (10 ** (edges / 2595) - 1)
     rising = (bins[:, None] - edges[:-2]) / np.diff(edges)[:-1]
     falling = (edges[2:] - bins[:, None]) / np.diff(edges)[1:]
-    weights = np.maximum(0, np.minimum(rising, falling))
-    weights[0] = 0  # nothing is heard of a constant
-    return weights.astype(np.float32)
+    return np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
 
 
 def _mel(hertz: np.ndarray) -> np.ndarray:

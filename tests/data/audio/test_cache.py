@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -22,10 +24,12 @@ def test_features_are_computed_once_for_each_content_and_setting(tmp_path, folde
     assert len(computed) == 1 and first.shape == (6, 101, 40) and first.dtype == np.float32
     assert load_features(load_folder(folder), DS_CNN_ARM, folder=tmp_path).shape == (6, 49, 10)
     assert load_features(load_folder(folder), BC_RESNET, 0.5, tmp_path).shape == (6, 51, 40)
+    other = replace(BC_RESNET, offset=1.0)  # of the same shape
+    assert (load_features(load_folder(folder), other, folder=tmp_path) != first).all()
     file = folder / "no" / "ann_b_nohash_0.wav"
     file.write_bytes(encode(tone(500)))  # the same name, size and, on a coarse clock, time
     changed = load_features(load_folder(folder), folder=tmp_path)
-    assert len(computed) == 4
+    assert len(computed) == 5
     assert np.flatnonzero((changed != first).any((1, 2))).tolist() == [1]
 
 
