@@ -1,6 +1,6 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
-from .activation import ReLU
+from .activation import ReLU, SiLU
 from .base import LinearOp, Op, PlainOp, Weight
 from .batchnorm import BatchNormalization
 from .convolution import Conv2D
@@ -22,6 +22,6 @@ __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
     "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed", "Flatten",
     "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D", "Op",
-    "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "Softmax", "Tensor", "Traits",
+    "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "SiLU", "Softmax", "Tensor", "Traits",
     "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip
