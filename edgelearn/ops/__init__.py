@@ -10,6 +10,7 @@ from .dropout import Dropout
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, Percentile, RunningMinMax
 from .formats import Format
+from .mean import Mean
 from .merge import Add, Concatenate
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
@@ -21,7 +22,7 @@ from .zero_padding import ZeroPadding2D
 __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
     "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed", "Flatten",
-    "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D", "Op",
+    "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D", "Mean", "Op",
     "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "SiLU", "Softmax", "Tensor", "Traits",
     "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip
