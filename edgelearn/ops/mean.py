@@ -25,8 +25,8 @@ class Mean(PlainOp):
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 3 or self.axis not in (1, 2):
             raise ShapeError(
-                f"Mean takes (height, width, channels) and axis 1 or 2, not {shape} and axis {self.axis}. For both axes "
-                f"at once there is GlobalAveragePooling2D."
+                f"Mean takes (height, width, channels) and axis 1 or 2, not {shape} and axis {self.axis}. For both "
+                f"axes at once there is GlobalAveragePooling2D."
             )
         return tuple(1 if axis == self.axis else n for axis, n in enumerate(shape, start=1))
 
