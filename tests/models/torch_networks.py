@@ -1,6 +1,6 @@
 """Run by test_against_torch.py in a process of its own, where PyTorch may be imported.
 
-    python torch_networks.py NETWORK FILE [WEIGHTS]
+    python torch_networks.py NETWORK SEED FILE [WEIGHTS]
 
 Computes BC-ResNet-1 ("bcresnet", parameters under the names of Qualcomm's state dicts) or DS-CNN-S ("ds_cnn", under
 ours) in float64, with the weights of an .npz file or random ones, on eight random examples. Writes to FILE: weights,
@@ -14,21 +14,21 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-EXAMPLES, CLASSES, STEPS, RATE, MOMENTUM = 8, 12, 5, 0.02, 0.9
+EXAMPLES, CLASSES, STEPS, RATE, MOMENTUM = 8, 12, 5, 0.005, 0.9
 SHAPES = {"bcresnet": (40, 101), "ds_cnn": (49, 10)}
-rng = np.random.default_rng(5)
 
 
 class Twin:
     """Layers by name. What `parameters` doesn't have yet is drawn when it is first asked for."""
 
-    def __init__(self, parameters):
+    def __init__(self, parameters, rng):
+        self.rng = rng
         self.parameters = {name: torch.tensor(np.float64(a), requires_grad=True) for name, a in parameters.items()}
         self.batch = False
 
     def get(self, name, shape, low, high):
         if name not in self.parameters:
-            drawn = np.float32(rng.uniform(low, high, shape)).astype(np.float64)
+            drawn = np.float32(self.rng.uniform(low, high, shape)).astype(np.float64)
             self.parameters[name] = torch.tensor(drawn, requires_grad=True)
         return self.parameters[name]
 
@@ -42,8 +42,6 @@ class Twin:
 
 
 class BCResNet(Twin):
-    epsilon = 1e-5
-
     def convolve(self, name, x, filters, size, stride=(1, 1), pad=(0, 0), dilation=1, depthwise=False):
         inputs = 1 if depthwise else x.shape[1]
         limit = (6 / (inputs * size[0] * size[1])) ** 0.5
@@ -129,12 +127,12 @@ def losses(twin, images, labels):
     return found
 
 
-def main(network, file, weights=None):
-    arrays = {}
+def main(network, seed, file, weights=None):
+    arrays, rng = {}, np.random.default_rng(int(seed))
     if weights:
         with np.load(weights, allow_pickle=False) as state:
             arrays = {name: state[name] for name in state.files if not name.endswith("num_batches_tracked")}
-    twin = {"bcresnet": BCResNet, "ds_cnn": DSCNN}[network](arrays)
+    twin = {"bcresnet": BCResNet, "ds_cnn": DSCNN}[network](arrays, rng)
     images = torch.tensor(np.float32(rng.normal(-4, 3, (EXAMPLES, *SHAPES[network], 1))).astype(np.float64))
     labels = torch.tensor(rng.integers(0, CLASSES, EXAMPLES))
     found = {"images": images.numpy(), "labels": labels.numpy(), "logits": twin(images).detach().numpy()}
