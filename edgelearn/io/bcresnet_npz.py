@@ -24,6 +24,9 @@ AROUND_BLOCKS = {
 }  # fmt: skip
 IN_BLOCKS = {"time": "f1.0.block.0", "time_bn": "f1.0.block.1", "mix": "f1.1",
              "pointwise": "f2.0.block.0", "pointwise_bn": "f2.0.block.1"}  # fmt: skip
+# What NumPy and zipfile make of files that are cut off, changed, or something else
+DAMAGED = (OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, RuntimeError, SyntaxError, MemoryError,
+           zipfile.BadZipFile, zlib.error)  # fmt: skip
 COUNTER = "num_batches_tracked"  # of PyTorch's BatchNorm: nothing reads it
 
 
@@ -63,9 +66,9 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     if not Path(path).is_file():
         raise FormatError(f"There is no weight file {path}. Give the path of an .npz file.")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as e:
+    except DAMAGED as e:
         raise FormatError(
             f"{path} is not an .npz file of plain arrays, or is damaged ({e}). Fetch it again, or give another file."
         ) from None
