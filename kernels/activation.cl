@@ -4,11 +4,7 @@
 #include "activation.h"
 #include "band.h"
 #include "gradient.h"
-
-// s = 1 / (1 + exp(-v)); far below 0, where exp gives an infinity, it is 0
-#define SIGMOID(s, v)                                                             \
-  V s = (v);                                                                      \
-  UNROLL for (int lane_ = 0; lane_ < LANES; lane_++) LANE(s, lane_) = 1.0f / (1.0f + exp(-LANE(s, lane_)));
+#include "sigmoid.h"
 
 KERNEL activation_forward(INPUT(x), OUTPUT(y), const int m, const int count) {
   FROM(x) INTO(y)
@@ -17,8 +13,7 @@ KERNEL activation_forward(INPUT(x), OUTPUT(y), const int m, const int count) {
     const size_t at = ((size_t)block * m + row) * BLOCK;
     V v = LOAD(x + at);
 #if OWN == 3
-    SIGMOID(s, v)
-    v *= s;
+    v *= sigmoid(v);
 #else
     RELU_FORWARD(v)
 #endif
@@ -38,7 +33,7 @@ KERNEL activation_backward(INPUT(own_in), INPUT(dy), const int m, const int coun
     const V own = LOAD(own_in + at);
     V g = LOAD(dy + at);
 #if OWN == 3
-    SIGMOID(s, own)
+    const V s = sigmoid(own);
     g *= s * ((V)1 + own * ((V)1 - s));
 #else
     g = own > (V)0 ? g : (V)0;

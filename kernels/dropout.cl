@@ -19,10 +19,11 @@ KERNEL dropout(INPUT(x), INPUT_WORDS(uint, scalars), INPUT(counters), const int 
   BAND
   const int pixels = m / images, blocks = get_global_size(1), before = (int)counters[SEEN] - passed;
   const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
+  V factor;
   for (int row = start; row < stop; row++) {
     const size_t at = ((size_t)block * m + row) * BLOCK;
-    V factor;
-    for (int quarter = 0; quarter < BLOCK / 4; quarter++) {
+    const int draws = drawn > 1 || row == start || row % pixels == 0;
+    if (draws) for (int quarter = 0; quarter < BLOCK / 4; quarter++) {
       const uint first = (row % drawn * blocks + block) * (BLOCK / 4) + quarter;
       const uint4 words = philox((uint4)(first, before + row / pixels, layer, scalars[STEP]), seed);
       LANE(factor, quarter * 4) = KEPT(words.x);

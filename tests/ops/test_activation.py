@@ -22,7 +22,8 @@ def test_rows(bench, rng, op, rows):
 
 def test_silu_far_from_zero(bench):
     """Where the exponential is too large or too small for float32."""
-    op, x = SiLU(), np.array([[-3e38, -200.0, -90.0, -20.0, 90.0, 200.0, 3e38]])
+    op, x = SiLU(), np.float32([[-3e38, -200.0, -90.0, -87.1, -86.9, -20.0, 86.9, 87.1, 90.0, 200.0, 3e38]])
+    x = x.astype(np.float64)
     tx, ty, tdx = bench.put(x), bench.empty(x.shape), bench.empty(x.shape)
     op.emit_forward(bench, [tx], ty)
     op.emit_backward(bench, [tx], ty, bench.put(np.ones_like(x)), [GradientTarget(tdx)])
@@ -53,6 +54,21 @@ def test_nan_goes_through(bench, op):
     bench.run()
     for t in (ty, tz):
         assert np.array_equal(bench.get(t), np.clip(x, 0, op.max_value), equal_nan=True)
+
+
+def test_silu_is_exact(bench):
+    op, x = SiLU(), np.linspace(-30, 30, 100_000, dtype=np.float32).reshape(-1, 16).astype(np.float64)
+    tx, ty = bench.put(x), bench.empty(x.shape)
+    op.emit_forward(bench, [tx], ty)
+    bench.run()
+    assert bench.get(ty) == pytest.approx(x / (1 + np.exp(-x)), rel=1e-6)
+
+
+def test_silu_keeps_a_nan(bench):
+    ty = bench.empty((1, 3))
+    SiLU().emit_forward(bench, [bench.put(np.array([[np.nan, 1.0, np.inf]]))], ty)
+    bench.run()
+    assert np.isnan(bench.get(ty)[0, 0]) and bench.get(ty)[0, 2] == np.inf
 
 
 def test_other_maxima():
