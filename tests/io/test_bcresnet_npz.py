@@ -9,6 +9,7 @@ import pytest
 from edgelearn.errors import FormatError
 from edgelearn.io import bcresnet_npz
 from edgelearn.models import bcresnet
+from edgelearn.train import Model
 
 
 @pytest.fixture
@@ -129,10 +130,16 @@ def test_damaged_anywhere(tmp_path, network, state):
             bcresnet_npz.read_weights(path, network)
 
 
-def test_trained_file():
+LOGITS = [2.2392, 1.1409, 2.1809, 0.2769, -0.9544, 0.1742, -1.4236, -0.5544, -0.9400, -0.4719, -1.7738, 0.3185]
+
+
+def test_trained_weights_give_the_logits_of_pytorch():
+    """LOGITS are what tests/models/torch_networks.py computes for this input, in float64."""
     root = os.environ.get("EDGELEARN_DATA")
     if not root:
         pytest.skip("EDGELEARN_DATA isn't set: no trained weights to read")
-    network = bcresnet()
-    found = bcresnet_npz.read_weights(Path(root) / "weights" / "bcresnet1_speech_commands.npz", network)
-    assert found.keys() == network.parameters.keys()
+    network = bcresnet(softmax=False)
+    weights = bcresnet_npz.read_weights(Path(root) / "weights" / "bcresnet1_speech_commands.npz", network)
+    frequency, time = np.ogrid[:40, :101]
+    x = np.float32(-4 + 4 * np.sin(0.01 * frequency * time))[None, ..., None]
+    assert Model(network, weights).predict(x, 1)[0] == pytest.approx(LOGITS, abs=1e-3)
