@@ -77,6 +77,8 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 def _torch_layer(network: Network, layer: str) -> str:
     """PyTorch's name of the module that holds the layer's parameters."""
     block = re.fullmatch(r"stage(\d)_block(\d)_(\w+)", layer)
+    if not block and layer not in AROUND_BLOCKS:
+        raise FormatError(f"'{layer}' is no layer of a BC-ResNet: read these files into networks of models.bcresnet.")
     if not block:
         return AROUND_BLOCKS[layer]
     stage, number, part = block.groups()

@@ -8,7 +8,7 @@ import pytest
 
 from edgelearn.errors import FormatError
 from edgelearn.io import bcresnet_npz
-from edgelearn.models import bcresnet
+from edgelearn.models import bcresnet, ds_cnn
 from edgelearn.train import Model
 
 
@@ -94,6 +94,14 @@ def test_arrays_that_do_not_fit(tmp_path, network, state):
         bcresnet_npz.read_weights(write(path, state), bcresnet((40, 9, 1), tau=2))
     with pytest.raises(FormatError, match="such as 'more'"):
         bcresnet_npz.read_weights(write(path, state | {"more": np.zeros(3)}), network)
+
+
+def test_networks_that_are_no_bcresnet(tmp_path, network, state):
+    path = write(tmp_path / "w.npz", state)
+    with pytest.raises(FormatError, match="'conv' is no layer of a BC-ResNet"):
+        bcresnet_npz.read_weights(path, ds_cnn())
+    with pytest.raises(FormatError, match="'clasifier' is no layer"):
+        bcresnet_npz.read_weights(path, network, skip=("clasifier",))
 
 
 def test_files_that_are_none(tmp_path, network):
