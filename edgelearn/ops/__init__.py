@@ -1,27 +1,29 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
-from .activation import ReLU
+from .activation import ReLU, SiLU
 from .base import LinearOp, Op, PlainOp, Weight
 from .batchnorm import BatchNormalization
 from .convolution import Conv2D
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
-from .dropout import Dropout
+from .dropout import Dropout, SpatialDropout2D
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, Percentile, RunningMinMax
 from .formats import Format
+from .mean import Mean
 from .merge import Add, Concatenate
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .reshape import Flatten, Reshape
 from .softmax_cross_entropy import Softmax
+from .sub_spectral_normalization import SubSpectralNormalization
 from .tensor import Tensor, pack, unpack
 from .zero_padding import ZeroPadding2D
 
 __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
     "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed", "Flatten",
-    "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D", "Op",
-    "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "Softmax", "Tensor", "Traits",
-    "Weight", "ZeroPadding2D", "pack", "unpack",
+    "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D", "Mean",
+    "Op", "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "SiLU", "Softmax",
+    "SpatialDropout2D", "SubSpectralNormalization", "Tensor", "Traits", "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip
