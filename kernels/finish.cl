@@ -1,5 +1,6 @@
 // The end of a mini-batch: gradients completed, and checked for NaN and infinity. Jobs of all layers share a launch.
 #include "blocked.h"
+#include "stored.h"
 #include "group_sum.h"
 #include "jobs.h"
 #include "scalars.h"
@@ -41,7 +42,7 @@
 //   dgamma = sum dz (y - mean) / deviation = (sum_k w total + (bias - mean) dbeta) / deviation,
 // so neither y nor a second pass over the activations is needed. Then dw = total * scale, dbias = dbeta * scale.
 #define SCALE_WORD (3 + PARTIALS)
-#define NUMBERS (SCALE_WORD + SCALE + 2 * GAMMA)
+#define NUMBERS (SCALE_WORD + SCALE + GAMMA * (STORED_WORDS + 1))
 KERNEL finish_sum(OUTPUT(total), OUTPUT(flags)
 #if PARTIALS
                   , INPUT(partials)
@@ -50,7 +51,7 @@ KERNEL finish_sum(OUTPUT(total), OUTPUT(flags)
                   , INPUT(scale)
 #endif
 #if GAMMA
-                  , INPUT(w), OUTPUT(sums)
+                  , INPUT_STORED(w), OUTPUT(sums)
 #endif
                   , JOBS) {
   FIND_JOB(NUMBERS + 4)
@@ -73,8 +74,9 @@ KERNEL finish_sum(OUTPUT(total), OUTPUT(flags)
   const V s = LOAD(scale + block * BLOCK);
 #endif
 #if GAMMA
-  JOB_INPUT(w, SCALE_WORD + 1)
-  JOB_OUTPUT(sums, SCALE_WORD + 2)
+  JOB_STORED(w, SCALE_WORD + 1)
+  STORED_BLOCK(w, block)
+  JOB_OUTPUT(sums, SCALE_WORD + 1 + STORED_WORDS)
   V product = (V)0;
 #endif
   V rest = (V)0;
@@ -90,7 +92,7 @@ KERNEL finish_sum(OUTPUT(total), OUTPUT(flags)
     V v = LOAD(total + at);
 #endif
 #if GAMMA
-    product += LOAD(w + at) * v;
+    product += LOAD_STORED(w, at) * v;
 #endif
 #if SCALE
     v *= s;

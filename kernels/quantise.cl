@@ -1,27 +1,14 @@
 // Quantisation: a tensor of INTEGERS is made, or, simulated, one of the float32 values that these would stand for, and
-// ranges are measured as it is written. A tensor is taken as it lies in memory, 16 floats a row, whatever its channels: the zeros that
-// pad them are in every range. Sums of a tensor: a record (see quantise.h) for each work-group, then one for the tensor.
+// ranges are measured as it is written. A tensor is taken as it lies in memory: the zeros that pad channels are in every
+// range. Sums of a tensor: a record (see quantise.h) for each work-group, then one for the tensor.
 #include "integers.h"
+#include "rows.h"
 #include "jobs.h"
+#include "weights.h"
 
 #ifndef INTEGERS
 #define INTEGERS 0
 #endif
-
-// A row is as many floats as a work-item handles at a time. A tensor of fewer than 16 channels a block may end within
-// one, after `rest` of its floats.
-#define IS_CUT (rest && tile == rows - 1)
-#define LOAD_ROW(v, x)                                                             \
-  V v = (V)0;                                                                      \
-  if (IS_CUT) { for (int lane = 0; lane < rest; lane++) LANE(v, lane) = (x)[(size_t)tile * LANES + lane]; } \
-  else v = LOAD((x) + (size_t)tile * LANES);
-#define STORE_ROW(y, v)                                                            \
-  if (IS_CUT) { for (int lane = 0; lane < rest; lane++) (y)[(size_t)tile * LANES + lane] = LANE(v, lane); } \
-  else STORE((y) + (size_t)tile * LANES, v);
-
-#define STORE_INTEGERS(y, t)                                                       \
-  if (IS_CUT) { for (int lane = 0; lane < rest; lane++) (y)[(size_t)tile * LANES + lane] = (char)LANE(t, lane); } \
-  else STORE_Q((y) + (size_t)tile * LANES, t);
 
 // least and most of a tensor: a record for each work-group
 KERNEL statistics(INPUT(x) FOUND_ARGUMENTS, const int rows, const int rest) {
@@ -64,7 +51,7 @@ KERNEL quantise(SOURCE, INPUT(range) FOUND_ARGUMENTS, const int rows, const int 
     LOAD_ROW(v, x)
     V t;
 #if STOCHASTIC
-    const int row = tile / PARTS, first = (row % m % pixels * blocks + row / m) * BLOCK + tile % PARTS * LANES;
+    const int row = tile / PIECES, first = (row % m % pixels * blocks + row / m) * BLOCK + tile % PIECES * LANES;
     UNIFORM_FROM(uniform, first, before + row % m / pixels, tensor, scalars[STEP], seed)
     QUANTISE_STOCHASTIC(t, v, inverse, lowest, highest, uniform)
 #else
@@ -73,7 +60,7 @@ KERNEL quantise(SOURCE, INPUT(range) FOUND_ARGUMENTS, const int rows, const int 
     const V w = DEQUANTISE(t, scale) + (v - v);  // an infinity becomes a NaN, which is noticed; a limit would not be
 #if INTEGERS
     t += zero;
-    STORE_INTEGERS(y, t)
+    STORE_ROW_AS(char, STORE_Q, y, t)
 #else
     STORE_ROW(y, w)
 #endif
@@ -225,19 +212,14 @@ KERNEL learn_range(OUTPUT(range), INPUT(found), INPUT(counters), JOBS, const flo
   range[UPDATES] += 1.0f;
 }
 
-// Weights: jobs of all layers, `count` rows of a block of channels a work-item. Their ranges are what they hold.
-#define WEIGHT_ROWS(number)                                                        \
-  const int m = job[number], blocks = job[number + 1], count = job[number + 2];    \
-  const int block = item % blocks, start = item / blocks * count, stop = start + count < m ? start + count : m;
-
-KERNEL weight_statistics(INPUT(w), OUTPUT(extremes), JOBS) {
-  FIND_JOB(6)
-  JOB_INPUT(w, 1)
-  JOB_OUTPUT(extremes, 2)
-  WEIGHT_ROWS(3)
+// Weights: jobs of all layers. Their ranges are what they hold.
+KERNEL weight_statistics(INPUT_KERNEL, OUTPUT(extremes), JOBS) {
+  FIND_JOB(BEHIND(2) + KERNEL_NUMBERS)
+  JOB_OUTPUT(extremes, BEHIND(1))
+  JOB_KERNEL(BEHIND(2))
   V least = (V)0, most = (V)0;
   for (int row = start; row < stop; row++) {
-    const V v = LOAD(w + ((size_t)block * m + row) * BLOCK);
+    KERNEL_ROW(v, row)
     least = LOWER(least, v);
     most = HIGHER(most, v);
   }
@@ -278,7 +260,11 @@ KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
 #endif
 }
 
-#define TENSOR_WORD (8 + FOUND + STOCHASTIC)  // behind rows, blocks, rows of a work-item and values
+#define RANGE_WORD BEHIND(2)
+#define SCALARS_WORD (RANGE_WORD + FOUND + 1)
+#define NUMBERS_WORD (RANGE_WORD + FOUND + STOCHASTIC + 1)
+#define VALUES_WORD (NUMBERS_WORD + KERNEL_NUMBERS)
+#define TENSOR_WORD (VALUES_WORD + 1)
 #if INTEGERS
 #define QUANTISED_WEIGHTS OUTPUT_Q(y)
 #define JOB_WEIGHTS(y, word) __global char *restrict y = y##_memory + (size_t)job[word] * 4 * BLOCK;
@@ -286,7 +272,7 @@ KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
 #define QUANTISED_WEIGHTS OUTPUT(y)
 #define JOB_WEIGHTS(y, word) JOB_OUTPUT(y, word)
 #endif
-KERNEL weight_quantise(INPUT(w), QUANTISED_WEIGHTS, INPUT(range)
+KERNEL weight_quantise(INPUT_KERNEL, QUANTISED_WEIGHTS, INPUT(range)
 #if FOUND
                        , OUTPUT(found)
 #endif
@@ -295,23 +281,21 @@ KERNEL weight_quantise(INPUT(w), QUANTISED_WEIGHTS, INPUT(range)
 #endif
                        , JOBS, const float bottom, const float top) {
   FIND_JOB(TENSOR_WORD + 1)
-  JOB_INPUT(w, 1)
-  JOB_WEIGHTS(y, 2)
-  JOB_INPUT(range, 3)
-  WEIGHT_ROWS(4 + FOUND + STOCHASTIC)
-  const V scale = FIELD(range, SCALE_OF, block), inverse = FIELD(range, INVERSE, block), zero = FIELD(range, ZERO, block);
+  JOB_KERNEL(NUMBERS_WORD)
+  JOB_WEIGHTS(y, BEHIND(1))
+  JOB_INPUT(range, RANGE_WORD)
+  const V step = FIELD(range, SCALE_OF, block), inverse = FIELD(range, INVERSE, block), zero = FIELD(range, ZERO, block);
   const V lowest = bottom - zero, highest = top - zero;
 #if FOUND
-  JOB_OUTPUT(found, 4)
+  JOB_OUTPUT(found, RANGE_WORD + 1)
   NOTHING_FOUND
 #endif
 #if STOCHASTIC
-  __global const uint *restrict scalars = scalars_memory + (size_t)job[4 + FOUND] * BLOCK;
+  __global const uint *restrict scalars = scalars_memory + (size_t)job[SCALARS_WORD] * BLOCK;
   const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
 #endif
   for (int row = start; row < stop; row++) {
-    const size_t at = ((size_t)block * m + row) * BLOCK;
-    const V v = LOAD(w + at);
+    KERNEL_ROW(v, row)
     V t;
 #if STOCHASTIC
     UNIFORM(uniform, row * blocks + block, 0, job[TENSOR_WORD], scalars[STEP], seed)
@@ -319,7 +303,8 @@ KERNEL weight_quantise(INPUT(w), QUANTISED_WEIGHTS, INPUT(range)
 #else
     QUANTISE_NEAREST(t, v, inverse, lowest, highest)
 #endif
-    const V w_ = DEQUANTISE(t, scale) + (v - v);
+    const V w_ = DEQUANTISE(t, step) + (v - v);
+    const size_t at = ((size_t)block * m + row) * BLOCK;
 #if INTEGERS
     STORE_Q(y + at, t + zero);
 #else
@@ -330,7 +315,7 @@ KERNEL weight_quantise(INPUT(w), QUANTISED_WEIGHTS, INPUT(range)
   }
 #if FOUND
   IN_LANES(mine)
-  if (item == 0) LANE(mine, COUNT) = job[TENSOR_WORD - 1];
+  if (item == 0) LANE(mine, COUNT) = job[VALUES_WORD];
   STORE_RECORD(found + (size_t)item * BLOCK, mine);
 #endif
 }

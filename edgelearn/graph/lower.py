@@ -35,6 +35,7 @@ from edgelearn.ops.quantise import Findings
 from edgelearn.ops.quantised import family, supports
 from edgelearn.ops.ranged import Ranged, RangedTarget
 from edgelearn.ops.softmax_cross_entropy import emit_loss
+from edgelearn.ops.stored import Stored
 from edgelearn.ops.sums import Sum
 from edgelearn.ops.tensor import Tensor, pack
 
@@ -151,7 +152,7 @@ class Lowering:
 
     def _forward_integers(self, stage: Stage, x: Ranged, quantised: bool) -> Tensor | Ranged:
         op, name, shape = stage.op.op, stage.output.name, (self.n, *stage.output.shape)
-        kernel = self.quantisers.integer_kernel(stage.op.name, self._parameter(stage.op, "kernel"))
+        kernel = self._kernel(stage)
 
         def emit(y: Tensor | Ranged, epilogue: Epilogue, found: Findings | None = None) -> None:
             family(op).emit_forward(self.micro, op, x, kernel, y, epilogue, found)
@@ -216,9 +217,12 @@ class Lowering:
         name = f"{node.name}/{role}"
         return self.storage.parameter(name) if name in self.network.parameters else None
 
-    def _kernel(self, stage: Stage) -> Tensor:
+    def _kernel(self, stage: Stage) -> Stored:
         """The stage's kernel as its passes read it; the update has `_parameter`."""
-        return self.quantisers.kernel(stage.op.name, self._parameter(stage.op, "kernel"))
+        layer, kernel = stage.op.name, self._parameter(stage.op, "kernel")
+        if stage.name in self.integer:
+            return self.quantisers.integer_kernel(layer, kernel)
+        return self.quantisers.kernel(layer, kernel)
 
     def _norm_parameters(self, stage: Stage) -> dict[str, Tensor]:
         roles = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -324,11 +328,8 @@ class Lowering:
         below = self.stage_of.get(name)
         if below is None or below.name not in self.backward:
             return
-        kernel = self._parameter(stage.op, "kernel")
-        integers, scale = self.quantisers.integer_kernel(layer, kernel), kept.scale if kept else None
-        prepared = family(op).emit_prepared(self.prepare, op, x.tensor, integers, kernel, scale)
-        if isinstance(prepared, Tensor):
-            prepared = self.quantisers.prepared_kernel(layer, prepared)
+        view = op.view(x.tensor, self._parameter(stage.op, "kernel"), kept.scale if kept else None)
+        prepared = self.quantisers.prepared_kernel(layer, view)
 
         def emit(target: RangedTarget, found: Findings | None = None) -> None:
             family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dz, target, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgelearn.launch import Role
-from edgelearn.ops import Emitter, Tensor
+from edgelearn.ops import Emitter, Tensor, quantised_copy
 from edgelearn.ops.control import Control
 from edgelearn.ops.estimators import CurrentMinMax
 from edgelearn.ops.quantise import (
@@ -25,6 +25,7 @@ from edgelearn.ops.quantise import (
 )
 from edgelearn.ops.ranged import Ranged
 from edgelearn.ops.tensor import Shape
+from edgelearn.ops.transpose import KernelView
 
 from .precision import Precision
 from .storage import Storage
@@ -73,19 +74,23 @@ class Quantisers:
             name = f"{layer}/kernel quantised, {dtype}"
             y = self.storage.tensor(name, kernel.shape, Role.PREPARED, layer=layer, dtype=dtype)
             found = None if q.name in self._found else self._findings(q, weight_parts(self.prepare, kernel), OWN)
-            emit_quantised_weights(self.prepare, q, kernel, y, found, self._control)
+            emit_quantised_weights(self.prepare, q, KernelView(kernel), y, found, self._control)
             self._kernels[key] = y
         return self._kernels[key]
 
-    def prepared_kernel(self, layer: str, prepared: Tensor) -> Ranged:
-        """A kernel as the backward pass to data wants it, as integers with a range of its own."""
+    def prepared_kernel(self, layer: str, view: KernelView) -> Ranged:
+        """A kernel as the backward pass to data wants it, as integers: the same ones, or rounded with a range of their
+        own, where `view` scales them or sums over channels that have steps of their own."""
         fmt, name = self.precision.format("weights", layer), f"{layer}/prepared weights"
+        if view.scale is None and not (view.taps and fmt.per_channel):
+            integers = self.integer_kernel(layer, view.kernel)
+            return quantised_copy.emit_transposed(self.prepare, integers, view.taps) if view.taps else integers
         record = self.storage.tensor(f"{name} range", (1, 16), Role.PREPARED)
-        fields = (16, prepared.channels)
+        fields = (16, view.shape[-1])
         channels = self.storage.tensor(f"{name} ranges", fields, Role.PREPARED) if fmt.per_channel else None
         q = Quantiser(name, fmt, CurrentMinMax(), record, channels)
-        y = self.storage.tensor(f"{name}, integers", prepared.shape, Role.PREPARED, layer=layer, dtype="int8")
-        emit_quantised_weights(self.prepare, q, prepared, y, None, self._control)
+        y = self.storage.tensor(f"{name}, integers", view.shape, Role.PREPARED, layer=layer, dtype="int8")
+        emit_quantised_weights(self.prepare, q, view, y, None, self._control)
         return Ranged(y, channels or record, fmt, name)
 
     def activation(

@@ -14,6 +14,7 @@ from .emit import Emitter, Epilogue, GradientTarget
 from .initializers import INITIALIZERS
 from .sums import Sum
 from .tensor import Shape, Tensor
+from .transpose import KernelView, emit_prepared
 
 Arrays = dict[str, np.ndarray]
 
@@ -106,9 +107,13 @@ class LinearOp(Op):
     def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
         raise NotImplementedError
 
-    def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
-        """The kernel as `emit_backward_data` wants it, each output channel times its scale; once a mini-batch."""
+    def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
+        """The kernel as `emit_backward_data` wants it, each output channel times its scale."""
         raise NotImplementedError
+
+    def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
+        """The same as a tensor; once a mini-batch."""
+        return emit_prepared(e, self.view(x, kernel, scale))
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
         raise NotImplementedError

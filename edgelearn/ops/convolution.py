@@ -15,7 +15,7 @@ from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .reduce import emit_channel_sums
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Shape, Tensor, ceil_div
-from .transpose import emit_transposed
+from .transpose import KernelView
 from .window import Padding, Pair, Window, pair
 
 
@@ -108,10 +108,8 @@ class Conv2D(LinearOp):
                     **choice, **window.macros, **epilogue.macros,
                 )  # fmt: skip
 
-    def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
-        if self.groups > 1:
-            return grouped.emit_prepared(e, kernel, scale)
-        return emit_transposed(e, kernel, self.window(x.shape[1:]).taps, scale)
+    def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
+        return KernelView(kernel, 0 if self.groups > 1 else self.window(x.shape[1:]).taps, scale)
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
         window = self.window(x.shape[1:])

@@ -13,7 +13,7 @@ from .base import Arrays, LinearOp, Weight
 from .emit import Emitter, Epilogue, GradientTarget
 from .sums import Sum
 from .tensor import Shape, Tensor
-from .transpose import emit_transposed
+from .transpose import KernelView
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,12 @@ class Dense(LinearOp):
     def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
         pointwise.emit_forward(e, x, kernel, y, epilogue)
 
+    def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
+        return KernelView(kernel, 1, scale)
+
     def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
         few = scale is None and pointwise.has_few_rows(e, x)
-        return kernel if few else emit_transposed(e, kernel, 1, scale)
+        return kernel if few else super().emit_prepared(e, x, kernel, scale)
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
         if len(prepared.shape) == 3:  # transposed; else it is the kernel itself

@@ -13,7 +13,7 @@ from .base import Arrays, LinearOp, Weight
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Shape, Tensor, ceil_div
-from .transpose import emit_scaled_taps
+from .transpose import KernelView
 from .window import Padding, Pair, Window, pair
 
 
@@ -84,8 +84,8 @@ class DepthwiseConv2D(LinearOp):
                 **epilogue.macros,
             )  # fmt: skip
 
-    def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
-        return kernel if scale is None else emit_scaled_taps(e, kernel, scale)
+    def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
+        return KernelView(kernel, 0, scale)
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
         window = self.window(x.shape[1:])

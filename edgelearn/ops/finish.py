@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from edgelearn.launch import Buffer, In, Role
 
+from . import stored
 from .batchnorm import Statistics
 from .control import Control
 from .emit import Emitter
+from .stored import Stored
 from .sums import Sum
 from .tensor import BLOCK, Tensor, ceil_div
 
@@ -20,9 +22,9 @@ def emit_sum(e: Emitter, found: Sum) -> None:
     _emit_sum(e, found, None, None)
 
 
-def emit_kernel_sum(e: Emitter, found: Sum, statistics: Statistics, kernel: Tensor | None) -> Tensor | None:
-    """Complete the gradient of a kernel behind kept statistics. With `kernel`, also its part of dgamma, for
-    `emit_gamma`."""
+def emit_kernel_sum(e: Emitter, found: Sum, statistics: Statistics, kernel: Stored | None) -> Tensor | None:
+    """Complete the gradient of a kernel behind kept statistics. With `kernel`, as the forward pass read it, also its
+    part of dgamma, for `emit_gamma`."""
     return _emit_sum(e, found, statistics.scale, kernel)
 
 
@@ -55,7 +57,7 @@ def emit_finite_check(e: Emitter, flags: Buffer, control: Control) -> None:
     )  # fmt: skip
 
 
-def _emit_sum(e: Emitter, found: Sum, scale: Tensor | None, kernel: Tensor | None) -> Tensor | None:
+def _emit_sum(e: Emitter, found: Sum, scale: Tensor | None, kernel: Stored | None) -> Tensor | None:
     total, partials = found.total, found.partials
     few = total.rows * total.blocks < FEW * e.traits.compute_units
     shared = few and found.groups > e.traits.members > 1
@@ -71,11 +73,12 @@ def _emit_sum(e: Emitter, found: Sum, scale: Tensor | None, kernel: Tensor | Non
         accesses.append(scale.read)
     if kernel:
         sums = e.tensor(f"{total.buffer.name} times kernel", (items, BLOCK), Role.PARTIAL)
-        accesses += [kernel.read, sums.write]
+        accesses += [*stored.reads(kernel), sums.write]
     e.job(
         "finish.cl", "finish_sum", items * (e.traits.members if shared else 1), *accesses,
         numbers=(total.rows, total.blocks, count, found.groups), shared=shared,
         partials=partials is not None, scale=scale is not None, gamma=kernel is not None,
+        **(stored.macros(kernel) if kernel else {}),
     )  # fmt: skip
     return sums
 

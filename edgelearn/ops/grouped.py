@@ -5,7 +5,6 @@ from __future__ import annotations
 from .emit import Emitter, Epilogue, GradientTarget
 from .sums import Sum, start_sum
 from .tensor import Tensor
-from .transpose import emit_scaled_taps
 from .window import Window
 
 
@@ -17,10 +16,6 @@ def emit_forward(
         x.width, x.channels, y.height, y.width, y.channels, groups, *epilogue.arguments,
         flops=_flops(window, groups, x, y), whole=True, in_block=x.block, **window.macros, **epilogue.macros,
     )  # fmt: skip
-
-
-def emit_prepared(e: Emitter, kernel: Tensor, scale: Tensor | None) -> Tensor:
-    return kernel if scale is None else emit_scaled_taps(e, kernel, scale)
 
 
 def emit_backward_data(

@@ -16,6 +16,7 @@ from .emit import Emitter
 from .estimators import DSGC, Blending, Estimator, Percentile, Searching
 from .formats import Format
 from .tensor import Tensor, ceil_div
+from .transpose import KernelView
 
 FIELDS = (
     "scale", "inverse", "zero", "low", "high", "least", "most", "clipped", "count", "signal", "noise", "product",
@@ -134,10 +135,13 @@ def parts(e: Emitter, x: Tensor) -> int:
 def emit_quantise(
     e: Emitter, q: Quantiser, x: Tensor, y: Tensor, found: Findings | None = None, passed: int | None = None
 ) -> None:
-    """y = x quantised with the range in use; `y` may be `x`. Stochastic rounding is for training alone, and for blocks
-    of 16 channels; `passed` examples of the micro-batch have then been counted already."""
+    """y = x quantised with the range in use; `y` may be `x`. Stochastic rounding is for training alone; `passed`
+    examples of the micro-batch have then been counted already."""
     rows, rest, groups = _rows(e, x, found.parts.rows if found else 0)
-    random = q.format.rounding == "stochastic" and passed is not None and x.block == 16
+    random = q.format.rounding == "stochastic" and passed is not None
+    plain = random and x.block < 16
+    if plain:  # a channel draws the same numbers as in a block of 16
+        rows, rest = x.rows * ceil_div(x.channels, e.traits.vector), x.channels
     source = (x.update,) if y is x else (x.read, y.write)
     target, more = [], []
     if found:
@@ -148,7 +152,7 @@ def emit_quantise(
     e.launch(
         "quantise.cl", "quantise", (_items(e, groups),), *source, q.record.read, *target, rows, rest, *q.bounds, *more,
         whole=True, lanes=e.traits.vector, found=found is not None, traced=bool(found and found.traced),
-        stochastic=random, in_place=y is x, integers=y.dtype == "int8",
+        stochastic=random, plain=plain, in_place=y is x, integers=y.dtype == "int8",
     )  # fmt: skip
 
 
@@ -173,30 +177,37 @@ def rule_of(estimator: Estimator) -> int:
 
 
 def weight_parts(e: Emitter, w: Tensor) -> int:
-    """Records that quantising weights leaves."""
+    """Records that rounding weights leaves."""
     return w.blocks * ceil_div(w.rows, _weight_rows(e, w))
 
 
+def kernel_numbers(e: Emitter, view: KernelView, y: Tensor) -> tuple[int, ...]:
+    """What jobs that make `y` as `view` says know of it: JOB_KERNEL in kernels/include/weights.h."""
+    return y.rows, y.blocks, _weight_rows(e, y), *view.sizes
+
+
 def emit_quantised_weights(
-    e: Emitter, q: Quantiser, w: Tensor, y: Tensor, found: Findings | None, control: Control | None
+    e: Emitter, q: Quantiser, view: KernelView, y: Tensor, found: Findings | None, control: Control | None
 ) -> None:
-    """Jobs: y = w quantised with its own range; stochastic rounding where there is `control`."""
-    count = _weight_rows(e, w)
-    items, per_channel = weight_parts(e, w), q.channels is not None
+    """Jobs: y = the kernel as `view` says, quantised with its own range; stochastic rounding where there is
+    `control`."""
+    items, per_channel = weight_parts(e, y), q.channels is not None
     extremes = e.tensor(f"{q.name} extremes", (2 * items, 16), Role.PREPARED)
-    target, size = q.channels or q.record, (w.rows, w.blocks, count)
-    e.job("quantise.cl", "weight_statistics", items, w.read, extremes.write, numbers=size, whole=True)
+    target, size = q.channels or q.record, kernel_numbers(e, view, y)
     e.job(
-        "quantise.cl", "weight_range", w.blocks if per_channel else 1, extremes.read, target.update,
-        numbers=(*q.shape, w.blocks, ceil_div(w.rows, count)), whole=True, per_channel=per_channel,
+        "quantise.cl", "weight_statistics", items, *view.read, extremes.write, numbers=size, whole=True, **view.macros,
+    )  # fmt: skip
+    e.job(
+        "quantise.cl", "weight_range", y.blocks if per_channel else 1, extremes.read, target.update,
+        numbers=(*q.shape, y.blocks, items // y.blocks), whole=True, per_channel=per_channel,
     )  # fmt: skip
     random = q.format.rounding == "stochastic" and control is not None
     more = ([found.parts.write] if found else []) + ([control.scalars.read] if random else [])
     e.job(
-        "quantise.cl", "weight_quantise", items, w.read, y.write, target.read, *more,
-        numbers=(*size, prod(w.shape), layer_code(q.name)), settings=q.bounds, whole=True, found=found is not None,
+        "quantise.cl", "weight_quantise", items, *view.read, y.write, target.read, *more,
+        numbers=(*size, prod(y.shape), layer_code(q.name)), settings=q.bounds, whole=True, found=found is not None,
         traced=bool(found and found.traced), stochastic=random, per_channel=per_channel,
-        integers=y.dtype == "int8",
+        integers=y.dtype == "int8", **view.macros,
     )  # fmt: skip
 
 

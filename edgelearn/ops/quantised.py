@@ -25,7 +25,7 @@ def supports(op: LinearOp) -> bool:
 
 
 def family(op: LinearOp) -> ModuleType:
-    """A module with `emit_forward`, `emit_prepared`, `emit_backward_data` and `emit_backward_weights`. They take the op
+    """A module with `emit_forward`, `emit_backward_data` and `emit_backward_weights`. They take the op
     and `Ranged` tensors, else what the op's own methods take. Raises PlanError for an op without integer kernels."""
     if not supports(op):
         raise PlanError(f"{type(op).__name__} has no integer kernels: keep it in fp32, or simulate the integers.")

@@ -14,7 +14,6 @@ from .quantise import Findings
 from .ranged import Ranged, RangedTarget, Result, check_accumulators
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
-from .transpose import emit_transposed
 from .window import Window
 
 
@@ -71,17 +70,6 @@ def emit_forward(
             whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
             per_channel=kernel.format.per_channel, **choice, **window.macros, **epilogue.macros, **result.macros(e),
         )  # fmt: skip
-
-
-def emit_prepared(
-    e: Emitter, op: Conv2D | Dense, x: Tensor, integers: Ranged, kernel: Tensor, scale: Tensor | None
-) -> Ranged | Tensor:
-    """The kernel that `emit_backward_data` wants: integers as they are; or, with `scale` in it or with steps for the
-    channels that the pass sums over, floats that are yet to be rounded."""
-    taps = 1 if isinstance(op, Dense) else op.window(x.shape[1:]).taps
-    if scale is None and not integers.format.per_channel:
-        return quantised_copy.emit_transposed(e, integers, taps)
-    return emit_transposed(e, kernel, taps, scale)
 
 
 def emit_backward_data(

@@ -39,14 +39,6 @@ def emit_forward(
         )  # fmt: skip
 
 
-def emit_prepared(
-    e: Emitter, op: DepthwiseConv2D, x: Tensor, integers: Ranged, kernel: Tensor, scale: Tensor | None
-) -> Ranged | Tensor:
-    """The kernel that `emit_backward_data` wants: integers as they are; or, with `scale` in it, floats that are yet to
-    be rounded."""
-    return integers if scale is None else op.emit_prepared(e, x, kernel, scale)
-
-
 def emit_backward_data(
     e: Emitter,
     op: DepthwiseConv2D,

@@ -2,10 +2,48 @@
 
 from __future__ import annotations
 
-from edgelearn.launch import Role
+from dataclasses import dataclass
+
+from edgelearn.launch import In, Role
 
 from .emit import Emitter
-from .tensor import Tensor, ceil_div
+from .tensor import Shape, Tensor, ceil_div
+
+
+@dataclass(frozen=True)
+class KernelView:
+    """What the backward pass to data makes of a kernel: transposed in each of its `taps`, or as it lies where there are
+    none; each output channel times its `scale`, where there is one."""
+
+    kernel: Tensor
+    taps: int = 0
+    scale: Tensor | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """(input channels, output channels) of a tap."""
+        return self.kernel.rows // max(self.taps, 1), self.kernel.channels
+
+    @property
+    def shape(self) -> Shape:
+        inputs, outputs = self.sizes
+        return (self.taps, outputs, inputs) if self.taps else self.kernel.shape
+
+    @property
+    def read(self) -> tuple[In, ...]:
+        return (self.kernel.read,) if self.scale is None else (self.kernel.read, self.scale.read)
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """SCALE and TRANSPOSED in kernels/include/weights.h."""
+        return {"scale": self.scale is not None, "transposed": self.taps > 0}
+
+
+def emit_prepared(e: Emitter, view: KernelView) -> Tensor:
+    """Jobs that make the tensor which `view` describes; the kernel itself where it is just that."""
+    if view.taps:
+        return emit_transposed(e, view.kernel, view.taps, view.scale)
+    return view.kernel if view.scale is None else emit_scaled_taps(e, view.kernel, view.scale)
 
 
 def emit_transposed(e: Emitter, kernel: Tensor, taps: int, scale: Tensor | None) -> Tensor:

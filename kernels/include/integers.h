@@ -4,43 +4,18 @@
 // The result leaves a kernel as floats or, where its range is known (QUANTISED), as integers. No two operations may be
 // contracted to one: results are the same to the bit on every device.
 #include "blocked.h"
+#include "vectors.h"
 #include "activation.h"
 #include "quantise.h"
 #include "found.h"
 #include "scalars.h"
 #pragma OPENCL FP_CONTRACT OFF
 
-#if LANES == 4
-typedef char4 Q;
-typedef short4 S;
-typedef int4 A;
-#define TO_CHARS convert_char4
-#define TO_SHORTS convert_short4
-#define TO_INTS convert_int4
-#define TO_FLOATS convert_float4
-#define BITS_OF as_int4
-#else
-typedef char16 Q;
-typedef short16 S;
-typedef int16 A;
-#define TO_CHARS convert_char16
-#define TO_SHORTS convert_short16
-#define TO_INTS convert_int16
-#define TO_FLOATS convert_float16
-#define BITS_OF as_int16
-#endif
-typedef __global const char *restrict bytes;
-
-#define INPUT_Q(x) INPUT_WORDS(char, x)
-#define OUTPUT_Q(x) __global char *restrict x##_memory, const uint x##_start
-#define FROM_Q(x) bytes x = x##_memory + (size_t)x##_start * 4 * BLOCK;
-#define INTO_Q(x) __global char *restrict x = x##_memory + (size_t)x##_start * 4 * BLOCK;
 // A tensor of integers and the record of its range.
 #define INPUT_RANGED(x) INPUT_Q(x), INPUT_WORDS(float, x##_range)
 #define FROM_RANGED(x) FROM_Q(x) FROM_WORDS(float, x##_range)
 
 // Through 16 bits, so that compilers see that products fit instructions for pairs of those.
-#define LOAD_Q(pointer) TO_INTS(TO_SHORTS(*(__global const Q *)(pointer)))
 #define LOAD_CENTRED(pointer, zero) TO_INTS(TO_SHORTS(*(__global const Q *)(pointer)) - (S)(zero))
 #define CENTRED(value, zero) ((int)(short)((value) - (zero)))
 // t: whole numbers as floats

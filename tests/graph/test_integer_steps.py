@@ -9,7 +9,7 @@ from edgelearn.errors import PlanError
 from edgelearn.graph import Network, Precision, Request, make_plan
 from edgelearn.graph.arena import lifetimes
 from edgelearn.launch import Role, Traffic
-from edgelearn.ops import SGD, Conv2D, Dense, Flatten, ReLU
+from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Flatten, ReLU
 from edgelearn.ops.estimators import DSGC, CurrentMinMax, Fixed, InHindsightMinMax
 from edgelearn.ops.formats import Format
 from edgelearn.ops.quantise import NEXT_LOW
@@ -75,6 +75,27 @@ def test_saved_activations_are_a_quarter(kernels):
         return sum(life.buffer.nbytes for life in alive if life.buffer.layer in "abc")
 
     assert 4 * saved(STATIC) == saved(Precision()) == 4 * 3 * 3 * 8 * 8 * 32
+
+
+def normalized() -> Network:
+    net = Network("normalized", (8, 8, 16))
+    for name in "abc":
+        net.add(name, Conv2D(32, 3, padding="same"))
+        net.add(f"{name}_norm", BatchNormalization())
+        net.add(f"{name}_relu", ReLU())
+    net.add("flatten", Flatten())
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
+def test_kernels_behind_kept_statistics_are_integers_alone(kernels):
+    """One for the forward pass and one, with scales in it, for the backward pass: no floats to transpose and round, and
+    none for gamma's gradient."""
+    plan = make_plan(Request(normalized(), 3, 3, SGD(0.1), precision=STATIC), kernels.context.device)
+    launches = plan.program("train", 3).launches
+    prepared = {a.buffer for launch in launches for a in launch.accesses if a.buffer.role is Role.PREPARED}
+    assert max(b.nbytes for b in prepared if b.dtype == "float32") < 9 * 32 * 32
+    assert sum(b.nbytes == 9 * 32 * 32 for b in prepared) == 4, "b and c: a's input is the network's"
 
 
 def test_integers_are_written_by_those_who_make_them(kernels):

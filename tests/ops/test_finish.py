@@ -4,9 +4,11 @@ import pytest
 from edgelearn.launch import Role
 from edgelearn.ops import Conv2D, batchnorm, finish, pack
 from edgelearn.ops.control import NONFINITE, Control
+from edgelearn.ops.formats import Format
 from edgelearn.ops.sums import Sum, start_sum
 
 from .harness import close
+from .integers import Drawn
 from .test_batchnorm import OP, draw_weights, put_all
 
 
@@ -79,6 +81,22 @@ def test_finished_gradients(bench, rng, channels, with_bias):
     close(bench.get(dgamma), expected["gamma"], 1e-4)
     if with_bias:
         close(bench.get(dbias), expected_own["bias"])
+
+
+@pytest.mark.parametrize("per_channel", (False, True))
+@pytest.mark.parametrize("channels", (1, 16, 33))
+def test_gamma_from_kernels_as_they_are_stored(bench, rng, channels, per_channel):
+    """Integers and halves."""
+    w, shape = draw_weights(rng, channels), (9, 4, channels)
+    s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), None)
+    integers = Drawn(bench, rng, shape, Format(symmetric=True, per_channel=per_channel))
+    halves = rng.standard_normal(shape).astype(np.float16)
+    for kernel, values in ((integers.ranged, integers.values), (bench.put(halves, dtype="float16"), halves)):
+        gradient = rng.standard_normal(shape)
+        products = finish.emit_kernel_sum(bench, Sum(bench.put(gradient)), s, kernel)
+        bench.run()
+        sums = bench.get(products).reshape(-(-channels // 16), -1, 16).sum(1).ravel()[:channels]
+        close(sums, (gradient * values).sum((0, 1)), 1e-4)
 
 
 def test_finished_kernel_gradient_without_gamma(bench, rng):

@@ -20,6 +20,7 @@ from edgelearn.ops.quantise import (
     rule_of,
     weight_parts,
 )
+from edgelearn.ops.transpose import KernelView
 
 from .harness import SIZES, close
 
@@ -105,21 +106,27 @@ def test_plain_images(bench, rng):
     assert np.array_equal(bench.get(y), expected_of(fmt, v, v.min(), v.max(), record=bench.get(q.record)[0]))
 
 
-@pytest.mark.parametrize("channels", (3, 16, 40))
-def test_stochastic_rounding(bench, rng, channels):
-    """By seed, step, tensor, example and value alone: micro-batches make no difference."""
+@pytest.mark.parametrize("dtype", ("float32", "int8"))
+@pytest.mark.parametrize(("channels", "block"), ((3, 16), (16, 16), (40, 16), (1, 1), (3, 3), (7, 7)))
+def test_stochastic_rounding(bench, rng, channels, block, dtype):
+    """By seed, step, tensor, example and value alone: neither micro-batches nor blocks make a difference."""
     fmt, v = Format(4, True, "stochastic"), np.float32(rng.normal(0, 1, (5, 3, 4, channels)))
     drawn = uniform("layer/activation", v.shape, SEED_USED, STEP_USED, 7)
     for first, last in ((0, 5), (0, 2), (2, 5)):
         q = quantiser(bench, fmt, Fixed(-2, 2), next_low=-2, next_high=2)
         bench.training = control_of(bench, seen=7 + last)
-        x = bench.put(v[first:last])
+        x = bench.put(v[first:last], block)
+        y = x if dtype == "float32" else bench.empty(x.shape, block, dtype)
+        found = bench.empty((parts(bench, x), 16))
         emit_next_range(bench, q)
-        emit_quantise(bench, q, x, x, passed=last - first)
+        emit_quantise(bench, q, x, y, Findings(found), passed=last - first)
         bench.run()
-        expected = expected_of(fmt, v, -2, 2, drawn, bench.get(q.record)[0])
+        record = bench.get(q.record)[0]
+        expected = expected_of(fmt, v, -2, 2, drawn, record)
         assert len(np.unique(expected)) > fmt.levels // 2
-        assert np.array_equal(bench.get(x), expected[first:last])
+        assert np.array_equal(bench.get(y) if y is x else bench.get(y) * record[0], expected[first:last])
+        least, most = v[first:last].min(), v[first:last].max()
+        assert (bench.get(found)[:, 5].min(), bench.get(found)[:, 6].max()) == (min(least, 0), max(most, 0))
 
 
 def test_micro_batches_add_up(bench, rng):
@@ -230,7 +237,7 @@ def test_weights(bench, rng, channels, per_channel, rounding):
     q = Quantiser("layer/weights", fmt, CurrentMinMax(), bench.put(np.zeros((1, 16))), channel_ranges)
     w, y = bench.put(v), bench.empty(v.shape)
     found, control = bench.empty((weight_parts(bench, w), 16)), control_of(bench)
-    emit_quantised_weights(bench, q, w, y, Findings(found, traced=True), control)
+    emit_quantised_weights(bench, q, KernelView(w), y, Findings(found, traced=True), control)
     emit_learn_range(bench, q, found, control, OWN)
     bench.run()
     axes = (0, 1) if per_channel else None

@@ -10,6 +10,7 @@ from edgelearn.ops.estimators import CurrentMinMax
 from edgelearn.ops.formats import Format
 from edgelearn.ops.quantise import Findings, Quantiser, emit_quantised_weights
 from edgelearn.ops.ranged import Ranged, RangedTarget
+from edgelearn.ops.transpose import KernelView
 
 from .harness import SIZES
 from .integers import PLAIN, WEIGHTS, Drawn, F, check_found, draw, exactly, record_of, result_of, transposed
@@ -79,7 +80,7 @@ def test_weights(bench, rng, channels, per_channel):
     """Of a range of their own."""
     w, fmt = F(rng.standard_normal((9, 7, channels))), Format(5, symmetric=True, per_channel=per_channel)
     y, q = bench.empty(w.shape, dtype="int8"), quantiser(bench, fmt, channels)
-    emit_quantised_weights(bench, q, bench.put(w), y, None, None)
+    emit_quantised_weights(bench, q, KernelView(bench.put(w)), y, None, None)
     bench.run()
     fields = bench.get(q.channels or q.record)
     scale, zero = fields[:3:2, :channels] if per_channel else fields[0, :3:2]
@@ -88,13 +89,34 @@ def test_weights(bench, rng, channels, per_channel):
     assert scale == pytest.approx(fmt.parameters(low, high)[0])
 
 
+@pytest.mark.parametrize("per_channel", (False, True))
+@pytest.mark.parametrize("scaled", (False, True))
+@pytest.mark.parametrize("shape", ((9, 7, 33), (1, 33, 7), (4, 16, 16)))
+def test_weights_as_the_pass_to_data_wants_them(bench, rng, shape, scaled, per_channel):
+    """Transposed and scaled as they are read, of a range of what comes of that."""
+    w, scale = F(rng.standard_normal(shape)), F(rng.uniform(0.5, 2, shape[-1:]))
+    fmt = Format(5, symmetric=True, per_channel=per_channel)
+    expected = transposed(w * scale if scaled else w)
+    for taps, values in ((shape[0], expected), (0, w * scale if scaled else w)):
+        view = KernelView(bench.put(w), taps, bench.put(scale) if scaled else None)
+        assert view.shape == values.shape
+        y, q = bench.empty(view.shape, dtype="int8"), quantiser(bench, fmt, values.shape[-1])
+        emit_quantised_weights(bench, q, view, y, None, None)
+        bench.run()
+        fields = bench.get(q.channels or q.record)
+        of_range = fields[:3:2, : values.shape[-1]] if per_channel else fields[0, :3:2]
+        exactly(bench.get(y), fmt.quantise(values, *of_range))
+        low, high = (values.min((0, 1)), values.max((0, 1))) if per_channel else (values.min(), values.max())
+        assert of_range[0] == pytest.approx(fmt.parameters(low, high)[0])
+
+
 def test_weights_rounded_at_random(bench, rng):
     w, fmt = F(rng.standard_normal((1, 63, 17))), Format(4, symmetric=True, rounding="stochastic")
     words = np.zeros(16, np.uint32)
     words[[SEED, STEP]] = 5, 3
     control = Control(bench.put(words.view(F)[None]), bench.put(np.zeros((1, 16))), None)
     y, q = bench.empty(w.shape, dtype="int8"), quantiser(bench, fmt)
-    emit_quantised_weights(bench, q, bench.put(w), y, None, control)
+    emit_quantised_weights(bench, q, KernelView(bench.put(w)), y, None, control)
     bench.run()
     scale, zero = bench.get(q.record)[0, :3:2]
     exactly(bench.get(y), fmt.quantise(w, scale, zero, draw(w.shape, "w", 5, 3)))
