@@ -1,5 +1,6 @@
-// Batch normalization (Ioffe and Szegedy 2015), with kept or with batch statistics.
+// Batch normalization (Ioffe and Szegedy 2015), with kept or with batch statistics; of y as it is stored.
 #include "blocked.h"
+#include "stored.h"
 #include "activation.h"
 #include "band.h"
 #include "gradient.h"
@@ -62,15 +63,16 @@ KERNEL fold_statistics(INPUT(gamma), INPUT(beta), INPUT(mean), INPUT(variance), 
 
 // partials[group]: the mean and the sum of squared deviations of each channel over the group's rows. Two passes over
 // rows that stay in the cache: no cancellation.
-KERNEL group_statistics(INPUT(y), OUTPUT(partials), ROWS, const int blocks, const int count) {
-  FROM(y) INTO(partials)
+KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), ROWS, const int blocks, const int count) {
+  FROM_STORED(y) INTO(partials)
   ROWS_OF_GROUP
+  STORED_BLOCK(y, block / SUB_BANDS)
   V mean = (V)0, squares = (V)0;
-  FOR_ROWS mean += LOAD(y + ROW(block, row));
+  FOR_ROWS mean += LOAD_STORED(y, ROW(block, row));
   GROUP_SUM(mean)
   mean *= 1.0f / (stop - start);
   FOR_ROWS {
-    const V d = LOAD(y + ROW(block, row)) - mean;
+    const V d = LOAD_STORED(y, ROW(block, row)) - mean;
     squares += d * d;
   }
   GROUP_SUM(squares)
@@ -114,20 +116,21 @@ KERNEL finish_statistics(INPUT(partials), INPUT(gamma), INPUT(beta), OUTPUT(scal
 }
 
 // The same and z in one go, a work-item 16 channels: y is read from memory once, chunk by chunk, if the cache holds it.
-KERNEL whole_forward(INPUT(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(mean_out), OUTPUT(deviation_inverse),
+KERNEL whole_forward(INPUT_STORED(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(mean_out), OUTPUT(deviation_inverse),
                      OUTPUT(moving_mean), OUTPUT(moving_variance), OUTPUT(z), ROWS, const int blocks,
                      const float epsilon, const float pace) {
-  FROM(y) FROM(gamma) FROM(beta) INTO(scale) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance) INTO(z)
+  FROM_STORED(y) FROM(gamma) FROM(beta) INTO(scale) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance) INTO(z)
   const int block = ITEM, at = block * BLOCK;
   if (block >= blocks) return;
+  STORED_BLOCK(y, block / SUB_BANDS)
   V mean = (V)0, squares = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int count = m - start < CHUNK ? m - start : CHUNK;
     V sum = (V)0, chunk_squares = (V)0;
-    for (int row = start; row < start + count; row++) sum += LOAD(y + ROW(block, row));
+    for (int row = start; row < start + count; row++) sum += LOAD_STORED(y, ROW(block, row));
     const V center = sum * (1.0f / count);
     for (int row = start; row < start + count; row++) {
-      const V d = LOAD(y + ROW(block, row)) - center;
+      const V d = LOAD_STORED(y, ROW(block, row)) - center;
       chunk_squares += d * d;
     }
     const V step = center - mean;
@@ -144,37 +147,39 @@ KERNEL whole_forward(INPUT(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(
   STORE(moving_variance + at, old_variance + (variance - old_variance) * pace);
   for (int row = 0; row < m; row++) {
     const size_t here = ROW(block, row);
-    V v = LOAD(y + here) * s + t;
+    V v = LOAD_STORED(y, here) * s + t;
     ACTIVATE(v)
     STORE(z + here, v);
   }
 }
 
 // z = activation(y * scale + shift)
-KERNEL normalize_forward(INPUT(y), INPUT(scale), INPUT(shift), OUTPUT(z), ROWS, const int count) {
-  FROM(y) FROM(scale) FROM(shift) INTO(z)
+KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT(z), ROWS, const int count) {
+  FROM_STORED(y) FROM(scale) FROM(shift) INTO(z)
   BAND
+  STORED_BLOCK(y, block / SUB_BANDS)
   const V s = LOAD(scale + block * BLOCK), t = LOAD(shift + block * BLOCK);
   for (int row = start; row < stop; row++) {
     const size_t at = ROW(block, row);
-    V v = LOAD(y + at) * s + t;
+    V v = LOAD_STORED(y, at) * s + t;
     ACTIVATE(v)
     STORE(z + at, v);
   }
 }
 
 // partials[group]: sum dz and sum dz * normalized y of each channel over the group's rows
-KERNEL group_gradients(INPUT(dz), INPUT(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials), ROWS,
+KERNEL group_gradients(INPUT(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials), ROWS,
                        const int blocks, const int count) {
-  FROM(dz) FROM(y) FROM(mean_in) FROM(deviation_inverse) INTO(partials)
+  FROM(dz) FROM_STORED(y) FROM(mean_in) FROM(deviation_inverse) INTO(partials)
   ROWS_OF_GROUP
+  STORED_BLOCK(y, block / SUB_BANDS)
   const V mean = LOAD(mean_in + block * BLOCK), inverse = LOAD(deviation_inverse + block * BLOCK);
   V sum = (V)0, product = (V)0;
   FOR_ROWS {
     const size_t at = ROW(block, row);
     const V g = LOAD(dz + at);
     sum += g;
-    product += g * ((LOAD(y + at) - mean) * inverse);
+    product += g * ((LOAD_STORED(y, at) - mean) * inverse);
   }
   GROUP_SUM(sum)
   GROUP_SUM(product)
@@ -208,23 +213,25 @@ KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviat
 }
 
 // dx = dz * scale + y * slope + offset
-KERNEL normalize_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(slope_in), INPUT(offset_in), ROWS,
+KERNEL normalize_backward(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope_in), INPUT(offset_in), ROWS,
                           const int count, GRADIENT_OUTPUT) {
-  FROM(dz) FROM(y) FROM(scale) FROM(slope_in) FROM(offset_in) GRADIENT_POINTERS
+  FROM(dz) FROM_STORED(y) FROM(scale) FROM(slope_in) FROM(offset_in) GRADIENT_POINTERS
   BAND
+  STORED_BLOCK(y, block / SUB_BANDS)
   const V s = LOAD(scale + block * BLOCK), slope = LOAD(slope_in + block * BLOCK), offset = LOAD(offset_in + block * BLOCK);
   for (int row = start; row < stop; row++) {
     const size_t at = ROW(block, row);
-    WRITE_GRADIENT(at, LOAD(dz + at) * s + LOAD(y + at) * slope + offset)
+    WRITE_GRADIENT(at, LOAD(dz + at) * s + LOAD_STORED(y, at) * slope + offset)
   }
 }
 
 // All three in one go, a work-item 16 channels
-KERNEL whole_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(dgamma),
+KERNEL whole_backward(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(dgamma),
                       OUTPUT(dbeta), ROWS, const int blocks, const int kept, const int add, GRADIENT_OUTPUT) {
-  FROM(dz) FROM(y) FROM(scale) FROM(mean_in) FROM(deviation_inverse) INTO(dgamma) INTO(dbeta) GRADIENT_POINTERS
+  FROM(dz) FROM_STORED(y) FROM(scale) FROM(mean_in) FROM(deviation_inverse) INTO(dgamma) INTO(dbeta) GRADIENT_POINTERS
   const int block = ITEM, at = block * BLOCK;
   if (block >= blocks) return;
+  STORED_BLOCK(y, block / SUB_BANDS)
   const V mean = LOAD(mean_in + at), inverse = LOAD(deviation_inverse + at), s = LOAD(scale + at);
   V sum = (V)0, product = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
@@ -234,7 +241,7 @@ KERNEL whole_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(mean_in), INPUT(d
       const size_t here = ROW(block, row);
       const V g = LOAD(dz + here);
       chunk_sum += g;
-      chunk_product += g * ((LOAD(y + here) - mean) * inverse);
+      chunk_product += g * ((LOAD_STORED(y, here) - mean) * inverse);
     }
     sum += chunk_sum;
     product += chunk_product;
@@ -244,6 +251,6 @@ KERNEL whole_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(mean_in), INPUT(d
   const V k = kept ? (V)0 : s * inverse * product * (1.0f / m), offset = kept ? (V)0 : k * mean - s * sum * (1.0f / m);
   for (int row = 0; row < m; row++) {
     const size_t here = ROW(block, row);
-    WRITE_GRADIENT(here, LOAD(dz + here) * s - LOAD(y + here) * k + offset)
+    WRITE_GRADIENT(here, LOAD(dz + here) * s - LOAD_STORED(y, here) * k + offset)
   }
 }

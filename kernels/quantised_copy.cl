@@ -1,15 +1,15 @@
-// Integers to floats, integers transposed, and sums of integers.
+// Stored tensors to floats, integers transposed, and sums of integers.
 #include "integers.h"
+#include "stored.h"
 #include "jobs.h"
 
-// What the integers stand for, as the gradient of an input is written.
-KERNEL integers_to_floats(INPUT_RANGED(x), RESULT_ARGUMENTS, const int m, const int blocks_x MASK_ARGUMENTS) {
-  FROM_RANGED(x) RESULT_POINTERS MASK_POINTERS
-  const float scale = x_range[SCALE_OF];
-  const short zero = (short)x_range[ZERO];
+// What integers or halves stand for, as the gradient of an input is written.
+KERNEL to_floats(INPUT_STORED(x), RESULT_ARGUMENTS, const int m, const int blocks_x MASK_ARGUMENTS) {
+  FROM_STORED(x) RESULT_POINTERS MASK_POINTERS
   EACH_TILE(m * blocks_x) {
     const int block = tile / m, row = tile % m;
-    WRITE_GRADIENT(block, row, TO_FLOATS(LOAD_CENTRED(x + (size_t)tile * BLOCK, zero)) * scale)
+    STORED_BLOCK(x, block)
+    WRITE_GRADIENT(block, row, LOAD_STORED(x, (size_t)tile * BLOCK))
   }
   LEAVE_FOUND
 }

@@ -8,7 +8,7 @@ computed or allocated, since no launch would read it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -70,8 +70,8 @@ class Lowering:
         self.quantisers = Quantisers(
             settings.precision, storage, self.prepare, self.micro, settings.ranges, settings.train, first
         )
-        self.values: dict[str, Tensor | Ranged] = {INPUT: self.x}
-        self.before_norm: dict[str, Tensor] = {}
+        self.values: dict[str, Stored] = {INPUT: self.x}
+        self.before_norm: dict[str, Stored] = {}
         self.statistics: dict[str, batchnorm.Statistics] = {}
         self.gradients: dict[str, Tensor | Ranged] = {}
         self.fused_codes = {s.output.name: s.activation_code for s in self.stages}
@@ -123,23 +123,15 @@ class Lowering:
         self.values[stage.output.name] = self._quantised(stage, out) if quantised else out
 
     def _quantise_input(self) -> None:
-        if self.quantisers.quantises("activations", INPUT):
-            self._at(INPUT)
-            consumers = [stage for stage in self.stages if INPUT in stage.inputs]
-            integers = self.quantisers.stores("activations", INPUT) and all(map(self._may_multiply, consumers))
-            quantised = None if integers else self.micro.tensor("quantised", self.x.shape, block=self.x.block)
-            self.values[INPUT] = self.quantisers.activation(INPUT, self.x, quantised, integers)
+        self._at(INPUT)
+        consumers = [stage for stage in self.stages if INPUT in stage.inputs]
+        self.values[INPUT] = self.quantisers.input(INPUT, self.x, all(map(self._may_multiply, consumers)))
 
-    def _quantised(self, stage: Stage, out: Tensor) -> Tensor | Ranged:
+    def _quantised(self, stage: Stage, out: Tensor) -> Stored:
         """What a stage has written, as the rest of the network reads it."""
-        if not stage.output.op.selects:
-            return self.quantisers.activation(stage.output.name, out)
-        chosen = [self.values[name] for name in stage.inputs]
-        if len(chosen) == 1 and isinstance(chosen[0], Ranged):  # of the same integers
-            y = self.micro.tensor("quantised activations", out.shape, dtype="int8")
-            quantised_copy.emit_to_integers(self.micro, out, replace(chosen[0], tensor=y))
-            return replace(chosen[0], tensor=y)
-        return out
+        if stage.output.op.selects:
+            return self.quantisers.chosen([self.values[name] for name in stage.inputs], out)
+        return self.quantisers.activation(stage.output.name, out)
 
     def _may_multiply(self, stage: Stage) -> bool:
         """Whether integer kernels compute a stage if they get its input as integers."""
@@ -158,9 +150,8 @@ class Lowering:
             family(op).emit_forward(self.micro, op, x, kernel, y, epilogue, found)
 
         if stage.norm is not None and self._uses_batch(stage.norm.name):
-            y = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape))
+            y = self._forward_to_norm(stage, emit)
             out = self.micro.tensor("output", shape)
-            emit(y, Epilogue(None, self._parameter(stage.op, "bias")))
             self._normalize(stage, y, out)
             return self._quantised(stage, out) if quantised else out
         epilogue = self._epilogue(stage)
@@ -169,6 +160,16 @@ class Lowering:
         out = self.micro.tensor("output", shape)
         emit(out, epilogue)
         return self._quantised(stage, out) if quantised else out
+
+    def _forward_to_norm(self, stage: Stage, emit: Callable[..., None]) -> Stored:
+        """What batch statistics are to normalize."""
+        shape, layer = (self.n, *stage.op.shape), stage.op.name
+        epilogue = Epilogue(None, self._parameter(stage.op, "bias"))
+        if self.quantisers.stores("norm_inputs", layer):
+            return self.quantisers.write("norm_inputs", layer, shape, lambda y, found: emit(y, epilogue, found), 0)
+        y = self.micro.tensor("before BatchNorm", shape)
+        emit(y, epilogue)
+        return self.quantisers.norm_input(layer, y)
 
     def _epilogue(self, stage: Stage) -> Epilogue:
         """Without batch statistics."""
@@ -179,16 +180,21 @@ class Lowering:
 
     def _forward_linear(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         op, code, folds = stage.op.op, stage.activation_code, stage.norm is not None
-        if folds and stage.name not in self.in_backward and not self.quantisers.quantises("weights", stage.op.name):
+        if folds and stage.name not in self.in_backward and not self.quantisers.rounds("weights", stage.op.name):
             kernel, bias = self._folded(stage)
             op.emit_forward(self.micro, x, kernel, out, Epilogue(None, bias, code))
-        elif folds and self._uses_batch(stage.norm.name):
+            return
+
+        def emit(y: Tensor, epilogue: Epilogue) -> None:
+            with as_floats(self.micro, [self._kernel(stage)]) as (kernel,):
+                op.emit_forward(self.micro, x, kernel, y, epilogue)
+
+        if folds and self._uses_batch(stage.norm.name):
             y = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape))
-            bias = self._parameter(stage.op, "bias")
-            op.emit_forward(self.micro, x, self._kernel(stage), y, Epilogue(None, bias))
-            self._normalize(stage, y, out)
+            emit(y, Epilogue(None, self._parameter(stage.op, "bias")))
+            self._normalize(stage, self.quantisers.norm_input(stage.op.name, y), out)
         else:
-            op.emit_forward(self.micro, x, self._kernel(stage), out, self._epilogue(stage))
+            emit(out, self._epilogue(stage))
 
     def _forward_norm(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         if self._uses_batch(stage.norm.name):
@@ -196,7 +202,7 @@ class Lowering:
         else:
             batchnorm.emit_normalize(self.micro, x, self._kept(stage), out, stage.activation_code)
 
-    def _normalize(self, stage: Stage, y: Tensor, out: Tensor) -> None:
+    def _normalize(self, stage: Stage, y: Stored, out: Tensor) -> None:
         moving = {role: self.storage.moving(f"{stage.norm.name}/{role}") for role in ("moving_mean", "moving_variance")}
         weights = self._norm_parameters(stage) | moving
         s = batchnorm.emit_batch(self.micro, stage.norm.op, y, weights, out, stage.activation_code)
@@ -221,8 +227,8 @@ class Lowering:
         """The stage's kernel as its passes read it; the update has `_parameter`."""
         layer, kernel = stage.op.name, self._parameter(stage.op, "kernel")
         if stage.name in self.integer:
-            return self.quantisers.integer_kernel(layer, kernel)
-        return self.quantisers.kernel(layer, kernel)
+            return self.quantisers.kernels.integers(layer, kernel)
+        return self.quantisers.kernels.floats(layer, kernel)
 
     def _norm_parameters(self, stage: Stage) -> dict[str, Tensor]:
         roles = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -292,7 +298,7 @@ class Lowering:
             elif any(targets):
                 stage.op.op.emit_backward(self.micro, floats, y, dz, targets)
 
-    def _backward_norm(self, stage: Stage, y: Tensor, dz: Tensor, target: GradientTarget | None, kept: bool) -> None:
+    def _backward_norm(self, stage: Stage, y: Stored, dz: Tensor, target: GradientTarget | None, kept: bool) -> None:
         s = self.statistics[stage.name]
         dgamma, dbeta = (
             self._gradient(stage.norm.name, role) or self._place(stage, f"unused {role} gradient", s.scale)
@@ -308,8 +314,15 @@ class Lowering:
         dz = self.quantisers.gradient(stage.op.name, dz)
         self._backward_parameters(stage, x, dz, kept)
         if target is not None:
-            prepared = op.emit_prepared(self.prepare, x, self._kernel(stage), kept.scale if kept else None)
-            op.emit_backward_data(self.micro, x, prepared, dz, target)
+            with as_floats(self.micro, [self._prepared(stage, x, kept.scale if kept else None)]) as (prepared,):
+                op.emit_backward_data(self.micro, x, prepared, dz, target)
+
+    def _prepared(self, stage: Stage, x: Tensor, scale: Tensor | None) -> Tensor:
+        """The kernel as the pass to data reads it."""
+        op, layer, kernels = stage.op.op, stage.op.name, self.quantisers.kernels
+        if kernels.stores_halves(layer):
+            return kernels.viewed_halves(layer, op.view(x, self._parameter(stage.op, "kernel"), scale))
+        return op.emit_prepared(self.prepare, x, self._kernel(stage), scale)
 
     def _before_norm(self, stage: Stage, dz: Tensor | Ranged) -> tuple[Tensor | Ranged, batchnorm.Statistics | None]:
         """The gradient of what the stage's BatchNorm normalizes; behind kept statistics, `dz` and these."""
@@ -329,7 +342,7 @@ class Lowering:
         if below is None or below.name not in self.backward:
             return
         view = op.view(x.tensor, self._parameter(stage.op, "kernel"), kept.scale if kept else None)
-        prepared = self.quantisers.prepared_kernel(layer, view)
+        prepared = self.quantisers.kernels.viewed_integers(layer, view)
 
         def emit(target: RangedTarget, found: Findings | None = None) -> None:
             family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dz, target, found)
@@ -393,13 +406,13 @@ class Lowering:
         return self.storage.gradients.get(f"{layer}/{role}")
 
     def _update(self, optimizer: Optimizer) -> None:
-        self.quantisers.check(self.finish)
+        self.quantisers.noted.check(self.finish)
         self._at("optimizer")
         total = self.storage.sizes[Role.PARAMETER]
         self.finish.emit_jobs()
         flags = self.storage.stretch(Role.CHECK, 0, self.storage.sizes[Role.CHECK])
         emit_finite_check(self.finish, flags, self.control)
-        self.quantisers.learn(self.finish)
+        self.quantisers.noted.learn(self.finish)
         self.finish.emit_jobs()
         self._at("optimizer")
         if statistics := self.storage.sizes.get(Role.STATISTICS):

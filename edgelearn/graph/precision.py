@@ -4,70 +4,79 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.ops.estimators import CurrentMinMax, Estimator, InHindsightMinMax
-from edgelearn.ops.formats import Format
+from edgelearn.ops.formats import AnyFormat, Format, format_from
 
-KINDS = ("weights", "activations", "gradients")
+KINDS = ("weights", "activations", "norm_inputs", "gradients")
 KNOWN, SEARCHED, MEASURED = "", ", ranges searched", ", ranges measured"  # how a program gets its ranges: see `mode`
 
 
 @dataclass(frozen=True)
 class Precision:
-    """Formats of the kernels of linear layers, of what layers write, and of the gradients of linear layers' outputs;
-    None is float32. Everything else stays float32: master weights, biases, BatchNorm, sums, and the network's output.
+    """Formats (Format, integers; Float16, halves) of the kernels of linear layers, of what layers write, and of the
+    gradients of linear layers' outputs; None is float32. `norm_inputs` are what linear layers write for a BatchNorm to
+    normalize by batch statistics: the backward pass needs them too, so that a plan that leaves them in float32 keeps
+    more than half of what it keeps without any format. Everything else stays float32: master weights, biases,
+    BatchNorm, sums, and the network's output.
 
-    Ranges of weights are always their own. `estimator` is that of activations and, unless `gradient_estimator` is
-    given, of gradients. `exceptions` gives layers, by name or pattern, other bits, or None for float32: {"conv1": 8,
-    "dense": None}; the network's input is the activation of layer "input". `traced` also keeps, for each tensor, signal
-    to noise and cosine. Gradients pass through the rounding of activations as if it weren't there (straight-through,
-    Bengio et al. 2013).
+    Ranges of weights are always their own, and halves need none. `estimator` is that of activations, of `norm_inputs`
+    and, unless `gradient_estimator` is given, of gradients. `exceptions` gives layers, by name or pattern, other bits
+    where they have integers, or None for float32: {"conv1": 8, "dense": None}; the network's input is the activation of
+    layer "input". `traced` also keeps, for each tensor of integers, signal to noise and cosine. Gradients pass through
+    the rounding of activations as if it weren't there (straight-through, Bengio et al. 2013).
 
-    `simulated` tensors are float32 and hold what integers would stand for. Others are int8, and kernels multiply
-    integers, wherever a layer's weights, input and gradient all have 8 bits or fewer.
+    `simulated` tensors are float32 and hold what integers or halves would stand for. Others are stored as what they
+    are, but for gradients in half precision, which are rounded where they lie and don't last. Int8 kernels multiply
+    integers wherever a layer's weights, input and gradient all have 8 bits or fewer. Halves are made floats where they
+    are read: they save memory, not time. An overflow of half precision fails the step, which then changes nothing;
+    gradients up to 2^-25 become 0, and no loss is scaled to prevent it.
 
     Raises PlanError for what can't be.
     """
 
-    weights: Format | None = None
-    activations: Format | None = None
-    gradients: Format | None = None
+    weights: AnyFormat | None = None
+    activations: AnyFormat | None = None
+    gradients: AnyFormat | None = None
     estimator: Estimator = InHindsightMinMax()  # noqa: RUF009
     gradient_estimator: Estimator | None = None
     exceptions: Mapping[str, int | None] = field(default_factory=dict)
     traced: bool = False
     simulated: bool = True
+    norm_inputs: AnyFormat | None = None
 
     def __post_init__(self) -> None:
-        for kind in ("activations", "gradients"):
+        for kind in KINDS[1:]:
             if (fmt := getattr(self, kind)) is not None and fmt.per_channel:
                 raise PlanError(f"A range for each channel is for weights alone: leave per_channel off for {kind}.")
         for bits in self.exceptions.values():
             if bits is not None:
                 Format(bits)
-        if not self.simulated:
+        if not self.simulated and self.has_ranges:
             self._check_integers()
 
     def _check_integers(self) -> None:
         for kind in KINDS:
             fmt = getattr(self, kind)
+            if fmt is None and kind == "norm_inputs":
+                continue
             if fmt is None or fmt.storage != "int8":
                 raise PlanError(
                     f"Integer kernels need weights, activations and gradients of 8 bits or fewer, but {kind} are "
-                    f"{f'of {fmt.bits} bits' if fmt else 'float32'}: give them such a format, or simulate."
+                    f"{fmt or 'float32'}: give them such a format, or simulate."
                 )
         if not self.weights.symmetric:
             raise PlanError("Integer kernels need symmetric weights: Format(symmetric=True).")
 
-    def format(self, kind: str, layer: str) -> Format | None:
-        """How `layer`'s tensor of `kind` (one of KINDS) is quantised."""
+    def format(self, kind: str, layer: str) -> AnyFormat | None:
+        """How `layer`'s tensor of `kind` (one of KINDS) is rounded."""
         fmt = getattr(self, kind)
         for pattern, bits in self.exceptions.items():
             if fmt is not None and fnmatchcase(layer, pattern):
-                return None if bits is None else replace(fmt, bits=bits)
+                return None if bits is None else fmt.with_bits(bits)
         return fmt
 
     def estimator_of(self, kind: str) -> Estimator:
@@ -76,14 +85,13 @@ class Precision:
         return self.gradient_estimator or self.estimator if kind == "gradients" else self.estimator
 
     @property
-    def quantises(self) -> bool:
-        """Whether any tensor is to be quantised."""
-        return any(getattr(self, kind) is not None for kind in KINDS)
+    def has_ranges(self) -> bool:
+        """Whether any tensor is to be integers."""
+        return any(isinstance(getattr(self, kind), Format) for kind in KINDS)
 
     @property
     def _estimators(self) -> list[Estimator]:
-        kinds = [kind for kind in ("activations", "gradients") if getattr(self, kind) is not None]
-        return [self.estimator_of(kind) for kind in kinds]
+        return [self.estimator_of(kind) for kind in KINDS[1:] if isinstance(getattr(self, kind), Format)]
 
     def mode(self, training: bool, known: bool, step: int = 0) -> str:
         """How the program of a mini-batch, or of an evaluation, gets its ranges: KNOWN, as its estimators say; SEARCHED
@@ -112,7 +120,7 @@ class Precision:
 
     def to_dict(self) -> dict:
         """JSON-able; the inverse of `from_dict`."""
-        found = {kind: asdict(fmt) if (fmt := getattr(self, kind)) else None for kind in KINDS}
+        found = {kind: fmt.to_dict() if (fmt := getattr(self, kind)) else None for kind in KINDS}
         own = self.gradient_estimator.to_dict() if self.gradient_estimator else None
         more = {"exceptions": dict(self.exceptions), "traced": self.traced, "simulated": self.simulated}
         return found | {"estimator": self.estimator.to_dict(), "gradient_estimator": own} | more
@@ -124,7 +132,7 @@ class Precision:
             settings = {**found}
             for kind in KINDS:
                 if settings.get(kind) is not None:
-                    settings[kind] = Format(**settings[kind])
+                    settings[kind] = format_from(settings[kind])
             for name in ("estimator", "gradient_estimator"):
                 if settings.get(name) is not None:
                     settings[name] = Estimator.from_dict(settings[name])
@@ -145,9 +153,10 @@ class Precision:
 
     def __str__(self) -> str:
         """A table: format and ranges of each kind, and the exceptions."""
-        lines = [] if self.simulated else ["int8 tensors, multiplied as integers"]
+        lines = [] if self.simulated else ["stored as they are; int8 tensors are multiplied as integers"]
         for kind in KINDS:
             fmt = getattr(self, kind)
-            lines.append(f"{kind:<12} {f'{fmt}; {self.estimator_of(kind)}' if fmt else 'float32'}")
+            ranges = f"; {self.estimator_of(kind)}" if isinstance(fmt, Format) else ""
+            lines.append(f"{kind:<12} {fmt or 'float32'}{ranges}")
         others = [f"{name} {'float32' if bits is None else f'{bits} bits'}" for name, bits in self.exceptions.items()]
         return "\n".join(lines + ([f"{'exceptions':<12} {', '.join(others)}"] if others else []))

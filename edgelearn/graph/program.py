@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from edgelearn.launch import Buffer, Launch, Role
 from edgelearn.ops import Emitter, Traits, quantised_copy
 from edgelearn.ops.jobs import Row
-from edgelearn.ops.ranged import Ranged, RangedTarget
+from edgelearn.ops.ranged import RangedTarget
+from edgelearn.ops.stored import Stored, tensor_of
 from edgelearn.ops.tensor import Shape, Tensor
 
 from .precision import KNOWN, Precision
@@ -66,9 +67,11 @@ class StorageEmitter(Emitter):
 
 
 @contextmanager
-def as_floats(e: Emitter, values: Sequence[Tensor | Ranged]) -> Iterator[list[Tensor]]:
-    """The values as float tensors for what is emitted inside; made of integers beforehand, where launches read them."""
-    start, floats = len(e.launches), [v if isinstance(v, Tensor) else e.tensor("as floats", v.shape) for v in values]
+def as_floats(e: Emitter, values: Sequence[Stored]) -> Iterator[list[Tensor]]:
+    """The values as float tensors for what is emitted inside; made of integers or halves beforehand, where launches
+    read them."""
+    start = len(e.launches)
+    floats = [v if tensor_of(v).dtype == "float32" else e.tensor("as floats", v.shape) for v in values]
     yield floats
     emitted = e.launches[start:]
     del e.launches[start:]

@@ -1,40 +1,40 @@
-"""Where the tensors of a program become quantised: each kind as soon as it is whole."""
+"""Where the tensors of a program are rounded: each kind as soon as it is whole."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from edgelearn.launch import Role
-from edgelearn.ops import Emitter, Tensor, quantised_copy
-from edgelearn.ops.control import Control
-from edgelearn.ops.estimators import CurrentMinMax
+from edgelearn.ops import Emitter, Tensor
+from edgelearn.ops.formats import Float16
+from edgelearn.ops.half import emit_halved
 from edgelearn.ops.quantise import (
-    OWN,
     Findings,
     Quantiser,
-    emit_check_found,
-    emit_learn_range,
     emit_measured_range,
     emit_next_range,
     emit_quantise,
-    emit_quantised_weights,
-    parts,
     rule_of,
     statistics,
-    weight_parts,
 )
+from edgelearn.ops.quantised_copy import emit_to_integers
 from edgelearn.ops.ranged import Ranged
+from edgelearn.ops.rows import parts
+from edgelearn.ops.stored import Stored
 from edgelearn.ops.tensor import Shape
-from edgelearn.ops.transpose import KernelView
 
+from .noted import Noted
 from .precision import Precision
+from .rounded_kernels import RoundedKernels
 from .storage import Storage
+
+Emit = Callable[[Tensor | Ranged, Findings | None], None]
 
 
 class Quantisers:
-    """Emits, into a program's `prepare` and `micro`, what quantises its tensors as `precision` says; a tensor whose
-    format is float32 comes back as it is. `mode` is how ranges are got (see Precision.mode); `training` also leaves
-    what was found, which `learn` turns into the next ranges; `first` says that findings start anew."""
+    """Emits, into a program's `prepare` and `micro`, what rounds its tensors as `precision` says; a tensor whose format
+    is float32 comes back as it is. `mode` is how ranges are got (see Precision.mode); `training` also leaves what was
+    found in `noted`; `first` says that findings start anew."""
 
     def __init__(
         self,
@@ -48,78 +48,64 @@ class Quantisers:
     ) -> None:
         self.precision, self.storage, self.prepare, self.micro = precision, storage, prepare, micro
         self.mode, self.training, self.first = mode, training, first
-        self._kernels: dict[tuple[str, str], Tensor] = {}
-        self._found: dict[str, tuple[Quantiser, Tensor, int]] = {}
+        self.noted = Noted(precision, storage, training, first)
+        self.kernels = RoundedKernels(precision, storage, prepare, self.noted)
 
-    def kernel(self, layer: str, kernel: Tensor) -> Tensor:
-        """The kernel of a layer as its passes read it; the same whenever asked for."""
-        if not self.quantises("weights", layer):
-            return kernel
-        return self._kernel(layer, kernel, "float32")
+    def input(self, layer: str, x: Tensor, integers: bool) -> Stored:
+        """The network's input `x`, as `integers` where its readers can do with these. Halves are made where it lies: x
+        may be there for the next pass too, for which it is rounded already."""
+        if not self.rounds("activations", layer):
+            return x
+        if isinstance(self.precision.format("activations", layer), Float16):
+            return self._halve("activations", layer, x, x)
+        integers = integers and self.stores("activations", layer)
+        y = x if integers else self.micro.tensor("quantised", x.shape, block=x.block)
+        return self._quantise("activations", layer, x, y, 0, integers)
 
-    def integer_kernel(self, layer: str, kernel: Tensor) -> Ranged:
-        """The same as integers."""
-        q = self._kernel_quantiser(layer, kernel)
-        return Ranged(self._kernel(layer, kernel, "int8"), q.channels or q.record, q.format, q.name)
+    def activation(self, layer: str, x: Tensor) -> Stored:
+        """What a layer has written."""
+        return self._round("activations", layer, x, 0, self.stores("activations", layer))
 
-    def _kernel_quantiser(self, layer: str, kernel: Tensor) -> Quantiser:
-        fmt = self.precision.format("weights", layer)
-        channels = kernel.channels if fmt.per_channel else 0
-        return self.storage.quantiser(f"{layer}/weights", fmt, self.precision.estimator_of("weights"), channels)
-
-    def _kernel(self, layer: str, kernel: Tensor, dtype: str) -> Tensor:
-        key = layer, dtype
-        if key not in self._kernels:
-            q = self._kernel_quantiser(layer, kernel)
-            name = f"{layer}/kernel quantised, {dtype}"
-            y = self.storage.tensor(name, kernel.shape, Role.PREPARED, layer=layer, dtype=dtype)
-            found = None if q.name in self._found else self._findings(q, weight_parts(self.prepare, kernel), OWN)
-            emit_quantised_weights(self.prepare, q, KernelView(kernel), y, found, self._control)
-            self._kernels[key] = y
-        return self._kernels[key]
-
-    def prepared_kernel(self, layer: str, view: KernelView) -> Ranged:
-        """A kernel as the backward pass to data wants it, as integers: the same ones, or rounded with a range of their
-        own, where `view` scales them or sums over channels that have steps of their own."""
-        fmt, name = self.precision.format("weights", layer), f"{layer}/prepared weights"
-        if view.scale is None and not (view.taps and fmt.per_channel):
-            integers = self.integer_kernel(layer, view.kernel)
-            return quantised_copy.emit_transposed(self.prepare, integers, view.taps) if view.taps else integers
-        record = self.storage.tensor(f"{name} range", (1, 16), Role.PREPARED)
-        fields = (16, view.shape[-1])
-        channels = self.storage.tensor(f"{name} ranges", fields, Role.PREPARED) if fmt.per_channel else None
-        q = Quantiser(name, fmt, CurrentMinMax(), record, channels)
-        y = self.storage.tensor(f"{name}, integers", view.shape, Role.PREPARED, layer=layer, dtype="int8")
-        emit_quantised_weights(self.prepare, q, view, y, None, self._control)
-        return Ranged(y, channels or record, fmt, name)
-
-    def activation(
-        self, layer: str, x: Tensor, y: Tensor | None = None, integers: bool | None = None
-    ) -> Tensor | Ranged:
-        """What a layer has written, quantised where it lies, or into `y`; or as integers, where the precision says so
-        and `integers` doesn't say otherwise."""
-        as_integers = self.stores("activations", layer) if integers is None else integers
-        return self._quantise("activations", layer, x, y or x, 0, as_integers)
+    def norm_input(self, layer: str, y: Tensor) -> Stored:
+        """What a linear layer has written for batch statistics to normalize."""
+        return self._round("norm_inputs", layer, y, 0, self.stores("norm_inputs", layer))
 
     def gradient(self, layer: str, dy: Tensor, integers: bool = False) -> Tensor | Ranged:
-        """The gradient of a linear layer's output, once every reader of that has added its share."""
-        return self._quantise("gradients", layer, dy, dy, dy.images, integers)
+        """The gradient of a linear layer's output, once every reader of that has added its share. Halves stay where
+        floats lie: they don't last."""
+        if isinstance(self.precision.format("gradients", layer), Float16):
+            return self._halve("gradients", layer, dy, dy)
+        return self._round("gradients", layer, dy, dy.images, integers)
+
+    def chosen(self, inputs: list[Stored], y: Tensor) -> Stored:
+        """What a layer has written that only chooses among its inputs: of the same values, stored like them."""
+        if all(isinstance(x, Tensor) and x.dtype == "float16" for x in inputs):
+            halves = self.micro.tensor("halves", y.shape, dtype="float16")
+            emit_halved(self.micro, y, halves)
+            return halves
+        if len(inputs) == 1 and isinstance(inputs[0], Ranged):
+            x = inputs[0]
+            integers = replace(x, tensor=self.micro.tensor("quantised activations", y.shape, dtype="int8"))
+            emit_to_integers(self.micro, y, integers)
+            return integers
+        return y
+
+    def rounds(self, kind: str, layer: str) -> bool:
+        return self.precision.format(kind, layer) is not None
 
     def stores(self, kind: str, layer: str) -> bool:
         """Whether a tensor may be kept as integers."""
         fmt = self.precision.format(kind, layer)
         return not self.precision.simulated and fmt is not None and fmt.storage == "int8"
 
-    def write(
-        self, kind: str, layer: str, shape: Shape, emit: Callable[[Tensor | Ranged, Findings | None], None], passed: int
-    ) -> Ranged:
+    def write(self, kind: str, layer: str, shape: Shape, emit: Emit, passed: int) -> Ranged:
         """What `emit` writes, as integers: it writes these itself where their range is known by then, else floats,
         whose range is what is found of them."""
         q = self._quantiser(kind, layer)
         y = self._integers(kind, q, shape)
         if self.precision.is_static(kind, self.mode, self.training):
             emit_next_range(self.prepare, q)
-            emit(y, self._findings(q, parts(self.micro, y.tensor), rule_of(q.estimator), not self.first))
+            emit(y, self._findings(q, y.tensor))
             return y
         values = self.micro.tensor(f"{kind} as floats", shape)
         found = statistics(self.micro, q, values)
@@ -128,8 +114,18 @@ class Quantisers:
         self._emit_quantise(q, values, y.tensor, passed)
         return y
 
-    def quantises(self, kind: str, layer: str) -> bool:
-        return self.precision.format(kind, layer) is not None
+    def _round(self, kind: str, layer: str, x: Tensor, passed: int, integers: bool) -> Stored:
+        fmt = self.precision.format(kind, layer)
+        if fmt is None:
+            return x
+        if isinstance(fmt, Float16):
+            y = x if self.precision.simulated else self.micro.tensor(f"{kind} in halves", x.shape, dtype="float16")
+            return self._halve(kind, layer, x, y)
+        return self._quantise(kind, layer, x, x, passed, integers)
+
+    def _halve(self, kind: str, layer: str, x: Tensor, y: Tensor) -> Tensor:
+        emit_halved(self.micro, x, y, self.noted.of_halves(f"{layer}/{kind}", parts(self.micro, x), not self.first))
+        return y
 
     def _quantiser(self, kind: str, layer: str) -> Quantiser:
         fmt = self.precision.format(kind, layer)
@@ -140,8 +136,6 @@ class Quantisers:
         return Ranged(tensor, q.record, q.format, q.name)
 
     def _quantise(self, kind: str, layer: str, x: Tensor, y: Tensor, passed: int, integers: bool) -> Tensor | Ranged:
-        if not self.quantises(kind, layer):
-            return x
         q = self._quantiser(kind, layer)
         if self.precision.is_static(kind, self.mode, self.training):
             emit_next_range(self.prepare, q)
@@ -152,29 +146,7 @@ class Quantisers:
         return found
 
     def _emit_quantise(self, q: Quantiser, x: Tensor, y: Tensor, passed: int) -> None:
-        found = self._findings(q, parts(self.micro, x), rule_of(q.estimator), not self.first)
-        emit_quantise(self.micro, q, x, y, found, passed if self.training else None)
+        emit_quantise(self.micro, q, x, y, self._findings(q, x), passed if self.training else None)
 
-    def _findings(self, q: Quantiser, count: int, rule: int, add: bool = False) -> Findings | None:
-        if not self.training:
-            return None
-        found = self.storage.tensor(f"{q.name} found", (count, 16), Role.FOUND)
-        self._found[q.name] = q, found, rule
-        return Findings(found, self.precision.traced, add)
-
-    @property
-    def _control(self) -> Control | None:
-        return self.storage.control if self.training else None
-
-    def check(self, finish: Emitter) -> None:
-        """Jobs: flags for tensors that held a NaN or an infinity, which integers don't pass on."""
-        if not self.precision.simulated:
-            for q, found, _ in self._found.values():
-                finish.layer = q.name.rpartition("/")[0]
-                emit_check_found(finish, q, found)
-
-    def learn(self, finish: Emitter) -> None:
-        """Jobs: the next ranges from what the mini-batch has held, unless it failed."""
-        for q, found, rule in self._found.values():
-            finish.layer = q.name.rpartition("/")[0]
-            emit_learn_range(finish, q, found, self.storage.control, rule)
+    def _findings(self, q: Quantiser, x: Tensor) -> Findings | None:
+        return self.noted.of(q, parts(self.micro, x), rule_of(q.estimator), not self.first)

@@ -169,7 +169,7 @@ class Session:
         culprit: list[Buffer] = []
 
         def look(launch: Launch) -> bool:
-            bad = [b for b in launch.writes if b.dtype == "float32" and not np.isfinite(self._read(b)).all()]
+            bad = [b for b in launch.writes if b.dtype.startswith("float") and not np.isfinite(self._read(b)).all()]
             culprit.extend(bad)
             return bool(bad)
 
@@ -248,7 +248,7 @@ class Session:
         return self.context.copy(self._memory[buffer.role].handle, array, self.plan.offsets[buffer])
 
     def _read(self, buffer: Buffer) -> np.ndarray:
-        words = np.empty(buffer.nbytes // 4, np.float32)
+        words = np.empty(buffer.nbytes // np.dtype(buffer.dtype).itemsize, buffer.dtype)
         return self.context.read(self._memory[buffer.role].handle, words, self.plan.offsets[buffer])
 
     @property

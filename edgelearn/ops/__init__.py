@@ -9,7 +9,7 @@ from .depthwise import DepthwiseConv2D
 from .dropout import Dropout, SpatialDropout2D
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, Percentile, RunningMinMax
-from .formats import Format
+from .formats import Float16, Format
 from .mean import Mean
 from .merge import Add, Concatenate
 from .optimizers import SGD, Adam, AdamW, Optimizer
@@ -23,7 +23,7 @@ from .zero_padding import ZeroPadding2D
 __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
     "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed", "Flatten",
-    "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D", "Mean",
-    "Op", "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "SiLU", "Softmax",
+    "Float16", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D",
+    "Mean", "Op", "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "SiLU", "Softmax",
     "SpatialDropout2D", "SubSpectralNormalization", "Tensor", "Traits", "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip

@@ -10,8 +10,10 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Choice, Role
 
+from . import stored
 from .base import Arrays, Op, Weight
 from .emit import Emitter, GradientTarget
+from .stored import Stored
 from .tensor import Shape, Tensor
 
 
@@ -96,7 +98,8 @@ class Statistics:
 @dataclass(frozen=True)
 class Sets:
     """How a tensor falls into rows of 16 channels that share statistics: those of a sub-band, or all. `count` sets of
-    `rows`, and the arguments and macros by which kernels find them (ROWS and ROW in kernels/batchnorm.cl)."""
+    `rows`, and the arguments and macros by which kernels find and read them (ROWS and ROW
+    in kernels/batchnorm.cl)."""
 
     count: int
     rows: int
@@ -105,14 +108,14 @@ class Sets:
     problem: tuple[int, ...]
 
     @classmethod
-    def of(cls, y: Tensor, gamma: Tensor) -> Sets:
+    def of(cls, y: Stored, gamma: Tensor) -> Sets:
         """As many sub-bands as gamma has rows."""
-        parts = gamma.rows
-        rows = y.rows // parts
+        parts, value, macros = gamma.rows, stored.tensor_of(y), stored.macros(y)
+        rows = value.rows // parts
         if parts == 1:
-            return cls(y.blocks, rows, (rows,), {}, (rows, y.channels))
-        arguments = rows, rows // y.images
-        return cls(y.blocks * parts, rows, arguments, {"sub_bands": parts}, (rows, y.channels, parts))
+            return cls(value.blocks, rows, (rows,), macros, (rows, value.channels))
+        arguments, problem = (rows, rows // value.images), (rows, value.channels, parts)
+        return cls(value.blocks * parts, rows, arguments, macros | {"sub_bands": parts}, problem)
 
 
 def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor], bias: Tensor | None) -> Statistics:
@@ -128,7 +131,7 @@ def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor
 
 
 def emit_batch(
-    e: Emitter, op: BatchNormalization, y: Tensor, w: dict[str, Tensor], z: Tensor, activation: int
+    e: Emitter, op: BatchNormalization, y: Stored, w: dict[str, Tensor], z: Tensor, activation: int
 ) -> Statistics:
     """z = activation(y * scale + shift) with the micro-batch's statistics, which move the moving ones."""
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
@@ -138,7 +141,7 @@ def emit_batch(
     with e.choose("batchnorm_forward", sets.problem, _variants(e, sets)) as choice:
         if choice["whole"]:
             e.launch(
-                "batchnorm.cl", "whole_forward", (sets.count,), y.read, w["gamma"].read, w["beta"].read,
+                "batchnorm.cl", "whole_forward", (sets.count,), *stored.reads(y), w["gamma"].read, w["beta"].read,
                 found.scale.write, found.mean.write, found.inverse.write, *moving, z.write, *sets.arguments,
                 sets.count, *pace, activation=activation, **sets.macros,
             )  # fmt: skip
@@ -147,7 +150,7 @@ def emit_batch(
         groups, count = e.split_rows(sets.rows, sets.count * members)
         partials = e.tensor("partial statistics", (groups, 2, sets.count * 16))
         e.launch(
-            "batchnorm.cl", "group_statistics", (groups * members, sets.count), y.read, partials.write,
+            "batchnorm.cl", "group_statistics", (groups * members, sets.count), *stored.reads(y), partials.write,
             *sets.arguments, sets.count, count, **sets.macros,
         )  # fmt: skip
         e.launch(
@@ -159,19 +162,19 @@ def emit_batch(
     return found
 
 
-def emit_normalize(e: Emitter, y: Tensor, statistics: Statistics, z: Tensor, activation: int) -> None:
+def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Tensor, activation: int) -> None:
     """z = activation(y * scale + shift)"""
     sets = Sets.of(y, statistics.scale)
     groups, count = e.bands(sets.rows, sets.count, 64)
     e.launch(
-        "batchnorm.cl", "normalize_forward", (groups, sets.count), y.read, statistics.scale.read,
+        "batchnorm.cl", "normalize_forward", (groups, sets.count), *stored.reads(y), statistics.scale.read,
         statistics.shift.read, z.write, *sets.arguments, count, activation=activation, **sets.macros,
     )  # fmt: skip
 
 
 def emit_backward(
     e: Emitter,
-    y: Tensor,
+    y: Stored,
     dz: Tensor,
     s: Statistics,
     dgamma: Tensor,
@@ -186,7 +189,7 @@ def emit_backward(
     with e.choose("batchnorm_backward", sets.problem, _variants(e, sets)) as choice:
         if target and choice["whole"]:
             e.launch(
-                "batchnorm.cl", "whole_backward", (sets.count,), dz.read, y.read, s.scale.read, s.mean.read,
+                "batchnorm.cl", "whole_backward", (sets.count,), dz.read, *stored.reads(y), s.scale.read, s.mean.read,
                 s.inverse.read, *sums, *sets.arguments, sets.count, int(kept), int(add), *target.arguments,
                 **target.macros, **sets.macros,
             )  # fmt: skip
@@ -195,7 +198,7 @@ def emit_backward(
         groups, count = e.split_rows(sets.rows, sets.count * members)
         partials = e.tensor("partial gradients", (groups, 2, sets.count * 16))
         e.launch(
-            "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, y.read, s.mean.read,
+            "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, *stored.reads(y), s.mean.read,
             s.inverse.read, partials.write, *sets.arguments, sets.count, count, **sets.macros,
         )  # fmt: skip
         slope, offset = e.tensor("slope", s.scale.shape), e.tensor("offset", s.scale.shape)
@@ -206,8 +209,8 @@ def emit_backward(
         if target:
             groups, count = e.bands(sets.rows, sets.count, 64)
             e.launch(
-                "batchnorm.cl", "normalize_backward", (groups, sets.count), dz.read, y.read, s.scale.read, slope.read,
-                offset.read, *sets.arguments, count, *target.arguments, **target.macros, **sets.macros,
+                "batchnorm.cl", "normalize_backward", (groups, sets.count), dz.read, *stored.reads(y), s.scale.read,
+                slope.read, offset.read, *sets.arguments, count, *target.arguments, **target.macros, **sets.macros,
             )  # fmt: skip
 
 

@@ -1,11 +1,13 @@
-"""Integers that stand for real numbers: scale times (q - zero). What every quantised tensor and kernel goes by.
+"""Number formats of tensors: integers that stand for real numbers, and half precision.
 
-A range always contains 0, so that 0 (padding, a ReLU's floor) is exact. Kernels: kernels/include/quantise.h.
+Integers q stand for scale times (q - zero), by a range that always contains 0, so that 0 (padding, a ReLU's floor) is
+exact. Kernels: kernels/include/quantise.h, kernels/include/half.h.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +40,14 @@ class Format:
     def __str__(self) -> str:
         words = [f"{self.bits} bits", "symmetric" if self.symmetric else "asymmetric"]
         return " ".join(words + ["stochastic"] * (self.rounding != "nearest") + ["per channel"] * self.per_channel)
+
+    def with_bits(self, bits: int) -> Format:
+        """The same with so many bits."""
+        return replace(self, bits=bits)
+
+    def to_dict(self) -> dict:
+        """JSON-able; the inverse of `format_from`."""
+        return asdict(self)
 
     @property
     def storage(self) -> str:
@@ -86,3 +96,38 @@ class Format:
     def dequantise(self, q, scale, zero) -> np.ndarray:
         """The values that integers `q` stand for, in the precision of `scale`."""
         return (np.asarray(q) - zero).astype(np.asarray(scale).dtype) * scale
+
+
+@dataclass(frozen=True)
+class Float16:
+    """IEEE 754 half precision (binary16): 11 bits from 6.1e-5 to 65504, multiples of 6.0e-8 (2^-24) below. Values are
+    rounded to nearest, ties to even: those from 65520 on become infinities, which the step notices and fails by, and
+    those up to 3.0e-8 become 0, which nothing notices. No range is needed."""
+
+    bits: ClassVar[int] = 16
+    storage: ClassVar[str] = "float16"
+    per_channel: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return "half precision"
+
+    def with_bits(self, bits: int) -> Float16:
+        """Itself: that many bits are a matter of integers."""
+        return self
+
+    def to_dict(self) -> str:
+        """JSON-able; the inverse of `format_from`."""
+        return self.storage
+
+    def round(self, v) -> np.ndarray:
+        """The halves nearest to `v`, in v's own type."""
+        with np.errstate(over="ignore"):
+            return np.asarray(v).astype(np.float16).astype(np.asarray(v).dtype)
+
+
+AnyFormat = Format | Float16
+
+
+def format_from(found: dict | str) -> AnyFormat:
+    """What `to_dict` gave. Raises TypeError or PlanError for what isn't a format."""
+    return Float16() if found == Float16.storage else Format(**found)

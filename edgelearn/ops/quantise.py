@@ -10,6 +10,7 @@ import numpy as np
 from edgelearn.errors import PlanError
 from edgelearn.launch import Role
 
+from . import rows
 from .control import Control
 from .dropout import layer_code
 from .emit import Emitter
@@ -93,10 +94,10 @@ def emit_measured_range(e: Emitter, q: Quantiser, x: Tensor, found: Findings | N
     more for a search."""
     if found is None:
         found = statistics(e, q, x)
-        rows, rest, groups = _rows(e, x, found.parts.rows)
+        count, rest, groups = rows.split(e, x, found.parts.rows)
         e.launch(
-            "quantise.cl", "statistics", (_items(e, groups),), x.read, found.parts.write, prod(x.shape), 0, rows, rest,
-            whole=True, lanes=e.traits.vector, found=True,
+            "quantise.cl", "statistics", (rows.items(e, groups),), x.read, found.parts.write, prod(x.shape), 0, count,
+            rest, whole=True, lanes=e.traits.vector, found=True,
         )  # fmt: skip
     momentum = float(q.estimator.momentum) if isinstance(q.estimator, Blending) else 0.0
     e.launch(
@@ -109,15 +110,15 @@ def emit_measured_range(e: Emitter, q: Quantiser, x: Tensor, found: Findings | N
 
 def statistics(e: Emitter, q: Quantiser, x: Tensor) -> Findings:
     """A place for what is found of `x` before it is quantised."""
-    return Findings(e.tensor(f"{q.name} statistics", (parts(e, x), 16)))
+    return Findings(e.tensor(f"{q.name} statistics", (rows.parts(e, x), 16)))
 
 
 def _emit_search(e: Emitter, q: Quantiser, x: Tensor) -> None:
-    rows, rest, groups = _rows(e, x)
+    count, rest, groups = rows.split(e, x)
     tried = e.tensor(f"{q.name} tried", (groups, 48))
     ratio = float(q.estimator.ratio)
     e.launch(
-        "quantise.cl", "try_ranges", (_items(e, groups),), x.read, q.record.read, tried.write, rows, rest,
+        "quantise.cl", "try_ranges", (rows.items(e, groups),), x.read, q.record.read, tried.write, count, rest,
         *q.shape, *q.bounds, ratio, whole=True, lanes=e.traits.vector,
     )  # fmt: skip
     beyond = prod(x.shape) * (1 - q.estimator.percent / 100) if isinstance(q.estimator, Percentile) else 0.0
@@ -127,21 +128,16 @@ def _emit_search(e: Emitter, q: Quantiser, x: Tensor) -> None:
     )  # fmt: skip
 
 
-def parts(e: Emitter, x: Tensor) -> int:
-    """Records that quantising a tensor like `x` leaves."""
-    return _rows(e, x)[2]
-
-
 def emit_quantise(
     e: Emitter, q: Quantiser, x: Tensor, y: Tensor, found: Findings | None = None, passed: int | None = None
 ) -> None:
     """y = x quantised with the range in use; `y` may be `x`. Stochastic rounding is for training alone; `passed`
     examples of the micro-batch have then been counted already."""
-    rows, rest, groups = _rows(e, x, found.parts.rows if found else 0)
+    count, rest, groups = rows.split(e, x, found.parts.rows if found else 0)
     random = q.format.rounding == "stochastic" and passed is not None
     plain = random and x.block < 16
     if plain:  # a channel draws the same numbers as in a block of 16
-        rows, rest = x.rows * ceil_div(x.channels, e.traits.vector), x.channels
+        count, rest = x.rows * ceil_div(x.channels, e.traits.vector), x.channels
     source = (x.update,) if y is x else (x.read, y.write)
     target, more = [], []
     if found:
@@ -150,15 +146,15 @@ def emit_quantise(
         control: Control = e.training
         more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, passed, layer_code(q.name)]
     e.launch(
-        "quantise.cl", "quantise", (_items(e, groups),), *source, q.record.read, *target, rows, rest, *q.bounds, *more,
-        whole=True, lanes=e.traits.vector, found=found is not None, traced=bool(found and found.traced),
+        "quantise.cl", "quantise", (rows.items(e, groups),), *source, q.record.read, *target, count, rest, *q.bounds,
+        *more, whole=True, lanes=e.traits.vector, found=found is not None, traced=bool(found and found.traced),
         stochastic=random, plain=plain, in_place=y is x, integers=y.dtype == "int8",
     )  # fmt: skip
 
 
-def emit_check_found(e: Emitter, q: Quantiser, found: Tensor) -> None:
-    """A job: a flag where a tensor held a NaN or an infinity."""
-    flag = e.tensor(f"{q.name} flag", (1, 1), Role.CHECK)
+def emit_check_found(e: Emitter, name: str, found: Tensor) -> None:
+    """A job: a flag where the tensor of that name held a NaN or an infinity."""
+    flag = e.tensor(f"{name} flag", (1, 1), Role.CHECK)
     e.job("quantise.cl", "check_found", 1, found.read, flag.write, numbers=(found.rows,), whole=True)
 
 
@@ -213,17 +209,3 @@ def emit_quantised_weights(
 
 def _weight_rows(e: Emitter, w: Tensor) -> int:
     return ceil_div(w.rows * w.blocks, 2048) if e.traits.gpu else WEIGHT_ROWS
-
-
-def _rows(e: Emitter, x: Tensor, groups: int = 0) -> tuple[int, int, int]:
-    """As `x` lies in memory: rows of as many floats as a work-item handles at a time, floats of a last one that is not
-    full, and work-groups (`groups`, where given)."""
-    floats, lanes = x.rows * x.blocks * x.block, e.traits.vector
-    if not groups:
-        most = 16384 // e.traits.group if e.traits.gpu else 8 * e.traits.compute_units
-        groups = max(1, min(most, ceil_div(floats, 1024)))
-    return ceil_div(floats, lanes), floats % lanes, groups
-
-
-def _items(e: Emitter, groups: int) -> int:
-    return groups * e.traits.group

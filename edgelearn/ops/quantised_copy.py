@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from edgelearn.launch import Role
 
+from . import stored
 from .emit import Emitter
 from .estimators import CurrentMinMax
 from .quantise import Findings, Quantiser, emit_quantise
 from .ranged import Ranged, RangedTarget, Result
+from .stored import Stored
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
 
@@ -22,13 +24,14 @@ def emit_to_integers(
     emit_quantise(e, Quantiser(y.name, y.format, CurrentMinMax(), y.record), x, y.tensor, found, passed)
 
 
-def emit_to_floats(e: Emitter, x: Ranged, target: RangedTarget) -> None:
-    """What the integers stand for, through the derivative of an activation or added to another share where the target
-    says so."""
-    result = target.result(0, None)
+def emit_to_floats(e: Emitter, x: Stored, target: RangedTarget) -> None:
+    """What integers or halves stand for, through the derivative of an activation or added to another share where the
+    target says so."""
+    result, tensor = target.result(0, None), stored.tensor_of(x)
     e.launch(
-        "quantised_copy.cl", "integers_to_floats", (_items(e, result, x.tensor),), *x.read, *result.arguments(e),
-        x.tensor.rows, x.tensor.blocks, *target.mask_arguments, whole=True, **target.macros, **result.macros(e),
+        "quantised_copy.cl", "to_floats", (_items(e, result, tensor),), *stored.reads(x), *result.arguments(e),
+        tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, **stored.macros(x), **target.macros,
+        **result.macros(e),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ A tensor is rows x channels. It is stored as [channels / 16][rows][16], channels
 activations have images * height * width rows, a convolution's weights have taps * input channels rows, a bias has one.
 Vector units and memory lines of CPUs and GPUs take 16 floats at a time, and a matrix tile is contiguous in it.
 A network's input of fewer than 16 channels may have `block` = its channels instead: then it is plain NHWC.
-Values are float32, or, in quantised tensors, int8.
+Values are float32 or, in rounded tensors, float16 or int8.
 """
 
 from __future__ import annotations

@@ -25,6 +25,11 @@ class KernelView:
         return self.kernel.rows // max(self.taps, 1), self.kernel.channels
 
     @property
+    def changes(self) -> bool:
+        """Whether it is any other than the kernel itself."""
+        return self.taps > 0 or self.scale is not None
+
+    @property
     def shape(self) -> Shape:
         inputs, outputs = self.sizes
         return (self.taps, outputs, inputs) if self.taps else self.kernel.shape

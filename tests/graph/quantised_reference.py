@@ -10,6 +10,7 @@ from edgelearn.graph import INPUT, Request
 from edgelearn.graph.fuse import Stage, fuse
 from edgelearn.ops import ReLU, Softmax
 from edgelearn.ops.dropout import uniform
+from edgelearn.ops.formats import Float16
 from edgelearn.ops.softmax_cross_entropy import reference_loss
 
 Arrays = dict[str, np.ndarray]
@@ -47,6 +48,8 @@ class Twin:
         fmt = precision.format(kind, layer)
         if fmt is None:
             return v
+        if isinstance(fmt, Float16):
+            return fmt.round(v)
         estimator = precision.estimator_of(kind)
         axes = tuple(range(v.ndim - 1)) if fmt.per_channel else None
         low, high = np.minimum(v.min(axes), 0.0), np.maximum(v.max(axes), 0.0)
@@ -86,6 +89,8 @@ class Twin:
                     kernels[node.name] = self._quantised("weights", node.name, matrix, step, 0).reshape(role.shape)
                     own["kernel"] = kernels[node.name]
                 v = [node.op.reference_forward(v, own, **self._more(node))]
+                if node is stage.op and stage.norm and self._more(stage.norm)["batch"] and stage.is_linear:
+                    v = [self._quantised("norm_inputs", node.name, v[0], step, first)]
                 values[node.name] = v[0]
             if stage.output.name != end and not stage.output.op.selects:
                 values[stage.output.name] = self._quantised("activations", stage.output.name, v[0], step, first)

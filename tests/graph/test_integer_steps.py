@@ -7,13 +7,13 @@ import pytest
 
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network, Precision, Request, make_plan
-from edgelearn.graph.arena import lifetimes
 from edgelearn.launch import Role, Traffic
 from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Flatten, ReLU
 from edgelearn.ops.estimators import DSGC, CurrentMinMax, Fixed, InHindsightMinMax
-from edgelearn.ops.formats import Format
+from edgelearn.ops.formats import Float16, Format
 from edgelearn.ops.quantise import NEXT_LOW
 
+from .saved import saved_bytes
 from .test_networks import CLASSES, EXAMPLES, drawn, residual, separable
 from .test_plan import batches
 
@@ -22,8 +22,8 @@ STATIC = Precision(**FORMATS, estimator=InHindsightMinMax(0.5), simulated=False)
 PRECISIONS = {
     "in hindsight": STATIC,
     "current": replace(STATIC, estimator=CurrentMinMax()),
-    "searched": replace(STATIC, gradient_estimator=DSGC(every=2)),
-    "some in float32": replace(STATIC, exceptions={"pw*": None, "b1": None, "input": None}),
+    "searched": replace(STATIC, gradient_estimator=DSGC(every=2), norm_inputs=Format()),
+    "some in float32": replace(STATIC, exceptions={"pw*": None, "b1": None, "input": None}, norm_inputs=Format()),
 }
 
 
@@ -66,15 +66,8 @@ def planned(kernels, precision: Precision, batch: int = 6, micro: int = 3):
 
 
 def test_saved_activations_are_a_quarter(kernels):
-    """What the backward pass reads of the forward pass, when the loss is computed."""
-
-    def saved(precision: Precision) -> int:
-        program = planned(kernels, precision).program("train", 3)
-        loss = next(i for i, launch in enumerate(program.micro) if launch.layer == "loss")
-        alive = [life for life in lifetimes(program.micro) if life.first < loss < life.last]
-        return sum(life.buffer.nbytes for life in alive if life.buffer.layer in "abc")
-
-    assert 4 * saved(STATIC) == saved(Precision()) == 4 * 3 * 3 * 8 * 8 * 32
+    sizes = [saved_bytes(planned(kernels, precision), 3) for precision in (STATIC, Precision())]
+    assert sizes == [3 * 8 * 8 * (4 * 32 + 16), 4 * 3 * 8 * 8 * 4 * 32], "of integers the input too"
 
 
 def normalized() -> Network:
@@ -115,9 +108,9 @@ def test_integers_are_written_by_those_who_make_them(kernels):
 
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_predicted_traffic_and_memory_are_what_is_moved_and_allocated(start, name):
-    network = chain()
+    network = normalized()
     weights, x, labels = drawn(network, 0)
-    session = start(Request(network, EXAMPLES, 2, SGD(0.1), precision=PRECISIONS[name]), weights)
+    session = start(Request(network, EXAMPLES, 2, SGD(0.1), "batch", precision=PRECISIONS[name]), weights)
     predicted = Traffic()
     for step in (1, 2, 3):
         predicted += session.plan.traffic(kind=session.plan.kind("train", session.ranges_known, step))
@@ -162,7 +155,9 @@ def test_micro_batches_of_any_size_round_alike(start):
     ("change", "words"),
     [
         ({"gradients": None}, "gradients are float32"),
-        ({"activations": Format(9)}, "activations are of 9 bits"),
+        ({"gradients": Float16()}, "gradients are half precision"),
+        ({"activations": Format(9)}, "activations are 9 bits"),
+        ({"norm_inputs": Format(9)}, "norm_inputs are 9 bits"),
         ({"weights": Format()}, "symmetric weights"),
     ],
 )

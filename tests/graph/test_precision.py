@@ -1,19 +1,23 @@
+from dataclasses import replace
+
 import pytest
 
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Precision
 from edgelearn.graph.precision import KNOWN, MEASURED, SEARCHED
 from edgelearn.ops.estimators import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, RunningMinMax
-from edgelearn.ops.formats import Format
+from edgelearn.ops.formats import Float16, Format
 
 MIXED = Precision(
     Format(8, symmetric=True, per_channel=True), Format(8), Format(4, rounding="stochastic"),
     InHindsightMinMax(0.8), DSGC(every=10), {"conv1": 8, "dense*": None}, traced=True,
 )  # fmt: skip
 
+HALVES = Precision(weights=Float16(), activations=Float16(), norm_inputs=Format(8), exceptions={"conv1": None})
+
 
 def test_json_comes_back():
-    for precision in (Precision(), MIXED):
+    for precision in (Precision(), MIXED, HALVES):
         assert Precision.from_json(precision.to_json()) == precision
 
 
@@ -23,6 +27,9 @@ def test_exceptions():
     assert MIXED.format("weights", "dense_1") is None
     assert Precision(exceptions={"conv1": 8}).format("weights", "conv1") is None, "float32 stays float32"
     assert "conv1 8 bits, dense* float32" in str(MIXED)
+    assert HALVES.format("activations", "conv1") is None and HALVES.format("activations", "conv2") == Float16()
+    assert replace(HALVES, exceptions={"conv*": 6}).format("weights", "conv2") == Float16(), "bits are integers'"
+    assert "weights      half precision\n" in str(HALVES)
 
 
 def test_how_programs_get_their_ranges():
@@ -43,13 +50,23 @@ def test_how_programs_get_their_ranges():
     assert fixed.is_static("activations", MEASURED, True) and not fixed.is_static("gradients", MEASURED, True)
     assert Precision(activations=Format(), estimator=Fixed()).modes(training=True) == [KNOWN]
     assert Precision(weights=Format()).modes(training=True) == [KNOWN], "weights have their own, always"
+    assert Precision(gradients=Float16()).modes(training=True) == [KNOWN], "halves need none"
+    assert HALVES.modes(training=True) == [KNOWN, MEASURED]
 
 
 def test_what_cannot_be():
-    with pytest.raises(PlanError, match="weights alone"):
-        Precision(gradients=Format(per_channel=True))
+    for kind in ("gradients", "norm_inputs"):
+        with pytest.raises(PlanError, match="weights alone"):
+            Precision(**{kind: Format(per_channel=True)})
     with pytest.raises(PlanError, match="2 to 16"):
         Precision(exceptions={"a": 1})
-    for text in ("{", "[]", '{"speed": 1}', '{"weights": {"bytes": 1}}', '{"estimator": {"estimator": "X"}}'):
+    for text in (
+        "{",
+        "[]",
+        '{"speed": 1}',
+        '{"weights": {"bytes": 1}}',
+        '{"weights": "float8"}',
+        '{"estimator": {"estimator": "X"}}',
+    ):
         with pytest.raises(FormatError):
             Precision.from_json(text)

@@ -34,8 +34,10 @@ PRECISIONS = {
     "activations, current": Precision(activations=Format(4), estimator=CurrentMinMax()),
     "gradients": Precision(gradients=Format(4, symmetric=True)),
     "all, in hindsight": Precision(**EVERYTHING, estimator=InHindsightMinMax(0.5), traced=True),
-    "all, running": Precision(**EVERYTHING, estimator=RunningMinMax(0.5)),
-    "all, exceptions": Precision(**EVERYTHING, exceptions={"input": None, "stem": None, "dense": 6}),
+    "all, running": Precision(**EVERYTHING, norm_inputs=Format(4), estimator=RunningMinMax(0.5)),
+    "all, exceptions": Precision(
+        **EVERYTHING, norm_inputs=Format(5), exceptions={"input": None, "stem": None, "dense": 6}
+    ),
 }
 
 

@@ -4,8 +4,10 @@ import pytest
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
 from edgelearn.ops import BatchNormalization, GradientTarget, Tensor, Traits, batchnorm
+from edgelearn.ops.formats import Format
 
 from .harness import SIZES, close, every_choice
+from .integers import Drawn
 
 OP = BatchNormalization(momentum=0.9, epsilon=1e-3)
 
@@ -136,6 +138,29 @@ def check_backward(bench, rng, *shape, kept, op=OP):
 @pytest.mark.parametrize(("rows", "channels"), [(1, 1), (3, 33), (1000, 16), (1537, 31)])
 def test_backward(bench, rng, rows, channels, kept):
     assert len(check_backward(bench, rng, rows, channels, kept=kept)["batchnorm_backward"]) == 4
+
+
+@pytest.mark.parametrize("kind", ("halves", "integers"))
+@pytest.mark.parametrize(("rows", "channels"), [(3, 33), (1537, 31)])
+def test_batch_statistics_of_what_is_stored(bench, rng, rows, channels, kind):
+    drawn = Drawn(bench, rng, (rows, channels), Format())
+    halves = rng.standard_normal((rows, channels)).astype(np.float16)
+    y = np.float64(halves if kind == "halves" else drawn.values)
+    w, dz = draw_weights(rng, channels), rng.standard_normal((rows, channels))
+    z = OP.reference_forward([y], w, batch=True)
+    (dy,), gradients = OP.reference_backward([y], w, dz, batch=True)
+
+    def check():
+        ty = bench.put(halves, dtype="float16") if kind == "halves" else drawn.ranged
+        tz, tdy, dgamma, dbeta = (bench.empty(shape) for shape in (y.shape, y.shape, (channels,), (channels,)))
+        s = batchnorm.emit_batch(bench, OP, ty, put_all(bench, w), tz, 1)
+        batchnorm.emit_backward(bench, ty, bench.put(dz), s, dgamma, dbeta, GradientTarget(tdy), kept=False, add=False)
+        bench.run()
+        close(bench.get(tz), np.maximum(z, 0), 1e-4)
+        close(bench.get(tdy), dy, 1e-4)
+        close(bench.get(dgamma), gradients["gamma"], 1e-4)
+
+    assert len(every_choice(bench, check)["batchnorm_forward"]) == 2
 
 
 def test_gradients_without_a_target(bench, rng):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgelearn.errors import PlanError
-from edgelearn.ops.formats import LEAST_SCALE, Format
+from edgelearn.ops.formats import LEAST_SCALE, Float16, Format, format_from
 
 formats = st.builds(Format, bits=st.integers(2, 16), symmetric=st.booleans())
 reals = st.floats(-1e6, 1e6)
@@ -75,3 +75,17 @@ def test_impossible_roundings():
         Format(8, rounding="up")
     with pytest.raises(PlanError, match="uniform numbers"):
         Format(8, rounding="stochastic").quantise(np.ones(1), np.float64(1), 0)
+
+
+def test_half_precision():
+    v = np.float32([1 + 2**-11, 1 + 3 * 2**-11, 2**-25, 3 * 2**-25, 65519, 65520, -1e9])
+    expected = [1, 1 + 2**-9, 0, 2**-23, 65504, np.inf, -np.inf]
+    found = Float16().round(v)
+    assert found.dtype == v.dtype and found.tolist() == expected
+    assert Float16().round(np.float64(v)).tolist() == expected
+
+
+@pytest.mark.parametrize("fmt", (Float16(), Format(4, symmetric=True, rounding="stochastic")))
+def test_formats_as_data(fmt):
+    assert format_from(fmt.to_dict()) == fmt
+    assert fmt.with_bits(6) == (fmt if fmt == Float16() else Format(6, symmetric=True, rounding="stochastic"))

@@ -16,10 +16,10 @@ from edgelearn.ops.quantise import (
     emit_next_range,
     emit_quantise,
     emit_quantised_weights,
-    parts,
     rule_of,
     weight_parts,
 )
+from edgelearn.ops.rows import parts
 from edgelearn.ops.transpose import KernelView
 
 from .harness import SIZES, close
