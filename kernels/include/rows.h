@@ -1,6 +1,7 @@
 // A tensor as it lies in memory: EACH_TILE(rows), a row is as many floats as a work-item handles at a time. The zeros that
 // pad channels are values like others. A tensor of fewer than 16 channels a block may end within a row, after `rest` of
-// its floats. PLAIN: such a tensor pixel by pixel, `rest` channels each, in PIECES rows. Else a row of 16 channels has as many.
+// its floats. PLAIN: such a tensor pixel by pixel, `rest` channels each, in PIECES rows, none of which may be aligned. Else
+// 16 channels have PIECES rows.
 #ifndef PLAIN
 #define PLAIN 0
 #endif
@@ -8,7 +9,7 @@
 #define PIECES ((rest + LANES - 1) / LANES)
 #define ROW_START ((size_t)(tile / PIECES) * rest + tile % PIECES * LANES)
 #define ROW_END (rest - tile % PIECES * LANES < LANES ? rest - tile % PIECES * LANES : LANES)
-#define IS_CUT (ROW_END < LANES)
+#define IS_CUT 1
 #else
 #define PIECES PARTS
 #define ROW_START ((size_t)tile * LANES)

@@ -32,6 +32,7 @@ def field(record: np.ndarray, name: str) -> float:
 PRECISIONS = {
     "weights": Precision(weights=Format(4)),
     "activations, current": Precision(activations=Format(4), estimator=CurrentMinMax()),
+    "activations, stochastic": Precision(activations=Format(4, rounding="stochastic")),
     "gradients": Precision(gradients=Format(4, symmetric=True)),
     "all, in hindsight": Precision(**EVERYTHING, estimator=InHindsightMinMax(0.5), traced=True),
     "all, running": Precision(**EVERYTHING, norm_inputs=Format(4), estimator=RunningMinMax(0.5)),
@@ -234,3 +235,28 @@ def test_what_a_plan_says(kernels):
     assert plan.bytes_by_role[Role.RANGE] == 4 * plan.alignment and Role.RANGE not in plain.bytes_by_role
     assert "gradients    8 bits asymmetric; InHindsightMinMax(momentum=0.9)" in str(plan)
     assert plan.to_dict()["precision"] == request.precision.to_dict()
+
+
+def trained(start, precision: Precision, steps: int = 80, n: int = 16) -> float:
+    """The mean loss of the last steps of a training from scratch on noisy pictures of five kinds, with batch
+    statistics."""
+    network, losses = small(), []
+    for seed in (0, 1):
+        rng = np.random.default_rng(seed)
+        kinds = 0.5 * rng.standard_normal((5, *network.input_shape))
+        request = Request(network, n, n, SGD(0.05, momentum=0.9), "batch", seed=seed, precision=precision)
+        session = start(request, network.initialize(seed))
+        for step in range(1, steps + 1):
+            labels = rng.integers(0, 5, n).astype(np.int32)
+            x = np.float32(kinds[labels] + 1.5 * rng.standard_normal((n, *network.input_shape)))
+            loss, _, finite = session.train(batches(session, x, labels), n, 0.05, step)
+            assert finite
+            losses += [loss] * (step > steps - 20)
+    return np.mean(losses)
+
+
+def test_what_batch_statistics_normalize_can_have_8_bits(start):
+    """It trains as well as in float32, where 2 bits don't."""
+    eight = Precision(Format(symmetric=True), Format(), Format(rounding="stochastic"), simulated=False)
+    losses = [trained(start, replace(eight, norm_inputs=fmt)) for fmt in (None, Format(8), Format(2))]
+    assert losses[1] < losses[0] + 0.03 < losses[2] - 0.1
