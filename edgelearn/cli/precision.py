@@ -26,9 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_task(train)
     add = train.add_argument
     for name in ("weights", "activations", "gradients"):
-        add(f"--{name}", metavar="BITS", default="8", help="2 to 16 bits, or fp32")
+        add(f"--{name}", metavar="BITS", default="8", help="2 to 16 bits, fp16 or fp32")
+    add("--norm-inputs", metavar="BITS", default="fp32", help="of what BatchNorm normalizes by the batch's statistics")
     add("--estimator", choices=ESTIMATORS, default="in-hindsight", help="where ranges come from")
-    add("--integers", action="store_true", help="compute with int8, in place of simulating it")
+    add("--integers", action="store_true", help="store what is rounded, and compute with int8")
     add("--trace", type=int, default=0, metavar="STEPS", help="keep what became of every tensor, each so many steps")
     add("--seed", type=int, default=0)
     add("--resume", nargs="?", const="", metavar="RUN", help="go on with an interrupted run, by default the newest")

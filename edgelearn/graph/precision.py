@@ -20,8 +20,9 @@ class Precision:
     """Formats (Format, integers; Float16, halves) of the kernels of linear layers, of what layers write, and of the
     gradients of linear layers' outputs; None is float32. `norm_inputs` are what linear layers write for a BatchNorm to
     normalize by batch statistics: the backward pass needs them too, so that a plan that leaves them in float32 keeps
-    more than half of what it keeps without any format. Everything else stays float32: master weights, biases,
-    BatchNorm, sums, and the network's output.
+    more than half of what it keeps without any format. Channels share a range there before BatchNorm makes them alike:
+    behind depthwise layers, 8 bits can be too few. Everything else stays float32: master weights, biases, BatchNorm,
+    sums, and the network's output.
 
     Ranges of weights are always their own, and halves need none. `estimator` is that of activations, of `norm_inputs`
     and, unless `gradient_estimator` is given, of gradients. `exceptions` gives layers, by name or pattern, other bits
@@ -55,7 +56,7 @@ class Precision:
         for bits in self.exceptions.values():
             if bits is not None:
                 Format(bits)
-        if not self.simulated and self.has_ranges:
+        if not self.simulated and self.quantises:
             self._check_integers()
 
     def _check_integers(self) -> None:
@@ -85,7 +86,7 @@ class Precision:
         return self.gradient_estimator or self.estimator if kind == "gradients" else self.estimator
 
     @property
-    def has_ranges(self) -> bool:
+    def quantises(self) -> bool:
         """Whether any tensor is to be integers."""
         return any(isinstance(getattr(self, kind), Format) for kind in KINDS)
 

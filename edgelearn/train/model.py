@@ -286,7 +286,7 @@ class Model:
                     f"{'unknown' if min(odd) in found else 'missing'}. Build the same network, freeze the same layers "
                     f"and compile with the same optimizer before restoring."
                 )
-        if bool(records) != bool(position.updates and self.precision.has_ranges):
+        if bool(records) != bool(position.updates and self.precision.quantises):
             raise FormatError(
                 f"The checkpoint is of a training that quantised {'tensors' if records else 'nothing'}, unlike this "
                 f"one: compile with the same precision before restoring."

@@ -6,6 +6,7 @@ from edgelearn.errors import RunError
 from edgelearn.experiments.quantised_backprop import ESTIMATORS, TASKS, PrecisionConfig, arms
 from edgelearn.experiments.quantised_backprop.sweep import chosen, key
 from edgelearn.experiments.quantised_backprop.tasks import resolve
+from edgelearn.ops import Float16, Format
 
 
 def test_a_record_gives_the_configuration_back():
@@ -37,6 +38,12 @@ def test_the_precision_is_the_papers():
     assert precision.activations is None and precision.gradients.rounding == "stochastic"
     assert precision.estimator == ESTIMATORS["current"] and precision.simulated and not precision.traced
     assert not PrecisionConfig("sample", "fp32", "fp32", "fp32").precision.quantises
+
+
+def test_half_precision_and_inputs_of_batchnorm():
+    precision = PrecisionConfig("sample", "fp16", "fp16", "fp16", norm_inputs="8").precision
+    assert precision.weights == precision.activations == precision.gradients == Float16()
+    assert precision.norm_inputs == Format(8)
 
 
 def test_all_that_is_compared():

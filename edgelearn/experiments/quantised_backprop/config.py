@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from edgelearn.errors import PlanError, RunError
 from edgelearn.experiments.config import Config
 from edgelearn.graph import Precision
-from edgelearn.ops import DSGC, CurrentMinMax, Estimator, Format, InHindsightMinMax, Percentile, RunningMinMax
+from edgelearn.ops import DSGC, CurrentMinMax, Estimator, Float16, Format, InHindsightMinMax, Percentile, RunningMinMax
 
 # "fixed" is the range of the first mini-batch, for good.
 ESTIMATORS: dict[str, Estimator] = {
@@ -18,15 +18,16 @@ ESTIMATORS: dict[str, Estimator] = {
     "percentile": Percentile(),
     "fixed": InHindsightMinMax(momentum=1.0),
 }
-FLOAT = "fp32"
+FLOAT, HALF = "fp32", "fp16"
 
 
 @dataclass(frozen=True)
 class PrecisionConfig(Config):
-    """A training of `task` (see tasks.TASKS) with kernels, activations and gradients of so many bits, or in "fp32".
+    """A training of `task` (see tasks.TASKS) with kernels, activations and gradients of so many bits, "fp16" or "fp32".
 
     As in Fournarakis and Nagel 2021, weights are symmetric and have their own ranges, activations and gradients get
-    theirs from `estimator`, and gradients are rounded stochastically. `integers` computes with int8 in place of
+    theirs from `estimator`, and gradients are rounded stochastically. `norm_inputs` are what BatchNorm normalizes
+    by the batch's statistics. `integers` stores what is rounded as what it is, and computes with int8, in place of
     simulating it; `trace` keeps what became of every tensor each so many steps (0: never). What is None is the task's.
     Raises RunError for values that can't be.
     """
@@ -37,6 +38,7 @@ class PrecisionConfig(Config):
     gradients: str = "8"
     estimator: str = "in-hindsight"
     integers: bool = False
+    norm_inputs: str = FLOAT
     trace: int = 0
     epochs: int | None = None
     micro_batch: int | None = None
@@ -62,13 +64,15 @@ class PrecisionConfig(Config):
         weights, activations = _format(self.weights, symmetric=True), _format(self.activations)
         gradients = _format(self.gradients, rounding="stochastic")
         estimator = ESTIMATORS[self.estimator]
-        traced = self.trace > 0
-        return Precision(weights, activations, gradients, estimator, traced=traced, simulated=not self.integers)
+        return Precision(
+            weights, activations, gradients, estimator, traced=self.trace > 0, simulated=not self.integers,
+            norm_inputs=_format(self.norm_inputs),
+        )  # fmt: skip
 
 
-def _format(bits: str, **more) -> Format | None:
-    if bits == FLOAT:
-        return None
+def _format(bits: str, **more) -> Format | Float16 | None:
+    if bits in (FLOAT, HALF):
+        return Float16() if bits == HALF else None
     if not bits.isdecimal():
-        raise RunError(f"'{bits}' is no precision: give a number of bits from 2 to 16, or {FLOAT}.")
+        raise RunError(f"'{bits}' is no precision: give a number of bits from 2 to 16, {HALF} or {FLOAT}.")
     return Format(int(bits), **more)
