@@ -19,7 +19,7 @@ from edgelearn.ops import (
     SiLU,
     Traits,
     ZeroPadding2D,
-    pointwise_local,
+    convolution_local,
 )
 
 from . import (
@@ -64,7 +64,7 @@ def test_layers_without_weights(gpu, rng, name):
 
 
 def test_tiles_fit_small_gpus():
-    for tile in pointwise_local.TILES:
+    for tile in convolution_local.TILES:
         rows, columns, item_rows, item_columns, slices = tile.values()
         team = rows * columns // (item_rows * item_columns)
         assert team * slices <= 256
@@ -75,6 +75,15 @@ def test_tiles_fit_small_gpus():
 def test_sums_of_many_groups(gpu, rng, op):
     """More image rows than members of a work-group."""
     check_linear(op, gpu, rng, (40, 5, 20), n=3)
+
+
+@pytest.mark.parametrize(
+    "op", [Conv2D(18, (2, 3), (1, 2), ((3, 0), (1, 2)), dilation_rate=(2, 1)), Conv2D(18, 1, 3), Conv2D(18, 3, 3)]
+)
+def test_windows(gpu, rng, op):
+    """Some pixels meet few of the taps, or none; and an image may have fewer rows than strides."""
+    check_linear(op, gpu, rng, (8, 13, 33))
+    check_linear(op, gpu, rng, (3, 7, 17), n=1)
 
 
 @pytest.mark.parametrize("channels", (1, 33))
