@@ -24,6 +24,9 @@ FIELDS = (
 NEXT_LOW, NEXT_HIGH, UPDATES = range(13, 16)
 
 BLEND, KEEP, OWN = range(3)  # how a range follows: learn_range in kernels/quantise.cl
+FINDERS = 256  # work-items of a GPU's work-group that leave a record together
+GROUPS_GPU, GROUPS_CPU = 4, 8  # work-groups a compute unit that go through a tensor, each at least
+LEAST_GPU, LEAST_CPU = 4096, 1024  # floats of it
 WEIGHT_ROWS = 256  # of a block of a kernel that a work-item of a CPU quantises
 CODES = {"nearest": 0, "stochastic": 1}
 
@@ -94,13 +97,13 @@ def emit_measured_range(e: Emitter, q: Quantiser, x: Tensor, found: Findings | N
         found = statistics(e, q, x)
         rows, rest, groups = _rows(e, x, found.parts.rows)
         e.launch(
-            "quantise.cl", "statistics", (_items(e, groups),), x.read, found.parts.write, prod(x.shape), 0, rows, rest,
-            whole=True, lanes=e.traits.vector, found=True,
+            "quantise.cl", "statistics", (groups * finders(e),), x.read, found.parts.write, prod(x.shape), 0, rows,
+            rest, group=finders(e), whole=True, lanes=e.traits.vector, found=True,
         )  # fmt: skip
     momentum = float(q.estimator.momentum) if isinstance(q.estimator, Blending) else 0.0
     e.launch(
-        "quantise.cl", "measured_range", (1,), found.parts.read, q.record.update, found.parts.rows, *q.shape, momentum,
-        whole=True,
+        "quantise.cl", "measured_range", (finders(e),), found.parts.read, q.record.update, found.parts.rows,
+        *q.shape, momentum, group=finders(e), whole=True,
     )  # fmt: skip
     if isinstance(q.estimator, Searching):
         _emit_search(e, q, x)
@@ -116,14 +119,19 @@ def _emit_search(e: Emitter, q: Quantiser, x: Tensor) -> None:
     tried = e.tensor(f"{q.name} tried", (groups, 48))
     ratio = float(q.estimator.ratio)
     e.launch(
-        "quantise.cl", "try_ranges", (_items(e, groups),), x.read, q.record.read, tried.write, rows, rest,
-        *q.shape, *q.bounds, ratio, whole=True, lanes=e.traits.vector,
+        "quantise.cl", "try_ranges", (groups * finders(e),), x.read, q.record.read, tried.write, rows, rest,
+        *q.shape, *q.bounds, ratio, group=finders(e), whole=True, lanes=e.traits.vector,
     )  # fmt: skip
     beyond = prod(x.shape) * (1 - q.estimator.percent / 100) if isinstance(q.estimator, Percentile) else 0.0
     e.launch(
-        "quantise.cl", "choose_range", (1,), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
-        whole=True, direction=isinstance(q.estimator, DSGC),
+        "quantise.cl", "choose_range", (finders(e),), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
+        group=finders(e), whole=True, direction=isinstance(q.estimator, DSGC),
     )  # fmt: skip
+
+
+def finders(e: Emitter) -> int:
+    """Work-items of a work-group that leaves a record of what it finds, or that puts all records together."""
+    return FINDERS if e.traits.gpu else e.traits.group
 
 
 def parts(e: Emitter, x: Tensor) -> int:
@@ -146,24 +154,24 @@ def emit_quantise(
         control: Control = e.training
         more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, passed, layer_code(q.name)]
     e.launch(
-        "quantise.cl", "quantise", (_items(e, groups),), *source, q.record.read, *target, rows, rest, *q.bounds, *more,
-        whole=True, lanes=e.traits.vector, found=found is not None, traced=bool(found and found.traced),
-        stochastic=random, in_place=y is x, integers=y.dtype == "int8",
+        "quantise.cl", "quantise", (groups * finders(e),), *source, q.record.read, *target, rows, rest, *q.bounds,
+        *more, group=finders(e), whole=True, lanes=e.traits.vector, found=found is not None,
+        traced=bool(found and found.traced), stochastic=random, in_place=y is x, integers=y.dtype == "int8",
     )  # fmt: skip
 
 
 def emit_check_found(e: Emitter, q: Quantiser, found: Tensor) -> None:
     """A job: a flag where a tensor held a NaN or an infinity."""
     flag = e.tensor(f"{q.name} flag", (1, 1), Role.CHECK)
-    e.job("quantise.cl", "check_found", 1, found.read, flag.write, numbers=(found.rows,), whole=True)
+    e.job("quantise.cl", "check_found", e.traits.group, found.read, flag.write, numbers=(found.rows,), whole=True)
 
 
 def emit_learn_range(e: Emitter, q: Quantiser, found: Tensor, control: Control, rule: int) -> None:
     """A job: take in what the mini-batch found, unless it found a NaN or an infinity."""
     momentum = float(q.estimator.momentum) if rule == BLEND else 0.0
     e.job(
-        "quantise.cl", "learn_range", 1, q.record.update, found.read, control.counters.read, numbers=(found.rows,),
-        settings=(momentum,), whole=True, rule=rule,
+        "quantise.cl", "learn_range", e.traits.group, q.record.update, found.read, control.counters.read,
+        numbers=(found.rows,), settings=(momentum,), whole=True, rule=rule,
     )  # fmt: skip
 
 
@@ -187,7 +195,7 @@ def emit_quantised_weights(
     target, size = q.channels or q.record, (w.rows, w.blocks, count)
     e.job("quantise.cl", "weight_statistics", items, w.read, extremes.write, numbers=size, whole=True)
     e.job(
-        "quantise.cl", "weight_range", w.blocks if per_channel else 1, extremes.read, target.update,
+        "quantise.cl", "weight_range", (w.blocks if per_channel else 1) * e.traits.group, extremes.read, target.update,
         numbers=(*q.shape, w.blocks, ceil_div(w.rows, count)), whole=True, per_channel=per_channel,
     )  # fmt: skip
     random = q.format.rounding == "stochastic" and control is not None
@@ -209,10 +217,6 @@ def _rows(e: Emitter, x: Tensor, groups: int = 0) -> tuple[int, int, int]:
     full, and work-groups (`groups`, where given)."""
     floats, lanes = x.rows * x.blocks * x.block, e.traits.vector
     if not groups:
-        most = 16384 // e.traits.group if e.traits.gpu else 8 * e.traits.compute_units
-        groups = max(1, min(most, ceil_div(floats, 1024)))
+        most, least = (GROUPS_GPU, LEAST_GPU) if e.traits.gpu else (GROUPS_CPU, LEAST_CPU)
+        groups = max(1, min(most * e.traits.compute_units, ceil_div(floats, least)))
     return ceil_div(floats, lanes), floats % lanes, groups
-
-
-def _items(e: Emitter, groups: int) -> int:
-    return groups * e.traits.group
