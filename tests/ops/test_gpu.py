@@ -91,6 +91,9 @@ def test_normalization(gpu, rng, channels):
     test_batchnorm.test_kept_statistics_fold_to_scale_and_shift(gpu, rng, channels=channels, with_bias=True)
     test_batchnorm.test_backward(gpu, rng, rows=1537, channels=channels, kept=False)
     test_sub_spectral_normalization.test_backward(gpu, rng, shape=(2, 20, 101, channels), kept=False)
+    for dtype in ("float32", "int8"):
+        test_batchnorm.test_quantised_as_it_is_written(gpu, rng, channels, dtype, "stochastic")
+    test_sub_spectral_normalization.test_quantised_as_it_is_written(gpu, rng)
 
 
 @pytest.mark.parametrize("groups", (1, 16, 17, 100))
