@@ -6,6 +6,7 @@
 #include "gradient.h"
 #include "group_sum.h"
 #include "jobs.h"
+#include "result.h"
 
 // With SUB_BANDS > 1 every sub-band of an image's height has statistics of its own (Chang et al. 2021): what is said of
 // 16 channels here holds for 16 channels of one sub-band, number `block` of as many. ROW is where row `row` of the m that
@@ -167,6 +168,28 @@ KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT(z),
   }
 }
 
+// The same to a result that may be quantised, and of which is noted what it holds. Here m counts all rows, whose
+// statistics are those of a set.
+#if SUB_BANDS > 1
+#define SET(block, row) ((block) * SUB_BANDS + (row) / share % SUB_BANDS)
+#else
+#define SET(block, row) (block)
+#endif
+#define FOR_TILES                                                                 \
+  EACH_TILE(m * channels / LANES) {                                               \
+    const int at = tile / PARTS, block = at / m, row = at % m, of = SET(block, row) * BLOCK;
+KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RESULT_ARGUMENTS, ROWS,
+                                const int channels) {
+  FROM_STORED(y) FROM(scale) FROM(shift) RESULT_POINTERS
+  FOR_TILES
+    STORED_BLOCK(y, block)
+    V v = LOAD_STORED(y, (size_t)at * BLOCK) * LOAD(scale + of) + LOAD(shift + of);
+    ACTIVATE(v)
+    WRITE_RESULT(block, row, v)
+  }
+  LEAVE_FOUND
+}
+
 // partials[group]: sum dz and sum dz * normalized y of each channel over the group's rows
 KERNEL group_gradients(INPUT(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials), ROWS,
                        const int blocks, const int count) {
@@ -223,6 +246,17 @@ KERNEL normalize_backward(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope_
     const size_t at = ROW(block, row);
     WRITE_GRADIENT(at, LOAD(dz + at) * s + LOAD_STORED(y, at) * slope + offset)
   }
+}
+
+KERNEL normalize_backward_result(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset),
+                                 RESULT_ARGUMENTS, ROWS, const int channels) {
+  FROM(dz) FROM_STORED(y) FROM(scale) FROM(slope) FROM(offset) RESULT_POINTERS
+  FOR_TILES
+    STORED_BLOCK(y, block)
+    const V s = LOAD(scale + of), k = LOAD(slope + of), o = LOAD(offset + of);
+    WRITE_RESULT(block, row, LOAD(dz + (size_t)at * BLOCK) * s + LOAD_STORED(y, (size_t)at * BLOCK) * k + o)
+  }
+  LEAVE_FOUND
 }
 
 // All three in one go, a work-item 16 channels

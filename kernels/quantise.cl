@@ -82,17 +82,21 @@ KERNEL quantise(SOURCE, INPUT(range) FOUND_ARGUMENTS, const int rows, const int 
     record[LOW] = low_;                                                            \
     record[HIGH] = high_;                                                          \
   }
+// `parts` records put together by a work-group, whose first item goes on. Every range contains 0, so records begin as zeros.
 #define ALL_FOUND(all, found, parts)                                               \
-  Record all = LOAD_RECORD(found);                                                 \
-  for (int part = 1; part < parts; part++) MERGE(all, LOAD_RECORD(found + (size_t)part * BLOCK))
+  GROUP_RECORDS                                                                    \
+  Record all = (Record)0;                                                          \
+  for (int part = get_local_id(0); part < (parts); part += GROUP)                  \
+    MERGE(all, LOAD_RECORD(found + (size_t)part * BLOCK))                          \
+  OVER_GROUP(all, MERGE)                                                           \
+  if (get_local_id(0) > 0) return;
 // the range before, fading, and what was found since
 #define BLENDED(before, now) ((now) + pace * ((before) - (now)))
 
 // The range of a tensor whose statistics come first; it also knows, with `momentum`, of the mini-batches before.
 KERNEL measured_range(INPUT(found), OUTPUT(range), const int parts, const int bits, const int symmetric,
                       const float momentum) {
-  FROM(found) INTO(range)
-  if (get_global_id(0) > 0) return;
+  FROM_WORDS(float, found) INTO_WORDS(range)
   ALL_FOUND(all, found, parts)
   const float pace = range[UPDATES] > 0.0f ? momentum : 0.0f;
   const float low = BLENDED(range[NEXT_LOW], LANE(all, LEAST_FOUND));
@@ -130,14 +134,11 @@ KERNEL try_ranges(INPUT(x), INPUT(range), OUTPUT(tried), const int rows, const i
       beyond += ((v < lows) | (v > highs)) ? (Record)1 : (Record)0;
     }
   }
-#if GROUP > 1
-  __local Record shares[3][GROUP];
-  const int me = get_local_id(0);
-  shares[0][me] = product, shares[1][me] = result, shares[2][me] = beyond;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (me > 0) return;
-  for (int i = 1; i < GROUP; i++) product += shares[0][i], result += shares[1][i], beyond += shares[2][i];
-#endif
+  GROUP_RECORDS
+  OVER_GROUP(product, ADD_RECORD)
+  OVER_GROUP(result, ADD_RECORD)
+  OVER_GROUP(beyond, ADD_RECORD)
+  if (get_local_id(0) > 0) return;
   output mine = tried + (size_t)get_group_id(0) * 3 * BLOCK;
   STORE_RECORD(mine, product);
   STORE_RECORD(mine + BLOCK, result);
@@ -148,15 +149,19 @@ KERNEL try_ranges(INPUT(x), INPUT(range), OUTPUT(tried), const int rows, const i
 // `most_beyond` values out.
 KERNEL choose_range(INPUT(tried), OUTPUT(range), const int parts, const int bits, const int symmetric,
                     const float ratio, const float most_beyond) {
-  FROM(tried) INTO(range)
-  if (get_global_id(0) > 0) return;
+  FROM_WORDS(float, tried) INTO_WORDS(range)
+  GROUP_RECORDS
   CANDIDATES
   Record product = (Record)0, result = (Record)0, beyond = (Record)0;
-  for (int part = 0; part < parts; part++) {
+  for (int part = get_local_id(0); part < parts; part += GROUP) {
     product += LOAD_RECORD(tried + (size_t)part * 3 * BLOCK);
     result += LOAD_RECORD(tried + ((size_t)part * 3 + 1) * BLOCK);
     beyond += LOAD_RECORD(tried + ((size_t)part * 3 + 2) * BLOCK);
   }
+  OVER_GROUP(product, ADD_RECORD)
+  OVER_GROUP(result, ADD_RECORD)
+  OVER_GROUP(beyond, ADD_RECORD)
+  if (get_local_id(0) > 0) return;
   int best = 0;
   for (int k = 1; k < BLOCK; k++) {
 #if DIRECTION  // cosines times the length of x
@@ -227,24 +232,40 @@ KERNEL weight_statistics(INPUT_KERNEL, OUTPUT(extremes), JOBS) {
   STORE(extremes + ((size_t)item * 2 + 1) * BLOCK, most);
 }
 
-// from `parts` extremes of each of `blocks` blocks; a work-item a block with PER_CHANNEL, else one
+#if GROUP > 1
+#define EXTREMES_OF_GROUP                                                          \
+  __local V shares_[2][GROUP / 2];                                                 \
+  const int me = get_local_id(0);                                                  \
+  for (int half_ = GROUP / 2; half_ > 0; half_ /= 2) {                             \
+    if (me >= half_ && me < 2 * half_) shares_[0][me - half_] = least, shares_[1][me - half_] = most; \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                  \
+    if (me < half_) {                                                              \
+      least = LOWER(least, shares_[0][me]);                                        \
+      most = HIGHER(most, shares_[1][me]);                                         \
+    }                                                                              \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                  \
+  }                                                                                \
+  if (me > 0) return;
+#else
+#define EXTREMES_OF_GROUP
+#endif
+
+// from `parts` extremes of each of `blocks` blocks; a work-group a block with PER_CHANNEL, else one
 KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
   FIND_JOB(7)
   JOB_INPUT(extremes, 1)
   JOB_OUTPUT(range, 2)
   const int bits = job[3], symmetric = job[4], blocks = job[5], parts = job[6];
+  const int step = PER_CHANNEL ? blocks : 1, first = item / GROUP;
   V least = (V)0, most = (V)0;
-#if PER_CHANNEL
-  for (int at = item; at < blocks * parts; at += blocks) {
-#else
-  for (int at = 0; at < blocks * parts; at++) {
-#endif
+  for (int at = first + item % GROUP * step; at < blocks * parts; at += GROUP * step) {
     const V low = LOAD(extremes + (size_t)at * 2 * BLOCK), high = LOAD(extremes + ((size_t)at * 2 + 1) * BLOCK);
     least = LOWER(least, low);
     most = HIGHER(most, high);
   }
+  EXTREMES_OF_GROUP
 #if PER_CHANNEL
-  output fields = range + (size_t)item * BLOCK * BLOCK;
+  output fields = range + (size_t)first * BLOCK * BLOCK;
   V scale, zero;
   PARAMETERS(V, least, most, scale, zero, bits, symmetric)
   STORE(fields + SCALE_OF * BLOCK, scale);

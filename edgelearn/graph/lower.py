@@ -33,14 +33,14 @@ from edgelearn.ops.finish import emit_finite_check
 from edgelearn.ops.optimizers import emit_commit
 from edgelearn.ops.quantise import Findings
 from edgelearn.ops.quantised import family, supports
-from edgelearn.ops.ranged import Ranged, RangedTarget
+from edgelearn.ops.ranged import Ranged, RangedTarget, Result
 from edgelearn.ops.softmax_cross_entropy import emit_loss
 from edgelearn.ops.stored import Stored
 from edgelearn.ops.sums import Sum
 from edgelearn.ops.tensor import Tensor, pack
 
 from .fuse import Stage, fuse, trained_stages
-from .network import INPUT, Network
+from .network import INPUT, Network, Node
 from .program import Program, Settings, StorageEmitter, as_floats
 from .quantisers import Quantisers
 from .storage import Storage
@@ -112,12 +112,15 @@ class Lowering:
             self.integer.add(stage.name)
             self.values[stage.output.name] = self._forward_integers(stage, inputs[0], quantised)
             return
-        out = self.micro.tensor("output", (self.n, *stage.output.shape))
         with as_floats(self.micro, inputs) as floats:
+            if self._uses_batch(stage.norm):
+                self.values[stage.output.name] = self._forward_batch(stage, floats[0], quantised)
+                return
+            out = self.micro.tensor("output", (self.n, *stage.output.shape))
             if stage.is_linear:
                 self._forward_linear(stage, floats[0], out)
             elif stage.op is None:
-                self._forward_norm(stage, floats[0], out)
+                batchnorm.emit_normalize(self.micro, floats[0], self._kept(stage), out, stage.activation_code)
             else:
                 stage.op.op.emit_forward(self.micro, floats, out)
         self.values[stage.output.name] = self._quantised(stage, out) if quantised else out
@@ -149,11 +152,8 @@ class Lowering:
         def emit(y: Tensor | Ranged, epilogue: Epilogue, found: Findings | None = None) -> None:
             family(op).emit_forward(self.micro, op, x, kernel, y, epilogue, found)
 
-        if stage.norm is not None and self._uses_batch(stage.norm.name):
-            y = self._forward_to_norm(stage, emit)
-            out = self.micro.tensor("output", shape)
-            self._normalize(stage, y, out)
-            return self._quantised(stage, out) if quantised else out
+        if self._uses_batch(stage.norm):
+            return self._normalize(stage, self._forward_to_norm(stage, emit), quantised)
         epilogue = self._epilogue(stage)
         if quantised and self.quantisers.stores("activations", name):
             return self.quantisers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found), 0)
@@ -184,34 +184,43 @@ class Lowering:
             kernel, bias = self._folded(stage)
             op.emit_forward(self.micro, x, kernel, out, Epilogue(None, bias, code))
             return
+        with as_floats(self.micro, [self._kernel(stage)]) as (kernel,):
+            op.emit_forward(self.micro, x, kernel, out, self._epilogue(stage))
 
-        def emit(y: Tensor, epilogue: Epilogue) -> None:
-            with as_floats(self.micro, [self._kernel(stage)]) as (kernel,):
-                op.emit_forward(self.micro, x, kernel, y, epilogue)
+    def _forward_batch(self, stage: Stage, x: Tensor, quantised: bool) -> Stored:
+        """With the micro-batch's statistics."""
+        if not stage.is_linear:
+            return self._normalize(stage, x, quantised)
+        y, bias = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape)), self._parameter(stage.op, "bias")
+        with as_floats(self.micro, [self._kernel(stage)]) as (kernel,):
+            stage.op.op.emit_forward(self.micro, x, kernel, y, Epilogue(None, bias))
+        return self._normalize(stage, self.quantisers.norm_input(stage.op.name, y), quantised)
 
-        if folds and self._uses_batch(stage.norm.name):
-            y = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape))
-            emit(y, Epilogue(None, self._parameter(stage.op, "bias")))
-            self._normalize(stage, self.quantisers.norm_input(stage.op.name, y), out)
-        else:
-            emit(out, self._epilogue(stage))
-
-    def _forward_norm(self, stage: Stage, x: Tensor, out: Tensor) -> None:
-        if self._uses_batch(stage.norm.name):
-            self._normalize(stage, x, out)
-        else:
-            batchnorm.emit_normalize(self.micro, x, self._kept(stage), out, stage.activation_code)
-
-    def _normalize(self, stage: Stage, y: Stored, out: Tensor) -> None:
+    def _normalize(self, stage: Stage, y: Stored, quantised: bool) -> Stored:
+        """The output of a stage whose BatchNorm normalizes `y` with the micro-batch's statistics."""
+        name, shape = stage.output.name, (self.n, *stage.output.shape)
         moving = {role: self.storage.moving(f"{stage.norm.name}/{role}") for role in ("moving_mean", "moving_variance")}
         weights = self._norm_parameters(stage) | moving
-        s = batchnorm.emit_batch(self.micro, stage.norm.op, y, weights, out, stage.activation_code)
-        self.statistics[stage.name], self.before_norm[stage.name] = s, y
+        self.before_norm[stage.name] = y
 
-    def _uses_batch(self, norm: str) -> bool:
+        def emit(out: Tensor | Result) -> None:
+            s = batchnorm.emit_batch(self.micro, stage.norm.op, y, weights, out, stage.activation_code)
+            self.statistics[stage.name] = s
+
+        if quantised and self.quantisers.quantises("activations", name):
+            integers = self.quantisers.stores("activations", name)
+            return self.quantisers.write(
+                "activations", name, shape, lambda out, found: emit(Result(out, found)), 0, integers
+            )
+        out = self.micro.tensor("output", shape)
+        emit(out)
+        return self._quantised(stage, out) if quantised else out
+
+    def _uses_batch(self, norm: Node | None) -> bool:
         """As in Keras, a BatchNorm layer that is frozen keeps its statistics also while others use the batch's."""
-        trained = {f"{norm}/gamma", f"{norm}/beta"} & self.network.trainable
-        return self.settings.train and self.settings.batchnorm == "batch" and bool(trained)
+        if norm is None or not self.settings.train or self.settings.batchnorm != "batch":
+            return False
+        return not self.network.trainable.isdisjoint({f"{norm.name}/gamma", f"{norm.name}/beta"})
 
     def _kept(self, stage: Stage) -> batchnorm.Statistics:
         bias = self._parameter(stage.op, "bias") if stage.op else None
@@ -294,11 +303,13 @@ class Lowering:
             if stage.is_linear:
                 self._backward_linear(stage, floats[0], dz, targets[0])
             elif stage.op is None:
-                self._backward_norm(stage, floats[0], dz, targets[0], not self._uses_batch(stage.norm.name))
+                self._backward_norm(stage, floats[0], dz, targets[0], not self._uses_batch(stage.norm))
             elif any(targets):
                 stage.op.op.emit_backward(self.micro, floats, y, dz, targets)
 
-    def _backward_norm(self, stage: Stage, y: Stored, dz: Tensor, target: GradientTarget | None, kept: bool) -> None:
+    def _backward_norm(
+        self, stage: Stage, y: Stored, dz: Tensor, target: GradientTarget | Result | None, kept: bool
+    ) -> None:
         s = self.statistics[stage.name]
         dgamma, dbeta = (
             self._gradient(stage.norm.name, role) or self._place(stage, f"unused {role} gradient", s.scale)
@@ -311,7 +322,6 @@ class Lowering:
     def _backward_linear(self, stage: Stage, x: Tensor, dz: Tensor, target: GradientTarget | None) -> None:
         op = stage.op.op
         dz, kept = self._before_norm(stage, dz)
-        dz = self.quantisers.gradient(stage.op.name, dz)
         self._backward_parameters(stage, x, dz, kept)
         if target is not None:
             with as_floats(self.micro, [self._prepared(stage, x, kept.scale if kept else None)]) as (prepared,):
@@ -324,19 +334,30 @@ class Lowering:
             return kernels.viewed_halves(layer, op.view(x, self._parameter(stage.op, "kernel"), scale))
         return op.emit_prepared(self.prepare, x, self._kernel(stage), scale)
 
-    def _before_norm(self, stage: Stage, dz: Tensor | Ranged) -> tuple[Tensor | Ranged, batchnorm.Statistics | None]:
-        """The gradient of what the stage's BatchNorm normalizes; behind kept statistics, `dz` and these."""
-        if stage.norm is None or not self._uses_batch(stage.norm.name):
-            return dz, self.statistics.get(stage.name)
+    def _before_norm(
+        self, stage: Stage, dz: Tensor | Ranged, integers: bool = False
+    ) -> tuple[Tensor | Ranged, batchnorm.Statistics | None]:
+        """The gradient of what the stage's BatchNorm normalizes, or, behind kept statistics, `dz` and these; quantised,
+        as `integers` where these are wanted."""
+        layer = stage.op.name
+        if not self._uses_batch(stage.norm):
+            done = dz if isinstance(dz, Ranged) else self.quantisers.gradient(layer, dz, integers)
+            return done, self.statistics.get(stage.name)
+
+        def emit(target: GradientTarget | Result) -> None:
+            self._backward_norm(stage, self.before_norm[stage.name], dz, target, kept=False)
+
+        if self.quantisers.quantises("gradients", layer):
+            return self.quantisers.write(
+                "gradients", layer, dz.shape, lambda dy, found: emit(Result(dy, found, self.n)), self.n, integers
+            ), None
         dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
-        self._backward_norm(stage, self.before_norm[stage.name], dz, GradientTarget(dy), kept=False)
-        return dy, None
+        emit(GradientTarget(dy))
+        return self.quantisers.gradient(layer, dy), None
 
     def _backward_integers(self, stage: Stage, x: Ranged, dz: Tensor | Ranged) -> None:
         op, layer, name = stage.op.op, stage.op.name, stage.inputs[0]
-        dz, kept = self._before_norm(stage, dz)
-        if not isinstance(dz, Ranged):
-            dz = self.quantisers.gradient(layer, dz, integers=True)
+        dz, kept = self._before_norm(stage, dz, integers=True)
         self._backward_parameters(stage, x, dz, kept)
         below = self.stage_of.get(name)
         if below is None or below.name not in self.backward:
@@ -361,8 +382,9 @@ class Lowering:
 
     def _is_all_of_gradient(self, name: str, below: Stage) -> bool:
         """Whether the gradient of `name` by its one reader is what the stage below multiplies, as integers."""
-        normalized = below.norm is not None and self._uses_batch(below.norm.name)
-        return below.name in self.integer and not normalized and len(self.network.consumers(name)) == 1
+        return (
+            below.name in self.integer and not self._uses_batch(below.norm) and len(self.network.consumers(name)) == 1
+        )
 
     def _backward_parameters(
         self, stage: Stage, x: Tensor | Ranged, dz: Tensor | Ranged, kept: batchnorm.Statistics | None

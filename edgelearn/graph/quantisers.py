@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from edgelearn.ops import Emitter, Tensor
-from edgelearn.ops.formats import Float16
+from edgelearn.ops.formats import Float16, Format
 from edgelearn.ops.half import emit_halved
 from edgelearn.ops.quantise import (
     Findings,
@@ -93,26 +93,35 @@ class Quantisers:
     def rounds(self, kind: str, layer: str) -> bool:
         return self.precision.format(kind, layer) is not None
 
+    def quantises(self, kind: str, layer: str) -> bool:
+        """Whether a tensor is rounded to integers, stored or simulated."""
+        return isinstance(self.precision.format(kind, layer), Format)
+
     def stores(self, kind: str, layer: str) -> bool:
         """Whether a tensor may be kept as integers."""
         fmt = self.precision.format(kind, layer)
         return not self.precision.simulated and fmt is not None and fmt.storage == "int8"
 
-    def write(self, kind: str, layer: str, shape: Shape, emit: Emit, passed: int) -> Ranged:
-        """What `emit` writes, as integers: it writes these itself where their range is known by then, else floats,
-        whose range is what is found of them."""
+    def write(
+        self, kind: str, layer: str, shape: Shape, emit: Emit, passed: int, integers: bool = True
+    ) -> Tensor | Ranged:
+        """What `emit` writes, quantised: it does so itself where the range is known by then, else it writes floats,
+        whose range is what is found of them. As `integers`, or as the floats that these stand for."""
         q = self._quantiser(kind, layer)
-        y = self._integers(kind, q, shape)
+        if integers:
+            y = self._integers(kind, q, shape)
+        else:
+            y = Ranged(self.micro.tensor(f"quantised {kind}", shape), q.record, q.format, q.name)
         if self.precision.is_static(kind, self.mode, self.training):
             emit_next_range(self.prepare, q)
             emit(y, self._findings(q, y.tensor))
-            return y
-        values = self.micro.tensor(f"{kind} as floats", shape)
-        found = statistics(self.micro, q, values)
-        emit(values, found)
-        emit_measured_range(self.micro, q, values, found)
-        self._emit_quantise(q, values, y.tensor, passed)
-        return y
+        else:
+            values = self.micro.tensor(f"{kind} as floats", shape) if integers else y.tensor
+            found = statistics(self.micro, q, values)
+            emit(values, found)
+            emit_measured_range(self.micro, q, values, found)
+            self._emit_quantise(q, values, y.tensor, passed)
+        return y if integers else y.tensor
 
     def _round(self, kind: str, layer: str, x: Tensor, passed: int, integers: bool) -> Stored:
         fmt = self.precision.format(kind, layer)

@@ -8,13 +8,15 @@ from typing import ClassVar
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.launch import Choice, Role
+from edgelearn.launch import Choice, In, Role
 
 from . import stored
 from .base import Arrays, Op, Weight
 from .emit import Emitter, GradientTarget
+from .ranged import Result
+from .rows import finders
 from .stored import Stored
-from .tensor import Shape, Tensor
+from .tensor import BLOCK, Shape, Tensor
 
 
 @dataclass(frozen=True)
@@ -131,14 +133,14 @@ def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor
 
 
 def emit_batch(
-    e: Emitter, op: BatchNormalization, y: Stored, w: dict[str, Tensor], z: Tensor, activation: int
+    e: Emitter, op: BatchNormalization, y: Stored, w: dict[str, Tensor], z: Tensor | Result, activation: int
 ) -> Statistics:
     """z = activation(y * scale + shift) with the micro-batch's statistics, which move the moving ones."""
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
     found = Statistics(*(e.tensor(name, w["gamma"].shape) for name in names))
     moving = w["moving_mean"].update, w["moving_variance"].update
     pace, sets = (float(op.epsilon), 1.0 - op.momentum), Sets.of(y, w["gamma"])
-    with e.choose("batchnorm_forward", sets.problem, _variants(e, sets)) as choice:
+    with e.choose("batchnorm_forward", sets.problem, _variants(e, sets, z)) as choice:
         if choice["whole"]:
             e.launch(
                 "batchnorm.cl", "whole_forward", (sets.count,), *stored.reads(y), w["gamma"].read, w["beta"].read,
@@ -162,9 +164,13 @@ def emit_batch(
     return found
 
 
-def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Tensor, activation: int) -> None:
+def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Tensor | Result, activation: int) -> None:
     """z = activation(y * scale + shift)"""
     sets = Sets.of(y, statistics.scale)
+    if isinstance(z, Result):
+        reads = (*stored.reads(y), statistics.scale.read, statistics.shift.read)
+        _emit_result(e, "normalize_forward_result", sets, reads, z, activation=activation)
+        return
     groups, count = e.bands(sets.rows, sets.count, 64)
     e.launch(
         "batchnorm.cl", "normalize_forward", (groups, sets.count), *stored.reads(y), statistics.scale.read,
@@ -179,14 +185,14 @@ def emit_backward(
     s: Statistics,
     dgamma: Tensor,
     dbeta: Tensor,
-    target: GradientTarget | None,
+    target: GradientTarget | Result | None,
     kept: bool,
     add: bool,
 ) -> None:
     """Gradients of gamma and beta, and of y where there is a target."""
     sums = [dgamma.update, dbeta.update] if add else [dgamma.write, dbeta.write]
     sets = Sets.of(y, s.scale)
-    with e.choose("batchnorm_backward", sets.problem, _variants(e, sets)) as choice:
+    with e.choose("batchnorm_backward", sets.problem, _variants(e, sets, target)) as choice:
         if target and choice["whole"]:
             e.launch(
                 "batchnorm.cl", "whole_backward", (sets.count,), dz.read, *stored.reads(y), s.scale.read, s.mean.read,
@@ -206,7 +212,10 @@ def emit_backward(
             "batchnorm.cl", "finish_gradients", (sets.count * members,), partials.read, s.scale.read, s.mean.read,
             s.inverse.read, *sums, slope.write, offset.write, sets.rows, sets.count, groups, int(kept), int(add),
         )  # fmt: skip
-        if target:
+        if isinstance(target, Result):
+            reads = (dz.read, *stored.reads(y), s.scale.read, slope.read, offset.read)
+            _emit_result(e, "normalize_backward_result", sets, reads, target)
+        elif target:
             groups, count = e.bands(sets.rows, sets.count, 64)
             e.launch(
                 "batchnorm.cl", "normalize_backward", (groups, sets.count), dz.read, *stored.reads(y), s.scale.read,
@@ -214,8 +223,21 @@ def emit_backward(
             )  # fmt: skip
 
 
-def _variants(e: Emitter, sets: Sets) -> list[Choice]:
-    """Whole: all rows of 16 channels by one work-item, where these are enough for the device; else groups of rows."""
+def _emit_result(e: Emitter, kernel: str, sets: Sets, reads: tuple[In, ...], result: Result, **macros: int) -> None:
+    y = result.tensor
+    tiles = y.rows * y.blocks * BLOCK // e.traits.vector
+    items = result.found.parts.rows * finders(e) if result.found else tiles
+    e.launch(
+        "batchnorm.cl", kernel, (items,), *reads, *result.arguments(e), y.rows, *sets.arguments[1:], y.blocks * BLOCK,
+        group=finders(e), whole=True, lanes=e.traits.vector, **result.macros(e), **sets.macros, **macros,
+    )  # fmt: skip
+
+
+def _variants(e: Emitter, sets: Sets, target: Tensor | GradientTarget | Result | None) -> list[Choice]:
+    """Whole: all rows of 16 channels by one work-item, where these are enough for the device; else groups of rows, as
+    always where the result may be quantised."""
+    if isinstance(target, Result):
+        return [{"whole": 0}]
     units = e.traits.compute_units
     enough = not e.traits.gpu and (sets.count % units == 0 or sets.count >= 4 * units)
     return [{"whole": int(enough)}, {"whole": int(not enough)}]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Choice
 
-from . import grouped, pointwise, tiles
+from . import convolution_local, grouped, pointwise, tiles
 from .base import Arrays, LinearOp, Weight
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .reduce import emit_channel_sums
@@ -87,25 +88,25 @@ class Conv2D(LinearOp):
             gradients["bias"] = dy.sum((0, 1, 2))
         return [window.crop(dx.reshape(*dx.shape[:3], -1))], gradients
 
-    def _is_pointwise(self, window: Window) -> bool:
-        return self.groups == 1 and window.kernel == window.strides == (1, 1) and window.padding == ((0, 0), (0, 0))
-
     def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
         window = self.window(x.shape[1:])
         if self.groups > 1:
             grouped.emit_forward(e, window, self.groups, x, kernel, y, epilogue)
-        elif self._is_pointwise(window) and x.block == 16:
+        elif window.is_pointwise and x.block == 16:
             pointwise.emit_forward(e, x, kernel, y, epilogue)
         else:
-            problem, candidates = self._problem(window, x), tiles.of_convolution(e.traits, y.width, y.blocks)
-            with e.choose("convolution_forward", problem, candidates) as choice:
+            flops = self.flops(x.shape[1:]) * x.images
+            candidates = _tiles(e.traits, window, x, y, y.width)
+            with e.choose("convolution_forward", self._problem(window, x), candidates) as choice:
+                if "slices" in choice:
+                    convolution_local.emit_forward(e, choice, window, x, kernel, y, epilogue, flops)
+                    return
                 e.launch(
                     "convolution.cl", "convolution_forward",
                     (x.images * y.height * ceil_div(y.width, choice["tile"]), y.blocks // choice["panels"]),
                     x.read, kernel.read, y.write, x.images, x.height, x.width, x.channels, y.height, y.width,
                     *epilogue.arguments,
-                    flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, depth=1,
-                    **choice, **window.macros, **epilogue.macros,
+                    flops=flops, in_block=x.block, depth=1, **choice, **window.macros, **epilogue.macros,
                 )  # fmt: skip
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
@@ -115,33 +116,39 @@ class Conv2D(LinearOp):
         window = self.window(x.shape[1:])
         if self.groups > 1:
             grouped.emit_backward_data(e, window, self.groups, x, prepared, dy, target)
-        elif self._is_pointwise(window):
+        elif window.is_pointwise:
             pointwise.emit_backward_data(e, prepared, dy, target)
         else:
-            stride = window.strides[1]
-            candidates = tiles.of_convolution(e.traits, ceil_div(x.width, stride), x.blocks)
+            stride, flops = window.strides[1], self.flops(x.shape[1:]) * x.images
+            candidates = _tiles(e.traits, window, dy, x, ceil_div(x.width, stride), prod(window.strides))
             with e.choose("convolution_backward_data", self._problem(window, x), candidates) as choice:
+                if "slices" in choice:
+                    convolution_local.emit_backward_data(e, choice, window, prepared, dy, target, flops)
+                    return
                 parts = x.images * x.height * stride * ceil_div(x.width, choice["tile"] * stride)
                 e.launch(
                     "convolution.cl", "convolution_backward_data", (parts, x.blocks // choice["panels"]),
                     dy.read, prepared.read, x.images, x.height, x.width, dy.channels, dy.height, dy.width,
                     *target.arguments,
-                    flops=self.flops(x.shape[1:]) * x.images, in_block=16, depth=1,
-                    **choice, **window.macros, **target.macros,
+                    flops=flops, in_block=16, depth=1, **choice, **window.macros, **target.macros,
                 )  # fmt: skip
 
     def emit_backward_weights(
         self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
     ) -> tuple[Sum, Sum | None]:
         window = self.window(x.shape[1:])
-        if self._is_pointwise(window) and self.groups == 1 and x.block == 16:
+        if window.is_pointwise and self.groups == 1 and x.block == 16:
             return pointwise.emit_backward_weights(e, x, dy, gradient, sums, add)
-        dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
         if self.groups > 1:
+            dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
             return grouped.emit_backward_weights(e, window, self.groups, x, dy, gradient, add), dy_sum
-        candidates = _depths(e.traits, x.block, dy.blocks)
+        candidates = _depths(e.traits, window, x, dy)
         with e.choose("convolution_backward_weights", self._problem(window, x), candidates) as choice:
-            return self._emit_backward_weights(e, window, x, dy, gradient, add, choice), dy_sum
+            if "slices" in choice:
+                flops = self.flops(x.shape[1:]) * x.images
+                return convolution_local.emit_backward_weights(e, choice, window, x, dy, gradient, sums, add, flops)
+            kernel_sum = self._emit_backward_weights(e, window, x, dy, gradient, add, choice)
+        return kernel_sum, emit_channel_sums(e, dy, sums, add) if sums else None
 
     def _emit_backward_weights(
         self, e: Emitter, window: Window, x: Tensor, dy: Tensor, gradient: Tensor, add: bool, choice: Choice
@@ -167,12 +174,24 @@ class Conv2D(LinearOp):
         return *window.problem(x.images, x.channels), self.filters
 
 
-def _depths(traits: Traits, in_block: int, blocks: int) -> list[Choice]:
+def _tiles(traits: Traits, window: Window, x: Tensor, y: Tensor, width: int, products: int = 1) -> list[Choice]:
+    """Tiles of a convolution or its pass to data, which reads `x` and writes `y` in rows of `width` neighbours, as so
+    many `products`."""
+    plain = tiles.of_convolution(traits, width, y.blocks)
+    if not traits.gpu or x.block < 16:
+        return plain
+    rows = ceil_div(y.rows, products)
+    return [*convolution_local.tiles(traits, rows, window.taps * x.channels, y.channels), plain[0]]
+
+
+def _depths(traits: Traits, window: Window, x: Tensor, dy: Tensor) -> list[Choice]:
     """Channels x blocks of filters of a tile of the weights' gradient, and work-items a compute unit."""
-    depth = min(in_block, 2 if traits.gpu else 8)
-    depth = depth if in_block % depth == 0 else in_block
-    best = {"depth": depth, "panels": tiles.panels(traits, blocks), "items": 0}
-    depths, panels = tiles.dividing(tiles.DEPTHS, in_block), tiles.dividing(tiles.PANELS, blocks)
+    depth = min(x.block, 2 if traits.gpu else 8)
+    depth = depth if x.block % depth == 0 else x.block
+    best = {"depth": depth, "panels": tiles.panels(traits, dy.blocks), "items": 0}
+    if traits.gpu and x.block == 16:
+        return [*convolution_local.weight_tiles(traits, window.taps * x.channels, dy.rows, dy.channels), best]
+    depths, panels = tiles.dividing(tiles.DEPTHS, x.block), tiles.dividing(tiles.PANELS, dy.blocks)
     return tiles.worth_trying(best, depth=depths, panels=panels, items=tiles.items(traits))
 
 

@@ -17,8 +17,9 @@ def emit_halved(e: Emitter, x: Tensor, y: Tensor, found: Findings | None = None)
     source = (x.update,) if y is x else (x.read, y.write)
     target = [found.parts.update if found.add else found.parts.write, prod(x.shape), int(found.add)] if found else []
     e.launch(
-        "half.cl", "round_halves", (rows.items(e, groups),), *source, *target, count, rest, whole=True,
-        lanes=e.traits.vector, found=found is not None, in_place=y is x, halves=y.dtype == "float16",
+        "half.cl", "round_halves", (rows.items(e, groups),), *source, *target, count, rest,
+        group=rows.finders(e), whole=True, lanes=e.traits.vector, found=found is not None, in_place=y is x,
+        halves=y.dtype == "float16",
     )  # fmt: skip
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from edgelearn.launch import Choice
 
-from . import pointwise_local, tiles
+from . import convolution_local, tiles
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .sums import Sum, start_sum
 from .tensor import BLOCK, Tensor, ceil_div
+from .window import Window
 
 CACHED_BYTES = 512 << 10  # of activations that the tiles of a chunk of rows read again and again
 
@@ -18,7 +19,7 @@ def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epi
     shape = x.rows, x.channels, y.channels
     with e.choose("pointwise_forward", shape, _tiles(e.traits, *shape)) as tile:
         if "slices" in tile:
-            pointwise_local.emit_forward(e, tile, x, kernel, y, epilogue, _flops(x, y))
+            convolution_local.emit_forward(e, tile, _window(x), x, kernel, y, epilogue, _flops(x, y))
             return
         e.launch(
             "pointwise.cl", "pointwise_forward", _grid(e.traits, x, y, tile),
@@ -32,7 +33,7 @@ def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Gradi
     shape = dy.rows, dy.channels, dx.channels
     with e.choose("pointwise_backward_data", shape, _tiles(e.traits, *shape)) as tile:
         if "slices" in tile:
-            pointwise_local.emit_backward_data(e, tile, transposed, dy, target, _flops(dx, dy))
+            convolution_local.emit_backward_data(e, tile, _window(dy), transposed, dy, target, _flops(dx, dy))
             return
         e.launch(
             "pointwise.cl", "pointwise_backward_data", _grid(e.traits, dy, dx, tile),
@@ -62,7 +63,9 @@ def emit_backward_weights(
     shape = x.rows, x.channels, dy.channels
     with e.choose("pointwise_backward_weights", shape, _depths(e.traits, *shape)) as tile:
         if "slices" in tile:
-            return pointwise_local.emit_backward_weights(e, tile, x, dy, gradient, sums, add, _flops(x, dy))
+            return convolution_local.emit_backward_weights(
+                e, tile, _window(x), x, dy, gradient, sums, add, _flops(x, dy)
+            )
         items = (ceil_div(x.channels, tile["depth"]), dy.blocks // tile["panels"])
         groups, _ = e.split_rows(x.rows, items[0] * items[1])
         kernel_sum, count = start_sum(e, gradient, x.rows, groups)
@@ -89,6 +92,11 @@ def _grid(traits: Traits, x: Tensor, y: Tensor, tile: Choice) -> tuple[int, int,
     return ceil_div(tiles, chunks), y.blocks // tile["panels"], chunks
 
 
+def _window(x: Tensor) -> Window:
+    """Over all rows as one image."""
+    return Window.pointwise(1, x.rows)
+
+
 def _flops(x: Tensor, y: Tensor) -> int:
     return 2 * x.rows * x.channels * y.channels
 
@@ -98,7 +106,7 @@ def _tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]
     blocks = ceil_div(channels, BLOCK)
     best = {"rows": tiles.product_rows(traits, rows), "panels": tiles.panels(traits, blocks)}
     if traits.gpu:
-        return [*pointwise_local.tiles(traits, rows, depth, channels), best]
+        return [*convolution_local.tiles(traits, rows, depth, channels), best]
     sizes, panels = tiles.up_to(tiles.PRODUCT_ROWS, rows), tiles.dividing(tiles.PANELS, blocks)
     return tiles.worth_trying(best, rows=sizes, panels=panels)
 
@@ -108,5 +116,5 @@ def _depths(traits: Traits, rows: int, inputs: int, outputs: int) -> list[Choice
     blocks = ceil_div(outputs, BLOCK)
     best = {"depth": tiles.product_depth(traits), "panels": tiles.panels(traits, blocks)}
     if traits.gpu:
-        return [*pointwise_local.weight_tiles(traits, inputs, rows, outputs), best]
+        return [*convolution_local.weight_tiles(traits, inputs, rows, outputs), best]
     return tiles.worth_trying(best, depth=(4, 8, 16), panels=tiles.dividing(tiles.PANELS, blocks))

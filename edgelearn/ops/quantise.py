@@ -97,12 +97,12 @@ def emit_measured_range(e: Emitter, q: Quantiser, x: Tensor, found: Findings | N
         count, rest, groups = rows.split(e, x, found.parts.rows)
         e.launch(
             "quantise.cl", "statistics", (rows.items(e, groups),), x.read, found.parts.write, prod(x.shape), 0, count,
-            rest, whole=True, lanes=e.traits.vector, found=True,
+            rest, group=rows.finders(e), whole=True, lanes=e.traits.vector, found=True,
         )  # fmt: skip
     momentum = float(q.estimator.momentum) if isinstance(q.estimator, Blending) else 0.0
     e.launch(
-        "quantise.cl", "measured_range", (1,), found.parts.read, q.record.update, found.parts.rows, *q.shape, momentum,
-        whole=True,
+        "quantise.cl", "measured_range", (rows.finders(e),), found.parts.read, q.record.update, found.parts.rows,
+        *q.shape, momentum, group=rows.finders(e), whole=True,
     )  # fmt: skip
     if isinstance(q.estimator, Searching):
         _emit_search(e, q, x)
@@ -119,12 +119,12 @@ def _emit_search(e: Emitter, q: Quantiser, x: Tensor) -> None:
     ratio = float(q.estimator.ratio)
     e.launch(
         "quantise.cl", "try_ranges", (rows.items(e, groups),), x.read, q.record.read, tried.write, count, rest,
-        *q.shape, *q.bounds, ratio, whole=True, lanes=e.traits.vector,
+        *q.shape, *q.bounds, ratio, group=rows.finders(e), whole=True, lanes=e.traits.vector,
     )  # fmt: skip
     beyond = prod(x.shape) * (1 - q.estimator.percent / 100) if isinstance(q.estimator, Percentile) else 0.0
     e.launch(
-        "quantise.cl", "choose_range", (1,), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
-        whole=True, direction=isinstance(q.estimator, DSGC),
+        "quantise.cl", "choose_range", (rows.finders(e),), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
+        group=rows.finders(e), whole=True, direction=isinstance(q.estimator, DSGC),
     )  # fmt: skip
 
 
@@ -147,23 +147,24 @@ def emit_quantise(
         more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, passed, layer_code(q.name)]
     e.launch(
         "quantise.cl", "quantise", (rows.items(e, groups),), *source, q.record.read, *target, count, rest, *q.bounds,
-        *more, whole=True, lanes=e.traits.vector, found=found is not None, traced=bool(found and found.traced),
-        stochastic=random, plain=plain, in_place=y is x, integers=y.dtype == "int8",
+        *more, group=rows.finders(e), whole=True, lanes=e.traits.vector, found=found is not None,
+        traced=bool(found and found.traced), stochastic=random, plain=plain, in_place=y is x,
+        integers=y.dtype == "int8",
     )  # fmt: skip
 
 
 def emit_check_found(e: Emitter, name: str, found: Tensor) -> None:
     """A job: a flag where the tensor of that name held a NaN or an infinity."""
     flag = e.tensor(f"{name} flag", (1, 1), Role.CHECK)
-    e.job("quantise.cl", "check_found", 1, found.read, flag.write, numbers=(found.rows,), whole=True)
+    e.job("quantise.cl", "check_found", e.traits.group, found.read, flag.write, numbers=(found.rows,), whole=True)
 
 
 def emit_learn_range(e: Emitter, q: Quantiser, found: Tensor, control: Control, rule: int) -> None:
     """A job: take in what the mini-batch found, unless it found a NaN or an infinity."""
     momentum = float(q.estimator.momentum) if rule == BLEND else 0.0
     e.job(
-        "quantise.cl", "learn_range", 1, q.record.update, found.read, control.counters.read, numbers=(found.rows,),
-        settings=(momentum,), whole=True, rule=rule,
+        "quantise.cl", "learn_range", e.traits.group, q.record.update, found.read, control.counters.read,
+        numbers=(found.rows,), settings=(momentum,), whole=True, rule=rule,
     )  # fmt: skip
 
 
@@ -194,7 +195,7 @@ def emit_quantised_weights(
         "quantise.cl", "weight_statistics", items, *view.read, extremes.write, numbers=size, whole=True, **view.macros,
     )  # fmt: skip
     e.job(
-        "quantise.cl", "weight_range", y.blocks if per_channel else 1, extremes.read, target.update,
+        "quantise.cl", "weight_range", (y.blocks if per_channel else 1) * e.traits.group, extremes.read, target.update,
         numbers=(*q.shape, y.blocks, items // y.blocks), whole=True, per_channel=per_channel,
     )  # fmt: skip
     random = q.format.rounding == "stochastic" and control is not None

@@ -28,15 +28,11 @@ class Geometry:
     def of(cls, op: Conv2D | Dense, x: Tensor, height: int, width: int) -> Geometry:
         """Pointwise: one image of `height` x `width` rows."""
         if isinstance(op, Dense):
-            return cls._pointwise(height, width)
+            return cls(1, Window.pointwise(height, width))
         window = op.window(x.shape[1:])
-        if x.block == 16 and window.kernel == window.strides == (1, 1) and window.padding == ((0, 0), (0, 0)):
-            return cls._pointwise(height, width)
+        if x.block == 16 and window.is_pointwise:
+            return cls(1, Window.pointwise(height, width))
         return cls(x.images, window)
-
-    @classmethod
-    def _pointwise(cls, height: int, width: int) -> Geometry:
-        return cls(1, Window(height, width, (1, 1), (1, 1), (1, 1), ((0, 0), (0, 0))))
 
     @property
     def sizes(self) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Tensors of integers with the records of their ranges, and what integer kernels do with their results."""
+"""Tensors of integers with the records of their ranges, and how kernels write results that may be quantised."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ LARGEST = (1 << 31) - 1  # an accumulator holds
 
 @dataclass(frozen=True)
 class Ranged:
-    """Integers of `format` in `tensor`, by the range in `record` (fields: kernels/include/quantise.h): (1, 16), or
-    (16, channels) for a format with a range for each channel. `name` says which random numbers are drawn."""
+    """Integers of `format` in `tensor`, or the floats that they stand for, by the range in `record` (fields:
+    kernels/include/quantise.h): (1, 16), or (16, channels) for a format with a range for each channel. `name` says
+    which random numbers are drawn."""
 
     tensor: Tensor
     record: Tensor
@@ -38,9 +39,9 @@ class Ranged:
 
 @dataclass(frozen=True)
 class Result:
-    """How an integer kernel writes `y`: as floats, or as integers by the range that y's record has by then. What it
-    writes is noted in `found`. Stochastic rounding is for training alone; `passed` examples of the micro-batch have
-    been counted already. With `accumulate` another share of it is there, as floats."""
+    """How a kernel writes `y`: as floats, or quantised by the range that y's record has by then. What it writes is
+    noted in `found`. Stochastic rounding is for training alone; `passed` examples of the micro-batch have been counted
+    already. With `accumulate` another share of it is there, as floats."""
 
     y: Tensor | Ranged
     found: Findings | None = None
@@ -53,7 +54,7 @@ class Result:
 
     def macros(self, e: Emitter) -> dict[str, int]:
         return {
-            "quantised": isinstance(self.y, Ranged),
+            "quantised": 0 if not isinstance(self.y, Ranged) else 1 if self.tensor.dtype == "int8" else 2,
             "stochastic": self._draws(e),
             "found": self.found is not None,
             "traced": self.found is not None and self.found.traced,
@@ -61,7 +62,7 @@ class Result:
         }
 
     def arguments(self, e: Emitter) -> list[Access | int | float]:
-        """RESULT_ARGUMENTS in kernels/include/integers.h. Raises PlanError for shares that are integers."""
+        """RESULT_ARGUMENTS in kernels/include/result.h. Raises PlanError for shares that are integers."""
         t = self.tensor
         given: list[Access | int | float] = [t.update if self.accumulate else t.write]
         if isinstance(self.y, Ranged):

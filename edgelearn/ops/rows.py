@@ -5,14 +5,18 @@ from __future__ import annotations
 from .emit import Emitter
 from .tensor import Tensor, ceil_div
 
+FINDERS = 256  # work-items of a GPU's work-group that leave a record together
+GROUPS_GPU, GROUPS_CPU = 4, 8  # work-groups a compute unit that go through a tensor, each at least
+LEAST_GPU, LEAST_CPU = 4096, 1024  # floats of it
+
 
 def split(e: Emitter, x: Tensor, groups: int = 0) -> tuple[int, int, int]:
     """Rows of as many floats as a work-item handles at a time, floats of a last one that is not full, and work-groups
     (`groups`, where given)."""
     floats, lanes = x.rows * x.blocks * x.block, e.traits.vector
     if not groups:
-        most = 16384 // e.traits.group if e.traits.gpu else 8 * e.traits.compute_units
-        groups = max(1, min(most, ceil_div(floats, 1024)))
+        most, least = (GROUPS_GPU, LEAST_GPU) if e.traits.gpu else (GROUPS_CPU, LEAST_CPU)
+        groups = max(1, min(most * e.traits.compute_units, ceil_div(floats, least)))
     return ceil_div(floats, lanes), floats % lanes, groups
 
 
@@ -21,5 +25,11 @@ def parts(e: Emitter, x: Tensor) -> int:
     return split(e, x)[2]
 
 
+def finders(e: Emitter) -> int:
+    """Work-items of a work-group that leaves a record of what it finds, or that puts all records together."""
+    return FINDERS if e.traits.gpu else e.traits.group
+
+
 def items(e: Emitter, groups: int) -> int:
-    return groups * e.traits.group
+    """Work-items of so many such groups."""
+    return groups * finders(e)

@@ -52,6 +52,16 @@ class Window:
             raise ShapeError(f"A {kernel} window (dilation {dilation}) does not fit an image of {tuple(size)}.")
         return cls(*size, kernel, strides, dilation, resolved)
 
+    @classmethod
+    def pointwise(cls, height: int, width: int) -> Window:
+        """A window of one pixel."""
+        return cls(height, width, (1, 1), (1, 1), (1, 1), ((0, 0), (0, 0)))
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether every output pixel sees the input pixel at its place, and no other."""
+        return self.kernel == self.strides == (1, 1) and self.padding == ((0, 0), (0, 0))
+
     @property
     def output(self) -> Pair:
         """Height and width of the output."""

@@ -29,6 +29,24 @@ typedef float16 __attribute__((aligned(4))) Record_unaligned;
     LANE(into, MOST_FOUND) = high_;                                                \
   }
 
+#define ADD_RECORD(into, other) into += (other);
+
+// The records `mine` of a work-group's items, a power of two of them, put together by `merge` in its first item.
+#if GROUP > 1
+#define GROUP_RECORDS __local Record shares_[GROUP / 2];
+#define OVER_GROUP(mine, merge)                                                    \
+  for (int half_ = GROUP / 2; half_ > 0; half_ /= 2) {                             \
+    const int me_ = get_local_id(0);                                               \
+    if (me_ >= half_ && me_ < 2 * half_) shares_[me_ - half_] = mine;              \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                  \
+    if (me_ < half_) merge(mine, shares_[me_])                                     \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                  \
+  }
+#else
+#define GROUP_RECORDS
+#define OVER_GROUP(mine, merge)
+#endif
+
 #if FOUND
 #define FOUND_ARGUMENTS , OUTPUT(found), const int values, const int add_found
 #define FOUND_POINTERS                                                             \
@@ -52,19 +70,11 @@ typedef float16 __attribute__((aligned(4))) Record_unaligned;
   OVER_LANES(LANE(record, NOISE), noise_, c_ + l_)                                 \
   OVER_LANES(LANE(record, PRODUCT), product_, c_ + l_)                             \
   OVER_LANES(LANE(record, RESULT), result_, c_ + l_)
-#if GROUP > 1
-#define OF_GROUP(mine)                                                             \
-  __local Record shares_[GROUP];                                                       \
-  IN_LANES(mine)                                                                   \
-  shares_[get_local_id(0)] = mine;                                                 \
-  barrier(CLK_LOCAL_MEM_FENCE);                                                    \
-  if (get_local_id(0) > 0) return;                                                 \
-  for (int other = 1; other < GROUP; other++) MERGE(mine, shares_[other])
-#else
-#define OF_GROUP(mine) IN_LANES(mine)
-#endif
 #define LEAVE_FOUND                                                                \
-  OF_GROUP(mine_)                                                                  \
+  GROUP_RECORDS                                                                    \
+  IN_LANES(mine_)                                                                  \
+  OVER_GROUP(mine_, MERGE)                                                         \
+  if (get_local_id(0) > 0) return;                                                 \
   if (get_group_id(0) == 0) LANE(mine_, COUNT) = values;                           \
   if (add_found) MERGE(mine_, LOAD_RECORD(found + get_group_id(0) * BLOCK))               \
   STORE_RECORD(found + get_group_id(0) * BLOCK, mine_);

@@ -6,9 +6,7 @@
 #include "blocked.h"
 #include "vectors.h"
 #include "activation.h"
-#include "quantise.h"
-#include "found.h"
-#include "scalars.h"
+#include "result.h"
 #pragma OPENCL FP_CONTRACT OFF
 
 // A tensor of integers and the record of its range.
@@ -18,58 +16,6 @@
 // Through 16 bits, so that compilers see that products fit instructions for pairs of those.
 #define LOAD_CENTRED(pointer, zero) TO_INTS(TO_SHORTS(*(__global const Q *)(pointer)) - (S)(zero))
 #define CENTRED(value, zero) ((int)(short)((value) - (zero)))
-// t: whole numbers as floats
-#define STORE_Q(pointer, t) (*(__global Q *)(pointer) = TO_CHARS(BITS_OF((t) + MAGIC) - (A)0x4B400000))
-
-#ifndef QUANTISED
-#define QUANTISED 0
-#endif
-
-#if QUANTISED && STOCHASTIC
-#define DRAW_ARGUMENTS                                                             \
-  , INPUT_WORDS(uint, scalars), INPUT_WORDS(float, counters), const int pixels, const int blocks, const int passed, \
-      const int tensor
-#define DRAW_POINTERS                                                              \
-  FROM_WORDS(uint, scalars) FROM_WORDS(float, counters)                            \
-  const uint2 seed_ = (uint2)(scalars[SEED], scalars[SEED + 1]);                   \
-  const int before_ = (int)counters[SEEN] - passed;
-#define ROUNDED(t, v, block, row)                                                  \
-  UNIFORM(drawn_, (row) % pixels * blocks + (block), before_ + (row) / pixels, tensor, scalars[STEP], seed_) \
-  QUANTISE_STOCHASTIC(t, v, inverse_, lowest_, highest_, drawn_)
-#else
-#define DRAW_ARGUMENTS
-#define DRAW_POINTERS
-#define ROUNDED(t, v, block, row) QUANTISE_NEAREST(t, v, inverse_, lowest_, highest_)
-#endif
-
-// Where a kernel's result goes, whose m rows are pixels of images: WRITE_RESULT(block, row, v).
-#if QUANTISED
-#define RESULT_ARGUMENTS                                                           \
-  OUTPUT_Q(result), INPUT_WORDS(float, result_range), const float bottom, const float top DRAW_ARGUMENTS FOUND_ARGUMENTS
-#define RESULT_POINTERS                                                            \
-  INTO_Q(result) FROM_WORDS(float, result_range) DRAW_POINTERS FOUND_POINTERS      \
-  const float zero_ = result_range[ZERO];                                          \
-  const V inverse_ = (V)result_range[INVERSE], lowest_ = (V)(bottom - zero_), highest_ = (V)(top - zero_);
-#define WRITE_RESULT(block, row, v)                                                \
-  {                                                                                \
-    const V value_ = (v);                                                          \
-    V t_;                                                                          \
-    ROUNDED(t_, value_, block, row)                                                \
-    NOTE(value_)                                                                   \
-    NOTE_CLIPPED(value_ * inverse_, lowest_, highest_)                             \
-    NOTE_BECOMES(value_, DEQUANTISE(t_, result_range[SCALE_OF]))                   \
-    STORE_Q(result + ((size_t)(block) * m + (row)) * BLOCK, t_ + zero_);           \
-  }
-#else
-#define RESULT_ARGUMENTS OUTPUT(result) FOUND_ARGUMENTS
-#define RESULT_POINTERS INTO(result) FOUND_POINTERS
-#define WRITE_RESULT(block, row, v)                                                \
-  {                                                                                \
-    const V value_ = (v);                                                          \
-    NOTE(value_)                                                                   \
-    STORE(result + ((size_t)(block) * m + (row)) * BLOCK, value_);                 \
-  }
-#endif
 
 // Backward kernels: the derivative of the activation whose output the input is. MASK says how that output is kept: 1 as
 // floats, 2 as integers. With ACCUMULATE another consumer of the input has already written its share, as floats.

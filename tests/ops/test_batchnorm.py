@@ -4,10 +4,15 @@ import pytest
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
 from edgelearn.ops import BatchNormalization, GradientTarget, Tensor, Traits, batchnorm
+from edgelearn.ops.estimators import InHindsightMinMax
 from edgelearn.ops.formats import Format
+from edgelearn.ops.quantise import Findings, emit_next_range, emit_quantise
+from edgelearn.ops.ranged import Ranged, Result
+from edgelearn.ops.rows import parts
 
 from .harness import SIZES, close, every_choice
 from .integers import Drawn
+from .test_quantise import control_of, quantiser
 
 OP = BatchNormalization(momentum=0.9, epsilon=1e-3)
 
@@ -161,6 +166,50 @@ def test_batch_statistics_of_what_is_stored(bench, rng, rows, channels, kind):
         close(bench.get(dgamma), gradients["gamma"], 1e-4)
 
     assert len(every_choice(bench, check)["batchnorm_forward"]) == 2
+
+
+def check_quantised(bench, rng, *shape, dtype, rounding, op=OP):
+    """The same as if it were quantised afterwards, but for values that the last bit of a float rounds elsewhere."""
+    fmt, y, dz = Format(8, rounding=rounding), rng.standard_normal(shape), rng.standard_normal(shape)
+    weight = op.weights(shape[1:])["gamma"].shape
+    w = draw_weights(rng, weight)
+    ty, tw, dgamma, dbeta = bench.put(y), put_all(bench, w), bench.empty(weight), bench.empty(weight)
+    bench.training = control_of(bench, seen=7)
+    s = batchnorm.emit_batch(bench, op, ty, tw, bench.empty(shape), 0)
+
+    def forward(target):
+        batchnorm.emit_batch(bench, op, ty, tw, target, 1)
+
+    def backward(target):
+        target = target if isinstance(target, Result) else GradientTarget(target)
+        batchnorm.emit_backward(bench, ty, bench.put(dz), s, dgamma, dbeta, target, kept=False, add=False)
+
+    for emit, passed in ((forward, 0), (backward, len(y))):
+        q = quantiser(bench, fmt, InHindsightMinMax(), next_low=-1.1, next_high=1.7)
+        emit_next_range(bench, q)
+        plain, noted, after, written = (bench.empty(shape, dtype=d) for d in ("float32", "float32", dtype, dtype))
+        found, again = (bench.empty((parts(bench, plain), 16)) for _ in range(2))
+        emit(plain)
+        emit_quantise(bench, q, plain, after, passed=passed)
+        emit(Result(noted, Findings(found)))
+        emit(Result(Ranged(written, q.record, fmt, q.name), Findings(again), passed))
+        bench.run()
+        v, record = bench.get(plain), bench.get(q.record)[0]
+        close(bench.get(noted), v, 1e-6)
+        zero = int(record[2]) if dtype == "int8" else 0
+        apart = np.abs(bench.get(written, zero).astype(float) - bench.get(after, zero))
+        assert apart.max() <= (1 if dtype == "int8" else record[0]) * 1.001
+        assert (apart > 0).mean() < 1e-3
+        for records in (bench.get(found), bench.get(again)):
+            least, most, _, count = records[:, 5:9].T
+            close(np.array([least.min(), most.max(), count.sum()]), np.array([min(v.min(), 0), v.max(), v.size]), 1e-6)
+
+
+@pytest.mark.parametrize("rounding", ("nearest", "stochastic"))
+@pytest.mark.parametrize("dtype", ("float32", "int8"))
+@pytest.mark.parametrize("channels", (1, 33))
+def test_quantised_as_it_is_written(bench, rng, channels, dtype, rounding):
+    check_quantised(bench, rng, 6, 5, 31, channels, dtype=dtype, rounding=rounding)
 
 
 def test_gradients_without_a_target(bench, rng):

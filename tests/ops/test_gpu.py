@@ -19,7 +19,7 @@ from edgelearn.ops import (
     SiLU,
     Traits,
     ZeroPadding2D,
-    pointwise_local,
+    convolution_local,
 )
 
 from . import (
@@ -64,7 +64,7 @@ def test_layers_without_weights(gpu, rng, name):
 
 
 def test_tiles_fit_small_gpus():
-    for tile in pointwise_local.TILES:
+    for tile in convolution_local.TILES:
         rows, columns, item_rows, item_columns, slices = tile.values()
         team = rows * columns // (item_rows * item_columns)
         assert team * slices <= 256
@@ -77,11 +77,23 @@ def test_sums_of_many_groups(gpu, rng, op):
     check_linear(op, gpu, rng, (40, 5, 20), n=3)
 
 
+@pytest.mark.parametrize(
+    "op", [Conv2D(18, (2, 3), (1, 2), ((3, 0), (1, 2)), dilation_rate=(2, 1)), Conv2D(18, 1, 3), Conv2D(18, 3, 3)]
+)
+def test_windows(gpu, rng, op):
+    """Some pixels meet few of the taps, or none; and an image may have fewer rows than strides."""
+    check_linear(op, gpu, rng, (8, 13, 33))
+    check_linear(op, gpu, rng, (3, 7, 17), n=1)
+
+
 @pytest.mark.parametrize("channels", (1, 33))
 def test_normalization(gpu, rng, channels):
     test_batchnorm.test_kept_statistics_fold_to_scale_and_shift(gpu, rng, channels=channels, with_bias=True)
     test_batchnorm.test_backward(gpu, rng, rows=1537, channels=channels, kept=False)
     test_sub_spectral_normalization.test_backward(gpu, rng, shape=(2, 20, 101, channels), kept=False)
+    for dtype in ("float32", "int8"):
+        test_batchnorm.test_quantised_as_it_is_written(gpu, rng, channels, dtype, "stochastic")
+    test_sub_spectral_normalization.test_quantised_as_it_is_written(gpu, rng)
 
 
 @pytest.mark.parametrize("groups", (1, 16, 17, 100))
@@ -130,7 +142,7 @@ def test_updates(gpu, rng, name):
 @pytest.mark.parametrize("channels", (1, 33))
 def test_quantised_tensors(gpu, rng, channels):
     test_quantise.test_static_range(gpu, rng, channels=channels, symmetric=False)
-    test_quantise.test_stochastic_rounding(gpu, rng, channels=channels)
+    test_quantise.test_stochastic_rounding(gpu, rng, channels=channels, block=16, dtype="int8")
     test_quantise.test_weights(gpu, rng, channels=channels, per_channel=True, rounding="stochastic")
     test_quantise.test_weights(gpu, rng, channels=channels, per_channel=False, rounding="nearest")
 
