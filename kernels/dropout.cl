@@ -10,13 +10,13 @@
 
 // dx = x * scale where a uniform number is at least `rate`, else 0. Value i of an example (pixel by pixel, channels
 // padded to whole blocks) has word i % 4 of counter (i / 4, place in the mini-batch, layer, step) under the key `seed`:
-// the same whatever the device and the micro-batch, whose first example is number counters[SEEN] - passed.
+// the same whatever the device and the micro-batch, whose first example is number counters[SEEN].
 KERNEL dropout(INPUT(x), INPUT_WORDS(uint, scalars), INPUT(counters), const int m, const int count,
-               const int images, const int passed, const int layer, const float rate, const float scale,
+               const int images, const int layer, const float rate, const float scale,
                GRADIENT_OUTPUT) {
   FROM(x) FROM(counters) FROM_WORDS(uint, scalars) GRADIENT_POINTERS
   BAND
-  const int pixels = m / images, blocks = get_global_size(1), before = (int)counters[SEEN] - passed;
+  const int pixels = m / images, blocks = get_global_size(1), before = (int)counters[SEEN];
   const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
   for (int row = start; row < stop; row++) {
     const size_t at = ((size_t)block * m + row) * BLOCK;

@@ -28,6 +28,7 @@ from edgelearn.ops import (
     quantised_copy,
     reduce,
 )
+from edgelearn.ops.control import Answers, emit_count
 from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.finish import emit_finite_check
 from edgelearn.ops.optimizers import emit_commit
@@ -88,13 +89,15 @@ class Lowering:
         for stage in stages:
             self._forward(stage, stage.output.name not in (logits, output.name))
         y = self.values[name]
-        if self.settings.loss:
-            self._loss(name)
+        answers = self._loss(name) if self.settings.loss else None
         if self.settings.train:
             for stage in reversed(stages):
                 if stage.name in self.backward:
                     self._backward(stage)
             self._update(optimizer)
+        if answers:
+            self._at("loss")
+            emit_count(self.micro, answers, self.control)
         self.prepare.emit_jobs()
         return Program(self.prepare.launches, self.micro.launches, self.finish.launches, self.x, y)
 
@@ -136,7 +139,8 @@ class Lowering:
         chosen = [self.values[name] for name in stage.inputs]
         if len(chosen) == 1 and isinstance(chosen[0], Ranged):  # of the same integers
             y = self.micro.tensor("quantised activations", out.shape, dtype="int8")
-            quantised_copy.emit_to_integers(self.micro, out, replace(chosen[0], tensor=y))
+            exact = replace(chosen[0].format, rounding="nearest")  # they are what integers stand for
+            quantised_copy.emit_to_integers(self.micro, out, replace(chosen[0], tensor=y, format=exact))
             return replace(chosen[0], tensor=y)
         return out
 
@@ -164,7 +168,7 @@ class Lowering:
             return self._quantised(stage, out) if quantised else out
         epilogue = self._epilogue(stage)
         if quantised and self.quantisers.stores("activations", name):
-            return self.quantisers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found), 0)
+            return self.quantisers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found))
         out = self.micro.tensor("output", shape)
         emit(out, epilogue)
         return self._quantised(stage, out) if quantised else out
@@ -235,7 +239,7 @@ class Lowering:
 
     # -- backward ------------------------------------------------------------------------------------------------
 
-    def _loss(self, name: str) -> None:
+    def _loss(self, name: str) -> Answers:
         """The loss of node `name`, and its gradient to the node: through the activation where one is fused."""
         logits = self.values[name]
         if len(logits.shape) != 2:
@@ -253,9 +257,10 @@ class Lowering:
         gradient = target.tensor if target else None
         if target and target.mask:
             gradient = self.micro.tensor("logits' gradient", logits.shape)
-        emit_loss(self.micro, logits, self.control, self.settings.label_smoothing, gradient)
+        answers = emit_loss(self.micro, logits, self.control, self.settings.label_smoothing, gradient)
         if target and target.mask:
             emit_copy(self.micro, gradient, target)
+        return answers
 
     def _target(self, name: str, value: Tensor | Ranged) -> GradientTarget | None:
         """Where the gradient of node `name` goes, which holds `value`, or None where nothing below needs it."""
@@ -340,7 +345,6 @@ class Lowering:
             mask = x if code else None
             self.gradients[name] = self.quantisers.write(
                 "gradients", below.op.name, x.tensor.shape, lambda y, found: emit(RangedTarget(y, mask, code), found),
-                self.n,
             )  # fmt: skip
         else:
             target = self._target(name, x)

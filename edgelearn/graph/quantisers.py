@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from edgelearn.launch import Role
 from edgelearn.ops import Emitter, Tensor
@@ -94,11 +95,11 @@ class Quantisers:
         """What a layer has written, quantised where it lies, or into `y`; or as integers, where the precision says so
         and `integers` doesn't say otherwise."""
         as_integers = self.stores("activations", layer) if integers is None else integers
-        return self._quantise("activations", layer, x, y or x, 0, as_integers)
+        return self._quantise("activations", layer, x, y or x, as_integers)
 
     def gradient(self, layer: str, dy: Tensor, integers: bool = False) -> Tensor | Ranged:
         """The gradient of a linear layer's output, once every reader of that has added its share."""
-        return self._quantise("gradients", layer, dy, dy, dy.images, integers)
+        return self._quantise("gradients", layer, dy, dy, integers)
 
     def stores(self, kind: str, layer: str) -> bool:
         """Whether a tensor may be kept as integers."""
@@ -106,7 +107,7 @@ class Quantisers:
         return not self.precision.simulated and fmt is not None and fmt.storage == "int8"
 
     def write(
-        self, kind: str, layer: str, shape: Shape, emit: Callable[[Tensor | Ranged, Findings | None], None], passed: int
+        self, kind: str, layer: str, shape: Shape, emit: Callable[[Tensor | Ranged, Findings | None], None]
     ) -> Ranged:
         """What `emit` writes, as integers: it writes these itself where their range is known by then, else floats,
         whose range is what is found of them."""
@@ -114,13 +115,14 @@ class Quantisers:
         y = self._integers(kind, q, shape)
         if self.precision.is_static(kind, self.mode, self.training):
             emit_next_range(self.prepare, q)
-            emit(y, self._findings(q, parts(self.micro, y.tensor), rule_of(q.estimator), not self.first))
+            found = self._findings(q, parts(self.micro, y.tensor), rule_of(q.estimator), not self.first)
+            self._emit_once(partial(emit, y), found)
             return y
         values = self.micro.tensor(f"{kind} as floats", shape)
         found = statistics(self.micro, q, values)
         emit(values, found)
         emit_measured_range(self.micro, q, values, found)
-        self._emit_quantise(q, values, y.tensor, passed)
+        self._emit_quantise(q, values, y.tensor)
         return y
 
     def quantises(self, kind: str, layer: str) -> bool:
@@ -134,7 +136,7 @@ class Quantisers:
         tensor = self.micro.tensor(f"quantised {kind}", shape, block=block, dtype="int8")
         return Ranged(tensor, q.record, q.format, q.name)
 
-    def _quantise(self, kind: str, layer: str, x: Tensor, y: Tensor, passed: int, integers: bool) -> Tensor | Ranged:
+    def _quantise(self, kind: str, layer: str, x: Tensor, y: Tensor, integers: bool) -> Tensor | Ranged:
         if not self.quantises(kind, layer):
             return x
         q = self._quantiser(kind, layer)
@@ -143,12 +145,19 @@ class Quantisers:
         else:
             emit_measured_range(self.micro, q, x)
         found = self._integers(kind, q, x.shape, x.block) if integers else y
-        self._emit_quantise(q, x, found.tensor if integers else y, passed)
+        self._emit_quantise(q, x, found.tensor if integers else y)
         return found
 
-    def _emit_quantise(self, q: Quantiser, x: Tensor, y: Tensor, passed: int) -> None:
+    def _emit_quantise(self, q: Quantiser, x: Tensor, y: Tensor) -> None:
         found = self._findings(q, parts(self.micro, x), rule_of(q.estimator), not self.first)
-        emit_quantise(self.micro, q, x, y, found, passed if self.training else None)
+        self._emit_once(partial(emit_quantise, self.micro, q, x, y), found)
+
+    def _emit_once(self, emit: Callable[[Findings | None], None], found: Findings | None) -> None:
+        """A launch that leaves what it finds; if it must run again, it doesn't."""
+        emit(found)
+        if found:
+            with self.micro.again():
+                emit(None)
 
     def _findings(self, q: Quantiser, count: int, rule: int, add: bool = False) -> Findings | None:
         if not self.training:

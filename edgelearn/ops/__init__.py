@@ -10,7 +10,7 @@ from .dropout import Dropout
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, Percentile, RunningMinMax
 from .formats import Format
-from .merge import Add, Concatenate
+from .merge import Add, Concatenate, Coupling
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .reshape import Flatten, Reshape
@@ -20,7 +20,7 @@ from .zero_padding import ZeroPadding2D
 
 __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
-    "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed", "Flatten",
+    "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed", "Flatten",
     "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D", "Op",
     "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "Softmax", "Tensor", "Traits",
     "Weight", "ZeroPadding2D", "pack", "unpack",

@@ -100,9 +100,11 @@ def emit_batch(
         if choice["whole"]:
             e.launch(
                 "batchnorm.cl", "whole_forward", (y.blocks,), y.read, w["gamma"].read, w["beta"].read,
-                found.scale.write, found.mean.write, found.inverse.write, *moving, z.write, y.rows, y.blocks, *pace,
-                activation=activation,
+                found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, z.write, y.rows,
+                y.blocks, *pace, activation=activation,
             )  # fmt: skip
+            with e.again():
+                emit_normalize(e, y, found, z, activation)
             return found
         members = e.traits.members
         groups, count = e.split_rows(y.rows, y.blocks * members)

@@ -131,20 +131,18 @@ def parts(e: Emitter, x: Tensor) -> int:
     return _rows(e, x)[2]
 
 
-def emit_quantise(
-    e: Emitter, q: Quantiser, x: Tensor, y: Tensor, found: Findings | None = None, passed: int | None = None
-) -> None:
+def emit_quantise(e: Emitter, q: Quantiser, x: Tensor, y: Tensor, found: Findings | None = None) -> None:
     """y = x quantised with the range in use; `y` may be `x`. Stochastic rounding is for training alone, and for blocks
-    of 16 channels; `passed` examples of the micro-batch have then been counted already."""
+    of 16 channels."""
     rows, rest, groups = _rows(e, x, found.parts.rows if found else 0)
-    random = q.format.rounding == "stochastic" and passed is not None and x.block == 16
+    random = q.format.rounding == "stochastic" and e.training is not None and x.block == 16
     source = (x.update,) if y is x else (x.read, y.write)
     target, more = [], []
     if found:
         target = [found.parts.update if found.add else found.parts.write, prod(x.shape), int(found.add)]
     if random:
         control: Control = e.training
-        more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, passed, layer_code(q.name)]
+        more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, layer_code(q.name)]
     e.launch(
         "quantise.cl", "quantise", (_items(e, groups),), *source, q.record.read, *target, rows, rest, *q.bounds, *more,
         whole=True, lanes=e.traits.vector, found=found is not None, traced=bool(found and found.traced),

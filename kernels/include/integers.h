@@ -52,12 +52,11 @@ typedef __global const char *restrict bytes;
 
 #if QUANTISED && STOCHASTIC
 #define DRAW_ARGUMENTS                                                             \
-  , INPUT_WORDS(uint, scalars), INPUT_WORDS(float, counters), const int pixels, const int blocks, const int passed, \
-      const int tensor
+  , INPUT_WORDS(uint, scalars), INPUT_WORDS(float, counters), const int pixels, const int blocks, const int tensor
 #define DRAW_POINTERS                                                              \
   FROM_WORDS(uint, scalars) FROM_WORDS(float, counters)                            \
   const uint2 seed_ = (uint2)(scalars[SEED], scalars[SEED + 1]);                   \
-  const int before_ = (int)counters[SEEN] - passed;
+  const int before_ = (int)counters[SEEN];
 #define ROUNDED(t, v, block, row)                                                  \
   UNIFORM(drawn_, (row) % pixels * blocks + (block), before_ + (row) / pixels, tensor, scalars[STEP], seed_) \
   QUANTISE_STOCHASTIC(t, v, inverse_, lowest_, highest_, drawn_)
