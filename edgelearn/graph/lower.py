@@ -18,6 +18,7 @@ from edgelearn.launch import Role
 from edgelearn.ops import (
     BatchNormalization,
     Conv2D,
+    Coupling,
     Epilogue,
     GradientTarget,
     Optimizer,
@@ -44,6 +45,7 @@ from .network import INPUT, Network
 from .program import Program, Settings, StorageEmitter, as_floats
 from .quantisers import Quantisers
 from .storage import Storage
+from .ways_back import WaysBack
 
 
 def input_block(network: Network) -> int:
@@ -77,6 +79,7 @@ class Lowering:
         self.fused_codes = {s.output.name: s.activation_code for s in self.stages}
         self.stage_of = {s.output.name: s for s in self.stages}
         self.integer: set[str] = set()  # names of stages that multiply integers
+        self.ways_back = WaysBack(settings.saving, self.micro)
 
     def program(self, optimizer: Optimizer | None = None) -> Program:
         stages, output = self.stages, self.network.output
@@ -91,9 +94,12 @@ class Lowering:
         y = self.values[name]
         answers = self._loss(name) if self.settings.loss else None
         if self.settings.train:
+            normalized = {s.op.name: self.before_norm[s.name] for s in stages if s.op and s.name in self.before_norm}
+            self.ways_back.start(self.values | normalized)
             for stage in reversed(stages):
                 if stage.name in self.backward:
                     self._backward(stage)
+            self.ways_back.finish()
             self._update(optimizer)
         if answers:
             self._at("loss")
@@ -277,6 +283,9 @@ class Lowering:
     def _backward(self, stage: Stage) -> None:
         if stage.output.name not in self.gradients:
             return  # nothing that reaches the loss reads it
+        if stage.op and isinstance(stage.op.op, Coupling):
+            self._at(stage.name)
+            self.ways_back.invert(stage.op)
         dz = self.gradients[stage.output.name]
         inputs = [self.values[name] for name in stage.inputs]
         if stage.name in self.integer:

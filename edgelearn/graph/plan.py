@@ -16,6 +16,7 @@ from .lower import Lowering, input_block
 from .network import Network
 from .precision import Precision
 from .program import Program, Settings
+from .saving import Saving, check
 from .storage import Storage
 
 MIB = 1 << 20
@@ -25,7 +26,8 @@ MIB = 1 << 20
 class Request:
     """What is to be planned: a mini-batch of `batch_size` examples in micro-batches of `micro_batch`, gradients
     summed over them. Without an optimizer the plan only predicts and evaluates. `seed`, of 64 bits, is that of Dropout
-    and of stochastic rounding."""
+    and of stochastic rounding. `saving` says of activations that aren't kept for the backward pass how they come back
+    (see graph/saving.py)."""
 
     network: Network
     batch_size: int = 1
@@ -36,6 +38,7 @@ class Request:
     loss: bool = True
     seed: int = 0
     precision: Precision = Precision()  # noqa: RUF009
+    saving: Saving = field(default_factory=dict)
 
 
 @dataclass
@@ -143,7 +146,7 @@ class Plan:
         base, _, _ = kind.partition(",")
         settings = Settings(
             base != "predict" and r.loss, base == "train", r.batchnorm, r.label_smoothing, r.precision,
-            kind.removeprefix(base),
+            kind.removeprefix(base), r.saving,
         )  # fmt: skip
         lowering = Lowering(r.network, self.storage, self.traits, settings, examples, first)
         program = self.programs[key] = lowering.program(r.optimizer)
@@ -191,6 +194,7 @@ def _lay_out(request: Request, device: Device, traits: Traits) -> Plan:
         raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {request.seed}.")
     if not network.nodes:
         raise PlanError(f"The network '{network.name}' has no layers.")
+    check(network, request.saving)
     trained = [name for name in network.parameters if name in network.trainable] if request.optimizer else []
     if request.optimizer and not trained:
         raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense').")

@@ -13,13 +13,14 @@ from edgelearn.ops.ranged import Ranged, RangedTarget
 from edgelearn.ops.tensor import Shape, Tensor
 
 from .precision import KNOWN, Precision
+from .saving import Saving
 from .storage import Storage
 
 
 @dataclass(frozen=True)
 class Settings:
     """What a program computes. `batchnorm` is "kept" or "batch": whose statistics training normalizes with; `ranges`
-    says how quantised tensors get theirs (see Precision.mode)."""
+    says how quantised tensors get theirs (see Precision.mode); `saving` is how activations come back."""
 
     loss: bool = True
     train: bool = True
@@ -27,6 +28,7 @@ class Settings:
     label_smoothing: float = 0.0
     precision: Precision = Precision()  # noqa: RUF009
     ranges: str = KNOWN
+    saving: Saving = field(default_factory=dict)
 
 
 @dataclass

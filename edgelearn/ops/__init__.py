@@ -20,8 +20,8 @@ from .zero_padding import ZeroPadding2D
 
 __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
-    "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed", "Flatten",
-    "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D", "Op",
-    "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "Softmax", "Tensor", "Traits",
+    "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed",
+    "Flatten", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D",
+    "Op", "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "Softmax", "Tensor", "Traits",
     "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip

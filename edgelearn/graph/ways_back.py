@@ -1,0 +1,51 @@
+"""What a program does about the activations that its plan doesn't keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgelearn.launch import Buffer, Launch
+from edgelearn.ops import Emitter, Tensor
+from edgelearn.ops.ranged import Ranged
+
+from .network import Node
+from .rematerialise import rematerialised, returns
+from .saving import Invert, Saving
+
+
+class WaysBack:
+    """Has what is emitted into `micro` bring activations back as `saving` says."""
+
+    def __init__(self, saving: Saving, micro: Emitter) -> None:
+        self.saving, self.micro = saving, micro
+        self.first = 0
+        self.tensors: dict[str, Tensor] = {}
+        self.inverses: dict[Buffer, list[Launch]] = {}
+        self.wanted: dict[int, list[Buffer]] = {}
+
+    def start(self, values: Mapping[str, Tensor | Ranged]) -> None:
+        """The forward pass is over, and has left these values, by layer."""
+        self.first = len(self.micro.launches)
+        self.tensors = {name: value.tensor if isinstance(value, Ranged) else value for name, value in values.items()}
+
+    def invert(self, coupling: Node) -> None:
+        """The backward pass has come to a coupling: time to undo it, while what it added is there."""
+        x, f = coupling.inputs
+        if self.saving.get(x) != Invert(coupling.name):
+            return
+        here = len(self.micro.launches)
+        coupling.op.emit_inverse(self.micro, *(self.tensors[name] for name in (coupling.name, f, x)))
+        self.inverses[self.tensors[x].buffer] = self.micro.launches[here:]
+        del self.micro.launches[here:]
+        self.wanted[here - self.first] = [self.tensors[x].buffer]
+
+    def finish(self) -> None:
+        """The backward pass is over: see that what it reads is there."""
+        lost = {self.tensors[name].buffer: way.level for name, way in self.saving.items() if name in self.tensors}
+        if not lost:
+            return
+        forward, backward = self.micro.launches[: self.first], self.micro.launches[self.first :]
+        kept = {tensor.buffer for tensor in self.tensors.values()}
+        kept |= {buffer for launch in backward for buffer in launch.reads}
+        found = returns(forward, kept - set(lost), lost, self.inverses)
+        self.micro.launches[self.first :] = rematerialised(backward, found, self.wanted)
