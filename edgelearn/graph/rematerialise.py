@@ -32,14 +32,17 @@ def returns(
     some; what is neither kept nor lost as it was made, unless nothing makes it twice, such as a batch's statistics.
     Raises PlanError for a lost buffer that can't be made twice."""
     made: dict[Buffer, list[Launch]] = {}
+    once = set(kept)
     for launch in forward:
-        again = _repeatable(launch)
         for buffer in launch.writes:
-            made.setdefault(buffer, []).extend([other for other in again if buffer in other.writes] or [launch])
+            again = [other for other in _repeatable(launch) if buffer in other.writes]
+            made.setdefault(buffer, []).extend(again)
+            if not again:
+                once.add(buffer)
     found = {
         buffer: Return(tuple(launches), lost.get(buffer, TRANSIENT))
         for buffer, launches in made.items()
-        if buffer not in kept and all(map(_repeatable, launches))
+        if buffer not in once
     }
     found |= {buffer: Return(tuple(launches), lost[buffer]) for buffer, launches in inverses.items()}
     for buffer in lost:

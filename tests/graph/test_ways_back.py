@@ -1,0 +1,92 @@
+"""Activations that aren't kept: steps have the bits of steps that keep everything, whatever comes back how."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgelearn.graph import Network, Precision, Recompute, Request, make_plan
+from edgelearn.graph.saving import checkpoints, nested, square_root
+from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, ReLU
+from edgelearn.ops.estimators import CurrentMinMax, InHindsightMinMax
+from edgelearn.ops.formats import Format
+
+from .test_networks import EXAMPLES, NETWORKS, drawn, head, separable
+from .test_plan import batches
+
+
+def everything(network: Network) -> dict:
+    return {name: Recompute() for name in network.nodes}
+
+
+def preactivated(blocks: int = 4, dropout: float = 0.3) -> Network:
+    """Rows of residual blocks of 20 and of 33 channels, dropped within."""
+    net = Network("preactivated", (6, 7, 3))
+    for row, channels in enumerate((20, 33)):
+        x = net.add(f"stem{row}", Conv2D(channels, 3, strides=1 + row, padding="same", use_bias=False))
+        for block in range(blocks):
+            name = f"row{row}_{block}"
+            net.add(f"{name}_bn1", BatchNormalization(), x)
+            net.add(f"{name}_relu", ReLU())
+            net.add(f"{name}_conv1", Conv2D(channels, 3, padding="same", use_bias=False))
+            net.add(f"{name}_dropout", Dropout(dropout))
+            net.add(f"{name}_bn2", BatchNormalization())
+            f = net.add(f"{name}_conv2", Conv2D(channels, 1, use_bias=False))
+            x = net.add(f"{name}_add", Add(), x, f)
+    return head(net)
+
+
+def steps(start, request: Request, n: int = EXAMPLES):
+    """(losses, gradients, weights, records) of three steps."""
+    weights, x, labels = drawn(request.network)
+    session, losses = start(request, weights), []
+    for step in (1, 2, 3):
+        loss, _, finite = session.train(batches(session, x[:n], labels[:n]), n, 0.05, step)
+        assert finite
+        losses.append(loss)
+    return losses, session.gradients(), session.weights(), session.records()
+
+
+def same(found, expected) -> None:
+    assert found[0] == expected[0]
+    for some, others in zip(found[1:], expected[1:], strict=True):
+        assert set(some) == set(others)
+        for name, array in some.items():
+            assert np.array_equal(array, others[name]), name
+
+
+@pytest.mark.parametrize("batchnorm", ("kept", "batch"))
+@pytest.mark.parametrize("name", NETWORKS)
+def test_recomputed_steps_have_the_same_bits(start, kernels, name, batchnorm):
+    """Moving statistics among them, which move once; and Dropout in two of the networks."""
+    network = NETWORKS[name]()
+    request = Request(network, EXAMPLES, 2, SGD(0.05), batchnorm, seed=7)
+    expected = steps(start, request)
+    fewest = len(make_plan(request, kernels.context.device).program("train", 2).micro)
+    for policy in (checkpoints, square_root, nested, everything):
+        saving = policy(network)
+        same(steps(start, replace(request, saving=saving)), expected)
+        launches = make_plan(replace(request, saving=saving), kernels.context.device).program("train", 2).micro
+        assert len(launches) > fewest, "nothing was recomputed"
+
+
+PRECISIONS = {
+    "static": Precision(Format(4, True), Format(4), Format(4, rounding="stochastic"), InHindsightMinMax(0.5)),
+    "at random": Precision(activations=Format(4, rounding="stochastic"), estimator=CurrentMinMax(), traced=True),
+    "integers": Precision(
+        Format(symmetric=True), Format(rounding="stochastic"), Format(rounding="stochastic"), InHindsightMinMax(0.5),
+        simulated=False,
+    ),
+    "integers, current": Precision(
+        Format(symmetric=True), Format(rounding="stochastic"), Format(), CurrentMinMax(), simulated=False
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("batchnorm", ("kept", "batch"))
+def test_rounding_replays_and_ranges_learn_once(start, kernels, name, batchnorm):
+    network = separable()
+    request = Request(network, EXAMPLES, 2, SGD(0.05), batchnorm, seed=7, precision=PRECISIONS[name])
+    expected = steps(start, request)
+    same(steps(start, replace(request, saving=everything(network))), expected)
