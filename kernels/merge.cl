@@ -13,16 +13,6 @@ KERNEL add(INPUT(a), INPUT(b), OUTPUT(y), const int m, const int count) {
   }
 }
 
-// x = y - f
-KERNEL subtract(INPUT(y), INPUT(f), OUTPUT(x), const int m, const int count) {
-  FROM(y) FROM(f) INTO(x)
-  BAND
-  for (int row = start; row < stop; row++) {
-    const size_t at = ((size_t)block * m + row) * BLOCK;
-    STORE(x + at, LOAD(y + at) - LOAD(f + at));
-  }
-}
-
 #define AT(x, c, row) x[((size_t)((c) / BLOCK) * m + (row)) * BLOCK + (c) % BLOCK]
 
 // Channels `offset` and following of y = x, those after x zero. What lies before is left alone.

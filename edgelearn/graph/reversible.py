@@ -12,32 +12,40 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from edgelearn.errors import PlanError
-from edgelearn.ops import Add, Coupling
+from edgelearn.ops import Add, Coupling, Op, Stream
+from edgelearn.ops.coupling import STEP
 
-from .network import Network, Node
+from .network import INPUT, Network, Node
 
 
-def reversible(network: Network, *marks: str) -> Network:
+def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
     """The network with its marked residual blocks as couplings: those whose Add goes by one of these names or patterns,
-    or without marks all whose shortcut is the identity. Blocks that read each other's sums directly form a row; the
-    layer that adds up the streams behind it is called "<last Add>_streams". Raises PlanError for a mark that is no
-    such Add."""
+    or without marks all whose shortcut is the identity. Blocks that read each other's sums directly form a row, before
+    which the layer "<input>_stream" rounds to multiples of `step` (see ops/coupling.py; nothing is rounded if that is
+    0), and behind which "<last Add>_streams" adds up. Raises PlanError for a mark that is no such Add."""
     shortcuts = _marked(network, marks)
-    found = Network(f"{network.name} reversible", network.input_shape)
-    renamed: dict[str, str] = {}  # what others read of a tensor of the plain network
-    streams: dict[str, str] = {}  # of a sum, the stream that the next block adds to
+    begins = set(shortcuts.values()) - set(shortcuts) if step else set()
+    found = Network(f"{network.name}_reversible", network.input_shape)
+    renamed: dict[str, str] = {}  # what is read instead of a tensor of the plain network
+    others: dict[str, str] = {}  # of a sum, the other stream: the next block adds to it
+
+    def added(name: str, op: Op, *inputs: str) -> None:
+        found.add(name, op, *(renamed.get(i, i) for i in inputs))
+        if name in begins:
+            renamed[name] = found.add(f"{name}_stream", Stream(step))
+
+    if INPUT in begins:
+        renamed[INPUT] = found.add(f"{INPUT}_stream", Stream(step), INPUT)
     for node in network.nodes.values():
         if node.name not in shortcuts:
-            found.add(node.name, node.op, *(renamed.get(i, i) for i in node.inputs))
+            added(node.name, node.op, *node.inputs)
             continue
         x = shortcuts[node.name]
         (f,) = set(node.inputs) - {x}
-        first = x not in shortcuts
-        other = renamed.get(x, x) if first else x  # the stream that the block reads, and leaves alone
-        found.add(node.name, Coupling(), other if first else streams[x], f)
-        streams[node.name] = other
+        added(node.name, Coupling(step), others.get(x, x), f)
+        others[node.name] = renamed.get(x, x)
         if node.name not in shortcuts.values():
-            renamed[node.name] = found.add(f"{node.name}_streams", Add(), node.name, other)
+            renamed[node.name] = found.add(f"{node.name}_streams", Add(), node.name, others[node.name])
     found.trainable = set(network.trainable)
     return found
 

@@ -4,13 +4,14 @@ from .activation import ReLU
 from .base import LinearOp, Op, PlainOp, Weight
 from .batchnorm import BatchNormalization
 from .convolution import Conv2D
+from .coupling import Coupling, Stream
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
 from .dropout import Dropout
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, Percentile, RunningMinMax
 from .formats import Format
-from .merge import Add, Concatenate, Coupling
+from .merge import Add, Concatenate
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .reshape import Flatten, Reshape
@@ -22,6 +23,6 @@ __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
     "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed",
     "Flatten", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D",
-    "Op", "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "Softmax", "Tensor", "Traits",
-    "Weight", "ZeroPadding2D", "pack", "unpack",
+    "Op", "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "Softmax", "Stream", "Tensor",
+    "Traits", "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip

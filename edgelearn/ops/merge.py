@@ -54,22 +54,6 @@ class Add(PlainOp):
 
 
 @dataclass(frozen=True)
-class Coupling(Add):
-    """y = x + f of two tensors, where x need not be kept: it comes back as y - f (additive coupling, Dinh et al. 2014,
-    "NICE", arXiv 1410.8516). f must be made without x: of another stream."""
-
-    def output_shape(self, *shapes: Shape) -> Shape:
-        if len(shapes) != 2:
-            raise ShapeError(f"Coupling takes a stream and what is added to it, not {len(shapes)} inputs.")
-        return super().output_shape(*shapes)
-
-    def emit_inverse(self, e: Emitter, y: Tensor, f: Tensor, x: Tensor) -> None:
-        """x = y - f"""
-        groups, count = e.bands(y.rows, y.blocks, 64)
-        e.launch("merge.cl", "subtract", (groups, y.blocks), y.read, f.read, x.write, y.rows, count)
-
-
-@dataclass(frozen=True)
 class Concatenate(PlainOp):
     """The channels of two or more tensors side by side; their other sizes agree."""
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgelearn.graph import Network, Precision, Recompute, Request, make_plan
-from edgelearn.graph.saving import checkpoints, nested, square_root
+from edgelearn.graph import Network, Precision, Recompute, Request, make_plan, reversible
+from edgelearn.graph.saving import POLICIES, checkpoints, invertible, nested, square_root
 from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, ReLU
 from edgelearn.ops.estimators import CurrentMinMax, InHindsightMinMax
 from edgelearn.ops.formats import Format
@@ -19,29 +19,30 @@ def everything(network: Network) -> dict:
     return {name: Recompute() for name in network.nodes}
 
 
-def preactivated(blocks: int = 4, dropout: float = 0.3) -> Network:
-    """Rows of residual blocks of 20 and of 33 channels, dropped within."""
+def preactivated() -> Network:
+    """Rows of four residual blocks of 20 channels and of three of 33, with Dropout inside."""
     net = Network("preactivated", (6, 7, 3))
-    for row, channels in enumerate((20, 33)):
+    for row, (channels, blocks) in enumerate(((20, 4), (33, 3))):
         x = net.add(f"stem{row}", Conv2D(channels, 3, strides=1 + row, padding="same", use_bias=False))
         for block in range(blocks):
             name = f"row{row}_{block}"
             net.add(f"{name}_bn1", BatchNormalization(), x)
             net.add(f"{name}_relu", ReLU())
             net.add(f"{name}_conv1", Conv2D(channels, 3, padding="same", use_bias=False))
-            net.add(f"{name}_dropout", Dropout(dropout))
+            net.add(f"{name}_dropout", Dropout(0.3))
             net.add(f"{name}_bn2", BatchNormalization())
             f = net.add(f"{name}_conv2", Conv2D(channels, 1, use_bias=False))
             x = net.add(f"{name}_add", Add(), x, f)
     return head(net)
 
 
-def steps(start, request: Request, n: int = EXAMPLES):
-    """(losses, gradients, weights, records) of three steps."""
+def steps(start, request: Request, shrunk: float = 1.0):
+    """(losses, gradients, weights, records) of three steps, from kernels that are `shrunk`."""
     weights, x, labels = drawn(request.network)
+    weights = {name: w * np.float32(shrunk) if name.endswith("kernel") else w for name, w in weights.items()}
     session, losses = start(request, weights), []
     for step in (1, 2, 3):
-        loss, _, finite = session.train(batches(session, x[:n], labels[:n]), n, 0.05, step)
+        loss, _, finite = session.train(batches(session, x, labels), EXAMPLES, 0.05, step)
         assert finite
         losses.append(loss)
     return losses, session.gradients(), session.weights(), session.records()
@@ -90,3 +91,23 @@ def test_rounding_replays_and_ranges_learn_once(start, kernels, name, batchnorm)
     request = Request(network, EXAMPLES, 2, SGD(0.05), batchnorm, seed=7, precision=PRECISIONS[name])
     expected = steps(start, request)
     same(steps(start, replace(request, saving=everything(network))), expected)
+
+
+@pytest.mark.parametrize("name", ("checkpoints", "nested", "invertible"))
+@pytest.mark.parametrize("batchnorm", ("kept", "batch"))
+def test_streams_come_back_to_the_bit(start, name, batchnorm):
+    """Dropout within blocks; rows of an even and of an odd number of them."""
+    network = reversible(preactivated())
+    request = Request(network, EXAMPLES, 2, SGD(0.05), batchnorm, seed=7)
+    same(steps(start, replace(request, saving=POLICIES[name](network)), 0.3), steps(start, request, 0.3))
+
+
+@pytest.mark.parametrize("batchnorm", ("kept", "batch"))
+def test_streams_of_floats_come_back_nearly(start, batchnorm):
+    network = reversible(preactivated(), step=0)
+    request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, seed=7)
+    expected, found = (steps(start, replace(request, saving=s), 0.3) for s in ({}, invertible(network)))
+    largest = max(np.abs(g).max() for g in expected[1].values())
+    for name, g in found[1].items():
+        assert np.abs(g - expected[1][name]).max() <= 1e-4 * max(np.abs(g).max(), 3e-2 * largest), name
+    assert any((g != expected[1][name]).any() for name, g in found[1].items())
