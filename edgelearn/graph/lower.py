@@ -18,7 +18,6 @@ from edgelearn.launch import Role
 from edgelearn.ops import (
     BatchNormalization,
     Conv2D,
-    Coupling,
     Epilogue,
     GradientTarget,
     Optimizer,
@@ -283,7 +282,7 @@ class Lowering:
     def _backward(self, stage: Stage) -> None:
         if stage.output.name not in self.gradients:
             return  # nothing that reaches the loss reads it
-        if stage.op and isinstance(stage.op.op, Coupling):
+        if stage.op and stage.op.op.invertible:
             self._at(stage.name)
             self.ways_back.invert(stage.op)
         dz = self.gradients[stage.output.name]

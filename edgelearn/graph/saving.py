@@ -14,7 +14,7 @@ from math import isqrt, prod
 from typing import ClassVar
 
 from edgelearn.errors import PlanError
-from edgelearn.ops import Add, Concatenate, Coupling
+from edgelearn.ops import Add, Concatenate
 
 from .fuse import fuse
 from .network import INPUT, Network
@@ -30,9 +30,9 @@ class Recompute:
 
 @dataclass(frozen=True)
 class Invert:
-    """The first input of a Coupling comes back as the coupling's output less its second input."""
+    """The first input of an invertible layer comes back from the layer's output and other inputs."""
 
-    coupling: str
+    layer: str
     level: ClassVar[int] = 1
 
 
@@ -42,15 +42,15 @@ Saving = Mapping[str, Way]  # by layer
 
 def check(network: Network, saving: Saving) -> None:
     """Raises PlanError for choices that the network has no use for."""
-    _, inverted = coupled_streams(network)
+    _, inverted = invertible_streams(network)
     for name, way in saving.items():
         if name not in network.nodes:
             raise PlanError(f"'{name}' is to come back by {way}, but '{network.name}' has no such layer.")
-        if isinstance(way, Invert) and inverted.get(name) != way.coupling:
+        if isinstance(way, Invert) and inverted.get(name) != way.layer:
             raise PlanError(
-                f"'{name}' can't be had back from '{way.coupling}': only what a Coupling adds to can, and only if what "
-                f"is added is made of another stream. Recompute it, or couple the network's residual blocks (see "
-                f"graph/reversible.py)."
+                f"'{name}' can't be had back from '{way.layer}': only the first input of a Coupling or SpaceToDepth "
+                f"can, and only if the other input isn't made of it. Recompute it, or couple the network's residual "
+                f"blocks (see graph/reversible.py)."
             )
 
 
@@ -81,13 +81,13 @@ def nested(network: Network) -> dict[str, Way]:
 
 
 def invertible(network: Network) -> dict[str, Way]:
-    """The streams of additive couplings are inverted but for the last two, the insides of blocks recomputed (Gomez et
+    """The streams of couplings are inverted but for the last two, the insides of blocks recomputed (Gomez et
     al. 2017, "The reversible residual network", arXiv 1707.04585); where there are none, as `checkpoints`."""
-    streams, inverted = coupled_streams(network)
+    streams, inverted = invertible_streams(network)
     joins = (node for node in network.nodes.values() if isinstance(node.op, Add | Concatenate))
     merged = {node.name for node in joins if node.name not in streams and streams.issuperset(node.inputs)}
     kept = (streams | set(waists(network))) - set(inverted) - merged
-    return _recomputed(network, kept) | {name: Invert(coupling) for name, coupling in inverted.items()}
+    return _recomputed(network, kept) | {name: Invert(layer) for name, layer in inverted.items()}
 
 
 POLICIES: dict[str, Callable[[Network], dict[str, Way]]] = {
@@ -111,13 +111,15 @@ def waists(network: Network) -> list[str]:
     return [name for name, before, size, after in around if size <= min(before, after)]
 
 
-def coupled_streams(network: Network) -> tuple[set[str], dict[str, str]]:
-    """All streams, which are the tensors that couplings add to and those that they give; and by which coupling a stream
-    can be had back, where what that adds is made of another one."""
-    couplings = [node for node in network.nodes.values() if isinstance(node.op, Coupling)]
-    streams = {node.inputs[0] for node in couplings} | {node.name for node in couplings}
+def invertible_streams(network: Network) -> tuple[set[str], dict[str, str]]:
+    """All streams, which are the first inputs of invertible layers and what these give; and the layer by which a stream
+    can be had back, where the layer's other inputs are made of other streams."""
+    layers = [node for node in network.nodes.values() if node.op.invertible]
+    streams = {node.inputs[0] for node in layers} | {node.name for node in layers}
     inverted = {
-        node.inputs[0]: node.name for node in couplings if not _is_made_of(network, *node.inputs[::-1], streams)
+        node.inputs[0]: node.name
+        for node in layers
+        if not any(_is_made_of(network, other, node.inputs[0], streams) for other in node.inputs[1:])
     }
     return streams, inverted
 

@@ -28,13 +28,14 @@ class WaysBack:
         self.first = len(self.micro.launches)
         self.tensors = {name: value.tensor if isinstance(value, Ranged) else value for name, value in values.items()}
 
-    def invert(self, coupling: Node) -> None:
-        """The backward pass has come to a coupling: time to undo it, while what it added is there."""
-        x, f = coupling.inputs
-        if self.saving.get(x) != Invert(coupling.name):
+    def invert(self, node: Node) -> None:
+        """The backward pass has come to an invertible op: time to undo it, while what it was made of is there."""
+        x, *others = node.inputs
+        if self.saving.get(x) != Invert(node.name):
             return
         here = len(self.micro.launches)
-        coupling.op.emit_inverse(self.micro, *(self.tensors[name] for name in (coupling.name, f, x)))
+        y, others = self.tensors[node.name], [self.tensors[name] for name in others]
+        node.op.emit_inverse(self.micro, y, others, self.tensors[x])
         self.inverses[self.tensors[x].buffer] = self.micro.launches[here:]
         del self.micro.launches[here:]
         self.wanted[here - self.first] = [self.tensors[x].buffer]

@@ -3,6 +3,7 @@
 from .activation import ReLU
 from .base import LinearOp, Op, PlainOp, Weight
 from .batchnorm import BatchNormalization
+from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
 from .coupling import Coupling, Stream
 from .dense import Dense
@@ -16,6 +17,7 @@ from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .reshape import Flatten, Reshape
 from .softmax_cross_entropy import Softmax
+from .space_to_depth import SpaceToDepth
 from .tensor import Tensor, pack, unpack
 from .zero_padding import ZeroPadding2D
 
@@ -23,6 +25,6 @@ __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
     "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed",
     "Flatten", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D",
-    "Op", "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "Softmax", "Stream", "Tensor",
-    "Traits", "Weight", "ZeroPadding2D", "pack", "unpack",
+    "Op", "Optimizer", "PadChannels", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "SliceChannels",
+    "Softmax", "SpaceToDepth", "Stream", "Tensor", "Traits", "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip

@@ -64,6 +64,8 @@ class Coupling(Add):
 
     step: float = STEP
 
+    invertible = True
+
     def __post_init__(self) -> None:
         if self.step:
             _check(self.step)
@@ -80,9 +82,8 @@ class Coupling(Add):
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         self._emit(e, "couple", *inputs, y)
 
-    def emit_inverse(self, e: Emitter, y: Tensor, f: Tensor, x: Tensor) -> None:
-        """x from y and f."""
-        self._emit(e, "uncouple", y, f, x)
+    def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
+        self._emit(e, "uncouple", y, *others, x)
 
     def _emit(self, e: Emitter, kernel: str, a: Tensor, f: Tensor, result: Tensor) -> None:
         groups, count = e.bands(a.rows, a.blocks, 64)

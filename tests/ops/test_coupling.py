@@ -24,7 +24,7 @@ def test_forward_inverse_and_backward(bench, rng, channels):
     tv, tx, tf, ty, tback = bench.put(v), bench.empty(shape), bench.put(f), bench.empty(shape), bench.empty(shape)
     begin.emit_forward(bench, [tv], tx)
     op.emit_forward(bench, [tx, tf], ty)
-    op.emit_inverse(bench, ty, tf, tback)
+    op.emit_inverse(bench, ty, [tf], tback)
     bench.run()
     x = begin.reference_forward([v], {})
     assert np.array_equal(bench.get(tx), x)
@@ -43,7 +43,7 @@ def test_without_a_step(bench, rng):
     x, f = rng.standard_normal((2, 5, 33)), rng.standard_normal((2, 5, 33))
     op, tf, ty, tback = Coupling(0), bench.put(f), bench.empty(x.shape), bench.empty(x.shape)
     op.emit_forward(bench, [bench.put(x), tf], ty)
-    op.emit_inverse(bench, ty, tf, tback)
+    op.emit_inverse(bench, ty, [tf], tback)
     bench.run()
     close(bench.get(ty), x + f)
     assert 0 < np.abs(bench.get(tback) - np.float32(x)).max() < 1e-6
