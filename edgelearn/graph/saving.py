@@ -8,9 +8,10 @@ forward pass has read them. Policies are functions from a network to such choice
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isqrt, prod
+from itertools import groupby
+from math import inf, isqrt, prod
 from typing import ClassVar
 
 from edgelearn.errors import PlanError
@@ -60,34 +61,33 @@ def keep_all(network: Network) -> dict[str, Way]:
 
 
 def checkpoints(network: Network) -> dict[str, Way]:
-    """Every block is recomputed from its input: kept are the network's waists."""
-    return _recomputed(network, waists(network))
+    """Every block is recomputed from its input."""
+    return _recomputed(network, set().union(*cuts(network)))
 
 
 def square_root(network: Network) -> dict[str, Way]:
-    """Of n waists only every √n-th is kept, so that memory grows with the root of the depth (Chen et al. 2016,
-    "Training deep nets with sublinear memory cost", arXiv 1604.06174, section 4.1)."""
-    found = waists(network)
-    return _recomputed(network, found[:: max(1, isqrt(len(found)))])
+    """Of n blocks every √n are recomputed from the first one's input, so that memory grows with the root of the depth
+    (Chen et al. 2016, "Training deep nets with sublinear memory cost", arXiv 1604.06174, section 4.1)."""
+    return _recomputed(network, set().union(*_every_root(cuts(network))))
 
 
 def nested(network: Network) -> dict[str, Way]:
-    """As `square_root`, and within such a segment every block once more (section 4.4 of that paper): a third forward
-    pass for the memory of a single block."""
-    found = waists(network)
-    kept = found[:: max(1, isqrt(len(found)))]
-    ways = _recomputed(network, kept, level=2)
-    return ways | {name: Recompute(1) for name in found if name not in kept}
+    """As `square_root`, and among those blocks every one once more (section 4.4 of that paper): a third forward pass
+    for less memory."""
+    found = cuts(network)
+    ways = _recomputed(network, set().union(*_every_root(found)), level=2)
+    return {name: Recompute(1) if any(name in cut for cut in found) else way for name, way in ways.items()}
 
 
 def invertible(network: Network) -> dict[str, Way]:
-    """The streams of couplings are inverted but for the last two, the insides of blocks recomputed (Gomez et
-    al. 2017, "The reversible residual network", arXiv 1707.04585); where there are none, as `checkpoints`."""
+    """Streams are inverted but for the last two, the insides of blocks recomputed (Gomez et al. 2017, "The reversible
+    residual network", arXiv 1707.04585); what no stream passes through, as `checkpoints`."""
     streams, inverted = invertible_streams(network)
     joins = (node for node in network.nodes.values() if isinstance(node.op, Add | Concatenate))
-    merged = {node.name for node in joins if node.name not in streams and streams.issuperset(node.inputs)}
-    kept = (streams | set(waists(network))) - set(inverted) - merged
-    return _recomputed(network, kept) | {name: Invert(layer) for name, layer in inverted.items()}
+    joined = {node.name for node in joins if streams.issuperset(node.inputs)}
+    kept = streams.union(*(cut for cut in cuts(network) if not cut & (streams | joined)))
+    inverses = {name: Invert(layer) for name, layer in inverted.items()}
+    return _recomputed(network, kept) | inverses
 
 
 POLICIES: dict[str, Callable[[Network], dict[str, Way]]] = {
@@ -95,20 +95,28 @@ POLICIES: dict[str, Callable[[Network], dict[str, Way]]] = {
 }
 
 
-def waists(network: Network) -> list[str]:
-    """Where the network is narrow: tensors through which everything passes, and that are no larger than the ones of
-    that kind before and after them."""
-    outputs = [stage.output.name for stage in fuse(network)]
-    place = {name: number for number, name in enumerate([INPUT, *outputs])}
-    last = {name: max((place[s.output.name] for s in fuse(network) if name in s.inputs), default=0) for name in place}
-    gates, reach = [], last[INPUT]
-    for name in outputs:
-        if reach <= place[name]:
-            gates.append(name)
-        reach = max(reach, last[name])
-    sizes = [prod(network.shape_of(name)) for name in [INPUT, *gates]]
-    around = zip(gates, sizes[:-1], sizes[1:], [*sizes[2:], sizes[-1]], strict=True)
-    return [name for name, before, size, after in around if size <= min(before, after)]
+def cuts(network: Network) -> list[frozenset[str]]:
+    """Where blocks end: the tensors that hold what is yet to be read, by layer, at places where there are fewer of them
+    than in the places around, and where they are no larger than right before and after. In a plain network it is one,
+    amid streams two."""
+    stages = fuse(network)
+    last = {name: number for number, stage in enumerate(stages) for name in stage.inputs}
+    lives = [frozenset([INPUT])]
+    for number, stage in enumerate(stages[:-1]):
+        lives.append(frozenset(n for n in lives[-1] | {stage.output.name} if last.get(n, -1) > number))
+    runs = [list(run) for _, run in groupby(lives, len)]
+    fewest = [run for run, around in zip(runs, _around([len(run[0]) for run in runs]), strict=True)
+              if len(run[0]) < min(around)]  # fmt: skip
+    found: list[frozenset[str]] = []
+    for run in fewest:
+        sizes = [sum(prod(network.shape_of(name)) for name in live) for live in run]
+        found += [live for live, size, around in zip(run, sizes, _around(sizes), strict=True) if size <= min(around)]
+    return [live - {INPUT} for live in dict.fromkeys(found) if live != {INPUT}]
+
+
+def _around(heights: Sequence[int]) -> list[tuple[float, float]]:
+    """What is before and after each of them."""
+    return list(zip([inf, *heights[:-1]], [*heights[1:], inf], strict=True))
 
 
 def invertible_streams(network: Network) -> tuple[set[str], dict[str, str]]:
@@ -136,5 +144,9 @@ def _is_made_of(network: Network, name: str, stream: str, streams: set[str]) -> 
     return stream in seen
 
 
-def _recomputed(network: Network, kept: Iterable[str], level: int = 1) -> dict[str, Way]:
-    return {name: Recompute(level) for name in network.nodes if name not in set(kept)}
+def _every_root(found: list[frozenset[str]]) -> list[frozenset[str]]:
+    return found[:: max(1, isqrt(len(found)))]
+
+
+def _recomputed(network: Network, kept: set[str], level: int = 1) -> dict[str, Way]:
+    return {name: Recompute(level) for name in network.nodes if name not in kept}
