@@ -104,7 +104,8 @@ class Lowering:
             self._at("loss")
             emit_count(self.micro, answers, self.control)
         self.prepare.emit_jobs()
-        return Program(self.prepare.launches, self.micro.launches, self.finish.launches, self.x, y)
+        launches = self.prepare.launches, self.micro.launches, self.finish.launches
+        return Program(*launches, self.x, y, self.ways_back.inverted)
 
     # -- forward -------------------------------------------------------------------------------------------------
 

@@ -194,7 +194,7 @@ def _lay_out(request: Request, device: Device, traits: Traits) -> Plan:
         raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {request.seed}.")
     if not network.nodes:
         raise PlanError(f"The network '{network.name}' has no layers.")
-    check(network, request.saving)
+    check(network, request.saving, request.precision)
     trained = [name for name in network.parameters if name in network.trainable] if request.optimizer else []
     if request.optimizer and not trained:
         raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense').")

@@ -33,13 +33,15 @@ class Settings:
 
 @dataclass
 class Program:
-    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them."""
+    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them. `inverted`
+    are buffers of the forward pass, and those of the backward pass that hold the same again."""
 
     prepare: list[Launch] = field(default_factory=list)
     micro: list[Launch] = field(default_factory=list)
     finish: list[Launch] = field(default_factory=list)
     x: Tensor | None = None
     y: Tensor | None = None
+    inverted: dict[Buffer, Buffer] = field(default_factory=dict)
 
     @property
     def launches(self) -> list[Launch]:

@@ -58,16 +58,20 @@ def _repeatable(launch: Launch) -> tuple[Launch, ...]:
 
 
 def rematerialised(
-    backward: Sequence[Launch], found: Mapping[Buffer, Return], wanted: Mapping[int, Sequence[Buffer]]
-) -> list[Launch]:
-    """The launches that run instead of `backward`, which reads buffers with a return: `wanted` ones are brought back
-    before the launch of that number, others right before they are read. Raises PlanError for circles."""
-    copies = _Copies(found)
+    backward: Sequence[Launch], found: Mapping[Buffer, Return], wanted: Mapping[int, Buffer]
+) -> tuple[list[Launch], dict[Buffer, Buffer]]:
+    """The launches that run instead of `backward`, which reads buffers with a return: a `wanted` one is brought back
+    before the launch of that number, others right before they are read; and the copies of the wanted ones. Raises
+    PlanError for circles."""
+    copies, brought = _Copies(found), {}
     for number, launch in enumerate(backward):
-        for buffer in (*wanted.get(number, ()), *launch.reads):
+        if buffer := wanted.get(number):
+            copies.bring_back(buffer)
+            brought[buffer] = copies.there[buffer]
+        for buffer in launch.reads:
             copies.bring_back(buffer)
         copies.launches.append(launch.on(copies.there))
-    return copies.launches
+    return copies.launches, brought
 
 
 class _Copies:

@@ -19,6 +19,7 @@ from edgelearn.ops import Add, Concatenate
 
 from .fuse import fuse
 from .network import INPUT, Network
+from .precision import Precision
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,24 @@ Way = Recompute | Invert
 Saving = Mapping[str, Way]  # by layer
 
 
-def check(network: Network, saving: Saving) -> None:
-    """Raises PlanError for choices that the network has no use for."""
+def check(network: Network, saving: Saving, precision: Precision) -> None:
+    """Raises PlanError for choices that can't be."""
     _, inverted = invertible_streams(network)
     for name, way in saving.items():
         if name not in network.nodes:
             raise PlanError(f"'{name}' is to come back by {way}, but '{network.name}' has no such layer.")
-        if isinstance(way, Invert) and inverted.get(name) != way.layer:
+        if not isinstance(way, Invert):
+            continue
+        if inverted.get(name) != way.layer:
             raise PlanError(
                 f"'{name}' can't be had back from '{way.layer}': only the first input of a Coupling or SpaceToDepth "
                 f"can, and only if the other input isn't made of it. Recompute it, or couple the network's residual "
                 f"blocks (see graph/reversible.py)."
+            )
+        if any(precision.format("activations", layer) for layer in (name, way.layer)):
+            raise PlanError(
+                f"'{name}' can't be had back from '{way.layer}', since its activations are rounded to fewer bits: "
+                f"leave streams out of that (Precision's exceptions), or recompute them."
             )
 
 

@@ -21,7 +21,8 @@ class WaysBack:
         self.first = 0
         self.tensors: dict[str, Tensor] = {}
         self.inverses: dict[Buffer, list[Launch]] = {}
-        self.wanted: dict[int, list[Buffer]] = {}
+        self.wanted: dict[int, Buffer] = {}
+        self.inverted: dict[Buffer, Buffer] = {}  # what was written, and what the backward pass gets instead
 
     def start(self, values: Mapping[str, Tensor | Ranged]) -> None:
         """The forward pass is over, and has left these values, by layer."""
@@ -38,7 +39,7 @@ class WaysBack:
         node.op.emit_inverse(self.micro, y, others, self.tensors[x])
         self.inverses[self.tensors[x].buffer] = self.micro.launches[here:]
         del self.micro.launches[here:]
-        self.wanted[here - self.first] = [self.tensors[x].buffer]
+        self.wanted[here - self.first] = self.tensors[x].buffer
 
     def finish(self) -> None:
         """The backward pass is over: see that what it reads is there."""
@@ -49,4 +50,4 @@ class WaysBack:
         kept = {tensor.buffer for tensor in self.tensors.values()}
         kept |= {buffer for launch in backward for buffer in launch.reads}
         found = returns(forward, kept - set(lost), lost, self.inverses)
-        self.micro.launches[self.first :] = rematerialised(backward, found, self.wanted)
+        self.micro.launches[self.first :], self.inverted = rematerialised(backward, found, self.wanted)

@@ -7,7 +7,8 @@ import pytest
 
 from edgelearn.graph import Network, Precision, Recompute, Request, make_plan, reversible
 from edgelearn.graph.saving import POLICIES, checkpoints, invertible, nested, square_root
-from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, ReLU
+from edgelearn.models import mobilenet_v2, mobilenet_v2_reversible
+from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, ReLU, pack
 from edgelearn.ops.estimators import CurrentMinMax, InHindsightMinMax
 from edgelearn.ops.formats import Format
 
@@ -111,3 +112,24 @@ def test_streams_of_floats_come_back_nearly(start, batchnorm):
     for name, g in found[1].items():
         assert np.abs(g - expected[1][name]).max() <= 1e-4 * max(np.abs(g).max(), 3e-2 * largest), name
     assert any((g != expected[1][name]).any() for name, g in found[1].items())
+
+
+@pytest.mark.parametrize(("size", "n"), ((224, 1), (96, 8)))
+@pytest.mark.parametrize("batchnorm", ("kept", "batch"))
+def test_mobilenet_v2(start, size, n, batchnorm):
+    """Every gradient of the invertible plan, and of the recomputed plain network, to the bit."""
+    rng = np.random.default_rng(0)
+    x, labels = rng.standard_normal((n, size, size, 3)).astype(np.float32), rng.integers(0, 1000, n).astype(np.int32)
+    for network, policy in ((mobilenet_v2_reversible((size, size, 3)), invertible), (mobilenet_v2(), checkpoints)):
+        if network.input_shape != x.shape[1:]:
+            continue
+        weights, found = network.initialize(1), []
+        for saving in ({}, policy(network)):
+            session = start(Request(network, n, n, SGD(0.1), batchnorm, saving=saving), weights)
+            session.train([(pack(x, 3), labels)], n, 0.0, 1)
+            found.append((session.gradients(), session.reconstruction_errors(1)))
+            session.close()
+        (expected, _), (gradients, errors) = found
+        for name, g in gradients.items():
+            assert np.array_equal(g, expected[name]), name
+        assert set(errors.values()) <= {0.0} and bool(errors) == (policy is invertible)
