@@ -93,8 +93,7 @@ class Lowering:
         y = self.values[name]
         answers = self._loss(name) if self.settings.loss else None
         if self.settings.train:
-            normalized = {s.op.name: self.before_norm[s.name] for s in stages if s.op and s.name in self.before_norm}
-            self.ways_back.start(self.values | normalized)
+            self.ways_back.start(self._tensors())
             for stage in reversed(stages):
                 if stage.name in self.backward:
                     self._backward(stage)
@@ -106,6 +105,16 @@ class Lowering:
         self.prepare.emit_jobs()
         launches = self.prepare.launches, self.micro.launches, self.finish.launches
         return Program(*launches, self.x, y, self.ways_back.inverted)
+
+    def _tensors(self) -> dict[str, Tensor | Ranged]:
+        """What the forward pass has left, by layer. Those that run as one kernel share a tensor."""
+        found = dict(self.values)
+        for stage in self.stages:
+            if stage.output.name in found:
+                found |= {node.name: found[stage.output.name] for node in stage.nodes}
+                if stage.op and stage.name in self.before_norm:
+                    found[stage.op.name] = self.before_norm[stage.name]
+        return found
 
     # -- forward -------------------------------------------------------------------------------------------------
 

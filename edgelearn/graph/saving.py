@@ -1,7 +1,8 @@
 """How saved activations come back when the backward pass needs them: a choice of the plan for each tensor.
 
-A tensor goes by the name of the layer that gives it. Tensors without a way back are kept; the others live until the
-forward pass has read them. Policies are functions from a network to such choices.
+A tensor goes by the name of the layer that gives it; where layers run as one kernel it has all their names. It is kept
+unless all of them have a way back; then it lives until the forward pass has read it. Policies are functions from a
+network to such choices.
 
 >>> make_plan(Request(network, optimizer=SGD(0.1), saving=checkpoints(network)), device)
 """
@@ -84,7 +85,8 @@ def nested(network: Network) -> dict[str, Way]:
     for less memory."""
     found = cuts(network)
     ways = _recomputed(network, set().union(*_every_root(found)), level=2)
-    return {name: Recompute(1) if any(name in cut for cut in found) else way for name, way in ways.items()}
+    inner = _recomputed(network, set().union(*found))
+    return {name: way if name in inner else Recompute(1) for name, way in ways.items()}
 
 
 def invertible(network: Network) -> dict[str, Way]:
@@ -157,4 +159,8 @@ def _every_root(found: list[frozenset[str]]) -> list[frozenset[str]]:
 
 
 def _recomputed(network: Network, kept: set[str], level: int = 1) -> dict[str, Way]:
+    """What BatchNorm reads is kept in place of what it writes: the backward pass needs both, and the second follows
+    from the first without the convolution."""
+    normalized = {stage.output.name: stage.op.name for stage in fuse(network) if stage.op and stage.norm}
+    kept = {normalized.get(name, name) for name in kept}
     return {name: Recompute(level) for name in network.nodes if name not in kept}

@@ -43,11 +43,12 @@ class WaysBack:
 
     def finish(self) -> None:
         """The backward pass is over: see that what it reads is there."""
-        lost = {self.tensors[name].buffer: way.level for name, way in self.saving.items() if name in self.tensors}
+        kept = {tensor.buffer for name, tensor in self.tensors.items() if name not in self.saving}
+        ways = ((self.tensors[name].buffer, way) for name, way in self.saving.items() if name in self.tensors)
+        lost = {buffer: way.level for buffer, way in ways if buffer not in kept}
         if not lost:
             return
         forward, backward = self.micro.launches[: self.first], self.micro.launches[self.first :]
-        kept = {tensor.buffer for tensor in self.tensors.values()}
-        kept |= {buffer for launch in backward for buffer in launch.reads}
-        found = returns(forward, kept - set(lost), lost, self.inverses)
+        kept |= {buffer for launch in backward for buffer in launch.reads} - set(lost)
+        found = returns(forward, kept, lost, self.inverses)
         self.micro.launches[self.first :], self.inverted = rematerialised(backward, found, self.wanted)

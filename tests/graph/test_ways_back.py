@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgelearn.graph import Network, Precision, Recompute, Request, make_plan, reversible
+from edgelearn.graph import Network, Precision, Recompute, Request, Session, make_plan, reversible
 from edgelearn.graph.saving import POLICIES, checkpoints, invertible, nested, square_root
 from edgelearn.models import mobilenet_v2, mobilenet_v2_reversible
-from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, ReLU, pack
+from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, ReLU, Traits, pack
 from edgelearn.ops.estimators import CurrentMinMax, InHindsightMinMax
 from edgelearn.ops.formats import Format
 
@@ -114,22 +114,45 @@ def test_streams_of_floats_come_back_nearly(start, batchnorm):
     assert any((g != expected[1][name]).any() for name, g in found[1].items())
 
 
-@pytest.mark.parametrize(("size", "n"), ((224, 1), (96, 8)))
 @pytest.mark.parametrize("batchnorm", ("kept", "batch"))
-def test_mobilenet_v2(start, size, n, batchnorm):
-    """Every gradient of the invertible plan, and of the recomputed plain network, to the bit."""
-    rng = np.random.default_rng(0)
-    x, labels = rng.standard_normal((n, size, size, 3)).astype(np.float32), rng.integers(0, 1000, n).astype(np.int32)
-    for network, policy in ((mobilenet_v2_reversible((size, size, 3)), invertible), (mobilenet_v2(), checkpoints)):
-        if network.input_shape != x.shape[1:]:
-            continue
-        weights, found = network.initialize(1), []
-        for saving in ({}, policy(network)):
-            session = start(Request(network, n, n, SGD(0.1), batchnorm, saving=saving), weights)
-            session.train([(pack(x, 3), labels)], n, 0.0, 1)
-            found.append((session.gradients(), session.reconstruction_errors(1)))
-            session.close()
-        (expected, _), (gradients, errors) = found
+def test_as_on_a_gpu(kernels, batchnorm):
+    network = reversible(preactivated())
+    weights, x, labels = drawn(network)
+    weights = {name: w * np.float32(0.3) if name.endswith("kernel") else w for name, w in weights.items()}
+    found = []
+    for saving in ({}, invertible(network), everything(network)):
+        request = Request(network, EXAMPLES, EXAMPLES, SGD(0.0), batchnorm, seed=7, saving=saving)
+        plan = make_plan(request, kernels.context.device, traits=Traits(gpu=True, compute_units=8))
+        session = Session(plan, kernels.context, kernels)
+        session.load(weights)
+        session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
+        found.append(session.gradients())
+        session.close()
+    for gradients in found[1:]:
         for name, g in gradients.items():
-            assert np.array_equal(g, expected[name]), name
-        assert set(errors.values()) <= {0.0} and bool(errors) == (policy is invertible)
+            assert np.array_equal(g, found[0][name]), name
+
+
+@pytest.mark.parametrize(
+    ("make", "policy", "size", "n"),
+    (
+        (mobilenet_v2_reversible, invertible, 224, 1),
+        (mobilenet_v2_reversible, invertible, 96, 8),
+        (mobilenet_v2, checkpoints, 224, 1),
+    ),
+)
+@pytest.mark.parametrize("batchnorm", ("kept", "batch"))
+def test_gradients_of_mobilenet_v2(start, make, policy, size, n, batchnorm):
+    network, rng = make((size, size, 3)), np.random.default_rng(0)
+    x, labels = rng.standard_normal((n, size, size, 3)).astype(np.float32), rng.integers(0, 1000, n).astype(np.int32)
+    weights, found = network.initialize(1), []
+    for saving in ({}, policy(network)):
+        session = start(Request(network, n, n, SGD(0.1), batchnorm, saving=saving), weights)
+        session.train([(pack(x, 3), labels)], n, 0.0, 1)
+        found.append(session.gradients())
+        errors = session.reconstruction_errors(1)
+        session.close()
+    expected, gradients = found
+    for name, g in gradients.items():
+        assert np.array_equal(g, expected[name]), name
+    assert set(errors.values()) == ({0.0} if policy is invertible else set())
