@@ -123,7 +123,7 @@ class Plan:
             "batch_size": r.batch_size, "micro_batch": r.micro_batch, "batchnorm": r.batchnorm,
             "peak_bytes": self.peak_bytes, "bytes": {role.value: size for role, size in self.bytes_by_role.items()},
             "decisions": {"tuned": self.tuned_count, "all": len(self.decisions)},
-            "precision": r.precision.to_dict(),
+            "precision": r.precision.to_dict(), "saving": {name: str(way) for name, way in r.saving.items()},
             "launches": {f"{kind} {n}": len(p.launches) for (kind, n, first), p in self.programs.items() if first},
         }  # fmt: skip
 
@@ -134,6 +134,11 @@ class Plan:
         lines += [f"  {role.value:<26}{size / MIB:>10.2f} MiB" for role, size in self.bytes_by_role.items()]
         lines.append(f"  {'planned peak':<26}{self.peak_bytes / MIB:>10.2f} MiB")
         lines.append(f"  tuned for this kind of device: {self.tuned_count} of {len(self.decisions)} kernels' sizes")
+        if r.saving:
+            ways = Counter(type(way).__name__.lower() for way in r.saving.values())
+            lines.append(
+                "  activations: " + ", ".join(f"{way} {count}" for way, count in ways.items()) + ", keep others"
+            )
         if r.precision != Precision():
             lines += [f"  {line}" for line in str(r.precision).splitlines()]
         return "\n".join(lines)

@@ -30,6 +30,9 @@ class Recompute:
 
     level: int = 1
 
+    def __str__(self) -> str:
+        return "recompute" if self.level == 1 else f"recompute, level {self.level}"
+
 
 @dataclass(frozen=True)
 class Invert:
@@ -37,6 +40,9 @@ class Invert:
 
     layer: str
     level: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        return f"invert by {self.layer}"
 
 
 Way = Recompute | Invert

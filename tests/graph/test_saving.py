@@ -1,5 +1,7 @@
 """What policies choose, and what plans make of it, byte by byte."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -63,6 +65,14 @@ def test_streams_are_inverted_but_for_the_last_two():
         "stem1_stream": "row1_1_add", "row1_0_add": "row1_2_add",
     }  # fmt: skip
     assert not {"row0_2_add", "row0_3_add", "row1_1_add", "row1_2_add"} & set(ways)
+
+
+def test_a_plan_says_what_comes_back_how(kernels):
+    network = reversible(preactivated())
+    plan = planned(kernels, network, invertible(network))
+    assert re.search(r"activations: recompute \d+, invert 5, keep others", str(plan))
+    recorded = plan.to_dict()["saving"]
+    assert recorded["row0_0_add"] == "invert by row0_2_add" and recorded["row0_0_conv1"] == "recompute"
 
 
 def test_reversible_leaves_layers_and_parameters():

@@ -72,6 +72,14 @@ def test_recomputed_steps_have_the_same_bits(start, kernels, name, batchnorm):
         assert len(launches) > fewest, "nothing was recomputed"
 
 
+@pytest.mark.parametrize("frozen", (("stem*", "a*"), ("*/kernel",), ("*_bn", "projection")))
+@pytest.mark.parametrize("policy", (nested, everything))
+def test_frozen_layers(start, policy, frozen):
+    network = NETWORKS["residual"]().freeze(*frozen)
+    request = Request(network, EXAMPLES, 2, SGD(0.05), "batch")
+    same(steps(start, replace(request, saving=policy(network))), steps(start, request))
+
+
 PRECISIONS = {
     "static": Precision(Format(4, True), Format(4), Format(4, rounding="stochastic"), InHindsightMinMax(0.5)),
     "at random": Precision(activations=Format(4, rounding="stochastic"), estimator=CurrentMinMax(), traced=True),
