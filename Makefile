@@ -38,8 +38,8 @@ clean:
 	find edgelearn tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.flowers: EXTRAS = tensorflow
-$(VENV)/.notebooks: EXTRAS = tensorflow,notebooks
-$(VENV)/.test: EXTRAS = tensorflow,notebooks,test
+$(VENV)/.notebooks: EXTRAS = tensorflow,audio,notebooks
+$(VENV)/.test: EXTRAS = tensorflow,audio,notebooks,test
 
 $(VENV)/.flowers $(VENV)/.notebooks $(VENV)/.test: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -6,6 +6,22 @@
 #include "group_sum.h"
 #include "jobs.h"
 
+// With SUB_BANDS > 1 every sub-band of an image's height has statistics of its own (Chang et al. 2021): what is said of
+// 16 channels here holds for 16 channels of one sub-band, number `block` of as many. ROW is where row `row` of the m that
+// share statistics lies, of which an image has `share`.
+#ifndef SUB_BANDS
+#define SUB_BANDS 1
+#endif
+#if SUB_BANDS > 1
+#define ROWS const int m, const int share
+#define ROW(block, row)                                                           \
+  (((((size_t)((block) / SUB_BANDS) * (m / share) + (row) / share) * SUB_BANDS + (block) % SUB_BANDS) * share \
+    + (row) % share) * BLOCK)
+#else
+#define ROWS const int m
+#define ROW(block, row) (((size_t)(block) * m + (row)) * BLOCK)
+#endif
+
 #define CHUNK 512  // rows that are summed by themselves, and stay in a first-level cache
 
 // Work-group `group` has rows [start, stop) of one block; FOR_ROWS goes through those of a member.
@@ -46,15 +62,15 @@ KERNEL fold_statistics(INPUT(gamma), INPUT(beta), INPUT(mean), INPUT(variance), 
 
 // partials[group]: the mean and the sum of squared deviations of each channel over the group's rows. Two passes over
 // rows that stay in the cache: no cancellation.
-KERNEL group_statistics(INPUT(y), OUTPUT(partials), const int m, const int blocks, const int count) {
+KERNEL group_statistics(INPUT(y), OUTPUT(partials), ROWS, const int blocks, const int count) {
   FROM(y) INTO(partials)
   ROWS_OF_GROUP
   V mean = (V)0, squares = (V)0;
-  FOR_ROWS mean += LOAD(y + ((size_t)block * m + row) * BLOCK);
+  FOR_ROWS mean += LOAD(y + ROW(block, row));
   GROUP_SUM(mean)
   mean *= 1.0f / (stop - start);
   FOR_ROWS {
-    const V d = LOAD(y + ((size_t)block * m + row) * BLOCK) - mean;
+    const V d = LOAD(y + ROW(block, row)) - mean;
     squares += d * d;
   }
   GROUP_SUM(squares)
@@ -99,21 +115,19 @@ KERNEL finish_statistics(INPUT(partials), INPUT(gamma), INPUT(beta), OUTPUT(scal
 
 // The same and z in one go, a work-item 16 channels: y is read from memory once, chunk by chunk, if the cache holds it.
 KERNEL whole_forward(INPUT(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(shift), OUTPUT(mean_out),
-                     OUTPUT(deviation_inverse), OUTPUT(moving_mean), OUTPUT(moving_variance), OUTPUT(z), const int m,
+                     OUTPUT(deviation_inverse), OUTPUT(moving_mean), OUTPUT(moving_variance), OUTPUT(z), ROWS,
                      const int blocks, const float epsilon, const float pace) {
   FROM(y) FROM(gamma) FROM(beta) INTO(scale) INTO(shift) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance) INTO(z)
   const int block = ITEM, at = block * BLOCK;
   if (block >= blocks) return;
-  y += (size_t)block * m * BLOCK;
-  z += (size_t)block * m * BLOCK;
   V mean = (V)0, squares = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int count = m - start < CHUNK ? m - start : CHUNK;
     V sum = (V)0, chunk_squares = (V)0;
-    for (int row = start; row < start + count; row++) sum += LOAD(y + (size_t)row * BLOCK);
+    for (int row = start; row < start + count; row++) sum += LOAD(y + ROW(block, row));
     const V center = sum * (1.0f / count);
     for (int row = start; row < start + count; row++) {
-      const V d = LOAD(y + (size_t)row * BLOCK) - center;
+      const V d = LOAD(y + ROW(block, row)) - center;
       chunk_squares += d * d;
     }
     const V step = center - mean;
@@ -130,19 +144,20 @@ KERNEL whole_forward(INPUT(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(
   STORE(moving_mean + at, old_mean + (mean - old_mean) * pace);
   STORE(moving_variance + at, old_variance + (variance - old_variance) * pace);
   for (int row = 0; row < m; row++) {
-    V v = LOAD(y + (size_t)row * BLOCK) * s + t;
+    const size_t here = ROW(block, row);
+    V v = LOAD(y + here) * s + t;
     ACTIVATE(v)
-    STORE(z + (size_t)row * BLOCK, v);
+    STORE(z + here, v);
   }
 }
 
 // z = activation(y * scale + shift)
-KERNEL normalize_forward(INPUT(y), INPUT(scale), INPUT(shift), OUTPUT(z), const int m, const int count) {
+KERNEL normalize_forward(INPUT(y), INPUT(scale), INPUT(shift), OUTPUT(z), ROWS, const int count) {
   FROM(y) FROM(scale) FROM(shift) INTO(z)
   BAND
   const V s = LOAD(scale + block * BLOCK), t = LOAD(shift + block * BLOCK);
   for (int row = start; row < stop; row++) {
-    const size_t at = ((size_t)block * m + row) * BLOCK;
+    const size_t at = ROW(block, row);
     V v = LOAD(y + at) * s + t;
     ACTIVATE(v)
     STORE(z + at, v);
@@ -150,14 +165,14 @@ KERNEL normalize_forward(INPUT(y), INPUT(scale), INPUT(shift), OUTPUT(z), const 
 }
 
 // partials[group]: sum dz and sum dz * normalized y of each channel over the group's rows
-KERNEL group_gradients(INPUT(dz), INPUT(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials), const int m,
+KERNEL group_gradients(INPUT(dz), INPUT(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials), ROWS,
                        const int blocks, const int count) {
   FROM(dz) FROM(y) FROM(mean_in) FROM(deviation_inverse) INTO(partials)
   ROWS_OF_GROUP
   const V mean = LOAD(mean_in + block * BLOCK), inverse = LOAD(deviation_inverse + block * BLOCK);
   V sum = (V)0, product = (V)0;
   FOR_ROWS {
-    const size_t at = ((size_t)block * m + row) * BLOCK;
+    const size_t at = ROW(block, row);
     const V g = LOAD(dz + at);
     sum += g;
     product += g * ((LOAD(y + at) - mean) * inverse);
@@ -194,33 +209,33 @@ KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviat
 }
 
 // dx = dz * scale + y * slope + offset
-KERNEL normalize_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(slope_in), INPUT(offset_in), const int m,
+KERNEL normalize_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(slope_in), INPUT(offset_in), ROWS,
                           const int count, GRADIENT_OUTPUT) {
   FROM(dz) FROM(y) FROM(scale) FROM(slope_in) FROM(offset_in) GRADIENT_POINTERS
   BAND
   const V s = LOAD(scale + block * BLOCK), slope = LOAD(slope_in + block * BLOCK), offset = LOAD(offset_in + block * BLOCK);
   for (int row = start; row < stop; row++) {
-    const size_t at = ((size_t)block * m + row) * BLOCK;
+    const size_t at = ROW(block, row);
     WRITE_GRADIENT(at, LOAD(dz + at) * s + LOAD(y + at) * slope + offset)
   }
 }
 
 // All three in one go, a work-item 16 channels
 KERNEL whole_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(dgamma),
-                      OUTPUT(dbeta), const int m, const int blocks, const int kept, const int add, GRADIENT_OUTPUT) {
+                      OUTPUT(dbeta), ROWS, const int blocks, const int kept, const int add, GRADIENT_OUTPUT) {
   FROM(dz) FROM(y) FROM(scale) FROM(mean_in) FROM(deviation_inverse) INTO(dgamma) INTO(dbeta) GRADIENT_POINTERS
   const int block = ITEM, at = block * BLOCK;
   if (block >= blocks) return;
-  const size_t first = (size_t)block * m * BLOCK;
   const V mean = LOAD(mean_in + at), inverse = LOAD(deviation_inverse + at), s = LOAD(scale + at);
   V sum = (V)0, product = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int stop = start + CHUNK < m ? start + CHUNK : m;
     V chunk_sum = (V)0, chunk_product = (V)0;
     for (int row = start; row < stop; row++) {
-      const V g = LOAD(dz + first + (size_t)row * BLOCK);
+      const size_t here = ROW(block, row);
+      const V g = LOAD(dz + here);
       chunk_sum += g;
-      chunk_product += g * ((LOAD(y + first + (size_t)row * BLOCK) - mean) * inverse);
+      chunk_product += g * ((LOAD(y + here) - mean) * inverse);
     }
     sum += chunk_sum;
     product += chunk_product;
@@ -229,7 +244,7 @@ KERNEL whole_backward(INPUT(dz), INPUT(y), INPUT(scale), INPUT(mean_in), INPUT(d
   STORE(dgamma + at, add ? LOAD(dgamma + at) + product : product);
   const V k = kept ? (V)0 : s * inverse * product * (1.0f / m), offset = kept ? (V)0 : k * mean - s * sum * (1.0f / m);
   for (int row = 0; row < m; row++) {
-    const size_t here = first + (size_t)row * BLOCK;
+    const size_t here = ROW(block, row);
     WRITE_GRADIENT(here, LOAD(dz + here) * s - LOAD(y + here) * k + offset)
   }
 }

@@ -18,7 +18,11 @@ DATA_FILES = (".h5", ".npz", ".npy", ".pb", ".tflite", ".jpg", ".jpeg", ".flac",
 WHEEL_LIMIT = 5_000_000  # bytes: code and a few small drawings, no data set, no weights
 
 # What conda-forge calls differently, or splits in two.
-IN_CONDA = {"pyopencl[pocl]": {"pyopencl", "pocl"}}
+IN_CONDA = {
+    "pyopencl[pocl]": {"pyopencl", "pocl"},
+    "soundfile": {"pysoundfile"},
+    "soxr": {"soxr-python"},
+}
 ONLY_IN_CONDA = {"python", "pip"}
 
 

@@ -18,6 +18,7 @@ from edgelearn.tuned import find
 NEEDED = ("numpy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "rich")
 OPTIONAL = {
     "tensorflow": "edgelearn[tensorflow]", "tensorflow-datasets": "edgelearn[tensorflow]",
+    "soundfile": "edgelearn[audio]", "soxr": "edgelearn[audio]",
     "jupyterlab": "edgelearn[notebooks]", "ipywidgets": "edgelearn[notebooks]",
 }  # fmt: skip
 

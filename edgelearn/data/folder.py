@@ -1,13 +1,14 @@
 """A folder of pictures with a subfolder for each class."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.pictures import check
+from edgelearn.data.subfolders import files_below, not_a_file, subfolders
+from edgelearn.data.threads import each
 from edgelearn.errors import DataError
 
 _LAYOUT = "Expected a folder with a subfolder of JPEG or PNG pictures for each class, such as roses/ and tulips/."
@@ -22,22 +23,12 @@ def load_folder(path: str | os.PathLike) -> ImageDataset:
     Raises DataError when there is no such folder, it has fewer than two classes, or a class has fewer
     than two usable pictures.
     """
-    root = Path(path).expanduser()
-    if not root.is_dir():
-        what = "is not a folder" if root.exists() else "does not exist"
-        raise DataError(f"The picture folder {root} {what}. {_LAYOUT}")
-    try:
-        classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not _hidden(entry.name))
-    except OSError as error:
-        raise DataError(f"The picture folder {root} cannot be read: {error.strerror}. Check permissions.") from error
-    if not classes:
-        raise DataError(f"The picture folder {root} has no subfolders. {_LAYOUT}")
+    root, classes = subfolders(path, "picture folder", _LAYOUT)
     if len(classes) < 2:
         raise DataError(f"The picture folder {root} has only one class, {classes[0]!r}: two are needed. {_LAYOUT}")
 
-    found = [(label, file) for label, name in enumerate(classes) for file in _files(root / name)]
-    with ThreadPoolExecutor(2) as pool:
-        problems = list(pool.map(lambda entry: _problem(entry[1]), found))
+    found = [(label, file) for label, name in enumerate(classes) for file in files_below(root / name)]
+    problems = each(_problem, [file for _, file in found])
     skipped = [(str(file), problem) for (_, file), problem in zip(found, problems, strict=True) if problem]
     usable = [entry for entry, problem in zip(found, problems, strict=True) if not problem]
     labels = np.array([label for label, _ in usable], np.int32)
@@ -63,22 +54,10 @@ def load_folder(path: str | os.PathLike) -> ImageDataset:
     )
 
 
-def _hidden(name: str) -> bool:
-    return name.startswith(".")
-
-
-def _files(folder: Path) -> list[Path]:
-    files = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _hidden(name))
-        files += [Path(parent, name) for name in sorted(names) if not _hidden(name)]
-    return files
-
-
 def _problem(file: Path) -> str | None:
     """Why this file can't be used, or None."""
-    if not file.is_file():
-        return f"{file} is not a file. Remove it."  # a dangling link, or a pipe, whose reading would never end
+    if problem := not_a_file(file):
+        return problem
     try:
         check(file, str(file))
     except DataError as error:

@@ -31,47 +31,71 @@ class NetworkError(DataError):
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """What the reader gives back: encoded pictures, int32 labels of shape (n,), and the labels' names."""
-
-    images: list[bytes]
-    labels: np.ndarray
-    class_names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Collection:
-    """A data set of labelled pictures that TensorFlow Datasets knows. `url` is where it downloads from, `noun` what one
-    calls the pictures, `remedy` what to do where they cannot be had."""
+    """A data set of labelled examples that TensorFlow Datasets knows. `url` is where it downloads from, `noun` what one
+    calls the examples, `remedy` what to do where they cannot be had. `feature` is what TensorFlow Datasets calls an
+    example: "image" is read as it is encoded, anything else as numbers."""
 
     name: str
     version: str
     url: str
     noun: str
     remedy: str
+    feature: str = "image"
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What the reader gives back: bytes of each example (a picture as it is encoded, or numbers, little-endian), int32
+    labels of shape (n,), and the labels' names."""
+
+    values: list[bytes]
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Found(Examples):
+    """Examples, with where they came from (see ImageDataset): "EDGELEARN_DATA" or "tfds", and as a sentence."""
+
+    origin: str
+    description: str
 
 
 def load(
     collection: Collection, data: str | os.PathLike | None = None, download: bool = False, split: str = "train"
 ) -> ImageDataset:
+    """One split of a collection of pictures. Arguments and errors as `fetch`."""
+    found = fetch(collection, data, download, split)
+    return ImageDataset(collection.name, found.origin, found.description, found.class_names, found.labels, found.values)
+
+
+def data_folder(data: str | os.PathLike | None = None) -> str | os.PathLike | None:
+    """`data`, or else the environment variable EDGELEARN_DATA: the folder with real data in it, if any is named."""
+    return data or os.environ.get("EDGELEARN_DATA")
+
+
+def fetch(
+    collection: Collection, data: str | os.PathLike | None = None, download: bool = False, split: str = "train"
+) -> Found:
     """One split of a collection: from `data` or else the environment variable EDGELEARN_DATA, a folder with the
     prepared data in it; else from TensorFlow Datasets' own folder, into which it downloads them if `download` is true.
 
-    Raises as `load_from`.
+    Raises as `fetch_from`.
     """
-    named = data or os.environ.get("EDGELEARN_DATA")
+    named = data_folder(data)
     if named:
-        return replace(load_from(named, collection, split=split), origin="EDGELEARN_DATA")
-    return load_from(None, collection, download, split)
+        return replace(fetch_from(named, collection, split=split), origin="EDGELEARN_DATA")
+    return fetch_from(None, collection, download, split)
 
 
-def load_from(
+def fetch_from(
     data_dir: str | os.PathLike | None, collection: Collection, download: bool = False, split: str = "train"
-) -> ImageDataset:
-    """The pictures of one split, encoded as they are stored, always in the same order.
+) -> Found:
+    """The examples of one split, as they are stored, always in the same order.
 
     data_dir: a folder with tensorflow_datasets/NAME or NAME in it; by default TensorFlow Datasets' own folder.
-    download: let TensorFlow Datasets download and prepare the pictures if they aren't there.
+    download: let TensorFlow Datasets download and prepare them if they aren't there.
 
     Raises NetworkError (a DataError) within about ten seconds when a download is needed and its server
     can't be reached, and DataError when the data aren't there, are damaged, or a package is missing.
@@ -79,26 +103,20 @@ def load_from(
     name, version = collection.name, collection.version
     folder = find_prepared(name, version, data_dir)
     if folder:
-        pictures = read_prepared(folder, split)
+        examples = read_prepared(folder, split, collection.feature)
     elif download:
         check_connection(collection.url, collection.remedy)
-        pictures = read_downloaded(f"{name}:{version}", data_dir, split)
+        examples = read_downloaded(f"{name}:{version}", data_dir, split, collection.feature)
         folder = find_prepared(name, version, data_dir)
     else:
         where = " or ".join(map(str, _roots(data_dir)))
         raise DataError(f"No prepared {name}/{version} found in {where}. {collection.remedy}")
-    return ImageDataset(
-        name=name,
-        origin="tfds",
-        description=f"{len(pictures.images):,} {collection.noun} of {name} {version} from {folder}.",
-        class_names=pictures.class_names,
-        labels=pictures.labels,
-        items=pictures.images,
-    )
+    description = f"{len(examples.values):,} {collection.noun} of {name} {version} from {folder}."
+    return Found(**vars(examples), origin="tfds", description=description)
 
 
 def find_prepared(name: str, version: str, data_dir: str | os.PathLike | None = None) -> Path | None:
-    """The folder of a prepared data set, or None. `data_dir` as in load_from."""
+    """The folder of a prepared data set, or None. `data_dir` as in fetch_from."""
     for root in _roots(data_dir):
         folder = root / name / version
         if (folder / "dataset_info.json").is_file():
@@ -106,21 +124,21 @@ def find_prepared(name: str, version: str, data_dir: str | os.PathLike | None = 
     return None
 
 
-def read_prepared(folder: Path, split: str = "train", image_key: str = "image", label_key: str = "label") -> Pictures:
+def read_prepared(folder: Path, split: str = "train", feature: str = "image", label: str = "label") -> Examples:
     """One split of a prepared data set, without touching the network. Raises DataError if damaged."""
-    return _read({"prepared": str(folder)}, split, image_key, label_key, f"The prepared data in {folder}", None)
+    return _read({"prepared": str(folder)}, split, feature, label, f"The prepared data in {folder}", None)
 
 
 def read_downloaded(
     name: str,
     data_dir: str | os.PathLike | None = None,
     split: str = "train",
-    image_key: str = "image",
-    label_key: str = "label",
-) -> Pictures:
+    feature: str = "image",
+    label: str = "label",
+) -> Examples:
     """One split of "name:version", which TensorFlow Datasets downloads and prepares if it must."""
     request = {"download": name, "data_dir": None if data_dir is None else os.fspath(data_dir)}
-    return _read(request, split, image_key, label_key, f"The download of {name}", DOWNLOAD_LIMIT_S)
+    return _read(request, split, feature, label, f"The download of {name}", DOWNLOAD_LIMIT_S)
 
 
 def check_connection(url: str, remedy: str, limit_s: float = CONNECT_LIMIT_S):
@@ -150,26 +168,26 @@ def _roots(data_dir: str | os.PathLike | None) -> list[Path]:
     return [root / "tensorflow_datasets", root]
 
 
-def _read(request: dict, split: str, image_key: str, label_key: str, subject: str, limit_s: float | None) -> Pictures:
+def _read(request: dict, split: str, feature: str, label: str, subject: str, limit_s: float | None) -> Examples:
     missing = [package for package in _NEEDED if find_spec(package) is None]
     if missing:
         raise DataError(
             f"{subject} cannot be read without {' and '.join(missing)}: pip install 'edgelearn[tensorflow]'"
         )
-    request |= {"split": split, "image_key": image_key, "label_key": label_key}
-    head, labels, images = {"class_names": [], "count": 0}, [], []
+    request |= {"split": split, "feature": feature, "label": label}
+    head, labels, values = {"class_names": [], "count": 0}, [], []
     with _reader(request, subject, limit_s) as stream:
         head |= json.loads(stream.readline())
         while record := stream.read(tfds_reader.RECORD_HEAD.size):
-            label, length = tfds_reader.RECORD_HEAD.unpack(record)
-            labels.append(label)
-            images.append(stream.read(length))
-    if not images or len(images) != head["count"]:
+            number, length = tfds_reader.RECORD_HEAD.unpack(record)
+            labels.append(number)
+            values.append(stream.read(length))
+    if not values or len(values) != head["count"]:
         raise DataError(
-            f"{subject} should have {head['count']} pictures in split {split!r}, but {len(images)} came. "
+            f"{subject} should have {head['count']} examples in split {split!r}, but {len(values)} came. "
             "Copy or download the data anew."
         )
-    return Pictures(images, np.array(labels, np.int32), tuple(head["class_names"]))
+    return Examples(values, np.array(labels, np.int32), tuple(head["class_names"]))
 
 
 @contextmanager

@@ -1,12 +1,13 @@
-"""Child process: read a data set through TensorFlow Datasets and write its encoded pictures to stdout.
+"""Child process: read a data set through TensorFlow Datasets and write its examples to stdout.
 
     python -P tfds_reader.py REQUEST
 
-REQUEST is a JSON object: "split", "image_key", "label_key", and either "prepared" (a folder that holds a
+REQUEST is a JSON object: "split", "feature", "label", and either "prepared" (a folder that holds a
 prepared data set; the network isn't touched) or "download" ("name:version") with "data_dir" (or null).
 
 Output: one line of JSON, {"class_names": [...], "count": n}, then n records: label and length as two
-little-endian uint32, and the picture as it was encoded. Whatever else would print to stdout goes to stderr.
+little-endian uint32, and the example: an "image" as it was encoded, of anything else the numbers,
+little-endian. Whatever else would print to stdout goes to stderr.
 """
 
 import json
@@ -29,22 +30,24 @@ def main(request: dict):
     else:
         builder = tfds.builder(request["download"], data_dir=request["data_dir"])
         builder.download_and_prepare()
+    encoded = request["feature"] == "image"
     examples = builder.as_dataset(
         split=request["split"],
         shuffle_files=False,
-        decoders={request["image_key"]: tfds.decode.SkipDecoding()},
+        decoders={"image": tfds.decode.SkipDecoding()} if encoded else None,
         read_config=tfds.ReadConfig(try_autocache=False, interleave_cycle_length=1),  # one file after another
     )
     head = {
-        "class_names": builder.info.features[request["label_key"]].names,
+        "class_names": builder.info.features[request["label"]].names,
         "count": builder.info.splits[request["split"]].num_examples,
     }
     output.write(json.dumps(head).encode() + b"\n")
     try:
         for example in tfds.as_numpy(examples):
-            picture = example[request["image_key"]]
-            output.write(RECORD_HEAD.pack(int(example[request["label_key"]]), len(picture)))
-            output.write(picture)
+            value = example[request["feature"]]
+            content = value if encoded else value.astype(value.dtype.newbyteorder("<")).tobytes()
+            output.write(RECORD_HEAD.pack(int(example[request["label"]]), len(content)))
+            output.write(content)
     except Exception as error:
         # TensorFlow says at which byte a file is damaged, but not which file.
         damaged = _first_unreadable(builder.info.splits[request["split"]].filepaths)

@@ -11,7 +11,8 @@ from .network import Network, Node
 
 @dataclass(frozen=True)
 class Stage:
-    """Up to three layers in a row. `op` is the first one unless that is a BatchNorm by itself."""
+    """Up to three layers in a row. `op` is the first one unless that is a BatchNorm by itself: behind no convolution,
+    or of sub-bands, which have more scales and shifts than a convolution has channels."""
 
     op: Node | None
     norm: Node | None = None
@@ -51,11 +52,15 @@ def fuse(network: Network) -> list[Stage]:
         readers = network.consumers(node.name)
         return readers[0] if len(readers) == 1 and isinstance(readers[0].op, kind) else None
 
+    def foldable(node: Node) -> Node | None:
+        norm = follower(node, BatchNormalization)
+        return norm if norm and norm.op.per_channel else None
+
     for node in network.nodes.values():
         if node.name in taken:
             continue
         if isinstance(node.op, LinearOp):
-            norm = follower(node, BatchNormalization)
+            norm = foldable(node)
             stage = Stage(node, norm, follower(norm or node, ReLU))
         elif isinstance(node.op, BatchNormalization):
             stage = Stage(None, node, follower(node, ReLU))

@@ -312,13 +312,11 @@ class Lowering:
                 stage.op.op.emit_backward(self.micro, floats, y, dz, targets)
 
     def _backward_norm(self, stage: Stage, y: Tensor, dz: Tensor, target: GradientTarget | None, kept: bool) -> None:
-        channels = stage.norm.shape[-1:]
+        s = self.statistics[stage.name]
         dgamma, dbeta = (
-            self._gradient(stage.norm.name, role)
-            or self.storage.tensor(f"{stage.name}/unused {role} gradient", channels, Role.GRADIENT)
+            self._gradient(stage.norm.name, role) or self._place(stage, f"unused {role} gradient", s.scale)
             for role in ("gamma", "beta")
         )
-        s = self.statistics[stage.name]
         batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, kept, not self.first)
         for gradient in (dgamma, dbeta):
             finish.emit_sum(self.finish, Sum(gradient))

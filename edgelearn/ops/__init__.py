@@ -1,6 +1,6 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
-from .activation import ReLU
+from .activation import ReLU, SiLU
 from .base import LinearOp, Op, PlainOp, Weight
 from .batchnorm import BatchNormalization
 from .channels import PadChannels, SliceChannels
@@ -8,16 +8,18 @@ from .convolution import Conv2D
 from .coupling import Coupling, Stream
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
-from .dropout import Dropout
+from .dropout import Dropout, SpatialDropout2D
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, Percentile, RunningMinMax
 from .formats import Format
+from .mean import Mean
 from .merge import Add, Concatenate
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .reshape import Flatten, Reshape
 from .softmax_cross_entropy import Softmax
 from .space_to_depth import SpaceToDepth
+from .sub_spectral_normalization import SubSpectralNormalization
 from .tensor import Tensor, pack, unpack
 from .zero_padding import ZeroPadding2D
 
@@ -25,6 +27,7 @@ __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
     "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed",
     "Flatten", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D",
-    "Op", "Optimizer", "PadChannels", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "SliceChannels",
-    "Softmax", "SpaceToDepth", "Stream", "Tensor", "Traits", "Weight", "ZeroPadding2D", "pack", "unpack",
+    "Mean", "Op", "Optimizer", "PadChannels", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "SiLU",
+    "SliceChannels", "Softmax", "SpaceToDepth", "SpatialDropout2D", "Stream", "SubSpectralNormalization", "Tensor",
+    "Traits", "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""ReLU and ReLU6."""
+"""Activations: ReLU and ReLU6, SiLU."""
 
 from __future__ import annotations
 
@@ -9,37 +9,21 @@ import numpy as np
 from edgelearn.errors import ShapeError
 
 from .base import Arrays, PlainOp
-from .emit import RELU, RELU6, Emitter, GradientTarget
+from .emit import RELU, RELU6, SILU, Emitter, GradientTarget
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
-class ReLU(PlainOp):
-    """max(x, 0), and min(that, 6) with max_value=6 (ReLU6). Its derivative at the corners is 0, as TensorFlow's."""
-
-    max_value: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_value not in (None, 6):
-            raise ShapeError(f"ReLU has max_value None or 6, not {self.max_value}.")
+class Activation(PlainOp):
+    """Base of functions of one value."""
 
     @property
     def code(self) -> int:
-        """The ACTIVATION of kernels/include/activation.h."""
-        return RELU if self.max_value is None else RELU6
+        """The OWN of kernels/activation.cl."""
+        raise NotImplementedError
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
-
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return np.clip(inputs[0], 0, self.max_value)
-
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
-        (x,) = inputs
-        passes = (x > 0) if self.max_value is None else (x > 0) & (x < self.max_value)
-        return [dy * passes], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (x,) = inputs
@@ -55,6 +39,63 @@ class ReLU(PlainOp):
         (target,) = targets
         groups, count = e.bands(y.rows, y.blocks, 64)
         e.launch(
-            "activation.cl", "activation_backward", (groups, y.blocks), y.read, dy.read, y.rows, count,
-            *target.arguments, own=self.code, **target.macros,
+            "activation.cl", "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y).read, dy.read,
+            y.rows, count, *target.arguments, own=self.code, **target.macros,
         )  # fmt: skip
+
+    def _derived_from(self, x: Tensor, y: Tensor) -> Tensor:
+        """What the derivative is taken from: input or output."""
+        return y
+
+
+@dataclass(frozen=True)
+class ReLU(Activation):
+    """max(x, 0), and min(that, 6) with max_value=6 (ReLU6). Its derivative at the corners is 0, as TensorFlow's."""
+
+    max_value: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_value not in (None, 6):
+            raise ShapeError(f"ReLU has max_value None or 6, not {self.max_value}.")
+
+    @property
+    def code(self) -> int:
+        """Also the ACTIVATION of kernels/include/activation.h."""
+        return RELU if self.max_value is None else RELU6
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        return np.clip(inputs[0], 0, self.max_value)
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        (x,) = inputs
+        passes = (x > 0) if self.max_value is None else (x > 0) & (x < self.max_value)
+        return [dy * passes], {}
+
+
+@dataclass(frozen=True)
+class SiLU(Activation):
+    """x * sigmoid(x), also known as swish (Elfwing et al. 2018; Ramachandran et al. 2017). It isn't monotonous, so its
+    output doesn't tell the derivative: it stays a launch of its own, which keeps its input for the backward pass."""
+
+    @property
+    def code(self) -> int:
+        return SILU
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        return inputs[0] * _sigmoid(inputs[0])
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        (x,) = inputs
+        s = _sigmoid(x)
+        return [dy * s * (1 + x * (1 - s))], {}
+
+    def _derived_from(self, x: Tensor, y: Tensor) -> Tensor:
+        return x
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return (1 + np.tanh(x / 2)) / 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ class BatchNormalization(Op):
     momentum: float = 0.99
     epsilon: float = 1e-3
 
+    per_channel: ClassVar[bool] = True  # one scale and shift a channel, which a convolution can apply as it writes
+
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
             raise ShapeError(
@@ -35,40 +38,54 @@ class BatchNormalization(Op):
         return shape
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
-        channels = (shape[-1],)
+        parts = self._parts(shape)
         return {
-            "gamma": Weight(channels, "ones"),
-            "beta": Weight(channels, "zeros"),
-            "moving_mean": Weight(channels, "zeros", trainable=False),
-            "moving_variance": Weight(channels, "ones", trainable=False),
+            "gamma": Weight(parts, "ones"),
+            "beta": Weight(parts, "zeros"),
+            "moving_mean": Weight(parts, "zeros", trainable=False),
+            "moving_variance": Weight(parts, "ones", trainable=False),
         }
 
-    def reference_statistics(self, x: np.ndarray, weights: Arrays, batch: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and 1 / standard deviation."""
-        axes = tuple(range(x.ndim - 1))
-        mean = x.mean(axes) if batch else weights["moving_mean"]
-        variance = x.var(axes) if batch else weights["moving_variance"]
-        return mean, 1 / np.sqrt(variance + self.epsilon)
+    def _parts(self, shape: Shape) -> Shape:
+        """The shape of what has statistics of its own."""
+        return (shape[-1],)
+
+    def _to_rows(self, x: np.ndarray) -> np.ndarray:
+        """(values that share statistics, *parts)"""
+        return x.reshape(-1, x.shape[-1])
+
+    def _from_rows(self, rows: np.ndarray, shape: Shape) -> np.ndarray:
+        return rows.reshape(shape)
+
+    def reference_moments(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The batch's mean and variance."""
+        rows = self._to_rows(x)
+        return rows.mean(0), rows.var(0)
+
+    def _reference_normal(self, x: np.ndarray, weights: Arrays, batch: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Rows with mean 0 and deviation 1, and 1 / standard deviation."""
+        mean, variance = self.reference_moments(x) if batch else (weights["moving_mean"], weights["moving_variance"])
+        inverse = 1 / np.sqrt(variance + self.epsilon)
+        return (self._to_rows(x) - mean) * inverse, inverse
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays, batch: bool = False) -> np.ndarray:
-        mean, inverse = self.reference_statistics(inputs[0], weights, batch)
-        return (inputs[0] - mean) * inverse * weights["gamma"] + weights["beta"]
+        normal, _ = self._reference_normal(inputs[0], weights, batch)
+        return self._from_rows(normal * weights["gamma"] + weights["beta"], inputs[0].shape)
 
     def reference_backward(
         self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray, batch: bool = False
     ) -> tuple[list[np.ndarray], Arrays]:
-        (x,) = inputs
-        axes = tuple(range(x.ndim - 1))
-        mean, inverse = self.reference_statistics(x, weights, batch)
-        normal = (x - mean) * inverse
-        gradients = {"gamma": (dy * normal).sum(axes), "beta": dy.sum(axes)}
-        centered = dy - dy.mean(axes) - normal * (dy * normal).mean(axes) if batch else dy
-        return [centered * weights["gamma"] * inverse], gradients
+        normal, inverse = self._reference_normal(inputs[0], weights, batch)
+        dz = self._to_rows(dy)
+        gradients = {"gamma": (dz * normal).sum(0), "beta": dz.sum(0)}
+        centered = dz - dz.mean(0) - normal * (dz * normal).mean(0) if batch else dz
+        return [self._from_rows(centered * weights["gamma"] * inverse, dy.shape)], gradients
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What normalizing needs on the device: y * scale + shift, and for the gradients mean and 1 / deviation."""
+    """What normalizing needs on the device: y * scale + shift, and for the gradients mean and 1 / deviation, each of
+    the shape of gamma."""
 
     scale: Tensor
     shift: Tensor
@@ -76,12 +93,34 @@ class Statistics:
     inverse: Tensor
 
 
+@dataclass(frozen=True)
+class Sets:
+    """How a tensor falls into rows of 16 channels that share statistics: those of a sub-band, or all. `count` sets of
+    `rows`, and the arguments and macros by which kernels find them (ROWS and ROW in kernels/batchnorm.cl)."""
+
+    count: int
+    rows: int
+    arguments: tuple[int, ...]
+    macros: dict[str, int]
+    problem: tuple[int, ...]
+
+    @classmethod
+    def of(cls, y: Tensor, gamma: Tensor) -> Sets:
+        """As many sub-bands as gamma has rows."""
+        parts = gamma.rows
+        rows = y.rows // parts
+        if parts == 1:
+            return cls(y.blocks, rows, (rows,), {}, (rows, y.channels))
+        arguments = rows, rows // y.images
+        return cls(y.blocks * parts, rows, arguments, {"sub_bands": parts}, (rows, y.channels, parts))
+
+
 def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor], bias: Tensor | None) -> Statistics:
     """Scale and shift from the moving statistics, once a mini-batch, since gamma and beta may be trained."""
     gamma = w["gamma"]
     scale, shift, inverse = (e.tensor(name, gamma.shape, Role.PREPARED) for name in ("scale", "shift", "1/deviation"))
     e.job(
-        "batchnorm.cl", "fold_statistics", gamma.blocks, gamma.read, w["beta"].read, w["moving_mean"].read,
+        "batchnorm.cl", "fold_statistics", gamma.blocks * gamma.rows, gamma.read, w["beta"].read, w["moving_mean"].read,
         w["moving_variance"].read, scale.write, shift.write, inverse.write, *([bias.read] if bias else []),
         settings=(float(op.epsilon),), bias=bias is not None,
     )  # fmt: skip
@@ -93,30 +132,30 @@ def emit_batch(
 ) -> Statistics:
     """z = activation(y * scale + shift) with the micro-batch's statistics, which move the moving ones."""
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
-    found = Statistics(*(e.tensor(name, (y.channels,)) for name in names))
+    found = Statistics(*(e.tensor(name, w["gamma"].shape) for name in names))
     moving = w["moving_mean"].update, w["moving_variance"].update
-    pace = float(op.epsilon), 1.0 - op.momentum
-    with e.choose("batchnorm_forward", (y.rows, y.channels), _variants(e, y)) as choice:
+    pace, sets = (float(op.epsilon), 1.0 - op.momentum), Sets.of(y, w["gamma"])
+    with e.choose("batchnorm_forward", sets.problem, _variants(e, sets)) as choice:
         if choice["whole"]:
             e.launch(
-                "batchnorm.cl", "whole_forward", (y.blocks,), y.read, w["gamma"].read, w["beta"].read,
-                found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, z.write, y.rows,
-                y.blocks, *pace, activation=activation,
+                "batchnorm.cl", "whole_forward", (sets.count,), y.read, w["gamma"].read, w["beta"].read,
+                found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, z.write,
+                *sets.arguments, sets.count, *pace, activation=activation, **sets.macros,
             )  # fmt: skip
             with e.again():
                 emit_normalize(e, y, found, z, activation)
             return found
         members = e.traits.members
-        groups, count = e.split_rows(y.rows, y.blocks * members)
-        partials = e.tensor("partial statistics", (groups, 2, y.blocks * 16))
+        groups, count = e.split_rows(sets.rows, sets.count * members)
+        partials = e.tensor("partial statistics", (groups, 2, sets.count * 16))
         e.launch(
-            "batchnorm.cl", "group_statistics", (groups * members, y.blocks), y.read, partials.write, y.rows,
-            y.blocks, count,
+            "batchnorm.cl", "group_statistics", (groups * members, sets.count), y.read, partials.write,
+            *sets.arguments, sets.count, count, **sets.macros,
         )  # fmt: skip
         e.launch(
-            "batchnorm.cl", "finish_statistics", (y.blocks * members,), partials.read, w["gamma"].read, w["beta"].read,
-            found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, y.rows, y.blocks,
-            count, groups, *pace,
+            "batchnorm.cl", "finish_statistics", (sets.count * members,), partials.read, w["gamma"].read,
+            w["beta"].read, found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving,
+            sets.rows, sets.count, count, groups, *pace,
         )  # fmt: skip
         emit_normalize(e, y, found, z, activation)
     return found
@@ -124,10 +163,11 @@ def emit_batch(
 
 def emit_normalize(e: Emitter, y: Tensor, statistics: Statistics, z: Tensor, activation: int) -> None:
     """z = activation(y * scale + shift)"""
-    groups, count = e.bands(y.rows, y.blocks, 64)
+    sets = Sets.of(y, statistics.scale)
+    groups, count = e.bands(sets.rows, sets.count, 64)
     e.launch(
-        "batchnorm.cl", "normalize_forward", (groups, y.blocks), y.read, statistics.scale.read, statistics.shift.read,
-        z.write, y.rows, count, activation=activation,
+        "batchnorm.cl", "normalize_forward", (groups, sets.count), y.read, statistics.scale.read,
+        statistics.shift.read, z.write, *sets.arguments, count, activation=activation, **sets.macros,
     )  # fmt: skip
 
 
@@ -144,35 +184,37 @@ def emit_backward(
 ) -> None:
     """Gradients of gamma and beta, and of y where there is a target."""
     sums = [dgamma.update, dbeta.update] if add else [dgamma.write, dbeta.write]
-    with e.choose("batchnorm_backward", (y.rows, y.channels), _variants(e, y)) as choice:
+    sets = Sets.of(y, s.scale)
+    with e.choose("batchnorm_backward", sets.problem, _variants(e, sets)) as choice:
         if target and choice["whole"]:
             e.launch(
-                "batchnorm.cl", "whole_backward", (y.blocks,), dz.read, y.read, s.scale.read, s.mean.read,
-                s.inverse.read, *sums, y.rows, y.blocks, int(kept), int(add), *target.arguments, **target.macros,
+                "batchnorm.cl", "whole_backward", (sets.count,), dz.read, y.read, s.scale.read, s.mean.read,
+                s.inverse.read, *sums, *sets.arguments, sets.count, int(kept), int(add), *target.arguments,
+                **target.macros, **sets.macros,
             )  # fmt: skip
             return
         members = e.traits.members
-        groups, count = e.split_rows(y.rows, y.blocks * members)
-        partials = e.tensor("partial gradients", (groups, 2, y.blocks * 16))
+        groups, count = e.split_rows(sets.rows, sets.count * members)
+        partials = e.tensor("partial gradients", (groups, 2, sets.count * 16))
         e.launch(
-            "batchnorm.cl", "group_gradients", (groups * members, y.blocks), dz.read, y.read, s.mean.read,
-            s.inverse.read, partials.write, y.rows, y.blocks, count,
+            "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, y.read, s.mean.read,
+            s.inverse.read, partials.write, *sets.arguments, sets.count, count, **sets.macros,
         )  # fmt: skip
-        slope, offset = e.tensor("slope", (y.channels,)), e.tensor("offset", (y.channels,))
+        slope, offset = e.tensor("slope", s.scale.shape), e.tensor("offset", s.scale.shape)
         e.launch(
-            "batchnorm.cl", "finish_gradients", (y.blocks * members,), partials.read, s.scale.read, s.mean.read,
-            s.inverse.read, *sums, slope.write, offset.write, y.rows, y.blocks, groups, int(kept), int(add),
+            "batchnorm.cl", "finish_gradients", (sets.count * members,), partials.read, s.scale.read, s.mean.read,
+            s.inverse.read, *sums, slope.write, offset.write, sets.rows, sets.count, groups, int(kept), int(add),
         )  # fmt: skip
         if target:
-            groups, count = e.bands(y.rows, y.blocks, 64)
+            groups, count = e.bands(sets.rows, sets.count, 64)
             e.launch(
-                "batchnorm.cl", "normalize_backward", (groups, y.blocks), dz.read, y.read, s.scale.read, slope.read,
-                offset.read, y.rows, count, *target.arguments, **target.macros,
+                "batchnorm.cl", "normalize_backward", (groups, sets.count), dz.read, y.read, s.scale.read, slope.read,
+                offset.read, *sets.arguments, count, *target.arguments, **target.macros, **sets.macros,
             )  # fmt: skip
 
 
-def _variants(e: Emitter, y: Tensor) -> list[Choice]:
+def _variants(e: Emitter, sets: Sets) -> list[Choice]:
     """Whole: all rows of 16 channels by one work-item, where these are enough for the device; else groups of rows."""
     units = e.traits.compute_units
-    enough = not e.traits.gpu and (y.blocks % units == 0 or y.blocks >= 4 * units)
+    enough = not e.traits.gpu and (sets.count % units == 0 or sets.count >= 4 * units)
     return [{"whole": int(enough)}, {"whole": int(not enough)}]

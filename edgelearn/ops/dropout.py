@@ -34,9 +34,14 @@ class Dropout(PlainOp):
     def output_shape(self, shape: Shape) -> Shape:
         return shape
 
+    def _drawn(self, shape: Shape) -> Shape:
+        """The shape of what is drawn for an example of `shape`."""
+        return shape
+
     def factors(self, layer: str, shape: Shape, examples: int, seed: int, step: int, first: int = 0) -> np.ndarray:
-        """What training multiplies examples `first`, `first` + 1, ... of a mini-batch with: (examples, *shape)."""
-        drawn = uniform(layer, (examples, *shape), seed, step, first)
+        """What training multiplies examples `first`, `first` + 1, ... of a mini-batch with: (examples, *shape), or 1
+        instead of sizes along which it is the same."""
+        drawn = uniform(layer, (examples, *self._drawn(shape)), seed, step, first)
         return (drawn >= np.float32(self.rate)) / (1 - self.rate)
 
     def reference_forward(
@@ -63,11 +68,26 @@ class Dropout(PlainOp):
 
     def _emit(self, e: Emitter, x: Tensor, target: GradientTarget) -> None:
         groups, count = e.bands(x.rows, x.blocks)
+        drawn = prod(self._drawn(x.shape[1:])[:-1])
         e.launch(
             "dropout.cl", "dropout", (groups, x.blocks), x.read, e.training.scalars.read, e.training.counters.read,
-            x.rows, count, x.images, layer_code(e.layer), float(self.rate), 1 / (1 - self.rate),
+            x.rows, count, x.images, drawn, layer_code(e.layer), float(self.rate), 1 / (1 - self.rate),
             *target.arguments, whole=True, **target.macros,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SpatialDropout2D(Dropout):
+    """Dropout of whole channels of (height, width, channels): pixels beside each other hold much the same, so that
+    values dropped one by one would be known from their neighbours (Tompson et al. 2015)."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if len(shape) != 3:
+            raise ShapeError(f"SpatialDropout2D takes (height, width, channels), not {shape}.")
+        return shape
+
+    def _drawn(self, shape: Shape) -> Shape:
+        return (1, 1, shape[-1])
 
 
 def uniform(name: str, shape: Shape, seed: int, step: int, first: int = 0) -> np.ndarray:

@@ -17,7 +17,7 @@ from .tensor import BLOCK, Shape, Tensor, blocked_bytes
 if TYPE_CHECKING:
     from .control import Control
 
-LINEAR, RELU, RELU6 = 0, 1, 2
+LINEAR, RELU, RELU6, SILU = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)

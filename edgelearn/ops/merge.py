@@ -11,6 +11,7 @@ import numpy as np
 from edgelearn.errors import ShapeError
 
 from .base import Arrays, PlainOp
+from .broadcast import emit_repeated, emit_summed
 from .copy import emit_copy
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
@@ -18,15 +19,18 @@ from .tensor import Shape, Tensor
 
 @dataclass(frozen=True)
 class Add(PlainOp):
-    """The sum of two or more tensors of the same shape."""
+    """The sum of two or more tensors. As in Keras, one whose height or width is 1 is repeated along it."""
 
     def output_shape(self, *shapes: Shape) -> Shape:
-        if len(shapes) < 2 or len(set(shapes)) > 1:
-            raise ShapeError(f"Add takes two or more inputs of the same shape, not {', '.join(map(str, shapes))}.")
-        return shapes[0]
+        if len(shapes) < 2 or (len(set(shapes)) > 1 and not _broadcast(shapes)):
+            raise ShapeError(
+                f"Add takes two or more inputs of the same shape, or images of the same channels where heights and "
+                f"widths that differ are 1, not {', '.join(map(str, shapes))}."
+            )
+        return tuple(map(max, *shapes))
 
     def flops(self, *shapes: Shape) -> int:
-        return (len(shapes) - 1) * prod(shapes[0])
+        return (len(shapes) - 1) * prod(self.output_shape(*shapes))
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return sum(inputs)
@@ -34,23 +38,31 @@ class Add(PlainOp):
     def reference_backward(
         self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
     ) -> tuple[list[np.ndarray], Arrays]:
-        return [dy for _ in inputs], {}
+        repeated = [tuple(axis for axis, n in enumerate(x.shape) if n != dy.shape[axis]) for x in inputs]
+        return [dy.sum(axes, keepdims=True) for axes in repeated], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        a, b, *more = inputs
-        groups, count = e.bands(y.rows, y.blocks, 64)
-        e.launch(
-            "merge.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
-        )  # fmt: skip
-        for x in more:
-            emit_copy(e, x, GradientTarget(y, accumulate=True))
+        whole = [x for x in inputs if x.shape == y.shape]
+        repeated = [x for x in inputs if x.shape != y.shape]
+        started = len(whole) > 1
+        if started:
+            a, b, *whole = whole
+            groups, count = e.bands(y.rows, y.blocks, 64)
+            e.launch(
+                "merge.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
+            )  # fmt: skip
+        for x in whole + repeated:
+            emit = emit_copy if x.shape == y.shape else emit_repeated
+            emit(e, x, GradientTarget(y, accumulate=started))
+            started = True
 
     def emit_backward(
         self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
     ) -> None:
-        for target in targets:
+        for x, target in zip(inputs, targets, strict=True):
             if target is not None:
-                emit_copy(e, dy, target)
+                emit = emit_copy if x.shape == dy.shape else emit_summed
+                emit(e, dy, target)
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,14 @@ class Concatenate(PlainOp):
                 "merge.cl", "concatenate_backward", (groups, x.blocks), dy.read, x.rows, count, x.channels, offset,
                 *target.arguments, whole=True, **target.macros,
             )  # fmt: skip
+
+
+def _broadcast(shapes: tuple[Shape, ...]) -> bool:
+    """Whether images are repeated to one size."""
+    if any(len(shape) != 3 for shape in shapes):
+        return False
+    heights, widths, channels = (set(sizes) for sizes in zip(*shapes, strict=True))
+    return len(heights - {1}) <= 1 and len(widths - {1}) <= 1 and len(channels) == 1
 
 
 def _offsets(inputs: list[Tensor] | list[np.ndarray]) -> list[int]:

@@ -16,7 +16,8 @@ from edgelearn.device import Choice, Context, Device, choose_device
 from edgelearn.errors import FormatError, NonFiniteError, PlanError
 from edgelearn.graph import Invert, Network, Plan, Precision, Request, Session, Split, make_plan, split_frozen
 from edgelearn.graph.lower import input_block
-from edgelearn.graph.saving import Saving, keep_all
+from edgelearn.graph.policies import keep_all
+from edgelearn.graph.saving import Saving
 from edgelearn.launch import Kernels
 from edgelearn.ops import SGD, Optimizer
 
@@ -108,7 +109,7 @@ class Model:
         """How `fit` trains. `batchnorm` is "kept" (moving statistics are used and left alone, as in fine-tuning) or
         "batch" (each micro-batch's own, and moving averages follow). `precision` says what is quantised, in training
         and wherever the network runs: nothing by default. `saving` says which activations come back how in the backward
-        pass (see graph/saving.py). The loss is softmax cross-entropy.
+        pass (see graph/policies.py). The loss is softmax cross-entropy.
 
         Training starts anew: `position` is the first step. Raises PlanError for settings that can't be."""
         if not 0 <= label_smoothing < 1:

@@ -16,7 +16,7 @@ def numbered(n, draw=None):
 
 
 def decoders():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("edgelearn-decode")]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("edgelearn-data")]
 
 
 @pytest.fixture(autouse=True)

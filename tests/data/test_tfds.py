@@ -11,12 +11,12 @@ import pytest
 from edgelearn.data import tfds
 from edgelearn.data.flowers import TF_FLOWERS
 from edgelearn.data.split import stratified_split
-from edgelearn.data.tfds import NetworkError, find_prepared, load_from, read_downloaded, read_prepared
+from edgelearn.data.tfds import NetworkError, fetch_from, find_prepared, load, read_downloaded, read_prepared
 from edgelearn.errors import DataError
 
 
 def test_the_real_photographs(real_data):
-    dataset = load_from(real_data, TF_FLOWERS)
+    dataset = load(TF_FLOWERS, real_data)
     assert dataset.class_names == ("dandelion", "daisy", "tulips", "sunflowers", "roses")
     assert np.bincount(dataset.labels).tolist() == [898, 633, 799, 699, 641]
     train, test = stratified_split(dataset.labels)
@@ -28,8 +28,8 @@ def test_the_real_photographs(real_data):
 
 def test_pictures_come_as_they_are_stored_and_in_order(small_prepared):
     root, pictures = small_prepared
-    dataset = load_from(root, TF_FLOWERS)
-    assert dataset.items == pictures
+    dataset = fetch_from(root, TF_FLOWERS)
+    assert dataset.values == pictures
     assert dataset.labels.tolist() == [0, 1, 2, 3, 4] * 2
     assert dataset.class_names == ("dandelion", "daisy", "tulips", "sunflowers", "roses")
     assert dataset.origin == "tfds" and "10 photographs" in dataset.description
@@ -47,7 +47,7 @@ def test_a_damaged_file_is_named(small_prepared, tmp_path, damage):
     else:
         file.write_bytes(data if damage == "changed" else data[: len(data) // 2 - 20])
     with pytest.raises(DataError, match=file.name):
-        load_from(tmp_path / "copy", TF_FLOWERS)
+        fetch_from(tmp_path / "copy", TF_FLOWERS)
 
 
 def test_a_damaged_description_is_an_error(small_prepared, tmp_path):
@@ -55,7 +55,7 @@ def test_a_damaged_description_is_an_error(small_prepared, tmp_path):
     folder = find_prepared("tf_flowers", "3.0.1", tmp_path / "copy")
     (folder / "features.json").write_text("{")
     with pytest.raises(DataError, match=f"{folder} could not be read"):
-        load_from(tmp_path / "copy", TF_FLOWERS)
+        fetch_from(tmp_path / "copy", TF_FLOWERS)
 
 
 def test_the_data_folder_may_be_tfds_own(tmp_path):
@@ -68,9 +68,9 @@ def test_the_data_folder_may_be_tfds_own(tmp_path):
 
 def test_nothing_prepared(nowhere, tmp_path):
     with pytest.raises(DataError, match=r"No prepared tf_flowers/3.0.1 found in .*EDGELEARN_DATA.*--images"):
-        load_from(tmp_path, TF_FLOWERS)
+        fetch_from(tmp_path, TF_FLOWERS)
     with pytest.raises(DataError, match=r"no_tfds"):
-        load_from(None, TF_FLOWERS)
+        fetch_from(None, TF_FLOWERS)
 
 
 def test_missing_packages_are_named(tmp_path, monkeypatch):
@@ -110,8 +110,8 @@ def test_looking_up_a_name_is_given_up_too(nowhere, monkeypatch):
 
 def test_a_download(fake_tfds, monkeypatch, tmp_path):
     monkeypatch.setattr(tfds, "check_connection", lambda *_: None)
-    dataset = load_from(tmp_path / "fresh", TF_FLOWERS, download=True)
-    assert dataset.items == [b"picture 0", b"picture 1", b"picture 2"]
+    dataset = fetch_from(tmp_path / "fresh", TF_FLOWERS, download=True)
+    assert dataset.values == [b"picture 0", b"picture 1", b"picture 2"]
     assert dataset.labels.tolist() == [0, 1, 0] and dataset.class_names == ("a", "b")
     assert str(tmp_path / "fresh" / "tf_flowers" / "3.0.1") in dataset.description
 
@@ -128,7 +128,7 @@ def test_a_download_that_takes_too_long(fake_tfds, tmp_path, monkeypatch):
 
 
 def test_missing_pictures_are_noticed(fake_tfds, tmp_path):
-    with pytest.raises(DataError, match=r"should have 3 pictures.*but 2 came"):
+    with pytest.raises(DataError, match=r"should have 3 examples.*but 2 came"):
         read_downloaded("any:1.0.0", tmp_path / "short")
 
 
@@ -137,7 +137,9 @@ def test_tensorflow_and_the_engine_stay_out_of_this_process():
         "import sys, edgelearn; before = set(sys.modules); import edgelearn.data;"
         "assert set(sys.modules) - before <= {'edgelearn.data'};"
         "import edgelearn.data.flowers, edgelearn.data.drawn_shapes, edgelearn.data.loading;"
-        "assert not [name for name in set(sys.modules) - before if name.startswith(('tensorflow', 'pyopencl'))];"
+        "import edgelearn.data.audio.speech_commands, edgelearn.data.audio.cache, edgelearn.data.audio.synthetic;"
+        "heavy = ('tensorflow', 'pyopencl', 'soundfile', 'soxr');"
+        "assert not [name for name in set(sys.modules) - before if name.startswith(heavy)];"
         "rooms = {name.split('.')[1] for name in set(sys.modules) - before if name.startswith('edgelearn.')};"
         "assert rooms <= {'data', 'errors'}, rooms"
     )

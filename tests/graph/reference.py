@@ -84,8 +84,7 @@ def _micro_batch(
 
 
 def _move_statistics(op: BatchNormalization, name: str, x: np.ndarray, weights: Arrays) -> None:
-    axes = tuple(range(x.ndim - 1))
-    for role, batch in (("moving_mean", x.mean(axes)), ("moving_variance", x.var(axes))):
+    for role, batch in zip(("moving_mean", "moving_variance"), op.reference_moments(x), strict=True):
         key = f"{name}/{role}"
         weights[key] = weights[key] * op.momentum + batch * (1 - op.momentum)
 

@@ -18,9 +18,13 @@ from edgelearn.ops import (
     Flatten,
     GlobalAveragePooling2D,
     MaxPooling2D,
+    Mean,
     ReLU,
     Reshape,
+    SiLU,
     Softmax,
+    SpatialDropout2D,
+    SubSpectralNormalization,
     Traits,
     ZeroPadding2D,
     pack,
@@ -128,6 +132,27 @@ def separable() -> Network:
     return net
 
 
+def broadcasted() -> Network:
+    """Kim et al. 2021: what a row of means has become is added to each row. The first block changes the channels, so
+    that it has no identity beside."""
+    net = Network("broadcasted", (8, 9, 1))
+    x = unit(net, "stem", Conv2D(20, (5, 3), strides=(2, 1), padding=((2, 2), (1, 1)), use_bias=False))
+    for block, filters, dilation in (("a", 33, 1), ("b", 33, 2)):
+        if net.shape_of(x)[-1] != filters:
+            unit(net, f"{block}_pointwise", Conv2D(filters, 1, use_bias=False), x)
+        net.add(f"{block}_frequency", DepthwiseConv2D((3, 1), padding="same", use_bias=False))
+        two = net.add(f"{block}_ssn", SubSpectralNormalization(sub_bands=2))
+        net.add(f"{block}_mean", Mean())
+        time = DepthwiseConv2D((1, 3), padding="same", dilation_rate=(1, dilation), use_bias=False)
+        unit(net, f"{block}_time", time, relu=None)
+        net.add(f"{block}_silu", SiLU())
+        net.add(f"{block}_mix", Conv2D(filters, 1, use_bias=False))
+        one = net.add(f"{block}_dropout", SpatialDropout2D(0.3))
+        net.add(f"{block}_add", Add(), one, two, *([x] if net.shape_of(x) == net.shape_of(two) else []))
+        x = net.add(f"{block}_relu", ReLU())
+    return head(net)
+
+
 def odd() -> Network:
     """What nobody builds: a tensor added to itself, reshapes, an input with two readers, a layer that nobody reads,
     logits behind a ReLU, and a softmax after the layer that nobody reads."""
@@ -147,7 +172,7 @@ def odd() -> Network:
     return net
 
 
-NETWORKS = {f.__name__: f for f in (residual, inception, preactivation, lenet, separable, odd)}
+NETWORKS = {f.__name__: f for f in (residual, inception, preactivation, lenet, separable, broadcasted, odd)}
 
 
 def drawn(network: Network, seed: int = 0) -> tuple[Arrays, np.ndarray, np.ndarray]:
@@ -200,13 +225,14 @@ def test_step_with_kept_statistics(kernels, name, micro):
     check_step(kernels, NETWORKS[name](), micro)
 
 
+@pytest.mark.parametrize("name", ["separable", "broadcasted"])
 @pytest.mark.parametrize("batchnorm", ["kept", "batch"])
-def test_step_as_on_a_gpu(kernels, batchnorm):
-    check_step(kernels, NETWORKS["separable"](), 2, batchnorm, traits=Traits(gpu=True, compute_units=8))
+def test_step_as_on_a_gpu(kernels, name, batchnorm):
+    check_step(kernels, NETWORKS[name](), 2, batchnorm, traits=Traits(gpu=True, compute_units=8))
 
 
 @pytest.mark.parametrize("micro", [1, 2, 3])
-@pytest.mark.parametrize("name", ["residual", "preactivation", "separable", "odd"])
+@pytest.mark.parametrize("name", ["residual", "preactivation", "separable", "broadcasted", "odd"])
 def test_step_with_batch_statistics(kernels, name, micro):
     check_step(kernels, NETWORKS[name](), micro, "batch")
 
@@ -225,6 +251,8 @@ def test_step_with_batch_statistics(kernels, name, micro):
         ("lenet", ("conv*",)),
         ("lenet", ("dense*", "*/bias")),
         ("separable", ("stem*", "dw*", "*/bias")),
+        ("broadcasted", ("stem*", "a_*")),
+        ("broadcasted", ("*_ssn", "*/kernel")),
         ("odd", ("b", "unread")),
     ],
 )

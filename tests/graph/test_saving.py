@@ -9,7 +9,7 @@ from edgelearn.device import Context
 from edgelearn.errors import PlanError
 from edgelearn.graph import INPUT, Invert, Network, Recompute, Request, Session, account, make_plan, reversible
 from edgelearn.graph.accounting import stored
-from edgelearn.graph.saving import POLICIES, cuts, invertible, nested, square_root
+from edgelearn.graph.policies import POLICIES, cuts, invertible, nested, square_root
 from edgelearn.models import mobilenet_v2, mobilenet_v2_reversible, revnet
 from edgelearn.ops import SGD, Add, Conv2D, ReLU, SpaceToDepth
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgelearn.graph import Network, Precision, Recompute, Request, Session, make_plan, reversible
-from edgelearn.graph.saving import POLICIES, checkpoints, invertible, nested, square_root
+from edgelearn.graph.policies import POLICIES, checkpoints, invertible, nested, square_root
 from edgelearn.models import mobilenet_v2, mobilenet_v2_reversible
 from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, ReLU, Traits, pack
 from edgelearn.ops.estimators import CurrentMinMax, InHindsightMinMax

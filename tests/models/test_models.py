@@ -6,12 +6,15 @@ import pytest
 from edgelearn import models
 from edgelearn.errors import ShapeError
 from edgelearn.graph import Network
+from edgelearn.models.ds_cnn import Size
 from edgelearn.ops import Adam, Coupling
 from edgelearn.train import Model
 from edgelearn.train.summary import summary
 
 # Parameters as Keras and PyTorch count them (trained, all), and millions of multiply-adds of an example.
 FULL_SIZE = {
+    "bcresnet": (9_232, 11_648, 2.482),
+    "ds_cnn": (23_180, 24_332, 2.657),
     "mobilenet_v1": (4_231_976, 4_253_864, 568.7),
     "mobilenet_v2": (3_504_872, 3_538_984, 300.8),
     "mobilenet_v2_cifar": (2_236_682, 2_270_794, 87.99),
@@ -83,7 +86,37 @@ def test_a_picture_too_small_for_vgg16():
         models.vgg16((30, 30, 3))
 
 
+@pytest.mark.parametrize(("tau", "thousands"), [(1, 9.2), (1.5, 17.2), (2, 27.3), (3, 54.2), (6, 188), (8, 321)])
+def test_bcresnets_have_as_many_parameters_as_in_their_paper(tau, thousands):
+    network = models.bcresnet(tau=tau)
+    assert network.count(network.trainable) / 1e3 == pytest.approx(thousands, rel=0.006)
+
+
+@pytest.mark.parametrize(("size", "millions"), [("S", 5.4), ("M", 19.8), ("L", 56.9)])
+def test_ds_cnns_have_as_many_operations_as_in_their_paper(size, millions):
+    assert 2 * products(models.ds_cnn(size=size)) / 1e6 == pytest.approx(millions, rel=0.02)
+
+
+def test_embeddings_end_before_the_classifier():
+    assert models.bcresnet((40, 51, 1), tau=2, classes=None).output.shape == (64,)
+    plain = models.ds_cnn((40, 101, 1), Size(128, 3, (2, 2), (1, 1), (4, 10)), classes=None)
+    assert (plain.name, plain.output.name, plain.output.shape) == ("ds_cnn_128x3_40", "pool", (128,))
+    assert set(models.ds_cnn().parameters) - set(models.ds_cnn(classes=None).parameters) == {
+        "classifier/kernel",
+        "classifier/bias",
+    }
+
+
+def test_shapes_that_keyword_networks_refuse():
+    with pytest.raises(ShapeError, match=r"Layer 'stage1_block1_ssn'.*equal parts"):
+        models.bcresnet((44, 101, 1))
+    with pytest.raises(ShapeError, match="sizes S, M, L, not 'XL'"):
+        models.ds_cnn(size="XL")
+
+
 LEARNERS = {
+    "bcresnet": models.bcresnet((40, 31, 1), dropout=0.0),
+    "ds_cnn": models.ds_cnn(),
     "mobilenet_v2_cifar": models.mobilenet_v2_cifar(alpha=0.5),
     "mobilenet_v2_split_cifar": models.mobilenet_v2_split_cifar(alpha=0.5),
     "resnet18_cifar": models.resnet18_cifar(alpha=0.25),
@@ -95,7 +128,8 @@ LEARNERS = {
 @pytest.mark.parametrize("name", LEARNERS)
 def test_eight_examples_are_soon_known(name):
     rng = np.random.default_rng(1)
-    x, y = rng.standard_normal((8, 32, 32, 3)).astype(np.float32), np.arange(8)
-    model = Model(LEARNERS[name], seed=1).compile(Adam(0.001), batchnorm="batch")
+    x, y = rng.standard_normal((8, *LEARNERS[name].input_shape)).astype(np.float32), np.arange(8)
+    rate = 0.02 if name in ("bcresnet", "ds_cnn") else 0.001  # they are small
+    model = Model(LEARNERS[name], seed=1).compile(Adam(rate), batchnorm="batch")
     loss = model.fit(x, y, 8, 20, shuffle=False).history["loss"]
     assert loss[-1] < 0.1 * loss[0], loss

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import Dropout, GradientTarget
+from edgelearn.ops import Dropout, GradientTarget, SpatialDropout2D
 from edgelearn.ops.control import SEED, SEED_HIGH, SEEN, STEP, Control
 from edgelearn.ops.dropout import philox
 
@@ -47,11 +47,12 @@ def dropped(bench, op: Dropout, x: np.ndarray) -> np.ndarray:
     return bench.get(ty)
 
 
+@pytest.mark.parametrize("kind", (Dropout, SpatialDropout2D))
 @pytest.mark.parametrize("channels", SIZES)
-def test_forward_and_backward(bench, rng, channels):
-    op, shape, n = Dropout(0.3), (3, 5, channels), 2
+def test_forward_and_backward(bench, rng, kind, channels):
+    op, shape, n = kind(0.3), (3, 5, channels), 2
     factors = op.factors("drop", shape, n, BIG, 2**31 + 5, first=7)
-    assert set(np.unique(factors)) == {0, 1 / 0.7}
+    assert set(np.unique(factors)) <= {0, 1 / 0.7}
     x, dy = rng.uniform(-3, 9, (n, *shape)), rng.standard_normal((n, *shape))
     training(bench, seen=7)
     close(dropped(bench, op, x), op.reference_forward([x], {}, factors))
@@ -105,6 +106,13 @@ def test_rate_zero_changes_nothing(bench, rng):
     training(bench)
     x = np.float32(rng.standard_normal((2, 3, 3, 5)))
     assert (dropped(bench, Dropout(0.0), x) == x).all()
+
+
+def test_whole_channels_are_dropped():
+    factors = SpatialDropout2D(0.5).factors("a", (4, 6, 33), 50, 0, 1)
+    assert factors.shape == (50, 1, 1, 33) and set(np.unique(factors)) == {0, 2}
+    with pytest.raises(ShapeError, match="height, width, channels"):
+        SpatialDropout2D().output_shape((33,))
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0])

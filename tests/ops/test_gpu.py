@@ -10,10 +10,13 @@ from edgelearn.ops import (
     Concatenate,
     Conv2D,
     DepthwiseConv2D,
+    Dropout,
     Flatten,
     GlobalAveragePooling2D,
     MaxPooling2D,
+    Mean,
     ReLU,
+    SiLU,
     Traits,
     ZeroPadding2D,
     pointwise_local,
@@ -27,12 +30,14 @@ from . import (
     test_quantise,
     test_reduce,
     test_softmax_cross_entropy,
+    test_sub_spectral_normalization,
 )
 from .linear import check_linear
 from .plain import check_plain
 
 PLAIN = {
     "activation": (ReLU(6), (9, 7, 33)),
+    "silu": (SiLU(), (9, 7, 33)),
     "maximum": (MaxPooling2D(3, 2, "same"), (6, 11, 33)),
     "average": (AveragePooling2D(3, 2, "same"), (6, 11, 33)),
     "global average": (GlobalAveragePooling2D(), (5, 7, 33)),
@@ -40,6 +45,8 @@ PLAIN = {
     "padding": (ZeroPadding2D(((0, 1), (2, 0))), (5, 6, 33)),
     "flatten": (Flatten(), (3, 5, 33)),
     "add": (Add(), (5, 6, 33), (5, 6, 33), (5, 6, 33)),
+    "add to each row": (Add(), (1, 6, 33), (5, 6, 33)),
+    "mean": (Mean(), (5, 6, 33)),
     "concatenate": (Concatenate(), (4, 5, 15), (4, 5, 33)),
 }
 
@@ -74,6 +81,7 @@ def test_sums_of_many_groups(gpu, rng, op):
 def test_normalization(gpu, rng, channels):
     test_batchnorm.test_kept_statistics_fold_to_scale_and_shift(gpu, rng, channels=channels, with_bias=True)
     test_batchnorm.test_backward(gpu, rng, rows=1537, channels=channels, kept=False)
+    test_sub_spectral_normalization.test_backward(gpu, rng, shape=(2, 20, 101, channels), kept=False)
 
 
 @pytest.mark.parametrize("groups", (1, 16, 17, 100))
@@ -110,7 +118,7 @@ def test_ties_go_to_the_first_class(gpu):
 
 
 def test_dropout_draws_the_same(gpu, rng):
-    test_dropout.test_forward_and_backward(gpu, rng, channels=33)
+    test_dropout.test_forward_and_backward(gpu, rng, kind=Dropout, channels=33)
 
 
 @pytest.mark.parametrize("name", ("SGD", "momentum", "AdamW"))

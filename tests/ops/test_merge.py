@@ -18,6 +18,30 @@ def test_add_more(bench, rng, inputs):
 
 
 @pytest.mark.parametrize("channels", SIZES)
+def test_add_to_each_row(bench, rng, channels):
+    check_plain(Add(), bench, rng, (1, 5, channels), (3, 5, channels), (3, 5, channels))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(7, 33, 3), (1, 33, 3)],
+        [(7, 33, 3), (7, 1, 3)],
+        [(7, 1, 17), (1, 33, 17)],
+        [(1, 1, 3), (31, 1, 3), (31, 65, 3)],
+    ],
+)
+def test_add_of_other_heights_and_widths(bench, rng, shapes):
+    check_plain(Add(), bench, rng, *shapes, n=3)
+
+
+@pytest.mark.parametrize("shapes", [[(3, 5, 4), (2, 5, 4)], [(3, 5, 4), (3, 5, 1)], [(5, 4), (1, 4)]])
+def test_sizes_that_nothing_repeats_to(shapes):
+    with pytest.raises(ShapeError, match="Add takes"):
+        Add().output_shape(*shapes)
+
+
+@pytest.mark.parametrize("channels", SIZES)
 def test_concatenate(bench, rng, channels):
     check_plain(Concatenate(), bench, rng, (3, 2, channels), (3, 2, 20), (3, 2, channels))
 

@@ -5,7 +5,7 @@ import pytest
 
 from edgelearn.errors import PlanError, ReconstructionError
 from edgelearn.graph import Invert, Network, Precision, reversible
-from edgelearn.graph.saving import invertible
+from edgelearn.graph.policies import invertible
 from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
 from edgelearn.ops.formats import Format
 from edgelearn.train import Model, WatchReconstruction

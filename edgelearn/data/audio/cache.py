@@ -1,0 +1,112 @@
+"""Features of a data set, computed once and kept on disk."""
+
+import hashlib
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from platformdirs import user_cache_dir
+
+from edgelearn.data.audio.clips import ClipDataset, Item, load_clips
+from edgelearn.data.audio.features import BC_RESNET, FrontEnd
+from edgelearn.data.threads import each
+
+_FORMAT = 1  # to be raised when decoding or features change: what is kept is then made anew
+_TOGETHER = 512  # clips in memory at once
+
+
+def load_features(
+    dataset: ClipDataset,
+    front_end: FrontEnd = BC_RESNET,
+    seconds: float = 1.0,
+    folder: str | os.PathLike | None = None,
+) -> np.ndarray:
+    """Features of all clips, each padded or cut to `seconds`: float32 of shape (n, frames, bands).
+
+    They are kept in `folder` (default: that of `cache_folder`) under a name made of the clips'
+    content and the settings, so that other clips or settings never get them. A file there that is damaged is noticed by
+    its checksum and made anew; where none can be written, features are computed every time. Raises DataError for a clip
+    that cannot be read.
+    """
+    kept = cache_folder() if folder is None else Path(folder)
+    if kept is None:
+        return compute_features(dataset, front_end, seconds)
+    path = kept / f"{_key(dataset, front_end, seconds)}.safetensors"
+    shape = (len(dataset), *front_end.shape(round(front_end.rate * seconds)))
+    features = _load(path, shape)
+    if features is None:
+        features = compute_features(dataset, front_end, seconds)
+        _save(path, features)
+    return features
+
+
+def compute_features(dataset: ClipDataset, front_end: FrontEnd = BC_RESNET, seconds: float = 1.0) -> np.ndarray:
+    """As `load_features`, without a cache."""
+    out = np.empty((len(dataset), *front_end.shape(round(front_end.rate * seconds))), np.float32)
+    for start in range(0, len(dataset), _TOGETHER):
+        some = np.arange(start, min(start + _TOGETHER, len(dataset)))
+        out[some] = front_end(load_clips(dataset, some, front_end.rate, seconds))
+    return out
+
+
+def cache_folder() -> Path | None:
+    """Where features are kept: EDGELEARN_FEATURES, else the user's cache. It may be deleted at any time. An empty
+    EDGELEARN_FEATURES keeps none."""
+    chosen = os.environ.get("EDGELEARN_FEATURES")
+    if chosen is None:
+        return Path(user_cache_dir("edgelearn", appauthor=False)) / "features"
+    return Path(chosen) if chosen else None
+
+
+def _key(dataset: ClipDataset, front_end: FrontEnd, seconds: float) -> str:
+    digest = hashlib.sha256(f"{_FORMAT} {front_end!r} {seconds!r}".encode())
+    for content in each(lambda item: _digest(item, front_end.rate), dataset.items):
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _digest(item: Item, rate: int) -> bytes:
+    if isinstance(item, Path):
+        with suppress(OSError):  # one that can't be read is named when it is decoded
+            item = item.read_bytes()
+    elif callable(item):
+        item = item(rate)
+    kind = str(getattr(item, "dtype", "encoded")).encode()
+    content = item if isinstance(item, bytes) else np.ascontiguousarray(item).tobytes()
+    return hashlib.sha256(kind + content).digest()
+
+
+def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """None where there is no whole file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            features, checksum = file.get_tensor("features"), (file.metadata() or {}).get("sha256")
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None
+    return features if features.shape == shape and checksum == _checksum(features) else None
+
+
+def _save(path: Path, features: np.ndarray) -> None:
+    """All or nothing; a full disk costs no more than computing again."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+    except OSError:
+        return
+    os.close(handle)
+    try:
+        save_file({"features": features}, temporary, {"sha256": _checksum(features)})
+        os.replace(temporary, path)
+    except (OSError, SafetensorError):
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _checksum(features: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(features)).hexdigest()

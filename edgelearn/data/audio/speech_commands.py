@@ -1,0 +1,74 @@
+"""Speech Commands (Warden 2018, arXiv:1804.03209): one-second clips of 35 English words by 2,618 speakers.
+
+Its folder is read by `load_named`, the twelve classes that TensorFlow Datasets makes of it by `load_speech_commands`.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.data.audio.clips import SILENCE, UNKNOWN, ClipDataset
+from edgelearn.data.audio.folder import load_folder
+from edgelearn.data.tfds import Collection, data_folder, fetch
+from edgelearn.errors import DataError
+
+COMMANDS = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
+CLASSES = (SILENCE, UNKNOWN, *COMMANDS)  # sorted, as folders come, and as BC-ResNet's published labels are
+SPEECH_COMMANDS = Collection(
+    name="speech_commands",
+    version="0.0.3",
+    url="http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
+    noun="clips",
+    remedy="Set EDGELEARN_DATA to a folder that has tensorflow_datasets/speech_commands, give a folder with a "
+    "subfolder of recordings for each word, or use the embedded sample.",
+    feature="audio",
+)
+
+
+def load_named(name: str, data: str | os.PathLike | None = None) -> ClipDataset:
+    """The folder `name` in `data`, or else in EDGELEARN_DATA, such as "speech_commands_v0.02": see load_folder.
+
+    Raises DataError when neither is set, there is no such folder, or it can't be used.
+    """
+    named = data_folder(data)
+    if not named:
+        raise DataError(
+            f"Nothing says where {name} is. Set EDGELEARN_DATA to the folder that it lies in, or give that folder."
+        )
+    return replace(load_folder(Path(named) / name), origin="EDGELEARN_DATA")
+
+
+def load_speech_commands(
+    split: str = "train", data: str | os.PathLike | None = None, download: bool = True
+) -> ClipDataset:
+    """The twelve classes of `split`, "train", "validation" or "test": from `data`, or else EDGELEARN_DATA, else from
+    TensorFlow Datasets' own folder, into which it downloads them if `download` is true. It doesn't say who speaks. The
+    85,511 clips of "train" take 2.7 GB of memory.
+
+    Raises NetworkError (a DataError) within about ten seconds when they must be downloaded and there is no network,
+    DataError when a folder that was named doesn't have them, they are damaged, or a package is missing. Nothing else is
+    ever used instead.
+    """
+    found = fetch(SPEECH_COMMANDS, data, download, split)
+    labels = _in_order_of(CLASSES, found.class_names)[found.labels]
+    return ClipDataset(
+        name=SPEECH_COMMANDS.name,
+        origin=found.origin,
+        description=found.description,
+        class_names=CLASSES,
+        labels=labels,
+        speakers=np.full(len(labels), ""),
+        items=[np.frombuffer(value, "<i2") for value in found.values],
+    )
+
+
+def _in_order_of(names: tuple[str, ...], others: tuple[str, ...]) -> np.ndarray:
+    """The number in `names` of each of `others`: TensorFlow Datasets has silence and the unknown words last."""
+    if sorted(names) != sorted(others):
+        raise DataError(
+            f"The prepared speech_commands has the classes {', '.join(others)}, not {', '.join(names)}. Prepare "
+            f"version {SPEECH_COMMANDS.version} anew."
+        )
+    return np.array([names.index(name) for name in others], np.int32)

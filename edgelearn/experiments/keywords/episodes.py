@@ -1,0 +1,163 @@
+"""Episodes: a few clips of each of N words to learn from, others of them to recognise, and words to reject.
+
+Every episode depends on (seed, number) alone: the same ones for every method that is compared.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.data.audio.clips import ClipDataset
+from edgelearn.errors import DataError
+
+from .splits import LeakError, require_speakers
+
+_STREAM = 34  # keeps this random stream of a seed apart from others
+SPEAKERS = ("same", "other", "any")
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """Indices of clips in the data set, and the words of the labels 0..N-1.
+
+    support (N, K): clips to learn from, a row a word. query (N, Q): clips to recognise, a row a word. unknown (M, Q):
+    clips to reject, a row for each of M other words.
+
+    Raises LeakError when a clip is in two of them.
+    """
+
+    words: tuple[str, ...]
+    support: np.ndarray
+    query: np.ndarray
+    unknown: np.ndarray
+
+    def __post_init__(self):
+        used = np.concatenate([self.support.ravel(), self.query.ravel(), self.unknown.ravel()])
+        if len(np.unique(used)) < len(used):
+            raise LeakError("A clip is in the episode twice: what is recognised may have been learned. Draw anew.")
+
+    @property
+    def support_labels(self) -> np.ndarray:
+        """int32 (N · K,), the labels of support.ravel()."""
+        return _labels(self.support)
+
+    @property
+    def query_labels(self) -> np.ndarray:
+        """int32 (N · Q,), the labels of query.ravel()."""
+        return _labels(self.query)
+
+
+def _labels(rows: np.ndarray) -> np.ndarray:
+    return np.repeat(np.arange(len(rows), dtype=np.int32), rows.shape[1])
+
+
+class Episodes:
+    """`count` episodes of `ways` words with `shots` clips each to learn from and `queries` to recognise; to reject,
+    `queries` clips of each of `unknown` other words (default: as many as there are, at most `ways`).
+
+    speakers: who is learned from and who is recognised.
+        "same": one speaker, enrolled and recognised: the user's own device.
+        "other": one speaker is recognised, and rejected, who is not among those learned from.
+        "any": speakers don't matter.
+
+    Where the same speakers have clips enough, other `shots` with the same seed leave what is recognised and rejected as
+    it is.
+
+    Raises DataError when the clips don't suffice for such episodes, or (but for "any") don't say who speaks.
+    """
+
+    def __init__(
+        self,
+        dataset: ClipDataset,
+        ways: int = 5,
+        shots: int = 1,
+        queries: int = 5,
+        unknown: int | None = None,
+        speakers: str = "same",
+        count: int = 600,
+        seed: int = 0,
+    ):
+        if min(ways, shots, queries, count) < 1 or speakers not in SPEAKERS:
+            raise DataError(
+                f"ways, shots, queries and count must be at least 1 and speakers one of {', '.join(SPEAKERS)}; got "
+                f"{ways}, {shots}, {queries}, {count} and {speakers!r}."
+            )
+        unknown = min(ways, len(dataset.class_names) - ways) if unknown is None else unknown
+        if unknown < 0 or ways + unknown > len(dataset.class_names):
+            raise DataError(
+                f"{dataset.name} has {len(dataset.class_names)} words, too few for {ways} to recognise and "
+                f"{max(unknown, 0)} to reject. Ask for fewer."
+            )
+        if speakers != "any":
+            require_speakers(dataset)
+        self.dataset, self.ways, self.shots, self.queries, self.unknown = dataset, ways, shots, queries, unknown
+        self.speakers, self.count, self.seed = speakers, count, seed
+        self._clips, self._counts = _by_speaker_and_word(dataset, merge=speakers == "any")
+        self._eligible = [speaker for speaker in range(len(self._clips)) if self._possible(speaker)]
+        if not self._eligible:
+            whose = "" if speakers == "any" else "a single speaker of "
+            raise DataError(
+                f"The clips of {whose}{dataset.name} don't suffice for {ways} words with {shots} to learn from and "
+                f"{queries} to recognise, and {unknown} words to reject. Ask for fewer."
+            )
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self[number] for number in range(self.count))
+
+    def __getitem__(self, number: int) -> Episode:
+        if not 0 <= number < self.count:
+            raise IndexError(number)
+        rng = np.random.default_rng([self.seed, _STREAM, number])
+        speaker = self._eligible[rng.integers(len(self._eligible))]
+        known, able = self._words(speaker)
+        known = rng.permutation(known)[: self.ways]
+        other = rng.permutation(np.setdiff1d(able, known))[: self.unknown]
+        clips = self._clips[speaker]
+        drawn = [rng.permutation(clips[word]) for word in known]
+        query = [own[: self.queries] for own in drawn]
+        rejected = [rng.permutation(clips[word])[: self.queries] for word in other]
+        if self.speakers == "other":
+            support = [self._by_others(word, speaker, rng) for word in known]
+        else:
+            support = [own[self.queries : self.queries + self.shots] for own in drawn]
+        return Episode(
+            words=tuple(self.dataset.class_names[word] for word in known),
+            support=np.array(support),
+            query=np.array(query),
+            unknown=np.array(rejected, int).reshape(self.unknown, self.queries),
+        )
+
+    def _words(self, speaker: int) -> tuple[np.ndarray, np.ndarray]:
+        """Words of which this speaker has clips enough to be learned and recognised, and to be rejected."""
+        counts = self._counts[speaker]
+        if self.speakers == "other":
+            enough = (counts >= self.queries) & (self._counts.sum(0) - counts >= self.shots)
+        else:
+            enough = counts >= self.queries + self.shots
+        return np.flatnonzero(enough), np.flatnonzero(counts >= self.queries)
+
+    def _possible(self, speaker: int) -> bool:
+        known, able = self._words(speaker)
+        return len(known) >= self.ways and len(able) >= self.ways + self.unknown
+
+    def _by_others(self, word: int, speaker: int, rng: np.random.Generator) -> list[int]:
+        """Clips by other speakers, of as many of them as there are: the second of one comes after the first of all."""
+        others = np.setdiff1d(np.flatnonzero(self._counts[:, word]), [speaker])
+        drawn = [rng.permutation(self._clips[other][word]) for other in rng.permutation(others)[: self.shots]]
+        order = [own[turn] for turn in range(max(map(len, drawn))) for own in drawn if turn < len(own)]
+        return order[: self.shots]
+
+
+def _by_speaker_and_word(dataset: ClipDataset, merge: bool) -> tuple[list[list[np.ndarray]], np.ndarray]:
+    """For each speaker (all as one, if `merge`) the indices of the clips of every word, and how many they are:
+    (speakers, words)."""
+    names, speaker = np.unique(dataset.speakers, return_inverse=True)
+    speakers, words = 1 if merge else len(names), len(dataset.class_names)
+    cell = dataset.labels if merge else speaker * words + dataset.labels
+    counts = np.bincount(cell, minlength=speakers * words)
+    pieces = np.split(np.argsort(cell, kind="stable"), np.cumsum(counts)[:-1])
+    return [pieces[k * words : (k + 1) * words] for k in range(speakers)], counts.reshape(speakers, words)

@@ -1,0 +1,121 @@
+"""What keyword spotting is judged by: whether words are recognised, and whether unknown ones are rejected.
+
+A score says how sure the method is that a clip is one of its words: more is surer. Clips at or above a threshold are
+accepted. A *false accept* is an unknown clip that is accepted, a *false reject* a clip of a known word that isn't.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from edgelearn.errors import DataError
+
+
+def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """The share of `predicted` (n,) that equals `labels` (n,)."""
+    return float(np.mean(np.asarray(predicted) == np.asarray(labels)))
+
+
+def auroc(known: np.ndarray, unknown: np.ndarray) -> float:
+    """The area under the ROC curve: how often a known clip's score is above an unknown one's, ties counting half."""
+    known, unknown = _scores(known, unknown)
+    ordered = np.sort(unknown)
+    below = np.searchsorted(ordered, known, "left") + np.searchsorted(ordered, known, "right")
+    return float(below.mean() / 2 / len(unknown))
+
+
+def det_curve(known: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The detection error trade-off (Martin et al. 1997): (thresholds, false-accept rates, false-reject rates) at every
+    threshold that makes a difference, rising. The last accepts nothing."""
+    known, unknown = _scores(known, unknown)
+    thresholds = np.append(np.unique(np.concatenate([known, unknown])), np.inf)
+    accepted = (len(unknown) - np.searchsorted(np.sort(unknown), thresholds, "left")) / len(unknown)
+    rejected = np.searchsorted(np.sort(known), thresholds, "left") / len(known)
+    return thresholds, accepted, rejected
+
+
+def equal_error_rate(known: np.ndarray, unknown: np.ndarray) -> float:
+    """The rate at which false accepts and false rejects are equal, on the line between the two thresholds where the
+    curves cross."""
+    _, accepted, rejected = det_curve(known, unknown)
+    gap = accepted - rejected  # from 1 down to -1
+    after = int(np.argmax(gap <= 0))
+    share = gap[after - 1] / (gap[after - 1] - gap[after])
+    return float(rejected[after - 1] + share * (rejected[after] - rejected[after - 1]))
+
+
+@dataclass(frozen=True)
+class OpenSet:
+    """accuracy: of known clips when nothing is rejected. auroc, equal_error_rate: of known against unknown clips.
+    threshold: the lowest with a false-accept rate of at most `false_accepts`; there, `false_rejects` is the share of
+    known clips that are rejected, and `accepted_accuracy` of those that are accepted and recognised."""
+
+    accuracy: float
+    auroc: float
+    equal_error_rate: float
+    false_accepts: float
+    threshold: float
+    false_rejects: float
+    accepted_accuracy: float
+
+
+def open_set(
+    predicted: np.ndarray, labels: np.ndarray, known: np.ndarray, unknown: np.ndarray, false_accepts: float = 0.05
+) -> OpenSet:
+    """All of it: `predicted`, `labels` and scores `known` of n clips of known words, scores `unknown` of m others."""
+    known = np.asarray(known, np.float64)
+    right = np.asarray(predicted) == np.asarray(labels)
+    thresholds, accepted, rejected = det_curve(known, unknown)
+    at = int(np.argmax(accepted <= false_accepts))
+    return OpenSet(
+        accuracy=float(right.mean()),
+        auroc=auroc(known, unknown),
+        equal_error_rate=equal_error_rate(known, unknown),
+        false_accepts=float(accepted[at]),
+        threshold=float(thresholds[at]),
+        false_rejects=float(rejected[at]),
+        accepted_accuracy=float(np.mean(right & (known >= thresholds[at]))),
+    )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over episodes, and how far around it the confidence interval reaches."""
+
+    mean: float
+    margin: float
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ± {self.margin:.3f}"
+
+
+def interval(values: np.ndarray, confidence: float = 0.95) -> Interval:
+    """The mean of `values` (n,) with Student's t interval. Raises DataError for fewer than two, or NaN."""
+    values = np.asarray(values, np.float64)
+    if values.ndim != 1 or len(values) < 2 or not np.isfinite(values).all():
+        raise DataError(f"An interval needs at least two finite values, got {values.tolist()[:5]}. Run more episodes.")
+    margin = student_t(confidence, len(values) - 1) * values.std(ddof=1) / sqrt(len(values))
+    return Interval(float(values.mean()), float(margin), len(values))
+
+
+def student_t(confidence: float, degrees: int) -> float:
+    """The t that |T| of Student's distribution stays below with probability `confidence`.
+
+    With t = sqrt(degrees) · tan(a) the density is proportional to cos(a) to the power of degrees - 1, over a finite
+    range: its sum is tabled and looked up.
+    """
+    angle = np.linspace(0, np.pi / 2, 100_001)
+    density = np.cos(angle) ** (degrees - 1)
+    total = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return sqrt(degrees) * float(np.tan(np.interp(confidence * total[-1], total, angle)))
+
+
+def _scores(known: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    known, unknown = np.asarray(known, np.float64), np.asarray(unknown, np.float64)
+    if not known.size or not unknown.size or np.isnan(known).any() or np.isnan(unknown).any():
+        raise DataError(
+            f"Rates need scores that are numbers, of known and of unknown clips: got {known.size} and {unknown.size}."
+        )
+    return known, unknown

@@ -1,0 +1,112 @@
+"""BC-ResNets trained in PyTorch: an .npz file of the state dict of Qualcomm's network, under PyTorch's names
+("BCBlocks.0.1.f1.0.block.0.weight") and in its layouts. No code of the file is run, and no pickle is read."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.errors import FormatError
+from edgelearn.graph import Network
+from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Op, SubSpectralNormalization
+
+Weights = dict[str, np.ndarray]
+
+ROLES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias",
+         "moving_mean": "running_mean", "moving_variance": "running_var"}  # fmt: skip
+AROUND_BLOCKS = {
+    "stem": "cnn_head.0", "stem_bn": "cnn_head.1", "tail_depthwise": "classifier.0", "tail": "classifier.1",
+    "tail_bn": "classifier.2", "classifier": "classifier.5",
+}  # fmt: skip
+IN_BLOCKS = {"time": "f1.0.block.0", "time_bn": "f1.0.block.1", "mix": "f1.1",
+             "pointwise": "f2.0.block.0", "pointwise_bn": "f2.0.block.1"}  # fmt: skip
+# What NumPy and zipfile make of files that are cut off, changed, or something else
+DAMAGED = (OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, RuntimeError, SyntaxError, MemoryError,
+           zipfile.BadZipFile, zlib.error)  # fmt: skip
+COUNTER = "num_batches_tracked"  # of PyTorch's BatchNorm: nothing reads it
+
+
+def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ()) -> Weights:
+    """Weights of `network`, one of models.bcresnet, as float32; layers named in `skip` are left out, also where the
+    network doesn't have them ("classifier", for an embedding or other classes).
+
+    Raises FormatError when the file is damaged, or an array is missing, of another shape, or of no layer.
+    """
+    arrays = read_arrays(path)
+    unread = {name for name in arrays if not name.endswith(f".{COUNTER}")}
+    unread -= {name for layer in skip for name in arrays if name.startswith(f"{_torch_layer(network, layer)}.")}
+    found: Weights = {}
+    for parameter in network.parameters.values():
+        if parameter.layer in skip:
+            continue
+        name = f"{_torch_layer(network, parameter.layer)}.{ROLES[parameter.role]}"
+        if name not in arrays:
+            raise FormatError(
+                f"{path} has no '{name}', which '{network.name}' needs for '{parameter.name}'. It is of another "
+                f"network: give a file of this one."
+            )
+        found[parameter.name] = _convert(
+            arrays[name], network.nodes[parameter.layer].op, parameter.weight.shape, f"{path}: '{name}'", network.name
+        )  # fmt: skip
+        unread.discard(name)
+    if unread:
+        raise FormatError(
+            f"{path} has {len(unread)} arrays that '{network.name}' has no place for, such as '{min(unread)}'. It is "
+            f"of another network: give a file of this one, or name layers to skip."
+        )
+    return found
+
+
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """All arrays of an .npz file by name. Raises FormatError naming the file."""
+    if not Path(path).is_file():
+        raise FormatError(f"There is no weight file {path}. Give the path of an .npz file.")
+    try:
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except DAMAGED as e:
+        raise FormatError(
+            f"{path} is not an .npz file of plain arrays, or is damaged ({e}). Fetch it again, or give another file."
+        ) from None
+
+
+def _torch_layer(network: Network, layer: str) -> str:
+    """PyTorch's name of the module that holds the layer's parameters."""
+    block = re.fullmatch(r"stage(\d)_block(\d)_(\w+)", layer)
+    if not block and layer not in AROUND_BLOCKS:
+        raise FormatError(f"'{layer}' is no layer of a BC-ResNet: read these files into networks of models.bcresnet.")
+    if not block:
+        return AROUND_BLOCKS[layer]
+    stage, number, part = block.groups()
+    where = f"BCBlocks.{int(stage) - 1}.{int(number) - 1}"
+    if part in IN_BLOCKS:
+        return f"{where}.{IN_BLOCKS[part]}"
+    place = int(f"stage{stage}_block{number}_pointwise" in network.nodes)  # behind the one that changes the channels
+    return f"{where}.f2.{place}.block.{'1.ssnorm' if part == 'ssn' else '0'}"
+
+
+def _convert(array: np.ndarray, op: Op, shape: tuple[int, ...], what: str, network: str) -> np.ndarray:
+    """PyTorch's array is ours with its axes in another order, reshaped."""
+    axes = tuple(range(len(shape)))
+    if isinstance(op, Conv2D):
+        axes = (3, 2, 0, 1)
+    elif isinstance(op, DepthwiseConv2D):
+        axes = (2, 3, 0, 1)
+    elif len(shape) == 2:
+        axes = (1, 0)
+    ordered = tuple(shape[axis] for axis in axes)
+    expected = ordered
+    if isinstance(op, SubSpectralNormalization):
+        expected = (ordered[0] * ordered[1],)  # the sub-bands of a channel one after the other
+    elif isinstance(op, Dense) and len(shape) == 2:
+        expected = (*ordered, 1, 1)  # a convolution of one pixel
+    if array.shape != expected or array.dtype.kind not in "fiu":
+        raise FormatError(
+            f"{what} is {array.dtype} of shape {array.shape}, but '{network}' needs numbers of shape {expected}. It is "
+            f"of another network, or another width of this one: give a file of this one."
+        )
+    return np.ascontiguousarray(array.reshape(ordered).transpose(np.argsort(axes)).astype(np.float32))

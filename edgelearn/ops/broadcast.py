@@ -1,0 +1,25 @@
+"""Images of one row or one column beside whole ones, as NumPy broadcasts them."""
+
+from __future__ import annotations
+
+from .emit import Emitter, GradientTarget
+from .tensor import Tensor
+
+
+def emit_repeated(e: Emitter, x: Tensor, target: GradientTarget, factor: float = 1.0) -> None:
+    """target = factor * x, repeated along height or width where x has 1 and the target more."""
+    _emit(e, "repeat", x, target, factor, least=64)
+
+
+def emit_summed(e: Emitter, x: Tensor, target: GradientTarget, factor: float = 1.0) -> None:
+    """target = factor * x, summed along height or width where the target has 1 and x more: the way back."""
+    _emit(e, "sum_repeated", x, target, factor, least=8)
+
+
+def _emit(e: Emitter, kernel: str, x: Tensor, target: GradientTarget, factor: float, least: int) -> None:
+    y = target.tensor
+    groups, count = e.bands(y.rows, y.blocks, least)
+    e.launch(
+        "broadcast.cl", kernel, (groups, y.blocks), x.read, y.rows, count, x.height, x.width, y.height, y.width,
+        float(factor), *target.arguments, **target.macros,
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""BatchNormalization of each sub-band of frequencies by itself; the launches are those of batchnorm.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+
+from .batchnorm import BatchNormalization
+from .tensor import Shape
+
+
+@dataclass(frozen=True)
+class SubSpectralNormalization(BatchNormalization):
+    """BatchNormalization of each of `sub_bands` equal parts of the height by itself, which is the frequency of
+    (frequency, time, channels): gamma (sub-band's x - its mean) / sqrt(its variance + epsilon) + beta. Parameters:
+    (sub_bands, channels). Chang et al. 2021, "SubSpectral normalization for neural audio data processing" (arXiv
+    2103.13620), with scales and shifts by sub-band."""
+
+    sub_bands: int = 5
+
+    per_channel = False
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if len(shape) != 3 or self.sub_bands < 1 or shape[0] % self.sub_bands:
+            raise ShapeError(
+                f"SubSpectralNormalization takes (frequency, time, channels) with a frequency of equal parts, not "
+                f"{shape} in {self.sub_bands}: choose a number of sub_bands that divides the first size."
+            )
+        return shape
+
+    def _parts(self, shape: Shape) -> Shape:
+        return (self.sub_bands, shape[-1])
+
+    def _to_rows(self, x: np.ndarray) -> np.ndarray:
+        images, height, width, channels = x.shape
+        parts = x.reshape(images, self.sub_bands, height // self.sub_bands * width, channels)
+        return parts.swapaxes(1, 2).reshape(-1, self.sub_bands, channels)
+
+    def _from_rows(self, rows: np.ndarray, shape: Shape) -> np.ndarray:
+        return rows.reshape(shape[0], -1, *rows.shape[1:]).swapaxes(1, 2).reshape(shape)
