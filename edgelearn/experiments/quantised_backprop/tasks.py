@@ -155,8 +155,8 @@ TASKS: dict[str, TaskKind] = {
         lambda config: cifar10(config, resnet18_cifar(alpha=0.5), 0.1),
     ),
     "cifar10-mobilenetv2": TaskKind(
-        "CIFAR-10 from scratch, MobileNet V2 of half the width", 8, 128,
-        lambda config: cifar10(config, mobilenet_v2_cifar(alpha=0.5), 0.05),
+        "CIFAR-10 from scratch, MobileNet V2 of half the width", 12, 128,
+        lambda config: cifar10(config, mobilenet_v2_cifar(alpha=0.5), 0.1),
     ),
 }  # fmt: skip
 
