@@ -25,6 +25,10 @@ class NonFiniteError(EdgelearnError, ArithmeticError):
     """NaN or infinity in a loss or a gradient; names the first layer and tensor where it appeared."""
 
 
+class ReconstructionError(EdgelearnError, ArithmeticError):
+    """An activation that the backward pass gets by inversion is too far from the one that the forward pass had."""
+
+
 class DataError(EdgelearnError):
     """Data that is missing, unreadable or unusable."""
 

@@ -117,10 +117,10 @@ KERNEL finish_statistics(INPUT(partials), INPUT(gamma), INPUT(beta), OUTPUT(scal
 }
 
 // The same and z in one go, a work-item 16 channels: y is read from memory once, chunk by chunk, if the cache holds it.
-KERNEL whole_forward(INPUT_STORED(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(mean_out), OUTPUT(deviation_inverse),
-                     OUTPUT(moving_mean), OUTPUT(moving_variance), OUTPUT(z), ROWS, const int blocks,
-                     const float epsilon, const float pace) {
-  FROM_STORED(y) FROM(gamma) FROM(beta) INTO(scale) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance) INTO(z)
+KERNEL whole_forward(INPUT_STORED(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(shift), OUTPUT(mean_out),
+                     OUTPUT(deviation_inverse), OUTPUT(moving_mean), OUTPUT(moving_variance), OUTPUT(z), ROWS,
+                     const int blocks, const float epsilon, const float pace) {
+  FROM_STORED(y) FROM(gamma) FROM(beta) INTO(scale) INTO(shift) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance) INTO(z)
   const int block = ITEM, at = block * BLOCK;
   if (block >= blocks) return;
   STORED_BLOCK(y, block / SUB_BANDS)
@@ -141,6 +141,7 @@ KERNEL whole_forward(INPUT_STORED(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), 
   const V variance = squares * (1.0f / m), inverse = (V)1 / sqrt(variance + epsilon), s = LOAD(gamma + at) * inverse;
   const V t = LOAD(beta + at) - mean * s;
   STORE(scale + at, s);
+  STORE(shift + at, t);
   STORE(mean_out + at, mean);
   STORE(deviation_inverse + at, inverse);
   const V old_mean = LOAD(moving_mean + at), old_variance = LOAD(moving_variance + at);

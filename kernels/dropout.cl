@@ -10,14 +10,14 @@
 
 // dx = x * scale where a uniform number is at least `rate`, else 0. Value i of an example (pixel by pixel, channels
 // padded to whole blocks) has word i % 4 of counter (i / 4, place in the mini-batch, layer, step) under the key `seed`:
-// the same whatever the device and the micro-batch, whose first example is number counters[SEEN] - passed. An example
-// has words for `drawn` pixels: all of them, or one that stands for all.
+// the same whatever the device and the micro-batch, whose first example is number counters[SEEN]. An example has words
+// for `drawn` pixels: all of them, or one that stands for all.
 KERNEL dropout(INPUT(x), INPUT_WORDS(uint, scalars), INPUT(counters), const int m, const int count,
-               const int images, const int drawn, const int passed, const int layer, const float rate, const float scale,
+               const int images, const int drawn, const int layer, const float rate, const float scale,
                GRADIENT_OUTPUT) {
   FROM(x) FROM(counters) FROM_WORDS(uint, scalars) GRADIENT_POINTERS
   BAND
-  const int pixels = m / images, blocks = get_global_size(1), before = (int)counters[SEEN] - passed;
+  const int pixels = m / images, blocks = get_global_size(1), before = (int)counters[SEEN];
   const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
   V factor;
   for (int row = start; row < stop; row++) {

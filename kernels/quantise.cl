@@ -36,7 +36,7 @@ KERNEL quantise(SOURCE, INPUT(range) FOUND_ARGUMENTS, const int rows, const int 
                 const float top
 #if STOCHASTIC
                 , INPUT_WORDS(uint, scalars), INPUT(counters), const int m, const int images, const int blocks,
-                const int passed, const int tensor
+                const int tensor
 #endif
                 ) {
   SOURCE_POINTERS FROM_WORDS(float, range) FOUND_POINTERS
@@ -45,7 +45,7 @@ KERNEL quantise(SOURCE, INPUT(range) FOUND_ARGUMENTS, const int rows, const int 
 #if STOCHASTIC
   FROM_WORDS(uint, scalars) FROM_WORDS(float, counters)
   const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
-  const int pixels = m / images, before = (int)counters[SEEN] - passed;
+  const int pixels = m / images, before = (int)counters[SEEN];
 #endif
   EACH_TILE(rows) {
     LOAD_ROW(v, x)

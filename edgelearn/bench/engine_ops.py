@@ -29,7 +29,7 @@ from edgelearn.ops import (
     pack,
     unpack,
 )
-from edgelearn.ops.control import INVERSE_BATCH, LEARNING_RATE, LOSS, SEEN, Control
+from edgelearn.ops.control import INVERSE_BATCH, LEARNING_RATE, LOSS, SEEN, Control, emit_count
 from edgelearn.ops.emit import LINEAR
 from edgelearn.ops.jobs import Row
 from edgelearn.ops.softmax_cross_entropy import emit_loss
@@ -182,7 +182,7 @@ def _control(stand: Stand, problem: OpProblem) -> Control:
 def _loss(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     x, control = stand.put(problem.x), _control(stand, problem)
     dx = stand.tensor("dx", problem.x.shape)
-    emit_loss(stand, x, control, 0.0, dx)
+    emit_count(stand, emit_loss(stand, x, control, 0.0, dx), control)
 
     def mean_loss() -> np.ndarray:
         counters = stand.get(control.counters)[0]  # which go on counting from step to step

@@ -1,12 +1,15 @@
 """Networks as data; plans that lay out their steps; sessions that run them."""
 
+from .accounting import Accounting, account
 from .network import INPUT, Network, Node, Parameter
 from .plan import Plan, Request, make_plan
 from .precision import Precision
+from .reversible import reversible
+from .saving import Invert, Recompute
 from .session import Session
 from .split import Split, split_frozen
 
 __all__ = [
-    "INPUT", "Network", "Node", "Parameter", "Plan", "Precision", "Request", "Session", "Split", "make_plan",
-    "split_frozen",
+    "INPUT", "Accounting", "Invert", "Network", "Node", "Parameter", "Plan", "Precision", "Recompute", "Request",
+    "Session", "Split", "account", "make_plan", "reversible", "split_frozen",
 ]  # fmt: skip

@@ -37,13 +37,6 @@ def lifetimes(launches: Sequence[Launch], keep: Sequence[Buffer] = ()) -> list[L
     return [Lifetime(buffer, first[buffer], last[buffer]) for buffer in first]
 
 
-def stored_bytes(launches: Sequence[Launch]) -> int:
-    """What the forward pass of a training step leaves for the backward pass: temporaries that are there before the loss
-    is computed and read after it."""
-    loss = next(index for index, launch in enumerate(launches) if launch.layer == "loss")
-    return sum(life.buffer.nbytes for life in lifetimes(launches) if life.first < loss < life.last)
-
-
 def place(lives: Sequence[Lifetime], alignment: int) -> tuple[dict[Buffer, int], int]:
     """(offset of each buffer, size of the arena), both multiples of `alignment`."""
     placed: list[tuple[int, int, Lifetime]] = []  # (start, stop, lifetime), sorted by start

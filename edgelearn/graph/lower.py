@@ -28,6 +28,7 @@ from edgelearn.ops import (
     quantised_copy,
     reduce,
 )
+from edgelearn.ops.control import Answers, emit_count
 from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.finish import emit_finite_check
 from edgelearn.ops.optimizers import emit_commit
@@ -44,6 +45,7 @@ from .network import INPUT, Network, Node
 from .program import Program, Settings, StorageEmitter, as_floats
 from .quantisers import Quantisers
 from .storage import Storage
+from .ways_back import WaysBack
 
 
 def input_block(network: Network) -> int:
@@ -77,6 +79,7 @@ class Lowering:
         self.fused_codes = {s.output.name: s.activation_code for s in self.stages}
         self.stage_of = {s.output.name: s for s in self.stages}
         self.integer: set[str] = set()  # names of stages that multiply integers
+        self.ways_back = WaysBack(settings.saving, self.micro)
 
     def program(self, optimizer: Optimizer | None = None) -> Program:
         stages, output = self.stages, self.network.output
@@ -89,15 +92,30 @@ class Lowering:
         for stage in stages:
             self._forward(stage, stage.output.name not in (logits, output.name))
         y = self.values[name]
-        if self.settings.loss:
-            self._loss(name)
+        answers = self._loss(name) if self.settings.loss else None
         if self.settings.train:
+            self.ways_back.start(self._tensors())
             for stage in reversed(stages):
                 if stage.name in self.backward:
                     self._backward(stage)
+            self.ways_back.finish()
             self._update(optimizer)
+        if answers:
+            self._at("loss")
+            emit_count(self.micro, answers, self.control)
         self.prepare.emit_jobs()
-        return Program(self.prepare.launches, self.micro.launches, self.finish.launches, self.x, y)
+        launches = self.prepare.launches, self.micro.launches, self.finish.launches
+        return Program(*launches, self.x, y, self.ways_back.inverted)
+
+    def _tensors(self) -> dict[str, Tensor | Ranged]:
+        """What the forward pass has left, by layer. Those that run as one kernel share a tensor."""
+        found = dict(self.values)
+        for stage in self.stages:
+            if stage.output.name in found:
+                found |= {node.name: found[stage.output.name] for node in stage.nodes}
+                if stage.op and stage.name in self.before_norm:
+                    found[stage.op.name] = self.before_norm[stage.name]
+        return found
 
     # -- forward -------------------------------------------------------------------------------------------------
 
@@ -156,7 +174,7 @@ class Lowering:
             return self._normalize(stage, self._forward_to_norm(stage, emit), quantised)
         epilogue = self._epilogue(stage)
         if quantised and self.quantisers.stores("activations", name):
-            return self.quantisers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found), 0)
+            return self.quantisers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found))
         out = self.micro.tensor("output", shape)
         emit(out, epilogue)
         return self._quantised(stage, out) if quantised else out
@@ -166,7 +184,7 @@ class Lowering:
         shape, layer = (self.n, *stage.op.shape), stage.op.name
         epilogue = Epilogue(None, self._parameter(stage.op, "bias"))
         if self.quantisers.stores("norm_inputs", layer):
-            return self.quantisers.write("norm_inputs", layer, shape, lambda y, found: emit(y, epilogue, found), 0)
+            return self.quantisers.write("norm_inputs", layer, shape, lambda y, found: emit(y, epilogue, found))
         y = self.micro.tensor("before BatchNorm", shape)
         emit(y, epilogue)
         return self.quantisers.norm_input(layer, y)
@@ -207,11 +225,16 @@ class Lowering:
             s = batchnorm.emit_batch(self.micro, stage.norm.op, y, weights, out, stage.activation_code)
             self.statistics[stage.name] = s
 
+        def emit_result(out: Tensor | Ranged, found: Findings | None) -> None:
+            if stage.name in self.statistics:  # this is what runs again
+                s = self.statistics[stage.name]
+                batchnorm.emit_normalize(self.micro, y, s, Result(out, found), stage.activation_code)
+            else:
+                emit(Result(out, found))
+
         if quantised and self.quantisers.quantises("activations", name):
             integers = self.quantisers.stores("activations", name)
-            return self.quantisers.write(
-                "activations", name, shape, lambda out, found: emit(Result(out, found)), 0, integers
-            )
+            return self.quantisers.write("activations", name, shape, emit_result, integers)
         out = self.micro.tensor("output", shape)
         emit(out)
         return self._quantised(stage, out) if quantised else out
@@ -254,7 +277,7 @@ class Lowering:
 
     # -- backward ------------------------------------------------------------------------------------------------
 
-    def _loss(self, name: str) -> None:
+    def _loss(self, name: str) -> Answers:
         """The loss of node `name`, and its gradient to the node: through the activation where one is fused."""
         logits = self.values[name]
         if len(logits.shape) != 2:
@@ -272,9 +295,10 @@ class Lowering:
         gradient = target.tensor if target else None
         if target and target.mask:
             gradient = self.micro.tensor("logits' gradient", logits.shape)
-        emit_loss(self.micro, logits, self.control, self.settings.label_smoothing, gradient)
+        answers = emit_loss(self.micro, logits, self.control, self.settings.label_smoothing, gradient)
         if target and target.mask:
             emit_copy(self.micro, gradient, target)
+        return answers
 
     def _target(self, name: str, value: Tensor | Ranged) -> GradientTarget | None:
         """Where the gradient of node `name` goes, which holds `value`, or None where nothing below needs it."""
@@ -291,6 +315,9 @@ class Lowering:
     def _backward(self, stage: Stage) -> None:
         if stage.output.name not in self.gradients:
             return  # nothing that reaches the loss reads it
+        if stage.op and stage.op.op.invertible:
+            self._at(stage.name)
+            self.ways_back.invert(stage.op)
         dz = self.gradients[stage.output.name]
         inputs = [self.values[name] for name in stage.inputs]
         if stage.name in self.integer:
@@ -348,9 +375,9 @@ class Lowering:
             self._backward_norm(stage, self.before_norm[stage.name], dz, target, kept=False)
 
         if self.quantisers.quantises("gradients", layer):
-            return self.quantisers.write(
-                "gradients", layer, dz.shape, lambda dy, found: emit(Result(dy, found, self.n)), self.n, integers
-            ), None
+            shape = dz.shape
+            dy = self.quantisers.write("gradients", layer, shape, lambda y, found: emit(Result(y, found)), integers)
+            return dy, None
         dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
         emit(GradientTarget(dy))
         return self.quantisers.gradient(layer, dy), None
@@ -373,7 +400,6 @@ class Lowering:
             mask = x if code else None
             self.gradients[name] = self.quantisers.write(
                 "gradients", below.op.name, x.tensor.shape, lambda y, found: emit(RangedTarget(y, mask, code), found),
-                self.n,
             )  # fmt: skip
         else:
             target = self._target(name, x)

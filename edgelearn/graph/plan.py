@@ -16,6 +16,7 @@ from .lower import Lowering, input_block
 from .network import Network
 from .precision import Precision
 from .program import Program, Settings
+from .saving import Saving, check
 from .storage import Storage
 
 MIB = 1 << 20
@@ -25,7 +26,8 @@ MIB = 1 << 20
 class Request:
     """What is to be planned: a mini-batch of `batch_size` examples in micro-batches of `micro_batch`, gradients
     summed over them. Without an optimizer the plan only predicts and evaluates. `seed`, of 64 bits, is that of Dropout
-    and of stochastic rounding."""
+    and of stochastic rounding. `saving` says of activations that aren't kept for the backward pass how they come back
+    (see graph/saving.py)."""
 
     network: Network
     batch_size: int = 1
@@ -36,6 +38,7 @@ class Request:
     loss: bool = True
     seed: int = 0
     precision: Precision = Precision()  # noqa: RUF009
+    saving: Saving = field(default_factory=dict)
 
 
 @dataclass
@@ -120,7 +123,7 @@ class Plan:
             "batch_size": r.batch_size, "micro_batch": r.micro_batch, "batchnorm": r.batchnorm,
             "peak_bytes": self.peak_bytes, "bytes": {role.value: size for role, size in self.bytes_by_role.items()},
             "decisions": {"tuned": self.tuned_count, "all": len(self.decisions)},
-            "precision": r.precision.to_dict(),
+            "precision": r.precision.to_dict(), "saving": {name: str(way) for name, way in r.saving.items()},
             "launches": {f"{kind} {n}": len(p.launches) for (kind, n, first), p in self.programs.items() if first},
         }  # fmt: skip
 
@@ -131,6 +134,11 @@ class Plan:
         lines += [f"  {role.value:<26}{size / MIB:>10.2f} MiB" for role, size in self.bytes_by_role.items()]
         lines.append(f"  {'planned peak':<26}{self.peak_bytes / MIB:>10.2f} MiB")
         lines.append(f"  tuned for this kind of device: {self.tuned_count} of {len(self.decisions)} kernels' sizes")
+        if r.saving:
+            ways = Counter(type(way).__name__.lower() for way in r.saving.values())
+            lines.append(
+                "  activations: " + ", ".join(f"{way} {count}" for way, count in ways.items()) + ", keep others"
+            )
         if r.precision != Precision():
             lines += [f"  {line}" for line in str(r.precision).splitlines()]
         return "\n".join(lines)
@@ -143,7 +151,7 @@ class Plan:
         base, _, _ = kind.partition(",")
         settings = Settings(
             base != "predict" and r.loss, base == "train", r.batchnorm, r.label_smoothing, r.precision,
-            kind.removeprefix(base),
+            kind.removeprefix(base), r.saving,
         )  # fmt: skip
         lowering = Lowering(r.network, self.storage, self.traits, settings, examples, first)
         program = self.programs[key] = lowering.program(r.optimizer)
@@ -191,6 +199,7 @@ def _lay_out(request: Request, device: Device, traits: Traits) -> Plan:
         raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {request.seed}.")
     if not network.nodes:
         raise PlanError(f"The network '{network.name}' has no layers.")
+    check(network, request.saving, request.precision)
     trained = [name for name in network.parameters if name in network.trainable] if request.optimizer else []
     if request.optimizer and not trained:
         raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense').")

@@ -14,13 +14,14 @@ from edgelearn.ops.stored import Stored, tensor_of
 from edgelearn.ops.tensor import Shape, Tensor
 
 from .precision import KNOWN, Precision
+from .saving import Saving
 from .storage import Storage
 
 
 @dataclass(frozen=True)
 class Settings:
     """What a program computes. `batchnorm` is "kept" or "batch": whose statistics training normalizes with; `ranges`
-    says how quantised tensors get theirs (see Precision.mode)."""
+    says how quantised tensors get theirs (see Precision.mode); `saving` is how activations come back."""
 
     loss: bool = True
     train: bool = True
@@ -28,17 +29,20 @@ class Settings:
     label_smoothing: float = 0.0
     precision: Precision = Precision()  # noqa: RUF009
     ranges: str = KNOWN
+    saving: Saving = field(default_factory=dict)
 
 
 @dataclass
 class Program:
-    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them."""
+    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them. `inverted`
+    are buffers of the forward pass, and those of the backward pass that hold the same again."""
 
     prepare: list[Launch] = field(default_factory=list)
     micro: list[Launch] = field(default_factory=list)
     finish: list[Launch] = field(default_factory=list)
     x: Tensor | None = None
     y: Tensor | None = None
+    inverted: dict[Buffer, Buffer] = field(default_factory=dict)
 
     @property
     def launches(self) -> list[Launch]:

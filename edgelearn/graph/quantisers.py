@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from edgelearn.ops import Emitter, Tensor
 from edgelearn.ops.formats import Float16, Format
@@ -60,22 +61,22 @@ class Quantisers:
             return self._halve("activations", layer, x, x)
         integers = integers and self.stores("activations", layer)
         y = x if integers else self.micro.tensor("quantised", x.shape, block=x.block)
-        return self._quantise("activations", layer, x, y, 0, integers)
+        return self._quantise("activations", layer, x, y, integers)
 
     def activation(self, layer: str, x: Tensor) -> Stored:
         """What a layer has written."""
-        return self._round("activations", layer, x, 0, self.stores("activations", layer))
+        return self._round("activations", layer, x, self.stores("activations", layer))
 
     def norm_input(self, layer: str, y: Tensor) -> Stored:
         """What a linear layer has written for batch statistics to normalize."""
-        return self._round("norm_inputs", layer, y, 0, self.stores("norm_inputs", layer))
+        return self._round("norm_inputs", layer, y, self.stores("norm_inputs", layer))
 
     def gradient(self, layer: str, dy: Tensor, integers: bool = False) -> Tensor | Ranged:
         """The gradient of a linear layer's output, once every reader of that has added its share. Halves stay where
         floats lie: they don't last."""
         if isinstance(self.precision.format("gradients", layer), Float16):
             return self._halve("gradients", layer, dy, dy)
-        return self._round("gradients", layer, dy, dy.images, integers)
+        return self._round("gradients", layer, dy, integers)
 
     def chosen(self, inputs: list[Stored], y: Tensor) -> Stored:
         """What a layer has written that only chooses among its inputs: of the same values, stored like them."""
@@ -86,7 +87,8 @@ class Quantisers:
         if len(inputs) == 1 and isinstance(inputs[0], Ranged):
             x = inputs[0]
             integers = replace(x, tensor=self.micro.tensor("quantised activations", y.shape, dtype="int8"))
-            emit_to_integers(self.micro, y, integers)
+            exact = replace(x.format, rounding="nearest")  # they are what integers stand for
+            emit_to_integers(self.micro, y, replace(integers, format=exact))
             return integers
         return y
 
@@ -102,9 +104,7 @@ class Quantisers:
         fmt = self.precision.format(kind, layer)
         return not self.precision.simulated and fmt is not None and fmt.storage == "int8"
 
-    def write(
-        self, kind: str, layer: str, shape: Shape, emit: Emit, passed: int, integers: bool = True
-    ) -> Tensor | Ranged:
+    def write(self, kind: str, layer: str, shape: Shape, emit: Emit, integers: bool = True) -> Tensor | Ranged:
         """What `emit` writes, quantised: it does so itself where the range is known by then, else it writes floats,
         whose range is what is found of them. As `integers`, or as the floats that these stand for."""
         q = self._quantiser(kind, layer)
@@ -114,26 +114,31 @@ class Quantisers:
             y = Ranged(self.micro.tensor(f"quantised {kind}", shape), q.record, q.format, q.name)
         if self.precision.is_static(kind, self.mode, self.training):
             emit_next_range(self.prepare, q)
-            emit(y, self._findings(q, y.tensor))
+            found = self._findings(q, y.tensor)
+            if kind == "gradients":  # which are never made again
+                emit(y, found)
+            else:
+                self._emit_once(partial(emit, y), found)
         else:
             values = self.micro.tensor(f"{kind} as floats", shape) if integers else y.tensor
             found = statistics(self.micro, q, values)
             emit(values, found)
             emit_measured_range(self.micro, q, values, found)
-            self._emit_quantise(q, values, y.tensor, passed)
+            self._emit_quantise(q, values, y.tensor)
         return y if integers else y.tensor
 
-    def _round(self, kind: str, layer: str, x: Tensor, passed: int, integers: bool) -> Stored:
+    def _round(self, kind: str, layer: str, x: Tensor, integers: bool) -> Stored:
         fmt = self.precision.format(kind, layer)
         if fmt is None:
             return x
         if isinstance(fmt, Float16):
             y = x if self.precision.simulated else self.micro.tensor(f"{kind} in halves", x.shape, dtype="float16")
             return self._halve(kind, layer, x, y)
-        return self._quantise(kind, layer, x, x, passed, integers)
+        return self._quantise(kind, layer, x, x, integers)
 
     def _halve(self, kind: str, layer: str, x: Tensor, y: Tensor) -> Tensor:
-        emit_halved(self.micro, x, y, self.noted.of_halves(f"{layer}/{kind}", parts(self.micro, x), not self.first))
+        found = self.noted.of_halves(f"{layer}/{kind}", parts(self.micro, x), not self.first)
+        self._emit_once(partial(emit_halved, self.micro, x, y), found)
         return y
 
     def _quantiser(self, kind: str, layer: str) -> Quantiser:
@@ -144,18 +149,25 @@ class Quantisers:
         tensor = self.micro.tensor(f"quantised {kind}", shape, block=block, dtype="int8")
         return Ranged(tensor, q.record, q.format, q.name)
 
-    def _quantise(self, kind: str, layer: str, x: Tensor, y: Tensor, passed: int, integers: bool) -> Tensor | Ranged:
+    def _quantise(self, kind: str, layer: str, x: Tensor, y: Tensor, integers: bool) -> Tensor | Ranged:
         q = self._quantiser(kind, layer)
         if self.precision.is_static(kind, self.mode, self.training):
             emit_next_range(self.prepare, q)
         else:
             emit_measured_range(self.micro, q, x)
         found = self._integers(kind, q, x.shape, x.block) if integers else y
-        self._emit_quantise(q, x, found.tensor if integers else y, passed)
+        self._emit_quantise(q, x, found.tensor if integers else y)
         return found
 
-    def _emit_quantise(self, q: Quantiser, x: Tensor, y: Tensor, passed: int) -> None:
-        emit_quantise(self.micro, q, x, y, self._findings(q, x), passed if self.training else None)
+    def _emit_quantise(self, q: Quantiser, x: Tensor, y: Tensor) -> None:
+        self._emit_once(partial(emit_quantise, self.micro, q, x, y), self._findings(q, x))
+
+    def _emit_once(self, emit: Callable[[Findings | None], None], found: Findings | None) -> None:
+        """A launch that leaves what it finds; if it must run again, it doesn't."""
+        emit(found)
+        if found:
+            with self.micro.again():
+                emit(None)
 
     def _findings(self, q: Quantiser, x: Tensor) -> Findings | None:
         return self.noted.of(q, parts(self.micro, x), rule_of(q.estimator), not self.first)

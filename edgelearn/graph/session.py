@@ -37,6 +37,7 @@ class Session:
         self._runners: dict[tuple, Runner] = {}
         self._sent: deque[Any] = deque()  # copies of inputs on their way
         self.ranges_known = False  # whether training has left ranges for quantised tensors
+        self._examples = 0  # of the micro-batch that is on the device
         self.kernels.compile([launch for p in plan.programs.values() for launch in p.launches], progress)
 
     # -- weights -------------------------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ class Session:
         self._begin(examples, rate, optimizer.correction(step), step)
         sizes, kind = self.plan.micro_batches(examples), self.plan.kind("train", self.ranges_known, step)
         for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
-            key = kind, n, index == 0
+            key, self._examples = (kind, n, index == 0), n
             if index == 0:
                 self._run(key, "prepare")
             self._feed(x, labels)
@@ -181,6 +182,31 @@ class Session:
                     return found, culprit[0]
         found = self._runner((kind, sizes[0], True), "finish").step_through(look)
         return (found, culprit[0]) if found else None
+
+    def reconstruction_errors(self, step: int) -> dict[str, float]:
+        """How far off the activations are that a plan inverts, for the micro-batch that `step` has left on the device:
+        by layer, in the order in which they are inverted, the largest difference over the largest value. Changes
+        nothing that lasts."""
+        kind = self.plan.kind("train", self.ranges_known, step)
+        program = self.plan.program(kind, self._examples)
+        originals = {copy: buffer for buffer, copy in program.inverted.items()}
+        values: dict[Buffer, np.ndarray] = {}
+        errors: dict[str, float] = {}
+
+        def look(launch: Launch) -> bool:
+            for buffer in launch.writes:
+                if buffer in program.inverted:
+                    values[buffer] = self._read(buffer)
+                elif buffer in originals:
+                    value = values.pop(originals[buffer])
+                    off, largest = np.abs(self._read(buffer) - value).max(), np.abs(value).max()
+                    errors[buffer.layer] = float(off / max(largest, np.finfo(np.float32).tiny))
+            return False
+
+        self._begin(self._examples, step=step)
+        for part in ("prepare", "micro"):
+            self._runner((kind, self._examples, True), part).step_through(look)
+        return errors
 
     @property
     def traffic(self) -> Traffic:

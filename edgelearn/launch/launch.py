@@ -3,7 +3,8 @@ can read (who needs what, from when to when) before a device runs it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -67,7 +68,8 @@ class Decision:
 class Launch:
     """`kernel` of kernels/`source`, compiled with `macros`, over `grid` work-items in groups of `group` along the
     first dimension. Arguments are accesses to buffers, ints (int32) and floats (float32). `flops` counts the arithmetic
-    of linear layers, a multiply-add as two; `decision` is what the launch is part of the answer to."""
+    of linear layers, a multiply-add as two; `decision` is what the launch is part of the answer to. `again` makes the
+    temporaries once more where the launch also does what mustn't happen twice."""
 
     source: str
     kernel: str
@@ -78,6 +80,7 @@ class Launch:
     layer: str = ""
     flops: int = 0
     decision: Decision | None = None
+    again: tuple[Launch, ...] = ()
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
@@ -93,6 +96,18 @@ class Launch:
     def nbytes(self) -> int:
         """Bytes that must move between the kernel and memory, each once: what it reads and what it writes."""
         return sum(a.nbytes * (a.reads + a.writes) for a in self.accesses)
+
+    def on(self, others: Mapping[Buffer, Buffer]) -> Launch:
+        """The same launch on other buffers."""
+
+        def moved(argument):
+            if isinstance(argument, Many):
+                return Many(tuple(map(moved, argument.accesses)))
+            if isinstance(argument, Access) and argument.buffer in others:
+                return replace(argument, buffer=others[argument.buffer])
+            return argument
+
+        return replace(self, arguments=tuple(map(moved, self.arguments)))
 
     @property
     def reads(self) -> list[Buffer]:

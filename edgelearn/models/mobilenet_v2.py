@@ -17,6 +17,7 @@ from edgelearn.ops import (
 
 # Table 2 of the paper: expansion, channels, blocks, stride of the first block.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+CIFAR_STAGES = tuple((t, c, n, 1 if c == 24 else s) for t, c, n, s in STAGES)
 STEM, HEAD = 32, 1280  # channels of the first and the last convolution
 
 
@@ -27,7 +28,7 @@ def mobilenet_v2(
     pooling, then a Dense layer called "predictions" and, unless logits are wanted, a softmax. Input: RGB scaled to
     [-1, 1]. Kernels begin as He et al. 2015 draw them."""
     name = f"mobilenet_v2_{alpha:g}_{input_shape[0]}"
-    return _Builder(name, input_shape, alpha, momentum=0.999).build(2, STAGES, classes, softmax)
+    return Builder(name, input_shape, alpha, momentum=0.999).build(2, STAGES, classes, softmax)
 
 
 def mobilenet_v2_cifar(
@@ -36,12 +37,13 @@ def mobilenet_v2_cifar(
     """MobileNet V2 for pictures of 32 x 32: the first convolution and the first stage of stride 2 have stride 1, so
     that the last stages see 4 x 4 pixels. Moving statistics follow faster, as a small data set has few steps. Input:
     RGB, each channel with mean 0 and deviation 1. All else is `mobilenet_v2`."""
-    stages = tuple((t, c, n, 1 if c == 24 else s) for t, c, n, s in STAGES)
     name = f"mobilenet_v2_cifar_{alpha:g}_{input_shape[0]}"
-    return _Builder(name, input_shape, alpha, momentum=0.9).build(1, stages, classes, softmax)
+    return Builder(name, input_shape, alpha, momentum=0.9).build(1, CIFAR_STAGES, classes, softmax)
 
 
-class _Builder:
+class Builder:
+    """Adds the layers of table 2 one after the other."""
+
     def __init__(self, name: str, input_shape: tuple[int, int, int], alpha: float, momentum: float) -> None:
         self.network, self.alpha, self.momentum = Network(name, input_shape), alpha, momentum
 
@@ -60,21 +62,25 @@ class _Builder:
         return network
 
     def bottleneck(self, name: str, expansion: int, channels: int, stride: int) -> None:
-        """Table 1 of the paper: expand, filter, project; with a shortcut where the shape stays (figure 4)."""
+        """A block, with a shortcut where the shape stays (figure 4 of the paper)."""
         x = self.network.output
-        if expansion > 1:
-            self.unit(f"{name}_expand", _conv(expansion * x.shape[-1]))
-        depthwise = DepthwiseConv2D(3, stride, "same", use_bias=False, kernel_initializer="he_normal")
-        self.unit(f"{name}_depthwise", depthwise)
-        self.network.add(f"{name}_project", _conv(channels))
-        y = self.network.add(f"{name}_project_BN", self.norm())
+        y = self.transform(name, x.name, expansion, channels, stride)
         if self.network.shape_of(y) == x.shape:
             self.network.add(f"{name}_add", Add(), x.name, y)
 
-    def unit(self, name: str, op: Op, norm: str | None = None, relu: str | None = None) -> None:
-        self.network.add(name, op)
+    def transform(self, name: str, x: str, expansion: int, channels: int, stride: int) -> str:
+        """Table 1 of the paper: expand, filter, project."""
+        if expansion > 1:
+            x = self.unit(f"{name}_expand", _conv(expansion * self.network.shape_of(x)[-1]), x)
+        depthwise = DepthwiseConv2D(3, stride, "same", use_bias=False, kernel_initializer="he_normal")
+        self.unit(f"{name}_depthwise", depthwise, x)
+        self.network.add(f"{name}_project", _conv(channels))
+        return self.network.add(f"{name}_project_BN", self.norm())
+
+    def unit(self, name: str, op: Op, *inputs: str, norm: str | None = None, relu: str | None = None) -> str:
+        self.network.add(name, op, *inputs)
         self.network.add(norm or f"{name}_BN", self.norm())
-        self.network.add(relu or f"{name}_relu", ReLU(6))
+        return self.network.add(relu or f"{name}_relu", ReLU(6))
 
     def norm(self) -> BatchNormalization:
         return BatchNormalization(self.momentum, 1e-3)

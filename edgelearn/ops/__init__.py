@@ -3,7 +3,9 @@
 from .activation import ReLU, SiLU
 from .base import LinearOp, Op, PlainOp, Weight
 from .batchnorm import BatchNormalization
+from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
+from .coupling import Coupling, Stream
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
 from .dropout import Dropout, SpatialDropout2D
@@ -16,14 +18,16 @@ from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .reshape import Flatten, Reshape
 from .softmax_cross_entropy import Softmax
+from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
 from .tensor import Tensor, pack, unpack
 from .zero_padding import ZeroPadding2D
 
 __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
-    "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed", "Flatten",
-    "Float16", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp", "MaxPooling2D",
-    "Mean", "Op", "Optimizer", "Percentile", "PlainOp", "ReLU", "Reshape", "RunningMinMax", "SiLU", "Softmax",
-    "SpatialDropout2D", "SubSpectralNormalization", "Tensor", "Traits", "Weight", "ZeroPadding2D", "pack", "unpack",
+    "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed",
+    "Flatten", "Float16", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp",
+    "MaxPooling2D", "Mean", "Op", "Optimizer", "PadChannels", "Percentile", "PlainOp", "ReLU", "Reshape",
+    "RunningMinMax", "SiLU", "SliceChannels", "Softmax", "SpaceToDepth", "SpatialDropout2D", "Stream",
+    "SubSpectralNormalization", "Tensor", "Traits", "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip

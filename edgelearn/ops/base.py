@@ -55,6 +55,7 @@ class Op:
     registry: ClassVar[dict[str, type[Op]]] = {}
     random: ClassVar[bool] = False  # whether training draws random numbers in it
     selects: ClassVar[bool] = False  # whether every output is one of the inputs, or 0: then it is as quantised as they
+    invertible: ClassVar[bool] = False  # whether `emit_inverse` has the first input back
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
@@ -97,6 +98,10 @@ class PlainOp(Op):
         self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
     ) -> None:
         """Write the gradient of each input that has a target. Kernels that read `inputs` or `y` keep them alive."""
+        raise NotImplementedError
+
+    def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
+        """The first input, from the output and the other inputs, where the op is invertible."""
         raise NotImplementedError
 
 

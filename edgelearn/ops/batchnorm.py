@@ -144,9 +144,11 @@ def emit_batch(
         if choice["whole"]:
             e.launch(
                 "batchnorm.cl", "whole_forward", (sets.count,), *stored.reads(y), w["gamma"].read, w["beta"].read,
-                found.scale.write, found.mean.write, found.inverse.write, *moving, z.write, *sets.arguments,
-                sets.count, *pace, activation=activation, **sets.macros,
+                found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, z.write,
+                *sets.arguments, sets.count, *pace, activation=activation, **sets.macros,
             )  # fmt: skip
+            with e.again():
+                emit_normalize(e, y, found, z, activation)
             return found
         members = e.traits.members
         groups, count = e.split_rows(sets.rows, sets.count * members)

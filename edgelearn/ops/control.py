@@ -20,8 +20,18 @@ class Control:
     labels: Tensor
 
 
-def emit_count(e: Emitter, losses: Tensor, right: Tensor, control: Control, n: int) -> None:
+@dataclass(frozen=True)
+class Answers:
+    """What a micro-batch leaves to be counted: the loss of each example, and whether its answer is right."""
+
+    losses: Tensor
+    right: Tensor
+
+
+def emit_count(e: Emitter, answers: Answers, control: Control) -> None:
+    """Count a micro-batch's losses, right answers and examples. Random numbers are drawn by the example's place in the
+    mini-batch, so this comes last: whatever runs before, forward, backward or once more, draws the same."""
     e.launch(
-        "softmax_cross_entropy.cl", "count_examples", (1,), losses.read, right.read, control.counters.update, n,
-        whole=True, gradient=False,
+        "softmax_cross_entropy.cl", "count_examples", (1,), answers.losses.read, answers.right.read,
+        control.counters.update, answers.losses.channels, whole=True, gradient=False,
     )  # fmt: skip

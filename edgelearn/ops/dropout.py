@@ -59,20 +59,19 @@ class Dropout(PlainOp):
         if e.training is None:
             emit_copy(e, x, GradientTarget(y))
         else:
-            self._emit(e, x, 0, GradientTarget(y))
+            self._emit(e, x, GradientTarget(y))
 
     def emit_backward(
         self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
     ) -> None:
-        """Runs after the loss has counted the micro-batch's examples as seen."""
-        self._emit(e, dy, dy.images, targets[0])
+        self._emit(e, dy, targets[0])
 
-    def _emit(self, e: Emitter, x: Tensor, passed: int, target: GradientTarget) -> None:
+    def _emit(self, e: Emitter, x: Tensor, target: GradientTarget) -> None:
         groups, count = e.bands(x.rows, x.blocks)
         drawn = prod(self._drawn(x.shape[1:])[:-1])
         e.launch(
             "dropout.cl", "dropout", (groups, x.blocks), x.read, e.training.scalars.read, e.training.counters.read,
-            x.rows, count, x.images, drawn, passed, layer_code(e.layer), float(self.rate), 1 / (1 - self.rate),
+            x.rows, count, x.images, drawn, layer_code(e.layer), float(self.rate), 1 / (1 - self.rate),
             *target.arguments, whole=True, **target.macros,
         )  # fmt: skip
 

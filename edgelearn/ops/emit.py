@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from edgelearn.device import Device
@@ -103,6 +103,14 @@ class Emitter:
         named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
         group, layer = group or self.traits.group, layer or self.layer
         self.launches.append(Launch(source, kernel, named, grid, group, arguments, layer, flops, self.decision))
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """What is emitted inside doesn't run, unless the temporaries that the last launch wrote must be made once more
+        (see Launch.again)."""
+        last = len(self.launches) - 1
+        yield
+        self.launches[last:] = [replace(self.launches[last], again=tuple(self.launches[last + 1 :]))]
 
     def job(
         self,

@@ -128,13 +128,10 @@ def _emit_search(e: Emitter, q: Quantiser, x: Tensor) -> None:
     )  # fmt: skip
 
 
-def emit_quantise(
-    e: Emitter, q: Quantiser, x: Tensor, y: Tensor, found: Findings | None = None, passed: int | None = None
-) -> None:
-    """y = x quantised with the range in use; `y` may be `x`. Stochastic rounding is for training alone; `passed`
-    examples of the micro-batch have then been counted already."""
+def emit_quantise(e: Emitter, q: Quantiser, x: Tensor, y: Tensor, found: Findings | None = None) -> None:
+    """y = x quantised with the range in use; `y` may be `x`. Stochastic rounding is for training alone."""
     count, rest, groups = rows.split(e, x, found.parts.rows if found else 0)
-    random = q.format.rounding == "stochastic" and passed is not None
+    random = q.format.rounding == "stochastic" and e.training is not None
     plain = random and x.block < 16
     if plain:  # a channel draws the same numbers as in a block of 16
         count, rest = x.rows * ceil_div(x.channels, e.traits.vector), x.channels
@@ -144,7 +141,7 @@ def emit_quantise(
         target = [found.parts.update if found.add else found.parts.write, prod(x.shape), int(found.add)]
     if random:
         control: Control = e.training
-        more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, passed, layer_code(q.name)]
+        more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, layer_code(q.name)]
     e.launch(
         "quantise.cl", "quantise", (rows.items(e, groups),), *source, q.record.read, *target, count, rest, *q.bounds,
         *more, group=rows.finders(e), whole=True, lanes=e.traits.vector, found=found is not None,

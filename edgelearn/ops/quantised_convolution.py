@@ -78,7 +78,7 @@ def emit_backward_data(
     found: Findings | None = None,
 ) -> None:
     """The gradient of the input, which is shaped like `x`, from the transposed kernel."""
-    geometry, result = Geometry.of(op, x, 1, x.rows), target.result(dy.tensor.images, found)
+    geometry, result = Geometry.of(op, x, 1, x.rows), target.result(found)
     window, (out_height, out_width) = geometry.window, geometry.window.output
     stride, out = window.strides[1], dy.tensor.channels
     check_accumulators(e.layer, window.taps * out, dy.format, prepared.format)

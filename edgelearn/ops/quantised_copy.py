@@ -16,18 +16,15 @@ from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
 
 
-def emit_to_integers(
-    e: Emitter, x: Tensor, y: Ranged, found: Findings | None = None, passed: int | None = None
-) -> None:
-    """y = x by the range that y's record has by then. Stochastic rounding is for training, where `passed` examples of
-    the micro-batch have been counted already."""
-    emit_quantise(e, Quantiser(y.name, y.format, CurrentMinMax(), y.record), x, y.tensor, found, passed)
+def emit_to_integers(e: Emitter, x: Tensor, y: Ranged, found: Findings | None = None) -> None:
+    """y = x by the range that y's record has by then. Stochastic rounding is for training."""
+    emit_quantise(e, Quantiser(y.name, y.format, CurrentMinMax(), y.record), x, y.tensor, found)
 
 
 def emit_to_floats(e: Emitter, x: Stored, target: RangedTarget) -> None:
     """What integers or halves stand for, through the derivative of an activation or added to another share where the
     target says so."""
-    result, tensor = target.result(0, None), stored.tensor_of(x)
+    result, tensor = target.result(None), stored.tensor_of(x)
     e.launch(
         "quantised_copy.cl", "to_floats", (_items(e, result, tensor),), *stored.reads(x), *result.arguments(e),
         tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, **stored.macros(x), **target.macros,

@@ -49,7 +49,7 @@ def emit_backward_data(
     found: Findings | None = None,
 ) -> None:
     """The gradient of the input, which is shaped like `x`."""
-    given, result, window = dy.tensor, target.result(dy.tensor.images, found), op.window(x.shape[1:])
+    given, result, window = dy.tensor, target.result(found), op.window(x.shape[1:])
     check_accumulators(e.layer, window.taps, dy.format, prepared.format)
     stride, problem = window.strides[1], window.problem(x.images, x.channels)
     with e.choose("quantised_depthwise_backward_data", problem, _tiles(e.traits, ceil_div(x.width, stride))) as choice:

@@ -40,12 +40,11 @@ class Ranged:
 @dataclass(frozen=True)
 class Result:
     """How a kernel writes `y`: as floats, or quantised by the range that y's record has by then. What it writes is
-    noted in `found`. Stochastic rounding is for training alone; `passed` examples of the micro-batch have been counted
-    already. With `accumulate` another share of it is there, as floats."""
+    noted in `found`. Stochastic rounding is for training alone. With `accumulate` another share of it is there, as
+    floats."""
 
     y: Tensor | Ranged
     found: Findings | None = None
-    passed: int = 0
     accumulate: bool = False
 
     @property
@@ -71,7 +70,7 @@ class Result:
             given += [self.y.record.read, float(self.y.format.least), float(self.y.format.most)]
         if self._draws(e):
             given += [e.training.scalars.read, e.training.counters.read]
-            given += [t.rows // t.images, t.blocks, self.passed, layer_code(self.y.name)]
+            given += [t.rows // t.images, t.blocks, layer_code(self.y.name)]
         if self.found:
             parts = self.found.parts
             given += [parts.update if self.found.add else parts.write, t.rows * t.channels, int(self.found.add)]
@@ -94,8 +93,8 @@ class RangedTarget:
     activation: int = LINEAR
     accumulate: bool = False
 
-    def result(self, passed: int, found: Findings | None) -> Result:
-        return Result(self.tensor, found, passed, self.accumulate)
+    def result(self, found: Findings | None) -> Result:
+        return Result(self.tensor, found, self.accumulate)
 
     @property
     def macros(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ import numpy as np
 from edgelearn.errors import PlanError, ShapeError
 
 from .base import Arrays, PlainOp
-from .control import Control, emit_count
+from .control import Answers, Control
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
 
@@ -52,8 +52,8 @@ def reference_loss(logits: np.ndarray, labels: np.ndarray, smoothing: float = 0.
     return -(target * log_p).sum(-1), (p - target) / n
 
 
-def emit_loss(e: Emitter, logits: Tensor, control: Control, smoothing: float, gradient: Tensor | None) -> None:
-    """Count losses and right answers; write the logits' gradient where one is wanted."""
+def emit_loss(e: Emitter, logits: Tensor, control: Control, smoothing: float, gradient: Tensor | None) -> Answers:
+    """Losses and right answers, which `emit_count` counts; and the logits' gradient where one is wanted."""
     losses, right = e.tensor("losses", (1, logits.rows)), e.tensor("right", (1, logits.rows))
     more = [control.scalars.read, gradient.write] if gradient is not None else []
     e.launch(
@@ -61,4 +61,4 @@ def emit_loss(e: Emitter, logits: Tensor, control: Control, smoothing: float, gr
         control.labels.read, losses.write, right.write, logits.rows, logits.channels, float(smoothing), *more,
         whole=True, gradient=gradient is not None,
     )  # fmt: skip
-    emit_count(e, losses, right, control, logits.rows)
+    return Answers(losses, right)

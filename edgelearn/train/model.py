@@ -14,8 +14,10 @@ import numpy as np
 from edgelearn.data.split import epoch_order, mini_batches
 from edgelearn.device import Choice, Context, Device, choose_device
 from edgelearn.errors import FormatError, NonFiniteError, PlanError
-from edgelearn.graph import Network, Plan, Precision, Request, Session, Split, make_plan, split_frozen
+from edgelearn.graph import Invert, Network, Plan, Precision, Request, Session, Split, make_plan, split_frozen
 from edgelearn.graph.lower import input_block
+from edgelearn.graph.policies import keep_all
+from edgelearn.graph.saving import Saving
 from edgelearn.launch import Kernels
 from edgelearn.ops import SGD, Optimizer
 
@@ -24,6 +26,7 @@ from .callbacks import Callback, History
 from .feature_cache import DTYPES, FeatureCache
 from .phases import Phases, largest_that_fits
 from .prefetch import ahead
+from .reconstruction import WatchReconstruction
 from .schedules import rate_at
 from .sources import Source
 from .summary import summary
@@ -71,7 +74,7 @@ class Model:
         self.kernels = Kernels(self.context)
         self.optimizer: Optimizer = SGD()
         self.label_smoothing, self.batchnorm = 0.0, "kept"
-        self.precision = Precision()
+        self.precision, self.saving = Precision(), keep_all
         self.position = Position()
         self.stop_training = False
         self.epochs = self.steps_total = 0
@@ -101,10 +104,12 @@ class Model:
         label_smoothing: float = 0.0,
         batchnorm: str = "kept",
         precision: Precision | None = None,
+        saving: Callable[[Network], Saving] = keep_all,
     ) -> Model:
         """How `fit` trains. `batchnorm` is "kept" (moving statistics are used and left alone, as in fine-tuning) or
         "batch" (each micro-batch's own, and moving averages follow). `precision` says what is quantised, in training
-        and wherever the network runs: nothing by default. The loss is softmax cross-entropy.
+        and wherever the network runs: nothing by default. `saving` says which activations come back how in the backward
+        pass (see graph/policies.py). The loss is softmax cross-entropy.
 
         Training starts anew: `position` is the first step. Raises PlanError for settings that can't be."""
         if not 0 <= label_smoothing < 1:
@@ -113,7 +118,7 @@ class Model:
             raise PlanError(f"batchnorm is 'kept' (fine-tuning) or 'batch' (training from scratch), not '{batchnorm}'.")
         self._close()
         self.optimizer, self.label_smoothing, self.batchnorm = optimizer, label_smoothing, batchnorm
-        self.precision = precision or Precision()
+        self.precision, self.saving = precision or Precision(), saving
         self.position, self._slots, self._records = Position(), {}, {}
         return self
 
@@ -150,7 +155,8 @@ class Model:
             trained = split.suffix
         micro = batch_size if micro_batch is None else micro_batch
         settings = self.optimizer, self.batchnorm, self.label_smoothing
-        request = Request(trained, batch_size, micro, *settings, seed=self.seed, precision=self.precision)
+        more = {"precision": self.precision, "saving": self.saving(trained)}
+        request = Request(trained, batch_size, micro, *settings, seed=self.seed, **more)
         found["train"] = make_plan(request, self.device, budget)
         return found
 
@@ -181,8 +187,8 @@ class Model:
         `evaluate`, `predict` and `state`.
 
         Raises ShapeError, PlanError, DeviceError before anything runs, DataError when an example can't be read or a
-        feature doesn't fit the cache, and NonFiniteError naming the first layer where a NaN or infinity appeared,
-        weights unchanged by that step.
+        feature doesn't fit the cache, NonFiniteError naming the first layer where a NaN or infinity appeared,
+        weights unchanged by that step, and ReconstructionError (see WatchReconstruction).
         """
         self.stop_training = False
         x, y = self._labeled(x, y)
@@ -204,6 +210,9 @@ class Model:
         self.epochs, self.steps_total = epochs, epochs * self._steps_of_epoch
         history = History()
         callbacks = [*callbacks, history]
+        inverts = any(isinstance(way, Invert) for way in phases["train"].request.saving.values())
+        if inverts and not any(isinstance(callback, WatchReconstruction) for callback in callbacks):
+            callbacks.append(WatchReconstruction())
         for callback in callbacks:
             callback.model = self
 
@@ -257,6 +266,11 @@ class Model:
         """What is known of the quantised tensors, by "layer/kind": float32 (16,), fields as ops.quantise.FIELDS."""
         training = self._session is not None and self._session.plan.request.optimizer is not None
         return self._session.records() if training and self._session.ranges_known else dict(self._records)
+
+    def reconstruction_errors(self) -> dict[str, float]:
+        """How far off the activations were that the last step inverted: see Session.reconstruction_errors."""
+        training = self._session is not None and self._session.plan.request.optimizer is not None
+        return self._session.reconstruction_errors(self.position.updates) if training else {}
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 

@@ -15,12 +15,11 @@
 
 #if QUANTISED && STOCHASTIC
 #define DRAW_ARGUMENTS                                                             \
-  , INPUT_WORDS(uint, scalars), INPUT_WORDS(float, counters), const int pixels, const int blocks, const int passed, \
-      const int tensor
+  , INPUT_WORDS(uint, scalars), INPUT_WORDS(float, counters), const int pixels, const int blocks, const int tensor
 #define DRAW_POINTERS                                                              \
   FROM_WORDS(uint, scalars) FROM_WORDS(float, counters)                            \
   const uint2 seed_ = (uint2)(scalars[SEED], scalars[SEED + 1]);                   \
-  const int before_ = (int)counters[SEEN] - passed;
+  const int before_ = (int)counters[SEEN];
 #define ROUNDED(t, v, block, row)                                                  \
   UNIFORM_FROM(drawn_, ((row) % pixels * blocks + (block)) * BLOCK + FIRST_LANE, before_ + (row) / pixels, tensor, \
                scalars[STEP], seed_)                                               \

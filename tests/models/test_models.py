@@ -7,7 +7,7 @@ from edgelearn import models
 from edgelearn.errors import ShapeError
 from edgelearn.graph import Network
 from edgelearn.models.ds_cnn import Size
-from edgelearn.ops import Adam
+from edgelearn.ops import Adam, Coupling
 from edgelearn.train import Model
 from edgelearn.train.summary import summary
 
@@ -18,6 +18,12 @@ FULL_SIZE = {
     "mobilenet_v1": (4_231_976, 4_253_864, 568.7),
     "mobilenet_v2": (3_504_872, 3_538_984, 300.8),
     "mobilenet_v2_cifar": (2_236_682, 2_270_794, 87.99),
+    "mobilenet_v2_reversible": (3_504_872, 3_538_984, 300.8),
+    "mobilenet_v2_reversible_cifar": (2_236_682, 2_270_794, 87.99),
+    "mobilenet_v2_split_cifar": (1_729_418, 1_763_530, 64.58),
+    "revnet38": (464_890, 467_562, 77.23),  # in millions 0.46, 1.73 and 1.75, as table 1 of the paper has it
+    "revnet110": (1_729_194, 1_737_450, 253.3),
+    "revnet164": (1_748_778, 1_773_546, 250.2),
     "resnet18": (11_689_512, 11_699_112, 1_814.1),
     "resnet18_cifar": (11_173_962, 11_183_562, 555.4),
     "vgg16": (138_357_544, 138_357_544, 15_470.3),
@@ -51,6 +57,22 @@ def test_variants_for_small_pictures_end_at_4_x_4():
 def test_mobilenet_v2_has_a_shortcut_wherever_the_shape_stays():
     adds = [name for name in models.mobilenet_v2().nodes if name.endswith("_add")]
     assert adds == [f"block_{i}_add" for i in (2, 4, 5, 7, 8, 9, 11, 12, 14, 15)]
+
+
+def test_reversible_mobilenet_v2_takes_the_weights_of_the_plain_one():
+    plain, twin = models.mobilenet_v2(), models.mobilenet_v2_reversible()
+    assert twin.parameters == plain.parameters
+    assert products(twin) == products(plain)
+    couplings = [node for node in twin.nodes.values() if isinstance(node.op, Coupling)]
+    assert [node.name for node in couplings] == [name for name in plain.nodes if name.endswith("_add")]
+
+
+@pytest.mark.parametrize("number", (38, 110, 164))
+def test_layers_of_a_revnet(number):
+    """Convolutions and the dense layer, shortcuts left out."""
+    net = getattr(models, f"revnet{number}")()
+    layers = [n for n in net.nodes if f"{n}/kernel" in net.parameters and not n.endswith("_shortcut")]
+    assert len(layers) == number
 
 
 def test_vgg16_drops_only_where_it_is_told_to():
@@ -96,7 +118,9 @@ LEARNERS = {
     "bcresnet": models.bcresnet((40, 31, 1), dropout=0.0),
     "ds_cnn": models.ds_cnn(),
     "mobilenet_v2_cifar": models.mobilenet_v2_cifar(alpha=0.5),
+    "mobilenet_v2_split_cifar": models.mobilenet_v2_split_cifar(alpha=0.5),
     "resnet18_cifar": models.resnet18_cifar(alpha=0.25),
+    "revnet": models.revnet("revnet14", 1, (16, 32, 64, 128), bottleneck=False),
     "vgg16": models.vgg16((32, 32, 3), alpha=0.25, classes=10, units=40),
 }
 

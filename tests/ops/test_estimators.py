@@ -49,7 +49,7 @@ def test_searches_are_due_in_time():
 
 def test_what_cannot_be():
     for make in (
-        lambda: RunningMinMax(1.0), lambda: InHindsightMinMax(-0.1), lambda: Fixed(1, 2), lambda: Fixed(0, 0),
+        lambda: RunningMinMax(1.1), lambda: InHindsightMinMax(-0.1), lambda: Fixed(1, 2), lambda: Fixed(0, 0),
         lambda: Fixed(0, float("inf")), lambda: DSGC(0), lambda: DSGC(smallest=1.0), lambda: Percentile(percent=0),
     ):  # fmt: skip
         with pytest.raises(PlanError):

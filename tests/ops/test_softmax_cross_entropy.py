@@ -4,7 +4,7 @@ import pytest
 from edgelearn.errors import PlanError, ShapeError
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Softmax, Tensor
-from edgelearn.ops.control import CORRECT, INVERSE_BATCH, LOSS, SEEN, Control
+from edgelearn.ops.control import CORRECT, INVERSE_BATCH, LOSS, SEEN, Control, emit_count
 from edgelearn.ops.softmax_cross_entropy import emit_loss, reference_loss
 
 from .harness import SIZES, close
@@ -22,7 +22,7 @@ def check(bench, logits, labels, smoothing=0.0, tolerance=2e-5):
     n = len(labels)
     control, tx = make_control(bench, labels, 1 / n), bench.put(logits)
     tdx = bench.empty(logits.shape)
-    emit_loss(bench, tx, control, smoothing, tdx)
+    emit_count(bench, emit_loss(bench, tx, control, smoothing, tdx), control)
     bench.run()
     losses, gradient = reference_loss(logits, labels, smoothing)
     counters = bench.get(control.counters)[0]
@@ -78,7 +78,7 @@ def test_counters_add_up_over_micro_batches(bench, rng):
     control = make_control(bench, labels, 1 / 16)
     tx = bench.put(logits)
     for _ in range(3):
-        emit_loss(bench, tx, control, 0.0, None)
+        emit_count(bench, emit_loss(bench, tx, control, 0.0, None), control)
     bench.run()
     losses, _ = reference_loss(logits, labels)
     counters = bench.get(control.counters)[0]
@@ -91,7 +91,7 @@ def test_gradient_is_of_the_mini_batch(bench, rng):
     """A micro-batch of 4 of a mini-batch of 20: its share is sums / 20."""
     logits, labels = rng.standard_normal((4, 5)), rng.integers(0, 5, 4)
     control, tdx = make_control(bench, labels, 1 / 20), bench.empty((4, 5))
-    emit_loss(bench, bench.put(logits), control, 0.0, tdx)
+    emit_count(bench, emit_loss(bench, bench.put(logits), control, 0.0, tdx), control)
     bench.run()
     close(bench.get(tdx), reference_loss(logits, labels)[1] * 4 / 20)
 
@@ -101,7 +101,7 @@ def test_nan_reaches_the_loss(bench, rng, where):
     logits = rng.standard_normal((3, 4))
     logits[1, where] = np.nan
     control = make_control(bench, np.array([0, 1, 2]), 1.0)
-    emit_loss(bench, bench.put(logits), control, 0.0, None)
+    emit_count(bench, emit_loss(bench, bench.put(logits), control, 0.0, None), control)
     bench.run()
     assert np.isnan(bench.get(control.counters)[0, LOSS])
 

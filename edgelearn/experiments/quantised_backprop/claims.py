@@ -9,7 +9,7 @@ import numpy as np
 
 from edgelearn.device import Context, Device
 from edgelearn.graph import Network, Request, Session, make_plan
-from edgelearn.graph.arena import stored_bytes
+from edgelearn.graph.accounting import stored
 from edgelearn.graph.cost import Cost, layer_cost, network_cost
 from edgelearn.launch import Kernels, Traffic
 from edgelearn.models import mobilenet_v1, mobilenet_v2, resnet18, vgg16
@@ -127,15 +127,15 @@ def steps(device: Device, batch: int = 4) -> list[Verdict]:
         traffic, allocated = session.traffic, session.allocated_bytes
     finally:
         session.close()
-    stored = {name: stored_bytes(p.program("train", batch).micro) for name, p in plans.items()}
+    saved = {name: sum(buffer.nbytes for buffer in stored(p.program("train", batch))) for name, p in plans.items()}
     counted, expected = sum(traffic.values()), sum(predicted.values())
     return [
         Verdict("Bytes that a step moves are as predicted", f"{counted:,} and {expected:,}", traffic == predicted),
         Verdict("Memory is as planned", f"{allocated:,} and {plan.peak_bytes:,}", allocated == plan.peak_bytes),
         Verdict(
             "Saved activations of an int8 plan are a quarter of fp32's",
-            f"{stored['int8']:,} of {stored[FLOAT]:,} bytes: {stored['int8'] / stored[FLOAT]:.1%}",
-            4 * stored["int8"] <= stored[FLOAT],
+            f"{saved['int8']:,} of {saved[FLOAT]:,} bytes: {saved['int8'] / saved[FLOAT]:.1%}",
+            4 * saved["int8"] <= saved[FLOAT],
         ),
     ]
 

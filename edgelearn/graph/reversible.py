@@ -1,0 +1,82 @@
+"""Residual blocks as additive couplings over two streams of full width, for any network.
+
+Plain residual blocks in a row, x ← x + F(x), become x₁, x₂ ← x₂, x₁ + F(x₂): every block adds to the stream that the
+block before has left alone (Gomez et al. 2017, arXiv 1707.04585, whose F and G are two such blocks), so that x₁ comes
+back as the sum less F(x₂). Both streams begin as the input of the row, and behind it they are added up. That
+sum is 2 x + Σ F: each block counts as it does in the plain network. Parameters and multiply-adds are the plain ones, to
+the last one, and so are the names of layers.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from edgelearn.errors import PlanError
+from edgelearn.ops import Add, Coupling, Op, Stream
+from edgelearn.ops.coupling import STEP
+
+from .network import INPUT, Network, Node
+
+
+def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
+    """The network with its marked residual blocks as couplings: those whose Add goes by one of these names or patterns,
+    or without marks all whose shortcut is the identity. Blocks that read each other's sums directly form a row, before
+    which the layer "<input>_stream" rounds to multiples of `step` (see ops/coupling.py; nothing is rounded if that is
+    0), and behind which "<last Add>_streams" adds up. Raises PlanError for a mark that is no such Add."""
+    shortcuts = _marked(network, marks)
+    begins = set(shortcuts.values()) - set(shortcuts) if step else set()
+    found = Network(f"{network.name}_reversible", network.input_shape)
+    renamed: dict[str, str] = {}  # what is read instead of a tensor of the plain network
+    others: dict[str, str] = {}  # of a sum, the other stream: the next block adds to it
+
+    def added(name: str, op: Op, *inputs: str) -> None:
+        found.add(name, op, *(renamed.get(i, i) for i in inputs))
+        if name in begins:
+            renamed[name] = found.add(f"{name}_stream", Stream(step))
+
+    if INPUT in begins:
+        renamed[INPUT] = found.add(f"{INPUT}_stream", Stream(step), INPUT)
+    for node in network.nodes.values():
+        if node.name not in shortcuts:
+            added(node.name, node.op, *node.inputs)
+            continue
+        x = shortcuts[node.name]
+        (f,) = set(node.inputs) - {x}
+        added(node.name, Coupling(step), others.get(x, x), f)
+        others[node.name] = renamed.get(x, x)
+        if node.name not in shortcuts.values():
+            renamed[node.name] = found.add(f"{node.name}_streams", Add(), node.name, others[node.name])
+    found.trainable = set(network.trainable)
+    return found
+
+
+def _marked(network: Network, marks: tuple[str, ...]) -> dict[str, str]:
+    """The marked Adds, and what the shortcut of each is: the input that the other one is made of."""
+    found = {n.name: x for n in network.nodes.values() if isinstance(n.op, Add) and (x := _shortcut(network, n))}
+    for mark in marks:
+        if not any(fnmatchcase(name, mark) for name in found):
+            raise PlanError(
+                f"'{mark}' marks no residual block of '{network.name}': an Add of two tensors, one of which is made of "
+                f"the other. It has: {', '.join(found) or 'none'}."
+            )
+    return {name: x for name, x in found.items() if not marks or any(fnmatchcase(name, mark) for mark in marks)}
+
+
+def _shortcut(network: Network, node: Node) -> str | None:
+    if len(node.inputs) != 2 or isinstance(node.op, Coupling):
+        return None
+    for x, f in (node.inputs, node.inputs[::-1]):
+        if x != f and x in _ancestors(network, f):
+            return x
+    return None
+
+
+def _ancestors(network: Network, name: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        node = network.nodes.get(waiting.pop())
+        new = set(node.inputs) - found if node else set()
+        found |= new
+        waiting += new
+    return found

@@ -1,0 +1,88 @@
+"""SliceChannels and PadChannels: some of the channels, and zeros beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+
+from .base import Arrays, PlainOp
+from .emit import Emitter, GradientTarget
+from .tensor import Shape, Tensor
+
+
+@dataclass(frozen=True)
+class SliceChannels(PlainOp):
+    """Channels `start` to `start` + `size` - 1."""
+
+    start: int
+    size: int
+
+    selects = True
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if self.start < 0 or self.size < 1 or self.start + self.size > shape[-1]:
+            raise ShapeError(f"{self.size} channels from {self.start} on are not all among the {shape[-1]} there are.")
+        return (*shape[:-1], self.size)
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        return inputs[0][..., self.start : self.start + self.size]
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        dx = np.zeros_like(inputs[0])
+        dx[..., self.start : self.start + self.size] = dy
+        return [dx], {}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        _emit_moved(e, inputs[0], self.start, GradientTarget(y))
+
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
+    ) -> None:
+        _emit_moved(e, dy, -self.start, targets[0])
+
+
+@dataclass(frozen=True)
+class PadChannels(PlainOp):
+    """Zeros as channels: `before` in front of the input's, `after` behind them."""
+
+    before: int = 0
+    after: int = 0
+
+    selects = True
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if min(self.before, self.after) < 0:
+            raise ShapeError(f"PadChannels adds 0 or more channels on each side, not {self.before} and {self.after}.")
+        return (*shape[:-1], self.before + shape[-1] + self.after)
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        (x,) = inputs
+        return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(self.before, self.after)])
+
+    def reference_backward(
+        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
+    ) -> tuple[list[np.ndarray], Arrays]:
+        return [dy[..., self.before : self.before + inputs[0].shape[-1]]], {}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        _emit_moved(e, inputs[0], -self.before, GradientTarget(y))
+
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
+    ) -> None:
+        _emit_moved(e, dy, self.before, targets[0])
+
+
+def _emit_moved(e: Emitter, x: Tensor, shift: int, target: GradientTarget) -> None:
+    """Channel c of target = channel c + shift of x, or 0."""
+    y = target.tensor
+    groups, count = e.bands(y.rows, y.blocks)
+    e.launch(
+        "channels.cl", "move_channels", (groups, y.blocks), x.read, y.rows, count, x.channels, y.channels, shift,
+        *target.arguments, whole=True, **target.macros,
+    )  # fmt: skip

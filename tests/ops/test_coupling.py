@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+
+from edgelearn.errors import ShapeError
+from edgelearn.ops import Coupling, GradientTarget, Stream
+
+from .harness import SIZES, close
+
+STEP = 2.0**-10
+
+
+def values(rng, *shape: int) -> np.ndarray:
+    """Halves between two steps among them."""
+    v = rng.uniform(-40, 40, shape)
+    v.flat[::3] = np.round(v.flat[::3] / STEP) * STEP
+    v.flat[::7] = (np.round(v.flat[::7] / STEP) + 0.5) * STEP
+    return np.float32(v).astype(np.float64)
+
+
+@pytest.mark.parametrize("channels", SIZES)
+def test_forward_inverse_and_backward(bench, rng, channels):
+    shape, op, begin = (2, 3, 5, channels), Coupling(STEP), Stream(STEP)
+    v, f, dy = values(rng, *shape), values(rng, *shape), rng.standard_normal(shape)
+    tv, tx, tf, ty, tback = bench.put(v), bench.empty(shape), bench.put(f), bench.empty(shape), bench.empty(shape)
+    begin.emit_forward(bench, [tv], tx)
+    op.emit_forward(bench, [tx, tf], ty)
+    op.emit_inverse(bench, ty, [tf], tback)
+    bench.run()
+    x = begin.reference_forward([v], {})
+    assert np.array_equal(bench.get(tx), x)
+    assert np.array_equal(bench.get(ty), op.reference_forward([x, f], {}))
+    assert np.array_equal(bench.get(tback), x), "to the bit"
+    tdy, targets = bench.put(dy), [bench.empty(shape) for _ in range(3)]
+    op.emit_backward(bench, [tx, tf], ty, tdy, [GradientTarget(t) for t in targets[:2]])
+    begin.emit_backward(bench, [tv], tx, tdy, [GradientTarget(targets[2])])
+    bench.run()
+    for expected, target in zip(op.reference_backward([x, f], {}, dy)[0] + [dy], targets, strict=True):
+        close(bench.get(target), expected)
+
+
+def test_without_a_step(bench, rng):
+    """Plain floats: what comes back is a rounding error away."""
+    x, f = rng.standard_normal((2, 5, 33)), rng.standard_normal((2, 5, 33))
+    op, tf, ty, tback = Coupling(0), bench.put(f), bench.empty(x.shape), bench.empty(x.shape)
+    op.emit_forward(bench, [bench.put(x), tf], ty)
+    op.emit_inverse(bench, ty, [tf], tback)
+    bench.run()
+    close(bench.get(ty), x + f)
+    assert 0 < np.abs(bench.get(tback) - np.float32(x)).max() < 1e-6
+
+
+@pytest.mark.parametrize("step", (-1.0, 0.3, 3.0))
+def test_impossible_steps(step):
+    for op in (Coupling, Stream):
+        with pytest.raises(ShapeError, match="power of two"):
+            op(step)
+
+
+def test_two_inputs():
+    with pytest.raises(ShapeError, match="not 3 inputs"):
+        Coupling().output_shape((4,), (4,), (4,))
+    with pytest.raises(ShapeError, match="same shape"):
+        Coupling().output_shape((4,), (5,))
