@@ -26,7 +26,7 @@ FIELDS = (
 NEXT_LOW, NEXT_HIGH, UPDATES = range(13, 16)
 
 BLEND, KEEP, OWN = range(3)  # how a range follows: learn_range in kernels/quantise.cl
-WEIGHT_ROWS = 256  # of a block of a kernel that a work-item of a CPU quantises
+WEIGHT_ROWS, WEIGHT_ROWS_GPU = 256, 16  # of a block of a kernel that a work-item quantises, on a GPU at least
 CODES = {"nearest": 0, "stochastic": 1}
 
 
@@ -206,4 +206,5 @@ def emit_quantised_weights(
 
 
 def _weight_rows(e: Emitter, w: Tensor) -> int:
-    return ceil_div(w.rows * w.blocks, 2048) if e.traits.gpu else WEIGHT_ROWS
+    """Of a block of a kernel, that a work-item handles: many of them would leave as many records."""
+    return max(WEIGHT_ROWS_GPU, ceil_div(w.rows * w.blocks, 2048)) if e.traits.gpu else WEIGHT_ROWS
