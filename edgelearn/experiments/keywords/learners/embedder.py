@@ -1,0 +1,102 @@
+"""A network that turns clips into embeddings: points that lie close together where clips sound the same word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.data.audio.features import BC_RESNET, FrontEnd
+from edgelearn.device import Device
+from edgelearn.errors import ShapeError
+from edgelearn.graph import Network
+from edgelearn.train import Model
+
+Weights = dict[str, np.ndarray]
+_ON_GPU = 256  # clips at a time: few launches
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A linear classifier of embeddings: logits = x kernel + bias. kernel (d, ways), bias (ways,)."""
+
+    kernel: np.ndarray
+    bias: np.ndarray
+
+    @property
+    def ways(self) -> int:
+        return len(self.bias)
+
+
+class Embedder:
+    """`network`, whose output is an embedding (d,), with `weights` on `device` (chosen where None).
+
+    front_end: what makes features (n, frames, bands) of clips; the network's input is (frames, bands, 1), as DS-CNN has
+        it, or (bands, frames, 1), as BC-ResNet has it.
+    seconds: the length of a clip.
+    head: the classifier that the network was trained with, where its words are those that a user enrols: learners then
+        start from it.
+
+    Raises ShapeError for a network that takes other features or doesn't end in an embedding, FormatError for weights
+    that don't fit.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        weights: Weights,
+        front_end: FrontEnd = BC_RESNET,
+        seconds: float = 1.0,
+        head: Head | None = None,
+        device: str | Device | None = None,
+    ) -> None:
+        self.network, self.front_end, self.seconds, self.head = network, front_end, seconds, head
+        frames, bands = front_end.shape(round(front_end.rate * seconds))
+        if network.input_shape not in ((frames, bands, 1), (bands, frames, 1)) or len(network.output.shape) != 1:
+            raise ShapeError(
+                f"'{network.name}' takes {network.input_shape} and gives {network.output.shape}, but an embedder of "
+                f"{frames} frames of {bands} bands takes ({frames}, {bands}, 1) or ({bands}, {frames}, 1) and gives "
+                f"(d,). Build the network for these features and without its classifier."
+            )
+        self.bands_first = network.input_shape[0] == bands
+        if head is not None and head.kernel.shape != (self.size, head.ways):
+            raise ShapeError(
+                f"A head of shape {head.kernel.shape} doesn't fit embeddings of {self.size} values: give the one that "
+                f"the network was trained with."
+            )
+        self.model = Model(network, weights, device)
+
+    @property
+    def weights(self) -> Weights:
+        return self.model.weights
+
+    @property
+    def size(self) -> int:
+        """How many values an embedding has."""
+        return self.network.output.shape[0]
+
+    def with_weights(self, weights: Weights, head: Head | None = None) -> Embedder:
+        """The same network with other weights."""
+        return Embedder(self.network, weights, self.front_end, self.seconds, head, self.model.device)
+
+    def features(self, clips: np.ndarray) -> np.ndarray:
+        """Clips float (n, samples) as float32 (n, frames, bands)."""
+        return self.front_end(clips)
+
+    def examples(self, features: np.ndarray) -> np.ndarray:
+        """Features (n, frames, bands) as the network takes them. Raises ShapeError for features of other settings."""
+        features = np.asarray(features, np.float32)
+        frames, bands = self.network.input_shape[:2][:: -1 if self.bands_first else 1]
+        if features.ndim != 3 or features.shape[1:] != (frames, bands):
+            raise ShapeError(
+                f"'{self.network.name}' takes features of shape (n, {frames}, {bands}), not {features.shape}. Compute "
+                f"them with the embedder's own front end."
+            )
+        return (features.transpose(0, 2, 1) if self.bands_first else features)[..., None]
+
+    def embed(self, features: np.ndarray) -> np.ndarray:
+        """Features (n, frames, bands) to embeddings: float32 (n, d)."""
+        if not len(features):
+            return np.empty((0, self.size), np.float32)
+        many = self.model.device.is_gpu and len(features) >= _ON_GPU
+        return self.model.predict(self.examples(features), _ON_GPU if many else None)
