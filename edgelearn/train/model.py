@@ -19,7 +19,7 @@ from edgelearn.graph.lower import input_block
 from edgelearn.graph.policies import keep_all
 from edgelearn.graph.saving import Saving
 from edgelearn.launch import Kernels
-from edgelearn.ops import SGD, Optimizer
+from edgelearn.ops import SGD, Loss, Optimizer, SoftmaxCrossEntropy
 
 from . import sources
 from .callbacks import Callback, History
@@ -73,7 +73,8 @@ class Model:
         self.context = Context(self.choice.device)
         self.kernels = Kernels(self.context)
         self.optimizer: Optimizer = SGD()
-        self.label_smoothing, self.batchnorm = 0.0, "kept"
+        self.loss: Loss = SoftmaxCrossEntropy()
+        self.batchnorm = "kept"
         self.precision, self.saving = Precision(), keep_all
         self.position = Position()
         self.stop_training = False
@@ -105,19 +106,22 @@ class Model:
         batchnorm: str = "kept",
         precision: Precision | None = None,
         saving: Callable[[Network], Saving] = keep_all,
+        loss: Loss | None = None,
     ) -> Model:
         """How `fit` trains. `batchnorm` is "kept" (moving statistics are used and left alone, as in fine-tuning) or
         "batch" (each micro-batch's own, and moving averages follow). `precision` says what is quantised, in training
         and wherever the network runs: nothing by default. `saving` says which activations come back how in the backward
-        pass (see graph/policies.py). The loss is softmax cross-entropy.
+        pass (see graph/policies.py). `loss` is softmax cross-entropy with `label_smoothing` unless another one is given
+        (see ops/loss.py).
 
         Training starts anew: `position` is the first step. Raises PlanError for settings that can't be."""
-        if not 0 <= label_smoothing < 1:
-            raise PlanError(f"label_smoothing is at least 0 and below 1 (usual is 0.1), not {label_smoothing}.")
+        if loss is not None and label_smoothing:
+            raise PlanError("label_smoothing is of softmax cross-entropy: leave it out beside another loss.")
+        loss = loss or SoftmaxCrossEntropy(label_smoothing)
         if batchnorm not in ("kept", "batch"):
             raise PlanError(f"batchnorm is 'kept' (fine-tuning) or 'batch' (training from scratch), not '{batchnorm}'.")
         self._close()
-        self.optimizer, self.label_smoothing, self.batchnorm = optimizer, label_smoothing, batchnorm
+        self.optimizer, self.loss, self.batchnorm = optimizer, loss, batchnorm
         self.precision, self.saving = precision or Precision(), saving
         self.position, self._slots, self._records = Position(), {}, {}
         return self
@@ -154,7 +158,7 @@ class Model:
             found["extract"] = self._forward_plan(split.prefix, budget)
             trained = split.suffix
         micro = batch_size if micro_batch is None else micro_batch
-        settings = self.optimizer, self.batchnorm, self.label_smoothing
+        settings = self.optimizer, self.batchnorm, self.loss
         more = {"precision": self.precision, "saving": self.saving(trained)}
         request = Request(trained, batch_size, micro, *settings, seed=self.seed, **more)
         found["train"] = make_plan(request, self.device, budget)
@@ -252,9 +256,13 @@ class Model:
         return self._forward_plan(self.network, budget, batch_size)
 
     def evaluate(self, x, y: np.ndarray, batch_size: int | None = None) -> dict[str, float]:
-        """Mean loss and accuracy over examples `x` with int labels `y`."""
+        """Mean loss and accuracy over examples `x` with int labels `y`. Raises PlanError where the loss is one of whole
+        episodes and `batch_size` isn't."""
         x, y = self._labeled(x, y)
-        return _evaluate(self._open(self.forward_plan(batch_size)), x, y)
+        plan = self.forward_plan(batch_size)
+        if plan.request.loss is None:
+            self.loss.check(self._outputs(), plan.request.micro_batch)
+        return _evaluate(self._open(plan), x, y)
 
     def predict(self, x, batch_size: int | None = None) -> np.ndarray:
         """The network's output for examples `x`: float32 (n, ...), probabilities where it ends in a softmax."""
@@ -317,9 +325,9 @@ class Model:
 
     def _labeled(self, x, y) -> tuple[Source, np.ndarray]:
         x = sources.as_source(x, self.network.input_shape)
-        return x, sources.as_labels(y, len(x), self._classes())
+        return x, sources.as_labels(y, len(x), self.loss.labels(self._outputs()))
 
-    def _classes(self) -> int:
+    def _outputs(self) -> int:
         shape = self.network.output.shape
         if len(shape) != 1:
             raise PlanError(f"The network gives {shape}, not (classes,): end it with a Dense layer.")
@@ -337,12 +345,9 @@ class Model:
         return split
 
     def _forward_plan(self, network: Network, budget: int | None, size: int | None = None) -> Plan:
-        loss = len(network.output.shape) == 1
-
         def make(n: int) -> Plan:
-            more = {"loss": loss, "precision": self.precision}
-            request = Request(network, n, n, label_smoothing=self.label_smoothing, **more)
-            return make_plan(request, self.device, budget)
+            loss = self.loss if len(network.output.shape) == 1 and self.loss.fits(n) else None
+            return make_plan(Request(network, n, n, loss=loss, precision=self.precision), self.device, budget)
 
         return make(size) if size is not None else largest_that_fits(make, budget)
 
