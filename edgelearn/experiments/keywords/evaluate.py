@@ -72,7 +72,7 @@ class Evaluator:
         labels = episode.support_labels
         if learner.keeps_embeddings:
             x, ways = self.embeddings, len(episode.words)
-            found = learner.classify(x[support], labels, ways, seed=number)
+            found = learner.classify(self.embedder, x[support], labels, ways, seed=number)
             return found.scores(x[query]), found.knownness(x[query]), found.knownness(x[unknown])
         spotter: Spotter = learner.enrol(self.embedder, self.features[support], labels, seed=number)
         x = spotter.embedder.embed(self.features[np.concatenate([query, unknown])])

@@ -24,6 +24,8 @@ class KeywordsConfig(Config):
     reversed: whether clips played backwards are trained on, as words of their own.
     shift, noise, mask: how clips are varied from epoch to epoch: moved by up to this share of their length; noise mixed
         in with this probability; SpecAugment.
+    distance, scale, dummies, relief: as ops.Prototypical has them.
+    frozen: whether the embedding stays as it is in `start`, and only what makes dummies learns.
     epochs, batch_size, learning_rate, weight_decay: of AdamW along a cosine. An epoch of episodes has about as many
         clips as there are; a mini-batch is one episode then.
     start: a file of weights (safetensors) to begin with, None for fresh ones.
@@ -45,9 +47,11 @@ class KeywordsConfig(Config):
     ways: int = 16
     shots: int = 3
     queries: int = 6
-    distance: str = "cosine"
-    scale: float = 10.0
+    distance: str = "euclidean"
+    scale: float = 0.1
     dummies: int = 3
+    relief: float = 3.0
+    frozen: bool = False
     epochs: int = 40
     batch_size: int = 128
     learning_rate: float = 3e-3
@@ -68,8 +72,11 @@ class KeywordsConfig(Config):
         for name, most in ("shift", 0.5), ("noise", 1.0):
             if not 0 <= getattr(self, name) <= most:
                 raise RunError(f"{name} is {getattr(self, name)}, but has to be from 0 to {most}.")
-        if not min(self.width, self.scale, self.learning_rate) > 0 or self.weight_decay < 0:
-            raise RunError("width, scale and learning_rate have to be above 0, and weight_decay not below.")
+        if not min(self.width, self.scale, self.relief, self.learning_rate) > 0 or self.weight_decay < 0:
+            raise RunError("width, scale, relief and learning_rate have to be above 0, and weight_decay not below.")
+
+        if self.frozen and not (self.start and self.method == "dummies"):
+            raise RunError("Only dummies learn without the embedding: give method='dummies' and start.")
 
     @property
     def episodic(self) -> bool:

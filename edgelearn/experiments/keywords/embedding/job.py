@@ -13,7 +13,7 @@ from edgelearn.data.audio.cache import load_features
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.experiments.keywords.episodes import Episodes
 from edgelearn.experiments.keywords.evaluate import Evaluator, Report, to_table
-from edgelearn.experiments.keywords.learners import Embedder, NearestMean
+from edgelearn.experiments.keywords.learners import DummyGenerator, DummyPrototypes, Embedder, Learner, NearestMean
 from edgelearn.io import safetensors
 from edgelearn.ops import AdamW
 from edgelearn.runs import Run, atomic, figures
@@ -25,7 +25,7 @@ from .data import TaskData, load_task
 from .networks import FRONT_END, SECONDS, add_head, make_network
 from .sources import EpisodeOrder, Heard, Recordings, variations
 
-WEIGHTS, NETWORK = "embedding.safetensors", "network.json"
+WEIGHTS = "weights.safetensors"  # the network with what it was trained with
 PROTOCOLS = (("same", 1), ("same", 5), ("other", 1), ("other", 5))  # speakers, shots
 WAYS = 5
 
@@ -43,13 +43,16 @@ class KeywordsJob(Job):
         network = make_network(config)
         self.embedding = network.output.name
         loss = add_head(network, config, self.recordings.words)
+        if config.frozen:
+            network.freeze().unfreeze("dummies_dense", "dummies")
         weights = network.initialize(config.seed)
         if config.start:
             weights |= {k: v for k, v in safetensors.read_weights(config.start).items() if k in weights}
         self.model = Model(network, weights, config.device, config.seed)
         steps = max(1, config.epochs * self.steps)
         rate = CosineDecay(config.learning_rate, steps, warmup_steps=min(100, steps // 10))
-        self.model.compile(AdamW(rate, weight_decay=config.weight_decay), batchnorm="batch", loss=loss)
+        batchnorm = "kept" if config.frozen else "batch"
+        self.model.compile(AdamW(rate, weight_decay=config.weight_decay), batchnorm=batchnorm, loss=loss)
 
     @classmethod
     def load(cls, config: KeywordsConfig) -> KeywordsJob:
@@ -79,20 +82,19 @@ class KeywordsJob(Job):
     def phases(self) -> Phases:
         return self.model.phases(self.batch_size)
 
-    @cached_property
+    @property
     def embedder(self) -> Embedder:
         """With the weights that the model has now."""
         return make_embedder(self.config, self.model.weights)
 
     def train_source(self) -> tuple[Heard, np.ndarray]:
-        shape = self.model.network.input_shape
-        bands_first = shape[0] == FRONT_END.shape(round(FRONT_END.rate * SECONDS))[1]
+        """Clips as an epoch hears them, and their labels."""
+        shape, embedder = self.model.network.input_shape, self.embedder
 
         def examples(clips: np.ndarray) -> np.ndarray:
-            features = FRONT_END(clips)
-            return (features.transpose(0, 2, 1) if bands_first else features)[..., None]
+            return embedder.examples(FRONT_END(clips))
 
-        more = variations(self.config, bands_first) | {"order": self.episodes}
+        more = variations(self.config, embedder.bands_first) | {"order": self.episodes}
         labels = np.tile(self.episodes.labels, self.episodes.count) if self.episodes else self.recordings.labels
         return Heard(self.recordings, examples, shape, **more), labels
 
@@ -112,8 +114,11 @@ class KeywordsJob(Job):
             x, labels, self.batch_size, self.config.epochs, shuffle=self.episodes is None, callbacks=callbacks
         )
 
-    def test(self, learners: Sequence = (NearestMean(),)) -> list[Report]:
-        """The protocols of the issue of few clips: enrolled by the speaker, or by others, with 1 and 5 clips."""
+    def test(self, learners: Sequence[Learner] | None = None) -> list[Report]:
+        """Each of `learners` in episodes: enrolled by who is recognised, or by others, with 1 and 5 clips."""
+        if learners is None:
+            learners = [NearestMean("euclidean"), NearestMean("cosine")]
+            learners += [DummyPrototypes()] if self.embedder.dummies else []
         evaluator = Evaluator(self.embedder, load_features(self.data.test, FRONT_END, SECONDS))
         words = len(self.data.test.class_names)
         ways = min(WAYS, words - 1)
@@ -134,9 +139,7 @@ class KeywordsJob(Job):
                        "process": process_peak_bytes()},
         }  # fmt: skip
         metadata = {"config": json.dumps(self.config.to_dict()), "data": self.data.to_dict()["description"]}
-        weights = {name: self.embedder.weights[name] for name in self.embedder.network.parameters}
-        atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(weights, metadata))
-        atomic.write_bytes(run.folder / NETWORK, self.embedder.network.to_json().encode())
+        atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(self.model.weights, metadata))
         figures.plot_learning_curves(run.history(), run.folder / "curves.png")
         run.finish(results)
         say(to_table(reports))
@@ -144,8 +147,12 @@ class KeywordsJob(Job):
 
 
 def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Embedder:
-    """The embedding of `config`, without what it was trained with."""
+    """The embedding of `config`, with its dummies' generator where there is one, without a classifier of the words that
+    it was trained with."""
     network = make_network(config)
-    return Embedder(
-        network, {name: weights[name] for name in network.parameters}, FRONT_END, SECONDS, None, config.device
-    )
+    own = {name: weights[name] for name in network.parameters}
+    dummies = None
+    if config.method == "dummies":
+        arrays = (weights[f"{layer}/{role}"] for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias"))
+        dummies = DummyGenerator(*arrays, config.distance, config.scale, config.relief)
+    return Embedder(network, own, FRONT_END, SECONDS, None, config.device, dummies)

@@ -6,13 +6,11 @@ from edgelearn.data.audio.features import BC_RESNET, FrontEnd
 from edgelearn.graph import Network
 from edgelearn.models import bcresnet, ds_resnet
 from edgelearn.ops import Concatenate, Dense, Loss, Prototypical, ReLU, SoftmaxCrossEntropy
-from edgelearn.ops.tensor import Shape
 
 from .config import KeywordsConfig
 
 FRONT_END: FrontEnd = BC_RESNET
 SECONDS = 1.0
-HEADS = ("classifier", "dummies_dense", "dummies_relu", "dummies", "with_dummies")  # layers behind the embedding
 
 
 def make_network(config: KeywordsConfig) -> Network:
@@ -31,7 +29,7 @@ def add_head(network: Network, config: KeywordsConfig, words: int) -> Loss:
     dummies = config.dummies if config.method == "dummies" else 0
     if dummies:
         add_dummies(network, dummies)
-    return Prototypical(config.ways, config.shots, config.distance, config.scale, dummies)
+    return Prototypical(config.ways, config.shots, config.distance, config.scale, dummies, config.relief)
 
 
 def add_dummies(network: Network, dummies: int) -> None:
@@ -41,7 +39,3 @@ def add_dummies(network: Network, dummies: int) -> None:
     network.add("dummies_relu", ReLU())
     network.add("dummies", Dense(dummies * size))
     network.add("with_dummies", Concatenate(), embedding, "dummies")
-
-
-def input_is_bands_first(shape: Shape) -> bool:
-    return shape[0] == FRONT_END.shape(round(FRONT_END.rate * SECONDS))[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
@@ -44,7 +44,7 @@ class Learner:
     >>> @dataclass(frozen=True)
     ... class Median(Learner):
     ...     name = "median"
-    ...     def classify(self, embeddings, labels, ways, unlabelled=None, seed=0):
+    ...     def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0):
     ...         return Prototypes(np.stack([np.median(embeddings[labels == k], 0) for k in range(ways)]))
     """
 
@@ -58,13 +58,15 @@ class Learner:
 
     def classify(
         self,
+        embedder: Embedder,
         embeddings: np.ndarray,
         labels: np.ndarray,
         ways: int,
         unlabelled: np.ndarray | None = None,
         seed: int = 0,
     ) -> Classifier:
-        """Learn from embeddings (n, d) with int labels (n,) in 0..ways-1, and from those (m, d) without."""
+        """Learn from embeddings (n, d) by `embedder`, with int labels (n,) in 0..ways-1, and from those (m, d)
+        without."""
         raise NotImplementedError(f"{type(self).__name__} doesn't say how it learns: override classify or enrol.")
 
     @property
@@ -87,15 +89,17 @@ class Learner:
         """
         ways = check_labels(embedder, features, labels)
         more = None if unlabelled is None else embedder.embed(unlabelled)
-        return Spotter(embedder, self.classify(embedder.embed(features), np.asarray(labels), ways, more, seed))
+        x, labels = embedder.embed(features), np.asarray(labels)
+        return Spotter(embedder, self.classify(embedder, x, labels, ways, more, seed))
 
     def to_dict(self) -> dict:
-        return {"learner": self.name, **asdict(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"learner": self.name} | {k: v.to_dict() if isinstance(v, Learner) else v for k, v in own.items()}
 
     @staticmethod
     def from_dict(found: dict) -> Learner:
         """Raises DataError for what `to_dict` doesn't write."""
-        settings = dict(found)
+        settings = {k: Learner.from_dict(v) if isinstance(v, dict) else v for k, v in found.items()}
         kind = Learner.named(settings.pop("learner", ""))
         try:
             return kind(**settings)

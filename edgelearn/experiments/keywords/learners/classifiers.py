@@ -58,6 +58,36 @@ class Prototypes(Classifier):
 
 
 @dataclass(frozen=True, eq=False)
+class WithDummies(Classifier):
+    """The nearest of `prototypes` (ways, d), beside `dummies` (m, d) that stand for everything else. Scores are
+    log-probabilities of the softmax over all of them, known-ness is how much of it the words have against the dummies.
+    `scale` and `relief` are those of ops.Prototypical."""
+
+    prototypes: np.ndarray
+    dummies: np.ndarray
+    distance: str = "cosine"
+    scale: float = 1.0
+    relief: float = 3.0
+
+    @property
+    def ways(self) -> int:
+        return len(self.prototypes)
+
+    def scores(self, embeddings: np.ndarray) -> np.ndarray:
+        known, dummies = self._logits(embeddings)
+        return log_softmax(np.concatenate([known, dummies], 1))[:, : self.ways]
+
+    def knownness(self, embeddings: np.ndarray) -> np.ndarray:
+        known, dummies = self._logits(embeddings)
+        return np.logaddexp.reduce(known, 1) - np.logaddexp.reduce(dummies, 1)
+
+    def _logits(self, embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x = np.asarray(embeddings)
+        known, dummies = (similarity(x, p, self.distance) for p in (self.prototypes, self.dummies))
+        return self.scale * known, self.scale / self.relief * dummies
+
+
+@dataclass(frozen=True, eq=False)
 class Linear(Classifier):
     """Softmax over x kernel + bias: kernel (d, ways), bias (ways,)."""
 

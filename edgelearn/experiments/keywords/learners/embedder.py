@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -28,6 +29,35 @@ class Head:
         return len(self.bias)
 
 
+@dataclass(frozen=True, eq=False)
+class Background:
+    """Clips of other people that come with an embedder, so that it doesn't forget what they sound like: features
+    (n, frames, bands), and int labels (n,) as its head has them."""
+
+    features: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class DummyGenerator:
+    """Two dense layers with a rectifier between them, of which dummy prototypes are made (see ops.Prototypical):
+    kernels (d, h) and (h, dummies * d), biases (h,) and (dummies * d,). `scale` and `relief` are those of the loss."""
+
+    first_kernel: np.ndarray
+    first_bias: np.ndarray
+    second_kernel: np.ndarray
+    second_bias: np.ndarray
+    distance: str = "cosine"
+    scale: float = 1.0
+    relief: float = 3.0
+
+    def __call__(self, embeddings: np.ndarray) -> np.ndarray:
+        """(n, d) to (n, dummies, d)."""
+        hidden = np.maximum(embeddings @ self.first_kernel + self.first_bias, 0)
+        found = hidden @ self.second_kernel + self.second_bias
+        return found.reshape(len(embeddings), -1, embeddings.shape[1])
+
+
 class Embedder:
     """`network`, whose output is an embedding (d,), with `weights` on `device` (chosen where None).
 
@@ -36,6 +66,8 @@ class Embedder:
     seconds: the length of a clip.
     head: the classifier that the network was trained with, where its words are those that a user enrols: learners then
         start from it.
+    dummies: what makes dummy prototypes, where it was trained with the network.
+    background: clips that fine-tuning rehearses beside the user's.
 
     Raises ShapeError for a network that takes other features or doesn't end in an embedding, FormatError for weights
     that don't fit.
@@ -49,8 +81,11 @@ class Embedder:
         seconds: float = 1.0,
         head: Head | None = None,
         device: str | Device | None = None,
+        dummies: DummyGenerator | None = None,
+        background: Background | None = None,
     ) -> None:
-        self.network, self.front_end, self.seconds, self.head = network, front_end, seconds, head
+        self.network, self.front_end, self.seconds = network, front_end, seconds
+        self.head, self.dummies, self.background = head, dummies, background
         frames, bands = front_end.shape(round(front_end.rate * seconds))
         if network.input_shape not in ((frames, bands, 1), (bands, frames, 1)) or len(network.output.shape) != 1:
             raise ShapeError(
@@ -77,7 +112,18 @@ class Embedder:
 
     def with_weights(self, weights: Weights, head: Head | None = None) -> Embedder:
         """The same network with other weights."""
-        return Embedder(self.network, weights, self.front_end, self.seconds, head, self.model.device)
+        own = self.front_end, self.seconds, head, self.model.device, self.dummies, self.background
+        return Embedder(self.network, weights, *own)
+
+    def with_background(self, background: Background | None) -> Embedder:
+        """The same, rehearsing other clips."""
+        own = self.front_end, self.seconds, self.head, self.model.device, self.dummies
+        return Embedder(self.network, self.weights, *own, background)
+
+    @cached_property
+    def background_embeddings(self) -> np.ndarray:
+        """Those of the background's clips (n, d), computed once."""
+        return self.embed(self.background.features)
 
     def features(self, clips: np.ndarray) -> np.ndarray:
         """Clips float (n, samples) as float32 (n, frames, bands)."""

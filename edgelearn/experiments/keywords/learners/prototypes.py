@@ -19,7 +19,7 @@ class NearestMean(Learner):
     name = "nearest-mean"
     distance: str = "cosine"
 
-    def classify(self, embeddings, labels, ways, unlabelled=None, seed=0) -> Classifier:
+    def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0) -> Classifier:
         return Prototypes(class_means(embeddings, labels, ways, self.distance), self.distance)
 
 
