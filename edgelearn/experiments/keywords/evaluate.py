@@ -27,11 +27,6 @@ class Report:
     known: np.ndarray
     unknown: np.ndarray
 
-    @property
-    def title(self) -> str:
-        e = self.episodes
-        return f"{self.learner.name}, {e.ways}-way {e.shots}-shot, {e.speakers} speaker{'s' * (e.speakers != 'same')}"
-
     def det(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The DET curve over the clips of all episodes: see metrics.det_curve."""
         return det_curve(self.known, self.unknown)
@@ -80,13 +75,16 @@ class Evaluator:
         return spotter.classifier.scores(x[: len(query)]), sure[: len(query)], sure[len(query) :]
 
 
-HEADER = ("", "episodes", "accuracy", "AUROC", "equal error", "rejected at 5 % FA", "right at 5 % FA")
+HEADER = ("learner", "ways", "shots", "speaker", "accuracy", "AUROC", "equal error", "rejected*", "right*")
 
 
 def to_table(reports: Sequence[Report], width: int = 120) -> str:
-    """A line for each report."""
+    """A line for each report: means with 95 % intervals."""
     found = table(None, HEADER)
     columns = "accuracy", "auroc", "equal_error_rate", "false_rejects", "accepted_accuracy"
     for report in reports:
-        found.add_row(report.title, str(len(report.episodes)), *(str(report.measures[name]) for name in columns))
-    return render([found], width)
+        e, settings = report.episodes, [str(v) for v in report.learner.to_dict().values()]
+        measured = (str(report.measures[name]) for name in columns)
+        found.add_row(", ".join(settings[:2]), str(e.ways), str(e.shots), e.speakers, *measured)
+    counts = " or ".join(sorted({str(len(report.episodes)) for report in reports}))
+    return render([found, f"{counts} episodes. *: of known clips, where 5 % of unknown ones are accepted."], width)

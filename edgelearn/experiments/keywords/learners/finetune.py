@@ -11,7 +11,7 @@ import numpy as np
 from edgelearn.errors import DataError
 from edgelearn.graph import Network
 from edgelearn.ops import SGD, Dense, Loss
-from edgelearn.train import Model
+from edgelearn.train import CosineDecay, Model
 
 from .base import Learner, Spotter, check_labels
 from .classifiers import Classifier, Linear, unit
@@ -31,9 +31,11 @@ class FineTune(Learner):
     embedder's own; without one, as the words' mean directions, which recognise like nearest-mean's cosine (Qi et al.
     2018, "Low-shot learning with imprinted weights").
 
-    epochs: passes over the clips, each one update. learning_rate, momentum: of SGD. sharpness: length of a word's
-    weights at the start, where embeddings have a length of 1. rehearsal: the share of an update's clips that is of the
-    embedder's background, where it has one (Robins 1995, "Catastrophic forgetting, rehearsal and pseudorehearsal").
+    epochs: passes over the clips, each one update. learning_rate, momentum: of SGD; the rate falls to 0 along a cosine
+        where it `decays`.
+    sharpness: length of a word's weights at the start, where embeddings have a length of 1.
+    rehearsal: the share of an update's clips that is of the embedder's background, where it has one (Robins 1995,
+        "Catastrophic forgetting, rehearsal and pseudorehearsal").
 
     Raises DataError for another part, or a share that isn't at least 0 and below 1.
     """
@@ -42,6 +44,7 @@ class FineTune(Learner):
     part: str = "head"
     epochs: int = 20
     learning_rate: float = 0.01
+    decays: bool = True
     momentum: float = 0.9
     sharpness: float = 10.0
     rehearsal: float = 0.5
@@ -113,7 +116,8 @@ class FineTune(Learner):
         """Train `network`, changing `weights` of the embedding in place; returns the head's kernel and bias."""
         own = {f"{HEAD}/kernel": head.kernel, f"{HEAD}/bias": head.bias}
         model = Model(network, weights | own, embedder.model.device, seed)
-        model.compile(SGD(self.learning_rate, momentum=self.momentum), loss=loss)
+        rate = CosineDecay(self.learning_rate, self.epochs) if self.decays else self.learning_rate
+        model.compile(SGD(rate, momentum=self.momentum), loss=loss)
         cache = "fp32" if self.part == "last-block" else None
         model.fit(x, y, len(y) // self.epochs, shuffle=False, cache=cache)
         weights |= {name: model.weights[name] for name in weights}

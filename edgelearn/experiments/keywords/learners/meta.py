@@ -27,6 +27,7 @@ class MAML(FineTune):
     part: str = "all"
     epochs: int = 5
     learning_rate: float = 0.05
+    decays: bool = False
     momentum: float = 0.0
 
     rehearsal: float = 0.0
