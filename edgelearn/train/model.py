@@ -56,12 +56,14 @@ class Model:
     """`network` with `weights` (by name; fresh ones from `seed` where None) on `device` (chosen where None).
 
     `weights` are the host's copies: assign other ones to change them. During `fit` the device's are ahead of them.
+    With a model to be `beside`, its device, context and compiled kernels are used: nothing starts or compiles twice.
     Raises FormatError for weights that don't fit, DeviceError for an unknown device, PlanError for a bad seed.
     """
 
     def __init__(
-        self, network: Network, weights: Weights | None = None, device: str | Device | None = None, seed: int = 0
-    ) -> None:
+        self, network: Network, weights: Weights | None = None, device: str | Device | None = None, seed: int = 0,
+        beside: Model | None = None,
+    ) -> None:  # fmt: skip
         if not 0 <= seed < 1 << 64:
             raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {seed}.")
         self.network, self.seed = network, seed
@@ -69,9 +71,9 @@ class Model:
         self._slots: Weights = {}  # the host's copy of the optimizer's state
         self._records: Weights = {}  # and of the ranges of quantised tensors
         self.weights = network.initialize(seed) if weights is None else weights
-        self.choice: Choice = choose_device(device)
-        self.context = Context(self.choice.device)
-        self.kernels = Kernels(self.context)
+        self.choice: Choice = beside.choice if beside else choose_device(device)
+        self.context = beside.context if beside else Context(self.choice.device)
+        self.kernels = beside.kernels if beside else Kernels(self.context)
         self.optimizer: Optimizer = SGD()
         self.loss: Loss = SoftmaxCrossEntropy()
         self.batchnorm = "kept"

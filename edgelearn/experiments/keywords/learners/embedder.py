@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -85,7 +86,7 @@ class Embedder:
         background: Background | None = None,
     ) -> None:
         self.network, self.front_end, self.seconds = network, front_end, seconds
-        self.head, self.dummies, self.background = head, dummies, background
+        self.dummies, self.background = dummies, background
         frames, bands = front_end.shape(round(front_end.rate * seconds))
         if network.input_shape not in ((frames, bands, 1), (bands, frames, 1)) or len(network.output.shape) != 1:
             raise ShapeError(
@@ -94,11 +95,7 @@ class Embedder:
                 f"(d,). Build the network for these features and without its classifier."
             )
         self.bands_first = network.input_shape[0] == bands
-        if head is not None and head.kernel.shape != (self.size, head.ways):
-            raise ShapeError(
-                f"A head of shape {head.kernel.shape} doesn't fit embeddings of {self.size} values: give the one that "
-                f"the network was trained with."
-            )
+        self.head = self._fitting(head)
         self.model = Model(network, weights, device)
 
     @property
@@ -112,13 +109,28 @@ class Embedder:
 
     def with_weights(self, weights: Weights, head: Head | None = None) -> Embedder:
         """The same network with other weights."""
-        own = self.front_end, self.seconds, head, self.model.device, self.dummies, self.background
-        return Embedder(self.network, weights, *own)
+        found = self._copy()
+        found.model, found.head = Model(self.network, weights, beside=self.model), self._fitting(head)
+        return found
 
     def with_background(self, background: Background | None) -> Embedder:
         """The same, rehearsing other clips."""
-        own = self.front_end, self.seconds, self.head, self.model.device, self.dummies
-        return Embedder(self.network, self.weights, *own, background)
+        found = self._copy()
+        found.background = background
+        return found
+
+    def _copy(self) -> Embedder:
+        found = copy(self)
+        found.__dict__.pop("background_embeddings", None)
+        return found
+
+    def _fitting(self, head: Head | None) -> Head | None:
+        if head is not None and head.kernel.shape != (self.size, head.ways):
+            raise ShapeError(
+                f"A head of shape {head.kernel.shape} doesn't fit embeddings of {self.size} values: give the one that "
+                f"the network was trained with."
+            )
+        return head
 
     @cached_property
     def background_embeddings(self) -> np.ndarray:

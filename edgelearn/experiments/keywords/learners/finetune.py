@@ -115,7 +115,7 @@ class FineTune(Learner):
     def _fit(self, network, head, weights, embedder, x, y, seed, loss=None) -> tuple[np.ndarray, np.ndarray]:
         """Train `network`, changing `weights` of the embedding in place; returns the head's kernel and bias."""
         own = {f"{HEAD}/kernel": head.kernel, f"{HEAD}/bias": head.bias}
-        model = Model(network, weights | own, embedder.model.device, seed)
+        model = Model(network, weights | own, seed=seed, beside=embedder.model)
         rate = CosineDecay(self.learning_rate, self.epochs) if self.decays else self.learning_rate
         model.compile(SGD(rate, momentum=self.momentum), loss=loss)
         cache = "fp32" if self.part == "last-block" else None

@@ -83,4 +83,4 @@ def meta_train(
 
 def _model(embedder: Embedder, ways: int, seed: int) -> Model:
     network = with_head(embedder.network, ways)
-    return Model(network, network.initialize(seed), embedder.model.device, seed)
+    return Model(network, network.initialize(seed), seed=seed, beside=embedder.model)

@@ -77,7 +77,7 @@ class BatchNormStatistics(Learner):
 
     def moved(self, embedder: Embedder, features: np.ndarray, seed: int) -> Embedder:
         """The embedder with other statistics: training at rate 0 moves nothing else."""
-        model = Model(embedder.network, embedder.weights, embedder.model.device, seed)
+        model = Model(embedder.network, embedder.weights, seed=seed, beside=embedder.model)
         model.compile(SGD(0.0), batchnorm="batch")
         model.fit(embedder.examples(features), np.zeros(len(features), int), len(features), self.steps)
         return embedder.with_weights(model.weights, embedder.head)
