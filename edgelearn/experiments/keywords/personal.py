@@ -27,8 +27,8 @@ _HALVES = 37  # keeps this random stream of a seed apart from others
 class Protocol:
     """Of the users' `words` (labels), those with `least` clips or more are enrolled and tested, in `parts` parts. Clips
     of other labels are of no word. A clip is accepted as a word if that has the highest score, and it is at least
-    `threshold`. A user rehearses clips of one half of the other people, drawn with `seed`; false accepts are counted
-    on the other half."""
+    `threshold`. Where the embedder has no background of its own, a user rehearses clips of one half of the other
+    people, drawn with `seed`, and false accepts are counted on the other half."""
 
     words: tuple[int, ...]
     least: int = 5
@@ -116,14 +116,14 @@ class _Trial:
         self.labels, self.speakers = dataset.labels, dataset.speakers
         self.embeddings = embedder.embed(features)
         self.plain = Linear(embedder.head.kernel, embedder.head.bias)
-        rng = np.random.default_rng([protocol.seed, _HALVES])
-        names = rng.permutation(np.unique(self.speakers[self.speakers != ""]))
-        nobody = rng.random(len(self.speakers)) < 0.5
-        self.half = np.where(self.speakers == "", nobody, np.isin(self.speakers, names[: len(names) // 2]))
-        self.backgrounds = {
-            half: embedder.with_background(Background(features[self.half == half], self.labels[self.half == half]))
-            for half in (False, True)
-        }
+        self.half = np.zeros(len(features), bool)
+        self.rehearsing = {False: embedder, True: embedder}  # the embedder for users of each half
+        if embedder.background is None:
+            self.half = _halves(self.speakers, protocol.seed)
+            for half in (False, True):
+                others = self.half != half
+                background = Background(features[others], self.labels[others])
+                self.rehearsing[half] = embedder.with_background(background)
 
     def run(self, shots: int) -> Iterator[User]:
         p, found = self.protocol, 0
@@ -148,7 +148,7 @@ class _Trial:
             if not len(tested):
                 continue
             start = time.perf_counter()
-            classifier, x, nbytes = self._enrol(support, not mine, np.concatenate([tested, others]))
+            classifier, x, nbytes = self._enrol(support, mine, np.concatenate([tested, others]))
             seconds = time.perf_counter() - start
             taken = p.accepted(classifier.scores(x))
             plain = p.accepted(self.plain.scores(self.embeddings[tested]))
@@ -161,7 +161,7 @@ class _Trial:
 
     def _enrol(self, support: np.ndarray, half: bool, tested: np.ndarray) -> tuple[Classifier, np.ndarray, int]:
         """The classifier, embeddings of the tested clips, and bytes of what has changed."""
-        embedder = self.backgrounds[half]
+        embedder = self.rehearsing[half]
         labels = self.labels[support]
         if self.learner.keeps_embeddings:
             found = self.learner.classify(embedder, self.embeddings[support], labels, embedder.head.ways)
@@ -171,6 +171,14 @@ class _Trial:
         changed = {name: array for name, array in new.items() if not np.array_equal(array, old[name])}
         x = spotter.embedder.embed(self.features[tested])
         return spotter.classifier, x, _nbytes(changed) + _nbytes(vars(spotter.classifier))
+
+
+def _halves(speakers: np.ndarray, seed: int) -> np.ndarray:
+    """Which of two halves of the speakers each clip is of; where nobody speaks, of the clips: bool (n,)."""
+    rng = np.random.default_rng([seed, _HALVES])
+    names = rng.permutation(np.unique(speakers[speakers != ""]))
+    nobody = rng.random(len(speakers)) < 0.5
+    return np.where(speakers == "", nobody, np.isin(speakers, names[: len(names) // 2]))
 
 
 def _nbytes(arrays: dict) -> int:

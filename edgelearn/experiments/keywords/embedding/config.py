@@ -50,7 +50,7 @@ class KeywordsConfig(Config):
     distance: str = "euclidean"
     scale: float = 0.1
     dummies: int = 3
-    relief: float = 3.0
+    relief: float = 10.0
     frozen: bool = False
     epochs: int = 40
     batch_size: int = 128
