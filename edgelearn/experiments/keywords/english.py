@@ -38,7 +38,7 @@ def load_twelve(data: str | os.PathLike | None = None, device: str | Device | No
 
 
 # What a device would do at an enrolment: a fraction of a second, and 1.5 KiB to keep.
-PERSONAL = FineTune("head", epochs=200, learning_rate=0.3, rehearsal=0.5)
+PERSONAL = FineTune("head", epochs=200, learning_rate=0.3, rehearsal=0.3)
 
 
 def personalise_english(
