@@ -8,6 +8,7 @@ from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.errors import DataError, RunError
 from edgelearn.experiments.keywords import hold_out
 from edgelearn.experiments.keywords.embedding import KeywordsConfig, KeywordsJob, TaskData, by_word, make_embedder
+from edgelearn.experiments.keywords.embedding.personal import personalise_arabic
 from edgelearn.experiments.keywords.embedding.sources import EpisodeOrder, Heard, Recordings
 from edgelearn.io import safetensors
 from edgelearn.runs import RunStore
@@ -107,3 +108,8 @@ def test_from_data_to_results(tmp_path):
     kept = safetensors.read_weights(other.folder / "weights.safetensors")
     embedder = make_embedder(config, kept)
     assert embedder.dummies(np.zeros((2, 16), np.float32)).shape == (2, 3, 16)
+
+
+def test_personalisation_starts_from_a_classifier():
+    with pytest.raises(DataError, match="method 'classify'"):
+        personalise_arabic(KeywordsConfig(), {"dummies/kernel": np.zeros(1)}, 5)
