@@ -1,37 +1,7 @@
 // Softmax with cross-entropy over logits [classes/16][n][16]; one work-group an example.
 #include "blocked.h"
+#include "logits.h"
 #include "scalars.h"
-
-#define LOGIT(c) x[((size_t)((c) / BLOCK) * n + example) * BLOCK + (c) % BLOCK]
-#define PADDED ((classes + BLOCK - 1) / BLOCK * BLOCK)
-#define MINE(i, count) int i = me; i < (count); i += GROUP
-
-// value = the sum of what the work-items have, in order
-#define GROUP_TOTAL(value)                                                        \
-  {                                                                               \
-    shares[me] = value;                                                           \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                 \
-    value = 0.0f;                                                                 \
-    for (int i_ = 0; i_ < GROUP; i_++) value += shares[i_];                       \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                 \
-  }
-
-// The largest logit `top`, and `best`, the first class that has it
-#define FIND_TOP                                                                  \
-  __local float shares[GROUP];                                                    \
-  __local int places[GROUP];                                                      \
-  const int example = get_group_id(0), me = get_local_id(0);                      \
-  float top = -INFINITY;                                                          \
-  int best = 0;                                                                   \
-  for (MINE(c, classes)) if (LOGIT(c) > top) { top = LOGIT(c); best = c; }        \
-  shares[me] = top;                                                               \
-  places[me] = best;                                                              \
-  barrier(CLK_LOCAL_MEM_FENCE);                                                   \
-  for (int i = 0; i < GROUP; i++) if (shares[i] > top || (shares[i] == top && places[i] < best)) { \
-    top = shares[i];                                                              \
-    best = places[i];                                                             \
-  }                                                                               \
-  barrier(CLK_LOCAL_MEM_FENCE);
 
 // p = softmax(x), padding zero
 KERNEL softmax(INPUT(x), OUTPUT(p), const int n, const int classes) {

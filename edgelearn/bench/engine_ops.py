@@ -22,6 +22,7 @@ from edgelearn.ops import (
     GradientTarget,
     LinearOp,
     PlainOp,
+    SoftmaxCrossEntropy,
     Tensor,
     Traits,
     batchnorm,
@@ -32,7 +33,6 @@ from edgelearn.ops import (
 from edgelearn.ops.control import INVERSE_BATCH, LEARNING_RATE, LOSS, SEEN, Control, emit_count
 from edgelearn.ops.emit import LINEAR
 from edgelearn.ops.jobs import Row
-from edgelearn.ops.softmax_cross_entropy import emit_loss
 from edgelearn.ops.tensor import BLOCK
 
 UNIT = 4 * BLOCK  # bytes: tables say where buffers start in blocks
@@ -182,7 +182,7 @@ def _control(stand: Stand, problem: OpProblem) -> Control:
 def _loss(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     x, control = stand.put(problem.x), _control(stand, problem)
     dx = stand.tensor("dx", problem.x.shape)
-    emit_count(stand, emit_loss(stand, x, control, 0.0, dx), control)
+    emit_count(stand, SoftmaxCrossEntropy().emit(stand, x, control, dx), control)
 
     def mean_loss() -> np.ndarray:
         counters = stand.get(control.counters)[0]  # which go on counting from step to step

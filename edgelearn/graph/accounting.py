@@ -65,7 +65,7 @@ def account(plan: Plan) -> Accounting:
 def stored(program: Program) -> list[Buffer]:
     """What a training program keeps from its forward for its backward pass, the largest first."""
     launches = program.micro
-    loss = next(i for i, launch in enumerate(launches) if launch.kernel == "softmax_cross_entropy")
+    loss = next(i for i, launch in enumerate(launches) if launch.layer == "loss")
     kept = [life.buffer for life in lifetimes(launches) if life.first < loss < life.last]
     if any(program.x.buffer in launch.reads for launch in launches[loss:]):
         kept.append(program.x.buffer)

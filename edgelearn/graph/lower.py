@@ -35,7 +35,6 @@ from edgelearn.ops.optimizers import emit_commit
 from edgelearn.ops.quantise import Findings
 from edgelearn.ops.quantised import family, supports
 from edgelearn.ops.ranged import Ranged, RangedTarget, Result
-from edgelearn.ops.softmax_cross_entropy import emit_loss
 from edgelearn.ops.stored import Stored
 from edgelearn.ops.sums import Sum
 from edgelearn.ops.tensor import Tensor, pack
@@ -285,6 +284,7 @@ class Lowering:
                 f"The loss needs (classes,) as the network's output, but '{self.network.output.name}' gives "
                 f"{logits.shape[1:]}: end the network with a Dense layer."
             )
+        self.settings.loss.check(logits.channels, self.n)
         target = self._target(name, logits) if self.settings.train else None
         if self.settings.train and target is None:
             raise PlanError(
@@ -295,7 +295,7 @@ class Lowering:
         gradient = target.tensor if target else None
         if target and target.mask:
             gradient = self.micro.tensor("logits' gradient", logits.shape)
-        answers = emit_loss(self.micro, logits, self.control, self.settings.label_smoothing, gradient)
+        answers = self.settings.loss.emit(self.micro, logits, self.control, gradient)
         if target and target.mask:
             emit_copy(self.micro, gradient, target)
         return answers

@@ -9,7 +9,7 @@ from functools import cached_property
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.launch import Buffer, Decision, Role, Traffic
-from edgelearn.ops import Optimizer, Traits
+from edgelearn.ops import Loss, Optimizer, SoftmaxCrossEntropy, Traits
 
 from . import arena
 from .lower import Lowering, input_block
@@ -34,8 +34,7 @@ class Request:
     micro_batch: int = 1
     optimizer: Optimizer | None = None
     batchnorm: str = "kept"
-    label_smoothing: float = 0.0
-    loss: bool = True
+    loss: Loss | None = SoftmaxCrossEntropy()  # noqa: RUF009
     seed: int = 0
     precision: Precision = Precision()  # noqa: RUF009
     saving: Saving = field(default_factory=dict)
@@ -150,7 +149,7 @@ class Plan:
             raise PlanError("Layers were frozen or unfrozen after this plan was made: make a new one.")
         base, _, _ = kind.partition(",")
         settings = Settings(
-            base != "predict" and r.loss, base == "train", r.batchnorm, r.label_smoothing, r.precision,
+            None if base == "predict" else r.loss, base == "train", r.batchnorm, r.precision,
             kind.removeprefix(base), r.saving,
         )  # fmt: skip
         lowering = Lowering(r.network, self.storage, self.traits, settings, examples, first)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from edgelearn.launch import Buffer, Launch, Role
-from edgelearn.ops import Emitter, Traits, quantised_copy
+from edgelearn.ops import Emitter, Loss, SoftmaxCrossEntropy, Traits, quantised_copy
 from edgelearn.ops.jobs import Row
 from edgelearn.ops.ranged import RangedTarget
 from edgelearn.ops.stored import Stored, tensor_of
@@ -23,10 +23,9 @@ class Settings:
     """What a program computes. `batchnorm` is "kept" or "batch": whose statistics training normalizes with; `ranges`
     says how quantised tensors get theirs (see Precision.mode); `saving` is how activations come back."""
 
-    loss: bool = True
+    loss: Loss | None = SoftmaxCrossEntropy()  # noqa: RUF009
     train: bool = True
     batchnorm: str = "kept"
-    label_smoothing: float = 0.0
     precision: Precision = Precision()  # noqa: RUF009
     ranges: str = KNOWN
     saving: Saving = field(default_factory=dict)

@@ -235,7 +235,7 @@ class Session:
     def _end(self, examples: int) -> tuple[float, int, bool]:
         counters = self._read(self.plan.storage.control.counters.buffer)
         loss = float(counters[LOSS]) / examples
-        return loss, int(counters[CORRECT]), bool(counters[NONFINITE] == 0 and np.isfinite(loss))
+        return loss, round(float(counters[CORRECT])), bool(counters[NONFINITE] == 0 and np.isfinite(loss))
 
     def _feed(self, x: np.ndarray | None, labels: np.ndarray | None) -> None:
         storage = self.plan.storage

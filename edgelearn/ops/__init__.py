@@ -12,12 +12,15 @@ from .dropout import Dropout, SpatialDropout2D
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, Percentile, RunningMinMax
 from .formats import Float16, Format
+from .loss import Loss
 from .mean import Mean
 from .merge import Add, Concatenate
+from .minimum_entropy import MinimumEntropy
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
+from .prototypical import Prototypical
 from .reshape import Flatten, Reshape
-from .softmax_cross_entropy import Softmax
+from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
 from .tensor import Tensor, pack, unpack
@@ -27,7 +30,8 @@ __all__ = [
     "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
     "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed",
     "Flatten", "Float16", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp",
-    "MaxPooling2D", "Mean", "Op", "Optimizer", "PadChannels", "Percentile", "PlainOp", "ReLU", "Reshape",
-    "RunningMinMax", "SiLU", "SliceChannels", "Softmax", "SpaceToDepth", "SpatialDropout2D", "Stream",
-    "SubSpectralNormalization", "Tensor", "Traits", "Weight", "ZeroPadding2D", "pack", "unpack",
+    "Loss", "MaxPooling2D", "Mean", "MinimumEntropy", "Op", "Optimizer", "PadChannels", "Percentile", "PlainOp",
+    "Prototypical", "ReLU", "Reshape", "RunningMinMax", "SiLU", "SliceChannels", "Softmax", "SoftmaxCrossEntropy",
+    "SpaceToDepth", "SpatialDropout2D", "Stream", "SubSpectralNormalization", "Tensor", "Traits", "Weight",
+    "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip

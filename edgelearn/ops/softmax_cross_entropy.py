@@ -11,6 +11,7 @@ from edgelearn.errors import PlanError, ShapeError
 from .base import Arrays, PlainOp
 from .control import Answers, Control
 from .emit import Emitter, GradientTarget
+from .loss import Loss
 from .tensor import Shape, Tensor
 
 
@@ -40,25 +41,33 @@ class Softmax(PlainOp):
         raise PlanError("Softmax is trained only as the last layer, together with the cross-entropy: move it there.")
 
 
-def reference_loss(logits: np.ndarray, labels: np.ndarray, smoothing: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """(loss of each example, gradient of their mean to the logits); target = (1 - smoothing) one-hot + smoothing / k
-    (Szegedy et al. 2016, section 7)."""
-    n, classes = logits.shape
-    target = np.full_like(logits, smoothing / classes)
-    target[np.arange(n), labels] += 1 - smoothing
-    p = Softmax().reference_forward([logits], {})
-    log_p = logits - logits.max(-1, keepdims=True)
-    log_p = log_p - np.log(np.exp(log_p).sum(-1, keepdims=True))
-    return -(target * log_p).sum(-1), (p - target) / n
+@dataclass(frozen=True)
+class SoftmaxCrossEntropy(Loss):
+    """-sum target log softmax(outputs), target = (1 - label_smoothing) one-hot + label_smoothing / classes (Szegedy et
+    al. 2016, section 7). Raises PlanError for a label_smoothing that isn't at least 0 and below 1."""
 
+    label_smoothing: float = 0.0
 
-def emit_loss(e: Emitter, logits: Tensor, control: Control, smoothing: float, gradient: Tensor | None) -> Answers:
-    """Losses and right answers, which `emit_count` counts; and the logits' gradient where one is wanted."""
-    losses, right = e.tensor("losses", (1, logits.rows)), e.tensor("right", (1, logits.rows))
-    more = [control.scalars.read, gradient.write] if gradient is not None else []
-    e.launch(
-        "softmax_cross_entropy.cl", "softmax_cross_entropy", (logits.rows * e.traits.group,), logits.read,
-        control.labels.read, losses.write, right.write, logits.rows, logits.channels, float(smoothing), *more,
-        whole=True, gradient=gradient is not None,
-    )  # fmt: skip
-    return Answers(losses, right)
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise PlanError(f"label_smoothing is at least 0 and below 1 (usual is 0.1), not {self.label_smoothing}.")
+
+    def reference(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        n, classes = outputs.shape
+        target = np.full_like(outputs, self.label_smoothing / classes)
+        target[np.arange(n), labels] += 1 - self.label_smoothing
+        p = Softmax().reference_forward([outputs], {})
+        log_p = outputs - outputs.max(-1, keepdims=True)
+        log_p = log_p - np.log(np.exp(log_p).sum(-1, keepdims=True))
+        return -(target * log_p).sum(-1), (p - target) / n
+
+    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
+        n = outputs.rows
+        answers = Answers(e.tensor("losses", (1, n)), e.tensor("right", (1, n)))
+        more = [control.scalars.read, gradient.write] if gradient is not None else []
+        e.launch(
+            "softmax_cross_entropy.cl", "softmax_cross_entropy", (n * e.traits.group,), outputs.read,
+            control.labels.read, answers.losses.write, answers.right.write, n, outputs.channels,
+            float(self.label_smoothing), *more, whole=True, gradient=gradient is not None,
+        )  # fmt: skip
+        return answers

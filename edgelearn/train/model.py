@@ -19,7 +19,7 @@ from edgelearn.graph.lower import input_block
 from edgelearn.graph.policies import keep_all
 from edgelearn.graph.saving import Saving
 from edgelearn.launch import Kernels
-from edgelearn.ops import SGD, Optimizer
+from edgelearn.ops import SGD, Loss, Optimizer, SoftmaxCrossEntropy
 
 from . import sources
 from .callbacks import Callback, History
@@ -56,12 +56,14 @@ class Model:
     """`network` with `weights` (by name; fresh ones from `seed` where None) on `device` (chosen where None).
 
     `weights` are the host's copies: assign other ones to change them. During `fit` the device's are ahead of them.
+    With a model to be `beside`, its device, context and compiled kernels are used: nothing starts or compiles twice.
     Raises FormatError for weights that don't fit, DeviceError for an unknown device, PlanError for a bad seed.
     """
 
     def __init__(
-        self, network: Network, weights: Weights | None = None, device: str | Device | None = None, seed: int = 0
-    ) -> None:
+        self, network: Network, weights: Weights | None = None, device: str | Device | None = None, seed: int = 0,
+        beside: Model | None = None,
+    ) -> None:  # fmt: skip
         if not 0 <= seed < 1 << 64:
             raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {seed}.")
         self.network, self.seed = network, seed
@@ -69,11 +71,12 @@ class Model:
         self._slots: Weights = {}  # the host's copy of the optimizer's state
         self._records: Weights = {}  # and of the ranges of quantised tensors
         self.weights = network.initialize(seed) if weights is None else weights
-        self.choice: Choice = choose_device(device)
-        self.context = Context(self.choice.device)
-        self.kernels = Kernels(self.context)
+        self.choice: Choice = beside.choice if beside else choose_device(device)
+        self.context = beside.context if beside else Context(self.choice.device)
+        self.kernels = beside.kernels if beside else Kernels(self.context)
         self.optimizer: Optimizer = SGD()
-        self.label_smoothing, self.batchnorm = 0.0, "kept"
+        self.loss: Loss = SoftmaxCrossEntropy()
+        self.batchnorm = "kept"
         self.precision, self.saving = Precision(), keep_all
         self.position = Position()
         self.stop_training = False
@@ -105,19 +108,22 @@ class Model:
         batchnorm: str = "kept",
         precision: Precision | None = None,
         saving: Callable[[Network], Saving] = keep_all,
+        loss: Loss | None = None,
     ) -> Model:
         """How `fit` trains. `batchnorm` is "kept" (moving statistics are used and left alone, as in fine-tuning) or
         "batch" (each micro-batch's own, and moving averages follow). `precision` says what is quantised, in training
         and wherever the network runs: nothing by default. `saving` says which activations come back how in the backward
-        pass (see graph/policies.py). The loss is softmax cross-entropy.
+        pass (see graph/policies.py). `loss` is softmax cross-entropy with `label_smoothing` unless another one is given
+        (see ops/loss.py).
 
         Training starts anew: `position` is the first step. Raises PlanError for settings that can't be."""
-        if not 0 <= label_smoothing < 1:
-            raise PlanError(f"label_smoothing is at least 0 and below 1 (usual is 0.1), not {label_smoothing}.")
+        if loss is not None and label_smoothing:
+            raise PlanError("label_smoothing is of softmax cross-entropy: leave it out beside another loss.")
+        loss = loss or SoftmaxCrossEntropy(label_smoothing)
         if batchnorm not in ("kept", "batch"):
             raise PlanError(f"batchnorm is 'kept' (fine-tuning) or 'batch' (training from scratch), not '{batchnorm}'.")
         self._close()
-        self.optimizer, self.label_smoothing, self.batchnorm = optimizer, label_smoothing, batchnorm
+        self.optimizer, self.loss, self.batchnorm = optimizer, loss, batchnorm
         self.precision, self.saving = precision or Precision(), saving
         self.position, self._slots, self._records = Position(), {}, {}
         return self
@@ -154,7 +160,7 @@ class Model:
             found["extract"] = self._forward_plan(split.prefix, budget)
             trained = split.suffix
         micro = batch_size if micro_batch is None else micro_batch
-        settings = self.optimizer, self.batchnorm, self.label_smoothing
+        settings = self.optimizer, self.batchnorm, self.loss
         more = {"precision": self.precision, "saving": self.saving(trained)}
         request = Request(trained, batch_size, micro, *settings, seed=self.seed, **more)
         found["train"] = make_plan(request, self.device, budget)
@@ -252,9 +258,13 @@ class Model:
         return self._forward_plan(self.network, budget, batch_size)
 
     def evaluate(self, x, y: np.ndarray, batch_size: int | None = None) -> dict[str, float]:
-        """Mean loss and accuracy over examples `x` with int labels `y`."""
+        """Mean loss and accuracy over examples `x` with int labels `y`. Raises PlanError where the loss is one of whole
+        episodes and `batch_size` isn't."""
         x, y = self._labeled(x, y)
-        return _evaluate(self._open(self.forward_plan(batch_size)), x, y)
+        plan = self.forward_plan(batch_size)
+        if plan.request.loss is None:
+            self.loss.check(self._outputs(), plan.request.micro_batch)
+        return _evaluate(self._open(plan), x, y)
 
     def predict(self, x, batch_size: int | None = None) -> np.ndarray:
         """The network's output for examples `x`: float32 (n, ...), probabilities where it ends in a softmax."""
@@ -317,9 +327,9 @@ class Model:
 
     def _labeled(self, x, y) -> tuple[Source, np.ndarray]:
         x = sources.as_source(x, self.network.input_shape)
-        return x, sources.as_labels(y, len(x), self._classes())
+        return x, sources.as_labels(y, len(x), self.loss.labels(self._outputs()))
 
-    def _classes(self) -> int:
+    def _outputs(self) -> int:
         shape = self.network.output.shape
         if len(shape) != 1:
             raise PlanError(f"The network gives {shape}, not (classes,): end it with a Dense layer.")
@@ -337,12 +347,9 @@ class Model:
         return split
 
     def _forward_plan(self, network: Network, budget: int | None, size: int | None = None) -> Plan:
-        loss = len(network.output.shape) == 1
-
         def make(n: int) -> Plan:
-            more = {"loss": loss, "precision": self.precision}
-            request = Request(network, n, n, label_smoothing=self.label_smoothing, **more)
-            return make_plan(request, self.device, budget)
+            loss = self.loss if len(network.output.shape) == 1 and self.loss.fits(n) else None
+            return make_plan(Request(network, n, n, loss=loss, precision=self.precision), self.device, budget)
 
         return make(size) if size is not None else largest_that_fits(make, budget)
 

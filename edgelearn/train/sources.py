@@ -119,17 +119,17 @@ def as_source(x, shape: Shape) -> Source:
     return source
 
 
-def as_labels(y, count: int, classes: int) -> np.ndarray:
-    """`y` as int32. Raises ShapeError when it isn't a class number for each of `count` examples."""
+def as_labels(y, count: int, allowed: range) -> np.ndarray:
+    """`y` as int32. Raises ShapeError when it isn't one of the `allowed` class numbers for each of `count` examples."""
     labels = np.asarray(y)
     if labels.shape != (count,) or labels.dtype.kind not in "iu":
         raise ShapeError(
             f"{count} examples need int labels of shape ({count},), not {labels.dtype} of shape {labels.shape}. "
             f"Class numbers from one-hot rows: y.argmax(-1)."
         )
-    if labels.min() < 0 or labels.max() >= classes:
+    if labels.min() < allowed[0] or labels.max() > allowed[-1]:
         raise ShapeError(
-            f"The network has {classes} classes, so labels are 0 to {classes - 1}; "
+            f"With this network and loss, labels are {allowed[0]} to {allowed[-1]}; "
             f"found {labels.min()} to {labels.max()}."
         )
     return labels.astype(np.int32)

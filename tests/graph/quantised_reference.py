@@ -11,7 +11,6 @@ from edgelearn.graph.fuse import Stage, fuse
 from edgelearn.ops import ReLU, Softmax
 from edgelearn.ops.dropout import uniform
 from edgelearn.ops.formats import Float16
-from edgelearn.ops.softmax_cross_entropy import reference_loss
 
 Arrays = dict[str, np.ndarray]
 
@@ -95,7 +94,7 @@ class Twin:
             if stage.output.name != end and not stage.output.op.selects:
                 values[stage.output.name] = self._quantised("activations", stage.output.name, v[0], step, first)
 
-        losses, gradient = reference_loss(values[end], labels, self.request.label_smoothing)
+        losses, gradient = self.request.loss.reference(values[end], labels)
         flowing, found = {end: gradient * len(x) / examples}, {}
         for stage in reversed(stages):
             if stage.output.name in flowing:

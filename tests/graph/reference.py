@@ -8,7 +8,6 @@ import numpy as np
 
 from edgelearn.graph import INPUT, Network, Request
 from edgelearn.ops import BatchNormalization, Dropout, MaxPooling2D, Op, ReLU, Softmax
-from edgelearn.ops.softmax_cross_entropy import reference_loss
 
 Arrays = dict[str, np.ndarray]
 
@@ -66,7 +65,7 @@ def _micro_batch(
             _move_statistics(node.op, node.name, inputs[0], weights)
 
     logits = values[end]
-    losses, gradient = reference_loss(logits, labels, request.label_smoothing)
+    losses, gradient = request.loss.reference(logits, labels)
     found.loss += losses.sum() / examples
     found.correct += int((logits.argmax(-1) == labels).sum())
     gradients = {end: gradient * len(x) / examples}

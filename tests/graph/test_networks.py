@@ -23,6 +23,7 @@ from edgelearn.ops import (
     Reshape,
     SiLU,
     Softmax,
+    SoftmaxCrossEntropy,
     SpatialDropout2D,
     SubSpectralNormalization,
     Traits,
@@ -196,7 +197,7 @@ def close(actual: np.ndarray, expected: np.ndarray, scale: float, what: str) -> 
 def check_step(kernels, network: Network, micro: int, batchnorm: str = "kept", seed: int = 0, traits=None) -> None:
     """Loss, right answers, every gradient, and the weights and statistics after one update."""
     weights, x, labels = drawn(network, seed)
-    request = Request(network, EXAMPLES, micro, SGD(RATE), batchnorm, label_smoothing=0.1, seed=2**40 + seed)
+    request = Request(network, EXAMPLES, micro, SGD(RATE), batchnorm, SoftmaxCrossEntropy(0.1), seed=2**40 + seed)
     expected = train_step(request, weights, x, labels, STEP)
     plan = make_plan(request, kernels.context.device, traits=traits)
     session = Session(plan, kernels.context, kernels)

@@ -94,7 +94,7 @@ REQUESTS = {
     "batch statistics": Request(small(), 6, 4, SGD(0.1), "batch"),
     "frozen below": Request(small().freeze().unfreeze("dense"), 6, 3, AdamW()),
     "prediction": Request(small(), 6, 3),
-    "prediction without a loss": Request(small(), 6, 3, loss=False),
+    "prediction without a loss": Request(small(), 6, 3, loss=None),
 }
 
 
@@ -243,7 +243,7 @@ def test_loss_of_an_image(kernels):
     net.add("conv", Conv2D(4, 1))
     with pytest.raises(PlanError, match="end the network with a Dense layer"):
         make_plan(Request(net), kernels.context.device)
-    make_plan(Request(net, loss=False), kernels.context.device)
+    make_plan(Request(net, loss=None), kernels.context.device)
 
 
 # -- the backward pass stops at the lowest trained layer ---------------------------------------------------------------

@@ -2,29 +2,20 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import PlanError, ShapeError
-from edgelearn.launch import Buffer, Role
-from edgelearn.ops import Softmax, Tensor
-from edgelearn.ops.control import CORRECT, INVERSE_BATCH, LOSS, SEEN, Control, emit_count
-from edgelearn.ops.softmax_cross_entropy import emit_loss, reference_loss
+from edgelearn.ops import Softmax, SoftmaxCrossEntropy
+from edgelearn.ops.control import CORRECT, LOSS, SEEN, emit_count
 
 from .harness import SIZES, close
-
-
-def make_control(bench, labels: np.ndarray, inverse_batch: float) -> Control:
-    scalars, counters = np.zeros((1, 16)), np.zeros((1, 16))
-    scalars[0, INVERSE_BATCH] = inverse_batch
-    tensor = Tensor(bench._allocate(Buffer("labels", 4 * len(labels), Role.INPUT)), (1, len(labels)))
-    bench.context.write(bench.memory[tensor.buffer].handle, labels.astype(np.int32))
-    return Control(bench.put(scalars), bench.put(counters), tensor)
+from .losses import make_control
 
 
 def check(bench, logits, labels, smoothing=0.0, tolerance=2e-5):
     n = len(labels)
     control, tx = make_control(bench, labels, 1 / n), bench.put(logits)
     tdx = bench.empty(logits.shape)
-    emit_count(bench, emit_loss(bench, tx, control, smoothing, tdx), control)
+    emit_count(bench, SoftmaxCrossEntropy(smoothing).emit(bench, tx, control, tdx), control)
     bench.run()
-    losses, gradient = reference_loss(logits, labels, smoothing)
+    losses, gradient = SoftmaxCrossEntropy(smoothing).reference(logits, labels)
     counters = bench.get(control.counters)[0]
     assert counters[LOSS] == pytest.approx(losses.sum(), rel=2e-5, abs=1e-5 * n)
     assert counters[CORRECT] == (logits.argmax(-1) == labels).sum()
@@ -61,9 +52,11 @@ def test_a_certain_wrong_answer_has_a_finite_loss(bench):
 def test_gradient_of_reference(rng):
     """The reference itself, against differences."""
     logits, labels, step = rng.standard_normal((3, 4)), np.array([0, 3, 1]), 1e-6
-    _, gradient = reference_loss(logits, labels, 0.2)
+    _, gradient = SoftmaxCrossEntropy(0.2).reference(logits, labels)
     for i, c in np.ndindex(3, 4):
-        moved = [reference_loss(logits + sign * step * _one(i, c), labels, 0.2)[0].mean() for sign in (1, -1)]
+        moved = [
+            SoftmaxCrossEntropy(0.2).reference(logits + sign * step * _one(i, c), labels)[0].mean() for sign in (1, -1)
+        ]
         assert gradient[i, c] == pytest.approx((moved[0] - moved[1]) / (2 * step), abs=1e-8)
 
 
@@ -78,9 +71,9 @@ def test_counters_add_up_over_micro_batches(bench, rng):
     control = make_control(bench, labels, 1 / 16)
     tx = bench.put(logits)
     for _ in range(3):
-        emit_count(bench, emit_loss(bench, tx, control, 0.0, None), control)
+        emit_count(bench, SoftmaxCrossEntropy().emit(bench, tx, control, None), control)
     bench.run()
-    losses, _ = reference_loss(logits, labels)
+    losses, _ = SoftmaxCrossEntropy().reference(logits, labels)
     counters = bench.get(control.counters)[0]
     assert counters[LOSS] == pytest.approx(3 * losses.sum(), rel=1e-5)
     assert counters[CORRECT] == 3 * (logits.argmax(-1) == labels).sum()
@@ -91,9 +84,9 @@ def test_gradient_is_of_the_mini_batch(bench, rng):
     """A micro-batch of 4 of a mini-batch of 20: its share is sums / 20."""
     logits, labels = rng.standard_normal((4, 5)), rng.integers(0, 5, 4)
     control, tdx = make_control(bench, labels, 1 / 20), bench.empty((4, 5))
-    emit_count(bench, emit_loss(bench, bench.put(logits), control, 0.0, tdx), control)
+    emit_count(bench, SoftmaxCrossEntropy().emit(bench, bench.put(logits), control, tdx), control)
     bench.run()
-    close(bench.get(tdx), reference_loss(logits, labels)[1] * 4 / 20)
+    close(bench.get(tdx), SoftmaxCrossEntropy().reference(logits, labels)[1] * 4 / 20)
 
 
 @pytest.mark.parametrize("where", (0, 2))
@@ -101,7 +94,7 @@ def test_nan_reaches_the_loss(bench, rng, where):
     logits = rng.standard_normal((3, 4))
     logits[1, where] = np.nan
     control = make_control(bench, np.array([0, 1, 2]), 1.0)
-    emit_count(bench, emit_loss(bench, bench.put(logits), control, 0.0, None), control)
+    emit_count(bench, SoftmaxCrossEntropy().emit(bench, bench.put(logits), control, None), control)
     bench.run()
     assert np.isnan(bench.get(control.counters)[0, LOSS])
 

@@ -6,8 +6,7 @@ import pytest
 from edgelearn.errors import DataError, DeviceError, FormatError, PlanError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import SGD, Adam, Conv2D, Dense, GlobalAveragePooling2D
-from edgelearn.ops.softmax_cross_entropy import reference_loss
+from edgelearn.ops import SGD, Adam, Conv2D, Dense, GlobalAveragePooling2D, SoftmaxCrossEntropy
 from edgelearn.train import ArraySource, Callback, Model
 
 from .toys import CLASSES, SHAPE, Log, StopAfter, examples, frozen_stem, same, toy_network, weights_after
@@ -54,7 +53,7 @@ def test_evaluate_and_predict_agree_with_the_definition(model, data):
 def test_label_smoothing(data):
     x, y = data
     model = Model(toy_network()).compile(SGD(0.0), label_smoothing=0.2)
-    losses, _ = reference_loss(np.log(np.float64(model.predict(x))), y, 0.2)
+    losses, _ = SoftmaxCrossEntropy(0.2).reference(np.log(np.float64(model.predict(x))), y)
     assert model.evaluate(x, y)["loss"] == pytest.approx(losses.mean(), rel=1e-5)
     history = model.fit(x, y, 8, validation_data=(x, y)).history
     assert history["loss"] == pytest.approx([losses.mean()], rel=1e-5)

@@ -78,7 +78,7 @@ def counted(network: Network, estimator: str, device: Device) -> dict[str, tuple
     """(bytes counted, bytes of the formula) for each convolution of a forward pass of one example on integers: what the
     launches of the layer read and write, but for vectors."""
     precision = PrecisionConfig(integers=True, estimator=estimator).precision
-    plan = make_plan(Request(network, precision=precision, loss=False), device)
+    plan = make_plan(Request(network, precision=precision, loss=None), device)
     moved: dict[str, int] = {}
     for (layer, _, tensor, _), nbytes in Traffic.of(plan.program(plan.kind("predict"), 1).micro).items():
         if not tensor.endswith(VECTORS):

@@ -1,0 +1,73 @@
+"""Clips to train an embedding with, and clips of other words by other speakers to test it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgelearn.data.audio.clips import SILENCE, UNKNOWN, ClipDataset
+from edgelearn.data.audio.speech_commands import load_named
+from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.errors import RunError
+from edgelearn.experiments.keywords.splits import hold_out
+
+from .config import KeywordsConfig
+
+ARABIC, ENGLISH = "arabic_speech_commands", "speech_commands_v0.02_test"
+HELD_WORDS, HELD_SPEAKERS = 8, 6  # of Ghandoura et al.'s 24 words and 24 speakers
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """train: the sets that are trained on, each with words of its own. test: other words by other speakers."""
+
+    train: tuple[ClipDataset, ...]
+    test: ClipDataset
+
+    def to_dict(self) -> dict:
+        """What a run records."""
+        return {
+            "origin": self.test.origin,
+            "description": " ".join(dataset.description for dataset in (*self.train, self.test)),
+            "words": [word for dataset in self.train for word in dataset.class_names],
+            "test_words": list(self.test.class_names),
+            "test_speakers": sorted(set(self.test.speakers.tolist())),
+            "train": sum(map(len, self.train)), "test": len(self.test),
+        }  # fmt: skip
+
+
+def arabic(config: KeywordsConfig) -> TaskData:
+    """16 words by 18 speakers, and English clips where they are wanted; 8 other words by 6 other speakers."""
+    split = hold_out(load_named(ARABIC, config.data), HELD_WORDS, HELD_SPEAKERS, config.seed)
+    english = (by_word(load_named(ENGLISH, config.data)),) if config.english else ()
+    return TaskData((split.train, *english), split.test)
+
+
+def sample(config: KeywordsConfig) -> TaskData:
+    """Words that the package synthesises."""
+    split = hold_out(embedded_words(), 4, 4, config.seed)
+    return TaskData((split.train,), split.test)
+
+
+TASKS: dict[str, Callable[[KeywordsConfig], TaskData]] = {"arabic": arabic, "sample": sample}
+
+
+def load_task(config: KeywordsConfig) -> TaskData:
+    """Raises RunError for an unknown task, DataError where its clips can't be had: nothing else is used instead."""
+    if config.task not in TASKS:
+        raise RunError(f"'{config.task}' is no task: choose {', '.join(TASKS)}.")
+    return TASKS[config.task](config)
+
+
+def by_word(dataset: ClipDataset) -> ClipDataset:
+    """Speech Commands' folders with what is in _unknown_ under the words that file names begin with
+    (`tree_<speaker>_nohash_0`), and without _silence_."""
+    spoken = dataset.take(dataset.words != SILENCE)
+    words = [
+        item.name.partition("_")[0] if word == UNKNOWN else word
+        for word, item in zip(spoken.words.tolist(), spoken.items, strict=True)
+    ]
+    names = tuple(sorted(set(words)))
+    return replace(spoken, class_names=names, labels=np.searchsorted(names, words).astype(np.int32))

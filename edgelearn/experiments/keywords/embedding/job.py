@@ -1,0 +1,158 @@
+"""One embedding, from clips to a run folder: trained, then tested in episodes of words and speakers it never heard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from edgelearn.data.audio.cache import load_features
+from edgelearn.experiments.job import Job, Say, process_peak_bytes
+from edgelearn.experiments.keywords.episodes import Episodes
+from edgelearn.experiments.keywords.evaluate import Evaluator, Report, to_table
+from edgelearn.experiments.keywords.learners import DummyGenerator, DummyPrototypes, Embedder, Learner, NearestMean
+from edgelearn.io import safetensors
+from edgelearn.ops import AdamW
+from edgelearn.runs import Run, atomic, figures
+from edgelearn.train import Callback, CosineDecay, Model
+from edgelearn.train.phases import Phases
+
+from .config import KeywordsConfig
+from .data import TaskData, load_task
+from .networks import FRONT_END, SECONDS, add_head, make_network
+from .sources import EpisodeOrder, Heard, Recordings, variations
+
+WEIGHTS = "weights.safetensors"  # the network with what it was trained with
+PROTOCOLS = (("same", 1), ("same", 5), ("other", 1), ("other", 5))  # speakers, shots
+WAYS = 5
+
+
+class KeywordsJob(Job):
+    """`run` does the whole training; a notebook can do its steps."""
+
+    kind, command, config_type = "keywords", "edgelearn keywords train", KeywordsConfig
+    same: ClassVar = {"data": ("origin", "words", "train", "test")}
+
+    def __init__(self, config: KeywordsConfig, data: TaskData) -> None:
+        self.config, self.data = config, data
+        recordings = Recordings.of(data.train, FRONT_END.rate, SECONDS)
+        self.recordings = recordings.with_reversed() if config.reversed else recordings
+        network = make_network(config)
+        self.embedding = network.output.name
+        loss = add_head(network, config, self.recordings.words)
+        if config.frozen:
+            network.freeze().unfreeze("dummies_dense", "dummies")
+        weights = network.initialize(config.seed)
+        if config.start:
+            weights |= {k: v for k, v in safetensors.read_weights(config.start).items() if k in weights}
+        self.model = Model(network, weights, config.device, config.seed)
+        steps = max(1, config.epochs * self.steps)
+        rate = CosineDecay(config.learning_rate, steps, warmup_steps=min(100, steps // 10))
+        batchnorm = "kept" if config.frozen else "batch"
+        self.model.compile(AdamW(rate, weight_decay=config.weight_decay), batchnorm=batchnorm, loss=loss)
+
+    @classmethod
+    def load(cls, config: KeywordsConfig) -> KeywordsJob:
+        return cls(config, load_task(config))
+
+    @cached_property
+    def episodes(self) -> EpisodeOrder | None:
+        """Those of an epoch, which has about as many clips as there are."""
+        c = self.config
+        if not c.episodic:
+            return None
+        unknown = c.method == "dummies"
+        size = c.ways * (c.shots + c.queries * (1 + unknown))
+        count = max(1, len(self.recordings) // size)
+        return EpisodeOrder(self.recordings, c.ways, c.shots, c.queries, unknown, count, c.seed)
+
+    @property
+    def batch_size(self) -> int:
+        return self.episodes.size if self.episodes else min(self.config.batch_size, len(self.recordings))
+
+    @property
+    def steps(self) -> int:
+        """Updates of an epoch."""
+        return self.episodes.count if self.episodes else -(-len(self.recordings) // self.batch_size)
+
+    @cached_property
+    def phases(self) -> Phases:
+        return self.model.phases(self.batch_size)
+
+    @property
+    def embedder(self) -> Embedder:
+        """With the weights that the model has now."""
+        return make_embedder(self.config, self.model.weights)
+
+    def train_source(self) -> tuple[Heard, np.ndarray]:
+        """Clips as an epoch hears them, and their labels."""
+        shape, embedder = self.model.network.input_shape, self.embedder
+
+        def examples(clips: np.ndarray) -> np.ndarray:
+            return embedder.examples(FRONT_END(clips))
+
+        more = variations(self.config, embedder.bands_first) | {"order": self.episodes}
+        labels = np.tile(self.episodes.labels, self.episodes.count) if self.episodes else self.recordings.labels
+        return Heard(self.recordings, examples, shape, **more), labels
+
+    def describe(self) -> dict:
+        return {
+            "device": self.model.device.facts() | {"reason": self.model.choice.reason},
+            "data": self.data.to_dict(),
+            "plan": self.phases.to_dict(),
+        }
+
+    def sources(self) -> list[str]:
+        return [self.data.to_dict()["description"]]
+
+    def fit(self, callbacks: Sequence[Callback]) -> None:
+        x, labels = self.train_source()
+        self.model.fit(
+            x, labels, self.batch_size, self.config.epochs, shuffle=self.episodes is None, callbacks=callbacks
+        )
+
+    def test(self, learners: Sequence[Learner] | None = None) -> list[Report]:
+        """Each of `learners` in episodes: enrolled by who is recognised, or by others, with 1 and 5 clips."""
+        if learners is None:
+            learners = [NearestMean("euclidean"), NearestMean("cosine")]
+            learners += [DummyPrototypes()] if self.embedder.dummies else []
+        evaluator = Evaluator(self.embedder, load_features(self.data.test, FRONT_END, SECONDS))
+        words = len(self.data.test.class_names)
+        ways = min(WAYS, words - 1)
+        return [
+            evaluator.run(
+                learner,
+                Episodes(self.data.test, ways, shots, min(5, 10 - shots), None, speakers, self.config.episodes),
+            )
+            for learner in learners
+            for speakers, shots in PROTOCOLS
+        ]  # fmt: skip
+
+    def finish(self, run: Run, seconds: float, say: Say) -> dict:
+        reports = self.test()
+        results = {
+            "reports": [report.to_dict() for report in reports], "seconds": seconds, "epochs": self.config.epochs,
+            "memory": {"planned": self.phases.peak_bytes, "allocated": self.model.context.ledger.peak,
+                       "process": process_peak_bytes()},
+        }  # fmt: skip
+        metadata = {"config": json.dumps(self.config.to_dict()), "data": self.data.to_dict()["description"]}
+        atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(self.model.weights, metadata))
+        figures.plot_learning_curves(run.history(), run.folder / "curves.png")
+        run.finish(results)
+        say(to_table(reports))
+        return results
+
+
+def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Embedder:
+    """The embedding of `config`, with its dummies' generator where there is one, without a classifier of the words that
+    it was trained with."""
+    network = make_network(config)
+    own = {name: weights[name] for name in network.parameters}
+    dummies = None
+    if config.method == "dummies":
+        arrays = (weights[f"{layer}/{role}"] for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias"))
+        dummies = DummyGenerator(*arrays, config.distance, config.scale, config.relief)
+    return Embedder(network, own, FRONT_END, SECONDS, None, config.device, dummies)

@@ -1,0 +1,90 @@
+"""Episodes into a table: what a way to learn from few clips comes to, with 95 % intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+
+from edgelearn.runs.tables import render, table
+
+from .episodes import Episode, Episodes
+from .learners import Embedder, Learner, Spotter
+from .metrics import Interval, OpenSet, det_curve, interval, open_set
+
+MEASURES = tuple(field.name for field in fields(OpenSet) if field.name not in ("threshold", "false_accepts"))
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What `learner` came to in `episodes`: an Interval of each of MEASURES (see metrics.OpenSet; rates at 5 % false
+    accepts), and the scores of all known and of all unknown clips, for a DET curve."""
+
+    learner: Learner
+    episodes: Episodes
+    measures: dict[str, Interval]
+    known: np.ndarray
+    unknown: np.ndarray
+
+    def det(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The DET curve over the clips of all episodes: see metrics.det_curve."""
+        return det_curve(self.known, self.unknown)
+
+    def to_dict(self) -> dict:
+        e = self.episodes
+        settings = {name: getattr(e, name) for name in ("ways", "shots", "queries", "unknown", "speakers", "seed")}
+        found = {name: asdict(value) for name, value in self.measures.items()}
+        return self.learner.to_dict() | settings | {"episodes": len(e), "measures": found}
+
+
+def evaluate(learner: Learner, embedder: Embedder, features: np.ndarray, episodes: Episodes) -> Report:
+    """Enrol and test in each of `episodes`, whose data set's clips have `features` (n, frames, bands). Where the
+    embeddings stay as they are, each clip is embedded once. Raises DataError for episodes without clips to reject."""
+    return Evaluator(embedder, features).run(learner, episodes)
+
+
+class Evaluator:
+    """One set of clips, for several learners and episodes."""
+
+    def __init__(self, embedder: Embedder, features: np.ndarray) -> None:
+        self.embedder, self.features = embedder, features
+        self.embeddings = embedder.embed(features)
+
+    def run(self, learner: Learner, episodes: Episodes) -> Report:
+        found, known, unknown = [], [], []
+        for number, episode in enumerate(episodes):
+            scores, sure, unsure = self._episode(learner, episode, number)
+            found.append(open_set(scores.argmax(1), episode.query_labels, sure, unsure))
+            known.append(sure)
+            unknown.append(unsure)
+        measures = {name: interval([getattr(each, name) for each in found]) for name in MEASURES}
+        return Report(learner, episodes, measures, np.concatenate(known), np.concatenate(unknown))
+
+    def _episode(self, learner: Learner, episode: Episode, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Scores of the queries, and how known these and the unknown clips are."""
+        support, query, unknown = (part.ravel() for part in (episode.support, episode.query, episode.unknown))
+        labels = episode.support_labels
+        if learner.keeps_embeddings:
+            x, ways = self.embeddings, len(episode.words)
+            found = learner.classify(self.embedder, x[support], labels, ways, seed=number)
+            return found.scores(x[query]), found.knownness(x[query]), found.knownness(x[unknown])
+        spotter: Spotter = learner.enrol(self.embedder, self.features[support], labels, seed=number)
+        x = spotter.embedder.embed(self.features[np.concatenate([query, unknown])])
+        sure = spotter.classifier.knownness(x)
+        return spotter.classifier.scores(x[: len(query)]), sure[: len(query)], sure[len(query) :]
+
+
+HEADER = ("learner", "ways", "shots", "speaker", "accuracy", "AUROC", "equal error", "rejected*", "right*")
+
+
+def to_table(reports: Sequence[Report], width: int = 120) -> str:
+    """A line for each report: means with 95 % intervals."""
+    found = table(None, HEADER)
+    columns = "accuracy", "auroc", "equal_error_rate", "false_rejects", "accepted_accuracy"
+    for report in reports:
+        e, settings = report.episodes, [str(v) for v in report.learner.to_dict().values()]
+        measured = (str(report.measures[name]) for name in columns)
+        found.add_row(", ".join(settings[:2]), str(e.ways), str(e.shots), e.speakers, *measured)
+    counts = " or ".join(sorted({str(len(report.episodes)) for report in reports}))
+    return render([found, f"{counts} episodes. *: of known clips, where 5 % of unknown ones are accepted."], width)

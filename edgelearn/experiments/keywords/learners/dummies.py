@@ -1,0 +1,35 @@
+"""Dummy prototypes for words that were never enrolled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.errors import DataError
+
+from .base import Learner
+from .classifiers import Classifier, WithDummies
+
+
+@dataclass(frozen=True)
+class DummyPrototypes(Learner):
+    """D-ProtoNets (Kim et al. 2022): beside a prototype for each word, dummies made of the enrolled clips by what was
+    trained with the embedder (see ops.Prototypical). Raises DataError for an embedder that has nothing to make them."""
+
+    name = "dummies"
+
+    def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0) -> Classifier:
+        generator = embedder.dummies
+        if generator is None:
+            raise DataError(
+                "This embedder can't make dummy prototypes: it was trained without them. Train one with the method "
+                "'dummies', or learn by 'nearest-mean'."
+            )
+        prototypes = _means(embeddings, labels, ways)
+        dummies = _means(generator(embeddings), labels, ways).max(0)
+        return WithDummies(prototypes, dummies, generator.distance, generator.scale, generator.relief)
+
+
+def _means(values: np.ndarray, labels: np.ndarray, ways: int) -> np.ndarray:
+    return np.stack([values[labels == way].mean(0) for way in range(ways)]).astype(np.float32)

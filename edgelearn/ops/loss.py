@@ -1,0 +1,38 @@
+"""What training minimises, as data: a choice of the plan."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from .control import Answers, Control
+from .emit import Emitter
+from .tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Base of the losses: of the network's outputs (n, outputs) for a micro-batch, and its int labels (n,)."""
+
+    def check(self, outputs: int, examples: int) -> None:
+        """Raises PlanError for a network with so many outputs, or micro-batches of so many examples, that don't fit."""
+
+    def fits(self, examples: int) -> bool:
+        """Whether the loss of so many examples can be told; a number of its own for each, unless said otherwise."""
+        return True
+
+    def labels(self, outputs: int) -> range:
+        """Which labels there are."""
+        return range(outputs)
+
+    def reference(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(loss of each example, gradient of their mean to the outputs), in the outputs' own precision."""
+        raise NotImplementedError
+
+    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
+        """Losses and right answers, for `emit_count`; and the outputs' gradient where one is wanted."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict:
+        return {"loss": type(self).__name__, **asdict(self)}

@@ -1,0 +1,54 @@
+"""Cross-entropy of labelled examples, entropy of unlabelled ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.errors import PlanError
+
+from .control import Answers, Control
+from .emit import Emitter
+from .loss import Loss
+from .tensor import Tensor
+
+
+@dataclass(frozen=True)
+class MinimumEntropy(Loss):
+    """Examples with label -1 have none: their loss is `weight` times the entropy of the network's probabilities; that
+    of the others is the cross-entropy (Grandvalet and Bengio 2004). Of unlabelled examples alone, with batch statistics
+    and only BatchNorm's scale and bias trained, it is TENT (Wang et al. 2021). Raises PlanError for a negative
+    weight."""
+
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.weight >= 0:
+            raise PlanError(f"The weight of unlabelled examples is at least 0 (usual is up to 1), not {self.weight}.")
+
+    def labels(self, outputs: int) -> range:
+        return range(-1, outputs)
+
+    def reference(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        n = len(outputs)
+        shifted = outputs - outputs.max(-1, keepdims=True)
+        log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+        p = np.exp(log_p)
+        entropy = -(p * log_p).sum(-1)
+        unlabelled = labels < 0
+        gradient = p.copy()
+        gradient[np.arange(n), labels] -= 1
+        gradient[unlabelled] = (-self.weight * p * (log_p + entropy[:, None]))[unlabelled]
+        return np.where(unlabelled, self.weight * entropy, -log_p[np.arange(n), labels]), gradient / n
+
+    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
+        n = outputs.rows
+        answers = Answers(e.tensor("losses", (1, n)), e.tensor("right", (1, n)))
+        more = [control.scalars.read, gradient.write] if gradient is not None else []
+        e.launch(
+            "minimum_entropy.cl", "minimum_entropy", (n * e.traits.group,), outputs.read, control.labels.read,
+            answers.losses.write, answers.right.write, n, outputs.channels, float(self.weight), *more,
+            whole=True, gradient=gradient is not None,
+        )  # fmt: skip
+        return answers

@@ -1,0 +1,115 @@
+"""Training embeddings: what is heard, episodes, and a small training from data to results."""
+
+import numpy as np
+import pytest
+
+from edgelearn.data.audio.clips import UNKNOWN, ClipDataset
+from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.errors import DataError, RunError
+from edgelearn.experiments.keywords import hold_out
+from edgelearn.experiments.keywords.embedding import KeywordsConfig, KeywordsJob, TaskData, by_word, make_embedder
+from edgelearn.experiments.keywords.embedding.personal import personalise_arabic
+from edgelearn.experiments.keywords.embedding.sources import EpisodeOrder, Heard, Recordings
+from edgelearn.io import safetensors
+from edgelearn.runs import RunStore
+
+SMALL = {"task": "sample", "width": 0.125, "size": 16, "shift": 0.0, "noise": 0.0, "epochs": 1, "episodes": 4}
+
+
+@pytest.fixture
+def recordings() -> Recordings:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 9).astype(np.int32)
+    clips = rng.integers(-30000, 30000, (54, 40)).astype(np.int16)
+    return Recordings(clips, labels, np.zeros(54, np.int32))
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_episodes_are_as_the_loss_wants_them(recordings, unknown):
+    order = EpisodeOrder(recordings, 4, 2, 3, unknown, 5, 7)
+    found = order(3).reshape(5, order.size)
+    assert np.array_equal(order(3), order(3)) and not np.array_equal(order(3), order(4))
+    for episode in found:
+        words = recordings.labels[episode[:8]].reshape(4, 2)
+        assert (words == words[:, :1]).all() and len(set(words[:, 0])) == 4
+        queries = episode[8:20]
+        assert np.array_equal(recordings.labels[queries], words[order.labels[8:20], 0])
+        assert len(set(episode[:20])) == 20
+        assert not set(recordings.labels[episode[20:]]) & set(words[:, 0])
+        assert (order.labels[20:] == 4).all() and len(episode[20:]) == 12 * unknown
+
+
+def test_too_few_words_for_episodes(recordings):
+    with pytest.raises(DataError, match="too few for episodes of 6 words and others"):
+        EpisodeOrder(recordings, 6, 2, 3, True, 1, 0)(0)
+
+
+def test_reversed_clips_are_words_of_their_own(recordings):
+    both = recordings.with_reversed()
+    assert both.words == 12 and len(both) == 108
+    assert np.array_equal(both.clips[54], recordings.clips[0, ::-1]) and both.labels[54] == 6
+
+
+@pytest.mark.parametrize("varied", [False, True])
+def test_what_is_heard_depends_on_the_epoch(recordings, varied):
+    louder = (lambda clips, indices, epoch: clips * (1 + epoch),) if varied else ()
+    order = EpisodeOrder(recordings, 4, 2, 3, False, 2, 0)
+    source = Heard(recordings, lambda clips: clips[:, :, None], (40, 1), louder, None, order)
+    assert len(source) == 40
+    for epoch in (0, 1):
+        heard = source.at_epoch(epoch).packed(np.array([3, 21]), 1)
+        expected = recordings.clips[order(epoch)[[3, 21]]] / 32767 * (1 + epoch * varied)
+        assert np.allclose(heard.ravel(), expected.ravel(), atol=1e-6)
+
+
+def test_words_in_unknown_get_their_names(tmp_path):
+    names = [("yes", "a_nohash_0.wav"), (UNKNOWN, "tree_b_nohash_0.wav"), ("_silence_", "1.wav")]
+    items = [tmp_path / word / file for word, file in names]
+    dataset = ClipDataset("few", "folder", "Few.", ("_silence_", UNKNOWN, "yes"), [2, 1, 0], ["a", "b", ""], items)
+    assert by_word(dataset).words.tolist() == ["yes", "tree"]
+
+
+@pytest.mark.parametrize(
+    "settings, problem",
+    [
+        ({"method": "guess"}, "method is 'guess'"),
+        ({"network": "vgg"}, "network is 'vgg'"),
+        ({"shift": 0.9}, "shift is 0.9"),
+        ({"scale": 0.0}, "above 0"),
+        ({"frozen": True}, "Only dummies"),
+        ({"epochs": 0}, "epochs is 0"),
+    ],
+)
+def test_settings_that_cannot_be(settings, problem):
+    with pytest.raises(RunError, match=problem):
+        KeywordsConfig(**settings)
+
+
+def test_from_data_to_results(tmp_path):
+    """Trained a little, then given dummies: words and speakers that are tested weren't trained on."""
+    split = hold_out(embedded_words(10, 6, 10), 4, 3)
+    job = KeywordsJob(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
+    with RunStore(tmp_path).create("keywords", job.config.to_dict(), **job.describe()) as run:
+        results = job.run(run, say=lambda text: None)
+    assert len(results["reports"]) == 8
+    assert {report["speakers"] for report in results["reports"]} == {"same", "other"}
+    data = run.record["data"]
+    assert not set(data["words"]) & set(data["test_words"])
+    start = run.folder / "weights.safetensors"
+
+    config = KeywordsConfig(**SMALL, method="dummies", frozen=True, start=str(start), ways=6, shots=2, queries=2)
+    second = KeywordsJob(config, job.data)
+    before = dict(second.model.weights)
+    with RunStore(tmp_path).create("keywords", config.to_dict(), **second.describe()) as other:
+        results = second.run(other, say=lambda text: None)
+    assert [report["learner"] for report in results["reports"]].count("dummies") == 4
+    changed = {name for name, array in second.model.weights.items() if not np.array_equal(array, before[name])}
+    assert changed == {f"{layer}/{role}" for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias")}
+    kept = safetensors.read_weights(other.folder / "weights.safetensors")
+    embedder = make_embedder(config, kept)
+    assert embedder.dummies(np.zeros((2, 16), np.float32)).shape == (2, 3, 16)
+
+
+def test_personalisation_starts_from_a_classifier():
+    with pytest.raises(DataError, match="method 'classify'"):
+        personalise_arabic(KeywordsConfig(), {"dummies/kernel": np.zeros(1)}, 5)

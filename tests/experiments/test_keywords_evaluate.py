@@ -1,0 +1,127 @@
+"""Episodes into tables, users into tables, on embeddings that are known."""
+
+import os
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from edgelearn.data.audio.cache import compute_features
+from edgelearn.data.audio.clips import ClipDataset
+from edgelearn.data.audio.features import LogMel
+from edgelearn.data.audio.speech_commands import CLASSES, load_named
+from edgelearn.errors import DataError
+from edgelearn.experiments.keywords import Episodes
+from edgelearn.experiments.keywords.english import load_twelve
+from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
+from edgelearn.experiments.keywords.learners import Embedder, FineTune, Head, Linear, NearestMean
+from edgelearn.experiments.keywords.personal import Protocol, personalise
+from edgelearn.experiments.keywords.personal import to_table as users_table
+from edgelearn.graph import Network
+from edgelearn.ops import Conv2D, Flatten
+
+FRONT_END, WORDS, SPEAKERS, TAKES = LogMel(window=400, hop=8000, fft=512, bands=8), 6, 6, 6
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    """Gives the features themselves."""
+    network = Network("identity", (3, 8, 1))
+    network.add("conv", Conv2D(1, 1, use_bias=False))
+    network.add("flatten", Flatten())
+    return Embedder(network, {"conv/kernel": np.ones((1, 1, 1, 1), np.float32)}, FRONT_END)
+
+
+@lru_cache
+def clips() -> tuple[ClipDataset, np.ndarray]:
+    """Features are one-hot by word and by speaker, and a little noise: speakers say all words in their own way."""
+    rng = np.random.default_rng(0)
+    words, speakers, _ = np.indices((WORDS, SPEAKERS, TAKES)).reshape(3, -1)
+    names = tuple(f"word{k}" for k in range(WORDS))
+    items = [np.zeros(1, np.float32)] * len(words)
+    dataset = ClipDataset("made up", "folder", "Made up.", names, words, [f"speaker{k}" for k in speakers], items)
+    features = rng.normal(0, 0.05, (len(words), 24))
+    features[np.arange(len(words)), words] += 1
+    features[np.arange(len(words)), WORDS + speakers] += 1
+    features[np.arange(len(words)), 12 + (words + speakers) % WORDS] += 1.4
+    return dataset, features.reshape(-1, 3, 8).astype(np.float32)
+
+
+def test_report_of_known_embeddings(embedder):
+    dataset, features = clips()
+    evaluator = Evaluator(embedder, features)
+    reports = [
+        evaluator.run(NearestMean(distance), Episodes(dataset, 3, 2, 2, 2, speakers, 20))
+        for speakers in ("same", "other")
+        for distance in ("euclidean", "cosine")
+    ]
+    for report in reports[:2]:  # one's own clips are all near each other
+        assert report.measures["accuracy"].mean == 1 and report.measures["auroc"].mean == 1
+        thresholds, accepted, rejected = report.det()
+        assert len(thresholds) == len(accepted) == len(rejected) and accepted[0] == 1 and rejected[-1] == 1
+    assert reports[2].measures["accuracy"].mean < 0.9
+    record = reports[2].to_dict()
+    assert record["speakers"] == "other" and record["measures"]["accuracy"]["count"] == 20
+    text = to_table(reports, 140)
+    assert (
+        "nearest-mean, cosine" in text
+        and "20 episodes" in text
+        and str(record["measures"]["accuracy"]["mean"])[:5] in text
+    )
+
+
+def test_learners_that_change_the_network_are_enrolled_in_each_episode(embedder):
+    dataset, features = clips()
+    report = Evaluator(embedder, features).run(FineTune("all", 3), Episodes(dataset, 3, 2, 2, 2, "same", 3))
+    assert report.measures["accuracy"].mean > 0.9 and len(report.known) == 18
+
+
+def with_head(embedder: Embedder) -> Embedder:
+    """The words' own directions: speakers' ways mislead it. Words 4 and 5 are none that a user enrols."""
+    kernel = np.zeros((24, WORDS), np.float32)
+    kernel[np.arange(WORDS), np.arange(WORDS)] = 4
+    kernel[12 + np.arange(WORDS), np.arange(WORDS)] = 3
+    return embedder.with_weights(embedder.weights, Head(kernel, np.zeros(WORDS, np.float32)))
+
+
+def test_a_user_is_recognised_after_enrolment(embedder):
+    dataset, features = clips()
+    able, protocol = with_head(embedder), Protocol((0, 1, 2, 3), least=5, parts=2)
+    found = personalise(FineTune("head", 100, 0.1), able, dataset, features, protocol, 3)
+    record = found.to_dict()
+    assert record["users"] == SPEAKERS and record["tested"] == SPEAKERS * 4 * TAKES
+    plain = Linear(able.head.kernel, able.head.bias).scores(able.embed(features)).argmax(1)
+    own = dataset.labels < 4
+    assert record["before"] == pytest.approx(np.mean(plain[own] != dataset.labels[own]))
+    assert record["after"] < 0.2 * record["before"]
+    assert record["worst_after"] <= record["worst_before"] and record["bytes"] == 4 * (24 + 1) * WORDS
+    assert all(user.enrolled == 12 for user in found.users)
+    assert "fine-tune, 3" in users_table([found])
+
+
+def test_users_without_clips_enough(embedder):
+    dataset, features = clips()
+    with pytest.raises(DataError, match="Nobody has 7 clips"):
+        personalise(FineTune(), with_head(embedder), dataset, features, Protocol((0, 1), least=7), 3)
+    with pytest.raises(DataError, match="has its head"):
+        personalise(FineTune(), embedder, dataset, features, Protocol((0, 1)), 3)
+    nobody = replace(dataset, speakers=np.full(len(dataset), ""))
+    with pytest.raises(DataError, match="don't say who speaks"):
+        personalise(FineTune(), with_head(embedder), nobody, features, Protocol((0, 1)), 3)
+
+
+def test_thresholds_reject():
+    scores = np.log(np.array([[0.9, 0.05, 0.05], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]]))
+    assert Protocol((0, 1), threshold=np.log(0.5)).accepted(scores).tolist() == [0, -1, -1]
+    assert Protocol((0, 1)).accepted(scores).tolist() == [0, 0, -1]
+
+
+def test_twelve_classes_of_the_imported_network():
+    """96.0 % of all clips of the test set with the official network; these are 3,746 of them."""
+    if not os.environ.get("EDGELEARN_DATA"):
+        pytest.skip("EDGELEARN_DATA isn't set: no trained weights and no clips")
+    dataset = load_named("speech_commands_v0.02_test").only(CLASSES)
+    embedder = load_twelve()
+    scores = Linear(embedder.head.kernel, embedder.head.bias).scores(embedder.embed(compute_features(dataset)))
+    assert np.mean(scores.argmax(1) == dataset.labels) >= 0.955

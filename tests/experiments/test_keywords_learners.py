@@ -1,0 +1,221 @@
+"""Learners on words that differ in which bands of the features are loud."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from edgelearn.data.audio.features import LogMel
+from edgelearn.errors import DataError, ShapeError
+from edgelearn.experiments.keywords.learners import (
+    ANIL,
+    MAML,
+    BatchNormStatistics,
+    DummyGenerator,
+    DummyPrototypes,
+    Embedder,
+    EntropyMinimisation,
+    FineTune,
+    Head,
+    Learner,
+    NearestMean,
+    Prototypes,
+    PseudoLabels,
+    meta_train,
+)
+from edgelearn.experiments.keywords.learners.unlabelled import without
+from edgelearn.graph import Network
+from edgelearn.ops import BatchNormalization, Conv2D, GlobalAveragePooling2D, ReLU
+
+FRONT_END = LogMel(window=400, hop=800, fft=512, bands=12)
+FRAMES, BANDS, WAYS = 21, 12, 3
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return tiny(bands_first=True)
+
+
+def tiny(bands_first: bool) -> Embedder:
+    network = Network("tiny", (BANDS, FRAMES, 1) if bands_first else (FRAMES, BANDS, 1))
+    network.add("conv", Conv2D(20, 3, 2, use_bias=False))
+    network.add("conv_bn", BatchNormalization())
+    network.add("conv_relu", ReLU())
+    network.add("tail", Conv2D(24, 1, use_bias=False))
+    network.add("tail_bn", BatchNormalization())
+    network.add("tail_relu", ReLU())
+    network.add("pool", GlobalAveragePooling2D())
+    weights = network.initialize(1)
+    return Embedder(network, weights | {"tail_bn/gamma": 4 * weights["tail_bn/gamma"]}, FRONT_END)
+
+
+def words(count: int, seed: int, ways: int = WAYS) -> tuple[np.ndarray, np.ndarray]:
+    """`count` clips a word."""
+    labels = np.repeat(np.arange(ways), count)
+    features = np.random.default_rng(seed).normal(0, 0.3, (len(labels), FRAMES, BANDS))
+    for i, label in enumerate(labels):
+        features[i, 3 * label : 3 * label + 9, 3 * label : 3 * label + 3] += 3
+    return features.astype(np.float32), labels
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("bands_first", [True, False])
+def test_nearest_mean(bands_first, distance):
+    learned = NearestMean(distance).enrol(tiny(bands_first), *words(5, 0))
+    features, labels = words(20, 1)
+    scores = learned.scores(features)
+    assert scores.shape == (60, learned.ways) and scores.dtype == np.float32
+    assert (scores.argmax(1) == labels).mean() > 0.95
+    noise = np.random.default_rng(2).normal(0, 0.3, (30, FRAMES, BANDS))
+    assert learned.knownness(features).mean() > learned.knownness(noise).mean()
+
+
+def test_one_of_your_own(embedder):
+    @dataclass(frozen=True)
+    class Median(Learner):
+        name = "median"
+
+        def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0):
+            return Prototypes(np.stack([np.median(embeddings[labels == k], 0) for k in range(ways)]))
+
+    try:
+        features, labels = words(5, 0)
+        assert (Learner.named("median")().enrol(embedder, features, labels).scores(features).argmax(1) == labels).all()
+    finally:
+        del Learner.registry["median"]
+
+
+def test_settings_there_and_back():
+    learner = NearestMean("euclidean")
+    assert Learner.from_dict(learner.to_dict()) == learner
+    with pytest.raises(DataError, match="no learner 'oracle'"):
+        Learner.from_dict({"learner": "oracle"})
+    with pytest.raises(DataError, match="nearest-mean"):
+        Learner.from_dict({"learner": "nearest-mean", "colour": "red"})
+
+
+@pytest.mark.parametrize(
+    "labels, message",
+    [([0, 1], "label for each"), ([0, 0, 2], "Word 1 of 3"), ([0, 1, -1], "run from -1"), ([0.0, 1.0, 1.0], "float64")],
+)
+def test_bad_labels(embedder, labels, message):
+    with pytest.raises(DataError, match=message):
+        NearestMean().enrol(embedder, words(1, 0)[0], np.array(labels))
+
+
+def test_features_of_other_settings(embedder):
+    with pytest.raises(ShapeError, match="front end"):
+        embedder.embed(np.zeros((2, FRAMES, BANDS + 1)))
+    with pytest.raises(ShapeError, match="frames of 40 bands"):
+        Embedder(embedder.network, embedder.weights)
+
+
+def learned(learner, embedder, unlabelled=None) -> float:
+    """Accuracy on other clips."""
+    features, labels = words(20, 1)
+    spotter = learner.enrol(embedder, *words(5, 0), unlabelled)
+    assert spotter.ways == WAYS
+    return (spotter.scores(features).argmax(1) == labels).mean()
+
+
+@pytest.mark.parametrize("part", ["head", "last-block", "batchnorm", "all"])
+def test_fine_tuning_changes_its_part(embedder, part):
+    spotter = FineTune(part, epochs=4).enrol(embedder, *words(5, 0))
+    changed = {name for name, w in embedder.weights.items() if not np.array_equal(w, spotter.embedder.weights[name])}
+    expected = {
+        "head": set(),
+        "last-block": {"tail/kernel", "tail_bn/gamma", "tail_bn/beta"},
+        "batchnorm": {"conv_bn/gamma", "conv_bn/beta", "tail_bn/gamma", "tail_bn/beta"},
+        "all": embedder.network.trainable,
+    }[part]
+    assert changed == expected
+    assert learned(FineTune(part, epochs=40, learning_rate=0.1), embedder) > 0.95
+
+
+def test_fine_tuning_starts_as_nearest_mean(embedder):
+    spotter = FineTune("head", epochs=1, learning_rate=0.0).enrol(embedder, *words(1, 0))
+    features, _ = words(20, 1)
+    nearest = NearestMean("cosine").enrol(embedder, *words(1, 0))
+    assert (spotter.scores(features).argmax(1) == nearest.scores(features).argmax(1)).all()
+
+
+def test_fine_tuning_starts_from_the_embedders_own_head(embedder):
+    rng = np.random.default_rng(0)
+    head = Head(rng.normal(size=(embedder.size, 4)).astype(np.float32), np.zeros(4, np.float32))
+    known = embedder.with_weights(embedder.weights, head)
+    features, labels = words(3, 0)
+    spotter = FineTune("head", epochs=1, learning_rate=0.0).enrol(known, features, labels)  # word 3 has no clip
+    expected = embedder.embed(features) @ head.kernel
+    assert np.allclose(spotter.scores(features) - expected, (spotter.scores(features) - expected)[:, :1], atol=1e-4)
+
+
+@pytest.mark.parametrize("learner", [MAML(), ANIL()], ids=lambda learner: learner.name)
+def test_meta_training_helps(embedder, learner):
+    learner, losses = replace(learner, learning_rate=0.5), []
+    tasks = [(*words(3, 10 + k), *words(6, 50 + k)) for k in range(8)]
+    prepared = meta_train(learner, embedder, tasks, 0.03, say=lambda number, loss: losses.append(loss))
+    assert len(losses) == 8 and losses[-1] < 0.95 * losses[0]
+    assert learned(learner, prepared) >= learned(learner, embedder)
+
+
+def test_pseudo_labels_are_learned_from(embedder):
+    labelled, labels = words(1, 0)
+    unlabelled, _ = words(10, 3)
+    learner = PseudoLabels(NearestMean("cosine"), bound=0.0)
+    more = learner.enrol(embedder, labelled, labels, unlabelled)
+    none = learner.enrol(embedder, labelled, labels)
+    assert not np.array_equal(more.classifier.prototypes, none.classifier.prototypes)
+    strict = replace(learner, bound=1.0).enrol(embedder, labelled, labels, unlabelled)
+    assert np.array_equal(strict.classifier.prototypes, none.classifier.prototypes)
+    assert learned(learner, embedder, unlabelled) > 0.95
+
+
+def test_entropy_falls(embedder):
+    features, labels = words(2, 0)
+    unlabelled, _ = words(10, 3)
+    entropies = []
+    for weight in (0.0, 1.0):
+        spotter = EntropyMinimisation(FineTune("batchnorm", epochs=5), weight).enrol(
+            embedder, features, labels, unlabelled
+        )
+        log_p = spotter.scores(unlabelled)
+        entropies.append(-(np.exp(log_p) * log_p).sum(1).mean())
+    assert entropies[1] < entropies[0]
+
+
+def test_statistics_move_and_nothing_else(embedder):
+    features, labels = words(5, 0)
+    spotter = BatchNormStatistics(steps=1).enrol(embedder, features, labels, words(5, 2)[0])
+    changed = {name for name, w in embedder.weights.items() if not np.array_equal(w, spotter.embedder.weights[name])}
+    assert changed == {name for name in embedder.weights if "/moving_" in name}
+
+
+def test_dummies_reject(embedder):
+    with pytest.raises(DataError, match="trained without"):
+        DummyPrototypes().enrol(embedder, *words(2, 0))
+    d = embedder.size
+    rng = np.random.default_rng(0)
+    generator = DummyGenerator(
+        *(rng.normal(0, 0.3, shape).astype(np.float32) for shape in ((d, d), (d,), (d, 2 * d), (2 * d,))), "euclidean"
+    )
+    able = Embedder(embedder.network, embedder.weights, FRONT_END, dummies=generator)
+    features, labels = words(3, 0)
+    spotter = DummyPrototypes().enrol(able, features, labels)
+    x = able.embed(features)
+    dummies = generator(x).reshape(WAYS, 3, 2, d).mean(1).max(0)
+    assert np.allclose(spotter.classifier.dummies, dummies, atol=1e-4)
+    logits = np.concatenate([
+        -np.square(x[:, None] - spotter.classifier.prototypes).sum(-1), -np.square(x[:, None] - dummies).sum(-1) / 3,
+    ], 1)  # fmt: skip
+    p = np.exp(logits - np.logaddexp.reduce(logits, 1)[:, None])
+    assert np.allclose(np.exp(spotter.scores(features)), p[:, :WAYS], atol=1e-4)
+    assert np.allclose(spotter.knownness(features), np.log(p[:, :WAYS].sum(1) / p[:, WAYS:].sum(1)), rtol=1e-3)
+
+
+def test_settings_with_a_base_there_and_back():
+    learner = PseudoLabels(FineTune("all", epochs=3), bound=0.5)
+    assert Learner.from_dict(learner.to_dict()) == learner
+    assert without(learner) == FineTune("all", epochs=3)
+    assert set(Learner.registry) == {
+        "nearest-mean", "dummies", "fine-tune", "maml", "anil", "pseudo-labels", "entropy", "batchnorm-statistics",
+    }  # fmt: skip
