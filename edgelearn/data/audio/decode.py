@@ -39,7 +39,7 @@ def decode(source: bytes | Path, name: str, rate: int = RATE) -> np.ndarray:
 
 def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
     """As `decode`, at the file's own rate, which comes second."""
-    soundfile = _package("soundfile")
+    soundfile = package("soundfile")
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
         with soundfile.SoundFile(file) as sound:
@@ -75,7 +75,7 @@ def resample(samples: np.ndarray, old: int, new: int) -> np.ndarray:
     """`samples` (n,) at `old` samples a second, at `new`: float32 of about n · new / old samples, at least one."""
     if old == new:
         return samples
-    changed = _package("soxr").resample(samples, old, new)
+    changed = package("soxr").resample(samples, old, new)
     return changed if len(changed) else samples[:1]
 
 
@@ -99,7 +99,7 @@ def _shortened(log: str) -> bool:
     return any(int(there) < int(said) < _UNKNOWN_LENGTH for said, there in _SHORTENED.findall(log))
 
 
-def _package(name: str):
+def package(name: str):
     """soundfile or soxr, imported when sound is read."""
     from importlib import import_module
 
