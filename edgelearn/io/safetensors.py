@@ -24,6 +24,20 @@ def read_weights(path: str | Path) -> dict[str, np.ndarray]:
         ) from None
 
 
+def read_metadata(path: str | Path) -> dict[str, str]:
+    """What a file says beside its tensors: texts by name, none if it says nothing. Raises FormatError naming the
+    file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            return file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise FormatError(
+            f"{path} is not a safetensors file, or is damaged ({error}). Give another file, or restore it."
+        ) from None
+
+
 def to_bytes(weights: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> bytes:
     """The file's content: write it with edgelearn.runs.atomic to be safe from interruptions."""
     from safetensors.numpy import save

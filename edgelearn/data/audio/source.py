@@ -66,13 +66,13 @@ def microphone_blocks(rate: int = RATE, device: str | None = None) -> Blocks:
             heard.put_nowait(block[:, 0].copy())
 
     try:
-        with sounddevice.InputStream(
-            rate, round(rate * _SECONDS), device, channels=1, dtype="float32", callback=take
-        ):
+        with sounddevice.InputStream(rate, round(rate * _SECONDS), device, channels=1, dtype="float32", callback=take):
             while not heard.full():
                 yield heard.get()
     except (sounddevice.PortAudioError, ValueError) as error:
         raise DataError(
             f"The microphone cannot be used: {error}. Plug one in and allow its use, name another one, or give a file."
         ) from error
-    raise DataError("What the microphone hears comes faster than it is worked on. Use a smaller network or larger hops.")
+    raise DataError(
+        "What the microphone hears comes faster than it is worked on. Use a smaller network or larger hops."
+    )

@@ -1,0 +1,10 @@
+"""Words in sound that goes on: a detector in bounded memory, long recordings to try it on, and what it is judged by."""
+
+from .detector import Detection, Detector, Scores, ScoreStream, Trigger
+from .judge import Judgement, Occurrence, judge, sweep
+from .recording import LongRecording
+
+__all__ = [
+    "Detection", "Detector", "Judgement", "LongRecording", "Occurrence", "ScoreStream", "Scores", "Trigger", "judge",
+    "sweep",
+]  # fmt: skip
