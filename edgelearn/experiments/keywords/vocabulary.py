@@ -130,13 +130,3 @@ class Vocabulary:
 def front_end_text(front_end: FrontEnd) -> str:
     """Its settings, the same text for the same features."""
     return json.dumps({"kind": type(front_end).__name__, **asdict(front_end)}, sort_keys=True)
-
-
-def threshold_for(spotter: Spotter, others: np.ndarray, false_accepts: float = 0.01) -> float:
-    """The score that no more than a share `false_accepts` of clips of other words reach: features (n, frames, bands).
-
-    Raises DataError when there are none."""
-    if not len(others):
-        raise DataError("A threshold needs clips of other words: give some, or say the threshold.")
-    known = np.sort(spotter.knownness(others))[::-1]
-    return float(np.nextafter(known[int(false_accepts * len(known))], np.float32(np.inf)))

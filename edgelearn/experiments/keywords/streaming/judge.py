@@ -46,9 +46,10 @@ class Judgement:
         return float(np.mean(self.delays)) if self.delays else float("nan")
 
     def __str__(self) -> str:
+        minutes = self.seconds / 60
         return (
             f"{len(self.delays)} of {self.occurrences} keywords told, on average {self.delay:.2f} s after their end; "
-            f"{self.false_alarms} false alarms in {self.seconds / 60:.1f} minutes: {self.false_alarms_per_hour:.1f} an hour"
+            f"{self.false_alarms} false alarms in {minutes:.1f} minutes, {self.false_alarms_per_hour:.1f} an hour"
         )
 
 

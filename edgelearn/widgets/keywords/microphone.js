@@ -1,0 +1,97 @@
+// The front end of Microphone: sends what the browser hears as blocks of float32 samples, one channel.
+
+// Runs on the browser's audio thread, where a module of its own is needed: it comes as text.
+const WORKLET = `
+registerProcessor("edgelearn-tap", class extends AudioWorkletProcessor {
+  process(inputs) {
+    if (inputs[0].length) this.port.postMessage(inputs[0][0].slice());
+    return true;
+  }
+});`;
+const BLOCK_SECONDS = 0.1;
+
+async function listen(onBlock) {
+  if (!navigator.mediaDevices) {
+    throw new Error("the browser gives the microphone only to pages from localhost or over https");
+  }
+  const plain = { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false };
+  const stream = await navigator.mediaDevices.getUserMedia({ audio: plain });
+  const context = new AudioContext();
+  const close = async () => {
+    stream.getTracks().forEach((track) => track.stop());
+    await context.close();
+  };
+  try {
+    const module = URL.createObjectURL(new Blob([WORKLET], { type: "text/javascript" }));
+    await context.audioWorklet.addModule(module);
+    URL.revokeObjectURL(module);
+    const tap = new AudioWorkletNode(context, "edgelearn-tap");
+    let parts = [], count = 0;
+    const send = () => {
+      if (!count) return;
+      const block = new Float32Array(count);
+      parts.reduce((at, part) => (block.set(part, at), at + part.length), 0);
+      parts = [];
+      count = 0;
+      onBlock(block, context.sampleRate);
+    };
+    tap.port.onmessage = ({ data }) => {
+      parts.push(data);
+      count += data.length;
+      if (count >= BLOCK_SECONDS * context.sampleRate) send();
+    };
+    context.createMediaStreamSource(stream).connect(tap);
+    return async () => {
+      tap.port.onmessage = null;
+      send();
+      await close();
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+function render({ model, el }) {
+  const button = document.createElement("button");
+  button.className = "jupyter-button widget-button";
+  const status = document.createElement("span");
+  status.style.marginLeft = "0.7em";
+  el.append(button, status);
+
+  let stop = null;
+  const draw = () => {
+    button.textContent = stop ? "Stop" : model.get("label");
+  };
+  const end = async () => {
+    const stopping = stop;
+    stop = null;
+    draw();
+    if (!stopping) return;
+    await stopping();
+    status.textContent = "";
+    model.send({ type: "end" });
+  };
+  button.onclick = async () => {
+    button.disabled = true;
+    try {
+      if (stop) {
+        await end();
+      } else {
+        model.send({ type: "begin" });
+        stop = await listen((block, rate) => model.send({ type: "samples", rate }, undefined, [block.buffer]));
+        status.textContent = "listening …";
+        draw();
+      }
+    } catch (error) {
+      status.textContent = `No microphone: ${error.message}. Allow its use in the browser, or upload recordings.`;
+      model.send({ type: "error", message: error.message });
+    }
+    button.disabled = false;
+  };
+  model.on("change:label", draw);
+  draw();
+  return end;
+}
+
+export default { render };

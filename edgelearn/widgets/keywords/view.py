@@ -1,0 +1,37 @@
+"""Words enrolled in the browser, and heard."""
+
+from __future__ import annotations
+
+import ipywidgets
+
+from edgelearn.runs import figures
+from edgelearn.widgets.show import table_html
+
+from .clips_box import ClipsBox
+from .enrolment import Enrolment
+from .listen_box import ListenBox
+from .plots import plot_embeddings
+from .threshold_box import ThresholdBox
+
+
+class KeywordsView(ipywidgets.VBox):
+    """Record or upload clips, name and enrol them; a map shows where they lie. A slider moves the threshold, and false
+    accepts and rejects with it. What the microphone or a file says then is scored as it comes. All of it works from
+    files alone, without a microphone."""
+
+    def __init__(self, enrolment: Enrolment) -> None:
+        self.enrolment = enrolment
+        self.clips, self.threshold, self.listening = ClipsBox(enrolment), ThresholdBox(enrolment), ListenBox(enrolment)
+        self._words = ipywidgets.HTML()
+        self._map = ipywidgets.Image(format="png", layout={"display": "none"})
+        learned = ipywidgets.HBox([self._words, self._map], layout={"align_items": "center", "grid_gap": "2em"})
+        super().__init__([self.clips, learned, self.threshold, self.listening])
+        enrolment.observe(lambda _: self._draw(), "spotter")
+        self._draw()
+
+    def _draw(self) -> None:
+        vocabulary = self.enrolment.vocabulary
+        self._words.value = table_html([(word, vocabulary.count(word)) for word in vocabulary.words], ("word", "clips"))
+        self._map.layout.display = None if vocabulary.words else "none"
+        if vocabulary.words:
+            self._map.value = figures.to_png(plot_embeddings(*self.enrolment.map()))
