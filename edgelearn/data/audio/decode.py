@@ -58,10 +58,7 @@ def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
         raise DataError(f"{name} cannot be read as sound: {reason}. Remove it or replace it.") from error
     except OSError as error:
         raise DataError(f"{name} cannot be read: {error.strerror or error}. Check it, or remove it.") from error
-    if not MIN_RATE <= rate <= MAX_RATE:
-        raise DataError(
-            f"{name} has {rate:,} samples a second, not {MIN_RATE:,} to {MAX_RATE:,}. Remove it or convert it."
-        )
+    check_rate(rate, name)
     if truncated:
         raise DataError(f"{name} is truncated: it ends before its header says. Remove it or replace it.")
     if not len(samples):
@@ -69,6 +66,14 @@ def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
     if not np.isfinite(samples).all():
         raise DataError(f"{name} holds samples that are not numbers. Remove it or replace it.")
     return np.ascontiguousarray(samples.mean(1, dtype=np.float32)), rate
+
+
+def check_rate(rate: int, name: str) -> None:
+    """Raises DataError for a rate beyond MIN_RATE to MAX_RATE."""
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise DataError(
+            f"{name} has {rate:,} samples a second, not {MIN_RATE:,} to {MAX_RATE:,}. Remove it or convert it."
+        )
 
 
 def resample(samples: np.ndarray, old: int, new: int) -> np.ndarray:

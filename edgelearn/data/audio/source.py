@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from edgelearn.data.audio import RATE
-from edgelearn.data.audio.decode import FORMATS, package
+from edgelearn.data.audio.decode import FORMATS, check_rate, package
 from edgelearn.errors import DataError
 
 Blocks = Iterator[np.ndarray]  # float32 (n,) each, one after the other
@@ -28,6 +28,7 @@ def file_blocks(path: str | os.PathLike, rate: int = RATE) -> Blocks:
         with soundfile.SoundFile(path) as sound:
             if sound.format not in FORMATS:
                 raise DataError(f"{path} is {sound.format}, not WAV, FLAC or OGG. Convert it.")
+            check_rate(sound.samplerate, str(path))
             change = None
             if sound.samplerate != rate:
                 change = soxr.ResampleStream(sound.samplerate, rate, 1, dtype="float32")

@@ -72,9 +72,10 @@ class LongRecording:
             start += pause
             if words[clip] in self.keywords:
                 first, last = spoken(sound, self.rate)
-                timeline.append(Occurrence(str(words[clip]), start / self.rate + first, start / self.rate + last))
+                at = float(start) / self.rate
+                timeline.append(Occurrence(str(words[clip]), at + first, at + last))
             start += len(sound)
-        return timeline, (start + int(self._pauses[-1])) / self.rate
+        return timeline, float(start + self._pauses[-1]) / self.rate
 
 
 def spoken(clip: np.ndarray, rate: int = RATE) -> tuple[float, float]:
@@ -83,4 +84,4 @@ def spoken(clip: np.ndarray, rate: int = RATE) -> tuple[float, float]:
     frames = clip[: len(clip) // size * size].reshape(-1, size)
     energy = np.square(frames, dtype=np.float64).mean(1)
     loud = np.flatnonzero(energy >= energy.max() / 100)
-    return loud[0] * size / rate, (loud[-1] + 1) * size / rate
+    return int(loud[0]) * size / rate, int(loud[-1] + 1) * size / rate

@@ -1,0 +1,147 @@
+"""A detector of tones: what it finds, when, and in which memory."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from edgelearn.data.audio.clips import ClipDataset
+from edgelearn.data.audio.decode import decode
+from edgelearn.data.audio.features import BC_RESNET
+from edgelearn.errors import DataError
+from edgelearn.experiments.keywords.learners import Prototypes, Spotter
+from edgelearn.experiments.keywords.streaming import (
+    Detection,
+    Detector,
+    Judgement,
+    LongRecording,
+    Occurrence,
+    Scores,
+    ScoreStream,
+    Trigger,
+    judge,
+    sweep,
+)
+from edgelearn.experiments.keywords.streaming.recording import spoken
+
+RATE, WORDS = 16_000, ("low", "high", "other")
+
+
+def tone(hertz, first=0.3, last=0.8):
+    time = np.arange(RATE) / RATE
+    return (0.5 * np.sin(2 * np.pi * hertz * time) * ((time >= first) & (time < last))).astype(np.float32)
+
+
+CLIPS = ClipDataset(
+    "tones", "folder", "Tones.", WORDS, np.arange(9) % 3, [""] * 9, [tone((400, 2500, 1100)[i % 3]) for i in range(9)]
+)
+
+
+@pytest.fixture
+def spotter():
+    """Knows the first two tones by the loudness of their bands."""
+
+    def embed(features):
+        return np.exp(features).mean(1)
+
+    embedder = SimpleNamespace(front_end=BC_RESNET, seconds=1.0, embed=embed)
+    known = embed(BC_RESNET(np.stack([tone(400), tone(2500)])))
+    return Spotter(embedder, Prototypes(known, "cosine"))
+
+
+def test_words_are_told_once_and_in_time(spotter):
+    recording = LongRecording(CLIPS, WORDS[:2], seed=1, pauses=(1.0, 2.0))
+    detector = Detector(spotter, WORDS[:2], 0.9)
+    found = [told for piece in recording for told in detector.push(piece)] + detector.finish()
+    verdict = judge(found, recording.timeline, recording.seconds)
+    assert verdict.hit_rate == 1 and verdict.false_alarms == 0 and verdict.occurrences == 6
+    assert -0.5 < verdict.delay < 0.75
+    assert "6 of 6 keywords told" in str(verdict)
+    assert not judge(found, [], recording.seconds).delays and judge(found, [], 60.0).false_alarms_per_hour == 360
+
+
+@pytest.mark.parametrize(("cut", "at_once"), [(400, 1), (RATE, 1), (RATE, 4), (10 * RATE, 16)])
+def test_scores_are_those_of_the_whole_wherever_it_is_cut(spotter, cut, at_once):
+    samples = np.concatenate(list(LongRecording(CLIPS.take([0, 1]), seed=3)))
+    stream = ScoreStream(spotter, smoothing=0.2, at_once=at_once)
+    pieces = [stream.push(samples[start : start + cut]) for start in range(0, len(samples), cut)]
+    found = Scores.join([*pieces, stream.finish()])
+    frames = BC_RESNET(samples[None])[0]
+    plain = np.stack([frames[start : start + 101] for start in range(0, len(frames) - 100, 10)])
+    plain = spotter.scores(plain)
+    mean = np.concatenate([plain[:1], (plain[1:] + plain[:-1]) / 2])
+    np.testing.assert_allclose(found.words, mean, atol=1e-4)
+    np.testing.assert_allclose(found.times, 1.015 + 0.1 * np.arange(len(plain)))
+
+
+def test_an_hour_takes_the_memory_of_a_moment(spotter):
+    detector = Detector(spotter, WORDS[:2], 0.9, at_once=8)
+    for _ in range(60):
+        detector.push(np.zeros(10 * RATE, np.float32))
+        held = detector.scores
+        assert len(held._frames) < 101 + 8 * 10 and len(held._stream._held) < 1_000 and len(held._recent) <= 3
+
+
+def scores(known, words=None):
+    known = np.array(known, np.float32)
+    words = np.stack([known, known - 1], 1) if words is None else np.array(words, np.float32)
+    return Scores(0.1 * np.arange(len(known)), words, known)
+
+
+def test_a_word_is_told_where_its_score_ceases_to_rise():
+    trigger = Trigger(WORDS[:2], 0.5, refractory=0.3)
+    told = trigger.push(scores([0.1, 0.6, 0.8, 0.7, 0.9, 0.9, 0.9, 0.4, 0.6])) + trigger.finish()
+    assert told == [
+        Detection("low", pytest.approx(0.3), pytest.approx(0.8)),
+        Detection("low", pytest.approx(0.7), pytest.approx(0.9)),
+    ]
+
+
+def test_the_end_and_the_better_word():
+    trigger = Trigger(WORDS[:2], 0.5)
+    assert trigger.push(scores([0.4, 0.6], [[0.4, 0.3], [0.5, 0.6]])) == []
+    assert trigger.finish() == [Detection("high", 0.1, pytest.approx(0.6))]
+    assert Trigger(WORDS[:2], 0.7).finish() == []
+
+
+def test_what_counts_as_a_hit():
+    timeline = [Occurrence("low", 1.0, 1.5), Occurrence("high", 3.0, 3.5)]
+    told = [Detection(word, time, 1.0) for word, time in (("low", 1.7), ("low", 1.9), ("high", 4.5), ("low", 3.2))]
+    verdict = judge(told, timeline, 1800.0)
+    assert verdict == Judgement(2, (pytest.approx(0.2),), 3, 1800.0)
+    assert verdict.hit_rate == 0.5 and verdict.false_alarms_per_hour == 6
+
+
+def test_a_sweep_trades_misses_for_false_alarms():
+    timeline = [Occurrence("low", 0.0, 0.3)]
+    found = sweep(scores([0.2, 0.8, 0.1, 0.5, 0.1]), WORDS[:2], timeline, 0.5, [0.4, 0.7, 0.9], 0.0, 0.05)
+    assert [(len(j.delays), j.false_alarms) for j in found] == [(1, 1), (1, 0), (0, 0)]
+
+
+def test_the_same_seed_makes_the_same_recording(tmp_path):
+    recording = LongRecording(CLIPS, seed=5)
+    pieces = list(recording)
+    samples = np.concatenate(pieces)
+    assert len(pieces) == len(CLIPS) + 1 and len(samples) == round(recording.seconds * RATE)
+    np.testing.assert_array_equal(samples, np.concatenate(list(LongRecording(CLIPS, seed=5))))
+    assert len(np.concatenate(list(LongRecording(CLIPS, seed=6)))) != len(samples)
+    for said in recording.timeline:
+        assert said.end - said.start == pytest.approx(0.5, abs=0.02)
+        loud = samples[round((said.start + 0.02) * RATE) : round((said.end - 0.02) * RATE)]
+        quiet = samples[round((said.end + 0.02) * RATE) : round((said.end + 0.2) * RATE)]
+        assert np.std(loud) > 0.3 > 0.02 > np.std(quiet) > 0
+    recording.write(tmp_path / "long.wav")
+    np.testing.assert_allclose(decode(tmp_path / "long.wav", "long"), samples, atol=1e-4)
+
+
+def test_where_the_word_is():
+    assert spoken(tone(500, 0.25, 0.5)) == (pytest.approx(0.25, abs=0.011), pytest.approx(0.5, abs=0.011))
+
+
+def test_what_cannot_be(spotter):
+    with pytest.raises(DataError, match="knows 2 words, but 1 names"):
+        Detector(spotter, ["low"], 0.5)
+    with pytest.raises(DataError, match="hop is above 0"):
+        ScoreStream(spotter, hop=0)
+    with pytest.raises(DataError, match="needs clips, and pauses from shorter"):
+        LongRecording(CLIPS, pauses=(2, 1))
