@@ -5,14 +5,15 @@ draws its mel triangles over mel; torchaudio's and librosa's (`htk=True, norm=No
 draws them over hertz. Mel is HTK's everywhere: m = 2595 log10(1 + f / 700).
 """
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from edgelearn.data.audio import RATE
 from edgelearn.data.threads import each
-from edgelearn.errors import DataError, ShapeError
+from edgelearn.errors import DataError, FormatError, ShapeError
 
 _CHUNK = 8  # clips at once: their spectra stay in the cache
 
@@ -117,6 +118,22 @@ BC_RESNET = LogMel()
 # AudioSpectrogram and Mfcc of TensorFlow 1, whose energies have a floor of 1e-12 instead of the offset.
 DS_CNN_MLPERF = MFCC(10, LogMel(hop=320, low=20, high=4000, power=1, triangles="mel", centred=False))
 DS_CNN_ARM = MFCC(10, replace(DS_CNN_MLPERF.log_mel, window=640, fft=1024, offset=1e-12))
+
+
+def to_json(front_end: FrontEnd) -> str:
+    """Its settings: the same text for the same features."""
+    return json.dumps(asdict(front_end), sort_keys=True)
+
+
+def from_json(text: str) -> FrontEnd:
+    """Raises FormatError for text that `to_json` did not write, DataError for settings that can't be."""
+    try:
+        found = json.loads(text)
+        if "log_mel" in found:
+            return MFCC(found["coefficients"], LogMel(**found["log_mel"]))
+        return LogMel(**found)
+    except (TypeError, KeyError, ValueError) as error:
+        raise FormatError(f"These are no settings of features ({error}): give what edgelearn wrote.") from None
 
 
 @lru_cache(maxsize=8)

@@ -16,14 +16,13 @@ import numpy as np
 
 from edgelearn.data.audio.augment import AddNoise, Shift, stretch, synthetic_noises
 from edgelearn.data.audio.clips import SILENCE, ClipDataset, load_clips
-from edgelearn.data.audio.features import BC_RESNET
 from edgelearn.data.audio.synthetic import WORDS, speak
-from edgelearn.io import safetensors
 from edgelearn.ops import AdamW
 from edgelearn.runs import atomic
 from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar, VariedSource
 
-from .sample import SAMPLE, sample_network
+from .embedder_file import to_bytes
+from .sample import FRONT_END, SAMPLE, sample_network
 
 EPOCHS, COUNT, SPEAKERS, TAKES, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 25, 80, 24, 4, 64, 5e-3, 0.01
 VOICES = 1  # the seed of these speakers; the embedded sample's are those of seed 0, unless one asks for others
@@ -63,7 +62,7 @@ def pretraining_clips(words: list[str], speakers: range, takes: int, seed: int) 
 
 
 def _silence(noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return np.float32(10 ** rng.uniform(-3, 0)) * stretch(noise, BC_RESNET.rate, rng.random())
+    return np.float32(10 ** rng.uniform(-3, 0)) * stretch(noise, FRONT_END.rate, rng.random())
 
 
 def pretrain(
@@ -104,7 +103,7 @@ class _Clips(VariedSource):
 
     def __init__(self, clips, vary, preprocess, epoch=0) -> None:
         super().__init__(clips, vary, preprocess, epoch)
-        self.shape = (*BC_RESNET.shape(clips.shape[1]), 1)
+        self.shape = (*FRONT_END.shape(clips.shape[1]), 1)
 
     def at_epoch(self, epoch: int) -> _Clips:
         return _Clips(self.pictures, self.vary, self.preprocess, epoch)
@@ -112,7 +111,7 @@ class _Clips(VariedSource):
 
 def _examples(clips: np.ndarray) -> np.ndarray:
     """Clips (n, samples) as the network takes them: (n, frames, bands, 1)."""
-    return BC_RESNET(clips)[..., None]
+    return FRONT_END(clips)[..., None]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -135,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "made of": "synthesised words; no human voice",
         "accuracy on held-out speakers": f"{history.history['val_accuracy'][-1]:.4f}",
     }
-    data = safetensors.to_bytes(weights, metadata)
+    data = to_bytes(sample_network(), weights, FRONT_END, notes=metadata)
     atomic.write_bytes(output, data)
     print(f"{output}: {len(data) / 1e3:.0f} kB on disk")
 

@@ -8,12 +8,12 @@ it, but what was said could be made out: keep it as private as the recordings.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.audio.features import FrontEnd
+from edgelearn.data.audio import features as front_ends
 from edgelearn.errors import DataError, FormatError
 from edgelearn.io import safetensors
 from edgelearn.runs import atomic
@@ -50,7 +50,7 @@ class Vocabulary:
     def empty(embedder: Embedder) -> Vocabulary:
         """For features as `embedder` takes them."""
         shape = embedder.front_end.shape(round(embedder.front_end.rate * embedder.seconds))
-        front_end = front_end_text(embedder.front_end)
+        front_end = front_ends.to_json(embedder.front_end)
         return Vocabulary(front_end, embedder.seconds, (), np.empty((0, *shape), np.float32), np.empty(0, np.int32))
 
     def count(self, word: str) -> int:
@@ -92,7 +92,7 @@ class Vocabulary:
         the embedder hears other features."""
         if not self.words:
             raise DataError("No word is enrolled yet. Enrol one from a few clips.")
-        if (front_end_text(embedder.front_end), embedder.seconds) != (self.front_end, self.seconds):
+        if (front_ends.to_json(embedder.front_end), embedder.seconds) != (self.front_end, self.seconds):
             raise DataError(
                 f"These words were enrolled with other features ({self.front_end}, {self.seconds:g} s) than "
                 f"'{embedder.network.name}' hears. Enrol them again for this network, or use the network of before."
@@ -125,8 +125,3 @@ class Vocabulary:
             raise FormatError(
                 f"{path} holds no words, or is damaged ({error!r}). Give a file that `edgelearn keywords enrol` wrote."
             ) from None
-
-
-def front_end_text(front_end: FrontEnd) -> str:
-    """Its settings, the same text for the same features."""
-    return json.dumps({"kind": type(front_end).__name__, **asdict(front_end)}, sort_keys=True)

@@ -1,0 +1,138 @@
+"""Words of your own: enrol them from a few clips, hear them in recordings or at the microphone.
+
+`enrol` adds clips to a small file of words, `words` shows what is in it, `listen` tells words of it with their times.
+The network is the BC-ResNet of EDGELEARN_DATA, or else a small one of the package, which was trained on synthesised
+words; the first line of output says which."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from edgelearn.errors import DataError
+from edgelearn.experiments.keywords.streaming import detector as detection
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    enrol = commands.add_parser("enrol", help="learn a word from a few clips")
+    enrol.add_argument("word")
+    enrol.add_argument("clips", nargs="+", metavar="CLIP", help="WAV, FLAC or OGG files, of the word alone")
+    enrol.add_argument("--into", required=True, metavar="FILE", help="the file of words: made, or added to")
+    _add_network(enrol)
+    enrol.set_defaults(act=_enrol)
+    words = commands.add_parser("words", help="what a file of words holds")
+    words.add_argument("file")
+    words.add_argument("--forget", metavar="WORD", help="take a word out")
+    words.set_defaults(act=_words)
+    listen = commands.add_parser("listen", help="tell words in a recording or at the microphone")
+    add = listen.add_argument
+    add("recording", nargs="?", help="a WAV, FLAC or OGG file of any length")
+    add("--microphone", nargs="?", const="", metavar="NAME", help="listen to it instead, until Ctrl-C")
+    add("--words", required=True, metavar="FILE", help="what `enrol` wrote")
+    add("--threshold", type=float, help="the score a word needs; default: what few clips of other words reach")
+    add("--others", metavar="DIR", help="recordings of other words, a subfolder each (default: synthesised words)")
+    add("--false-accepts", type=float, default=0.01, metavar="SHARE", help="of clips of other words (default: 0.01)")
+    add("--learner", default="nearest-mean", help="how words are learned (default: %(default)s)")
+    add("--hop", type=float, default=detection.HOP, help="seconds between scores (default: %(default)s)")
+    add("--smoothing", type=float, default=detection.SMOOTHING, help="seconds that a score is the mean of")
+    add("--refractory", type=float, default=detection.REFRACTORY, help="seconds of silence after a word was told")
+    _add_network(listen)
+    listen.set_defaults(act=_listen)
+
+
+def _add_network(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--network", metavar="FILE", help="'sample', a BC-ResNet-1 in .npz, or a trained network in .safetensors")
+    add("--data", metavar="DIR", help="a folder with data sets and weights (default: EDGELEARN_DATA)")
+    add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+
+
+def run(options: argparse.Namespace) -> int:
+    return options.act(options) or 0
+
+
+def _embedder(options: argparse.Namespace):
+    from edgelearn.experiments.keywords.networks import find_embedder
+
+    embedder, where = find_embedder(options.network, options.data, options.device)
+    print(where)
+    return embedder
+
+
+def _enrol(options: argparse.Namespace) -> None:
+    from edgelearn.data.audio.clips import ClipDataset, load_clips
+    from edgelearn.experiments.keywords.vocabulary import Vocabulary
+
+    embedder = _embedder(options)
+    clips = [Path(clip) for clip in options.clips]
+    there = Path(options.into).exists()
+    vocabulary = Vocabulary.load(options.into) if there else Vocabulary.empty(embedder)
+    recordings = ClipDataset(
+        "clips", "folder", f"{len(clips)} clips", (options.word,), [0] * len(clips), [""] * len(clips), clips
+    )
+    front_end = embedder.front_end
+    features = front_end(load_clips(recordings, rate=front_end.rate, seconds=embedder.seconds))
+    vocabulary = vocabulary.add(options.word, features)
+    vocabulary.enrol(embedder)  # what can't be learned isn't kept
+    vocabulary.save(options.into)
+    print(f"{options.into}: {_summary(vocabulary)}")
+
+
+def _words(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.keywords.vocabulary import Vocabulary
+
+    vocabulary = Vocabulary.load(options.file)
+    if options.forget is not None:
+        vocabulary = vocabulary.without(options.forget)
+        vocabulary.save(options.file)
+    print(f"{options.file}: {_summary(vocabulary)}")
+
+
+def _summary(vocabulary) -> str:
+    return ", ".join(f"{word} ({vocabulary.count(word)} clips)" for word in vocabulary.words) or "no words"
+
+
+def _listen(options: argparse.Namespace) -> None:
+    from edgelearn.data.audio.source import file_blocks, microphone_blocks
+    from edgelearn.experiments.keywords.learners import Learner
+    from edgelearn.experiments.keywords.streaming import Detector
+    from edgelearn.experiments.keywords.vocabulary import Vocabulary
+
+    if (options.recording is None) == (options.microphone is None):
+        raise DataError("Say what to listen to: a recording, or --microphone.")
+    vocabulary = Vocabulary.load(options.words)
+    embedder = _embedder(options)
+    spotter = vocabulary.enrol(embedder, Learner.named(options.learner)())
+    threshold = _threshold(options, spotter, vocabulary) if options.threshold is None else options.threshold
+    print(f"Words: {_summary(vocabulary)}. Threshold: {threshold:.3f}")
+    times = options.hop, options.smoothing, options.refractory
+    detector = Detector(spotter, vocabulary.words, threshold, *times)
+    rate = embedder.front_end.rate
+    if options.recording is not None:
+        blocks = file_blocks(options.recording, rate)
+    else:
+        blocks = microphone_blocks(rate, options.microphone or None)
+        print("Listening. Ctrl-C ends it.")
+    for block in blocks:
+        _tell(detector.push(block))
+    _tell(detector.finish())
+
+
+def _threshold(options: argparse.Namespace, spotter, vocabulary) -> float:
+    from edgelearn.data.audio.clips import load_clips
+    from edgelearn.data.audio.folder import load_folder
+    from edgelearn.experiments.keywords.sample import other_words
+    from edgelearn.experiments.keywords.threshold import threshold_for
+
+    others = load_folder(options.others) if options.others else other_words()
+    others = others.only([word for word in others.class_names if word not in vocabulary.words])
+    front_end = spotter.embedder.front_end
+    features = front_end(load_clips(others, rate=front_end.rate, seconds=spotter.embedder.seconds))
+    print(f"Other words: {others.description}")
+    return threshold_for(spotter.knownness(features), options.false_accepts)
+
+
+def _tell(detections) -> None:
+    for found in detections:
+        print(f"{found.time:10.2f} s  {found.word}  {found.score:.3f}")

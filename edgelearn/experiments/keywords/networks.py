@@ -1,0 +1,41 @@
+"""Which network hears the words, and where its weights come from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from edgelearn.device import Device
+from edgelearn.io import bcresnet_npz
+from edgelearn.models import bcresnet
+
+from .embedder_file import load_embedder
+from .learners import Embedder
+from .sample import sample_embedder
+
+IN_DATA = Path("weights") / "bcresnet1_speech_commands.npz"  # under the data folder
+SAMPLE_NAME = "sample"
+
+
+def find_embedder(
+    network: str | None = None, data: str | None = None, device: str | Device | None = None
+) -> tuple[Embedder, str]:
+    """An embedder and a sentence on where it comes from. `network` is "sample" or a file: a BC-ResNet-1 trained in
+    PyTorch (.npz), or what edgelearn wrote (.safetensors). Without it, it is the BC-ResNet-1 of the folder `data` or
+    EDGELEARN_DATA, and where there is none, the package's.
+
+    Raises FormatError for a file that isn't one.
+    """
+    folder = data or os.environ.get("EDGELEARN_DATA")
+    if network is None and folder and (Path(folder) / IN_DATA).is_file():
+        network = str(Path(folder) / IN_DATA)
+    if network is None or network == SAMPLE_NAME:
+        return sample_embedder(device), (
+            "Network: the package's small DS-CNN, trained on synthesised words. It has never heard a human voice: for "
+            "real use, name another one."
+        )
+    if Path(network).suffix != ".npz":
+        return load_embedder(network, device), f"Network: {network}."
+    built = bcresnet(classes=None)
+    weights = bcresnet_npz.read_weights(network, built, skip=("classifier",))
+    return Embedder(built, weights, device=device), f"Network: BC-ResNet-1 of {network}, without its classifier."
