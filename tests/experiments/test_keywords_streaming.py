@@ -42,7 +42,7 @@ def spotter():
     """Knows the first two tones by the loudness of their bands."""
 
     def embed(features):
-        return np.exp(features).mean(1)
+        return np.append(np.exp(features).mean(1), np.full((len(features), 1), 0.3), 1)  # quiet isn't alike
 
     embedder = SimpleNamespace(front_end=BC_RESNET, seconds=1.0, embed=embed)
     known = embed(BC_RESNET(np.stack([tone(400), tone(2500)])))
@@ -51,7 +51,7 @@ def spotter():
 
 def test_words_are_told_once_and_in_time(spotter):
     recording = LongRecording(CLIPS, WORDS[:2], seed=1, pauses=(1.0, 2.0))
-    detector = Detector(spotter, WORDS[:2], 0.9)
+    detector = Detector(spotter, WORDS[:2], 0.9, refractory=1.6)  # as long as a clip has a bit of the tone
     found = [told for piece in recording for told in detector.push(piece)] + detector.finish()
     verdict = judge(found, recording.timeline, recording.seconds)
     assert verdict.hit_rate == 1 and verdict.false_alarms == 0 and verdict.occurrences == 6
@@ -79,7 +79,7 @@ def test_an_hour_takes_the_memory_of_a_moment(spotter):
     for _ in range(60):
         detector.push(np.zeros(10 * RATE, np.float32))
         held = detector.scores
-        assert len(held._frames) < 101 + 8 * 10 and len(held._stream._held) < 1_000 and len(held._recent) <= 3
+        assert len(held._frames) < 101 + 8 * 10 and len(held._stream._held) < 1_000 and len(held._recent) <= 5
 
 
 def scores(known, words=None):
@@ -88,20 +88,11 @@ def scores(known, words=None):
     return Scores(0.1 * np.arange(len(known)), words, known)
 
 
-def test_a_word_is_told_where_its_score_ceases_to_rise():
-    trigger = Trigger(WORDS[:2], 0.5, refractory=0.3)
-    told = trigger.push(scores([0.1, 0.6, 0.8, 0.7, 0.9, 0.9, 0.9, 0.4, 0.6])) + trigger.finish()
-    assert told == [
-        Detection("low", pytest.approx(0.3), pytest.approx(0.8)),
-        Detection("low", pytest.approx(0.7), pytest.approx(0.9)),
-    ]
-
-
-def test_the_end_and_the_better_word():
-    trigger = Trigger(WORDS[:2], 0.5)
-    assert trigger.push(scores([0.4, 0.6], [[0.4, 0.3], [0.5, 0.6]])) == []
-    assert trigger.finish() == [Detection("high", 0.1, pytest.approx(0.6))]
-    assert Trigger(WORDS[:2], 0.7).finish() == []
+def test_a_word_is_told_once_when_its_score_reaches_the_threshold():
+    trigger = Trigger(WORDS[:2], 0.5, refractory=0.35)
+    assert trigger.push(scores([0.1, 0.6])) == [Detection("low", pytest.approx(0.1), pytest.approx(0.6))]
+    later = Scores(0.2 + 0.1 * np.arange(6), np.tile([0.7, 0.9], (6, 1)), np.array([0.8, 0.9, 0.9, 0.9, 0.4, 0.5]))
+    assert trigger.push(later) == [Detection("high", pytest.approx(0.5), pytest.approx(0.9))]
 
 
 def test_what_counts_as_a_hit():

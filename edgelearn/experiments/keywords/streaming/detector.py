@@ -1,16 +1,15 @@
 """A spotter that listens: the clip that ends now is scored every hop, scores are averaged over a moment, and a word is
-told once where they are highest.
+told once when they reach a threshold.
 
-Chen et al. 2014, "Small-footprint keyword spotting using deep neural networks", average each word's posterior over the
-last frames and take the largest (section 2.3). Here networks hear a whole clip at a time, so there are few scores a
-second to average.
+As Chen et al. 2014, "Small-footprint keyword spotting using deep neural networks", section 2.3, do with posteriors of
+frames. Here networks hear a whole clip at a time, so there are few scores a second to average.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from edgelearn.data.audio.stream import FeatureStream
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords.learners import Spotter
 
-HOP, SMOOTHING, REFRACTORY = 0.1, 0.3, 1.0  # seconds
+HOP, SMOOTHING, REFRACTORY = 0.1, 0.5, 1.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -107,27 +106,20 @@ class ScoreStream:
 
 
 class Trigger:
-    """Tells a word when the score that a word is known, at `threshold` or above, ceases to rise; then nothing for
-    `refractory` seconds."""
+    """Tells the word with the highest score when the score that a word is known reaches `threshold`; then nothing for
+    `refractory` seconds, since the clips that follow hear the same word."""
 
     def __init__(self, words: Sequence[str], threshold: float, refractory: float = REFRACTORY) -> None:
         self.words, self.threshold, self.refractory = tuple(words), threshold, refractory
         self._silent_until = -np.inf
-        self._best: Detection | None = None  # while the score rises
 
     def push(self, scores: Scores) -> list[Detection]:
         found = []
         for time, words, known in zip(scores.times.tolist(), scores.words, scores.known.tolist(), strict=True):
-            if self._best is not None and known <= self._best.score:
-                found.append(replace(self._best, time=time))
-                self._best, self._silent_until = None, time + self.refractory
-            elif known >= self.threshold and time >= self._silent_until:
-                self._best = Detection(self.words[int(words.argmax())], time, known)
+            if known >= self.threshold and time >= self._silent_until:
+                found.append(Detection(self.words[int(words.argmax())], time, known))
+                self._silent_until = time + self.refractory
         return found
-
-    def finish(self) -> list[Detection]:
-        """The word whose score was still rising."""
-        return [] if self._best is None else [self._best]
 
 
 class Detector:
@@ -151,4 +143,4 @@ class Detector:
 
     def finish(self) -> list[Detection]:
         """What is told at the end."""
-        return self.trigger.push(self.scores.finish()) + self.trigger.finish()
+        return self.trigger.push(self.scores.finish())

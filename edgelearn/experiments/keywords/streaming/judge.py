@@ -76,6 +76,6 @@ def sweep(
     """What each threshold would come to, from the scores of a recording: misses against false alarms."""
     found = []
     for threshold in thresholds:
-        trigger = Trigger(words, threshold, refractory)
-        found.append(judge(trigger.push(scores) + trigger.finish(), timeline, seconds, tolerance))
+        told = Trigger(words, threshold, refractory).push(scores)
+        found.append(judge(told, timeline, seconds, tolerance))
     return found
