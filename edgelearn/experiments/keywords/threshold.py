@@ -15,8 +15,9 @@ def threshold_for(unknown: np.ndarray, false_accepts: float = 0.01) -> float:
     `unknown` (n,). Raises DataError when there are none."""
     if not len(unknown):
         raise DataError("A threshold needs clips of other words: give some, or say the threshold.")
-    falling = np.sort(np.asarray(unknown, np.float64))[::-1]
-    return float(np.nextafter(falling[min(int(false_accepts * len(falling)), len(falling) - 1)], np.inf))
+    falling = np.sort(np.asarray(unknown, np.float32))[::-1]
+    highest = falling[min(int(false_accepts * len(falling)), len(falling) - 1)]  # that is not accepted
+    return float(np.nextafter(highest, np.float32(np.inf)))
 
 
 def held_out_scores(vocabulary: Vocabulary, embedder: Embedder, learner: Learner | None = None) -> np.ndarray:

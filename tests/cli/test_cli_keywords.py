@@ -1,0 +1,70 @@
+"""edgelearn keywords, through `main`, with synthesised clips."""
+
+import numpy as np
+import pytest
+import soundfile
+
+from edgelearn.cli import main
+from edgelearn.data.audio.synthetic import WORDS, embedded_words
+from edgelearn.experiments.keywords.streaming import LongRecording
+from edgelearn.experiments.keywords.vocabulary import Vocabulary
+
+
+@pytest.fixture
+def home(monkeypatch, tmp_path):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def record(word, count, rate=16_000):
+    """`count` clips of a word as files."""
+    clips = embedded_words(4, 1, 6).only([word])
+    names = [f"{word}{number}.wav" for number in range(count)]
+    for number, name in enumerate(names):
+        soundfile.write(name, clips.clip(number, rate), rate)
+    return names
+
+
+def test_enrol_and_listen(home, capsys):
+    for word in WORDS[:2]:
+        assert main(["keywords", "enrol", word, *record(word, 3, 22_050), "--into", "my-words"]) == 0
+    said = capsys.readouterr().out
+    assert "never heard a human voice" in said and "my-words: sola (3 clips), mitu (3 clips)" in said
+    recording = LongRecording(embedded_words(4, 1, 6).take([3, 9, 15, 21, 5]), WORDS[:2], seed=1, pauses=(0.8, 1.5))
+    recording.write("long.wav")
+    assert main(["keywords", "listen", "long.wav", "--words", "my-words"]) == 0
+    said = capsys.readouterr().out
+    told = [(float(line.split()[0]), line.split()[2]) for line in said.splitlines() if " s  " in line]
+    assert [word for _, word in told] == [occurrence.word for occurrence in recording.timeline]
+    assert all(0 < time - occurrence.start < 2 for (time, _), occurrence in zip(told, recording.timeline, strict=True))
+    assert main(["keywords", "listen", "long.wav", "--words", "my-words", "--threshold", "1.1"]) == 0
+    said = capsys.readouterr().out
+    assert "Threshold: 1.100" in said and " s  " not in said
+    assert main(["keywords", "words", "my-words", "--forget", "sola"]) == 0
+    assert capsys.readouterr().out == "my-words: mitu (3 clips)\n"
+
+
+def test_what_goes_wrong_leaves_the_words_as_they_were(home, capsys):
+    assert main(["keywords", "enrol", "sola", *record("sola", 2), "--into", "my-words"]) == 0
+    before = (home / "my-words").read_bytes()
+    (home / "broken.wav").write_bytes(b"RIFF")
+    for words, problem in (
+        (["enrol", "mitu", "broken.wav", "--into", "my-words"], "broken.wav cannot be read as sound"),
+        (["enrol", "mitu", "missing.wav", "--into", "my-words"], "missing.wav"),
+        (["enrol", " ", "sola0.wav", "--into", "my-words"], "A word needs a name"),
+        (["enrol", "mitu", "sola0.wav", "--into", "sola0.wav"], "sola0.wav is not a safetensors file"),
+        (["enrol", "mitu", "sola0.wav", "--into", "nowhere/words"], "there is no folder nowhere"),
+        (["enrol", "mitu", "sola0.wav", "--into", "w", "--network", "sola0.wav"], "sola0.wav is not a safetensors"),
+        (["words", "my-words", "--forget", "mitu"], "'mitu' isn't enrolled"),
+        (["listen", "--words", "my-words"], "Say what to listen to"),
+        (["listen", "missing.wav", "--words", "my-words"], "no recording missing.wav"),
+        (["listen", "sola0.wav", "--words", "nothing"], "There is no"),
+        (["listen", "sola0.wav", "--words", "my-words", "--learner", "magic"], "no learner 'magic'"),
+        (["listen", "sola0.wav", "--words", "my-words", "--others", "nowhere"], "nowhere"),
+        (["listen", "sola0.wav", "--words", "my-words", "--hop", "0"], "hop is above 0"),
+    ):
+        assert main(["keywords", *words]) == 1, words
+        assert problem in capsys.readouterr().err
+    assert (home / "my-words").read_bytes() == before and not (home / "w").exists()
+    assert np.array_equal(Vocabulary.load("my-words").labels, [0, 0])

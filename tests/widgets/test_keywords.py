@@ -1,0 +1,173 @@
+"""The views of keywords, without a browser: buttons are clicked and messages sent from here."""
+
+import io
+from datetime import datetime
+
+import numpy as np
+import pytest
+import soundfile
+
+from edgelearn.data.audio.clips import load_clips
+from edgelearn.data.audio.synthetic import WORDS, embedded_words
+from edgelearn.errors import DataError
+from edgelearn.experiments.keywords.sample import other_words, sample_embedder
+from edgelearn.experiments.keywords.streaming import Detection, LongRecording, Occurrence, Scores
+from edgelearn.widgets.keywords import Enrolment, KeywordsView, Microphone, plot_det, plot_embeddings, plot_stream
+from edgelearn.widgets.keywords.plots import principal_plane
+
+KNOWN = WORDS[:2]
+
+
+def encode(samples, rate=16_000):
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="WAV")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return sample_embedder()
+
+
+@pytest.fixture(scope="module")
+def clips():
+    """Clips of two words by one speaker: (2, 6, samples)."""
+    return load_clips(embedded_words(2, 1, 6)).reshape(2, 6, -1)
+
+
+@pytest.fixture
+def enrolment(embedder):
+    return Enrolment(embedder, other_words().only(WORDS[2:]).take(np.arange(0, 220, 3)))
+
+
+def test_enrolling_and_forgetting(enrolment, clips):
+    assert enrolment.spotter is None and np.isnan(enrolment.rates()).all()
+    with pytest.raises(DataError, match="No word is enrolled"):
+        enrolment.require()
+    enrolment.enrol(KNOWN[0], list(clips[0, :1]))
+    assert enrolment.spotter.ways == 1 and not len(enrolment.known)
+    enrolment.enrol(KNOWN[1], list(clips[1, :3]))
+    assert len(enrolment.known) == 3 and enrolment.rates()[0] <= 0.01
+    low, high = enrolment.score_range
+    assert low <= enrolment.threshold <= high
+    enrolment.forget(KNOWN[0])
+    assert enrolment.vocabulary.words == KNOWN[1:]
+    enrolment.forget(KNOWN[1])
+    assert enrolment.spotter is None
+
+
+def test_what_cannot_be_enrolled_changes_nothing(enrolment, clips):
+    enrolment.enrol(KNOWN[0], list(clips[0, :2]))
+    before = enrolment.vocabulary
+    for word, some in ((KNOWN[1], []), ("", list(clips[1]))):
+        with pytest.raises(DataError):
+            enrolment.enrol(word, some)
+        assert enrolment.vocabulary is before
+
+
+def upload(widget, *files):
+    widget.value = [
+        {"name": name, "type": "audio/wav", "size": len(content), "content": content, "last_modified": datetime.now()}
+        for name, content in files
+    ]
+
+
+def say(microphone, clip, rate=48_000):
+    """What the browser sends of a recording at `rate`."""
+    microphone._hear(microphone, {"type": "begin"}, [])
+    for block in np.array_split(clip.astype("<f4"), 11):
+        microphone._hear(microphone, {"type": "samples", "rate": rate}, [memoryview(block.tobytes())])
+    microphone._hear(microphone, {"type": "end"}, [])
+
+
+def test_a_new_word_in_a_few_clicks(enrolment, clips):
+    view = KeywordsView(enrolment)
+    box = view.clips
+    assert box.enrol.disabled and view.threshold.slider.disabled
+    box.word.value = KNOWN[0]
+    upload(box.upload, *((f"{i}.wav", encode(clip)) for i, clip in enumerate(clips[0, :2])))
+    record = box.children[0].children[1]
+    assert isinstance(record, Microphone)
+    say(record, np.repeat(clips[0, 2], 3))  # crude, at three times the rate
+    assert len(box.clips) == 3 and abs(len(box.clips[2]) - 16_000) < 5 and box.upload.value == ()
+    box.enrol.click()
+    assert enrolment.vocabulary.count(KNOWN[0]) == 3 and not box.clips and box.enrol.disabled
+    assert "<td" in view._words.value and view._map.value[:4] == view.threshold.curves.value[:4] == b"\x89PNG"
+    box.word.value = KNOWN[0]
+    box.forget.click()
+    assert enrolment.spotter is None and view._map.layout.display == "none"
+
+
+def test_errors_are_shown_and_clips_stay(enrolment, clips):
+    box = KeywordsView(enrolment).clips
+    upload(box.upload, ("noise.wav", b"nothing"))
+    assert "noise.wav cannot be read as sound" in box.status.value and not box.clips
+    upload(box.upload, ("a.wav", encode(clips[0, 0])))
+    box.enrol.click()
+    assert "A word needs a name" in box.status.value and len(box.clips) == 1
+    box.discard.click()
+    assert not box.clips
+    say(box.children[0].children[1], np.zeros(0))
+    assert not box.clips
+
+
+def test_the_slider_moves_the_rates(enrolment, clips):
+    view = KeywordsView(enrolment).threshold
+    enrolment.enrol(KNOWN[0], list(clips[0]))
+    before = view.curves.value
+    assert not view.slider.disabled and view.slider.value == enrolment.threshold
+    view.slider.value = view.slider.min
+    assert enrolment.threshold == view.slider.min and enrolment.rates() == (1.0, 0.0)
+    assert "False accepts: 100.0%" in view.rates.value and view.curves.value != before
+    enrolment.threshold = 2.0
+    assert view.slider.value == 2.0 and enrolment.rates() == (0.0, 1.0)
+
+
+def test_words_are_heard(enrolment, clips):
+    box = KeywordsView(enrolment).listening
+    with pytest.raises(DataError, match="No word is enrolled"):
+        box.listen(clips[0, 0])
+    for word, own in zip(KNOWN, clips, strict=True):
+        enrolment.enrol(word, list(own[:4]))
+    recording = LongRecording(embedded_words(2, 1, 6).take([4, 10, 5]), seed=2, pauses=(0.8, 1.2))
+    samples = np.concatenate(list(recording))
+    said = [o.word for o in recording.timeline]
+    assert [d.word for d in box.listen(samples)] == said
+    upload(box.upload, ("long.wav", encode(samples)))
+    assert [d.word for d in box.detections] == said and said[0] in box._table.value
+    upload(box.upload, ("short.wav", encode(samples[:100])))
+    assert "too short" in box.status.value
+    box.microphone._hear(None, {"type": "begin"}, [])
+    block = memoryview(samples[: round(16_000 * recording.timeline[0].end) + 10_000].tobytes())
+    box.microphone._hear(None, {"type": "samples", "rate": 16_000}, [block])
+    enrolment.threshold = 3.0  # while it listens
+    (heard,) = [detection.word for detection in box.detections]
+    assert {bar.description: bar.value > bar.min for bar in box.bars.children}[heard]
+    block = memoryview(samples.tobytes())
+    box.microphone._hear(None, {"type": "samples", "rate": 16_000}, [block])
+    assert len(box.detections) == 1
+    box.microphone._hear(None, {"type": "error", "message": "gone"}, [])
+    assert box._detector is None
+
+
+def test_principal_plane():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(50, 2)) * [9, 3] @ np.linalg.qr(rng.normal(size=(7, 2)))[0].T + 5
+    mean, plane = principal_plane(points)
+    np.testing.assert_allclose((points - mean) @ plane @ plane.T + mean, points, atol=1e-9)
+    assert np.var((points - mean) @ plane[:, 0]) > np.var((points - mean) @ plane[:, 1])
+
+
+def test_figures():
+    rng = np.random.default_rng(0)
+    points, labels = rng.normal(size=(6, 5)), np.arange(6) % 2
+    axes = plot_embeddings(points, labels, KNOWN, rng.normal(size=(9, 5)), points[0]).axes[0]
+    assert [len(c.get_offsets()) for c in axes.collections] == [9, 3, 3, 1]
+    assert plot_embeddings(points[:1], labels[:1], KNOWN[:1]).axes
+    with pytest.raises(DataError, match="enrol a word"):
+        plot_embeddings(points[:0], labels[:0], KNOWN)
+    left, right = plot_det(np.array([0.5, 0.9]), np.array([0.1, 0.6]), 0.55).axes
+    assert right.texts[0].get_text() == "50.0 %, 50.0 %" and len(left.lines) == 3
+    scores = Scores(np.arange(5.0), np.zeros((5, 1)), np.linspace(0, 1, 5))
+    axes = plot_stream(scores, 0.5, [Detection("sola", 3.0, 0.75)], [Occurrence("sola", 2.0, 2.5)]).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["sola", "sola"]
