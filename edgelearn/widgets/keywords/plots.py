@@ -72,6 +72,7 @@ def plot_det(known: np.ndarray, unknown: np.ndarray, threshold: float) -> Figure
     left.step(thresholds[finite], 100 * rejected[finite], where="pre", color=figures.BLUE, label="false rejects")
     left.axvline(threshold, color=figures.GRAY, linestyle="--", linewidth=1.4)
     left.set_xlabel("Threshold", fontsize=11)
+    left.locator_params(axis="x", nbins=5)
     left.set_ylabel("Share of clips (%)", fontsize=11)
     left.legend(fontsize=10, frameon=False)
     right.step(100 * accepted, 100 * rejected, where="post", color=figures.GREEN)
