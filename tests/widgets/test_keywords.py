@@ -48,6 +48,11 @@ def test_enrolling_and_forgetting(enrolment, clips):
     assert enrolment.spotter.ways == 1 and not len(enrolment.known)
     enrolment.enrol(KNOWN[1], list(clips[1, :3]))
     assert len(enrolment.known) == 3 and enrolment.rates()[0] <= 0.01
+    others = len(enrolment.unknown)
+    enrolment.enrol(WORDS[2], list(clips[0, 4:]))  # one of the others
+    assert len(enrolment.others) == len(enrolment.unknown) < others
+    enrolment.forget(WORDS[2])
+    assert len(enrolment.unknown) == others
     low, high = enrolment.score_range
     assert low <= enrolment.threshold <= high
     enrolment.forget(KNOWN[0])

@@ -25,7 +25,9 @@ class ClipsBox(ipywidgets.VBox):
         self._recording: list[np.ndarray] = []
         self.word = ipywidgets.Text(description="Word")
         record = Microphone("Record a clip", self._recording.append, self._recording.clear, self._recorded, self.rate)
-        self.upload = ipywidgets.FileUpload(accept=FORMATS, multiple=True, description="Upload clips")
+        self.upload = ipywidgets.FileUpload(
+            accept=FORMATS, multiple=True, description="Upload clips", layout={"width": "auto"}
+        )
         self.upload.observe(self._uploaded, "value")
         self.enrol = ipywidgets.Button(description="Enrol", icon="check")
         self.enrol.on_click(lambda _: self.status.attempt(self._enrol, "Learning …"))

@@ -35,9 +35,15 @@ class Enrolment(traitlets.HasTraits):
         super().__init__()
         self.embedder, self.learner, self.false_accepts = embedder, learner or NearestMean(), false_accepts
         front_end = embedder.front_end
-        self.others = front_end(load_clips(others, rate=front_end.rate, seconds=embedder.seconds))
+        self._others = front_end(load_clips(others, rate=front_end.rate, seconds=embedder.seconds))
+        self._other_words = others.words
         self.known = self.unknown = NO_SCORES
         self._change(vocabulary or Vocabulary.empty(embedder))
+
+    @property
+    def others(self) -> np.ndarray:
+        """Features of the clips of words that aren't enrolled."""
+        return self._others_of(self.vocabulary)
 
     def features(self, clips: list[np.ndarray]) -> np.ndarray:
         """Recordings, float32 (n,) each at the front end's rate and of any length, as (clips, frames, bands). Of long
@@ -79,12 +85,16 @@ class Enrolment(traitlets.HasTraits):
         rejected = np.mean(self.known < self.threshold) if len(self.known) else np.nan
         return float(accepted), float(rejected)
 
+    def _others_of(self, vocabulary: Vocabulary) -> np.ndarray:
+        return self._others[~np.isin(self._other_words, vocabulary.words)]
+
     def _change(self, vocabulary: Vocabulary) -> None:
         """Nothing changes unless all of it can be learned."""
         spotter, known, unknown = None, NO_SCORES, NO_SCORES
         if vocabulary.words:
             spotter = vocabulary.enrol(self.embedder, self.learner)
-            known, unknown = held_out_scores(vocabulary, self.embedder, self.learner), spotter.knownness(self.others)
+            known = held_out_scores(vocabulary, self.embedder, self.learner)
+            unknown = spotter.knownness(self._others_of(vocabulary))
         self.known, self.unknown = known, unknown
         with self.hold_trait_notifications():
             self.vocabulary = vocabulary

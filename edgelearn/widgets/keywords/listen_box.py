@@ -26,7 +26,7 @@ class ListenBox(ipywidgets.VBox):
         self.detections: list[Detection] = []
         self._detector: Detector | None = None
         self.microphone = Microphone("Listen", self._hear, self._begin, self._end, self.rate)
-        self.upload = ipywidgets.FileUpload(accept=FORMATS, description="Listen to a file")
+        self.upload = ipywidgets.FileUpload(accept=FORMATS, description="Listen to a file", layout={"width": "auto"})
         self.upload.observe(self._uploaded, "value")
         self.bars, self._table, self.status = ipywidgets.VBox(), ipywidgets.HTML(), Status()
         super().__init__([ipywidgets.HBox([self.microphone, self.upload]), self.status, self.bars, self._table])
@@ -83,7 +83,7 @@ class ListenBox(ipywidgets.VBox):
         self._end()
         low, high = self.enrolment.score_range
         words = self.enrolment.vocabulary.words
-        layout = {"width": "30em"}
+        layout = {"width": "40em"}
         self.bars.children = [
             ipywidgets.FloatProgress(low, min=low, max=high, description=word, layout=layout) for word in words
         ]

@@ -9,18 +9,18 @@ from edgelearn.runs import figures
 from .enrolment import Enrolment
 from .plots import plot_det
 
-_STEPS = 200
+_STEPS = 1000
 
 
 class ThresholdBox(ipywidgets.VBox):
     def __init__(self, enrolment: Enrolment) -> None:
         self.enrolment = enrolment
         self.slider = ipywidgets.FloatSlider(
-            description="Threshold", readout_format=".3f", disabled=True, layout={"width": "30em"}
+            description="Threshold", readout_format=".3f", disabled=True, layout={"width": "40em"}
         )
         self.rates = ipywidgets.HTML()
         self.curves = ipywidgets.Image(format="png", layout={"display": "none"})
-        super().__init__([ipywidgets.HBox([self.slider, self.rates]), self.curves])
+        super().__init__([self.slider, self.rates, self.curves])
         self.slider.observe(self._slid, "value")
         enrolment.observe(lambda _: self._draw(), ["threshold", "spotter"])
         self._draw()
