@@ -1,6 +1,7 @@
 """Words of your own: enrol them from a few clips, hear them in recordings or at the microphone.
 
 `enrol` adds clips to a small file of words, `words` shows what is in it, `listen` tells words of it with their times.
+`train` makes a network that words are enrolled with, `evaluate` says in episodes how well one is learned from.
 The network is the BC-ResNet of EDGELEARN_DATA, or else a small one of the package, which was trained on synthesised
 words; the first line of output says which."""
 
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords.streaming import detector as detection
+
+from . import keywords_training as training
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,11 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--refractory", type=float, default=detection.REFRACTORY, help="seconds of silence after a word was told")
     _add_network(listen)
     listen.set_defaults(act=_listen)
+    training.add_train(commands.add_parser("train", help="train a network that words are enrolled with"))
+    evaluate = commands.add_parser("evaluate", help="learn from few clips and be tested, in many episodes")
+    training.add_evaluate(evaluate)
+    _add_network(evaluate)
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--network", metavar="FILE", help="'sample', a BC-ResNet-1 in .npz, or a trained network in .safetensors")
+    add("--network", metavar="FILE", help="'sample', a BC-ResNet-1 in .npz, or the folder of a run of `train`")
     add("--data", metavar="DIR", help="a folder with data sets and weights (default: EDGELEARN_DATA)")
     add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
 
@@ -52,19 +59,11 @@ def run(options: argparse.Namespace) -> int:
     return options.act(options) or 0
 
 
-def _embedder(options: argparse.Namespace):
-    from edgelearn.experiments.keywords.networks import find_embedder
-
-    embedder, where = find_embedder(options.network, options.data, options.device)
-    print(where)
-    return embedder
-
-
 def _enrol(options: argparse.Namespace) -> None:
     from edgelearn.data.audio.clips import ClipDataset, load_clips
     from edgelearn.experiments.keywords.vocabulary import Vocabulary
 
-    embedder = _embedder(options)
+    embedder = training.find_network(options)
     clips = [Path(clip) for clip in options.clips]
     there = Path(options.into).exists()
     vocabulary = Vocabulary.load(options.into) if there else Vocabulary.empty(embedder)
@@ -102,7 +101,7 @@ def _listen(options: argparse.Namespace) -> None:
     if (options.recording is None) == (options.microphone is None):
         raise DataError("Say what to listen to: a recording, or --microphone.")
     vocabulary = Vocabulary.load(options.words)
-    embedder = _embedder(options)
+    embedder = training.find_network(options)
     spotter = vocabulary.enrol(embedder, Learner.named(options.learner)())
     threshold = _threshold(options, spotter, vocabulary) if options.threshold is None else options.threshold
     print(f"Words: {_summary(vocabulary)}. Threshold: {threshold:.3f}")

@@ -6,6 +6,7 @@ import soundfile
 
 from edgelearn.cli import main
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
+from edgelearn.experiments.keywords.embedding import data, job
 from edgelearn.experiments.keywords.streaming import LongRecording
 from edgelearn.experiments.keywords.vocabulary import Vocabulary
 
@@ -68,3 +69,25 @@ def test_what_goes_wrong_leaves_the_words_as_they_were(home, capsys):
         assert problem in capsys.readouterr().err
     assert (home / "my-words").read_bytes() == before and not (home / "w").exists()
     assert np.array_equal(Vocabulary.load("my-words").labels, [0, 0])
+
+
+def test_train_and_evaluate(home, capsys, monkeypatch):
+    clips = embedded_words(4, 2, 6)
+    task = data.TaskData((clips.only(WORDS[:2]),), clips.only(WORDS[2:4]))
+    monkeypatch.setitem(data.TASKS, "tiny", lambda config: task)
+    small = ["--width", "0.125", "--size", "16", "--epochs", "1", "--no-reversed", "--noise", "0"]
+    small += ["--episodes", "2", "--runs", "runs"]
+    monkeypatch.setattr(job, "PROTOCOLS", (("same", 1),))
+    assert main(["keywords", "train", "tiny", *small]) == 0
+    said = capsys.readouterr().out
+    assert "nearest-mean" in said
+    (run,) = (home / "runs").iterdir()
+    for number, (word, speaker) in enumerate(zip(clips.words.tolist(), clips.speakers.tolist(), strict=True)):
+        (home / "clips" / word).mkdir(parents=True, exist_ok=True)
+        soundfile.write(home / "clips" / word / f"{speaker}_nohash_{number}.wav", clips.clip(number), 16_000)
+    asked = ["clips", "--ways", "2", "--shots", "1", "--queries", "3", "--episodes", "5"]
+    assert main(["keywords", "evaluate", *asked, "--network", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert run.name in said and "2-way" in said
+    assert main(["keywords", "evaluate", "clips", "--network", str(home / "clips")]) == 1
+    assert "There is no weight file" in capsys.readouterr().err

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from edgelearn.device import Device
-from edgelearn.io import bcresnet_npz
+from edgelearn.errors import FormatError
+from edgelearn.io import bcresnet_npz, safetensors
 from edgelearn.models import bcresnet
 
 from .embedder_file import load_embedder
+from .embedding import KeywordsConfig, make_embedder
+from .embedding.job import WEIGHTS
 from .learners import Embedder
 from .sample import sample_embedder
 
@@ -20,11 +25,11 @@ SAMPLE_NAME = "sample"
 def find_embedder(
     network: str | None = None, data: str | None = None, device: str | Device | None = None
 ) -> tuple[Embedder, str]:
-    """An embedder and a sentence on where it comes from. `network` is "sample" or a file: a BC-ResNet-1 trained in
-    PyTorch (.npz), or what edgelearn wrote (.safetensors). Without it, it is the BC-ResNet-1 of the folder `data` or
-    EDGELEARN_DATA, and where there is none, the package's.
+    """An embedder and a sentence on where it comes from. `network` is "sample", the folder of a finished KeywordsJob,
+    or a file: a BC-ResNet-1 trained in PyTorch (.npz), or what embedder_file wrote. Without it, it is the BC-ResNet-1
+    of the folder `data` or EDGELEARN_DATA, and where there is none, the package's.
 
-    Raises FormatError for a file that isn't one.
+    Raises FormatError for a file or folder that isn't one.
     """
     folder = data or os.environ.get("EDGELEARN_DATA")
     if network is None and folder and (Path(folder) / IN_DATA).is_file():
@@ -34,8 +39,19 @@ def find_embedder(
             "Network: the package's small DS-CNN, trained on synthesised words. It has never heard a human voice: for "
             "real use, name another one."
         )
+    if Path(network).is_dir():
+        return _of_run(Path(network), device), f"Network: that of the run {Path(network).name}."
     if Path(network).suffix != ".npz":
         return load_embedder(network, device), f"Network: {network}."
     built = bcresnet(classes=None)
     weights = bcresnet_npz.read_weights(network, built, skip=("classifier",))
     return Embedder(built, weights, device=device), f"Network: BC-ResNet-1 of {network}, without its classifier."
+
+
+def _of_run(folder: Path, device: str | Device | None) -> Embedder:
+    path = folder / WEIGHTS
+    weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
+    if "config" not in metadata:
+        raise FormatError(f"{path} doesn't say how it was trained. Give the folder of a finished `keywords train`.")
+    config = KeywordsConfig.from_dict(json.loads(metadata["config"]))
+    return make_embedder(replace(config, device=device), weights)

@@ -20,8 +20,8 @@ class Enrolment(traitlets.HasTraits):
 
     vocabulary: the words' clips. spotter: what was learned from them, None without words. known, unknown: scores of the
     words' clips, each by a spotter that hadn't heard it, and of the others'. threshold: from which score on a clip is
-    taken for a word; it follows the others' scores until it is set. All are traits: `observe` them. `spotter` is the
-    last that changes.
+    taken for a word; an enrolment sets it by the others' scores. vocabulary, threshold and spotter are traits to
+    `observe`; spotter is the last that changes.
     """
 
     vocabulary = traitlets.Instance(Vocabulary)
