@@ -1,7 +1,8 @@
 """Words of your own: enrol them from a few clips, hear them in recordings or at the microphone.
 
-`enrol` adds clips to a small file of words, `words` shows what is in it, `listen` tells words of it with their times.
-`train` makes a network that words are enrolled with, `evaluate` says in episodes how well one is learned from.
+`enrol` adds clips to a small file of words, `words` shows what is in it, `listen` tells words of it with their times;
+`compose` makes a long recording of clips to try it on. `train` makes a network that words are enrolled with, `evaluate`
+says in episodes how well one is learned from.
 The network is the BC-ResNet of EDGELEARN_DATA, or else a small one of the package, which was trained on synthesised
 words; the first line of output says which."""
 
@@ -39,9 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--learner", default="nearest-mean", help="how words are learned (default: %(default)s)")
     add("--hop", type=float, default=detection.HOP, help="seconds between scores (default: %(default)s)")
     add("--smoothing", type=float, default=detection.SMOOTHING, help="seconds that a score is the mean of")
+    add("--labels", metavar="FILE", help="what is said, as Audacity writes labels: hits and false alarms are told too")
     add("--refractory", type=float, default=detection.REFRACTORY, help="seconds of silence after a word was told")
     _add_network(listen)
     listen.set_defaults(act=_listen)
+    compose = commands.add_parser("compose", help="make a long recording of clips, and labels of what is said")
+    add = compose.add_argument
+    add("recording", help="the WAV file to write; its labels go into a .txt beside it")
+    add("--clips", metavar="DIR", help="a subfolder of recordings for each word (default: embedded sample)")
+    add("--speaker", help="this speaker's clips alone")
+    add("--skip", type=int, default=0, help="the first clips of each word, such as those that are enrolled")
+    add("--count", type=int, help="clips of each word (default: all)")
+    add("--level", type=float, default=-45.0, help="of the noise, in decibels below full scale (default: %(default)s)")
+    add("--seed", type=int, default=0)
+    compose.set_defaults(act=_compose)
     training.add_train(commands.add_parser("train", help="train a network that words are enrolled with"))
     evaluate = commands.add_parser("evaluate", help="learn from few clips and be tested, in many episodes")
     training.add_evaluate(evaluate)
@@ -95,7 +107,7 @@ def _summary(vocabulary) -> str:
 def _listen(options: argparse.Namespace) -> None:
     from edgelearn.data.audio.source import file_blocks, microphone_blocks
     from edgelearn.experiments.keywords.learners import Learner
-    from edgelearn.experiments.keywords.streaming import Detector
+    from edgelearn.experiments.keywords.streaming import Detector, judge, read_labels
     from edgelearn.experiments.keywords.vocabulary import Vocabulary
 
     if (options.recording is None) == (options.microphone is None):
@@ -107,15 +119,39 @@ def _listen(options: argparse.Namespace) -> None:
     print(f"Words: {_summary(vocabulary)}. Threshold: {threshold:.3f}")
     times = options.hop, options.smoothing, options.refractory
     detector = Detector(spotter, vocabulary.words, threshold, *times)
+    labels = read_labels(options.labels) if options.labels else None
     rate = embedder.front_end.rate
     if options.recording is not None:
         blocks = file_blocks(options.recording, rate)
     else:
         blocks = microphone_blocks(rate, options.microphone or None)
         print("Listening. Ctrl-C ends it.")
+    told, samples = [], 0
     for block in blocks:
-        _tell(detector.push(block))
-    _tell(detector.finish())
+        samples += len(block)
+        told += _tell(detector.push(block))
+    told += _tell(detector.finish())
+    if labels is not None:
+        print(judge(told, [said for said in labels if said.word in vocabulary.words], samples / rate))
+
+
+def _compose(options: argparse.Namespace) -> None:
+    import numpy as np
+
+    from edgelearn.data.audio.folder import load_folder
+    from edgelearn.data.audio.synthetic import embedded_words
+    from edgelearn.experiments.keywords.streaming import LongRecording, write_labels
+
+    clips = load_folder(options.clips) if options.clips else embedded_words()
+    if options.speaker:
+        clips = clips.take(clips.speakers == options.speaker)
+    last = None if options.count is None else options.skip + options.count
+    chosen = [np.flatnonzero(clips.words == word)[options.skip : last] for word in clips.class_names]
+    recording = LongRecording(clips.take(np.concatenate(chosen)), seed=options.seed, level=options.level)
+    labels = Path(options.recording).with_suffix(".txt")
+    recording.write(options.recording)
+    write_labels(labels, recording.timeline)
+    print(f"{options.recording}, {labels}: {len(recording.timeline)} words in {recording.seconds / 60:.1f} minutes")
 
 
 def _threshold(options: argparse.Namespace, spotter, vocabulary) -> float:
@@ -132,6 +168,7 @@ def _threshold(options: argparse.Namespace, spotter, vocabulary) -> float:
     return threshold_for(spotter.knownness(features), options.false_accepts)
 
 
-def _tell(detections) -> None:
+def _tell(detections: list) -> list:
     for found in detections:
         print(f"{found.time:10.2f} s  {found.word}  {found.score:.3f}")
+    return detections

@@ -7,7 +7,7 @@ import soundfile
 from edgelearn.cli import main
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.experiments.keywords.embedding import data, job
-from edgelearn.experiments.keywords.streaming import LongRecording
+from edgelearn.experiments.keywords.streaming import read_labels
 from edgelearn.experiments.keywords.vocabulary import Vocabulary
 
 
@@ -32,13 +32,16 @@ def test_enrol_and_listen(home, capsys):
         assert main(["keywords", "enrol", word, *record(word, 3, 22_050), "--into", "my-words"]) == 0
     said = capsys.readouterr().out
     assert "never heard a human voice" in said and "my-words: sola (3 clips), mitu (3 clips)" in said
-    recording = LongRecording(embedded_words(4, 1, 6).take([3, 9, 15, 21, 5]), WORDS[:2], seed=1, pauses=(0.8, 1.5))
-    recording.write("long.wav")
-    assert main(["keywords", "listen", "long.wav", "--words", "my-words"]) == 0
+    compose = ["--speaker", "synthesised00", "--skip", "3", "--count", "1", "--seed", "1"]
+    assert main(["keywords", "compose", "long.wav", *compose]) == 0
+    assert f"long.wav, long.txt: {len(WORDS)} words" in capsys.readouterr().out
+    assert main(["keywords", "listen", "long.wav", "--words", "my-words", "--labels", "long.txt"]) == 0
     said = capsys.readouterr().out
     told = [(float(line.split()[0]), line.split()[2]) for line in said.splitlines() if " s  " in line]
-    assert [word for _, word in told] == [occurrence.word for occurrence in recording.timeline]
-    assert all(0 < time - occurrence.start < 2 for (time, _), occurrence in zip(told, recording.timeline, strict=True))
+    timeline = [occurrence for occurrence in read_labels("long.txt") if occurrence.word in WORDS[:2]]
+    assert [word for _, word in told] == [occurrence.word for occurrence in timeline]
+    assert all(0 < time - occurrence.start < 2 for (time, _), occurrence in zip(told, timeline, strict=True))
+    assert "2 of 2 keywords told" in said and "0 false alarms" in said
     assert main(["keywords", "listen", "long.wav", "--words", "my-words", "--threshold", "1.1"]) == 0
     said = capsys.readouterr().out
     assert "Threshold: 1.100" in said and " s  " not in said
@@ -64,6 +67,9 @@ def test_what_goes_wrong_leaves_the_words_as_they_were(home, capsys):
         (["listen", "sola0.wav", "--words", "my-words", "--learner", "magic"], "no learner 'magic'"),
         (["listen", "sola0.wav", "--words", "my-words", "--others", "nowhere"], "nowhere"),
         (["listen", "sola0.wav", "--words", "my-words", "--hop", "0"], "hop is above 0"),
+        (["listen", "sola0.wav", "--words", "my-words", "--labels", "my-words"], "labels my-words can't be read"),
+        (["compose", "long.wav", "--speaker", "nobody"], "needs clips"),
+        (["compose", "nowhere/long.wav", "--count", "1", "--speaker", "synthesised00"], "nowhere/long.wav can't be"),
     ):
         assert main(["keywords", *words]) == 1, words
         assert problem in capsys.readouterr().err

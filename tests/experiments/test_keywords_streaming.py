@@ -20,7 +20,9 @@ from edgelearn.experiments.keywords.streaming import (
     ScoreStream,
     Trigger,
     judge,
+    read_labels,
     sweep,
+    write_labels,
 )
 from edgelearn.experiments.keywords.streaming.recording import spoken
 
@@ -127,6 +129,15 @@ def test_the_same_seed_makes_the_same_recording(tmp_path):
 
 def test_where_the_word_is():
     assert spoken(tone(500, 0.25, 0.5)) == (pytest.approx(0.25, abs=0.011), pytest.approx(0.5, abs=0.011))
+
+
+def test_labels_as_audacity_has_them(tmp_path):
+    timeline = [Occurrence("low", 1.0, 1.5), Occurrence("two words", 3.25, 3.5)]
+    write_labels(tmp_path / "long.txt", timeline)
+    assert read_labels(tmp_path / "long.txt") == timeline
+    (tmp_path / "other.txt").write_text("1.0\t2.0\tlow\n1.0 2.0 low\n")
+    with pytest.raises(DataError, match=r"Line 2 of .*other\.txt is not a start, an end"):
+        read_labels(tmp_path / "other.txt")
 
 
 def test_what_cannot_be(spotter):

@@ -2,9 +2,10 @@
 
 from .detector import Detection, Detector, Scores, ScoreStream, Trigger
 from .judge import Judgement, Occurrence, judge, sweep
+from .labels import read_labels, write_labels
 from .recording import LongRecording
 
 __all__ = [
     "Detection", "Detector", "Judgement", "LongRecording", "Occurrence", "ScoreStream", "Scores", "Trigger", "judge",
-    "sweep",
+    "read_labels", "sweep", "write_labels",
 ]  # fmt: skip

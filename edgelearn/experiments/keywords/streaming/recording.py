@@ -59,10 +59,14 @@ class LongRecording:
             yield piece.clip(-1, 1)
 
     def write(self, path: str | os.PathLike) -> None:
-        """As a WAV file of 16 bits."""
-        with package("soundfile").SoundFile(path, "w", self.rate, 1, "PCM_16", format="WAV") as file:
-            for piece in self:
-                file.write(piece)
+        """As a WAV file of 16 bits. Raises DataError where it can't be written."""
+        soundfile = package("soundfile")
+        try:
+            with soundfile.SoundFile(path, "w", self.rate, 1, "PCM_16", format="WAV") as file:
+                for piece in self:
+                    file.write(piece)
+        except (soundfile.SoundFileError, OSError) as error:
+            raise DataError(f"{path} can't be written: {error}. Give a path in a folder that has room.") from error
 
     def _read_through(self) -> tuple[list[Occurrence], float]:
         timeline, start = [], 0

@@ -1,0 +1,36 @@
+"""What was said in a recording, as Audacity writes and reads labels: a line each of start, end and word, with tabs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgelearn.errors import DataError
+from edgelearn.runs import atomic
+
+from .judge import Occurrence
+
+
+def write_labels(path: str | Path, timeline: Sequence[Occurrence]) -> None:
+    """Raises RunError when the file can't be written."""
+    lines = [f"{said.start:.6f}\t{said.end:.6f}\t{said.word}\n" for said in timeline]
+    atomic.write_bytes(path, "".join(lines).encode())
+
+
+def read_labels(path: str | Path) -> list[Occurrence]:
+    """Raises DataError for a file that isn't there, or has other lines."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The labels {path} can't be read: {error}. Give a text file.") from error
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            start, end, word = line.split("\t")
+            found.append(Occurrence(word, float(start), float(end)))
+        except ValueError:
+            raise DataError(
+                f"Line {number} of {path} is not a start, an end (in seconds) and a word, with tabs between: {line!r}. "
+                f"Write labels as Audacity does."
+            ) from None
+    return found
