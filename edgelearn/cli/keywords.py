@@ -16,6 +16,9 @@ from edgelearn.experiments.keywords.streaming import detector as detection
 
 from . import keywords_training as training
 
+_AT_ONCE = 8  # clips of a file that are scored together, for speed
+_OTHERS = 500  # clips of other words suffice to tell a threshold
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -118,7 +121,8 @@ def _listen(options: argparse.Namespace) -> None:
     threshold = _threshold(options, spotter, vocabulary) if options.threshold is None else options.threshold
     print(f"Words: {_summary(vocabulary)}. Threshold: {threshold:.3f}")
     times = options.hop, options.smoothing, options.refractory
-    detector = Detector(spotter, vocabulary.words, threshold, *times)
+    at_once = 1 if options.recording is None else _AT_ONCE
+    detector = Detector(spotter, vocabulary.words, threshold, *times, at_once)
     labels = read_labels(options.labels) if options.labels else None
     rate = embedder.front_end.rate
     if options.recording is not None:
@@ -155,6 +159,8 @@ def _compose(options: argparse.Namespace) -> None:
 
 
 def _threshold(options: argparse.Namespace, spotter, vocabulary) -> float:
+    import numpy as np
+
     from edgelearn.data.audio.clips import load_clips
     from edgelearn.data.audio.folder import load_folder
     from edgelearn.experiments.keywords.sample import other_words
@@ -162,9 +168,11 @@ def _threshold(options: argparse.Namespace, spotter, vocabulary) -> float:
 
     others = load_folder(options.others) if options.others else other_words()
     others = others.only([word for word in others.class_names if word not in vocabulary.words])
+    others = others.take(np.arange(0, len(others), max(1, len(others) // _OTHERS)))
     front_end = spotter.embedder.front_end
     features = front_end(load_clips(others, rate=front_end.rate, seconds=spotter.embedder.seconds))
-    print(f"Other words: {others.description}")
+    hint = "" if options.others else " For speech, give recordings of other words with --others."
+    print(f"Other words: {others.description}{hint}")
     return threshold_for(spotter.knownness(features), options.false_accepts)
 
 
