@@ -129,7 +129,8 @@ def test_the_slider_moves_the_rates(enrolment, clips):
 
 
 def test_words_are_heard(enrolment, clips):
-    box = KeywordsView(enrolment).listening
+    view = KeywordsView(enrolment)
+    box = view.listening
     with pytest.raises(DataError, match="No word is enrolled"):
         box.listen(clips[0, 0])
     for word, own in zip(KNOWN, clips, strict=True):
@@ -137,7 +138,9 @@ def test_words_are_heard(enrolment, clips):
     recording = LongRecording(embedded_words(2, 1, 6).take([4, 10, 5]), seed=2, pauses=(0.8, 1.2))
     samples = np.concatenate(list(recording))
     said = [o.word for o in recording.timeline]
+    plain = view._map.value
     assert [d.word for d in box.listen(samples)] == said
+    assert view._map.value != plain  # a star
     upload(box.upload, ("long.wav", encode(samples)))
     assert [d.word for d in box.detections] == said and said[0] in box._table.value
     upload(box.upload, ("short.wav", encode(samples[:100])))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import ipywidgets
 import numpy as np
 
@@ -15,13 +18,15 @@ from .microphone import Microphone
 from .status import Status
 
 _SHOWN = 8  # detections
+_HEARD_SECONDS = 1.0
 
 
 class ListenBox(ipywidgets.VBox):
-    """Bars with each word's score now, and the `detections` so far."""
+    """Bars with each word's score now, and the `detections` so far. `on_heard` gets the embedding (d,) of what was just
+    heard, about once a second."""
 
-    def __init__(self, enrolment: Enrolment) -> None:
-        self.enrolment = enrolment
+    def __init__(self, enrolment: Enrolment, on_heard: Callable[[np.ndarray], None]) -> None:
+        self.enrolment, self._on_heard = enrolment, on_heard
         self.rate = enrolment.embedder.front_end.rate
         self.detections: list[Detection] = []
         self._detector: Detector | None = None
@@ -44,7 +49,7 @@ class ListenBox(ipywidgets.VBox):
         return self.detections
 
     def _start(self) -> None:
-        self.detections, self._table.value = [], ""
+        self.detections, self._table.value, self._next_heard = [], "", 0.0
         enrolment = self.enrolment
         self._detector = Detector(enrolment.require(), enrolment.vocabulary.words, enrolment.threshold)
 
@@ -58,6 +63,9 @@ class ListenBox(ipywidgets.VBox):
     def _show(self, samples: np.ndarray) -> None:
         scores = self._detector.scores.push(samples)
         if len(scores.times):
+            if time.monotonic() >= self._next_heard:
+                self._on_heard(self._detector.scores.heard)
+                self._next_heard = time.monotonic() + _HEARD_SECONDS
             for bar, score in zip(self.bars.children, scores.words[-1].tolist(), strict=True):
                 bar.value = min(max(score, bar.min), bar.max)
                 bar.bar_style = "success" if score >= self.enrolment.threshold else ""

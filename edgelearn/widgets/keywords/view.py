@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipywidgets
+import numpy as np
 
 from edgelearn.runs import figures
 from edgelearn.widgets.show import table_html
@@ -16,12 +17,16 @@ from .threshold_box import ThresholdBox
 
 class KeywordsView(ipywidgets.VBox):
     """Record or upload clips, name and enrol them; a map shows where they lie. A slider moves the threshold, and false
-    accepts and rejects with it. What the microphone or a file says then is scored as it comes. All of it works from
-    files alone, without a microphone."""
+    accepts and rejects with it. What the microphone or a file says then is scored as it comes, and a star on the map
+    says where it lies. All of it works from files alone, without a microphone."""
 
     def __init__(self, enrolment: Enrolment) -> None:
         self.enrolment = enrolment
-        self.clips, self.threshold, self.listening = ClipsBox(enrolment), ThresholdBox(enrolment), ListenBox(enrolment)
+        self.clips, self.threshold, self.listening = (
+            ClipsBox(enrolment),
+            ThresholdBox(enrolment),
+            ListenBox(enrolment, self._draw_map),
+        )
         self._words = ipywidgets.HTML()
         self._map = ipywidgets.Image(format="png", layout={"display": "none"})
         learned = ipywidgets.HBox([self._words, self._map], layout={"align_items": "center", "grid_gap": "2em"})
@@ -34,4 +39,8 @@ class KeywordsView(ipywidgets.VBox):
         self._words.value = table_html([(word, vocabulary.count(word)) for word in vocabulary.words], ("word", "clips"))
         self._map.layout.display = None if vocabulary.words else "none"
         if vocabulary.words:
-            self._map.value = figures.to_png(plot_embeddings(*self.enrolment.map()))
+            self._points = self.enrolment.map()
+            self._draw_map()
+
+    def _draw_map(self, heard: np.ndarray | None = None) -> None:
+        self._map.value = figures.to_png(plot_embeddings(*self._points, heard))

@@ -52,7 +52,8 @@ class ScoreStream:
     hop: seconds from clip to clip. smoothing: seconds of clips that a score is the mean of. at_once: clips that are
     embedded together: 1 tells soonest, more take less time for each.
 
-    Held are the frames of the clips that come and the scores of a moment. Raises DataError for times that can't be.
+    Held are the frames of the clips that come, the scores of a moment, and as `heard` the embedding (d,) of the last
+    clip, None before. Raises DataError for times that can't be.
     """
 
     def __init__(self, spotter: Spotter, hop: float = HOP, smoothing: float = SMOOTHING, at_once: int = 1) -> None:
@@ -61,6 +62,7 @@ class ScoreStream:
                 f"hop is above 0, smoothing at least 0, at_once at least 1; got {hop}, {smoothing}, {at_once}."
             )
         self.spotter, self.at_once = spotter, at_once
+        self.heard: np.ndarray | None = None
         front_end = spotter.embedder.front_end
         settings = front_end.log_mel if isinstance(front_end, MFCC) else front_end
         samples = round(settings.rate * spotter.embedder.seconds)
@@ -89,6 +91,7 @@ class ScoreStream:
             starts = self._step * np.arange(count)
             clips = np.stack([self._frames[start : start + self._width] for start in starts])
             embeddings = self.spotter.embedder.embed(clips)
+            self.heard = embeddings[-1]
             classifier = self.spotter.classifier
             times = (self._first + starts + self._width - 1) * self._frame + self._delay
             found.append(self._smooth(times, classifier.scores(embeddings), classifier.knownness(embeddings)))
