@@ -94,6 +94,6 @@ def test_train_and_evaluate(home, capsys, monkeypatch):
     asked = ["clips", "--ways", "2", "--shots", "1", "--queries", "3", "--episodes", "5"]
     assert main(["keywords", "evaluate", *asked, "--network", str(run)]) == 0
     said = capsys.readouterr().out
-    assert run.name in said and "2-way" in said
+    assert run.name in said and "nearest-mean" in said and "5 episodes" in said
     assert main(["keywords", "evaluate", "clips", "--network", str(home / "clips")]) == 1
     assert "There is no weight file" in capsys.readouterr().err
