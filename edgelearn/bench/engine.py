@@ -16,7 +16,7 @@ from edgelearn.errors import PlanError
 from edgelearn.graph import Network, Request, Session, make_plan, split_frozen
 from edgelearn.graph.lower import input_block
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import SGD, pack
+from edgelearn.ops import SGD, SoftmaxCrossEntropy, pack
 
 RESIDENT, FED = "", "fed"  # the inputs stay on the device, or are copied there in every step
 PARTS = {"cached": 15, "train": 4}  # examples a micro-batch whose activations stay in a CPU's cache
@@ -61,7 +61,8 @@ def make_request(workload: Workload, micro_batch: int) -> Request:
         raise PlanError(f"Workload {workload.name} is an op by itself, without a plan: choose one of a whole network.")
     optimizer = SGD(workload.learning_rate, momentum=workload.momentum) if workload.trains else None
     statistics = "batch" if workload.batch_statistics else "kept"
-    return Request(_network(workload), workload.batch, micro_batch, optimizer, statistics, loss=workload.trains)
+    loss = SoftmaxCrossEntropy() if workload.trains else None
+    return Request(_network(workload), workload.batch, micro_batch, optimizer, statistics, loss=loss)
 
 
 def _step(session: Session, workload: Workload, problem: Problem, resident: bool) -> Callable[[], Any]:
