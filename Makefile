@@ -1,10 +1,12 @@
 # Every target but `clean` makes the virtual environment first, and again what pyproject.toml changes in it.
 #   make flowers ARGS="--epochs 10"     PYTHON: the interpreter to make the environment with     VENV: where it lies
+#   make test WORKERS=4                 how many processes share the tests' files
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
+WORKERS ?= 2
 
 OCLGRIND ?= oclgrind
 OCLGRIND_ARGS ?= --data-races
@@ -19,7 +21,7 @@ test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 notebooks: $(VENV)/.notebooks
 	$(BIN)/jupyter lab notebooks $(ARGS)
