@@ -17,6 +17,7 @@ from .network import Network
 from .plan import Plan
 from .program import Program
 
+LOSS = "softmax_cross_entropy"  # the kernel between forward and backward pass
 DEFINITIONS = {
     "stored": "what lies between forward and backward pass: written before the gradient of the loss and read after it; "
     "and the input, if the backward pass reads it",
@@ -65,7 +66,7 @@ def account(plan: Plan) -> Accounting:
 def stored(program: Program) -> list[Buffer]:
     """What a training program keeps from its forward for its backward pass, the largest first."""
     launches = program.micro
-    loss = next(i for i, launch in enumerate(launches) if launch.kernel == "softmax_cross_entropy")
+    loss = next(i for i, launch in enumerate(launches) if launch.kernel == LOSS)
     kept = [life.buffer for life in lifetimes(launches) if life.first < loss < life.last]
     if any(program.x.buffer in launch.reads for launch in launches[loss:]):
         kept.append(program.x.buffer)
