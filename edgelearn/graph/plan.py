@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
@@ -17,6 +18,9 @@ from .precision import Precision
 from .program import Program, Settings
 from .saving import Saving
 from .storage import Storage
+
+if TYPE_CHECKING:
+    from .explain import Explanation
 
 MIB = 1 << 20
 
@@ -109,12 +113,18 @@ class Plan:
 
     def live_bytes(self, kind: str = "train") -> list[tuple[str, int]]:
         """(layer, bytes of temporaries alive) at each launch of the largest micro-batch: the timeline of a step."""
-        launches = self.program(kind, self.request.micro_batch).micro
-        lives = arena.lifetimes(launches)
+        program = self.program(kind, self.request.micro_batch)
+        launches, lives = program.micro, arena.lifetimes(program.micro, [program.y.buffer])
         return [
             (launch.layer, sum(life.buffer.nbytes for life in lives if life.first <= index <= life.last))
             for index, launch in enumerate(launches)
         ]
+
+    def explain(self) -> Explanation:
+        """Where every byte goes, what becomes of each activation, and what is alive when."""
+        from .explain import explain
+
+        return explain(self)
 
     def traffic(self, examples: int | None = None, kind: str = "train") -> Traffic:
         """Bytes that an update from a mini-batch of `examples` (by default a full one) moves; `kind` as `self.kind`
