@@ -1,6 +1,7 @@
 """Live views and pictures for the notebooks."""
 
 from .bits import BitsView
+from .budgets import BudgetView
 from .pictures import contact_sheet, plot_prediction
 from .plans import plot_purposes, plot_roles, plot_timeline
 from .ranges import plot_ranges
