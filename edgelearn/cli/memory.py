@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     compare.set_defaults(act=_compare)
     measure = commands.add_parser("measure", help="what launches take on this device, kept for plans")
     _add_network(measure)
-    measure.add_argument("--rounds", type=int, default=10)
+    measure.add_argument("--rounds", type=int, default=20)
     measure.set_defaults(act=_measure)
     train = commands.add_parser("train", help="one training from scratch")
     add = train.add_argument

@@ -15,7 +15,7 @@ from edgelearn.tuned import costs as store
 from .measure import measure
 
 
-def measure_costs(plans: Sequence[Plan], device: Device, rounds: int = 10) -> store.Table:
+def measure_costs(plans: Sequence[Plan], device: Device, rounds: int = 20) -> store.Table:
     """Run steps of `plans` on the device and keep the median of each kind of launch (see graph/costs.py), in
     EDGELEARN_TUNED or the user's folder, beside what is known of others. `between` is what a step takes over its
     launches, shared among them; the smallest of all plans. Raises as `measure`, and FormatError where nothing can be

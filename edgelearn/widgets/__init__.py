@@ -9,16 +9,6 @@ from .show import device_table, plot_history, show, table
 from .training import TrainingView
 
 __all__ = [
-    "BitsView",
-    "TrainingView",
-    "contact_sheet",
-    "device_table",
-    "plot_history",
-    "plot_prediction",
-    "plot_purposes",
-    "plot_ranges",
-    "plot_roles",
-    "plot_timeline",
-    "show",
-    "table",
+    "BitsView", "BudgetView", "TrainingView", "contact_sheet", "device_table", "plot_history", "plot_prediction",
+    "plot_purposes", "plot_ranges", "plot_roles", "plot_timeline", "show", "table",
 ]  # fmt: skip

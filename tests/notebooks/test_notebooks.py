@@ -11,8 +11,8 @@ import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = [ROOT / "notebooks" / name for name in ("00_start_here.ipynb", "01_flowers.ipynb", "02_speed.ipynb")]
-PICTURES = {"00_start_here": 6, "01_flowers": 6, "02_speed": 3}  # at least
+PICTURES = {"00_start_here": 6, "01_flowers": 6, "02_speed": 3, "06_memory": 3}  # at least
+NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
 SECONDS = 120  # on a slow machine; the notebooks promise a minute
 CELL_BYTES, NOTEBOOK_BYTES = 150_000, 600_000
 WIDGETS = ("application/vnd.jupyter.widget-view+json", "application/vnd.jupyter.widget-state+json")
@@ -41,6 +41,7 @@ each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 @each
 def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path / "tuned"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)

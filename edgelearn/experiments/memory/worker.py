@@ -17,7 +17,7 @@ import numpy as np
 def main(lane: str, network: str, alpha: str, examples: str, device: str) -> None:
     import pyopencl  # noqa: F401 -- before memory is counted, as are PyTorch and the engine
 
-    from edgelearn.experiments.job import process_peak_bytes
+    from edgelearn.bench.machine import peak_resident_bytes
 
     from .lanes import TORCH, build
 
@@ -28,19 +28,19 @@ def main(lane: str, network: str, alpha: str, examples: str, device: str) -> Non
     if lane in TORCH:
         from .torch_twin import prepare
 
-        before = process_peak_bytes()
+        before = peak_resident_bytes()
         step, facts = prepare(net, x, labels, checkpointed=lane != TORCH[0]), {}
     else:
-        before = process_peak_bytes()
+        before = peak_resident_bytes()
         step, facts = _prepare(lane, net, x, labels, device)
     loss = step()
     step()
-    _say(facts | {"loss": loss, "process": process_peak_bytes() - before})
+    _say(facts | {"loss": loss, "process": peak_resident_bytes() - before})
     for line in sys.stdin:
         start = time.perf_counter()
         for _ in range(int(line)):
             step()
-        _say({"seconds": (time.perf_counter() - start) / int(line), "process": process_peak_bytes() - before})
+        _say({"seconds": (time.perf_counter() - start) / int(line), "process": peak_resident_bytes() - before})
 
 
 def _prepare(lane: str, net, x: np.ndarray, labels: np.ndarray, device: str) -> tuple[Callable[[], float], dict]:
