@@ -118,7 +118,7 @@ def _measure(options: argparse.Namespace) -> None:
 
     device = choose_device(options.device).device
     network = build(options.network, options.alpha)
-    plans = [lane_plan(lane, network, device, options.batch_size) for lane in ("keep_all", "invertible", "square_root")]
+    plans = [lane_plan(lane, network, device, options.batch_size) for lane in ("keep_all", "invertible")]
     found = measure_costs(plans, device, options.rounds)
     print(f"{len(found.seconds)} launches of {device.id} measured, kept in {costs.path_of(device)}")
 

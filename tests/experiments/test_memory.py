@@ -9,7 +9,7 @@ from edgelearn.device import choose_device
 from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments.memory import LANES, MemoryConfig, MemoryJob, check, compare, lane_plan, report
 from edgelearn.experiments.memory.tasks import load_task, resolve
-from edgelearn.graph import Costs, Invert, account
+from edgelearn.graph import Invert, account
 from edgelearn.models import mobilenet_v2_cifar
 from edgelearn.runs import RunStore
 from edgelearn.train import Callback
@@ -98,14 +98,3 @@ def test_what_cannot_be_trained(monkeypatch):
         resolve(MemoryConfig("moon"))
     with pytest.raises(DataError, match="EDGELEARN_DATA"):
         load_task(resolve(MemoryConfig("cifar10", download=False)))
-
-
-def test_costs_are_measured_and_kept(device, monkeypatch, tmp_path):
-    from edgelearn.profile.launches import measure_costs
-
-    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path))
-    plan = lane_plan("keep_all", NETWORK, device, 2)
-    table = measure_costs([plan], device, rounds=2)
-    costs = Costs.of(device)
-    assert costs.known(plan) == 1 and len(table.seconds) <= len(plan.step_launches)
-    assert 0.0001 < costs.step(plan) < 10

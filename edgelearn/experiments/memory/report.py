@@ -61,6 +61,7 @@ def plot(found: Sequence[Measured]) -> Figure:
     predicted = [lane.predicted * 1e3 for lane in curve]
     axes.plot([x.stored / 1e6 for x in curve], predicted, "--", color=figures.GRAY, label="budgets, as predicted")
     axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("Stored between forward and backward pass (MB)", fontsize=11)
     axes.set_ylabel("A step (ms)", fontsize=11)
     axes.set_ylim(0)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
 
 from edgelearn.data.cifar10 import SIZE, standardized
+from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.flowers import load_flowers
 from edgelearn.data.loading import load_images
 from edgelearn.data.split import stratified_split
@@ -20,10 +24,15 @@ from edgelearn.train import Model, PictureSource, Subset
 from .config import MemoryConfig
 
 
+@lru_cache(maxsize=1)
+def _drawings() -> tuple[ImageDataset, np.ndarray]:
+    dataset = load_flowers(embedded=True)
+    return dataset, load_images(dataset, range(len(dataset)), SIZE)
+
+
 def drawings(config: MemoryConfig, network: Network) -> Task:
     """The embedded drawings of flowers at CIFAR's size."""
-    dataset = load_flowers(embedded=True)
-    pictures = load_images(dataset, range(len(dataset)), SIZE)
+    dataset, pictures = _drawings()
     train, test = stratified_split(dataset.labels, seed=config.seed)
     source = PictureSource(len(dataset), SIZE, lambda indices, size: pictures[indices], standardized)
     data = {"origin": dataset.origin, "description": dataset.description, "classes": list(dataset.class_names),
