@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 LIMIT = 5.0  # times what NumPy takes, which is a part of it: 0.3 s on a slow machine
-HEAVY = ("tensorflow", "matplotlib", "h5py", "PIL")
+HEAVY = ("tensorflow", "matplotlib", "h5py", "PIL", "scipy")
 
 
 def in_fresh_process(code: str) -> str:

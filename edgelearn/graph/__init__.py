@@ -1,8 +1,11 @@
 """Networks as data; plans that lay out their steps; sessions that run them."""
 
 from .accounting import Accounting, account
+from .budget import Budget, BudgetLike
+from .costs import Costs
 from .network import INPUT, Network, Node, Parameter
-from .plan import Plan, Request, make_plan
+from .plan import Plan, Request
+from .planner import make_plan
 from .precision import Precision
 from .reversible import reversible
 from .saving import Invert, Recompute
@@ -10,6 +13,6 @@ from .session import Session
 from .split import Split, split_frozen
 
 __all__ = [
-    "INPUT", "Accounting", "Invert", "Network", "Node", "Parameter", "Plan", "Precision", "Recompute", "Request",
-    "Session", "Split", "account", "make_plan", "reversible", "split_frozen",
+    "INPUT", "Accounting", "Budget", "BudgetLike", "Costs", "Invert", "Network", "Node", "Parameter", "Plan",
+    "Precision", "Recompute", "Request", "Session", "Split", "account", "make_plan", "reversible", "split_frozen",
 ]  # fmt: skip

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import prod
 
 from edgelearn.errors import PlanError
-from edgelearn.launch import Buffer
+from edgelearn.launch import Buffer, Launch
 from edgelearn.ops import BatchNormalization, Conv2D, DepthwiseConv2D, ReLU
 
 from .arena import lifetimes
@@ -62,10 +63,15 @@ def account(plan: Plan) -> Accounting:
     )
 
 
+def loss_index(launches: Sequence[Launch]) -> int:
+    """Where a step turns from its forward to its backward pass."""
+    return next(i for i, launch in enumerate(launches) if launch.layer == "loss")
+
+
 def stored(program: Program) -> list[Buffer]:
     """What a training program keeps from its forward for its backward pass, the largest first."""
     launches = program.micro
-    loss = next(i for i, launch in enumerate(launches) if launch.layer == "loss")
+    loss = loss_index(launches)
     kept = [life.buffer for life in lifetimes(launches) if life.first < loss < life.last]
     if any(program.x.buffer in launch.reads for launch in launches[loss:]):
         kept.append(program.x.buffer)

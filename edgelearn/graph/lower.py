@@ -104,7 +104,7 @@ class Lowering:
             emit_count(self.micro, answers, self.control)
         self.prepare.emit_jobs()
         launches = self.prepare.launches, self.micro.launches, self.finish.launches
-        return Program(*launches, self.x, y, self.ways_back.inverted)
+        return Program(*launches, self.x, y, self.ways_back)
 
     def _tensors(self) -> dict[str, Tensor | Ranged]:
         """What the forward pass has left, by layer. Those that run as one kernel share a tensor."""

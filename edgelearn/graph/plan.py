@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from edgelearn.device import Device
-from edgelearn.errors import DeviceError, PlanError
-from edgelearn.launch import Buffer, Decision, Role, Traffic
+from edgelearn.errors import PlanError
+from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
 from edgelearn.ops import Loss, Optimizer, SoftmaxCrossEntropy, Traits
 
 from . import arena
-from .lower import Lowering, input_block
+from .lower import Lowering
 from .network import Network
 from .precision import Precision
 from .program import Program, Settings
-from .saving import Saving, check
+from .saving import Saving
 from .storage import Storage
+
+if TYPE_CHECKING:
+    from .explain import Explanation
 
 MIB = 1 << 20
 
@@ -86,6 +89,17 @@ class Plan:
         return -(-examples // self.request.micro_batch)
 
     @property
+    def step_launches(self) -> list[Launch]:
+        """The launches of a step, in order: of a whole mini-batch where the plan trains, of a prediction otherwise."""
+        kind = "train" if self.request.optimizer is not None else "predict"
+        sizes = self.micro_batches(self.request.batch_size)
+        programs = [self.program(kind, n, index == 0 or kind == "predict") for index, n in enumerate(sizes)]
+        if kind == "predict":
+            return [launch for program in programs for launch in program.prepare + program.micro]
+        micro = [launch for program in programs for launch in program.micro]
+        return programs[0].prepare + micro + programs[0].finish
+
+    @property
     def decisions(self) -> dict[str, Decision]:
         """What was decided about how kernels compute, by name."""
         launches = (launch for program in self.programs.values() for launch in program.launches)
@@ -98,12 +112,18 @@ class Plan:
 
     def live_bytes(self, kind: str = "train") -> list[tuple[str, int]]:
         """(layer, bytes of temporaries alive) at each launch of the largest micro-batch: the timeline of a step."""
-        launches = self.program(kind, self.request.micro_batch).micro
-        lives = arena.lifetimes(launches)
+        program = self.program(kind, self.request.micro_batch)
+        launches, lives = program.micro, arena.lifetimes(program.micro, [program.y.buffer])
         return [
             (launch.layer, sum(life.buffer.nbytes for life in lives if life.first <= index <= life.last))
             for index, launch in enumerate(launches)
         ]
+
+    def explain(self) -> Explanation:
+        """Where every byte goes, what becomes of each activation, and what is alive when."""
+        from .explain import explain
+
+        return explain(self)
 
     def traffic(self, examples: int | None = None, kind: str = "train") -> Traffic:
         """Bytes that an update from a mini-batch of `examples` (by default a full one) moves; `kind` as `self.kind`
@@ -160,70 +180,3 @@ class Plan:
             self.arena_bytes = max(self.arena_bytes, size)
         self.offsets |= self.storage.offsets
         self.__dict__.pop("bytes_by_role", None)
-
-
-def make_plan(request: Request, device: Device, budget: int | None = None, traits: Traits | None = None) -> Plan:
-    """Plan training (with an optimizer), evaluation and prediction on `device`, for its `traits` unless others are
-    given.
-
-    Raises PlanError for an impossible request or one over `budget` bytes, naming what it needs and what would fit,
-    and DeviceError when the device cannot hold it. Nothing has been allocated or run by then.
-    """
-    plan = _lay_out(request, device, traits or Traits.of(device))
-    if budget is not None and plan.peak_bytes > budget:
-        raise PlanError(_over_budget(request, device, budget, plan))
-    if plan.peak_bytes > device.memory:
-        raise DeviceError(
-            f"The plan needs {plan.peak_bytes:,} bytes, but {device.id} has {device.memory:,}. "
-            f"Use a smaller micro-batch (now {request.micro_batch}), train fewer layers, or choose another device."
-        )
-    role, size = max(plan.bytes_by_role.items(), key=lambda item: item[1])
-    if size > device.largest_buffer:
-        raise DeviceError(
-            f"The plan needs {size:,} bytes of {role.value} in one piece, but {device.id} gives at most "
-            f"{device.largest_buffer:,}. Use a smaller micro-batch (now {request.micro_batch})."
-        )
-    return plan
-
-
-def _lay_out(request: Request, device: Device, traits: Traits) -> Plan:
-    network, micro = request.network, request.micro_batch
-    if request.batch_size < 1 or micro < 1:
-        raise PlanError(f"Batch sizes are at least 1, not {request.batch_size} and {micro}.")
-    if micro > request.batch_size:
-        raise PlanError(f"A micro-batch of {micro} is larger than the mini-batch of {request.batch_size}.")
-    if request.batchnorm not in ("kept", "batch"):
-        raise PlanError(f"batchnorm is 'kept' or 'batch', not '{request.batchnorm}'.")
-    if not 0 <= request.seed < 1 << 64:
-        raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {request.seed}.")
-    if not network.nodes:
-        raise PlanError(f"The network '{network.name}' has no layers.")
-    check(network, request.saving, request.precision)
-    trained = [name for name in network.parameters if name in network.trainable] if request.optimizer else []
-    if request.optimizer and not trained:
-        raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense').")
-    storage = Storage(network, trained, request.optimizer, device.alignment, micro, input_block(network))
-    plan = Plan(request, traits, device.alignment, storage, frozenset(network.trainable))
-    if request.optimizer:
-        sizes = plan.micro_batches(request.batch_size)
-        for mode in request.precision.modes(training=True):
-            for index, n in enumerate(sizes[:2] + sizes[-1:]):
-                plan.program(f"train{mode}", n, index == 0)
-    for mode in request.precision.modes(training=False):
-        if request.loss:
-            plan.program(f"evaluate{mode}", micro)
-        plan.program(f"predict{mode}", micro)
-    return plan
-
-
-def _over_budget(request: Request, device: Device, budget: int, plan: Plan) -> str:
-    least = plan
-    if request.micro_batch > 1:
-        least = _lay_out(replace(request, micro_batch=1), device, plan.traits)
-    advice = (
-        f"A micro-batch of 1 would need {least.peak_bytes:,} bytes"
-        + ("." if least.peak_bytes <= budget else ", still too much: freeze more layers or use a smaller network.")
-        if request.micro_batch > 1
-        else "Freeze more layers, use plain SGD (no optimizer state) or a smaller network."
-    )
-    return f"The plan needs {plan.peak_bytes:,} bytes, over the budget of {budget:,}. {advice}\n{plan}"

@@ -16,6 +16,7 @@ from edgelearn.ops.tensor import Shape, Tensor
 from .precision import KNOWN, Precision
 from .saving import Saving
 from .storage import Storage
+from .ways_back import WaysBack
 
 
 @dataclass(frozen=True)
@@ -33,19 +34,23 @@ class Settings:
 
 @dataclass
 class Program:
-    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them. `inverted`
-    are buffers of the forward pass, and those of the backward pass that hold the same again."""
+    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them."""
 
     prepare: list[Launch] = field(default_factory=list)
     micro: list[Launch] = field(default_factory=list)
     finish: list[Launch] = field(default_factory=list)
     x: Tensor | None = None
     y: Tensor | None = None
-    inverted: dict[Buffer, Buffer] = field(default_factory=dict)
+    ways_back: WaysBack | None = None
 
     @property
     def launches(self) -> list[Launch]:
         return self.prepare + self.micro + self.finish
+
+    @property
+    def inverted(self) -> dict[Buffer, Buffer]:
+        """Buffers of the forward pass, and those of the backward pass that hold the same again."""
+        return self.ways_back.inverted if self.ways_back else {}
 
 
 class StorageEmitter(Emitter):

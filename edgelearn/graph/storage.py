@@ -83,6 +83,11 @@ class Storage:
             self._tensors[key] = Tensor(self._reserve(Buffer(name, nbytes, role, layer, dtype)), shape, block)
         return self._tensors[key]
 
+    @property
+    def buffers(self) -> list[Buffer]:
+        """Of all tensors, none inside another."""
+        return [tensor.buffer for tensor in self._tensors.values()]
+
     def constant(self, name: str, shape: Shape, fill: Callable[[Weights], np.ndarray]) -> Tensor:
         """A frozen tensor, whose packed words `fill` works out from the network's weights when the plan is loaded."""
         found = self.tensor(name, shape, Role.CONSTANT)

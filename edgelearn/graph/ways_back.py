@@ -19,6 +19,7 @@ class WaysBack:
     def __init__(self, saving: Saving, micro: Emitter) -> None:
         self.saving, self.micro = saving, micro
         self.first = 0
+        self.backward: list[Launch] = []  # as if everything were there
         self.tensors: dict[str, Tensor] = {}
         self.inverses: dict[Buffer, list[Launch]] = {}
         self.wanted: dict[int, Buffer] = {}
@@ -43,12 +44,17 @@ class WaysBack:
 
     def finish(self) -> None:
         """The backward pass is over: see that what it reads is there."""
+        self.backward = self.micro.launches[self.first :]
         kept = {tensor.buffer for name, tensor in self.tensors.items() if name not in self.saving}
         ways = ((self.tensors[name].buffer, way) for name, way in self.saving.items() if name in self.tensors)
         lost = {buffer: way.level for buffer, way in ways if buffer not in kept}
         if not lost:
             return
-        forward, backward = self.micro.launches[: self.first], self.micro.launches[self.first :]
-        kept |= {buffer for launch in backward for buffer in launch.reads} - set(lost)
-        found = returns(forward, kept, lost, self.inverses)
-        self.micro.launches[self.first :], self.inverted = rematerialised(backward, found, self.wanted)
+        kept |= {buffer for launch in self.backward for buffer in launch.reads} - set(lost)
+        found = returns(self.forward, kept, lost, self.inverses)
+        self.micro.launches[self.first :], self.inverted = rematerialised(self.backward, found, self.wanted)
+
+    @property
+    def forward(self) -> list[Launch]:
+        """The launches of the forward pass, and of the loss."""
+        return self.micro.launches[: self.first]

@@ -14,7 +14,7 @@ from edgelearn.graph import Plan, Request, make_plan
 
 from .edge import WIDTHS, EdgeDevice, edge_devices
 from .record import Record, efficiencies, expected, leave_one_out, like, shipped
-from .roofline import bounds, kind, step_launches
+from .roofline import bounds, kind
 
 ASSUMPTIONS = (
     "kernels come as close to the roof as on the devices measured of the same kind, or on all of them if there is none",
@@ -100,7 +100,7 @@ def project(
 def _estimate(request: Request, device: EdgeDevice, precision: str, records: Sequence[Record]) -> Estimate:
     plan = make_plan(request, device.device(), traits=device.traits())
     peaks, width = device.peaks(precision), WIDTHS[precision]
-    launches = step_launches(plan)
+    launches = plan.step_launches
     found = bounds(plan, launches, peaks, width)
     measured = like(device.kind, records)
     basis, share = " and ".join(sorted({r.device["kind"] for r in measured})), efficiencies(measured)

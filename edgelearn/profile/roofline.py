@@ -63,17 +63,6 @@ def bounds(plan: Plan, launches: Iterable[Launch], peaks: Peaks, width: float = 
     ]
 
 
-def step_launches(plan: Plan) -> list[Launch]:
-    """The launches of a step, in order: of a whole mini-batch where the plan trains, of a prediction otherwise."""
-    kind = "train" if plan.request.optimizer is not None else "predict"
-    sizes = plan.micro_batches(plan.request.batch_size)
-    programs = [plan.program(kind, n, index == 0 or kind == "predict") for index, n in enumerate(sizes)]
-    if kind == "predict":
-        return [launch for program in programs for launch in program.prepare + program.micro]
-    micro = [launch for program in programs for launch in program.micro]
-    return programs[0].prepare + micro + programs[0].finish
-
-
 @dataclass(frozen=True)
 class Roofline:
     """A measured step: of each launch its time and its bound (seconds), in order. `peaks` are the device's."""

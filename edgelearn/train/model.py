@@ -14,7 +14,18 @@ import numpy as np
 from edgelearn.data.split import epoch_order, mini_batches
 from edgelearn.device import Choice, Context, Device, choose_device
 from edgelearn.errors import FormatError, NonFiniteError, PlanError
-from edgelearn.graph import Invert, Network, Plan, Precision, Request, Session, Split, make_plan, split_frozen
+from edgelearn.graph import (
+    BudgetLike,
+    Invert,
+    Network,
+    Plan,
+    Precision,
+    Request,
+    Session,
+    Split,
+    make_plan,
+    split_frozen,
+)
 from edgelearn.graph.lower import input_block
 from edgelearn.graph.policies import keep_all
 from edgelearn.graph.saving import Saving
@@ -133,17 +144,27 @@ class Model:
         return summary(self.network)
 
     def plan(
-        self, batch_size: int = 32, micro_batch: int | None = None, budget: int | None = None, cache: str | None = None
+        self,
+        batch_size: int = 32,
+        micro_batch: int | None = None,
+        budget: BudgetLike | None = None,
+        cache: str | None = None,
     ) -> Plan:
         """Every byte of a training step before it runs. With a `cache`, of the part above the frozen prefix, which is
-        all that trains when the prefix's features are kept (see `fit`).
+        all that trains when the prefix's features are kept (see `fit`). The `budget`, such as "60 MB" of device memory,
+        "20 MB peak" or "8 MB stored" (see `Budget.of`), is met by the fastest ways back for activations, unless
+        `compile` said which.
 
-        Raises PlanError (over `budget` bytes, nothing to train) or DeviceError (the device is too small).
+        Raises PlanError (over the `budget`, nothing to train) or DeviceError (the device is too small).
         """
         return self.phases(batch_size, micro_batch, budget, cache)["train"]
 
     def phases(
-        self, batch_size: int = 32, micro_batch: int | None = None, budget: int | None = None, cache: str | None = None
+        self,
+        batch_size: int = 32,
+        micro_batch: int | None = None,
+        budget: BudgetLike | None = None,
+        cache: str | None = None,
     ) -> Phases:
         """The plans of all that `fit` puts on the device, one after the other: "extract" with a `cache`, and "train".
         Raises as `plan`."""
@@ -179,7 +200,7 @@ class Model:
         callbacks: Sequence[Callback] = (),
         cache: str | None = None,
         cache_folder: Path | None = None,
-        budget: int | None = None,
+        budget: BudgetLike | None = None,
         shuffle: bool = True,
     ) -> History:
         """Train on examples `x` (an array (n, ...) or a Source) with int labels `y` (n,).
@@ -253,7 +274,7 @@ class Model:
             tell("on_train_end", {})
         return history
 
-    def forward_plan(self, batch_size: int | None = None, budget: int | None = None) -> Plan:
+    def forward_plan(self, batch_size: int | None = None, budget: BudgetLike | None = None) -> Plan:
         """The plan of `evaluate` and `predict`: `batch_size` examples at a time (by default as many of 16 as fit)."""
         return self._forward_plan(self.network, budget, batch_size)
 
@@ -346,7 +367,7 @@ class Model:
             )
         return split
 
-    def _forward_plan(self, network: Network, budget: int | None, size: int | None = None) -> Plan:
+    def _forward_plan(self, network: Network, budget: BudgetLike | None, size: int | None = None) -> Plan:
         def make(n: int) -> Plan:
             loss = self.loss if len(network.output.shape) == 1 and self.loss.fits(n) else None
             return make_plan(Request(network, n, n, loss=loss, precision=self.precision), self.device, budget)

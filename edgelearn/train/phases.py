@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgelearn.errors import PlanError
-from edgelearn.graph import Plan
+from edgelearn.graph import BudgetLike, Plan
 from edgelearn.graph.plan import MIB
 
 FORWARD_SIZES = (16, 8, 4, 2, 1)  # examples at a time where nothing is trained
@@ -33,7 +33,7 @@ class Phases(dict[str, Plan]):
         return "\n".join([*lines, f"  {'planned peak of the whole job':<38}{self.peak_bytes / MIB:>10.2f} MiB"])
 
 
-def largest_that_fits(make: Callable[[int], Plan], budget: int | None) -> Plan:
+def largest_that_fits(make: Callable[[int], Plan], budget: BudgetLike | None) -> Plan:
     """The plan of the most examples at a time that fits `budget`; the one of a single example is refused otherwise."""
     for size in FORWARD_SIZES[:-1] if budget is not None else ():
         try:

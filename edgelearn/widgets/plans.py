@@ -26,6 +26,13 @@ _COLORS = {
     Role.TEMPORARY: figures.GREEN,
 }
 
+_PURPOSES = {
+    "kept": figures.BLUE,
+    "recomputed": figures.ORANGE,
+    "inverted": figures.GREEN,
+    "workspace": "#BBBBBB",
+}
+
 
 def plot_roles(plans: Mapping[str, Plan]) -> Figure:
     """The planned memory of each plan, by what it is for, as one bar a plan."""
@@ -70,4 +77,33 @@ def plot_timeline(plan: Plan, kind: str = "train") -> Figure:
     axes.set_xlabel("Launch, by layer", fontsize=11)
     axes.set_ylabel("Alive (MiB)", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def plot_purposes(plan: Plan, title: str = "") -> Figure:
+    """The timeline of a training step, layer by layer: what is alive because it was kept, because it was brought back,
+    and for the moment."""
+    moments = plan.explain().timeline
+    figure = canvas(9, 3.8)
+    axes = figure.add_subplot()
+    bottom = [0.0] * len(moments)
+    for purpose, color in _PURPOSES.items():
+        sizes = [moment.purposes.get(purpose, 0) / 1e6 for moment in moments]
+        if any(sizes):
+            axes.bar(range(len(moments)), sizes, bottom=bottom, width=1.0, color=color, label=purpose)
+        bottom = [a + b for a, b in zip(bottom, sizes, strict=True)]
+    turn = sum(moment.forward for moment in moments) - 0.5
+    axes.axvline(turn, color=figures.GRAY, linestyle="--", linewidth=1.4)
+    axes.annotate(
+        "backward pass →", (turn, 0.97), (5, 0), ("data", "axes fraction"), "offset points", va="top", fontsize=10
+    )
+    every = max(1, -(-len(moments) // 40))
+    axes.set_xticks(
+        range(0, len(moments), every), [m.layer for m in moments][::every], rotation=60, ha="right", fontsize=8
+    )
+    axes.set_xlim(-0.6, len(moments) - 0.4)
+    axes.set_ylabel("Alive at most (MB)", fontsize=11)
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper right", ncols=4, fontsize=10, frameon=False)
     return figure

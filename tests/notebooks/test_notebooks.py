@@ -11,7 +11,9 @@ import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
-PICTURES = {"00_start_here": 6, "01_flowers": 6, "02_speed": 3, "05_precision": 4, "07_keywords": 3}  # at least
+PICTURES = {  # at least
+    "00_start_here": 6, "01_flowers": 6, "02_speed": 3, "05_precision": 4, "06_memory": 3, "07_keywords": 3,
+}  # fmt: skip
 NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
 SECONDS = 180  # on a slow machine that compiles every kernel; the notebooks promise a minute
 CELL_BYTES, NOTEBOOK_BYTES = 150_000, 600_000
@@ -41,6 +43,7 @@ each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 @each
 def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path / "tuned"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)

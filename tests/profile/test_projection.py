@@ -8,7 +8,6 @@ from edgelearn.graph import Request
 from edgelearn.ops import SGD
 from edgelearn.profile import EdgeDevice, Peaks, Point, Record, project
 from edgelearn.profile.record import Step, efficiencies, expected, shipped
-from edgelearn.profile.roofline import step_launches
 
 from .conftest import BATCH, MICRO, network
 
@@ -41,7 +40,7 @@ def test_estimates_by_hand():
     found = project(REQUEST, [ADRENO], records=[record("gpu", 0.5), record("cpu", 0.01)])
     fp32, fp16 = found.estimates
     assert (fp32.precision, fp16.precision, fp32.basis) == ("fp32", "fp16", "gpu")
-    launches = step_launches(fp32.plan)
+    launches = fp32.plan.step_launches
     roof = sum(max(x.flops / ADRENO.flops["fp32"], x.nbytes / ADRENO.bandwidth) for x in launches)
     cost = len(launches) * ADRENO.launch
     assert fp32.bound == pytest.approx(roof + cost)

@@ -9,7 +9,7 @@ from edgelearn.errors import PlanError
 from edgelearn.graph import Request, make_plan
 from edgelearn.ops import SGD, Traits
 from edgelearn.profile import Peaks, profile
-from edgelearn.profile.roofline import bounds, step_launches
+from edgelearn.profile.roofline import bounds
 
 from .conftest import BATCH, network
 
@@ -22,11 +22,11 @@ def test_flops_are_those_of_the_network(roofline):
 
 
 def test_points_add_up(roofline, plan):
-    assert [timed.launch for timed in roofline.measured.timed] == step_launches(plan)
+    assert [timed.launch for timed in roofline.measured.timed] == plan.step_launches
     for points in (roofline.by_kind(), roofline.by_layer()):
-        assert sum(p.launches for p in points) == roofline.total.launches == len(step_launches(plan))
+        assert sum(p.launches for p in points) == roofline.total.launches == len(plan.step_launches)
         assert sum(p.flops for p in points) == roofline.total.flops
-        assert sum(p.nbytes for p in points) == roofline.total.nbytes == sum(x.nbytes for x in step_launches(plan))
+        assert sum(p.nbytes for p in points) == roofline.total.nbytes == sum(x.nbytes for x in plan.step_launches)
         assert sum(p.seconds for p in points) == pytest.approx(roofline.busy)
         assert all(p.seconds > 0 and p.bound > 0 for p in points)
         assert [p.seconds for p in points] == sorted((p.seconds for p in points), reverse=True)
@@ -44,7 +44,7 @@ def test_launches_fit_into_the_step(roofline):
 
 
 def test_the_bound_is_the_longer_of_arithmetic_and_traffic(plan):
-    launches = step_launches(plan)
+    launches = plan.step_launches
     arithmetic = bounds(plan, launches, Peaks(1e3, {1: 1e30}, 0))
     traffic = bounds(plan, launches, Peaks(1e30, {1: 1e3}, 0))
     halves = bounds(plan, launches, Peaks(1e30, {1: 1e3}, 0), width=0.5)

@@ -2,7 +2,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.ops import Dense, Softmax
-from edgelearn.widgets import plot_roles, plot_timeline
+from edgelearn.widgets import plot_purposes, plot_roles, plot_timeline
 
 MIB = 1 << 20
 
@@ -36,3 +36,12 @@ def test_timeline_is_the_plans(model):
     assert [label.get_text() for label in axes.get_xticklabels()] == [layer for layer, _ in live]
     assert set(axes.lines[0].get_ydata()) == {plan.arena_bytes / MIB}
     assert max(nbytes for _, nbytes in live) <= plan.arena_bytes
+
+
+def test_purposes_are_the_explanations(model):
+    plan = model.plan(32)
+    (axes,) = plot_purposes(plan, "two layers").axes
+    timeline = plan.explain().timeline
+    drawn = [sum(bars[place].get_height() for bars in axes.containers) for place in range(len(timeline))]
+    assert drawn == pytest.approx([moment.nbytes / 1e6 for moment in timeline])
+    assert [text.get_text() for text in axes.get_xticklabels()] == [moment.layer for moment in timeline]

@@ -1,0 +1,150 @@
+"""Train in less memory: activations that are recomputed, inverted or kept in 8 bits, within a budget.
+
+`plan` explains the fastest plan of a network within a budget, `compare` measures steps in many lanes beside PyTorch,
+`measure` finds out what launches take here, for `plan`, `train` makes one training from scratch, and `check` holds the
+published claim against plans and a step."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+
+from edgelearn.device import choose_device
+from edgelearn.experiments.memory.config import MemoryConfig
+from edgelearn.graph.policies import POLICIES
+from edgelearn.runs import RunStore, atomic, figures
+from edgelearn.runs.tables import render, table
+from edgelearn.train import ProgressBar
+
+SETTINGS = tuple(MemoryConfig.__dataclass_fields__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    plan = commands.add_parser("plan", help="the fastest plan within a budget, explained")
+    _add_network(plan)
+    plan.add_argument("--budget", metavar="SIZE", help="such as 8MB")
+    plan.add_argument(
+        "--count", choices=("stored", "peak", "device"), default="stored",
+        help="what counts: what is stored between the passes (default), activations at their peak, all device memory",
+    )  # fmt: skip
+    plan.add_argument("--batchnorm", choices=("kept", "batch"), default="batch")
+    plan.add_argument("--layers", action="store_true", help="a row for each layer")
+    plan.add_argument("--plot", metavar="PNG", help="draw the timeline there")
+    plan.set_defaults(act=_plan)
+    compare = commands.add_parser("compare", help="memory and time in many lanes, in turn")
+    _add_network(compare)
+    compare.add_argument(
+        "--lanes", nargs="+", default=[], metavar="LANE", help="some of them, as 'keep_all' '6 MB stored'"
+    )
+    compare.add_argument("--rounds", type=int, default=9)
+    compare.add_argument("--json", metavar="FILE", help="write what was measured there")
+    compare.add_argument("--chart", metavar="PNG", help="draw time over memory there")
+    compare.set_defaults(act=_compare)
+    measure = commands.add_parser("measure", help="what launches take on this device, kept for plans")
+    _add_network(measure)
+    measure.add_argument("--rounds", type=int, default=20)
+    measure.set_defaults(act=_measure)
+    train = commands.add_parser("train", help="one training from scratch")
+    add = train.add_argument
+    add("task", nargs="?", default="sample", help="sample or cifar10")
+    add("--reversible", action="store_true", help="residual blocks as couplings of two streams")
+    add("--saving", choices=POLICIES, default="keep_all", help="how activations come back")
+    add("--epochs", type=int, help="the task's by default")
+    add("--micro-batch", type=int, help="examples at a time on the device; the task's by default")
+    add("--data", metavar="DIR", help="a folder with prepared data sets (default: EDGELEARN_DATA)")
+    add("--no-download", dest="download", action="store_false", help="never use the network")
+    add("--seed", type=int, default=0)
+    add("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
+    add("--resume", nargs="?", const="", metavar="RUN", help="go on with an interrupted run, by default the newest")
+    train.set_defaults(act=_train)
+    check = commands.add_parser("check", help="the claim for MobileNet V2, point by point: pass or fail")
+    check.set_defaults(act=_check)
+    for command in (plan, compare, measure, train, check):
+        command.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+
+
+def _add_network(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("network", nargs="?", default="mobilenet_v2", help="a name in edgelearn.models")
+    parser.add_argument("--alpha", type=float, default=1.0, help="its width")
+    parser.add_argument("--batch-size", type=int, default=1)
+
+
+def run(options: argparse.Namespace) -> int:
+    return options.act(options) or 0
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.memory.lanes import build, lane_plan
+    from edgelearn.graph import Costs
+
+    device = choose_device(options.device).device
+    lane = f"{options.budget} {options.count}" if options.budget else "keep_all"
+    network = build(options.network, options.alpha)
+    plan, costs = lane_plan(lane, network, device, options.batch_size, options.batchnorm), Costs.of(device)
+    found = plan.explain()
+    print(found, "", sep="\n")
+    if options.layers:
+        print(found.table(), "", sep="\n")
+    print(found.timetable(), "", sep="\n")
+    print(
+        f"Predicted: {costs.step(plan) * 1e3:.1f} ms a step ({costs.origin}; {costs.known(plan):.0%} of its launches)"
+    )
+    if options.plot:
+        from edgelearn.widgets import plot_purposes
+
+        atomic.write_bytes(options.plot, figures.to_png(plot_purposes(plan, lane)))
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.memory import compare, report
+
+    found = compare(
+        options.network, options.lanes, options.batch_size, options.rounds, alpha=options.alpha,
+        device=options.device or "", progress=lambda text: print(text, file=sys.stderr),
+    )  # fmt: skip
+    _print(report.HEADER, report.cells(found))
+    if options.json:
+        atomic.write_json(options.json, {"command": options.command_line, "lanes": report.records(found)})
+    if options.chart:
+        atomic.write_bytes(options.chart, figures.to_png(report.plot(found)))
+
+
+def _measure(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.memory.lanes import build, lane_plan
+    from edgelearn.profile.launches import measure_costs
+    from edgelearn.tuned import costs
+
+    device = choose_device(options.device).device
+    network = build(options.network, options.alpha)
+    plans = [lane_plan(lane, network, device, options.batch_size) for lane in ("keep_all", "invertible")]
+    found = measure_costs(plans, device, options.rounds)
+    print(f"{len(found.seconds)} launches of {device.id} measured, kept in {costs.path_of(device)}")
+
+
+def _train(options: argparse.Namespace) -> int:
+    from edgelearn.experiments.memory import MemoryJob
+
+    store = RunStore(options.runs)
+    if options.resume is None:
+        config = MemoryConfig(**{name: value for name, value in vars(options).items() if name in SETTINGS})
+        results = MemoryJob.start(config, store, [ProgressBar()])
+    else:
+        results = MemoryJob.resume(options.resume or store.newest_unfinished("memory"), store, [ProgressBar()])
+    return 0 if results else 130
+
+
+def _check(options: argparse.Namespace) -> int:
+    from edgelearn.experiments.memory import check
+
+    verdicts = check(choose_device(options.device).device)
+    _print(("", "claim", "measured"), [("pass" if v.holds else "FAIL", v.claim, v.measured) for v in verdicts])
+    return int(not all(verdict.holds for verdict in verdicts))
+
+
+def _print(header, rows) -> None:
+    found = table(None, header)
+    for row in rows:
+        found.add_row(*row)
+    print(render([found], max(130, shutil.get_terminal_size((130, 24)).columns)))

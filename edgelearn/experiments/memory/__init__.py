@@ -1,0 +1,10 @@
+"""How much memory training takes when activations come back in other ways than by being kept. See README.md beside
+this file."""
+
+from .compare import Measured, compare
+from .config import MemoryConfig
+from .job import MemoryJob
+from .lanes import BUDGETS, LANES, lane_plan
+from .verdicts import check
+
+__all__ = ["BUDGETS", "LANES", "Measured", "MemoryConfig", "MemoryJob", "check", "compare", "lane_plan"]

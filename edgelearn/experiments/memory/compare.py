@@ -1,0 +1,92 @@
+"""Steps of one network in many lanes, each in a process of its own, taking turns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+
+from edgelearn.errors import RunError
+
+from .lanes import LANES, TORCH
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A lane: bytes `stored`, at their `peak`, `planned` and `allocated` in all (None of PyTorch, which counts none of
+    them), `process` bytes over those after the imports; `seconds` of a step, an array of rounds, beside those
+    `predicted`, from costs of launches of which a share was measured; `loss` of the first step."""
+
+    lane: str
+    seconds: np.ndarray
+    process: int
+    loss: float
+    stored: int | None = None
+    peak: int | None = None
+    planned: int | None = None
+    allocated: int | None = None
+    predicted: float | None = None
+    measured_costs: float | None = None
+    network: str = ""
+    device: str = ""
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.seconds))
+
+
+def compare(
+    network: str = "mobilenet_v2", lanes: Sequence[str] = (), examples: int = 1, rounds: int = 9, steps: int = 2,
+    alpha: float = 1.0, device: str = "", progress: Callable[[str], None] = lambda text: None,
+) -> list[Measured]:  # fmt: skip
+    """Train `network` (a name in edgelearn.models) on drawn pictures with BatchNorm's batch statistics, in each round
+    `steps` steps in every lane. Without `lanes` all of them, PyTorch's where it is installed. Raises RunError where a
+    lane's process fails, with what it said."""
+    lanes = list(lanes) or [lane for lane in LANES if lane not in TORCH or find_spec("torch")]
+    with ExitStack() as stack:
+        workers = {}
+        for lane in lanes:
+            progress(f"preparing {lane}")
+            workers[lane] = stack.enter_context(_Worker(lane, network, alpha, examples, device))
+        seconds: dict[str, list[float]] = {lane: [] for lane in lanes}
+        for turn in range(rounds):
+            progress(f"round {turn + 1} of {rounds}")
+            for lane in lanes[turn % len(lanes) :] + lanes[: turn % len(lanes)]:
+                seconds[lane].append(workers[lane].ask(steps)["seconds"])
+        return [Measured(lane, np.array(seconds[lane]), **worker.facts) for lane, worker in workers.items()]
+
+
+class _Worker:
+    def __init__(self, lane: str, network: str, alpha: float, examples: int, device: str) -> None:
+        words = [lane, network, str(alpha), str(examples), device]
+        command = [sys.executable, "-m", "edgelearn.experiments.memory.worker", *words]
+        self.lane, self.process = lane, subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )  # fmt: skip
+        self.facts = self._answer()
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+    def ask(self, steps: int) -> dict:
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        found = self._answer()
+        self.facts["process"] = found["process"]
+        return found
+
+    def _answer(self) -> dict:
+        line = self.process.stdout.readline()
+        if not line:
+            said = self.process.communicate()[1].strip().splitlines()
+            raise RunError(f"The lane '{self.lane}' stopped: {said[-1] if said else 'without a word'}")
+        return json.loads(line)

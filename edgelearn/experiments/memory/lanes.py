@@ -1,0 +1,47 @@
+"""What is compared: plans for the same network, and PyTorch's two."""
+
+from __future__ import annotations
+
+from edgelearn import models
+from edgelearn.device import Device
+from edgelearn.errors import RunError
+from edgelearn.graph import Network, Plan, Precision, Request, make_plan, reversible
+from edgelearn.graph.policies import POLICIES
+from edgelearn.ops import SGD
+from edgelearn.ops.estimators import InHindsightMinMax
+from edgelearn.ops.formats import Float16, Format
+
+PRECISIONS = {
+    "fp16 saved": Precision(activations=Float16(), norm_inputs=Float16(), simulated=False),
+    "int8 saved": Precision(
+        Format(8, symmetric=True), Format(8), Format(8, rounding="stochastic"), InHindsightMinMax(), simulated=False,
+        norm_inputs=Format(8),
+    ),
+}  # fmt: skip
+TORCH = ("torch", "torch, checkpointed")
+BUDGETS = tuple(f"{size} MB stored" for size in (64, 48, 32, 24, 16, 8, 4))
+LANES = (*POLICIES, *PRECISIONS, *BUDGETS, *TORCH)
+
+
+def build(network: str, alpha: float = 1.0) -> Network:
+    """A network of edgelearn.models by name. Raises RunError for another one."""
+    if network not in models.__all__:
+        raise RunError(f"'{network}' is no network: choose {', '.join(models.__all__)}.")
+    maker = getattr(models, network)
+    return maker(alpha=alpha) if alpha != 1 else maker()
+
+
+def lane_plan(lane: str, network: Network, device: Device, examples: int = 1, batchnorm: str = "batch") -> Plan:
+    """The plan of a training step in this lane: that of a policy, of a precision, or within a budget.
+    "invertible" couples the network's residual blocks. Raises RunError for another lane, PlanError where nothing
+    fits."""
+    request = {"batch_size": examples, "micro_batch": examples, "optimizer": SGD(0.01), "batchnorm": batchnorm}
+    if lane == "invertible":
+        network = reversible(network)
+    if lane in POLICIES:
+        return make_plan(Request(network, **request, saving=POLICIES[lane](network)), device)
+    if lane in PRECISIONS:
+        return make_plan(Request(network, **request, precision=PRECISIONS[lane]), device)
+    if lane.endswith(("stored", "peak", "device")):
+        return make_plan(Request(network, **request), device, lane)
+    raise RunError(f"'{lane}' is no lane: choose {', '.join(LANES)}, or another budget such as '6 MB stored'.")

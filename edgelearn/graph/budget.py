@@ -1,0 +1,58 @@
+"""How much memory a plan may take, and by which count."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from edgelearn.errors import PlanError
+
+from .accounting import account
+from .plan import Plan
+
+UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+COUNTS = {
+    "device": "all device memory that the plan holds",
+    "peak": "activations and workspace at their most, as allocated, and the input",
+    "stored": "what lies between forward and backward pass",
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """At most `nbytes` of what `count` says, one of COUNTS. "peak" and "stored" are those of graph/accounting.py, and
+    of trainings; nothing is stored where nothing is trained."""
+
+    nbytes: int
+    count: str = "device"
+
+    @classmethod
+    def of(cls, value: BudgetLike) -> Self:
+        """From bytes, or from text such as "60 MB", "20 MiB peak" or "8MB stored"; without a count it is all device
+        memory. Raises PlanError for what is none of that."""
+        if isinstance(value, Budget):
+            return value
+        found = re.fullmatch(r"([\d.]+) *([a-z]*?)(?: *\b(device|peak|stored))?", str(value).strip().lower())
+        try:
+            return cls(int(float(found[1]) * UNITS[found[2]]), found[3] or "device")
+        except (TypeError, ValueError, KeyError):
+            raise PlanError(
+                f"'{value}' is no budget: write a size, such as 60MB or 60MiB for all device memory, and if you mean "
+                f"activations alone, what counts of them: '8 MB stored' or '20 MB peak'."
+            ) from None
+
+    def taken_by(self, plan: Plan) -> int:
+        """The bytes of `plan` that count."""
+        if self.count == "device":
+            return plan.peak_bytes
+        return getattr(account(plan), self.count) if plan.request.optimizer else 0
+
+    def fits(self, plan: Plan) -> bool:
+        return self.taken_by(plan) <= self.nbytes
+
+    def __str__(self) -> str:
+        return f"{self.nbytes:,} bytes ({COUNTS[self.count]})"
+
+
+BudgetLike = Budget | int | str

@@ -1,0 +1,183 @@
+"""What there is to choose for each activation, taken from the launches of a plan that keeps everything.
+
+An item is a temporary of the forward pass that launches can make once more. It is kept, recomputed or inverted; what it
+costs, what it needs and from when to when it would be there follows from the launches."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgelearn.device import Device
+from edgelearn.launch import Buffer, Launch, Role
+from edgelearn.ops import Traits
+
+from .accounting import loss_index
+from .arena import lifetimes
+from .costs import Costs
+from .layout import lay_out
+from .network import INPUT
+from .plan import Plan, Request
+from .policies import cuts
+from .rematerialise import returns
+from .saving import Invert, Recompute, Saving, invertible_streams
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """Makes an item out of `needs` in `seconds` before launch `at` of the backward pass. `streams`, from which these
+    are made, must not be recomputed, since that may need the item."""
+
+    way: Invert
+    seconds: float
+    needs: frozenset[Buffer]
+    streams: frozenset[Buffer]
+    at: int
+
+
+@dataclass(frozen=True)
+class Item:
+    """`names` of layers whose tensor it is; without any it lies between them. `needs` are the items out of which it is
+    made once more in `seconds`, None for what can't be, such as a batch's statistics: that is kept where something
+    needs it. `is_read` says that the backward pass reads it as it is. It would be brought back at
+    launch `entry` of the backward pass, and is there until launch `last`."""
+
+    buffer: Buffer
+    names: tuple[str, ...]
+    seconds: float | None
+    needs: frozenset[Buffer]
+    is_read: bool
+    entry: int
+    last: int
+    inverse: Inverse | None = None
+
+    @property
+    def can_be_kept(self) -> bool:
+        return bool(self.names) or self.seconds is None
+
+
+@dataclass(frozen=True)
+class Choices:
+    """`items`, by buffer. `stored` bytes are kept besides, and `live` is what else is there at each launch of the
+    backward pass. Blocks end with `ends`: where all these are there, each block can be brought back by itself."""
+
+    items: dict[Buffer, Item]
+    stored: int
+    live: list[int]
+    ends: list[Item]
+
+    def saving(self, kept: Iterable[Buffer], inverted: Iterable[Buffer]) -> Saving:
+        """The choice of a plan, by layer."""
+        kept, inverted = set(kept), set(inverted)
+        return {
+            name: item.inverse.way if buffer in inverted else Recompute()
+            for buffer, item in self.items.items()
+            if buffer not in kept
+            for name in item.names
+        }
+
+
+def choices(request: Request, device: Device, traits: Traits, costs: Costs) -> Choices:
+    """Of the first micro-batch of a training."""
+    streams, inverted = invertible_streams(request.network)
+    rounded = request.precision.format
+    ways = {x: Invert(y) for x, y in inverted.items() if not (rounded("activations", x) or rounded("activations", y))}
+    plan = lay_out(replace(request, saving=ways), device, traits)
+    return _Choices(plan, costs, streams).found()
+
+
+class _Choices:
+    def __init__(self, plan: Plan, costs: Costs, streams: set[str]) -> None:
+        request = plan.request
+        mode = request.precision.modes(training=True)[0]
+        program = plan.program(f"train{mode}", plan.micro_batches(request.batch_size)[0])
+        self.x, ways = program.x.buffer, program.ways_back
+        self.ways, self.forward, self.backward = ways, ways.forward, ways.backward
+        self.network, self.costs = request.network, costs
+        self.tensors = {name: tensor.buffer for name, tensor in ways.tensors.items()}
+        self.streams = {self.tensors[name] for name in streams if name in self.tensors}
+        self.reads: dict[Buffer, list[int]] = {}  # launches of the backward pass
+        for number, launch in enumerate(self.backward):
+            for buffer in launch.reads:
+                self.reads.setdefault(buffer, []).append(number)
+
+    def found(self) -> Choices:
+        names: dict[Buffer, list[str]] = {}
+        for name, buffer in self.tensors.items():
+            names.setdefault(buffer, []).append(name)
+        made = returns(self.forward, set(), {}, {})
+        made = {
+            buffer: back.launches
+            for buffer, back in made.items()
+            if INPUT not in names.get(buffer, ()) and (buffer in names or buffer not in self.reads)
+        }
+        made |= dict.fromkeys(self._made_once(made))
+        needs = {buffer: _read(launches or ()) & set(made) for buffer, launches in made.items()}
+        entry, inverses = self._entries(made), self._inverses(needs)
+        last = {buffer: max(entry[buffer], *self.reads.get(buffer, [0])) for buffer in made}
+        for buffer, found in needs.items():
+            for other in found:
+                last[other] = max(last[other], entry[buffer])
+        items = {}
+        for b, launches in made.items():
+            seconds = launches and self._seconds(launches)
+            there = b in self.reads, entry[b], last[b]
+            items[b] = Item(b, tuple(names.get(b, ())), seconds, needs[b], *there, inverses.get(b))
+        ends = {self.tensors[name] for cut in cuts(self.network) for name in cut if name in self.tensors}
+        return Choices(items, *self._there(items), [items[b] for b in ends if b in items])
+
+    def _made_once(self, made: Mapping[Buffer, Sequence[Launch]]) -> set[Buffer]:
+        """What can't be made twice, and is read only to make other things once more."""
+        written = {b for launch in self.forward for b in launch.writes if b.role is Role.TEMPORARY}
+        read = {buffer for launches in made.values() for buffer in _read(launches)}
+        return (read & written) - set(made) - set(self.reads)
+
+    def _seconds(self, launches: Iterable[Launch]) -> float:
+        return sum(map(self.costs.seconds, launches))
+
+    def _entries(self, made: Iterable[Buffer]) -> dict[Buffer, int]:
+        """When the backward pass enters the block that each buffer is in, or that it is the input of."""
+        writes = {b: number for number, launch in enumerate(self.forward) for b in launch.writes}
+        borders = sorted({max(writes.get(self.tensors.get(name), -1) for name in cut) for cut in cuts(self.network)})
+        blocks = {buffer: bisect_right(borders, writes[buffer]) for buffer in made}
+        first = dict.fromkeys(blocks.values(), len(self.backward) - 1)
+        for buffer, block in blocks.items():
+            first[block] = min(first[block], *self.reads.get(buffer, [first[block]]))
+        return {buffer: first[block] for buffer, block in blocks.items()}
+
+    def _inverses(self, needs: Mapping[Buffer, frozenset[Buffer]]) -> dict[Buffer, Inverse]:
+        found = {}
+        for at, x in self.ways.wanted.items():
+            launches = self.ways.inverses[x]
+            read = _read(launches) & set(needs)
+            way = next(w for name, w in self.ways.saving.items() if self.tensors[name] is x)
+            found[x] = Inverse(way, self._seconds(launches), read, self._made_of(read, needs), at)
+        return found
+
+    def _made_of(self, buffers: Iterable[Buffer], needs: Mapping[Buffer, frozenset[Buffer]]) -> frozenset[Buffer]:
+        """The streams that these are or are made of, not going through others."""
+        seen, waiting = set(buffers), list(buffers)
+        while waiting:
+            here = waiting.pop()
+            if here not in self.streams:
+                new = needs[here] - seen
+                seen |= new
+                waiting += new
+        return frozenset(seen & self.streams)
+
+    def _there(self, items: Mapping[Buffer, Item]) -> tuple[int, list[int]]:
+        """Bytes that are stored besides items, and that live at each launch of the backward pass besides them."""
+        lives = [life for life in lifetimes(self.forward + self.backward) if life.buffer not in items]
+        loss = loss_index(self.forward)
+        stored = sum(life.buffer.nbytes for life in lives if life.first < loss < life.last)
+        stored += self.x.nbytes * (self.x in self.reads)
+        places = range(len(self.forward), len(self.forward) + len(self.backward))
+        return stored, [sum(x.buffer.nbytes for x in lives if x.first <= place <= x.last) for place in places]
+
+
+def _read(launches: Iterable[Launch]) -> frozenset[Buffer]:
+    """What must be there for launches to run."""
+    launches = list(launches)
+    made = {buffer for launch in launches for buffer in launch.writes}
+    return frozenset(buffer for launch in launches for buffer in launch.reads if buffer not in made)

@@ -1,0 +1,76 @@
+"""What launches take on a device: as measured there, or by the roofline of what the device says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+
+from edgelearn.device import Device
+from edgelearn.launch import Access, Launch, Many
+from edgelearn.tuned import costs as store
+
+from .plan import Plan
+
+BYTE = 0.1  # bytes from memory for each FLOP at best: between a CPU's and a GPU's
+LAUNCH = 5e-6  # seconds; nothing that a device says of itself
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of launches. Those that were measured have their medians, by `key`; others the longer of FLOPs at `flops`
+    FLOP/s and bytes at `bandwidth` bytes/s. `between` is what a step takes besides, for each launch. `origin` says
+    where all this is from."""
+
+    origin: str
+    flops: float
+    bandwidth: float
+    between: float = LAUNCH
+    measured: Mapping[str, float] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, device: Device) -> Costs:
+        """What is kept of measurements on this kind of device (see profile/launches.py), else the roofline alone.
+        Raises FormatError for a damaged file."""
+        flops = device.compute_units * device.clock_mhz * 1e6 * (128 if device.is_gpu else device.vector_width) * 2
+        table = store.load(device)
+        if table is None:
+            text = "not measured: the roofline of compute units, clock and vector width"
+            return cls(text, flops, flops * BYTE)
+        text = f"measured on {device.id} until {table.date}, {len(table.seconds)} launches"
+        return cls(text, flops, flops * BYTE, table.between, table.seconds)
+
+    def seconds(self, launch: Launch) -> float:
+        found = self.measured.get(key(launch))
+        return self.between + (self._estimated(launch) if found is None else found)
+
+    def step(self, plan: Plan) -> float:
+        """Seconds of a step of `plan`."""
+        return sum(map(self.seconds, plan.step_launches))
+
+    def known(self, plan: Plan) -> float:
+        """The share of a step's launches that were measured."""
+        launches = plan.step_launches
+        return sum(key(launch) in self.measured for launch in launches) / len(launches)
+
+    def _estimated(self, launch: Launch) -> float:
+        return max(launch.flops / self.flops, launch.nbytes / self.bandwidth)
+
+
+def key(launch: Launch) -> str:
+    """What a launch is, wherever its buffers lie: its kernel, and a digest of sizes and numbers."""
+    return _key(
+        launch.kernel, launch.source, launch.macros, launch.grid, launch.group, tuple(map(_size, launch.arguments))
+    )
+
+
+@cache
+def _key(kernel: str, *more: object) -> str:
+    return f"{kernel} {sha256(repr(more).encode()).hexdigest()[:16]}"
+
+
+def _size(argument: Access | Many | int | float) -> object:
+    if isinstance(argument, Many):
+        return sum(access.nbytes for access in argument.accesses)
+    return argument.nbytes if isinstance(argument, Access) else argument

@@ -1,0 +1,120 @@
+"""Plans within a budget: as requested, or with the fastest ways back for activations that fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edgelearn.device import Device
+from edgelearn.errors import DeviceError, PlanError
+from edgelearn.ops import Traits
+
+from .budget import Budget, BudgetLike
+from .choices import choices
+from .choosing import choose
+from .costs import Costs
+from .layout import lay_out
+from .plan import Plan, Request
+from .policies import POLICIES
+from .saving import Saving
+
+ROUNDS = 8  # plans that are made to come close to a budget
+CLOSE = 0.01  # of the budget: near enough
+
+
+def make_plan(
+    request: Request,
+    device: Device,
+    budget: BudgetLike | None = None,
+    traits: Traits | None = None,
+    costs: Costs | None = None,
+) -> Plan:
+    """Plan training (with an optimizer), evaluation and prediction on `device`, for its `traits` unless others are
+    given.
+
+    Where a training that keeps all activations is over the `budget` (see `Budget.of`), and the request doesn't say
+    which to keep, the fastest choice of ways back that fits is looked for, by the `costs` of launches (by default
+    `Costs.of(device)`). Raises PlanError for an impossible request or one that doesn't fit, naming what it needs, what
+    would fit, and the least that is possible; and DeviceError when the device cannot hold it. Nothing has been
+    allocated or run by then.
+    """
+    traits = traits or Traits.of(device)
+    plan = lay_out(request, device, traits)
+    if budget is not None:
+        limit = Budget.of(budget)
+        if not limit.fits(plan):
+            plan = _Search(plan, device, limit, costs).plan()
+    if plan.peak_bytes > device.memory:
+        raise DeviceError(
+            f"The plan needs {plan.peak_bytes:,} bytes, but {device.id} has {device.memory:,}. "
+            f"Use a smaller micro-batch (now {request.micro_batch}), train fewer layers, or choose another device."
+        )
+    role, size = max(plan.bytes_by_role.items(), key=lambda item: item[1])
+    if size > device.largest_buffer:
+        raise DeviceError(
+            f"The plan needs {size:,} bytes of {role.value} in one piece, but {device.id} gives at most "
+            f"{device.largest_buffer:,}. Use a smaller micro-batch (now {request.micro_batch})."
+        )
+    return plan
+
+
+class _Search:
+    """For the fastest plan that fits, among plans as they would be allocated."""
+
+    def __init__(self, plan: Plan, device: Device, budget: Budget, costs: Costs | None) -> None:
+        self.first, self.device, self.budget, self.costs = plan, device, budget, costs
+        self.tried = [plan]
+        if plan.request.optimizer is not None and not plan.request.saving:
+            self.costs = costs or Costs.of(device)
+            self._search()
+
+    @property
+    def least(self) -> Plan:
+        return min(self.tried, key=self.budget.taken_by)
+
+    def plan(self) -> Plan:
+        """Raises PlanError where nothing fits."""
+        fitting = [plan for plan in self.tried if self.budget.fits(plan)]
+        if not fitting:
+            raise PlanError(self._refusal())
+        return min(fitting, key=self.costs.step)
+
+    def _search(self) -> None:
+        found = choices(self.first.request, self.device, self.first.traits, self.costs)
+        counts = "stored" if self.budget.count == "stored" else "live"
+        limit = self.budget.nbytes
+        if counts == "live":  # beside which there is other memory
+            limit -= self.budget.taken_by(self.first) - self.first.arena_bytes
+        seen: list[Saving] = []
+        for _ in range(ROUNDS):
+            saving = choose(found, **{counts: limit})
+            if saving is None or saving in seen:
+                break
+            seen.append(saving)
+            spare = self.budget.nbytes - self.budget.taken_by(self._try(saving))
+            if 0 <= spare < CLOSE * self.budget.nbytes:
+                return
+            limit += spare
+        if not any(map(self.budget.fits, self.tried)):
+            self._try(choose(found, least=counts))
+            for policy in POLICIES.values():
+                self._try(policy(self.first.request.network))
+
+    def _try(self, saving: Saving) -> Plan:
+        plan = lay_out(replace(self.first.request, saving=saving), self.device, self.first.traits)
+        self.tried.append(plan)
+        return plan
+
+    def _refusal(self) -> str:
+        request, budget = self.first.request, self.budget
+        need, least = budget.taken_by(self.first), budget.taken_by(self.least)
+        lines = [f"The plan needs {need:,} bytes, over the budget of {budget}."]
+        if least < need:
+            lines.append(f"Bringing activations back instead of keeping them, it would need {least:,} at least.")
+        advice = "Freeze more layers, use plain SGD (no optimizer state) or a smaller network."
+        if request.micro_batch > 1:
+            one = lay_out(replace(request, micro_batch=1), self.device, self.first.traits)
+            most = budget.taken_by(_Search(one, self.device, budget, self.costs).least)
+            fits = most <= budget.nbytes
+            lines.append(f"A micro-batch of 1 would need {most:,} bytes{'.' if fits else ', still too much.'}")
+            advice = "" if fits else advice
+        return " ".join([*lines, advice]).rstrip() + f"\n{self.first}"

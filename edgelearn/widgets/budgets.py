@@ -1,0 +1,67 @@
+"""A slider over memory budgets: the plan within each, its timeline and what its step would take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import ipywidgets
+
+from edgelearn.device import Device
+from edgelearn.errors import PlanError
+from edgelearn.graph import Costs, Plan, Request, account, make_plan
+from edgelearn.graph.budget import COUNTS
+from edgelearn.runs import figures
+
+from .plans import plot_purposes
+
+
+class BudgetView(ipywidgets.VBox):
+    """Plans `request` within as many megabytes (10^6) as the slider says, whenever it is moved; `count` says what
+    counts (see graph/budget.py). `costs` predict the time. Plans once made are kept in `plans`, by budget; None stands
+    for one that nothing fits."""
+
+    def __init__(
+        self, request: Request, device: Device, sizes: Sequence[int] = (64, 48, 32, 24, 16, 12, 8, 6, 4, 2),
+        count: str = "stored", costs: Costs | None = None,
+    ) -> None:  # fmt: skip
+        self.request, self.device, self.costs = request, device, costs or Costs.of(device)
+        self.plans: dict[str, Plan | None] = {}
+        self._size = ipywidgets.SelectionSlider(
+            options=[(f"{size} MB", size) for size in sizes], description="Budget", continuous_update=False
+        )
+        self._count = ipywidgets.Dropdown(options=list(COUNTS), value=count, description="of")
+        self._status = ipywidgets.HTML()
+        self._chart = ipywidgets.Image(format="png")
+        super().__init__([ipywidgets.HBox([self._size, self._count]), self._status, self._chart])
+        for control in (self._size, self._count):
+            control.observe(self._moved, "value")
+        self._moved({})
+
+    @property
+    def budget(self) -> str:
+        """What the slider says, as text."""
+        return f"{self._size.value} MB {self._count.value}"
+
+    @property
+    def status(self) -> str:
+        return self._status.value
+
+    def _moved(self, change: dict) -> None:
+        if self.plans.get(self.budget) is None:
+            try:
+                self.plans[self.budget] = make_plan(self.request, self.device, self.budget, costs=self.costs)
+            except PlanError as error:
+                self.plans[self.budget] = None
+                words = escape(str(error).splitlines()[0])
+                self._status.value = f"<span style='color: {figures.ORANGE}'>{words}</span>"
+                self._chart.value = b""
+                return
+        plan = self.plans[self.budget]
+        found = account(plan)
+        self._status.value = (
+            f"<b>{found.stored / 1e6:.2f} MB stored</b>, {found.peak / 1e6:.2f} MB at the peak, "
+            f"{plan.peak_bytes / 1e6:.2f} MB of device memory in all; a step is predicted to take "
+            f"<b>{self.costs.step(plan) * 1e3:.1f} ms</b> ({escape(self.costs.origin)})"
+        )
+        self._chart.value = figures.to_png(plot_purposes(plan, f"Budget: {self.budget}"))

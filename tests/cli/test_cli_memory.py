@@ -1,0 +1,51 @@
+"""edgelearn memory, through `main`."""
+
+import json
+
+import pytest
+
+from edgelearn.cli import main
+
+SMALL = ["mobilenet_v2_cifar", "--alpha", "0.25", "--batch-size", "2"]
+
+
+@pytest.fixture(autouse=True)
+def folders(monkeypatch, tmp_path):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path / "tuned"))
+
+
+def test_plan_before_and_after_measuring(capsys, tmp_path):
+    budget = ["--budget", "1MB", "--layers", "--plot", str(tmp_path / "plan.png")]
+    assert main(["memory", "plan", *SMALL, *budget]) == 0
+    said = capsys.readouterr().out
+    assert "MB  stored " in said and "recomputed" in said and "not measured: the roofline" in said
+    assert "backward block_1_expand" in said and (tmp_path / "plan.png").stat().st_size > 1000
+    assert main(["memory", "measure", *SMALL, "--rounds", "1"]) == 0
+    assert main(["memory", "plan", *SMALL, "--budget", "1MB"]) == 0
+    assert "ms a step (measured on" in capsys.readouterr().out
+
+
+def test_compare(capsys, tmp_path):
+    files = ["--json", str(tmp_path / "found.json"), "--chart", str(tmp_path / "chart.png")]
+    assert main(["memory", "compare", *SMALL, "--lanes", "keep_all", "1 MB stored", "--rounds", "1", *files]) == 0
+    assert "1 MB stored" in capsys.readouterr().out and (tmp_path / "chart.png").exists()
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["command"].startswith("edgelearn memory compare") and len(found["lanes"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["plan", "lenet"], "'lenet' is no network"),
+        (["plan", *SMALL, "--budget", "1KB"], "over the budget of 1,000 bytes (what lies between"),
+        (["plan", *SMALL, "--budget", "much"], "is no budget"),
+        (["train", "moon"], "'moon' is no task"),
+        (["train", "--resume"], "no interrupted memory run"),
+        (["compare", *SMALL, "--lanes", "fast"], "'fast' is no lane"),
+    ],
+)
+def test_what_cannot_be(capsys, words, problem):
+    assert main(["memory", *words]) == 1
+    assert problem in capsys.readouterr().err

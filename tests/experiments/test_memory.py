@@ -1,0 +1,100 @@
+"""Lanes side by side, the claim, and trainings from scratch on the embedded drawings."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+from edgelearn.device import choose_device
+from edgelearn.errors import DataError, PlanError, RunError
+from edgelearn.experiments.memory import LANES, MemoryConfig, MemoryJob, check, compare, lane_plan, report
+from edgelearn.experiments.memory.tasks import load_task, resolve
+from edgelearn.graph import Invert, account
+from edgelearn.models import mobilenet_v2_cifar
+from edgelearn.runs import RunStore
+from edgelearn.train import Callback
+
+NETWORK = mobilenet_v2_cifar(alpha=0.25)
+BASE = MemoryConfig("sample", epochs=1)
+
+
+@pytest.fixture(scope="module")
+def device():
+    return choose_device(None).device
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return RunStore(tmp_path_factory.mktemp("memory") / "runs")
+
+
+def test_lanes_take_turns_and_compute_the_same(tmp_path):
+    lanes = ["keep_all", "checkpoints", "1 MB stored", *(["torch"] if find_spec("torch") else [])]
+    found = compare("mobilenet_v2_cifar", lanes, 2, rounds=2, steps=1, alpha=0.25)
+    assert [lane.lane for lane in found] == lanes and all(lane.seconds.shape == (2,) for lane in found)
+    ours = [lane for lane in found if lane.planned]
+    assert all(lane.allocated == lane.planned and lane.predicted > 0 for lane in ours)
+    assert ours[0].stored > ours[1].stored and ours[2].stored <= 1e6
+    assert all(lane.loss == ours[0].loss for lane in ours)
+    assert all(lane.loss == pytest.approx(ours[0].loss, rel=1e-3) and lane.process > 1e6 for lane in found)
+    assert [row[0] for row in report.cells(found)] == lanes
+    assert len(report.plot(found).axes[0].texts) == len(ours)
+    assert len(report.records(found)[0]["seconds"]) == 2
+
+
+def test_every_lane_of_ours_can_be_planned(device):
+    for lane in LANES:
+        if not lane.startswith("torch"):
+            plan = lane_plan(lane, NETWORK, device, 8)
+            if lane.endswith("MB stored"):
+                assert account(plan).stored <= int(lane.split()[0]) * 10**6
+    assert any(isinstance(w, Invert) for w in lane_plan("invertible", NETWORK, device).request.saving.values())
+
+
+def test_what_cannot_be_compared(device):
+    with pytest.raises(RunError, match="'by hand' is no lane: choose keep_all"):
+        lane_plan("by hand", NETWORK, device)
+    with pytest.raises(RunError, match=r"The lane 'keep_all' stopped: .*'lenet' is no network"):
+        compare("lenet", ["keep_all"], rounds=1)
+    with pytest.raises(PlanError, match="over the budget"):
+        lane_plan("1 KB stored", NETWORK, device)
+
+
+def test_the_claim_holds(device):
+    verdicts = check(device)
+    assert len(verdicts) == 8 and all(verdict.holds for verdict in verdicts), verdicts
+
+
+class StopAt(Callback):
+    def on_train_batch_end(self, batch, logs):
+        if self.model.position.updates == 3:
+            self.model.stop_training = True
+
+
+def test_trainings_have_the_bits_of_keeping_all(store):
+    """Of the reversible network: interrupted and gone on with, and inverting, against keeping everything."""
+    kept = MemoryJob.start(replace(BASE, reversible=True), store, [], lambda text: None)
+    inverting = replace(BASE, reversible=True, saving="invertible")
+    assert MemoryJob.start(inverting, store, [StopAt()], lambda text: None) is None
+    found = MemoryJob.resume(store.newest_unfinished("memory"), store, [], lambda text: None)
+    assert found["loss"] == kept["loss"] and found["memory"]["planned"] < kept["memory"]["planned"]
+    record = store.open(store.list()[0].id).record
+    assert "invert by" in str(record["plan"]) and record["config"]["saving"] == "invertible"
+
+
+def test_both_networks_begin_alike():
+    plain, twin = (load_task(resolve(replace(BASE, reversible=r))) for r in (False, True))
+    assert set(plain.model.weights) == set(twin.model.weights)
+    assert all((plain.model.weights[name] == w).all() for name, w in twin.model.weights.items())
+    assert (plain.train[1] == twin.train[1]).all()
+
+
+def test_what_cannot_be_trained(monkeypatch):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    for settings, message in ({"saving": "magic"}, "no policy"), ({"epochs": 0}, "at least 1"):
+        with pytest.raises(RunError, match=message):
+            MemoryConfig(**settings)
+    with pytest.raises(RunError, match="'moon' is no task"):
+        resolve(MemoryConfig("moon"))
+    with pytest.raises(DataError, match="EDGELEARN_DATA"):
+        load_task(resolve(MemoryConfig("cifar10", download=False)))

@@ -1,0 +1,50 @@
+"""Explanations account for every byte."""
+
+import pytest
+
+from edgelearn.graph import Request, make_plan, reversible
+from edgelearn.graph.policies import checkpoints, invertible, keep_all
+from edgelearn.ops import SGD, Adam
+
+from .test_plan import REQUESTS
+from .test_ways_back import preactivated
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_shares_add_up_to_what_is_planned(kernels, name):
+    plan = make_plan(REQUESTS[name], kernels.context.device)
+    found = plan.explain()
+    assert sum(share.nbytes for share in found.shares) == plan.peak_bytes
+    assert all(share.nbytes >= 0 for share in found.shares)
+    assert max(moment.nbytes for moment in found.timeline) == max(nbytes for _, nbytes in plan.live_bytes(
+        "train" if plan.request.optimizer else "predict"
+    ))  # fmt: skip
+    assert (found.accounting is None) == (plan.request.optimizer is None)
+    assert str(plan) in str(found) and "dense" in found.table()
+
+
+@pytest.mark.parametrize(
+    ("policy", "ways"),
+    [(keep_all, {"kept"}), (checkpoints, {"kept", "recomputed"}), (invertible, {"kept", "recomputed", "inverted"})],
+)
+def test_what_becomes_of_activations(kernels, policy, ways):
+    network = reversible(preactivated())
+    plan = make_plan(Request(network, 2, 2, Adam(), "batch", saving=policy(network)), kernels.context.device)
+    found = plan.explain()
+    assert {way for _, _, way, _ in found.activations} == ways
+    kept = sum(nbytes for _, _, way, nbytes in found.activations if way == "kept")
+    assert kept == found.accounting.stored
+    if policy is invertible:
+        assert ("row0_0_add", "inverted") in [(layer, way) for layer, name, way, _ in found.activations]
+
+
+def test_the_timeline_goes_forward_and_back(kernels):
+    network = preactivated()
+    plan = make_plan(Request(network, 2, 2, SGD(0.1), "batch", saving=checkpoints(network)), kernels.context.device)
+    timeline = plan.explain().timeline
+    turn = sum(moment.forward for moment in timeline)
+    assert all(m.forward for m in timeline[:turn]) and not any(m.forward for m in timeline[turn:])
+    assert not any("recomputed" in m.purposes for m in timeline[:turn])
+    assert any("recomputed" in m.purposes for m in timeline[turn:])
+    lines = plan.explain().timetable().splitlines()
+    assert len(lines) == len(timeline) and max(line.count("█") for line in lines) == 40

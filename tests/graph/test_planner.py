@@ -1,0 +1,153 @@
+"""Plans within a budget: the fastest ways back that fit, held against all there are."""
+
+import time
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from edgelearn.errors import FormatError, PlanError
+from edgelearn.graph import Budget, Costs, Invert, Network, Recompute, Request, account, make_plan, reversible
+from edgelearn.graph.costs import key
+from edgelearn.graph.layout import lay_out
+from edgelearn.models import mobilenet_v2
+from edgelearn.ops import SGD, BatchNormalization, Conv2D, MaxPooling2D, ReLU, Traits
+from edgelearn.tuned import costs as store
+
+from .test_networks import EXAMPLES, head
+from .test_plan import batches, draw
+from .test_ways_back import preactivated
+
+MB = 10**6
+ROOFLINE = Costs("a test", 1e11, 1e10)
+
+
+def tapering() -> Network:
+    """Sizes that differ, so that each choice has another price."""
+    net = Network("tapering", (12, 12, 3))
+    for number, channels in enumerate((40, 24, 16)):
+        net.add(f"conv{number}", Conv2D(channels, 3 - number % 2 * 2, padding="same", use_bias=False))
+        net.add(f"norm{number}", BatchNormalization())
+        net.add(f"relu{number}", ReLU())
+        if number == 1:
+            net.add("halved", MaxPooling2D(2))
+    return head(net)
+
+
+def all_plans(request: Request, device):
+    """Every choice of what is kept, as a plan."""
+    lost = [("conv0",), ("norm0", "relu0"), ("conv1",), ("norm1", "relu1"), ("halved",), ("conv2",), ("norm2", "relu2")]
+    lost += [("pool",), ("dense",)]
+    for chosen in product((False, True), repeat=len(lost)):
+        saving = {name: Recompute() for names, gone in zip(lost, chosen, strict=True) if gone for name in names}
+        yield lay_out(replace(request, saving=saving), device, Traits.of(device))
+
+
+def test_stored_bytes_fastest_of_all(kernels):
+    device = kernels.context.device
+    request = Request(tapering(), 1, 1, SGD(0.1), "batch")
+    plans = [(account(plan).stored, ROOFLINE.step(plan)) for plan in all_plans(request, device)]
+    sizes = sorted({stored for stored, _ in plans})
+    for nbytes in sizes[:: max(1, len(sizes) // 8)]:
+        found = make_plan(request, device, Budget(nbytes, "stored"), costs=ROOFLINE)
+        assert account(found).stored <= nbytes
+        assert ROOFLINE.step(found) == pytest.approx(min(t for s, t in plans if s <= nbytes), rel=1e-3)
+    with pytest.raises(PlanError, match=f"it would need {sizes[0]:,} at least"):
+        make_plan(request, device, Budget(sizes[0] - 1, "stored"), costs=ROOFLINE)
+
+
+@pytest.mark.parametrize("batchnorm", ("kept", "batch"))
+@pytest.mark.parametrize("count", ("device", "peak", "stored"))
+def test_plans_fit_and_steps_have_the_same_bits(start, kernels, count, batchnorm):
+    network = reversible(preactivated())
+    weights, x, labels = draw(network, EXAMPLES)
+    request = Request(network, EXAMPLES, EXAMPLES, SGD(0.1), batchnorm, seed=7)
+    everything = make_plan(request, kernels.context.device)
+    gradients = []
+    whole = Budget(0, count).taken_by(everything)
+    for share in (0.0, 0.1, 0.25):  # of what activations take, to be saved
+        budget = Budget(int(whole - share * everything.arena_bytes), count)
+        plan = make_plan(request, kernels.context.device, budget, costs=ROOFLINE)
+        assert budget.fits(plan) and bool(plan.request.saving) == (share > 0)
+        held = kernels.context.ledger.held
+        session = start(plan.request, weights)
+        assert kernels.context.ledger.held - held == session.allocated_bytes == plan.peak_bytes
+        session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
+        gradients.append(session.gradients())
+    for found in gradients[1:]:
+        for name, g in gradients[0].items():
+            assert np.array_equal(g, found[name]), name
+
+
+class SlowSums(Costs):
+    """It takes long to add streams up, but not to take them apart."""
+
+    def seconds(self, launch) -> float:
+        return 1.0 if launch.kernel == "couple" else super().seconds(launch)
+
+
+def test_streams_are_inverted_where_that_is_faster(kernels):
+    request = Request(reversible(preactivated()), 1, 1, SGD(0.1), "batch")
+    half = account(make_plan(request, kernels.context.device)).stored // 2
+    for costs, inverts in ((ROOFLINE, False), (SlowSums("a test", 1e11, 1e10), True)):
+        plan = make_plan(request, kernels.context.device, Budget(half, "stored"), costs=costs)
+        assert any(isinstance(way, Invert) for way in plan.request.saving.values()) == inverts
+
+
+def test_eight_megabytes_for_mobilenet_v2(kernels):
+    start = time.monotonic()
+    plan = make_plan(
+        Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch"), kernels.context.device, "8 MB stored"
+    )
+    assert time.monotonic() - start < 10
+    assert 7.9 * MB < account(plan).stored <= 8 * MB
+
+
+def test_the_least_peak_of_mobilenet_v2(kernels):
+    request = Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch")
+    plan = make_plan(request, kernels.context.device, "18 MB peak")
+    assert account(plan).peak <= 18 * MB
+    with pytest.raises(PlanError, match=r"needs 54,\d+,\d+ bytes, over the budget of 1,000,000 bytes .activations and"):
+        make_plan(request, kernels.context.device, "1 MB peak")
+
+
+def test_a_saving_that_was_asked_for_stays(kernels):
+    request = Request(tapering(), 1, 1, SGD(0.1), saving={"norm0": Recompute(), "relu0": Recompute()})
+    need = make_plan(request, kernels.context.device).peak_bytes
+    assert make_plan(request, kernels.context.device, need).request.saving == request.saving
+    with pytest.raises(PlanError, match="over the budget"):
+        make_plan(request, kernels.context.device, need - 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        (1000, Budget(1000)), ("8MB", Budget(8 * MB)), ("1.5 MiB peak", Budget(3 << 19, "peak")),
+        ("8 mb stored", Budget(8 * MB, "stored")), ("64 device", Budget(64)),
+    ],
+)  # fmt: skip
+def test_budgets_as_text(text, budget):
+    assert Budget.of(text) == budget
+
+
+@pytest.mark.parametrize("text", ("much", "8 XB", "1.2.3 MB", "8 MB framework", -1))
+def test_what_is_no_budget(text):
+    with pytest.raises(PlanError, match="is no budget"):
+        Budget.of(text)
+
+
+def test_measured_costs(kernels, monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path))
+    device = kernels.context.device
+    plan = make_plan(Request(tapering(), 1, 1, SGD(0.1)), device)
+    assert "not measured" in Costs.of(device).origin and Costs.of(device).known(plan) == 0
+    seconds = {key(launch): 0.5 for launch in plan.step_launches}
+    store.save(store.Table("2026-11-21", 0.25, seconds), device)
+    path = store.save(store.Table("2026-11-22", 0.25, {"another": 1.0}), device)
+    costs = Costs.of(device)
+    assert "2026-11-22" in costs.origin and costs.known(plan) == 1
+    assert costs.step(plan) == 0.75 * len(plan.step_launches)
+    path.write_text("{}")
+    with pytest.raises(FormatError, match="edgelearn memory measure"):
+        Costs.of(device)
