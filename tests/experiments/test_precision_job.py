@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgelearn.device import choose_device
-from edgelearn.errors import DataError, RunError
+from edgelearn.errors import DataError, NonFiniteError, RunError
 from edgelearn.experiments.quantised_backprop import PrecisionConfig, PrecisionJob, claims, collect, report, sweep
 from edgelearn.experiments.quantised_backprop.job import TRACE
 from edgelearn.experiments.quantised_backprop.sweep import EXPECTED, Row, arms, chosen
@@ -59,6 +59,27 @@ def test_an_interrupted_sweep_goes_on_with_the_same_bits(swept, tmp_path):
     (again,) = collect(BASE, rows, (1,), store)
     (whole,) = collect(BASE, rows, (1,), swept[0])
     assert again.accuracies == whole.accuracies and again.results["loss"] == whole.results["loss"]
+
+
+class DivergeAt(StopAt):
+    def on_train_batch_end(self, batch, logs):
+        if self.model.position.updates == self.update:
+            raise NonFiniteError("a NaN appeared")
+
+
+def test_a_sweep_goes_on_past_a_training_that_diverges(swept, tmp_path):
+    rows, store, said = chosen(["gradients of 4 bits, *"]), RunStore(tmp_path / "runs"), []
+    never, at = [Callback()], [DivergeAt(3)]
+    callbacks = iter([at, never])
+    assert sweep(BASE, rows, (0,), store, lambda: next(callbacks), say=said.append)
+    assert said[1] == "  diverged: a NaN appeared" and len(said) == 4
+    assert sweep(BASE, rows, (0,), store, say=said.append) and len(said) == 4, "it isn't tried again"
+    first, second = collect(BASE, rows, (0,), store)
+    assert first.diverged == (0,) and first.to_dict() == {"accuracies": {}, "diverged": [0]} and not second.diverged
+    assert report.cells([first, second])[0][1:3] == ("", "0, 1 diverged")
+    report.plot([first, second])
+    found = Row("everything, in-hindsight", {0: 0.9}, {}, "", (1,))
+    assert claims.accuracy([found, Row("fp32", {0: 0.9}, {}, "")], "fp32", 1.0).holds is False
 
 
 def test_a_table_of_what_came_of_it(swept, tmp_path):

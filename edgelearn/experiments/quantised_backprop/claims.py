@@ -166,7 +166,11 @@ def accuracy(rows: Sequence[Row], beside: str, points: float) -> Verdict:
     found, other = by_arm.get("everything, in-hindsight"), by_arm.get(beside)
     if found is None or other is None:
         return Verdict(claim, "not trained yet", None)
+    if found.diverged:
+        return Verdict(claim, f"diverged with seeds {', '.join(map(str, found.diverged))}", False)
     seeds = sorted(set(found.accuracies) & set(other.accuracies))
-    below = 100 * sum(other.accuracies[s] - found.accuracies[s] for s in seeds) / len(seeds) if seeds else float("nan")
+    if not seeds:
+        return Verdict(claim, "no seed of both is trained yet", None)
+    below = 100 * sum(other.accuracies[s] - found.accuracies[s] for s in seeds) / len(seeds)
     text = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({found.mean:.2%} and {other.mean:.2%})"
-    return Verdict(claim, text, below <= points if seeds else None)
+    return Verdict(claim, text, below <= points)

@@ -21,7 +21,7 @@ class PrecisionJob(Job):
     """`run` does the whole training; a notebook can do its steps. Trainings that differ in their precision alone see
     the same examples in the same order and begin with the same weights."""
 
-    kind, command, config_type = "precision", "edgelearn precision", PrecisionConfig
+    kind, command, config_type = "precision", "edgelearn precision train", PrecisionConfig
     same: ClassVar = {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}
 
     def __init__(self, config: PrecisionConfig, task: Task) -> None:

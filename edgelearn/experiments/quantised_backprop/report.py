@@ -39,8 +39,8 @@ def _cells(row: Row, plain: Row | None, expected: Row | None) -> tuple[str, ...]
     memory, traffic = row.results.get("memory", {}), row.results.get("traffic")
     return (
         row.arm,
-        spread(list(row.accuracies.values())),
-        str(len(row.accuracies)),
+        spread(list(row.accuracies.values())) if row.accuracies else "",
+        str(len(row.accuracies)) + (f", {len(row.diverged)} diverged" if row.diverged else ""),
         f"{mean_and_deviation(below)[0]:+.2f}" if below and row is not plain else "",
         spread(list(expected.accuracies.values())) if expected else "",
         *(f"{memory[name] / MIB:,.1f}" if memory else "" for name in ("planned", "allocated", "process")),
@@ -104,4 +104,6 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def plot(rows: Sequence[Row], path: str | Path | None = None) -> Figure:
     """Test accuracies, a line for each row and a dot for each seed, the mean as a bar, float32's mean across."""
-    return figures.plot_spread({row.arm: list(row.accuracies.values()) for row in rows}, "Test accuracy (%)", path)
+    return figures.plot_spread(
+        {row.arm: list(row.accuracies.values()) for row in rows if row.accuracies}, "Test accuracy (%)", path
+    )

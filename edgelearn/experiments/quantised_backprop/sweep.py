@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from edgelearn.errors import RunError
+from edgelearn.errors import NonFiniteError, RunError
 from edgelearn.runs import Run, RunStore, mean_and_deviation
 from edgelearn.train import Callback
 
@@ -60,12 +60,14 @@ def chosen(patterns: Sequence[str]) -> list[Arm]:
 
 @dataclass(frozen=True)
 class Row:
-    """What an arm's finished trainings came to: test accuracies by seed, and the figures of the first one."""
+    """What an arm's trainings came to: test accuracies by seed, the seeds that ended in a NaN or an infinity, and the
+    figures of the first finished one."""
 
     arm: str
     accuracies: dict[int, float]
     results: dict
     device: str
+    diverged: tuple[int, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -77,25 +79,31 @@ class Row:
 
     def to_dict(self) -> dict:
         """As expected.json has it."""
-        return {"accuracies": {str(seed): value for seed, value in sorted(self.accuracies.items())}}
+        found: dict = {"accuracies": {str(seed): value for seed, value in sorted(self.accuracies.items())}}
+        return found | ({"diverged": sorted(self.diverged)} if self.diverged else {})
 
 
 def sweep(
     base: PrecisionConfig, rows: Sequence[Arm], seeds: Sequence[int], store: RunStore,
     callbacks: Callable[[], list[Callback]] = list, say: Callable[[str], None] = print,
 ) -> bool:  # fmt: skip
-    """Train whatever isn't finished in `store` yet, going on with what was interrupted; whether all is done now."""
+    """Train whatever isn't finished in `store` yet, going on with what was interrupted; whether all is done now. A
+    training that ends in a NaN or an infinity is done: it diverged."""
     known = index(store)
     configs = [(arm, arm.config(base, seed)) for seed in seeds for arm in rows]
     for number, (arm, config) in enumerate(configs, 1):
         found = known.get(key(config))
-        if found and found.status == "finished":
+        if found and (found.status == "finished" or _diverged(found)):
             continue
         say(f"{number} of {len(configs)}: {arm.name}, seed {config.seed}")
-        if found and found.status in ("interrupted", "failed") and found.has_checkpoint():
-            results = PrecisionJob.resume(found.id, store, callbacks(), _quiet)
-        else:
-            results = PrecisionJob.start(config, store, callbacks(), _quiet)
+        try:
+            if found and found.status in ("interrupted", "failed") and found.has_checkpoint():
+                results = PrecisionJob.resume(found.id, store, callbacks(), _quiet)
+            else:
+                results = PrecisionJob.start(config, store, callbacks(), _quiet)
+        except NonFiniteError as error:
+            say(f"  diverged: {error}")
+            continue
         if results is None:
             return False
         say(f"  {results['accuracy']:.2%} after {results['seconds']:.1f} s")
@@ -103,16 +111,21 @@ def sweep(
 
 
 def collect(base: PrecisionConfig, rows: Sequence[Arm], seeds: Sequence[int], store: RunStore) -> list[Row]:
-    """A row for each arm that has finished trainings in `store`."""
+    """A row for each arm that has trainings in `store` which finished or diverged."""
     known, found = index(store), []
     for arm in rows:
         runs = {seed: run for seed in seeds if (run := known.get(key(arm.config(base, seed))))}
-        finished = {seed: run.record for seed, run in runs.items() if run.status == "finished"}
-        if finished:
-            accuracies = {seed: record["results"]["accuracy"] for seed, record in finished.items()}
-            first = next(iter(finished.values()))
-            found.append(Row(arm.name, accuracies, first["results"], first["device"].get("name", "")))
+        done = {seed: run.record for seed, run in runs.items() if run.status == "finished" or _diverged(run)}
+        if done:
+            accuracies = {seed: r["results"]["accuracy"] for seed, r in done.items() if r["status"] == "finished"}
+            first = done[next(iter(accuracies or done))]
+            diverged = tuple(seed for seed in done if seed not in accuracies)
+            found.append(Row(arm.name, accuracies, first["results"], first["device"].get("name", ""), diverged))
     return found
+
+
+def _diverged(run: Run) -> bool:
+    return run.status == "failed" and run.record["error"]["type"] == NonFiniteError.__name__
 
 
 def key(config: PrecisionConfig) -> str:
@@ -137,7 +150,13 @@ def expected(task: str) -> list[Row]:
     """What the task's arms came to when this was written; none for a task that was not measured."""
     record = json.loads(EXPECTED.read_text())["tasks"].get(task, {"arms": {}})
     return [
-        Row(name, {int(seed): share for seed, share in arm["accuracies"].items()}, {}, record["device"])
+        Row(
+            name,
+            {int(seed): share for seed, share in arm["accuracies"].items()},
+            {},
+            record["device"],
+            tuple(arm.get("diverged", ())),
+        )
         for name, arm in record["arms"].items()
     ]
 

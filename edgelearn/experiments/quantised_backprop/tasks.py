@@ -111,9 +111,7 @@ def cifar10(config: PrecisionConfig, network: Network, learning_rate: float) -> 
         Model(network, None, config.device, config.seed),
         (VariedSource(train_pictures, FlipAndCrop(config.seed), standardized), train.labels),
         (PictureSource(len(test), SIZE, lambda indices, size: test_pictures[indices], standardized), test.labels),
-        lambda steps: SGD(
-            CosineDecay(learning_rate, max(1, steps - warmup), 0.0, warmup), momentum=0.9, weight_decay=5e-4
-        ),
+        optimizer,
         data,
         weights,
         128,
