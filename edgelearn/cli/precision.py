@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = train.add_argument
     for name in ("weights", "activations", "gradients"):
         add(f"--{name}", metavar="BITS", default="8", help="2 to 16 bits, fp16 or fp32")
+    add("--per-channel", action="store_true", help="a range for each output channel of a kernel")
     add("--norm-inputs", metavar="BITS", default="fp32", help="of what BatchNorm normalizes by the batch's statistics")
     add("--estimator", choices=ESTIMATORS, default="in-hindsight", help="where ranges come from")
     add("--integers", action="store_true", help="store what is rounded, and compute with int8")

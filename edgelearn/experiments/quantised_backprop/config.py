@@ -25,17 +25,18 @@ FLOAT, HALF = "fp32", "fp16"
 class PrecisionConfig(Config):
     """A training of `task` (see tasks.TASKS) with kernels, activations and gradients of so many bits, "fp16" or "fp32".
 
-    As in Fournarakis and Nagel 2021, weights are symmetric and have their own ranges, activations and gradients get
-    theirs from `estimator`, and gradients are rounded stochastically. `norm_inputs` are what BatchNorm normalizes
-    by the batch's statistics. `integers` stores what is rounded as what it is, and computes with int8, in place of
-    simulating it; `trace` keeps what became of every tensor each so many steps (0: never). What is None is the task's.
-    Raises RunError for values that can't be.
+    As in Fournarakis and Nagel 2021, weights are symmetric and have their own ranges (one for each tensor, or with
+    `per_channel` one for each output channel), activations and gradients get theirs from `estimator`, and gradients are
+    rounded stochastically. `norm_inputs` are what BatchNorm normalizes by the batch's statistics. `integers` stores what
+    is rounded as what it is, and computes with int8, in place of simulating it; `trace` keeps what became of every
+    tensor each so many steps (0: never). What is None is the task's. Raises RunError for values that can't be.
     """
 
     task: str = "sample"
     weights: str = "8"
     activations: str = "8"
     gradients: str = "8"
+    per_channel: bool = False
     estimator: str = "in-hindsight"
     integers: bool = False
     norm_inputs: str = FLOAT
@@ -61,8 +62,8 @@ class PrecisionConfig(Config):
     @property
     def precision(self) -> Precision:
         """The choice for the plan."""
-        weights, activations = _format(self.weights, symmetric=True), _format(self.activations)
-        gradients = _format(self.gradients, rounding="stochastic")
+        weights = _format(self.weights, symmetric=True, per_channel=self.per_channel)
+        activations, gradients = _format(self.activations), _format(self.gradients, rounding="stochastic")
         estimator = ESTIMATORS[self.estimator]
         return Precision(
             weights, activations, gradients, estimator, traced=self.trace > 0, simulated=not self.integers,
