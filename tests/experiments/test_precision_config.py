@@ -48,7 +48,7 @@ def test_half_precision_and_inputs_of_batchnorm():
 
 def test_all_that_is_compared():
     names = [arm.name for arm in arms()]
-    assert len(names) == len(set(names)) == 1 + 3 * len(ESTIMATORS) + 2 * 2
+    assert len(names) == len(set(names)) == 1 + 3 * len(ESTIMATORS) + 2 + 2 * 2
     base = PrecisionConfig("cifar10-resnet18", epochs=3)
     configs = [arm.config(base, seed=2) for arm in arms()]
     assert len({key(config) for config in configs}) == len(configs)

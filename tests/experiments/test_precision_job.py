@@ -79,7 +79,7 @@ def test_a_sweep_goes_on_past_a_training_that_diverges(swept, tmp_path):
     assert report.cells([first, second])[0][1:3] == ("", "0, 1 diverged")
     report.plot([first, second])
     found = Row("everything, in-hindsight", {0: 0.9}, {}, "", (1,))
-    assert claims.accuracy([found, Row("fp32", {0: 0.9}, {}, "")], "fp32", 1.0).holds is False
+    assert claims.accuracy([found, Row("fp32", {0: 0.9}, {}, "")], found.arm, "fp32", 1.0).holds is False
 
 
 def test_a_table_of_what_came_of_it(swept, tmp_path):
@@ -134,11 +134,11 @@ def test_verdicts_on_accuracy():
         return Row(arm, dict(enumerate(shares)), {}, "")
 
     plain, close, far = row("fp32", 0.9, 0.8), row("everything, in-hindsight", 0.897, 0.795), row("x", 0.91, 0.9)
-    verdict = claims.accuracy([plain, close], "fp32", 0.5)
+    verdict = claims.accuracy([plain, close], close.arm, "fp32", 0.5)
     assert verdict.holds and verdict.word == "pass" and verdict.measured.startswith("-0.40 points, mean of 2 seeds")
-    assert claims.accuracy([plain, close], "fp32", 0.3).word == "FAIL"
-    assert claims.accuracy([far, close], "x", 1.0).holds is False
-    assert claims.accuracy([plain], "fp32", 1.0).word == "open"
+    assert claims.accuracy([plain, close], close.arm, "fp32", 0.3).word == "FAIL"
+    assert claims.accuracy([far, close], close.arm, "x", 1.0).holds is False
+    assert claims.accuracy([plain], close.arm, "fp32", 1.0).word == "open"
 
 
 def test_counters_and_steps(device):

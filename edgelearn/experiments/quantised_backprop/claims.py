@@ -33,7 +33,13 @@ PUBLISHED: tuple[tuple[str, str | None, float | None, float | None, float], ...]
 )
 
 
-ACCURACY = (("everything, current", 0.5), ("fp32", 1.0))  # rows, and how many points below them is near enough
+# Rows, what they are held against, and how many points below that is near enough.
+ACCURACY = (
+    ("everything, in-hindsight", "everything, current", 0.5),
+    ("everything, in-hindsight", FLOAT, 1.0),
+    ("everything, per-channel weights, in-hindsight", "everything, per-channel weights, current", 0.5),
+    ("everything, per-channel weights, in-hindsight", FLOAT, 1.0),
+)
 
 
 @dataclass(frozen=True)
@@ -155,15 +161,15 @@ def check(config: PrecisionConfig, seeds: Sequence[int], store: RunStore, device
     """All of it: formula, counters, steps on `device`, and the task's finished trainings in `store`."""
     rows = collect(config, arms(), seeds, store)
     times = time_steps(mobilenet_v1((96, 96, 3), 0.25, 5), device, 1, lanes=("in-hindsight", "current"))
-    trained = [accuracy(rows, beside, points) for beside, points in ACCURACY]
+    trained = [accuracy(rows, *claim) for claim in ACCURACY]
     return [*costs(), *counters(device), *steps(device), faster(times), *trained]
 
 
-def accuracy(rows: Sequence[Row], beside: str, points: float) -> Verdict:
-    """Whether everything in 8 bits with ranges in hindsight is at most so many percentage points below `beside`."""
+def accuracy(rows: Sequence[Row], arm: str, beside: str, points: float) -> Verdict:
+    """Whether trainings of the row `arm` end at most so many percentage points below those of the row `beside`."""
     by_arm = {row.arm: row for row in rows}
-    claim = f"Everything in 8 bits, in hindsight: at most {points:g} points below '{beside}'"
-    found, other = by_arm.get("everything, in-hindsight"), by_arm.get(beside)
+    claim = f"'{arm}': at most {points:g} points below '{beside}'"
+    found, other = by_arm.get(arm), by_arm.get(beside)
     if found is None or other is None:
         return Verdict(claim, "not trained yet", None)
     if found.diverged:

@@ -27,8 +27,8 @@ class PrecisionConfig(Config):
 
     As in Fournarakis and Nagel 2021, weights are symmetric and have their own ranges (one for each tensor, or with
     `per_channel` one for each output channel), activations and gradients get theirs from `estimator`, and gradients are
-    rounded stochastically. `norm_inputs` are what BatchNorm normalizes by the batch's statistics. `integers` stores what
-    is rounded as what it is, and computes with int8, in place of simulating it; `trace` keeps what became of every
+    rounded stochastically. `norm_inputs` are what BatchNorm normalizes by the batch's statistics. `integers` stores
+    what is rounded as what it is, and computes with int8, in place of simulating it; `trace` keeps what became of every
     tensor each so many steps (0: never). What is None is the task's. Raises RunError for values that can't be.
     """
 
