@@ -3,25 +3,19 @@
 // taps in the padding contribute nothing. A work-item computes TILE outputs of a row x PANELS blocks of 16 channels.
 #include "integers.h"
 #include "epilogue.h"
-#include "window.h"
+
+#define DATA bytes
+#define SUM A
+#define VALUE_OF(x) (A)CENTRED(x, zero)
+#define WEIGHTS_AT(p) LOAD_Q(p)
+#define GRADIENTS_AT(p) LOAD_CENTRED(p, dy_zero)
+#include "window_products.h"
 
 // Tile number `tile` of all: TILE outputs of a row of an image, PANELS blocks
 #define TILE_OF_ROW(height, across)                                                \
   const int part = tile % (images * (height) * (across)), panel = tile / (images * (height) * (across)) * PANELS; \
   const int image = part / ((across) * (height));                                  \
-  A sum[TILE][PANELS];                                                             \
-  UNROLL for (int i = 0; i < TILE; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (A)0;
-
-// sum[i] += (the value i steps from p, none where `inside` says that it lies in the padding) * weights
-#define ADD_PRODUCTS(p, step, inside, weights, panel_stride)                       \
-  {                                                                                \
-    A column[PANELS];                                                              \
-    UNROLL for (int j = 0; j < PANELS; j++) column[j] = LOAD_Q((weights) + j * (size_t)(panel_stride)); \
-    UNROLL for (int i = 0; i < TILE; i++) if (inside) {                            \
-      const A value = (A)CENTRED((p)[i * (step)], zero);                           \
-      UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * column[j];      \
-    }                                                                              \
-  }
+  NO_SUMS(TILE)
 
 // y = activation((x * w) * scale + shift)
 KERNEL quantised_convolution_forward(INPUT_RANGED(x), INPUT_RANGED(w), RESULT_ARGUMENTS, const int images,
@@ -33,28 +27,7 @@ KERNEL quantised_convolution_forward(INPUT_RANGED(x), INPUT_RANGED(w), RESULT_AR
   EACH_TILE(images * out_height * across * (out_blocks / PANELS)) {
     TILE_OF_ROW(out_height, across)
     const int oy = part / across % out_height, ox = part % across * TILE;
-    const int edge = INPUT_X(ox, 0), inside = edge >= 0 && edge + SPAN <= width;
-    for (int first = 0; first < channels; first += IN_BLOCK) {
-      const int lanes = channels - first < IN_BLOCK ? channels - first : IN_BLOCK;
-      bytes plane = x + (size_t)(first / IN_BLOCK * images + image) * height * width * IN_BLOCK;
-      for (int ky = 0; ky < KERNEL_H; ky++) {
-        const int iy = INPUT_Y(oy, ky);
-        if (iy < 0 || iy >= height) continue;
-        for (int kx = 0; kx < KERNEL_W; kx++) {
-          const int ix = INPUT_X(ox, kx);
-          bytes p = plane + (iy * width + ix) * IN_BLOCK;
-          bytes weights = w + ((size_t)(panel * TAPS + ky * KERNEL_W + kx) * channels + first) * BLOCK;
-          if (inside) {
-            for (int c = 0; c < lanes; c++)
-              ADD_PRODUCTS(p + c, STRIDE_X * IN_BLOCK, 1, weights + c * BLOCK, TAPS * channels * BLOCK)
-          } else {
-            for (int c = 0; c < lanes; c++)
-              ADD_PRODUCTS(p + c, STRIDE_X * IN_BLOCK, ix + i * STRIDE_X >= 0 && ix + i * STRIDE_X < width,
-                           weights + c * BLOCK, TAPS * channels * BLOCK)
-          }
-        }
-      }
-    }
+    ADD_FORWARD_PRODUCTS(x, w)
     UNROLL for (int j = 0; j < PANELS; j++) {
       const V step = FIELD(w_range, SCALE_OF, panel + j) * x_range[SCALE_OF];
       LOAD_SCALE(s, (panel + j) * BLOCK)
@@ -83,27 +56,7 @@ KERNEL quantised_convolution_backward_data(INPUT_RANGED(dy), INPUT_RANGED(t), RE
     TILE_OF_ROW(height, across)
     const int iy = part / across % height, residue = part % across % STRIDE_X;
     const int x0 = part % across / STRIDE_X * TILE * STRIDE_X;
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      const int reach_y = REACH_Y(iy, ky), oy = reach_y / STRIDE_Y;
-      if (reach_y < 0 || reach_y % STRIDE_Y != 0 || oy >= out_height) continue;
-      for (int kx = 0; kx < KERNEL_W; kx++) {
-        const int reach_x = REACH_X(x0 + residue, kx), ox = reach_x / STRIDE_X;
-        if (reach_x % STRIDE_X != 0) continue;
-        const int inside = ox >= 0 && ox + TILE <= out_width;
-        for (int first = 0; first < out; first += BLOCK) {
-          const int lanes = out - first < BLOCK ? out - first : BLOCK;
-          bytes p = dy + (((size_t)(first / BLOCK) * images + image) * out_height * out_width + oy * out_width + ox) * BLOCK;
-          bytes weights = t + ((size_t)(panel * TAPS + ky * KERNEL_W + kx) * out + first) * BLOCK;
-          if (inside) {
-            for (int c = 0; c < lanes; c++)
-              ADD_PRODUCTS(p + c, BLOCK, 1, weights + c * BLOCK, TAPS * out * BLOCK)
-          } else {
-            for (int c = 0; c < lanes; c++)
-              ADD_PRODUCTS(p + c, BLOCK, ox + i >= 0 && ox + i < out_width, weights + c * BLOCK, TAPS * out * BLOCK)
-          }
-        }
-      }
-    }
+    ADD_BACKWARD_PRODUCTS(dy, t)
     UNROLL for (int j = 0; j < PANELS; j++) {
       const V step = FIELD(t_range, SCALE_OF, panel + j) * dy_range[SCALE_OF];
       UNROLL for (int i = 0; i < TILE; i++) {
@@ -130,25 +83,8 @@ KERNEL quantised_convolution_backward_weights(INPUT_RANGED(x), INPUT_RANGED(dy),
   const int ky = tap / KERNEL_W, kx = tap % KERNEL_W;
   const int first = group * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
   const short zero = (short)x_range[ZERO], dy_zero = (short)dy_range[ZERO];
-  A sum[DEPTH][PANELS];
-  UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (A)0;
-  for (int row = first; row < last; row++) {
-    const int image = row / out_height, oy = row % out_height, iy = INPUT_Y(oy, ky);
-    if (iy < 0 || iy >= height) continue;
-    bytes p = x + ((size_t)(channel / IN_BLOCK * images + image) * height + iy) * width * IN_BLOCK + channel % IN_BLOCK;
-    bytes d = dy + (((size_t)panel * images + image) * out_height + oy) * out_width * BLOCK;
-    for (int ox = 0; ox < out_width; ox++) {
-      const int ix = INPUT_X(ox, kx);
-      if (ix < 0 || ix >= width) continue;
-      A column[PANELS];
-      UNROLL for (int j = 0; j < PANELS; j++)
-        column[j] = LOAD_CENTRED(d + ((size_t)j * images * out_height * out_width + ox) * BLOCK, dy_zero);
-      UNROLL for (int i = 0; i < DEPTH; i++) {
-        const A value = (A)CENTRED(p[ix * IN_BLOCK + i], zero);
-        UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * column[j];
-      }
-    }
-  }
+  NO_SUMS(DEPTH)
+  ADD_WEIGHT_PRODUCTS(x, dy)
   const float step = x_range[SCALE_OF] * dy_range[SCALE_OF];
   UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < channels) UNROLL for (int j = 0; j < PANELS; j++) {
     output dw = partials + (((size_t)(group * out_blocks + panel + j) * TAPS + tap) * channels + channel + i) * BLOCK;
