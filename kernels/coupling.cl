@@ -7,8 +7,10 @@
 #define EXACT 1
 #endif
 
-// The nearest whole number: floats of this size have no others.
-#define NEAREST(v) (((v) + 12582912.0f) - 12582912.0f)
+// The nearest whole number, ties to even: floats from 2^23 on have no others, so that the sum is rounded to one. Larger
+// values are whole already.
+#define WHOLE 8388608.0f
+#define NEAREST(v) (((v) <= (V)(-WHOLE)) | ((v) >= (V)WHOLE) ? (v) : (v) < (V)0 ? ((v) - WHOLE) + WHOLE : ((v) + WHOLE) - WHOLE)
 #if EXACT
 #define ROUNDED(v) (NEAREST((v) * inverse) * step)
 #define STEPS , const float step, const float inverse

@@ -82,7 +82,9 @@ class Lowering:
 
     def program(self, optimizer: Optimizer | None = None) -> Program:
         stages, output = self.stages, self.network.output
-        logits = output.inputs[0] if isinstance(output.op, Softmax) else output.name
+        loss = self.settings.loss
+        bare = isinstance(output.op, Softmax) and (loss is None or loss.takes_logits)
+        logits = output.inputs[0] if bare else output.name
         name = output.name
         if self.settings.loss and name != logits:
             stages = [stage for stage in stages if stage.output is not output]

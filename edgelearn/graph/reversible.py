@@ -65,6 +65,8 @@ def _marked(network: Network, marks: tuple[str, ...]) -> dict[str, str]:
 def _shortcut(network: Network, node: Node) -> str | None:
     if len(node.inputs) != 2 or isinstance(node.op, Coupling):
         return None
+    if any(network.shape_of(name) != node.shape for name in node.inputs):  # one is broadcast: no stream to add to
+        return None
     for x, f in (node.inputs, node.inputs[::-1]):
         if x != f and x in _ancestors(network, f):
             return x

@@ -95,11 +95,12 @@ class Session:
         quantisers = self.plan.storage.quantisers
         if missing := sorted(set(quantisers) - set(records)):
             raise FormatError(
-                f"The ranges of quantised tensors lack '{missing[0]}': they are of another network or precision."
+                f"The ranges of quantised tensors lack '{missing[0]}': they are of another network or precision. "
+                f"Compile with those that they are of."
             )
         for name, q in quantisers.items():
             self._write(q.record.buffer, np.asarray(records[name], np.float32))
-        self.ranges_known = True
+        self.ranges_known = bool(quantisers)
 
     def _unpacked(self, tensors: dict[str, Tensor]) -> Weights:
         """Read tensors back in the shapes of the parameters at the ends of their names."""

@@ -73,7 +73,9 @@ class Coupling(Add):
     def output_shape(self, *shapes: Shape) -> Shape:
         if len(shapes) != 2:
             raise ShapeError(f"Coupling takes a stream and what is added to it, not {len(shapes)} inputs.")
-        return super().output_shape(*shapes)
+        if shapes[0] != shapes[1]:
+            raise ShapeError(f"Coupling adds a tensor of the same shape to a stream of {shapes[0]}, not {shapes[1]}.")
+        return shapes[0]
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         x, f = inputs

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +14,13 @@ from .tensor import Tensor
 
 @dataclass(frozen=True)
 class Loss:
-    """Base of the losses: of the network's outputs (n, outputs) for a micro-batch, and its int labels (n,)."""
+    """Base of the losses: of the network's outputs (n, outputs) for a micro-batch, and its int labels (n,).
+
+    `takes_logits`: a softmax at the network's end is left out, since the loss has its own. `ordered`: what an example
+    is for depends on its place in the micro-batch, so that these aren't shuffled and are all of one size."""
+
+    takes_logits: ClassVar[bool] = True
+    ordered: ClassVar[bool] = False
 
     def check(self, outputs: int, examples: int) -> None:
         """Raises PlanError for a network with so many outputs, or micro-batches of so many examples, that don't fit."""
@@ -33,6 +40,3 @@ class Loss:
     def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
         """Losses and right answers, for `emit_count`; and the outputs' gradient where one is wanted."""
         raise NotImplementedError
-
-    def to_dict(self) -> dict:
-        return {"loss": type(self).__name__, **asdict(self)}

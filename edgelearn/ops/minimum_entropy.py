@@ -18,8 +18,8 @@ from .tensor import Tensor
 class MinimumEntropy(Loss):
     """Examples with label -1 have none: their loss is `weight` times the entropy of the network's probabilities; that
     of the others is the cross-entropy (Grandvalet and Bengio 2004). Of unlabelled examples alone, with batch statistics
-    and only BatchNorm's scale and bias trained, it is TENT (Wang et al. 2021). Raises PlanError for a negative
-    weight."""
+    and only BatchNorm's scale and bias trained, it is TENT (Wang et al. 2021). The accuracy counts unlabelled examples
+    as wrong. Raises PlanError for a negative weight."""
 
     weight: float = 1.0
 

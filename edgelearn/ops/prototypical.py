@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,6 +36,9 @@ class Prototypical(Loss):
 
     Raises PlanError for settings that can't be.
     """
+
+    takes_logits: ClassVar[bool] = False
+    ordered: ClassVar[bool] = True
 
     ways: int
     shots: int

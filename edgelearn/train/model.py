@@ -232,6 +232,10 @@ class Model:
                 "leave the cache off, or train on the examples as they are."
             )
         batch_size = min(batch_size, len(x))
+        if self.loss.ordered and shuffle:
+            raise PlanError(f"{type(self.loss).__name__} needs examples in the order of their episodes: shuffle=False.")
+        self._check_whole(len(x), batch_size)
+        self._check_whole(batch_size, min(micro_batch or batch_size, batch_size))
         phases = self.phases(batch_size, micro_batch and min(micro_batch, len(x)), budget, cache)
         self._steps_of_epoch = -(-len(x) // batch_size)
         self.epochs, self.steps_total = epochs, epochs * self._steps_of_epoch
@@ -239,7 +243,7 @@ class Model:
         callbacks = [*callbacks, history]
         inverts = any(isinstance(way, Invert) for way in phases["train"].request.saving.values())
         if inverts and not any(isinstance(callback, WatchReconstruction) for callback in callbacks):
-            callbacks.append(WatchReconstruction())
+            callbacks.insert(0, WatchReconstruction())  # before others, which may use another session
         for callback in callbacks:
             callback.model = self
 
@@ -285,6 +289,7 @@ class Model:
         plan = self.forward_plan(batch_size)
         if plan.request.loss is None:
             self.loss.check(self._outputs(), plan.request.micro_batch)
+        self._check_whole(len(x), plan.request.micro_batch)
         return _evaluate(self._open(plan), x, y)
 
     def predict(self, x, batch_size: int | None = None) -> np.ndarray:
@@ -299,9 +304,14 @@ class Model:
         return self._session.records() if training and self._session.ranges_known else dict(self._records)
 
     def reconstruction_errors(self) -> dict[str, float]:
-        """How far off the activations were that the last step inverted: see Session.reconstruction_errors."""
-        training = self._session is not None and self._session.plan.request.optimizer is not None
-        return self._session.reconstruction_errors(self.position.updates) if training else {}
+        """How far off the activations were that the last step inverted: see Session.reconstruction_errors. Raises
+        PlanError unless that step is the last thing that ran."""
+        if self._session is None or self._session.plan.request.optimizer is None:
+            raise PlanError(
+                "Reconstruction errors are those of the last training step: ask for them in a callback of `fit`, "
+                "before it evaluates or predicts (WatchReconstruction goes before other callbacks)."
+            )
+        return self._session.reconstruction_errors(self.position.updates)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -331,10 +341,10 @@ class Model:
                     f"{'unknown' if min(odd) in found else 'missing'}. Build the same network, freeze the same layers "
                     f"and compile with the same optimizer before restoring."
                 )
-        if bool(records) != bool(position.updates and self.precision.quantises):
+        if records and not self.precision.quantises:
             raise FormatError(
-                f"The checkpoint is of a training that quantised {'tensors' if records else 'nothing'}, unlike this "
-                f"one: compile with the same precision before restoring."
+                "The checkpoint is of a training that quantised tensors, unlike this one: compile with the same "
+                "precision before restoring."
             )
         self.weights = self.weights | weights
         self.position, self._slots, self._records = position, slots, records
@@ -349,6 +359,12 @@ class Model:
     def _labeled(self, x, y) -> tuple[Source, np.ndarray]:
         x = sources.as_source(x, self.network.input_shape)
         return x, sources.as_labels(y, len(x), self.loss.labels(self._outputs()))
+
+    def _check_whole(self, examples: int, size: int) -> None:
+        if self.loss.ordered and examples % size:
+            raise PlanError(
+                f"{examples} examples aren't whole episodes of {size}: give as many as make them, or another size."
+            )
 
     def _outputs(self) -> int:
         shape = self.network.output.shape
@@ -463,7 +479,8 @@ class Model:
         session.load(self.weights)
         if plan.request.optimizer is not None and self._slots:
             session.load_optimizer_state(self._slots)
-        if self._records:
+        training = plan.request.optimizer is not None and self.position.updates
+        if self._records or training:  # which may not have any, but must have them for all that it quantises
             session.load_records(self._records)
         self._session = session
         return session

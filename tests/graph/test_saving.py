@@ -10,8 +10,8 @@ from edgelearn.errors import PlanError
 from edgelearn.graph import INPUT, Invert, Network, Recompute, Request, Session, account, make_plan, reversible
 from edgelearn.graph.accounting import stored
 from edgelearn.graph.policies import POLICIES, cuts, invertible, nested, square_root
-from edgelearn.models import mobilenet_v2, mobilenet_v2_reversible, revnet
-from edgelearn.ops import SGD, Add, Conv2D, ReLU, SpaceToDepth
+from edgelearn.models import bcresnet, mobilenet_v2, mobilenet_v2_reversible, revnet
+from edgelearn.ops import SGD, Add, Conv2D, Coupling, ReLU, SpaceToDepth
 
 from .test_networks import EXAMPLES, head
 from .test_plan import batches, draw
@@ -165,6 +165,15 @@ def test_impossible_choices(kernels):
 def test_marks_that_mark_nothing():
     with pytest.raises(PlanError, match=r"'row7_add' marks no residual block.*row0_0_add"):
         reversible(preactivated(), "row7_add")
+
+
+def test_a_broadcast_sum_is_no_residual_block():
+    """BC-ResNets add a row of a block's features to all of them: no stream of their shape can be had back from that."""
+    network = reversible(bcresnet())
+    couplings = [node for node in network.nodes.values() if isinstance(node.op, Coupling)]
+    for node in couplings:
+        assert {network.shape_of(name) for name in node.inputs} == {node.shape}
+    assert len(couplings) < sum(isinstance(node.op, Add) for node in bcresnet().nodes.values())
 
 
 def test_space_to_depth_is_inverted(start):

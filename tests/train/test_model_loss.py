@@ -5,7 +5,7 @@ import pytest
 
 from edgelearn.errors import PlanError, ShapeError
 from edgelearn.graph import Network
-from edgelearn.ops import SGD, Conv2D, Dense, GlobalAveragePooling2D, MinimumEntropy, Prototypical, ReLU
+from edgelearn.ops import SGD, Conv2D, Dense, GlobalAveragePooling2D, MinimumEntropy, Prototypical, ReLU, Softmax
 from edgelearn.train import Model
 
 from .toys import SHAPE, examples, toy_network
@@ -53,11 +53,28 @@ def test_no_whole_episodes():
     x, y = episodes(2)
     model = Model(embedding()).compile(SGD(0.1), loss=Prototypical(WAYS, SHOTS))
     assert model.predict(x).shape == (len(x), 12)
-    for use in (lambda: model.fit(x, y, 6), lambda: model.evaluate(x, y, 6)):
+    for use in (lambda: model.fit(x, y, 6, shuffle=False), lambda: model.evaluate(x, y, 6)):
         with pytest.raises(PlanError, match="whole episodes"):
             use()
+    with pytest.raises(PlanError, match="shuffle=False"):
+        model.fit(x, y, 15)
+    for batch_size, micro_batch in ((15, 15), (20, 10)):  # queries without a support behind the last whole one
+        with pytest.raises(PlanError, match="aren't whole episodes"):
+            model.fit(x[:-3], y[:-3], batch_size, micro_batch=micro_batch, shuffle=False)
+    with pytest.raises(PlanError, match="aren't whole episodes"):
+        model.evaluate(x[:-3], y[:-3], 15)
+    assert model.position.updates == 0
     with pytest.raises(ShapeError, match="labels are 0 to 2"):
         model.fit(x, y + 1, len(x))
+
+
+def test_a_softmax_stays_where_the_loss_has_none():
+    x, y = episodes(1)
+    net = embedding()
+    net.add("softmax", Softmax())
+    model = Model(net).compile(SGD(0.1), loss=Prototypical(WAYS, SHOTS))
+    losses = model.loss.reference(model.predict(x).astype(np.float64), y)[0]
+    assert model.evaluate(x, y, len(x))["loss"] == pytest.approx(losses.mean(), rel=1e-4)
 
 
 def test_unlabelled_examples_become_surer():

@@ -129,3 +129,11 @@ def test_traces_that_cannot_be(tmp_path):
     path.write_bytes(untraced.trace.to_bytes()[:-4])
     with pytest.raises(FormatError):
         RangeTrace.read(path)
+
+
+def test_a_precision_that_quantises_nothing_here_can_be_resumed():
+    """`norm_inputs` are what BatchNorm normalizes by the batch's statistics: with kept ones there are none."""
+    precision = Precision(norm_inputs=Format(8))
+    stopped = make(precision, "kept")
+    weights_after(stopped, callbacks=[StopAfter(2)])
+    assert same(weights_after(moved(stopped, make(precision, "kept"))), weights_after(make(precision, "kept")))

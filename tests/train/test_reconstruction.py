@@ -8,7 +8,7 @@ from edgelearn.graph import Invert, Network, Precision, reversible
 from edgelearn.graph.policies import invertible
 from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
 from edgelearn.ops.formats import Format
-from edgelearn.train import Model, WatchReconstruction
+from edgelearn.train import Callback, Model, WatchReconstruction
 
 ORDER = ["b1_add", "b0_add", "stem"]  # as they are inverted
 
@@ -66,6 +66,18 @@ def test_fit_watches_by_itself():
     """What is a millionth of a sum can't come back from it."""
     with pytest.raises(ReconstructionError, match=r"Update 1: .*above the bound of 1.0e-03"):
         trained(2**-16, gain=1e6)
+
+
+class Predicts(Callback):
+    def on_train_batch_end(self, batch, logs):
+        self.model.predict(np.zeros((1, 6, 6, 3), np.float32))
+
+
+def test_a_callback_that_predicts_hides_nothing():
+    with pytest.raises(ReconstructionError, match="Update 1: "):
+        trained(2**-16, [Predicts()], gain=1e6)
+    with pytest.raises(PlanError, match="goes before other callbacks"):
+        trained(2**-16, [Predicts(), WatchReconstruction()])
 
 
 def test_watching_changes_nothing():
