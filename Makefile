@@ -39,7 +39,7 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find edgelearn tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.flowers: EXTRAS = tensorflow
+$(VENV)/.flowers: EXTRAS = tensorflow,audio
 $(VENV)/.notebooks: EXTRAS = tensorflow,audio,notebooks
 $(VENV)/.test: EXTRAS = tensorflow,audio,notebooks,test
 

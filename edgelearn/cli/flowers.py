@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 import re
 
-from edgelearn.errors import RunError
 from edgelearn.experiments.flowers import FlowersConfig
 from edgelearn.experiments.flowers.config import OPTIMIZERS
-from edgelearn.runs import RunStore
-from edgelearn.train import ProgressBar
+
+from .training import add_runs, train
 
 UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
@@ -46,26 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--budget", type=size, metavar="SIZE", help="refuse a plan that needs more device memory, such as 64MB")
     add("--seed", type=int, default=0)
     add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
-    add("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
-    add("--resume", nargs="?", const="", metavar="RUN", help="go on with an interrupted run, by default the newest")
+    add_runs(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from edgelearn.experiments.flowers import FlowersJob
 
-    store = RunStore(options.runs)
-    callbacks = [ProgressBar()]
     names = FlowersConfig.__dataclass_fields__
     chosen = {name: value for name, value in vars(options).items() if name in names}
     chosen |= {"cache": None if options.cache == "none" else options.cache, "trainable": tuple(options.trainable)}
-    config = FlowersConfig(**chosen)
-    if options.resume is not None:
-        if given := [name for name, value in FlowersConfig().to_dict().items() if chosen[name] != value]:
-            raise RunError(
-                f"--{given[0].replace('_', '-')} can't be changed on the way: a resumed run keeps its configuration. "
-                f"Leave it out, or start a new run."
-            )
-        results = FlowersJob.resume(options.resume or store.newest_unfinished("flowers"), store, callbacks)
-    else:
-        results = FlowersJob.start(config, store, callbacks)
-    return 0 if results else 130
+    return train(FlowersJob, FlowersConfig(**chosen), options)

@@ -14,17 +14,19 @@ from pathlib import Path
 from edgelearn.device import choose_device
 from edgelearn.errors import RunError
 from edgelearn.experiments.quantised_backprop.config import ESTIMATORS, PrecisionConfig
+from edgelearn.experiments.quantised_backprop.sweep import SEEDS
 from edgelearn.runs import RunStore, atomic
-from edgelearn.train import ProgressBar
+
+from .training import add_runs, add_runs_folder, train
 
 SETTINGS = tuple(PrecisionConfig.__dataclass_fields__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    train = commands.add_parser("train", help="one training")
-    _add_task(train)
-    add = train.add_argument
+    one = commands.add_parser("train", help="one training")
+    _add_task(one)
+    add = one.add_argument
     for name in ("weights", "activations", "gradients"):
         add(f"--{name}", metavar="BITS", default="8", help="2 to 16 bits, fp16 or fp32")
     add("--per-channel", action="store_true", help="a range for each output channel of a kernel")
@@ -33,13 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--integers", action="store_true", help="store what is rounded, and compute with int8")
     add("--trace", type=int, default=0, metavar="STEPS", help="keep what became of every tensor, each so many steps")
     add("--seed", type=int, default=0)
-    add("--resume", nargs="?", const="", metavar="RUN", help="go on with an interrupted run, by default the newest")
-    train.set_defaults(act=_train)
+    add_runs(one)
+    one.set_defaults(act=_train)
     for name, act, words in (("sweep", _sweep, "all trainings of a task"), ("report", _report, "what a sweep came to")):
         command = commands.add_parser(name, help=words)
         _add_task(command)
         command.add_argument("--only", nargs="+", default=[], metavar="ROW", help='rows by pattern, as "fp32" "every*"')
-        command.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+        add_runs_folder(command)
+        command.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
         command.add_argument("--markdown", action="store_true", help="the table in Markdown")
         command.add_argument("--chart", metavar="PNG", help="draw the accuracies")
         command.add_argument("--json", metavar="FILE", help="write the accuracies as expected.json has them")
@@ -62,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands.add_parser("tasks", help="what can be trained").set_defaults(act=_tasks)
     check = commands.add_parser("check", help="the claim, point by point: pass or fail")
     _add_task(check)
-    check.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    add_runs_folder(check)
+    check.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     check.set_defaults(act=_check)
 
 
@@ -79,7 +83,6 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
     add("--epochs", type=int, help="the task's by default")
     add("--micro-batch", type=int, help="examples at a time on the device; the task's by default")
     add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
-    add("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -93,20 +96,17 @@ def _config(options: argparse.Namespace) -> PrecisionConfig:
 def _train(options: argparse.Namespace) -> int:
     from edgelearn.experiments.quantised_backprop import PrecisionJob
 
-    store = RunStore(options.runs)
-    if options.resume is None:
-        results = PrecisionJob.start(_config(options), store, [ProgressBar()])
-    else:
-        results = PrecisionJob.resume(options.resume or store.newest_unfinished("precision"), store, [ProgressBar()])
-    return 0 if results else 130
+    return train(PrecisionJob, _config(options), options)
 
 
 def _sweep(options: argparse.Namespace) -> int:
     from edgelearn.experiments.quantised_backprop.sweep import chosen, sweep
 
-    done = sweep(_config(options), chosen(options.only), options.seeds, RunStore(options.runs))
+    if not sweep(_config(options), chosen(options.only), options.seeds, RunStore(options.runs)):
+        print(f"Stopped and saved. Go on with: {options.command_line}")
+        return 130
     _report(options)
-    return 0 if done else 130
+    return 0
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -115,7 +115,10 @@ def _report(options: argparse.Namespace) -> None:
 
     rows = collect(_config(options), chosen(options.only), options.seeds, RunStore(options.runs))
     if not rows:
-        raise RunError(f"No training of '{options.task}' is finished: edgelearn precision sweep {options.task}")
+        raise RunError(
+            f"No training of '{options.task}' with these settings is finished in {RunStore(options.runs).root}. Make "
+            f"them with 'edgelearn precision sweep' and the same options."
+        )
     print(f"{options.task}, {rows[0].device}")
     _print(options, report.HEADER, report.cells(rows, expected(options.task)))
     if options.chart:

@@ -111,6 +111,7 @@ class Job:
         def stop() -> None:
             self.model.stop_training = True
 
+        go_on = f"Continue with: {self.command} --resume {run.id}"
         with on_interrupt(stop):
             if self.model.position.epoch < self.config.epochs:
                 self.fit([recorder, *callbacks])
@@ -119,9 +120,13 @@ class Job:
             if self.model.position.epoch < self.config.epochs:
                 recorder.save()
                 run.close()
-                say(f"Stopped at a step boundary and saved. Continue with: {self.command} --resume {run.id}")
+                say(f"Stopped at a step boundary and saved. {go_on}")
                 return None
+        try:
             return self.finish(run, seconds, say)
+        except KeyboardInterrupt:
+            say(f"Trained and saved, but not tested to the end. {go_on}")
+            raise
 
     def _check_same(self, run: Run) -> None:
         now = self.describe()

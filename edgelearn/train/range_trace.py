@@ -123,6 +123,12 @@ class TraceRanges(Callback):
             self._steps.append(step)
             self._records.append(np.stack(list(found.values())))
 
+    def go_on(self, before: RangeTrace, updates: int) -> None:
+        """Go on with an earlier trace, as far as it is of the first `updates` steps."""
+        kept = np.asarray(before.steps) <= updates
+        self._tensors = before.tensors
+        self._steps, self._records = before.steps[kept].astype(int).tolist(), list(before.records[kept])
+
     @property
     def trace(self) -> RangeTrace:
         shape = len(self._steps), len(self._tensors), len(FIELDS)

@@ -91,8 +91,9 @@ class BitsView(ipywidgets.VBox):
                         continue
                     self.accuracies[config] = results["accuracy"]
                 self._draw(config)
-            except EdgelearnError as error:
-                self._status.value = f"<span style='color: {figures.ORANGE}'>{escape(str(error))}</span>"
+            except Exception as error:  # whatever it is, the sliders must go on working
+                said = str(error) if isinstance(error, EdgelearnError) else f"{type(error).__name__}: {error}"
+                self._status.value = f"<span style='color: {figures.ORANGE}'>{escape(said)}</span>"
 
     def _draw(self, config: PrecisionConfig) -> None:
         self._bar.value = 1.0

@@ -106,6 +106,32 @@ def test_a_trace_is_kept_with_the_run(tmp_path):
     assert not np.isnan(trace.cosine).any()
 
 
+def test_a_trace_goes_on_where_training_was_stopped(tmp_path):
+    store, config = RunStore(tmp_path / "runs"), replace(BASE, trace=1, epochs=2)
+    assert PrecisionJob.start(config, store, [StopAt(20)], lambda text: None) is None
+    run = store.list()[0]
+    assert list(RangeTrace.read(run.folder / TRACE).steps) == list(range(1, 21))
+    assert PrecisionJob.resume(run.id, store, [], lambda text: None)
+    resumed = RangeTrace.read(run.folder / TRACE)
+    PrecisionJob.start(config, store, [], lambda text: None)
+    whole = RangeTrace.read(store.list()[0].folder / TRACE)
+    assert np.array_equal(resumed.steps, whole.steps) and np.array_equal(resumed.records, whole.records)
+
+
+def test_a_training_that_diverges_leaves_its_trace(tmp_path):
+    store = RunStore(tmp_path / "runs")
+    with pytest.raises(NonFiniteError):
+        PrecisionJob.start(replace(BASE, trace=1), store, [DivergeAt(3)], lambda text: None)
+    assert len(RangeTrace.read(store.list()[0].folder / TRACE).steps) >= 2
+
+
+def test_trainings_are_found_by_the_device_they_ran_on(swept):
+    (row,) = collect(BASE, chosen(["fp32"]), (0, 1), swept[0])
+    for name in row.device, row.device.upper(), row.device[:5]:
+        assert collect(replace(BASE, device=name), chosen(["fp32"]), (0, 1), swept[0]) == [row]
+    assert collect(replace(BASE, device="no such device"), chosen(["fp32"]), (0, 1), swept[0]) == []
+
+
 def test_photographs_are_never_replaced(monkeypatch):
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
     with pytest.raises(DataError, match="Set EDGELEARN_DATA"):

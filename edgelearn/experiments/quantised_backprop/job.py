@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.runs import Run, atomic, figures, wilson_interval
-from edgelearn.train import Callback, TraceRanges
+from edgelearn.train import Callback, RangeTrace, TraceRanges
+from edgelearn.train.callbacks import Logs
 from edgelearn.train.phases import Phases
 
 from .config import PrecisionConfig
 from .tasks import TASKS, Task, load_task, resolve
 
 TRACE = "ranges.safetensors"
+
+
+class KeepTrace(Callback):
+    """Writes what `trace` has collected beside each checkpoint and when training ends, however it ends; and goes on
+    with what was written before the step that training begins with."""
+
+    def __init__(self, trace: TraceRanges, path: Path) -> None:
+        self.trace, self.path = trace, path
+
+    def on_train_begin(self, logs: Logs) -> None:
+        if self.path.exists():
+            self.trace.go_on(RangeTrace.read(self.path), self.model.position.updates)
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        atomic.write_bytes(self.path, self.trace.trace.to_bytes())
+
+    def on_train_end(self, logs: Logs) -> None:
+        atomic.write_bytes(self.path, self.trace.trace.to_bytes())
 
 
 class PrecisionJob(Job):
@@ -57,12 +77,15 @@ class PrecisionJob(Job):
             TASKS[self.config.task].title,
         ]
 
+    def run(self, run: Run, callbacks: Sequence[Callback] = (), say: Say = print) -> dict | None:
+        tracing = [self.trace, KeepTrace(self.trace, run.folder / TRACE)] if self.trace else []
+        return super().run(run, [*callbacks, *tracing], say)
+
     def fit(self, callbacks: Sequence[Callback]) -> None:
         size = min(self.task.batch_size, len(self.task.train[1]))
-        more = [self.trace] if self.trace else []
         self.model.fit(
             *self.task.train, size, self.config.epochs, micro_batch=min(self.config.micro_batch, size),
-            validation_data=self.task.test, callbacks=[*callbacks, *more],
+            validation_data=self.task.test, callbacks=callbacks,
         )  # fmt: skip
 
     def finish(self, run: Run, seconds: float, say: Say) -> dict:
@@ -77,8 +100,6 @@ class PrecisionJob(Job):
                        "process": process_peak_bytes()},
             "traffic": plan.traffic().total(),
         }  # fmt: skip
-        if self.trace:
-            atomic.write_bytes(run.folder / TRACE, self.trace.trace.to_bytes())
         figures.plot_learning_curves(rows, run.folder / "curves.png")
         run.finish(results)
         low, high = results["interval"]

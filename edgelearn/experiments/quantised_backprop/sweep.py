@@ -91,7 +91,7 @@ def sweep(
 ) -> bool:  # fmt: skip
     """Train whatever isn't finished in `store` yet, going on with what was interrupted; whether all is done now. A
     training that ends in a NaN or an infinity is done: it diverged."""
-    known = index(store)
+    known = index(store, base.device)
     configs = [(arm, arm.config(base, seed)) for seed in seeds for arm in rows]
     for number, (arm, config) in enumerate(configs, 1):
         found = known.get(key(config))
@@ -114,7 +114,7 @@ def sweep(
 
 def collect(base: PrecisionConfig, rows: Sequence[Arm], seeds: Sequence[int], store: RunStore) -> list[Row]:
     """A row for each arm that has trainings in `store` which finished or diverged."""
-    known, found = index(store), []
+    known, found = index(store, base.device), []
     for arm in rows:
         runs = {seed: run for seed in seeds if (run := known.get(key(arm.config(base, seed))))}
         done = {seed: run.record for seed, run in runs.items() if run.status == "finished" or _diverged(run)}
@@ -126,22 +126,31 @@ def collect(base: PrecisionConfig, rows: Sequence[Arm], seeds: Sequence[int], st
     return found
 
 
+def device_of(run: Run) -> str:
+    """Platform and name, as Device.id has them."""
+    return " / ".join(run.record["device"].get(part, "") for part in ("platform", "name"))
+
+
 def _diverged(run: Run) -> bool:
     return run.status == "failed" and run.record["error"]["type"] == NonFiniteError.__name__
 
 
 def key(config: PrecisionConfig) -> str:
-    """The same for configurations that train the same: wherever the data lie, however far they are traced."""
+    """The same for configurations that train the same: wherever the data lie, whatever the device is called, however
+    far they are traced."""
     settings = resolve(config).to_dict()
-    return json.dumps({k: v for k, v in settings.items() if k not in ("data", "download", "trace")}, sort_keys=True)
+    left_out = "data", "download", "trace", "device"
+    return json.dumps({k: v for k, v in settings.items() if k not in left_out}, sort_keys=True)
 
 
-def index(store: RunStore) -> dict[str, Run]:
-    """The newest run of each configuration; a finished one if there is one."""
+def index(store: RunStore, device: str | None) -> dict[str, Run]:
+    """The newest run of each configuration on devices with `device` in their names; a finished one if there is one."""
     found: dict[str, Run] = {}
     for summary in store.list():
         if summary.kind == PrecisionJob.kind and summary.status != "damaged":
             run = store.open(summary.id)
+            if (device or "").lower() not in device_of(run).lower():
+                continue
             name = key(PrecisionConfig.from_dict(run.config))
             if name not in found or (summary.status == "finished" != found[name].status):
                 found[name] = run
