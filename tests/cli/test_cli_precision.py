@@ -39,6 +39,8 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
     ("words", "problem"),
     [
         (["train", "moon"], "'moon' is no task"),
+        (["train", "--resume", "--seed", "3"], "'seed' can't be changed on the way"),
+        (["report", "sample-all"], "Make them with 'edgelearn precision sweep'"),
         (["train", "--weights", "half"], "'half' is no precision"),
         (["train", "cifar10-resnet18", "--no-download"], "Set EDGELEARN_DATA"),
         (["report", "--only", "nothing"], "No row is called 'nothing'"),
