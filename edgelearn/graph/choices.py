@@ -21,7 +21,9 @@ from .network import INPUT
 from .plan import Plan, Request
 from .policies import cuts
 from .rematerialise import returns
-from .saving import Invert, Recompute, Saving, invertible_streams
+from .reversible import invertible_streams
+from .saving import Saving
+from .ways import Invert, Recompute
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from .accounting import stored as stored_buffers
 from .arena import Lifetime, lifetimes
 from .plan import Plan
 from .program import Program
+from .ways import Invert, Recompute, Stash
 
 KEPT, WORKSPACE, GAPS = "kept", "workspace", "gaps"
 ALL = "(all layers)"
@@ -22,7 +23,7 @@ BAR = 40  # characters of the longest bar
 @dataclass(frozen=True)
 class Share:
     """Bytes of a layer that are there for one purpose at the fullest moment: a role, and of activations and workspace
-    whether they are kept, recomputed, inverted or needed for the moment."""
+    whether they are kept, kept in fewer bits, recomputed, inverted, restored from that or needed for the moment."""
 
     layer: str
     purpose: str
@@ -68,8 +69,9 @@ class Explanation:
         """Bytes by layer, for parameters and what belongs to them, and at the fullest moment for activations."""
         lines = [f"{'layer':<32}{'parameters':>12}{'others':>12}{KEPT:>12}{'brought back':>14}{WORKSPACE:>12}"]
         for layer, found in self.by_layer().items():
-            back = sum(nbytes for purpose, nbytes in found.items() if purpose in ("recomputed", "inverted"))
-            columns = found[Role.PARAMETER.value], found[KEPT], back, found[WORKSPACE] + found[GAPS]
+            kept = sum(found[purpose] for purpose in (KEPT, Stash.kept))
+            back = sum(found[way.result] for way in (Recompute, Invert, Stash))
+            columns = found[Role.PARAMETER.value], kept, back, found[WORKSPACE] + found[GAPS]
             parameters, kept, back, work = columns
             others = found.total() - sum(columns)
             lines.append(f"{layer[:31]:<32}{parameters:>12,}{others:>12,}{kept:>12,}{back:>14,}{work:>12,}")
@@ -122,26 +124,22 @@ class _Ways:
     """What becomes of temporaries: by buffer of a program."""
 
     def __init__(self, plan: Plan, program: Program) -> None:
-        self.program, self.trains = program, plan.request.optimizer is not None
-        self.first = program.ways_back.first if self.trains else len(program.micro)
-        self.forward = {b.name: b for launch in program.micro[: self.first] for b in launch.writes}
-        self.stored = set(stored_buffers(program)) if self.trains else set()
-        self.inverted = set(program.inverted.values())
-        self.back = {
-            b for launch in program.micro[self.first :] for b in launch.writes
-            if b.role is Role.TEMPORARY and b.name in self.forward and b is not self.forward[b.name]
-        }  # fmt: skip
+        trains = plan.request.optimizer is not None
+        self.back = program.ways_back
+        self.first = self.back.first if trains else len(program.micro)
+        self.forward = [b.name for launch in program.micro[: self.first] for b in launch.writes]
+        self.stored = set(stored_buffers(program)) if trains else set()
 
     def __getitem__(self, buffer: Buffer) -> str:
-        if buffer in self.stored:
-            return KEPT
-        if buffer in self.inverted:
-            return "inverted"
-        return "recomputed" if buffer in self.back else WORKSPACE
+        if buffer in self.back.copies:
+            return self.back.result(buffer)
+        if buffer in self.back.stashed:
+            return self.back.stashed[buffer].kept
+        return KEPT if buffer in self.stored else WORKSPACE
 
     def activations(self) -> list[tuple[str, str, str, int]]:
-        found = [*self.stored, *{buffer.name: buffer for buffer in self.back}.values()]
-        order = {name: number for number, name in enumerate(self.forward)}
+        found = [*self.stored, *{buffer.name: buffer for buffer in self.back.copies}.values()]
+        order = {name: number for number, name in enumerate(dict.fromkeys(self.forward))}
         found.sort(key=lambda buffer: order.get(buffer.name, -1))
         return [(_layer(buffer), buffer.name, self[buffer], buffer.nbytes) for buffer in found]
 

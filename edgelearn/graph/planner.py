@@ -14,7 +14,7 @@ from .choosing import choose
 from .costs import Costs
 from .layout import lay_out
 from .plan import Plan, Request
-from .policies import POLICIES
+from .policies import EXACT
 from .saving import Saving
 
 ROUNDS = 8  # plans that are made to come close to a budget
@@ -96,7 +96,7 @@ class _Search:
             limit += spare
         if not any(map(self.budget.fits, self.tried)):
             self._try(choose(found, least=counts))
-            for policy in POLICIES.values():
+            for policy in EXACT:
                 self._try(policy(self.first.request.network))
 
     def _try(self, saving: Saving) -> Plan:

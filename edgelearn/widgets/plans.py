@@ -30,6 +30,8 @@ _PURPOSES = {
     "kept": figures.BLUE,
     "recomputed": figures.ORANGE,
     "inverted": figures.GREEN,
+    "kept in fewer bits": "#56B4E9",
+    "restored": "#E69F00",
     "workspace": "#BBBBBB",
 }
 
