@@ -10,10 +10,10 @@ from .precision import Precision
 from .reversible import reversible
 from .session import Session
 from .split import Split, split_frozen
-from .ways import Compress, Invert, Mask, Recompute
+from .ways import Compress, Invert, Mask, Page, Recompute
 
 __all__ = [
     "INPUT", "Accounting", "Budget", "BudgetLike", "Compress", "Costs", "Invert", "Mask", "Network", "Node",
-    "Parameter", "Plan", "Precision", "Recompute", "Request", "Session", "Split", "account", "make_plan", "reversible",
-    "split_frozen",
+    "Page", "Parameter", "Plan", "Precision", "Recompute", "Request", "Session", "Split", "account", "make_plan",
+    "reversible", "split_frozen",
 ]  # fmt: skip

@@ -33,12 +33,13 @@ class Share:
 @dataclass(frozen=True)
 class Moment:
     """A stretch of launches of one layer in one pass: the most `nbytes` of activations and workspace that are alive in
-    it, and of these the bytes by purpose."""
+    it, and of these the bytes by purpose; and the bytes `paged` out of the device by then."""
 
     layer: str
     forward: bool
     nbytes: int
     purposes: dict[str, int]
+    paged: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Explanation:
         most = max(moment.nbytes for moment in self.timeline)
         return "\n".join(
             f"{'forward' if m.forward else 'backward':<9}{m.layer[:31]:<32}{m.nbytes / 1e6:>8.2f} MB  "
-            f"{'█' * round(BAR * m.nbytes / most)}"
+            f"{'█' * round(BAR * m.nbytes / most)}" + (f"  paged {m.paged / 1e6:.2f} MB" if m.paged else "")
             for m in self.timeline
         )
 
@@ -138,7 +139,8 @@ class _Ways:
         return KEPT if buffer in self.stored else WORKSPACE
 
     def activations(self) -> list[tuple[str, str, str, int]]:
-        found = [*self.stored, *{buffer.name: buffer for buffer in self.back.copies}.values()]
+        paged = [buffer for buffer in self.back.stashed if buffer.role is Role.PAGED]
+        found = [*self.stored, *paged, *{buffer.name: buffer for buffer in self.back.copies}.values()]
         order = {name: number for number, name in enumerate(dict.fromkeys(self.forward))}
         found.sort(key=lambda buffer: order.get(buffer.name, -1))
         return [(_layer(buffer), buffer.name, self[buffer], buffer.nbytes) for buffer in found]
@@ -170,16 +172,17 @@ def _alive(lives: Iterable[Lifetime], at: int) -> list[Lifetime]:
 
 
 def _timeline(program: Program, lives: list[Lifetime], ways: _Ways) -> Iterator[Moment]:
-    moments: list[tuple[str, bool, Counter[str]]] = []
+    pages = lifetimes(program.micro, role=Role.PAGED)
+    moments: list[Moment] = []
     for at, launch in enumerate(program.micro):
         purposes: Counter[str] = Counter()
         for life in _alive(lives, at):
             purposes[ways[life.buffer]] += life.buffer.nbytes
+        paged = sum(life.buffer.nbytes for life in _alive(pages, at))
+        moment = Moment(launch.layer, at < ways.first, purposes.total(), dict(purposes), paged)
         before = moments[-1] if moments else None
-        forward = at < ways.first
-        if before is None or before[:2] != (launch.layer, forward):
-            moments.append((launch.layer, forward, purposes))
-        elif purposes.total() > before[2].total():
-            moments[-1] = (launch.layer, forward, purposes)
-    for layer, forward, purposes in moments:
-        yield Moment(layer, forward, purposes.total(), dict(purposes))
+        if before is None or (before.layer, before.forward) != (moment.layer, moment.forward):
+            moments.append(moment)
+        elif moment.nbytes > before.nbytes:
+            moments[-1] = moment
+    yield from moments

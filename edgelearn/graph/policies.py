@@ -15,7 +15,7 @@ from edgelearn.ops.formats import AnyFormat, Float16, Format
 from .fuse import fuse
 from .network import INPUT, Network
 from .reversible import invertible_streams
-from .ways import Compress, Invert, Recompute, Stash, Way
+from .ways import Compress, Invert, Page, Recompute, Stash, Way
 
 
 def keep_all(network: Network) -> dict[str, Way]:
@@ -65,9 +65,15 @@ def halves(network: Network) -> dict[str, Way]:
     return compressed(network, Float16())
 
 
+def paged(network: Network, folder: str | None = None) -> dict[str, Way]:
+    """Everything is paged to the host's memory, or to a file in `folder`; what BatchNorm writes is recomputed from what
+    it reads (Peng et al. 2020, "Capuchin"; Rhu et al. 2016, "vDNN", arXiv 1602.08124)."""
+    return _stashed(network, Page(folder))
+
+
 EXACT = (keep_all, checkpoints, square_root, nested, invertible)
 POLICIES: dict[str, Callable[[Network], dict[str, Way]]] = {
-    policy.__name__: policy for policy in (*EXACT, halves, compressed)
+    policy.__name__: policy for policy in (*EXACT, paged, halves, compressed)
 }
 
 

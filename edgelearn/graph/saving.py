@@ -13,7 +13,7 @@ from edgelearn.errors import PlanError
 
 from .network import Network
 from .precision import Precision
-from .ways import Invert, Recompute, Way
+from .ways import Invert, Page, Recompute, Way
 
 Saving = Mapping[str, Way]  # by layer
 
@@ -24,6 +24,8 @@ def check(network: Network, saving: Saving, precision: Precision) -> None:
         if name not in network.nodes:
             raise PlanError(f"'{name}' is to come back by {way}, but '{network.name}' has no such layer.")
         way.check(name, network, precision)
+    if len(places := {str(way) for way in saving.values() if isinstance(way, Page)}) > 1:
+        raise PlanError(f"The pages of a plan are in one place, not in several: {', '.join(sorted(places))}.")
     approximate = _approximate(network, saving)
     for node in network.nodes.values():
         recomputed = isinstance(saving.get(node.name), Recompute)
@@ -46,6 +48,11 @@ def _approximate(network: Network, saving: Saving) -> set[str]:
     while more := {name for name, inputs in made_of.items() if found.intersection(inputs)} - found:
         found |= more
     return found
+
+
+def pages_of(saving: Saving) -> Page | None:
+    """Where its pages are, if it has any."""
+    return next((way for way in saving.values() if isinstance(way, Page)), None)
 
 
 def way_of(names: Iterable[str], saving: Saving) -> Way | None:

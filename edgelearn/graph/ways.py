@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from edgelearn.errors import PlanError
-from edgelearn.launch import Role
+from edgelearn.launch import Buffer, Role, Transfer
 from edgelearn.ops import Emitter, ReLU, Tensor, bits, quantised_copy
 from edgelearn.ops.estimators import CurrentMinMax
 from edgelearn.ops.formats import AnyFormat, Float16, Format
@@ -150,3 +150,28 @@ class Mask(Stash):
 
     def get(self, e: Emitter, held: Tensor, x: Tensor) -> None:
         bits.emit_unpacked(e, held, x)
+
+
+@dataclass(frozen=True)
+class Page(Stash):
+    """Written to pages outside the device, in the host's memory or in a file in `folder`, once the forward pass has
+    used it, and fetched back before the backward pass does: what a phone has its flash for. Exact. Copies go on while
+    launches compute (graph/prefetch.py)."""
+
+    folder: str | None = None
+    kept: ClassVar[str] = "paged"
+
+    def __str__(self) -> str:
+        return f"page to {self.place}"
+
+    @property
+    def place(self) -> str:
+        return "the host's memory" if self.folder is None else f"a file in {self.folder}"
+
+    def put(self, e: Emitter, node: Node, x: Tensor) -> Tensor:
+        page = Buffer(f"{node.name}/page", x.buffer.nbytes, Role.PAGED, e.layer, "uint8")
+        e.launches.append(Transfer.of(x.buffer, page, e.layer))
+        return replace(x, buffer=page)
+
+    def get(self, e: Emitter, held: Tensor, x: Tensor) -> None:
+        e.launches.append(Transfer.of(held.buffer, x.buffer, e.layer))

@@ -10,6 +10,7 @@ from edgelearn.ops import Emitter, Tensor
 from edgelearn.ops.stored import Stored, tensor_of
 
 from .network import Network, Node
+from .prefetch import prefetched, written_behind
 from .rematerialise import rematerialised, returns
 from .saving import Saving, way_of
 from .ways import Invert, Stash, Way
@@ -62,8 +63,8 @@ class WaysBack:
         self._check_masks(backward)
         read = {buffer for launch in backward for buffer in launch.reads}
         puts = {x: launches for x, launches in puts.items() if not read.isdisjoint(_written(launches))}
-        self.forward = _behind_last_uses(self.forward, puts)
-        self.micro.launches[:] = self.forward + backward
+        self.forward = written_behind(_behind_last_uses(self.forward, puts))
+        self.micro.launches[:] = self.forward + prefetched(backward)
 
     @property
     def inverted(self) -> dict[Buffer, Buffer]:

@@ -6,8 +6,9 @@ from .program import Kernels
 from .runner import Runner
 from .self_test import SelfTest, self_test
 from .traffic import Moved, Traffic
+from .transfer import Await, Transfer
 
 __all__ = [
-    "Access", "Buffer", "Choice", "Decision", "In", "InMask", "InOut", "Kernels", "Launch", "Many", "Moved", "Out",
-    "Role", "Runner", "SelfTest", "Traffic", "self_test",
+    "Access", "Await", "Buffer", "Choice", "Decision", "In", "InMask", "InOut", "Kernels", "Launch", "Many", "Moved",
+    "Out", "Role", "Runner", "SelfTest", "Traffic", "Transfer", "self_test",
 ]  # fmt: skip
