@@ -8,12 +8,13 @@ from functools import cache
 from hashlib import sha256
 
 from edgelearn.device import Device
-from edgelearn.launch import Access, Launch, Many
+from edgelearn.launch import Access, Launch, Many, Transfer
 from edgelearn.tuned import costs as store
 
 from .plan import Plan
 
 BYTE = 0.1  # bytes from memory for each FLOP at best: between a CPU's and a GPU's
+PAGING = 1e9  # bytes/s between the device and pages outside it, unless that was measured
 LAUNCH = 5e-6  # seconds; nothing that a device says of itself
 
 
@@ -21,13 +22,14 @@ LAUNCH = 5e-6  # seconds; nothing that a device says of itself
 class Costs:
     """Seconds of launches. Those that were measured have their medians, by `key`; others the longer of FLOPs at `flops`
     FLOP/s and bytes at `bandwidth` bytes/s. `between` is what a step takes besides, for each launch. `origin` says
-    where all this is from."""
+    where all this is from. Pages come and go at `paging` bytes/s; that launches go on meanwhile isn't reckoned with."""
 
     origin: str
     flops: float
     bandwidth: float
     between: float = LAUNCH
     measured: Mapping[str, float] = field(default_factory=dict, repr=False)
+    paging: float = PAGING
 
     @classmethod
     def of(cls, device: Device) -> Costs:
@@ -55,6 +57,8 @@ class Costs:
         return sum(key(launch) in self.measured for launch in launches) / len(launches)
 
     def _estimated(self, launch: Launch) -> float:
+        if isinstance(launch, Transfer):
+            return launch.moved / self.paging
         return max(launch.flops / self.flops, launch.nbytes / self.bandwidth)
 
 

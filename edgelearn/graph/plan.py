@@ -155,7 +155,7 @@ class Plan:
         lines += [f"  {role.value:<26}{size / MIB:>10.2f} MiB" for role, size in self.bytes_by_role.items()]
         lines.append(f"  {'planned peak':<26}{self.peak_bytes / MIB:>10.2f} MiB")
         if self.paged_bytes:
-            lines.append(f"  {'paged':<26}{self.paged_bytes / MIB:>10.2f} MiB in {pages_of(r.saving).place}")
+            lines.append(f"  {'paged':<26}{self.paged_bytes / MIB:>10.2f} MiB in {pages_of(r.saving.values()).place}")
         lines.append(f"  tuned for this kind of device: {self.tuned_count} of {len(self.decisions)} kernels' sizes")
         if r.saving:
             ways = Counter(type(way).__name__.lower() for way in r.saving.values())

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
+from edgelearn.launch import bytes_per_second
 from edgelearn.ops import Traits
 
 from .budget import Budget, BudgetLike
-from .choices import choices
+from .choices import Choices, choices
 from .choosing import choose
 from .costs import Costs
 from .layout import lay_out
 from .plan import Plan, Request
 from .policies import EXACT
-from .saving import Saving
+from .saving import Saving, pages_of
+from .ways import Page, Stash
 
 ROUNDS = 8  # plans that are made to come close to a budget
 CLOSE = 0.01  # of the budget: near enough
@@ -27,22 +30,26 @@ def make_plan(
     budget: BudgetLike | None = None,
     traits: Traits | None = None,
     costs: Costs | None = None,
+    also: Sequence[Stash] = (),
 ) -> Plan:
     """Plan training (with an optimizer), evaluation and prediction on `device`, for its `traits` unless others are
     given.
 
     Where a training that keeps all activations is over the `budget` (see `Budget.of`), and the request doesn't say
     which to keep, the fastest choice of ways back that fits is looked for, by the `costs` of launches (by default
-    `Costs.of(device)`). Raises PlanError for an impossible request or one that doesn't fit, naming what it needs, what
-    would fit, and the least that is possible; and DeviceError when the device cannot hold it. Nothing has been
-    allocated or run by then.
+    `Costs.of(device)`). It is made of exact ways that stay on the device, and of `also` others: Compress(Float16()),
+    which is lossy, or Page(), for which a few copies are timed unless `costs` are given.
+
+    Raises PlanError for an impossible request or one that doesn't fit, naming what it needs, what would fit, and the
+    least that is possible; DeviceError when the device cannot hold it; and PagingError. Nothing has been allocated or
+    run by then.
     """
     traits = traits or Traits.of(device)
     plan = lay_out(request, device, traits)
     if budget is not None:
         limit = Budget.of(budget)
         if not limit.fits(plan):
-            plan = _Search(plan, device, limit, costs).plan()
+            plan = _Search(plan, device, limit, costs, also).plan()
     if plan.peak_bytes > device.memory:
         raise DeviceError(
             f"The plan needs {plan.peak_bytes:,} bytes, but {device.id} has {device.memory:,}. "
@@ -57,14 +64,19 @@ def make_plan(
     return plan
 
 
+def _costs(device: Device, pages: Page | None) -> Costs:
+    costs = Costs.of(device)
+    return replace(costs, paging=bytes_per_second(device, pages.folder)) if pages else costs
+
+
 class _Search:
     """For the fastest plan that fits, among plans as they would be allocated."""
 
-    def __init__(self, plan: Plan, device: Device, budget: Budget, costs: Costs | None) -> None:
-        self.first, self.device, self.budget, self.costs = plan, device, budget, costs
+    def __init__(self, plan: Plan, device: Device, budget: Budget, costs: Costs | None, also: Sequence[Stash]) -> None:
+        self.first, self.device, self.budget, self.costs, self.also = plan, device, budget, costs, also
         self.tried = [plan]
         if plan.request.optimizer is not None and not plan.request.saving:
-            self.costs = costs or Costs.of(device)
+            self.costs = costs or _costs(device, pages_of(also))
             self._search()
 
     @property
@@ -79,25 +91,34 @@ class _Search:
         return min(fitting, key=self.costs.step)
 
     def _search(self) -> None:
-        found = choices(self.first.request, self.device, self.first.traits, self.costs)
-        counts = "stored" if self.budget.count == "stored" else "live"
+        """First among exact ways alone: with others beside, the best choice may not be found in time."""
+        for also in [(), self.also] if self.also else [()]:
+            found = choices(self.first.request, self.device, self.first.traits, self.costs, also)
+            self._approach(found)
+        if not any(map(self.budget.fits, self.tried)):
+            self._try(choose(found, least=self._counts))
+            for policy in EXACT:
+                self._try(policy(self.first.request.network))
+
+    @property
+    def _counts(self) -> str:
+        return "stored" if self.budget.count == "stored" else "live"
+
+    def _approach(self, found: Choices) -> None:
+        """Solve, and move the limit by what the plan is off, until it is close to the budget."""
         limit = self.budget.nbytes
-        if counts == "live":  # beside which there is other memory
+        if self._counts == "live":  # beside which there is other memory
             limit -= self.budget.taken_by(self.first) - self.first.arena_bytes
         seen: list[Saving] = []
         for _ in range(ROUNDS):
-            saving = choose(found, **{counts: limit})
+            saving = choose(found, **{self._counts: limit})
             if saving is None or saving in seen:
-                break
+                return
             seen.append(saving)
             spare = self.budget.nbytes - self.budget.taken_by(self._try(saving))
             if 0 <= spare < CLOSE * self.budget.nbytes:
                 return
             limit += spare
-        if not any(map(self.budget.fits, self.tried)):
-            self._try(choose(found, least=counts))
-            for policy in EXACT:
-                self._try(policy(self.first.request.network))
 
     def _try(self, saving: Saving) -> Plan:
         plan = lay_out(replace(self.first.request, saving=saving), self.device, self.first.traits)
@@ -113,7 +134,7 @@ class _Search:
         advice = "Freeze more layers, use plain SGD (no optimizer state) or a smaller network."
         if request.micro_batch > 1:
             one = lay_out(replace(request, micro_batch=1), self.device, self.first.traits)
-            most = budget.taken_by(_Search(one, self.device, budget, self.costs).least)
+            most = budget.taken_by(_Search(one, self.device, budget, self.costs, self.also).least)
             fits = most <= budget.nbytes
             lines.append(f"A micro-batch of 1 would need {most:,} bytes{'.' if fits else ', still too much.'}")
             advice = "" if fits else advice

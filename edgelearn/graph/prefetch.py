@@ -10,12 +10,14 @@ from edgelearn.launch import Await, Launch, Transfer
 
 def written_behind(forward: Iterable[Launch]) -> list[Launch]:
     """The launches of a forward pass, whose tensors are paged out when they are no longer used: each stays where it is
-    until the next one is, or until the pass ends."""
+    until the next one is, or until the loss."""
     found: list[Launch] = []
     under_way: list[Launch] = []
     for launch in forward:
-        if isinstance(launch, Transfer):
+        if isinstance(launch, Transfer) or launch.layer == "loss":
             found += under_way
+            under_way = []
+        if isinstance(launch, Transfer):
             under_way = [Await.of(launch.source_buffer, launch.layer)]
         found.append(launch)
     return found + under_way

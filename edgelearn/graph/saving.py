@@ -50,9 +50,9 @@ def _approximate(network: Network, saving: Saving) -> set[str]:
     return found
 
 
-def pages_of(saving: Saving) -> Page | None:
-    """Where its pages are, if it has any."""
-    return next((way for way in saving.values() if isinstance(way, Page)), None)
+def pages_of(ways: Iterable[Way]) -> Page | None:
+    """Where their pages are, if they have any."""
+    return next((way for way in ways if isinstance(way, Page)), None)
 
 
 def way_of(names: Iterable[str], saving: Saving) -> Way | None:

@@ -35,7 +35,9 @@ class Session:
         self._memory = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
         for memory in self._memory.values():
             context.fill_zero(memory.handle, memory.nbytes)
-        self._pages = Pages(plan.paged_bytes, pages_of(plan.request.saving).folder) if plan.paged_bytes else None
+        self._pages = (
+            Pages(plan.paged_bytes, pages_of(plan.request.saving.values()).folder) if plan.paged_bytes else None
+        )
         self._runners: dict[tuple, Runner] = {}
         self._sent: deque[Any] = deque()  # copies of inputs on their way
         self.ranges_known = False  # whether training has left ranges for quantised tensors

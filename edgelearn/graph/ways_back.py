@@ -82,33 +82,36 @@ class WaysBack:
         del self.micro.launches[start:]
         return found
 
-    def _named(self) -> dict[Buffer, list[str]]:
-        found: dict[Buffer, list[str]] = {}
-        for name, tensor in self.tensors.items():
-            found.setdefault(tensor.buffer, []).append(name)
-        return found
-
     def _lost(self) -> dict[Buffer, Way]:
-        ways = {buffer: way_of(names, self.saving) for buffer, names in self._named().items()}
+        names: dict[Buffer, list[str]] = {}
+        for name, tensor in self.tensors.items():
+            names.setdefault(tensor.buffer, []).append(name)
+        ways = {buffer: way_of(found, self.saving) for buffer, found in names.items()}
         return {buffer: way for buffer, way in ways.items() if way}
 
     def _kept(self) -> set[Buffer]:
         return {tensor.buffer for tensor in self.tensors.values()} - set(self.lost)
 
+    def stash(self, buffer: Buffer, way: Stash) -> tuple[Buffer, list[Launch], list[Launch]]:
+        """What is kept of a tensor instead, the launches that make it, and those that get the tensor back. Raises
+        PlanError where that can't be."""
+        layer = next(name for name in reversed(self.network.nodes) if self._is(name, buffer))
+        here, self.micro.layer = len(self.micro.launches), buffer.layer
+        held = way.put(self.micro, self.network.nodes[layer], self.tensors[layer])
+        put = self._cut(here)
+        way.get(self.micro, held, self.tensors[layer])
+        return tensor_of(held).buffer, put, self._cut(here)
+
+    def _is(self, name: str, buffer: Buffer) -> bool:
+        return name in self.tensors and self.tensors[name].buffer is buffer
+
     def _stashes(self) -> tuple[dict[Buffer, list[Launch]], dict[Buffer, list[Launch]]]:
         """The launches that put tensors by, and those that get them back."""
         puts, gets = {}, {}
-        names = self._named()
         for buffer, way in self.lost.items():
             if isinstance(way, Stash):
-                layers = [name for name in self.network.nodes if name in names[buffer]]
-                node, x = self.network.nodes[layers[-1]], self.tensors[layers[-1]]
-                self.micro.layer = buffer.layer
-                held = way.put(self.micro, node, x)
-                puts[buffer] = self._cut(self.first)
-                way.get(self.micro, held, x)
-                gets[buffer] = self._cut(self.first)
-                self.stashed[tensor_of(held).buffer] = way
+                held, puts[buffer], gets[buffer] = self.stash(buffer, way)
+                self.stashed[held] = way
         return puts, gets
 
     def _check_masks(self, backward: Iterable[Launch]) -> None:

@@ -6,9 +6,9 @@ from .program import Kernels
 from .runner import Runner
 from .self_test import SelfTest, self_test
 from .traffic import Moved, Traffic
-from .transfer import Await, Transfer
+from .transfer import Await, Transfer, bytes_per_second
 
 __all__ = [
     "Access", "Await", "Buffer", "Choice", "Decision", "In", "InMask", "InOut", "Kernels", "Launch", "Many", "Moved",
-    "Out", "Role", "Runner", "SelfTest", "Traffic", "Transfer", "self_test",
+    "Out", "Role", "Runner", "SelfTest", "Traffic", "Transfer", "bytes_per_second", "self_test",
 ]  # fmt: skip

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from edgelearn.device import Context
+from edgelearn.device import Context, Device, Pages
 
 from .buffers import Buffer
 from .launch import In, Launch, Out
+
+PROBE, TIMES = 4 << 20, 5  # bytes copied out and in to see how long it takes, and how often
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,11 @@ class Transfer(Launch):
     @classmethod
     def of(cls, source: Buffer, target: Buffer, layer: str) -> Transfer:
         return cls("", "transfer", (), (1,), 1, (In(source), Out(target)), layer)
+
+    @property
+    def moved(self) -> int:
+        """Bytes."""
+        return self.source_buffer.nbytes
 
     @property
     def source_buffer(self) -> Buffer:
@@ -75,3 +83,18 @@ class TransferQueue:
         self._done.append(event)
         while self._done and self._done[0].command_execution_status == cl.command_execution_status.COMPLETE:
             self._done.popleft()
+
+
+def bytes_per_second(device: Device, folder: str | None = None) -> float:
+    """Between the device and pages in the host's memory or in a file in `folder`: the median of a few copies out and
+    in again. Raises PagingError."""
+    context, pages = Context(device), Pages(PROBE, folder)
+    memory = context.allocate(PROBE, "probe")
+    seconds = []
+    for _ in range(TIMES):
+        start = perf_counter()
+        context.read(memory.handle, pages.words)
+        context.write(memory.handle, pages.words)
+        seconds.append(perf_counter() - start)
+    memory.release()
+    return 2 * PROBE / float(np.median(seconds))
