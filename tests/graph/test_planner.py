@@ -185,6 +185,16 @@ def test_the_least_peak_of_mobilenet_v2(kernels):
         make_plan(request, kernels.context.device, "1 MB peak")
 
 
+def test_budgets_at_once(kernels):
+    request, device = Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch"), kernels.context.device
+    alone = make_plan(request, device, "8 MB stored")
+    plan = make_plan(request, device, "8 MB stored, 20 MB peak")
+    assert account(alone).peak > 20 * MB
+    assert account(plan).stored <= 8 * MB and account(plan).peak <= 20 * MB
+    with pytest.raises(PlanError, match=r"over the budget of 8,000,000 bytes .what lies.*over the budget of 1,000,000"):
+        make_plan(request, device, [Budget(8 * MB, "stored"), "1 MB peak"])
+
+
 def test_a_saving_that_was_asked_for_stays(kernels):
     request = Request(tapering(), 1, 1, SGD(0.1), saving={"norm0": Recompute(), "relu0": Recompute()})
     need = make_plan(request, kernels.context.device).peak_bytes
