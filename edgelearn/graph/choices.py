@@ -1,13 +1,11 @@
-"""What there is to choose for each activation, taken from the launches of a plan that keeps everything.
-
-An item is a temporary of the forward pass that launches can make once more. It is kept, or comes back in one of several
-ways; what each costs, what it needs and from when to when it would be there follows from the launches."""
+"""What there is to choose for each activation (see graph/options.py), taken from the launches of a plan that keeps
+everything: what each way costs, what it needs, and from when to when the tensor would be there."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
@@ -19,69 +17,13 @@ from .arena import lifetimes
 from .costs import Costs
 from .layout import lay_out
 from .network import INPUT
+from .options import Choices, Item, Option
 from .plan import Plan, Request
 from .policies import cuts
 from .prefetch import prefetched, written_behind
 from .rematerialise import returns
 from .reversible import invertible_streams
-from .saving import Saving
-from .ways import Invert, Mask, Recompute, Stash, Way
-
-NOTHING = frozenset()
-
-
-@dataclass(frozen=True)
-class Option:
-    """An item is kept, or comes back in a `way`: in `seconds`, made of the items that it `needs`, with `stored` bytes
-    kept between the passes; the whole of it is there from launch `at` of the backward pass on. `streams`, from which
-    the needed items are made, must not be recomputed, since that may need this one."""
-
-    way: Way | None
-    stored: int
-    seconds: float
-    at: int
-    needs: frozenset[Buffer] = NOTHING
-    streams: frozenset[Buffer] = NOTHING
-
-    @property
-    def recomputes(self) -> bool:
-        return isinstance(self.way, Recompute)
-
-    @property
-    def masks(self) -> bool:
-        """Whether only a mask comes back."""
-        return isinstance(self.way, Stash) and self.way.masks
-
-
-@dataclass(frozen=True)
-class Item:
-    """`names` of layers whose tensor it is; without any it lies between them. The backward pass `reads` its values, or
-    nothing but its `mask`, or neither. It would be brought back at launch `entry` of the backward pass, and is there
-    until launch `last`."""
-
-    buffer: Buffer
-    names: tuple[str, ...]
-    reads: bool
-    mask: bool
-    entry: int
-    last: int
-    options: tuple[Option, ...] = ()
-
-
-@dataclass(frozen=True)
-class Choices:
-    """`items`, by buffer. `stored` bytes are kept besides, and `live` is what else is there at each launch of the
-    backward pass. Blocks end with `ends`: where all these are there, each block can be brought back by itself."""
-
-    items: dict[Buffer, Item]
-    stored: int
-    live: list[int]
-    ends: list[Item]
-
-    def saving(self, chosen: Mapping[Buffer, Option]) -> Saving:
-        """The choice of a plan, by layer. What nothing was chosen for is needed by nothing."""
-        ways = {buffer: chosen[buffer].way if buffer in chosen else Recompute() for buffer in self.items}
-        return {name: way for buffer, way in ways.items() if way for name in self.items[buffer].names}
+from .ways import Invert, Mask, Recompute, Stash
 
 
 def choices(request: Request, device: Device, traits: Traits, costs: Costs, also: Sequence[Stash] = ()) -> Choices:

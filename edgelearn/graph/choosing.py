@@ -15,7 +15,7 @@ from math import inf
 
 import numpy as np
 
-from .choices import Choices, Item, Option
+from .options import Choices, Item, Option
 from .saving import Saving
 
 SECONDS = 3.0  # that HiGHS may take; the best found by then is used

@@ -11,10 +11,11 @@ from edgelearn.launch import bytes_per_second
 from edgelearn.ops import Traits
 
 from .budget import Budget, BudgetLike, budgets
-from .choices import Choices, choices
+from .choices import choices
 from .choosing import choose
 from .costs import Costs
 from .layout import lay_out
+from .options import Choices
 from .plan import Plan, Request
 from .policies import EXACT
 from .saving import Saving, pages_of

@@ -17,7 +17,7 @@ from edgelearn.ops import SGD, pack
 from .test_networks import EXAMPLES, NETWORKS, drawn
 from .test_plan import batches
 from .test_ways import added
-from .test_ways_back import same, steps
+from .test_ways_back import PRECISIONS, same, steps
 
 
 def everything(network, folder=None) -> dict:
@@ -35,6 +35,12 @@ def test_paged_steps_have_the_same_bits(start, kernels, tmp_path, name, batchnor
         found = account(make_plan(replace(request, saving=saving), kernels.context.device))
         assert found.paged > 2 * found.stored
     assert not list(tmp_path.iterdir())
+
+
+def test_integers_are_paged_as_they_are(start):
+    network = NETWORKS["separable"]()
+    request = Request(network, EXAMPLES, 2, SGD(0.05), "batch", seed=7, precision=PRECISIONS["integers"])
+    same(steps(start, replace(request, saving=everything(network))), steps(start, request))
 
 
 def test_bytes_are_where_the_plan_says(start, kernels):
