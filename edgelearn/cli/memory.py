@@ -1,4 +1,4 @@
-"""Train in less memory: activations that are recomputed, inverted or kept in 8 bits, within a budget.
+"""Train in less memory: activations that are recomputed, inverted, paged or kept in fewer bits, within a budget.
 
 `plan` explains the fastest plan of a network within a budget, `compare` measures steps in many lanes beside PyTorch,
 `measure` finds out what launches take here, for `plan`, `train` makes one training from scratch, and `check` holds the

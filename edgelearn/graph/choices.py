@@ -73,12 +73,13 @@ class _Choices:
         }
         alone = self._compared() if any(way.lossy for way in self.stashes) else set()
         inverses = self._inverses(needs)
+        exact = {b for inverse in inverses.values() for b in self._made_of(inverse.needs, needs)}
         for b, item in items.items():
             ways = [self._recomputation(item, made[b], needs[b])] if made[b] is not None else []
             if b not in alone:
                 ways += [Option(None, b.nbytes, 0.0, 0)] if item.names or not ways else []
                 ways += [inverses[b]] if b in inverses else []
-                ways += self._stashed(item)
+                ways += self._stashed(item, b in exact)
             items[b] = replace(item, options=tuple(ways))
         ends = {self.tensors[name] for cut in cuts(self.network) for name in cut if name in self.tensors}
         return Choices(items, *self._there(items), [items[b] for b in ends if b in items])
@@ -115,15 +116,16 @@ class _Choices:
         for at, x in self.ways.wanted.items():
             launches = self.ways.inverses[x]
             read = _read(launches) & set(needs)
-            found[x] = Option(self.ways.lost[x], 0, self._seconds(launches), at, read, self._made_of(read, needs))
+            found[x] = Option(
+                self.ways.lost[x], 0, self._seconds(launches), at, read, self._made_of(read, needs) & self.streams
+            )
         return found
 
-    def _stashed(self, item: Item) -> list[Option]:
-        """Ways that keep something else, where they can be had. Streams are made of one another: errors would grow."""
+    def _stashed(self, item: Item, exact: bool) -> list[Option]:
+        """Ways that keep something else, where they can be had; `exact` ones if streams are made of the item."""
         found = []
         for way in self.stashes if item.names else ():
-            spoils_streams = way.lossy and item.buffer in self.streams
-            if spoils_streams or (way.masks and (item.reads or not item.mask)):
+            if (exact and way.lossy) or (way.masks and (item.reads or not item.mask)):
                 continue
             try:
                 held, put, get = self.ways.stash(item.buffer, way)
@@ -134,7 +136,7 @@ class _Choices:
         return found
 
     def _made_of(self, buffers: Iterable[Buffer], needs: Mapping[Buffer, frozenset[Buffer]]) -> frozenset[Buffer]:
-        """The streams that these are or are made of, not going through others."""
+        """These and what they are made of, not going through streams."""
         seen, waiting = set(buffers), list(buffers)
         while waiting:
             here = waiting.pop()
@@ -142,7 +144,7 @@ class _Choices:
                 new = needs[here] - seen
                 seen |= new
                 waiting += new
-        return frozenset(seen & self.streams)
+        return frozenset(seen)
 
     def _there(self, items: Mapping[Buffer, Item]) -> tuple[int, list[int]]:
         """Bytes that are stored besides items, and that live at each launch of the backward pass besides them."""

@@ -27,6 +27,12 @@ def check(network: Network, saving: Saving, precision: Precision) -> None:
     if len(places := {str(way) for way in saving.values() if isinstance(way, Page)}) > 1:
         raise PlanError(f"The pages of a plan are in one place, not in several: {', '.join(sorted(places))}.")
     approximate = _approximate(network, saving)
+    for name, way in saving.items():
+        if name in approximate and isinstance(way, Invert):
+            raise PlanError(
+                f"'{name}' is to be had back from '{way.layer}' by tensors that come back only nearly as they were, "
+                f"and over many layers errors would grow: keep, recompute or page these, or don't invert."
+            )
     for node in network.nodes.values():
         recomputed = isinstance(saving.get(node.name), Recompute)
         if node.op.compares and not recomputed and approximate.intersection((node.name, *node.inputs)):

@@ -6,15 +6,27 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import PlanError
-from edgelearn.graph import Compress, Mask, Network, Precision, Recompute, Request, Session, account, make_plan
+from edgelearn.graph import (
+    Budget,
+    Compress,
+    Mask,
+    Network,
+    Precision,
+    Recompute,
+    Request,
+    Session,
+    account,
+    make_plan,
+    reversible,
+)
 from edgelearn.graph.accounting import stored
-from edgelearn.graph.policies import compressed, halves
+from edgelearn.graph.policies import compressed, halves, invertible
 from edgelearn.ops import SGD, Add, Conv2D, MaxPooling2D, ReLU, Traits
 from edgelearn.ops.formats import Float16, Format
 
 from .test_networks import EXAMPLES, NETWORKS, drawn, head
 from .test_plan import batches
-from .test_ways_back import same, steps
+from .test_ways_back import preactivated, same, steps
 
 
 def once(start, request: Request):
@@ -144,6 +156,17 @@ def test_what_is_compared_comes_back_with_what_it_is_compared_with(kernels):
         with pytest.raises(PlanError, match=r"'max' .MaxPooling2D. looks for its output among its inputs"):
             make_plan(Request(net, 1, 1, SGD(0.1), saving=dict.fromkeys(names, Compress())), kernels.context.device)
     make_plan(Request(net, 1, 1, SGD(0.1), saving={"conv": Compress(), "max": Recompute()}), kernels.context.device)
+
+
+def test_streams_are_not_made_of_approximations(kernels):
+    network = reversible(preactivated())
+    request = Request(network, 1, 1, SGD(0.1), "batch", saving=invertible(network) | {"row0_2_conv1": Compress()})
+    with pytest.raises(PlanError, match="is to be had back from 'row0_1_add' by tensors that come back only nearly"):
+        make_plan(request, kernels.context.device)
+    request = replace(request, saving={})
+    half = account(make_plan(request, kernels.context.device)).stored // 2
+    plan = make_plan(request, kernels.context.device, Budget(half, "stored"), also=(Compress(),))
+    assert account(plan).stored <= half  # by ways that pass the same check
 
 
 def test_formats_that_nothing_is_kept_in(kernels):
