@@ -93,6 +93,8 @@ def _plan(options: argparse.Namespace) -> None:
     also = [Page(options.pages) if name == "paged" else ALSO[name] for name in options.also]
     network, costs = build(options.network, options.alpha), Costs.of(device)
     plan = lane_plan(lane, network, device, options.batch_size, options.batchnorm, also)
+    if plan.paged_bytes:
+        costs = costs.with_pages(device, options.pages)
     found = plan.explain()
     print(found, "", sep="\n")
     if options.layers:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 
 from edgelearn.device import Device
-from edgelearn.launch import Access, Launch, Many, Transfer
+from edgelearn.launch import Access, Launch, Many, Transfer, bytes_per_second
 from edgelearn.tuned import costs as store
 
 from .plan import Plan
@@ -42,6 +42,10 @@ class Costs:
             return cls(text, flops, flops * BYTE)
         text = f"measured on {device.id} until {table.date}, {len(table.seconds)} launches"
         return cls(text, flops, flops * BYTE, table.between, table.seconds)
+
+    def with_pages(self, device: Device, folder: str | None = None) -> Costs:
+        """With what copies to pages in the host's memory or in `folder` take, by a few of them. Raises PagingError."""
+        return replace(self, paging=bytes_per_second(device, folder))
 
     def seconds(self, launch: Launch) -> float:
         found = self.measured.get(key(launch))

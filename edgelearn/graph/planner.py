@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
-from edgelearn.launch import bytes_per_second
 from edgelearn.ops import Traits
 
 from .budget import Budget, BudgetLike, budgets
@@ -19,7 +18,7 @@ from .options import Choices
 from .plan import Plan, Request
 from .policies import EXACT
 from .saving import Saving, pages_of
-from .ways import Page, Stash
+from .ways import Stash
 
 ROUNDS = 8  # plans that are made to come close to a budget
 CLOSE = 0.01  # of the budget: near enough
@@ -65,11 +64,6 @@ def make_plan(
     return plan
 
 
-def _costs(device: Device, pages: Page | None) -> Costs:
-    costs = Costs.of(device)
-    return replace(costs, paging=bytes_per_second(device, pages.folder)) if pages else costs
-
-
 class _Search:
     """For the fastest plan that fits, among plans as they would be allocated."""
 
@@ -79,7 +73,8 @@ class _Search:
         self.first, self.device, self.budgets, self.costs, self.also = plan, device, budgets, costs, also
         self.tried = [plan]
         if plan.request.optimizer is not None and not plan.request.saving:
-            self.costs = costs or _costs(device, pages_of(also))
+            pages = pages_of(also)
+            self.costs = costs or (Costs.of(device).with_pages(device, pages.folder) if pages else Costs.of(device))
             self._search()
 
     def fits(self, plan: Plan) -> bool:

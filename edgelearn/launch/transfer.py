@@ -14,7 +14,7 @@ from edgelearn.device import Context, Device, Pages
 from .buffers import Buffer
 from .launch import In, Launch, Out
 
-PROBE, TIMES = 4 << 20, 5  # bytes copied out and in to see how long it takes, and how often
+PROBE, TIMES = 1 << 20, 9  # bytes copied out and in to see how long it takes, and how often
 
 
 @dataclass(frozen=True)
