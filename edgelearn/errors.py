@@ -17,6 +17,10 @@ class ShapeError(EdgelearnError, ValueError):
     """Shapes, data types or label ranges that don't fit the network."""
 
 
+class PagingError(EdgelearnError):
+    """Pages for activations that can't be had: a folder that can't be written, or a full disk."""
+
+
 class PlanError(EdgelearnError):
     """A plan that cannot be made: an impossible budget, nothing to train, an unknown parameter."""
 

@@ -1,4 +1,4 @@
-"""Train in less memory: activations that are recomputed, inverted or kept in 8 bits, within a budget.
+"""Train in less memory: activations that are recomputed, inverted, paged or kept in fewer bits, within a budget.
 
 `plan` explains the fastest plan of a network within a budget, `compare` measures steps in many lanes beside PyTorch,
 `measure` finds out what launches take here, for `plan`, `train` makes one training from scratch, and `check` holds the
@@ -12,6 +12,8 @@ import sys
 
 from edgelearn.device import choose_device
 from edgelearn.experiments.memory.config import MemoryConfig
+from edgelearn.experiments.memory.lanes import ALSO
+from edgelearn.graph.budget import COUNTS
 from edgelearn.graph.policies import POLICIES
 from edgelearn.runs import RunStore, atomic, figures
 from edgelearn.runs.tables import render, table
@@ -24,11 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     plan = commands.add_parser("plan", help="the fastest plan within a budget, explained")
     _add_network(plan)
-    plan.add_argument("--budget", metavar="SIZE", help="such as 8MB")
+    plan.add_argument("--budget", metavar="SIZE", help="such as 8MB, or '8MB stored, 20MB peak'")
     plan.add_argument(
         "--count", choices=("stored", "peak", "device"), default="stored",
         help="what counts: what is stored between the passes (default), activations at their peak, all device memory",
     )  # fmt: skip
+    plan.add_argument(
+        "--also", nargs="+", choices=ALSO, default=[],
+        help="ways that the planner may choose besides: in fewer bits, which is lossy, or out of the device",
+    )  # fmt: skip
+    plan.add_argument("--pages", metavar="DIR", help="page to a file there, not to the host's memory")
     plan.add_argument("--batchnorm", choices=("kept", "batch"), default="batch")
     plan.add_argument("--layers", action="store_true", help="a row for each layer")
     plan.add_argument("--plot", metavar="PNG", help="draw the timeline there")
@@ -77,12 +84,17 @@ def run(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> None:
     from edgelearn.experiments.memory.lanes import build, lane_plan
-    from edgelearn.graph import Costs
+    from edgelearn.graph import Costs, Page
 
     device = choose_device(options.device).device
-    lane = f"{options.budget} {options.count}" if options.budget else "keep_all"
-    network = build(options.network, options.alpha)
-    plan, costs = lane_plan(lane, network, device, options.batch_size, options.batchnorm), Costs.of(device)
+    lane = options.budget or "keep_all"
+    if options.budget and not lane.endswith(tuple(COUNTS)):
+        lane = f"{lane} {options.count}"
+    also = [Page(options.pages) if name == "paged" else ALSO[name] for name in options.also]
+    network, costs = build(options.network, options.alpha), Costs.of(device)
+    plan = lane_plan(lane, network, device, options.batch_size, options.batchnorm, also)
+    if plan.paged_bytes:
+        costs = costs.with_pages(device, options.pages)
     found = plan.explain()
     print(found, "", sep="\n")
     if options.layers:

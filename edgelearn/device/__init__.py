@@ -3,5 +3,6 @@
 from .choose import Choice, choose_device
 from .context import Context
 from .devices import Device, list_devices
+from .pages import Pages
 
-__all__ = ["Choice", "Context", "Device", "choose_device", "list_devices"]
+__all__ = ["Choice", "Context", "Device", "Pages", "choose_device", "list_devices"]

@@ -19,10 +19,23 @@ class Context:
 
         self.device, self.profiling = device, profiling
         self.cl_context = cl.Context([device.handle])
-        properties = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
-        self.queue = cl.CommandQueue(self.cl_context, properties=properties)
+        self._properties = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
+        self.queue = self._new_queue()
+        self._transfers: Any = None
         self._events: list[tuple[Any, Any]] = []
         self.ledger = Ledger(device.memory)
+
+    @property
+    def transfers(self) -> Any:
+        """A second in-order queue, for copies that go on while `queue` computes."""
+        if self._transfers is None:
+            self._transfers = self._new_queue()
+        return self._transfers
+
+    def _new_queue(self) -> Any:
+        import pyopencl as cl
+
+        return cl.CommandQueue(self.cl_context, properties=self._properties)
 
     def allocate(self, nbytes: int, name: str) -> DeviceBuffer:
         """Uninitialized device memory, counted in `ledger`. Raises DeviceError when the device has none left."""
@@ -53,6 +66,8 @@ class Context:
 
     def finish(self) -> None:
         self.queue.finish()
+        if self._transfers is not None:
+            self._transfers.finish()
 
     def note(self, launch: Any, event: Any) -> None:
         """Keep the event of a launch until `take_times`."""

@@ -8,11 +8,12 @@ from .plan import Plan, Request
 from .planner import make_plan
 from .precision import Precision
 from .reversible import reversible
-from .saving import Invert, Recompute
 from .session import Session
 from .split import Split, split_frozen
+from .ways import Compress, Invert, Mask, Page, Recompute
 
 __all__ = [
-    "INPUT", "Accounting", "Budget", "BudgetLike", "Costs", "Invert", "Network", "Node", "Parameter", "Plan",
-    "Precision", "Recompute", "Request", "Session", "Split", "account", "make_plan", "reversible", "split_frozen",
+    "INPUT", "Accounting", "Budget", "BudgetLike", "Compress", "Costs", "Invert", "Mask", "Network", "Node",
+    "Page", "Parameter", "Plan", "Precision", "Recompute", "Request", "Session", "Split", "account", "make_plan",
+    "reversible", "split_frozen",
 ]  # fmt: skip

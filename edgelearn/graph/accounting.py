@@ -21,6 +21,7 @@ from .program import Program
 DEFINITIONS = {
     "stored": "what lies between forward and backward pass: written before the gradient of the loss and read after it; "
     "and the input, if the backward pass reads it",
+    "paged": "what is copied out of the device meanwhile, to the host's memory or a file",
     "peak": "all of that at its most, and workspace, as allocated: the arena of temporaries, and the input",
     "framework": "what convolutions read and what BatchNorm reads, each tensor once: saved where activations work in "
     "place and keep nothing of their own",
@@ -31,10 +32,12 @@ DEFINITIONS = {
 
 @dataclass(frozen=True)
 class Accounting:
-    """Bytes that a micro-batch takes by each of the DEFINITIONS. `stored` is taken from the launches of the plan, and
-    `peak` is what it allocates; the others follow from the network's shapes, in float32 and without padding."""
+    """Bytes that a micro-batch takes by each of the DEFINITIONS. `stored` is taken from the launches of the plan,
+    `paged` and `peak` are what it allocates; the others follow from the network's shapes, in float32 and without
+    padding."""
 
     stored: int
+    paged: int
     peak: int
     framework: int
     framework_not_in_place: int
@@ -56,6 +59,7 @@ def account(plan: Plan) -> Accounting:
     )
     return Accounting(
         stored=sum(buffer.nbytes for buffer in stored(plan.program("train", n))),
+        paged=plan.paged_bytes,
         peak=plan.arena_bytes + plan.storage.input.buffer.nbytes,
         framework=_nbytes(network, convolved | normalized, n),
         framework_not_in_place=_nbytes(network, convolved | normalized | activated, n),

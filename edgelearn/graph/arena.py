@@ -24,13 +24,13 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-def lifetimes(launches: Sequence[Launch], keep: Sequence[Buffer] = ()) -> list[Lifetime]:
-    """Of every temporary of a list; buffers in `keep` live to its end."""
+def lifetimes(launches: Sequence[Launch], keep: Sequence[Buffer] = (), role: Role = Role.TEMPORARY) -> list[Lifetime]:
+    """Of every temporary of a list, or every buffer of another role; buffers in `keep` live to its end."""
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
     for index, launch in enumerate(launches):
         for access in launch.accesses:
-            if access.buffer.role is Role.TEMPORARY:
+            if access.buffer.role is role:
                 first.setdefault(access.buffer, index)
                 last[access.buffer] = index
     last.update({buffer: len(launches) - 1 for buffer in keep if buffer in first})

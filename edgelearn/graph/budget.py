@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -28,7 +29,7 @@ class Budget:
     count: str = "device"
 
     @classmethod
-    def of(cls, value: BudgetLike) -> Self:
+    def of(cls, value: Budget | int | str) -> Self:
         """From bytes, or from text such as "60 MB", "20 MiB peak" or "8MB stored"; without a count it is all device
         memory. Raises PlanError for what is none of that."""
         if isinstance(value, Budget):
@@ -39,7 +40,7 @@ class Budget:
         except (TypeError, ValueError, KeyError):
             raise PlanError(
                 f"'{value}' is no budget: write a size, such as 60MB or 60MiB for all device memory, and if you mean "
-                f"activations alone, what counts of them: '8 MB stored' or '20 MB peak'."
+                f"activations alone, what counts of them: '8 MB stored', '20 MB peak', or both with a comma."
             ) from None
 
     def taken_by(self, plan: Plan) -> int:
@@ -55,4 +56,11 @@ class Budget:
         return f"{self.nbytes:,} bytes ({COUNTS[self.count]})"
 
 
-BudgetLike = Budget | int | str
+BudgetLike = Budget | int | str | Sequence[Budget | int | str]
+
+
+def budgets(value: BudgetLike) -> list[Budget]:
+    """All that must be met at once: of "8 MB stored, 20 MB peak" these two. Raises as `Budget.of`."""
+    if isinstance(value, str):
+        value = value.split(",")
+    return [Budget.of(one) for one in (value if isinstance(value, Sequence) else [value])]

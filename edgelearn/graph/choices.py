@@ -1,15 +1,14 @@
-"""What there is to choose for each activation, taken from the launches of a plan that keeps everything.
-
-An item is a temporary of the forward pass that launches can make once more. It is kept, recomputed or inverted; what it
-costs, what it needs and from when to when it would be there follows from the launches."""
+"""What there is to choose for each activation (see graph/options.py), taken from the launches of a plan that keeps
+everything: what each way costs, what it needs, and from when to when the tensor would be there."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from edgelearn.device import Device
+from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Launch, Role
 from edgelearn.ops import Traits
 
@@ -18,89 +17,39 @@ from .arena import lifetimes
 from .costs import Costs
 from .layout import lay_out
 from .network import INPUT
+from .options import Choices, Item, Option
 from .plan import Plan, Request
 from .policies import cuts
+from .prefetch import prefetched, written_behind
 from .rematerialise import returns
-from .saving import Invert, Recompute, Saving, invertible_streams
+from .reversible import invertible_streams
+from .ways import Invert, Mask, Recompute, Stash
 
 
-@dataclass(frozen=True)
-class Inverse:
-    """Makes an item out of `needs` in `seconds` before launch `at` of the backward pass. `streams`, from which these
-    are made, must not be recomputed, since that may need the item."""
-
-    way: Invert
-    seconds: float
-    needs: frozenset[Buffer]
-    streams: frozenset[Buffer]
-    at: int
-
-
-@dataclass(frozen=True)
-class Item:
-    """`names` of layers whose tensor it is; without any it lies between them. `needs` are the items out of which it is
-    made once more in `seconds`, None for what can't be, such as a batch's statistics: that is kept where something
-    needs it. `is_read` says that the backward pass reads it as it is. It would be brought back at
-    launch `entry` of the backward pass, and is there until launch `last`."""
-
-    buffer: Buffer
-    names: tuple[str, ...]
-    seconds: float | None
-    needs: frozenset[Buffer]
-    is_read: bool
-    entry: int
-    last: int
-    inverse: Inverse | None = None
-
-    @property
-    def can_be_kept(self) -> bool:
-        return bool(self.names) or self.seconds is None
-
-
-@dataclass(frozen=True)
-class Choices:
-    """`items`, by buffer. `stored` bytes are kept besides, and `live` is what else is there at each launch of the
-    backward pass. Blocks end with `ends`: where all these are there, each block can be brought back by itself."""
-
-    items: dict[Buffer, Item]
-    stored: int
-    live: list[int]
-    ends: list[Item]
-
-    def saving(self, kept: Iterable[Buffer], inverted: Iterable[Buffer]) -> Saving:
-        """The choice of a plan, by layer."""
-        kept, inverted = set(kept), set(inverted)
-        return {
-            name: item.inverse.way if buffer in inverted else Recompute()
-            for buffer, item in self.items.items()
-            if buffer not in kept
-            for name in item.names
-        }
-
-
-def choices(request: Request, device: Device, traits: Traits, costs: Costs) -> Choices:
-    """Of the first micro-batch of a training."""
+def choices(request: Request, device: Device, traits: Traits, costs: Costs, also: Sequence[Stash] = ()) -> Choices:
+    """Of the first micro-batch of a training. Exact ways are always among the options, `also` others."""
     streams, inverted = invertible_streams(request.network)
     rounded = request.precision.format
     ways = {x: Invert(y) for x, y in inverted.items() if not (rounded("activations", x) or rounded("activations", y))}
     plan = lay_out(replace(request, saving=ways), device, traits)
-    return _Choices(plan, costs, streams).found()
+    return _Choices(plan, costs, streams, (Mask(), *also)).found()
 
 
 class _Choices:
-    def __init__(self, plan: Plan, costs: Costs, streams: set[str]) -> None:
+    def __init__(self, plan: Plan, costs: Costs, streams: set[str], stashes: Sequence[Stash]) -> None:
         request = plan.request
         mode = request.precision.modes(training=True)[0]
         program = plan.program(f"train{mode}", plan.micro_batches(request.batch_size)[0])
         self.x, ways = program.x.buffer, program.ways_back
         self.ways, self.forward, self.backward = ways, ways.forward, ways.backward
-        self.network, self.costs = request.network, costs
+        self.network, self.costs, self.stashes = request.network, costs, stashes
         self.tensors = {name: tensor.buffer for name, tensor in ways.tensors.items()}
         self.streams = {self.tensors[name] for name in streams if name in self.tensors}
         self.reads: dict[Buffer, list[int]] = {}  # launches of the backward pass
         for number, launch in enumerate(self.backward):
             for buffer in launch.reads:
                 self.reads.setdefault(buffer, []).append(number)
+        self.values = {buffer for launch in self.backward for buffer in launch.reads_values}
 
     def found(self) -> Choices:
         names: dict[Buffer, list[str]] = {}
@@ -114,16 +63,24 @@ class _Choices:
         }
         made |= dict.fromkeys(self._made_once(made))
         needs = {buffer: _read(launches or ()) & set(made) for buffer, launches in made.items()}
-        entry, inverses = self._entries(made), self._inverses(needs)
+        entry = self._entries(made)
         last = {buffer: max(entry[buffer], *self.reads.get(buffer, [0])) for buffer in made}
         for buffer, found in needs.items():
             for other in found:
                 last[other] = max(last[other], entry[buffer])
-        items = {}
-        for b, launches in made.items():
-            seconds = launches and self._seconds(launches)
-            there = b in self.reads, entry[b], last[b]
-            items[b] = Item(b, tuple(names.get(b, ())), seconds, needs[b], *there, inverses.get(b))
+        items = {
+            b: Item(b, tuple(names.get(b, ())), b in self.values, b in self.reads, entry[b], last[b]) for b in made
+        }
+        alone = self._compared() if any(way.lossy for way in self.stashes) else set()
+        inverses = self._inverses(needs)
+        exact = {b for inverse in inverses.values() for b in self._made_of(inverse.needs, needs)}
+        for b, item in items.items():
+            ways = [self._recomputation(item, made[b], needs[b])] if made[b] is not None else []
+            if b not in alone:
+                ways += [Option(None, b.nbytes, 0.0, 0)] if item.names or not ways else []
+                ways += [inverses[b]] if b in inverses else []
+                ways += self._stashed(item, b in exact)
+            items[b] = replace(item, options=tuple(ways))
         ends = {self.tensors[name] for cut in cuts(self.network) for name in cut if name in self.tensors}
         return Choices(items, *self._there(items), [items[b] for b in ends if b in items])
 
@@ -132,6 +89,11 @@ class _Choices:
         written = {b for launch in self.forward for b in launch.writes if b.role is Role.TEMPORARY}
         read = {buffer for launches in made.values() for buffer in _read(launches)}
         return (read & written) - set(made) - set(self.reads)
+
+    def _compared(self) -> set[Buffer]:
+        """What is looked for among the values that it is made of: where those come back only nearly as they were, it
+        has to be made of them again."""
+        return {self.tensors[node.name] for node in self.network.nodes.values() if node.op.compares}
 
     def _seconds(self, launches: Iterable[Launch]) -> float:
         return sum(map(self.costs.seconds, launches))
@@ -146,17 +108,35 @@ class _Choices:
             first[block] = min(first[block], *self.reads.get(buffer, [first[block]]))
         return {buffer: first[block] for buffer, block in blocks.items()}
 
-    def _inverses(self, needs: Mapping[Buffer, frozenset[Buffer]]) -> dict[Buffer, Inverse]:
+    def _recomputation(self, item: Item, launches: Sequence[Launch], needs: frozenset[Buffer]) -> Option:
+        return Option(Recompute(), 0, self._seconds(launches), item.entry, needs)
+
+    def _inverses(self, needs: Mapping[Buffer, frozenset[Buffer]]) -> dict[Buffer, Option]:
         found = {}
         for at, x in self.ways.wanted.items():
             launches = self.ways.inverses[x]
             read = _read(launches) & set(needs)
-            way = next(w for name, w in self.ways.saving.items() if self.tensors[name] is x)
-            found[x] = Inverse(way, self._seconds(launches), read, self._made_of(read, needs), at)
+            found[x] = Option(
+                self.ways.lost[x], 0, self._seconds(launches), at, read, self._made_of(read, needs) & self.streams
+            )
+        return found
+
+    def _stashed(self, item: Item, exact: bool) -> list[Option]:
+        """Ways that keep something else, where they can be had; `exact` ones if streams are made of the item."""
+        found = []
+        for way in self.stashes if item.names else ():
+            if (exact and way.lossy) or (way.masks and (item.reads or not item.mask)):
+                continue
+            try:
+                held, put, get = self.ways.stash(item.buffer, way)
+            except PlanError:  # of another type, or no rectifier's output
+                continue
+            stored = held.nbytes if held.role is Role.TEMPORARY else 0
+            found.append(Option(way, stored, self._seconds([*written_behind(put), *prefetched(get)]), item.entry))
         return found
 
     def _made_of(self, buffers: Iterable[Buffer], needs: Mapping[Buffer, frozenset[Buffer]]) -> frozenset[Buffer]:
-        """The streams that these are or are made of, not going through others."""
+        """These and what they are made of, not going through streams."""
         seen, waiting = set(buffers), list(buffers)
         while waiting:
             here = waiting.pop()
@@ -164,7 +144,7 @@ class _Choices:
                 new = needs[here] - seen
                 seen |= new
                 waiting += new
-        return frozenset(seen & self.streams)
+        return frozenset(seen)
 
     def _there(self, items: Mapping[Buffer, Item]) -> tuple[int, list[int]]:
         """Bytes that are stored besides items, and that live at each launch of the backward pass besides them."""

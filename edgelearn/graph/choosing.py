@@ -1,25 +1,24 @@
 """The fastest choice of ways back within limits, as a linear program with whole numbers.
 
-For each item three numbers of 0 or 1 say whether it is kept, recomputed or inverted; what the backward pass reads, and
-what is needed to make what is made, must be one of them. That is the project selection behind checkpointing (T. Chen et
-al. 2016, arXiv 1604.06174) with inverses, and for bytes stored it is exact. What is alive at once in the backward pass
-depends on when what is made; here, as in checkpointing by hand, each block is brought back by itself when the backward
-pass enters it, so for the peak the program is a model, which the planner holds against the real plan. HiGHS solves it
-(Q. Huangfu and J. Hall 2018, "Parallelizing the dual revised simplex method").
+For each option of each item a number of 0 or 1 says whether it is taken; of what the backward pass reads, and of what
+is needed to make what is made, one must be. That is the project selection behind checkpointing (T. Chen et al. 2016,
+arXiv 1604.06174) with other ways back beside, and for bytes stored it is exact. What is alive at once in the backward
+pass depends on when what is made; here, as in checkpointing by hand, each block is brought back by itself when the
+backward pass enters it, so for the peak the program is a model, which the planner holds against the real plan. HiGHS
+solves it (Q. Huangfu and J. Hall 2018, "Parallelizing the dual revised simplex method").
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
 import numpy as np
 
-from .choices import Choices, Item
+from .options import Choices, Item, Option
 from .saving import Saving
 
 SECONDS = 3.0  # that HiGHS may take; the best found by then is used
-KEPT, MADE, INVERTED = range(3)
 
 
 def choose(choices: Choices, stored: float = inf, live: float = inf, least: str | None = None) -> Saving | None:
@@ -32,8 +31,9 @@ class _Program:
     def __init__(self, choices: Choices, least: str | None) -> None:
         self.choices, self.least = choices, least
         self.items = list(choices.items.values())
-        self.number = {item.buffer: i for i, item in enumerate(self.items)}
-        self.size = 3 * len(self.items) + 1  # the last is the most that is alive at once, in MB
+        self.options = [(item, option) for item in self.items for option in item.options]
+        self.numbers = {(item.buffer, option.way): i for i, (item, option) in enumerate(self.options)}
+        self.size = len(self.options) + 1  # the last is the most that is alive at once, in MB
         self.rows: list[dict[int, float]] = []
         self.upper: list[float] = []
 
@@ -42,7 +42,7 @@ class _Program:
         from scipy.sparse import csr_array
 
         self._needs()
-        kept = {self._of(item, KEPT): item.buffer.nbytes / 1e6 for item in self.items}
+        kept = {i: option.stored / 1e6 for i, (_, option) in enumerate(self.options) if option.stored}
         if stored < inf:
             self._at_most(kept, (stored - self.choices.stored) / 1e6)
         if live < inf or self.least == "live":
@@ -53,10 +53,6 @@ class _Program:
         matrix = csr_array((data, columns, starts), shape=(len(self.rows), self.size))
         upper = np.ones(self.size)
         upper[-1] = min(live, 1e15) / 1e6
-        for item in self.items:
-            upper[self._of(item, KEPT)] = item.can_be_kept
-            upper[self._of(item, MADE)] = item.seconds is not None
-            upper[self._of(item, INVERTED)] = item.inverse is not None
         done = milp(
             self._objective(kept),
             constraints=LinearConstraint(matrix, -np.inf, self.upper),
@@ -66,15 +62,16 @@ class _Program:
         )
         if done.x is None:
             return None
-        chosen = [np.flatnonzero(np.round(done.x[way:-1:3])) for way in range(3)]
-        return self.choices.saving(*({self.items[i].buffer for i in chosen[way]} for way in (KEPT, INVERTED)))
+        return self.choices.saving(self._chosen(np.flatnonzero(np.round(done.x[:-1]))))
+
+    def _chosen(self, numbers: Iterable[int]) -> dict:
+        """Of several ways back for an item, which cost nothing more where memory is what counts, the fastest."""
+        taken = sorted((self.options[i] for i in numbers), key=lambda pair: (pair[1].masks, pair[1].seconds))
+        return {item.buffer: option for item, option in reversed(taken)}
 
     def _objective(self, kept: Mapping[int, float]) -> np.ndarray:
         """Milliseconds; where memory is what counts, these break ties."""
-        found = np.zeros(self.size)
-        for item in self.items:
-            found[self._of(item, MADE)] = 1e3 * (item.seconds or 0)
-            found[self._of(item, INVERTED)] = 1e3 * item.inverse.seconds if item.inverse else 0
+        found = np.array([1e3 * option.seconds for _, option in self.options] + [0.0])
         if self.least:
             found *= 1e-3 / max(found.sum(), 1e-9)
         if self.least == "live":
@@ -83,50 +80,52 @@ class _Program:
             found[list(kept)] += list(kept.values())
         return found
 
-    def _of(self, item: Item, way: int) -> int:
-        return 3 * self.number[item.buffer] + way
-
-    def _there(self, item: Item, *ways: int) -> dict[int, float]:
-        return {self._of(item, way): -1.0 for way in ways}
+    def _one_of(self, item: Item, which: Callable[[Option], bool]) -> dict[int, float]:
+        return {self.numbers[item.buffer, option.way]: -1.0 for option in item.options if which(option)}
 
     def _at_most(self, row: Mapping[int, float], most: float) -> None:
         self.rows.append(dict(row))
         self.upper.append(most)
 
-    def _implies(self, given: Mapping[int, float], one_of: Mapping[int, float]) -> None:
-        self._at_most({**one_of, **given}, 0.0)
-
     def _needs(self) -> None:
         """What is read is there, and what makes it; and inversion goes from stream to stream."""
         for item in self.items:
-            if item.is_read:
-                self._at_most(self._there(item, KEPT, MADE, INVERTED), -1.0)
-            for other in self._items(item.needs):
-                self._implies({self._of(item, MADE): 1.0}, self._there(other, KEPT, MADE, INVERTED))
-            if item.inverse:
-                inverted = {self._of(item, INVERTED): 1.0}
-                for other in self._items(item.inverse.needs):
-                    self._implies(inverted, self._there(other, KEPT, MADE, INVERTED))
-                for other in self._items(item.inverse.streams):
-                    self._implies(inverted, self._there(other, KEPT, INVERTED))
+            if item.reads or item.mask:
+                self._at_most(self._one_of(item, _gives_values if item.reads else _gives_a_mask), -1.0)
+            for option in item.options:
+                taken = {self.numbers[item.buffer, option.way]: 1.0}
+                for other in self._items(option.needs):
+                    self._at_most(taken | self._one_of(other, _gives_values), 0.0)
+                for other in self._items(option.streams):
+                    self._at_most(taken | self._one_of(other, _is_there), 0.0)
 
     def _blocks(self) -> None:
         """What blocks end with is there, or made at once of what is; and what is alive has room."""
         for end in self.choices.ends:
-            there = self._there(end, KEPT, INVERTED)
-            for other in self._items(end.needs):
-                self._at_most(there | self._there(other, KEPT, INVERTED), -1.0)
+            there = self._one_of(end, _is_there)
+            for needed in {b for option in end.options if option.recomputes for b in option.needs}:
+                self._at_most(there | self._one_of(self.choices.items[needed], _is_there), -1.0)
         for place, live in enumerate(self.choices.live):
             row = {self.size - 1: -1.0}
-            for item in self.items:
-                if place <= item.last:
-                    nbytes = item.buffer.nbytes / 1e6
-                    row[self._of(item, KEPT)] = nbytes
-                    if place >= item.entry:
-                        row[self._of(item, MADE)] = nbytes
-                    if item.inverse and place >= item.inverse.at:
-                        row[self._of(item, INVERTED)] = nbytes
+            for number, (item, option) in enumerate(self.options):
+                whole = option.at <= place <= item.last
+                nbytes = item.buffer.nbytes * whole + option.stored * (place <= option.at and option.at > 0)
+                if nbytes:
+                    row[number] = nbytes / 1e6
             self._at_most(row, -live / 1e6)
 
     def _items(self, buffers: Iterable) -> list[Item]:
         return [self.choices.items[buffer] for buffer in buffers]
+
+
+def _gives_a_mask(option: Option) -> bool:
+    return True
+
+
+def _gives_values(option: Option) -> bool:
+    return not option.masks
+
+
+def _is_there(option: Option) -> bool:
+    """Values, without recomputing."""
+    return not option.masks and not option.recomputes

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 
 from edgelearn.device import Device
-from edgelearn.launch import Access, Launch, Many
+from edgelearn.launch import Access, Launch, Many, Transfer, bytes_per_second
 from edgelearn.tuned import costs as store
 
 from .plan import Plan
 
 BYTE = 0.1  # bytes from memory for each FLOP at best: between a CPU's and a GPU's
+PAGING = 1e9  # bytes/s between the device and pages outside it, unless that was measured
 LAUNCH = 5e-6  # seconds; nothing that a device says of itself
 
 
@@ -21,13 +22,14 @@ LAUNCH = 5e-6  # seconds; nothing that a device says of itself
 class Costs:
     """Seconds of launches. Those that were measured have their medians, by `key`; others the longer of FLOPs at `flops`
     FLOP/s and bytes at `bandwidth` bytes/s. `between` is what a step takes besides, for each launch. `origin` says
-    where all this is from."""
+    where all this is from. Pages come and go at `paging` bytes/s; that launches go on meanwhile isn't reckoned with."""
 
     origin: str
     flops: float
     bandwidth: float
     between: float = LAUNCH
     measured: Mapping[str, float] = field(default_factory=dict, repr=False)
+    paging: float = PAGING
 
     @classmethod
     def of(cls, device: Device) -> Costs:
@@ -40,6 +42,10 @@ class Costs:
             return cls(text, flops, flops * BYTE)
         text = f"measured on {device.id} until {table.date}, {len(table.seconds)} launches"
         return cls(text, flops, flops * BYTE, table.between, table.seconds)
+
+    def with_pages(self, device: Device, folder: str | None = None) -> Costs:
+        """With what copies to pages in the host's memory or in `folder` take, by a few of them. Raises PagingError."""
+        return replace(self, paging=bytes_per_second(device, folder))
 
     def seconds(self, launch: Launch) -> float:
         found = self.measured.get(key(launch))
@@ -55,6 +61,8 @@ class Costs:
         return sum(key(launch) in self.measured for launch in launches) / len(launches)
 
     def _estimated(self, launch: Launch) -> float:
+        if isinstance(launch, Transfer):
+            return launch.moved / self.paging
         return max(launch.flops / self.flops, launch.nbytes / self.bandwidth)
 
 

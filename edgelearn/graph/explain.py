@@ -13,6 +13,7 @@ from .accounting import stored as stored_buffers
 from .arena import Lifetime, lifetimes
 from .plan import Plan
 from .program import Program
+from .ways import Invert, Recompute, Stash
 
 KEPT, WORKSPACE, GAPS = "kept", "workspace", "gaps"
 ALL = "(all layers)"
@@ -22,7 +23,7 @@ BAR = 40  # characters of the longest bar
 @dataclass(frozen=True)
 class Share:
     """Bytes of a layer that are there for one purpose at the fullest moment: a role, and of activations and workspace
-    whether they are kept, recomputed, inverted or needed for the moment."""
+    whether they are kept, kept in fewer bits, recomputed, inverted, restored from that or needed for the moment."""
 
     layer: str
     purpose: str
@@ -32,12 +33,13 @@ class Share:
 @dataclass(frozen=True)
 class Moment:
     """A stretch of launches of one layer in one pass: the most `nbytes` of activations and workspace that are alive in
-    it, and of these the bytes by purpose."""
+    it, and of these the bytes by purpose; and the bytes `paged` out of the device by then."""
 
     layer: str
     forward: bool
     nbytes: int
     purposes: dict[str, int]
+    paged: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,9 @@ class Explanation:
         """Bytes by layer, for parameters and what belongs to them, and at the fullest moment for activations."""
         lines = [f"{'layer':<32}{'parameters':>12}{'others':>12}{KEPT:>12}{'brought back':>14}{WORKSPACE:>12}"]
         for layer, found in self.by_layer().items():
-            back = sum(nbytes for purpose, nbytes in found.items() if purpose in ("recomputed", "inverted"))
-            columns = found[Role.PARAMETER.value], found[KEPT], back, found[WORKSPACE] + found[GAPS]
+            kept = sum(found[purpose] for purpose in (KEPT, Stash.kept))
+            back = sum(found[way.result] for way in (Recompute, Invert, Stash))
+            columns = found[Role.PARAMETER.value], kept, back, found[WORKSPACE] + found[GAPS]
             parameters, kept, back, work = columns
             others = found.total() - sum(columns)
             lines.append(f"{layer[:31]:<32}{parameters:>12,}{others:>12,}{kept:>12,}{back:>14,}{work:>12,}")
@@ -80,7 +83,7 @@ class Explanation:
         most = max(moment.nbytes for moment in self.timeline)
         return "\n".join(
             f"{'forward' if m.forward else 'backward':<9}{m.layer[:31]:<32}{m.nbytes / 1e6:>8.2f} MB  "
-            f"{'█' * round(BAR * m.nbytes / most)}"
+            f"{'█' * round(BAR * m.nbytes / most)}" + (f"  paged {m.paged / 1e6:.2f} MB" if m.paged else "")
             for m in self.timeline
         )
 
@@ -122,26 +125,23 @@ class _Ways:
     """What becomes of temporaries: by buffer of a program."""
 
     def __init__(self, plan: Plan, program: Program) -> None:
-        self.program, self.trains = program, plan.request.optimizer is not None
-        self.first = program.ways_back.first if self.trains else len(program.micro)
-        self.forward = {b.name: b for launch in program.micro[: self.first] for b in launch.writes}
-        self.stored = set(stored_buffers(program)) if self.trains else set()
-        self.inverted = set(program.inverted.values())
-        self.back = {
-            b for launch in program.micro[self.first :] for b in launch.writes
-            if b.role is Role.TEMPORARY and b.name in self.forward and b is not self.forward[b.name]
-        }  # fmt: skip
+        trains = plan.request.optimizer is not None
+        self.back = program.ways_back
+        self.first = self.back.first if trains else len(program.micro)
+        self.forward = [b.name for launch in program.micro[: self.first] for b in launch.writes]
+        self.stored = set(stored_buffers(program)) if trains else set()
 
     def __getitem__(self, buffer: Buffer) -> str:
-        if buffer in self.stored:
-            return KEPT
-        if buffer in self.inverted:
-            return "inverted"
-        return "recomputed" if buffer in self.back else WORKSPACE
+        if buffer in self.back.copies:
+            return self.back.result(buffer)
+        if buffer in self.back.stashed:
+            return self.back.stashed[buffer].kept
+        return KEPT if buffer in self.stored else WORKSPACE
 
     def activations(self) -> list[tuple[str, str, str, int]]:
-        found = [*self.stored, *{buffer.name: buffer for buffer in self.back}.values()]
-        order = {name: number for number, name in enumerate(self.forward)}
+        paged = [buffer for buffer in self.back.stashed if buffer.role is Role.PAGED]
+        found = [*self.stored, *paged, *{buffer.name: buffer for buffer in self.back.copies}.values()]
+        order = {name: number for number, name in enumerate(dict.fromkeys(self.forward))}
         found.sort(key=lambda buffer: order.get(buffer.name, -1))
         return [(_layer(buffer), buffer.name, self[buffer], buffer.nbytes) for buffer in found]
 
@@ -172,16 +172,17 @@ def _alive(lives: Iterable[Lifetime], at: int) -> list[Lifetime]:
 
 
 def _timeline(program: Program, lives: list[Lifetime], ways: _Ways) -> Iterator[Moment]:
-    moments: list[tuple[str, bool, Counter[str]]] = []
+    pages = lifetimes(program.micro, role=Role.PAGED)
+    moments: list[Moment] = []
     for at, launch in enumerate(program.micro):
         purposes: Counter[str] = Counter()
         for life in _alive(lives, at):
             purposes[ways[life.buffer]] += life.buffer.nbytes
+        paged = sum(life.buffer.nbytes for life in _alive(pages, at))
+        moment = Moment(launch.layer, at < ways.first, purposes.total(), dict(purposes), paged)
         before = moments[-1] if moments else None
-        forward = at < ways.first
-        if before is None or before[:2] != (launch.layer, forward):
-            moments.append((launch.layer, forward, purposes))
-        elif purposes.total() > before[2].total():
-            moments[-1] = (launch.layer, forward, purposes)
-    for layer, forward, purposes in moments:
-        yield Moment(layer, forward, purposes.total(), dict(purposes))
+        if before is None or (before.layer, before.forward) != (moment.layer, moment.forward):
+            moments.append(moment)
+        elif moment.nbytes > before.nbytes:
+            moments[-1] = moment
+    yield from moments

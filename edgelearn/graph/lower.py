@@ -78,7 +78,7 @@ class Lowering:
         self.fused_codes = {s.output.name: s.activation_code for s in self.stages}
         self.stage_of = {s.output.name: s for s in self.stages}
         self.integer: set[str] = set()  # names of stages that multiply integers
-        self.ways_back = WaysBack(settings.saving, self.micro)
+        self.ways_back = WaysBack(network, settings.saving, self.micro)
 
     def program(self, optimizer: Optimizer | None = None) -> Program:
         stages, output = self.stages, self.network.output

@@ -16,7 +16,7 @@ from .lower import Lowering
 from .network import Network
 from .precision import Precision
 from .program import Program, Settings
-from .saving import Saving
+from .saving import Saving, pages_of
 from .storage import Storage
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Plan:
     programs: dict[tuple[str, int, bool], Program] = field(default_factory=dict)
     offsets: dict[Buffer, int] = field(default_factory=dict)
     arena_bytes: int = 0
+    paged_bytes: int = 0  # outside the device
 
     @cached_property
     def bytes_by_role(self) -> dict[Role, int]:
@@ -140,7 +141,8 @@ class Plan:
         r = self.request
         return {
             "batch_size": r.batch_size, "micro_batch": r.micro_batch, "batchnorm": r.batchnorm,
-            "peak_bytes": self.peak_bytes, "bytes": {role.value: size for role, size in self.bytes_by_role.items()},
+            "peak_bytes": self.peak_bytes, "paged_bytes": self.paged_bytes,
+            "bytes": {role.value: size for role, size in self.bytes_by_role.items()},
             "decisions": {"tuned": self.tuned_count, "all": len(self.decisions)},
             "precision": r.precision.to_dict(), "saving": {name: str(way) for name, way in r.saving.items()},
             "launches": {f"{kind} {n}": len(p.launches) for (kind, n, first), p in self.programs.items() if first},
@@ -152,6 +154,8 @@ class Plan:
         lines = [f"Memory plan of '{r.network.name}': mini-batch {r.batch_size} as micro-batches of {r.micro_batch}"]
         lines += [f"  {role.value:<26}{size / MIB:>10.2f} MiB" for role, size in self.bytes_by_role.items()]
         lines.append(f"  {'planned peak':<26}{self.peak_bytes / MIB:>10.2f} MiB")
+        if self.paged_bytes:
+            lines.append(f"  {'paged':<26}{self.paged_bytes / MIB:>10.2f} MiB in {pages_of(r.saving.values()).place}")
         lines.append(f"  tuned for this kind of device: {self.tuned_count} of {len(self.decisions)} kernels' sizes")
         if r.saving:
             ways = Counter(type(way).__name__.lower() for way in r.saving.values())
@@ -178,5 +182,8 @@ class Plan:
             offsets, size = arena.place(arena.lifetimes(part, keep), self.alignment)
             self.offsets |= offsets
             self.arena_bytes = max(self.arena_bytes, size)
+        pages, size = arena.place(arena.lifetimes(program.micro, role=Role.PAGED), self.alignment)
+        self.offsets |= pages
+        self.paged_bytes = max(self.paged_bytes, size)
         self.offsets |= self.storage.offsets
         self.__dict__.pop("bytes_by_role", None)

@@ -10,10 +10,12 @@ from itertools import groupby
 from math import inf, isqrt, prod
 
 from edgelearn.ops import Add, Concatenate
+from edgelearn.ops.formats import AnyFormat, Float16, Format
 
 from .fuse import fuse
 from .network import INPUT, Network
-from .saving import Invert, Recompute, Way, invertible_streams
+from .reversible import invertible_streams
+from .ways import Compress, Invert, Page, Recompute, Stash, Way
 
 
 def keep_all(network: Network) -> dict[str, Way]:
@@ -52,8 +54,26 @@ def invertible(network: Network) -> dict[str, Way]:
     return _recomputed(network, kept) | inverses
 
 
+def compressed(network: Network, kept_in: AnyFormat = Format(8)) -> dict[str, Way]:  # noqa: B008
+    """Everything is `kept_in` a format; what BatchNorm writes is recomputed from what it reads. Gradients are
+    approximate."""
+    return _stashed(network, Compress(kept_in))
+
+
+def halves(network: Network) -> dict[str, Way]:
+    """As `compressed`, to half precision."""
+    return compressed(network, Float16())
+
+
+def paged(network: Network, folder: str | None = None) -> dict[str, Way]:
+    """Everything is paged to the host's memory, or to a file in `folder`; what BatchNorm writes is recomputed from what
+    it reads (Peng et al. 2020, "Capuchin"; Rhu et al. 2016, "vDNN", arXiv 1602.08124)."""
+    return _stashed(network, Page(folder))
+
+
+EXACT = (keep_all, checkpoints, square_root, nested, invertible)
 POLICIES: dict[str, Callable[[Network], dict[str, Way]]] = {
-    policy.__name__: policy for policy in (keep_all, checkpoints, square_root, nested, invertible)
+    policy.__name__: policy for policy in (*EXACT, paged, halves, compressed)
 }
 
 
@@ -83,6 +103,14 @@ def _around(heights: Sequence[int]) -> list[tuple[float, float]]:
 
 def _every_root(found: list[frozenset[str]]) -> list[frozenset[str]]:
     return found[:: max(1, isqrt(len(found)))]
+
+
+def _stashed(network: Network, way: Stash) -> dict[str, Way]:
+    """What follows from another tensor at once is recomputed: what BatchNorm writes, and what an op compares."""
+    normalized = {node.name for stage in fuse(network) if stage.norm for node in stage.nodes if node is not stage.op}
+    return {
+        name: Recompute() if name in normalized or node.op.compares else way for name, node in network.nodes.items()
+    }
 
 
 def _recomputed(network: Network, kept: set[str], level: int = 1) -> dict[str, Way]:

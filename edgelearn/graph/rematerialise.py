@@ -26,11 +26,11 @@ def returns(
     forward: Sequence[Launch],
     kept: set[Buffer],
     lost: Mapping[Buffer, int],
-    inverses: Mapping[Buffer, Sequence[Launch]],
+    given: Mapping[Buffer, Sequence[Launch]],
 ) -> dict[Buffer, Return]:
-    """How buffers that `forward` makes come back: the lost ones, given with their levels, by `inverses` where they have
-    some; what is neither kept nor lost as it was made, unless nothing makes it twice, such as a batch's statistics.
-    Raises PlanError for a lost buffer that can't be made twice."""
+    """How buffers that `forward` makes come back: the lost ones, which have levels, by the launches `given` for them
+    where there are some; what is neither kept nor lost as it was made, unless nothing makes it twice, such as a batch's
+    statistics. Raises PlanError for a lost buffer that can't be made twice."""
     made: dict[Buffer, list[Launch]] = {}
     once = set(kept)
     for launch in forward:
@@ -44,7 +44,7 @@ def returns(
         for buffer, launches in made.items()
         if buffer not in once
     }
-    found |= {buffer: Return(tuple(launches), lost[buffer]) for buffer, launches in inverses.items()}
+    found |= {buffer: Return(tuple(launches), lost[buffer]) for buffer, launches in given.items()}
     for buffer in lost:
         if buffer not in found:
             raise PlanError(f"'{buffer.name}' can't be made twice, since what makes it does more than that: keep it.")
@@ -61,17 +61,16 @@ def rematerialised(
     backward: Sequence[Launch], found: Mapping[Buffer, Return], wanted: Mapping[int, Buffer]
 ) -> tuple[list[Launch], dict[Buffer, Buffer]]:
     """The launches that run instead of `backward`, which reads buffers with a return: a `wanted` one is brought back
-    before the launch of that number, others right before they are read; and the copies of the wanted ones. Raises
-    PlanError for circles."""
-    copies, brought = _Copies(found), {}
+    before the launch of that number, others right before they are read; and for each copy the buffer that it is of.
+    Raises PlanError for circles."""
+    copies = _Copies(found)
     for number, launch in enumerate(backward):
         if buffer := wanted.get(number):
             copies.bring_back(buffer)
-            brought[buffer] = copies.there[buffer]
         for buffer in launch.reads:
             copies.bring_back(buffer)
         copies.launches.append(launch.on(copies.there))
-    return copies.launches, brought
+    return copies.launches, copies.originals
 
 
 class _Copies:
@@ -79,6 +78,7 @@ class _Copies:
         self.returns = returns
         self.launches: list[Launch] = []
         self.there: dict[Buffer, Buffer] = {}
+        self.originals: dict[Buffer, Buffer] = {}
 
     def bring_back(self, buffer: Buffer) -> None:
         """See that there is a copy of a buffer, if it has a return."""
@@ -107,7 +107,9 @@ class _Copies:
 
     def _make(self, buffer: Buffer, before: set[Buffer]) -> None:
         back = self.returns[buffer]
-        self.there |= {b: replace(b) for launch in back.launches for b in launch.writes if b not in self.there}
+        new = {b: replace(b) for launch in back.launches for b in launch.writes if b not in self.there}
+        self.there |= new
+        self.originals |= {copy: b for b, copy in new.items()}
         self.launches += [launch.on(self.there) for launch in back.launches]
         for other in set(self.there) - before:
             if self.returns.get(other, back).level > back.level:

@@ -82,3 +82,28 @@ def _ancestors(network: Network, name: str) -> set[str]:
         found |= new
         waiting += new
     return found
+
+
+def invertible_streams(network: Network) -> tuple[set[str], dict[str, str]]:
+    """All streams, which are the first inputs of invertible layers and what these give; and the layer by which a stream
+    can be had back, where the layer's other inputs are made of other streams."""
+    layers = [node for node in network.nodes.values() if node.op.invertible]
+    streams = {node.inputs[0] for node in layers} | {node.name for node in layers}
+    inverted = {
+        node.inputs[0]: node.name
+        for node in layers
+        if not any(_is_made_of(network, other, node.inputs[0], streams) for other in node.inputs[1:])
+    }
+    return streams, inverted
+
+
+def _is_made_of(network: Network, name: str, stream: str, streams: set[str]) -> bool:
+    """Whether a tensor is made of a stream, not going through others."""
+    seen, waiting = {name}, [name]
+    while waiting:
+        here = waiting.pop()
+        if here not in streams and here != INPUT:
+            new = set(network.nodes[here].inputs) - seen
+            seen |= new
+            waiting += new
+    return stream in seen

@@ -1,89 +1,69 @@
 """How saved activations come back when the backward pass needs them: a choice of the plan for each tensor.
 
 A tensor goes by the name of the layer that gives it; where layers run as one kernel it has all their names. It is kept
-unless all of them have a way back; then it lives until the forward pass has read it. graph/policies.py makes such
-choices for whole networks.
+unless all of them have a way back, and recomputed only if they all say so; a tensor that isn't kept lives until the
+forward pass has read it. graph/ways.py has the ways, and graph/policies.py makes such choices for whole networks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
 
 from edgelearn.errors import PlanError
 
-from .network import INPUT, Network
+from .network import Network
 from .precision import Precision
+from .ways import Invert, Page, Recompute, Way
 
-
-@dataclass(frozen=True)
-class Recompute:
-    """The launches of the forward pass run again, from the nearest tensors that are there. On the way to a tensor of a
-    lower level, those of higher levels come and go; a second level is checkpoints within checkpoints."""
-
-    level: int = 1
-
-    def __str__(self) -> str:
-        return "recompute" if self.level == 1 else f"recompute, level {self.level}"
-
-
-@dataclass(frozen=True)
-class Invert:
-    """The first input of an invertible layer comes back from the layer's output and other inputs."""
-
-    layer: str
-    level: ClassVar[int] = 1
-
-    def __str__(self) -> str:
-        return f"invert by {self.layer}"
-
-
-Way = Recompute | Invert
 Saving = Mapping[str, Way]  # by layer
 
 
 def check(network: Network, saving: Saving, precision: Precision) -> None:
     """Raises PlanError for choices that can't be."""
-    _, inverted = invertible_streams(network)
     for name, way in saving.items():
         if name not in network.nodes:
             raise PlanError(f"'{name}' is to come back by {way}, but '{network.name}' has no such layer.")
-        if not isinstance(way, Invert):
-            continue
-        if inverted.get(name) != way.layer:
+        way.check(name, network, precision)
+    if len(places := {str(way) for way in saving.values() if isinstance(way, Page)}) > 1:
+        raise PlanError(f"The pages of a plan are in one place, not in several: {', '.join(sorted(places))}.")
+    approximate = _approximate(network, saving)
+    for name, way in saving.items():
+        if name in approximate and isinstance(way, Invert):
             raise PlanError(
-                f"'{name}' can't be had back from '{way.layer}': only the first input of a Coupling or SpaceToDepth "
-                f"can, and only if the other input isn't made of it. Recompute it, or couple the network's residual "
-                f"blocks (see graph/reversible.py)."
+                f"'{name}' is to be had back from '{way.layer}' by tensors that come back only nearly as they were, "
+                f"and over many layers errors would grow: keep, recompute or page these, or don't invert."
             )
-        if any(precision.format("activations", layer) for layer in (name, way.layer)):
+    for node in network.nodes.values():
+        recomputed = isinstance(saving.get(node.name), Recompute)
+        if node.op.compares and not recomputed and approximate.intersection((node.name, *node.inputs)):
             raise PlanError(
-                f"'{name}' can't be had back from '{way.layer}', since its activations are rounded to fewer bits: "
-                f"leave streams out of that (Precision's exceptions), or recompute them."
+                f"'{node.name}' ({type(node.op).__name__}) looks for its output among its inputs when gradients go "
+                f"back, but one of these comes back only nearly as it was: recompute '{node.name}', or keep both."
             )
 
 
-def invertible_streams(network: Network) -> tuple[set[str], dict[str, str]]:
-    """All streams, which are the first inputs of invertible layers and what these give; and the layer by which a stream
-    can be had back, where the layer's other inputs are made of other streams."""
-    layers = [node for node in network.nodes.values() if node.op.invertible]
-    streams = {node.inputs[0] for node in layers} | {node.name for node in layers}
-    inverted = {
-        node.inputs[0]: node.name
-        for node in layers
-        if not any(_is_made_of(network, other, node.inputs[0], streams) for other in node.inputs[1:])
+def _approximate(network: Network, saving: Saving) -> set[str]:
+    """The layers whose tensors come back only nearly as they were, or may: made of such tensors."""
+    found = {name for name, way in saving.items() if way.lossy}
+    made_of = {name: network.nodes[name].inputs for name, way in saving.items() if isinstance(way, Recompute)}
+    made_of |= {
+        name: {way.layer, *network.nodes[way.layer].inputs[1:]}
+        for name, way in saving.items()
+        if isinstance(way, Invert)
     }
-    return streams, inverted
+    while more := {name for name, inputs in made_of.items() if found.intersection(inputs)} - found:
+        found |= more
+    return found
 
 
-def _is_made_of(network: Network, name: str, stream: str, streams: set[str]) -> bool:
-    """Whether a tensor is made of a stream, not going through others."""
-    seen, waiting = {name}, [name]
-    while waiting:
-        here = waiting.pop()
-        if here not in streams and here != INPUT:
-            new = set(network.nodes[here].inputs) - seen
-            seen |= new
-            waiting += new
-    return stream in seen
+def pages_of(ways: Iterable[Way]) -> Page | None:
+    """Where their pages are, if they have any."""
+    return next((way for way in ways if isinstance(way, Page)), None)
+
+
+def way_of(names: Iterable[str], saving: Saving) -> Way | None:
+    """Of a tensor that goes by all these names; None if it is kept."""
+    ways = [saving.get(name) for name in names]
+    if None in ways:
+        return None
+    return next((way for way in ways if not isinstance(way, Recompute)), ways[-1])

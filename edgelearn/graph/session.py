@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.device import Context
+from edgelearn.device import Context, Pages
 from edgelearn.errors import DeviceError, FormatError
 from edgelearn.launch import Buffer, Kernels, Launch, Role, Runner, Traffic
 from edgelearn.launch.program import Progress
@@ -18,6 +18,7 @@ from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
 from edgelearn.ops.quantise import Quantiser, moved
 
 from .plan import Plan
+from .saving import pages_of
 from .storage import Weights
 
 SENT = 4  # copies of inputs that may be on their way while the host goes on
@@ -34,6 +35,9 @@ class Session:
         self._memory = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
         for memory in self._memory.values():
             context.fill_zero(memory.handle, memory.nbytes)
+        self._pages = (
+            Pages(plan.paged_bytes, pages_of(plan.request.saving.values()).folder) if plan.paged_bytes else None
+        )
         self._runners: dict[tuple, Runner] = {}
         self._sent: deque[Any] = deque()  # copies of inputs on their way
         self.ranges_known = False  # whether training has left ranges for quantised tensors
@@ -251,13 +255,14 @@ class Session:
     def _runner(self, key: tuple[str, int, bool], part: str) -> Runner:
         if (key, part) not in self._runners:
             program = self.plan.program(*key)
-            if self.plan.peak_bytes > self.allocated_bytes:
+            if self.plan.peak_bytes > self.allocated_bytes or self.plan.paged_bytes > self.paged_bytes:
                 raise DeviceError(f"A micro-batch of {key[1]} was not planned for: plan it before the session starts.")
             self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self._at)
         return self._runners[key, part]
 
     def _at(self, buffer: Buffer) -> tuple[Any, int]:
-        return self._memory[buffer.role].handle, self.plan.offsets[buffer]
+        memory = self._pages.words if buffer.role is Role.PAGED else self._memory[buffer.role].handle
+        return memory, self.plan.offsets[buffer]
 
     def _write(self, buffer: Buffer, array: np.ndarray) -> None:
         self._copy(buffer, array).wait()
@@ -283,10 +288,16 @@ class Session:
         """Device memory held, as the buffers themselves count it."""
         return sum(m.nbytes for m in self._memory.values())
 
+    @property
+    def paged_bytes(self) -> int:
+        """Bytes held outside the device."""
+        return self._pages.nbytes if self._pages else 0
+
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Give the device's memory back, and pages."""
         self.context.finish()
         self._sent.clear()
         self._runners.clear()
         for memory in self._memory.values():
             memory.release()
+        self._pages = None

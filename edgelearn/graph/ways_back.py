@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Launch
 from edgelearn.ops import Emitter, Tensor
-from edgelearn.ops.ranged import Ranged
+from edgelearn.ops.stored import Stored, tensor_of
 
-from .network import Node
+from .network import Network, Node
+from .prefetch import prefetched, written_behind
 from .rematerialise import rematerialised, returns
-from .saving import Invert, Saving
+from .saving import Saving, way_of
+from .ways import Invert, Stash, Way
 
 
 class WaysBack:
     """Has what is emitted into `micro` bring activations back as `saving` says."""
 
-    def __init__(self, saving: Saving, micro: Emitter) -> None:
-        self.saving, self.micro = saving, micro
-        self.first = 0
+    def __init__(self, network: Network, saving: Saving, micro: Emitter) -> None:
+        self.network, self.saving, self.micro = network, saving, micro
+        self.forward: list[Launch] = []  # and the loss
         self.backward: list[Launch] = []  # as if everything were there
         self.tensors: dict[str, Tensor] = {}
         self.inverses: dict[Buffer, list[Launch]] = {}
         self.wanted: dict[int, Buffer] = {}
-        self.inverted: dict[Buffer, Buffer] = {}  # what was written, and what the backward pass gets instead
+        self.lost: dict[Buffer, Way] = {}
+        self.stashed: dict[Buffer, Stash] = {}  # by what is kept instead
+        self.copies: dict[Buffer, Buffer] = {}  # what the backward pass gets, and what was written
 
-    def start(self, values: Mapping[str, Tensor | Ranged]) -> None:
+    def start(self, values: Mapping[str, Stored]) -> None:
         """The forward pass is over, and has left these values, by layer."""
-        self.first = len(self.micro.launches)
-        self.tensors = {name: value.tensor if isinstance(value, Ranged) else value for name, value in values.items()}
+        self.forward = list(self.micro.launches)
+        self.tensors = {name: tensor_of(value) for name, value in values.items()}
+
+    @property
+    def first(self) -> int:
+        """Where the backward pass begins."""
+        return len(self.forward)
 
     def invert(self, node: Node) -> None:
         """The backward pass has come to an invertible op: time to undo it, while what it was made of is there."""
@@ -38,23 +48,92 @@ class WaysBack:
         here = len(self.micro.launches)
         y, others = self.tensors[node.name], [self.tensors[name] for name in others]
         node.op.emit_inverse(self.micro, y, others, self.tensors[x])
-        self.inverses[self.tensors[x].buffer] = self.micro.launches[here:]
-        del self.micro.launches[here:]
+        self.inverses[self.tensors[x].buffer] = self._cut(here)
         self.wanted[here - self.first] = self.tensors[x].buffer
 
     def finish(self) -> None:
         """The backward pass is over: see that what it reads is there."""
-        self.backward = self.micro.launches[self.first :]
-        kept = {tensor.buffer for name, tensor in self.tensors.items() if name not in self.saving}
-        ways = ((self.tensors[name].buffer, way) for name, way in self.saving.items() if name in self.tensors)
-        lost = {buffer: way.level for buffer, way in ways if buffer not in kept}
-        if not lost:
-            return
-        kept |= {buffer for launch in self.backward for buffer in launch.reads} - set(lost)
-        found = returns(self.forward, kept, lost, self.inverses)
-        self.micro.launches[self.first :], self.inverted = rematerialised(self.backward, found, self.wanted)
+        self.backward = self._cut(self.first)
+        self.lost = self._lost()
+        puts, gets = self._stashes()
+        levels = {buffer: way.level for buffer, way in self.lost.items()}
+        kept = {buffer for launch in self.backward for buffer in launch.reads} | self._kept()
+        found = returns(self.forward, kept - set(levels), levels, self.inverses | gets)
+        backward, self.copies = rematerialised(self.backward, found, self.wanted)
+        self._check_masks(backward)
+        read = {buffer for launch in backward for buffer in launch.reads}
+        puts = {x: launches for x, launches in puts.items() if not read.isdisjoint(_written(launches))}
+        self.forward = written_behind(_behind_last_uses(self.forward, puts))
+        self.micro.launches[:] = self.forward + prefetched(backward)
 
     @property
-    def forward(self) -> list[Launch]:
-        """The launches of the forward pass, and of the loss."""
-        return self.micro.launches[: self.first]
+    def inverted(self) -> dict[Buffer, Buffer]:
+        """What was written and comes back by inversion, and the copies of it."""
+        return {x: copy for copy, x in self.copies.items() if isinstance(self.lost.get(x), Invert)}
+
+    def result(self, copy: Buffer) -> str:
+        """How a copy has come back, or what it was needed for did."""
+        way = self.lost.get(self.copies[copy])
+        return way.result if way else "recomputed"
+
+    def _cut(self, start: int) -> list[Launch]:
+        """What was emitted since, which then isn't."""
+        found = self.micro.launches[start:]
+        del self.micro.launches[start:]
+        return found
+
+    def _lost(self) -> dict[Buffer, Way]:
+        names: dict[Buffer, list[str]] = {}
+        for name, tensor in self.tensors.items():
+            names.setdefault(tensor.buffer, []).append(name)
+        ways = {buffer: way_of(found, self.saving) for buffer, found in names.items()}
+        return {buffer: way for buffer, way in ways.items() if way}
+
+    def _kept(self) -> set[Buffer]:
+        return {tensor.buffer for tensor in self.tensors.values()} - set(self.lost)
+
+    def stash(self, buffer: Buffer, way: Stash) -> tuple[Buffer, list[Launch], list[Launch]]:
+        """What is kept of a tensor instead, the launches that make it, and those that get the tensor back. Raises
+        PlanError where that can't be."""
+        layer = next(name for name in reversed(self.network.nodes) if self._is(name, buffer))
+        here, self.micro.layer = len(self.micro.launches), buffer.layer
+        held = way.put(self.micro, self.network.nodes[layer], self.tensors[layer])
+        put = self._cut(here)
+        way.get(self.micro, held, self.tensors[layer])
+        return tensor_of(held).buffer, put, self._cut(here)
+
+    def _is(self, name: str, buffer: Buffer) -> bool:
+        return name in self.tensors and self.tensors[name].buffer is buffer
+
+    def _stashes(self) -> tuple[dict[Buffer, list[Launch]], dict[Buffer, list[Launch]]]:
+        """The launches that put tensors by, and those that get them back."""
+        puts, gets = {}, {}
+        for buffer, way in self.lost.items():
+            if isinstance(way, Stash):
+                held, puts[buffer], gets[buffer] = self.stash(buffer, way)
+                self.stashed[held] = way
+        return puts, gets
+
+    def _check_masks(self, backward: Iterable[Launch]) -> None:
+        masks = {x for x, way in self.lost.items() if isinstance(way, Stash) and way.masks}
+        for launch in backward:
+            for buffer in launch.reads_values:
+                if self.copies.get(buffer) in masks:
+                    raise PlanError(
+                        f"'{buffer.layer}' can't be kept as a mask: {launch.kernel} of '{launch.layer}' needs its "
+                        f"values in the backward pass. Keep it, or bring it back in another way."
+                    )
+
+
+def _written(launches: Iterable[Launch]) -> set[Buffer]:
+    return {buffer for launch in launches for buffer in launch.writes}
+
+
+def _behind_last_uses(launches: Iterable[Launch], puts: Mapping[Buffer, list[Launch]]) -> list[Launch]:
+    """The launches, and behind the last one that uses a buffer what puts it by."""
+    launches = list(launches)
+    last = {access.buffer: at for at, launch in enumerate(launches) for access in launch.accesses}
+    behind: dict[int, list[Launch]] = {}
+    for buffer, found in puts.items():
+        behind.setdefault(last[buffer], []).extend(found)
+    return [run for at, launch in enumerate(launches) for run in (launch, *behind.get(at, ()))]

@@ -22,6 +22,7 @@ class Role(Enum):
     FOUND = "ranges found in a step"  # in parts
     INPUT = "inputs"  # written by the host
     CONTROL = "counters"  # a few numbers between host and device
+    PAGED = "paged activations"  # outside the device
     TEMPORARY = "activations and workspace"  # shares one arena; lives from its first write to its last read
 
 

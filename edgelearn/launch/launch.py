@@ -34,6 +34,10 @@ class In(Access):
     reads = True
 
 
+class InMask(In):
+    """The kernel asks of what this buffer holds only which values are above 0 and, of a ReLU6, below 6."""
+
+
 class Out(Access):
     """The kernel writes this buffer without looking at what was there."""
 
@@ -112,6 +116,11 @@ class Launch:
     @property
     def reads(self) -> list[Buffer]:
         return [a.buffer for a in self.accesses if a.reads]
+
+    @property
+    def reads_values(self) -> list[Buffer]:
+        """Of what it reads, that of which a mask would not do."""
+        return [a.buffer for a in self.accesses if a.reads and not isinstance(a, InMask)]
 
     @property
     def writes(self) -> list[Buffer]:

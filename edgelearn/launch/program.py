@@ -24,7 +24,7 @@ class Kernels:
 
     def compile(self, launches: Iterable[Launch], progress: Progress | None = None) -> None:
         """Build what these launches need; `progress(done, total, name)` is told before each program."""
-        missing = {_key(launch): launch for launch in launches if _key(launch) not in self._programs}
+        missing = {_key(run): run for run in launches if run.source and _key(run) not in self._programs}
         for done, (key, launch) in enumerate(missing.items()):
             if progress:
                 progress(done, len(missing), launch.kernel)

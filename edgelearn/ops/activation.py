@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgelearn.errors import ShapeError
+from edgelearn.launch import In
 
 from .base import Arrays, PlainOp
 from .emit import RELU, RELU6, SILU, Emitter, GradientTarget
@@ -39,13 +40,13 @@ class Activation(PlainOp):
         (target,) = targets
         groups, count = e.bands(y.rows, y.blocks, 64)
         e.launch(
-            "activation.cl", "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y).read, dy.read,
+            "activation.cl", "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y), dy.read,
             y.rows, count, *target.arguments, own=self.code, **target.macros,
         )  # fmt: skip
 
-    def _derived_from(self, x: Tensor, y: Tensor) -> Tensor:
-        """What the derivative is taken from: input or output."""
-        return y
+    def _derived_from(self, x: Tensor, y: Tensor) -> In:
+        """What the derivative is taken from: the input's values, or a mask that the output has as well."""
+        return y.read_mask
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ class SiLU(Activation):
         s = _sigmoid(x)
         return [dy * s * (1 + x * (1 - s))], {}
 
-    def _derived_from(self, x: Tensor, y: Tensor) -> Tensor:
-        return x
+    def _derived_from(self, x: Tensor, y: Tensor) -> In:
+        return x.read
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:

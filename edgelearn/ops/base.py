@@ -55,6 +55,7 @@ class Op:
     registry: ClassVar[dict[str, type[Op]]] = {}
     random: ClassVar[bool] = False  # whether training draws random numbers in it
     selects: ClassVar[bool] = False  # whether every output is one of the inputs, or 0: then it is as quantised as they
+    compares: ClassVar[bool] = False  # whether its backward pass looks for the output among the inputs
     invertible: ClassVar[bool] = False  # whether `emit_inverse` has the first input back
 
     def __init_subclass__(cls, **kwargs) -> None:

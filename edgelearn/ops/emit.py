@@ -200,4 +200,4 @@ class GradientTarget:
     @property
     def arguments(self) -> list[Access]:
         write = self.tensor.update if self.accumulate else self.tensor.write
-        return [write] + ([self.mask.read] if self.mask is not None else [])
+        return [write] + ([self.mask.read_mask] if self.mask is not None else [])

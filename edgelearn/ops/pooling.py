@@ -112,6 +112,7 @@ class MaxPooling2D(Pooling2D):
 
     kind = "max"
     selects = True
+    compares = True
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         window = self.window(inputs[0].shape[1:])

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from edgelearn.launch import Buffer, In, InOut, Out
+from edgelearn.launch import Buffer, In, InMask, InOut, Out
 
 BLOCK = 16
 Shape = tuple[int, ...]
@@ -85,6 +85,11 @@ class Tensor:
     @property
     def read(self) -> In:
         return In(self.buffer, self._part)
+
+    @property
+    def read_mask(self) -> InMask:
+        """The kernel asks only which values an activation passes."""
+        return InMask(self.buffer, self._part)
 
     @property
     def write(self) -> Out:

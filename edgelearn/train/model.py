@@ -29,6 +29,7 @@ from edgelearn.graph import (
 from edgelearn.graph.lower import input_block
 from edgelearn.graph.policies import keep_all
 from edgelearn.graph.saving import Saving
+from edgelearn.graph.ways import Stash
 from edgelearn.launch import Kernels
 from edgelearn.ops import SGD, Loss, Optimizer, SoftmaxCrossEntropy
 
@@ -88,7 +89,7 @@ class Model:
         self.optimizer: Optimizer = SGD()
         self.loss: Loss = SoftmaxCrossEntropy()
         self.batchnorm = "kept"
-        self.precision, self.saving = Precision(), keep_all
+        self.precision, self.saving, self.also = Precision(), keep_all, ()
         self.position = Position()
         self.stop_training = False
         self.epochs = self.steps_total = 0
@@ -120,12 +121,14 @@ class Model:
         precision: Precision | None = None,
         saving: Callable[[Network], Saving] = keep_all,
         loss: Loss | None = None,
+        also: Sequence[Stash] = (),
     ) -> Model:
         """How `fit` trains. `batchnorm` is "kept" (moving statistics are used and left alone, as in fine-tuning) or
         "batch" (each micro-batch's own, and moving averages follow). `precision` says what is quantised, in training
         and wherever the network runs: nothing by default. `saving` says which activations come back how in the backward
-        pass (see graph/policies.py). `loss` is softmax cross-entropy with `label_smoothing` unless another one is given
-        (see ops/loss.py).
+        pass (see graph/policies.py); within a budget the planner chooses, among exact ways on the device and `also`
+        others, such as Compress() or Page() (see graph/ways.py). `loss` is softmax cross-entropy with `label_smoothing`
+        unless another one is given (see ops/loss.py).
 
         Training starts anew: `position` is the first step. Raises PlanError for settings that can't be."""
         if loss is not None and label_smoothing:
@@ -135,7 +138,7 @@ class Model:
             raise PlanError(f"batchnorm is 'kept' (fine-tuning) or 'batch' (training from scratch), not '{batchnorm}'.")
         self._close()
         self.optimizer, self.loss, self.batchnorm = optimizer, loss, batchnorm
-        self.precision, self.saving = precision or Precision(), saving
+        self.precision, self.saving, self.also = precision or Precision(), saving, also
         self.position, self._slots, self._records = Position(), {}, {}
         return self
 
@@ -152,7 +155,7 @@ class Model:
     ) -> Plan:
         """Every byte of a training step before it runs. With a `cache`, of the part above the frozen prefix, which is
         all that trains when the prefix's features are kept (see `fit`). The `budget`, such as "60 MB" of device memory,
-        "20 MB peak" or "8 MB stored" (see `Budget.of`), is met by the fastest ways back for activations, unless
+        "20 MB peak", "8 MB stored" or both with a comma, is met by the fastest ways back for activations, unless
         `compile` said which.
 
         Raises PlanError (over the `budget`, nothing to train) or DeviceError (the device is too small).
@@ -184,7 +187,7 @@ class Model:
         settings = self.optimizer, self.batchnorm, self.loss
         more = {"precision": self.precision, "saving": self.saving(trained)}
         request = Request(trained, batch_size, micro, *settings, seed=self.seed, **more)
-        found["train"] = make_plan(request, self.device, budget)
+        found["train"] = make_plan(request, self.device, budget, also=self.also)
         return found
 
     def fit(

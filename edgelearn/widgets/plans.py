@@ -30,6 +30,8 @@ _PURPOSES = {
     "kept": figures.BLUE,
     "recomputed": figures.ORANGE,
     "inverted": figures.GREEN,
+    "kept in fewer bits": "#56B4E9",
+    "restored": "#E69F00",
     "workspace": "#BBBBBB",
 }
 
@@ -82,7 +84,7 @@ def plot_timeline(plan: Plan, kind: str = "train") -> Figure:
 
 def plot_purposes(plan: Plan, title: str = "") -> Figure:
     """The timeline of a training step, layer by layer: what is alive because it was kept, because it was brought back,
-    and for the moment."""
+    and for the moment; and as a line, what is paged out of the device by then."""
     moments = plan.explain().timeline
     figure = canvas(9, 3.8)
     axes = figure.add_subplot()
@@ -92,6 +94,9 @@ def plot_purposes(plan: Plan, title: str = "") -> Figure:
         if any(sizes):
             axes.bar(range(len(moments)), sizes, bottom=bottom, width=1.0, color=color, label=purpose)
         bottom = [a + b for a, b in zip(bottom, sizes, strict=True)]
+    if any(moment.paged for moment in moments):
+        paged = [moment.paged / 1e6 for moment in moments]
+        axes.step(range(len(moments)), paged, "--", where="mid", color=figures.GRAY, label="paged, outside the device")
     turn = sum(moment.forward for moment in moments) - 0.5
     axes.axvline(turn, color=figures.GRAY, linestyle="--", linewidth=1.4)
     axes.annotate(

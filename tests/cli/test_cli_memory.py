@@ -27,6 +27,14 @@ def test_plan_before_and_after_measuring(capsys, tmp_path):
     assert "ms a step (measured on" in capsys.readouterr().out
 
 
+def test_other_ways_within_two_budgets(capsys, tmp_path):
+    budget = ["--budget", "1 MB stored, 3 MB peak", "--also", "halves", "paged", "--pages", str(tmp_path)]
+    assert main(["memory", "plan", *SMALL, *budget]) == 0
+    assert " MB  paged " in capsys.readouterr().out and not list(tmp_path.glob("tmp*"))
+    assert main(["memory", "plan", *SMALL, *budget[:-1], str(tmp_path / "none")]) == 1
+    assert "Name a folder that exists" in capsys.readouterr().err
+
+
 def test_compare(capsys, tmp_path):
     files = ["--json", str(tmp_path / "found.json"), "--chart", str(tmp_path / "chart.png")]
     assert main(["memory", "compare", *SMALL, "--lanes", "keep_all", "1 MB stored", "--rounds", "1", *files]) == 0

@@ -29,12 +29,13 @@ def store(tmp_path_factory):
 
 
 def test_lanes_take_turns_and_compute_the_same(tmp_path):
-    lanes = ["keep_all", "checkpoints", "1 MB stored", *(["torch"] if find_spec("torch") else [])]
+    lanes = ["keep_all", "checkpoints", "1 MB stored", "paged", *(["torch"] if find_spec("torch") else [])]
     found = compare("mobilenet_v2_cifar", lanes, 2, rounds=2, steps=1, alpha=0.25)
     assert [lane.lane for lane in found] == lanes and all(lane.seconds.shape == (2,) for lane in found)
     ours = [lane for lane in found if lane.planned]
     assert all(lane.allocated == lane.planned and lane.predicted > 0 for lane in ours)
     assert ours[0].stored > ours[1].stored and ours[2].stored <= 1e6
+    assert ours[3].paged > 10 * ours[3].stored and [lane.paged for lane in ours[:3]] == [0, 0, 0]
     assert all(lane.loss == ours[0].loss for lane in ours)
     assert all(lane.loss == pytest.approx(ours[0].loss, rel=1e-3) and lane.process > 1e6 for lane in found)
     assert [row[0] for row in report.cells(found)] == lanes

@@ -1,18 +1,33 @@
 """Plans within a budget: the fastest ways back that fit, held against all there are."""
 
 import time
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, PlanError
-from edgelearn.graph import Budget, Costs, Invert, Network, Recompute, Request, account, make_plan, reversible
+from edgelearn.graph import (
+    Budget,
+    Compress,
+    Costs,
+    Invert,
+    Mask,
+    Network,
+    Page,
+    Recompute,
+    Request,
+    account,
+    make_plan,
+    reversible,
+)
 from edgelearn.graph.costs import key
 from edgelearn.graph.layout import lay_out
 from edgelearn.models import mobilenet_v2
 from edgelearn.ops import SGD, BatchNormalization, Conv2D, MaxPooling2D, ReLU, Traits
+from edgelearn.ops.formats import Float16
 from edgelearn.tuned import costs as store
 
 from .test_networks import EXAMPLES, head
@@ -21,6 +36,17 @@ from .test_ways_back import preactivated
 
 MB = 10**6
 ROOFLINE = Costs("a test", 1e11, 1e10)
+
+
+@dataclass(frozen=True)
+class Slow(Costs):
+    """Some kernels take long."""
+
+    kernels: tuple[str, ...] = ()
+    taking: float = 1.0
+
+    def seconds(self, launch) -> float:
+        return self.taking if launch.kernel in self.kernels else super().seconds(launch)
 
 
 def tapering() -> Network:
@@ -57,6 +83,49 @@ def test_stored_bytes_fastest_of_all(kernels):
         make_plan(request, device, Budget(sizes[0] - 1, "stored"), costs=ROOFLINE)
 
 
+def short() -> Network:
+    net = Network("short", (12, 12, 3))
+    net.add("conv0", Conv2D(40, 3, padding="same", use_bias=False))
+    net.add("norm0", BatchNormalization())
+    net.add("relu0", ReLU())
+    net.add("conv1", Conv2D(24, 3, padding="same"))
+    net.add("relu1", ReLU(6))
+    return head(net)
+
+
+def test_stored_bytes_fastest_of_all_ways(kernels):
+    """Masks, which are always there, and 8 bits and pages, where they are asked for."""
+    device, also = kernels.context.device, (Compress(), Page())
+    costs = Slow("a test", 1e11, 1e10, paging=2e9, kernels=("convolution_forward",), taking=6e-5)
+    request = Request(short(), 1, 1, SGD(0.1), "batch")
+    tensors = [("conv0",), ("norm0", "relu0"), ("conv1", "relu1"), ("pool",)]
+    plans = []
+    for ways in product((None, Recompute(), Mask(), *also), repeat=len(tensors)):
+        saving = {name: way for names, way in zip(tensors, ways, strict=True) if way for name in names}
+        with suppress(PlanError):  # for masks that would not do
+            plans.append(lay_out(replace(request, saving=saving), device, Traits.of(device)))
+    found = [(account(plan).stored, costs.step(plan)) for plan in plans]
+    sizes = sorted({stored for stored, _ in found})
+    chosen = set()
+    for nbytes in sizes[:: max(1, len(sizes) // 12)]:
+        plan = make_plan(request, device, Budget(nbytes, "stored"), costs=costs, also=also)
+        assert account(plan).stored <= nbytes
+        assert costs.step(plan) == pytest.approx(min(t for s, t in found if s <= nbytes), rel=1e-3)
+        chosen |= {type(way) for way in plan.request.saving.values()}
+    assert chosen == {Recompute, Mask, Compress, Page}
+
+
+def test_lossy_ways_and_pages_are_asked_for(kernels):
+    request = Request(tapering(), 1, 1, SGD(0.1), "batch")
+    device = kernels.context.device
+    slow = Slow("a test", 1e11, 1e10, kernels=("convolution_forward", "pointwise_forward"))
+    for also in ((), (Compress(),), (Compress(Float16()),), (Page(),)):
+        plan = make_plan(request, device, "35 kB stored", costs=slow, also=also)
+        ways = {type(way) for way in plan.request.saving.values()}
+        assert ways - {Recompute, Mask} == {type(way) for way in also}
+        assert (account(plan).paged > 0) == (also == (Page(),))
+
+
 @pytest.mark.parametrize("batchnorm", ("kept", "batch"))
 @pytest.mark.parametrize("count", ("device", "peak", "stored"))
 def test_plans_fit_and_steps_have_the_same_bits(start, kernels, count, batchnorm):
@@ -80,17 +149,11 @@ def test_plans_fit_and_steps_have_the_same_bits(start, kernels, count, batchnorm
             assert np.array_equal(g, found[name]), name
 
 
-class SlowSums(Costs):
-    """It takes long to add streams up, but not to take them apart."""
-
-    def seconds(self, launch) -> float:
-        return 1.0 if launch.kernel == "couple" else super().seconds(launch)
-
-
 def test_streams_are_inverted_where_that_is_faster(kernels):
     request = Request(reversible(preactivated()), 1, 1, SGD(0.1), "batch")
     half = account(make_plan(request, kernels.context.device)).stored // 2
-    for costs, inverts in ((ROOFLINE, False), (SlowSums("a test", 1e11, 1e10), True)):
+    to_add = Slow("a test", 1e11, 1e10, kernels=("couple",))  # but not to take apart
+    for costs, inverts in ((ROOFLINE, False), (to_add, True)):
         plan = make_plan(request, kernels.context.device, Budget(half, "stored"), costs=costs)
         assert any(isinstance(way, Invert) for way in plan.request.saving.values()) == inverts
 
@@ -104,12 +167,32 @@ def test_eight_megabytes_for_mobilenet_v2(kernels):
     assert 7.9 * MB < account(plan).stored <= 8 * MB
 
 
+@pytest.mark.parametrize("budget", ("8 MB stored", "25 MB peak"))
+def test_all_ways_for_mobilenet_v2(kernels, budget):
+    start = time.monotonic()
+    request = Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch")
+    device, also = kernels.context.device, (Compress(), Compress(Float16()), Page())
+    plan = make_plan(request, device, budget, costs=Costs.of(device), also=also)
+    assert time.monotonic() - start < 10 and Budget.of(budget).fits(plan)
+    assert Costs.of(device).step(plan) <= Costs.of(device).step(make_plan(request, device, budget))
+
+
 def test_the_least_peak_of_mobilenet_v2(kernels):
     request = Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch")
     plan = make_plan(request, kernels.context.device, "18 MB peak")
     assert account(plan).peak <= 18 * MB
     with pytest.raises(PlanError, match=r"needs 54,\d+,\d+ bytes, over the budget of 1,000,000 bytes .activations and"):
         make_plan(request, kernels.context.device, "1 MB peak")
+
+
+def test_budgets_at_once(kernels):
+    request, device = Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch"), kernels.context.device
+    alone = make_plan(request, device, "8 MB stored")
+    plan = make_plan(request, device, "8 MB stored, 20 MB peak")
+    assert account(alone).peak > 20 * MB
+    assert account(plan).stored <= 8 * MB and account(plan).peak <= 20 * MB
+    with pytest.raises(PlanError, match=r"over the budget of 8,000,000 bytes .what lies.*over the budget of 1,000,000"):
+        make_plan(request, device, [Budget(8 * MB, "stored"), "1 MB peak"])
 
 
 def test_a_saving_that_was_asked_for_stays(kernels):

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 import edgelearn as el
+from edgelearn.graph import Compress, Page, Recompute, make_plan
 from edgelearn.ops import Dense, Softmax
 from edgelearn.widgets import plot_purposes, plot_roles, plot_timeline
 
@@ -38,10 +41,15 @@ def test_timeline_is_the_plans(model):
     assert max(nbytes for _, nbytes in live) <= plan.arena_bytes
 
 
-def test_purposes_are_the_explanations(model):
-    plan = model.plan(32)
+@pytest.mark.parametrize("way", (Compress(), Page(), Recompute()))
+def test_purposes_are_the_explanations(model, way):
+    request = model.plan(32).request
+    plan = make_plan(replace(request, saving=dict.fromkeys(request.network.nodes, way)), model.device)
     (axes,) = plot_purposes(plan, "two layers").axes
     timeline = plan.explain().timeline
+    assert [list(line.get_ydata()) for line in axes.lines if "paged" in str(line.get_label())] == (
+        [[moment.paged / 1e6 for moment in timeline]] if way == Page() else []
+    )
     drawn = [sum(bars[place].get_height() for bars in axes.containers) for place in range(len(timeline))]
     assert drawn == pytest.approx([moment.nbytes / 1e6 for moment in timeline])
     assert [text.get_text() for text in axes.get_xticklabels()] == [moment.layer for moment in timeline]

@@ -19,9 +19,10 @@ from .lanes import LANES, TORCH
 
 @dataclass(frozen=True)
 class Measured:
-    """A lane: bytes `stored`, at their `peak`, `planned` and `allocated` in all (None of PyTorch, which counts none of
-    them), `process` bytes over those after the imports; `seconds` of a step, an array of rounds, beside those
-    `predicted`, from costs of launches of which a share was measured; `loss` of the first step."""
+    """A lane: bytes `stored`, `paged` out of the device, at their `peak`, `planned` and `allocated` in all (None of
+    PyTorch, which counts none of them), `process` bytes over those after the imports; `seconds` of a step, an array of
+    rounds, beside those `predicted`, from costs of launches of which a share was measured; `loss` of the first
+    step."""
 
     lane: str
     seconds: np.ndarray
@@ -35,6 +36,7 @@ class Measured:
     measured_costs: float | None = None
     network: str = ""
     device: str = ""
+    paged: int | None = None
 
     @property
     def median(self) -> float:

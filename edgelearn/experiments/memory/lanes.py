@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edgelearn import models
 from edgelearn.device import Device
 from edgelearn.errors import RunError
-from edgelearn.graph import Network, Plan, Precision, Request, make_plan, reversible
+from edgelearn.graph import Compress, Network, Page, Plan, Precision, Request, make_plan, reversible
 from edgelearn.graph.policies import POLICIES
+from edgelearn.graph.ways import Stash
 from edgelearn.ops import SGD
 from edgelearn.ops.estimators import InHindsightMinMax
 from edgelearn.ops.formats import Float16, Format
@@ -18,6 +21,7 @@ PRECISIONS = {
         norm_inputs=Format(8),
     ),
 }  # fmt: skip
+ALSO = {"halves": Compress(Float16()), "compressed": Compress(), "paged": Page()}  # within a budget, where allowed
 TORCH = ("torch", "torch, checkpointed")
 BUDGETS = tuple(f"{size} MB stored" for size in (64, 48, 32, 24, 16, 8, 4))
 LANES = (*POLICIES, *PRECISIONS, *BUDGETS, *TORCH)
@@ -31,10 +35,17 @@ def build(network: str, alpha: float = 1.0) -> Network:
     return maker(alpha=alpha) if alpha != 1 else maker()
 
 
-def lane_plan(lane: str, network: Network, device: Device, examples: int = 1, batchnorm: str = "batch") -> Plan:
-    """The plan of a training step in this lane: that of a policy, of a precision, or within a budget.
-    "invertible" couples the network's residual blocks. Raises RunError for another lane, PlanError where nothing
-    fits."""
+def lane_plan(
+    lane: str,
+    network: Network,
+    device: Device,
+    examples: int = 1,
+    batchnorm: str = "batch",
+    also: Sequence[Stash] = (),
+) -> Plan:
+    """The plan of a training step in this lane: that of a policy, of a precision, or within a budget, for which the
+    planner may choose `also` other ways. "invertible" couples the network's residual blocks. Raises RunError for
+    another lane, PlanError where nothing fits."""
     request = {"batch_size": examples, "micro_batch": examples, "optimizer": SGD(0.01), "batchnorm": batchnorm}
     if lane == "invertible":
         network = reversible(network)
@@ -43,5 +54,5 @@ def lane_plan(lane: str, network: Network, device: Device, examples: int = 1, ba
     if lane in PRECISIONS:
         return make_plan(Request(network, **request, precision=PRECISIONS[lane]), device)
     if lane.endswith(("stored", "peak", "device")):
-        return make_plan(Request(network, **request), device, lane)
+        return make_plan(Request(network, **request), device, lane, also=also)
     raise RunError(f"'{lane}' is no lane: choose {', '.join(LANES)}, or another budget such as '6 MB stored'.")

@@ -13,7 +13,7 @@ from .compare import Measured
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEADER = ("lane", "stored MB", "peak MB", "planned", "allocated", "process", "ms a step", "of the first",
+HEADER = ("lane", "stored MB", "paged MB", "peak MB", "planned", "allocated", "process", "ms a step", "of the first",
           "predicted ms")  # fmt: skip
 
 
@@ -23,7 +23,7 @@ def cells(found: Sequence[Measured]) -> list[tuple[str, ...]]:
 
 
 def _row(lane: Measured, first: Measured) -> tuple[str, ...]:
-    sizes = (lane.stored, lane.peak, lane.planned, lane.allocated, lane.process)
+    sizes = (lane.stored, lane.paged, lane.peak, lane.planned, lane.allocated, lane.process)
     low, high = lane.seconds.min() * 1e3, lane.seconds.max() * 1e3
     if len(lane.seconds) > 3:
         low, high = (1e3 * q for q in _quartiles(lane))

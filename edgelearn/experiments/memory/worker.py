@@ -56,10 +56,12 @@ def _prepare(lane: str, net, x: np.ndarray, labels: np.ndarray, device: str) -> 
     session.load(plan.request.network.initialize(0))
     session.train([(pack(x, plan.program("predict", len(x)).x.block), labels)], len(x), 0.0, 1)
     found, costs = account(plan), Costs.of(context.device)
+    if plan.paged_bytes:
+        costs = costs.with_pages(context.device)
     facts = {
-        "stored": found.stored, "peak": found.peak, "planned": plan.peak_bytes, "allocated": context.ledger.peak,
-        "predicted": costs.step(plan), "measured_costs": costs.known(plan), "network": plan.request.network.name,
-        "device": context.device.id,
+        "stored": found.stored, "paged": found.paged, "peak": found.peak, "planned": plan.peak_bytes,
+        "allocated": context.ledger.peak, "predicted": costs.step(plan), "measured_costs": costs.known(plan),
+        "network": plan.request.network.name, "device": context.device.id,
     }  # fmt: skip
     steps = iter(range(2, 1 << 30))
     return lambda: session.train([(None, labels)], len(x), 0.0, next(steps))[0], facts

@@ -1,0 +1,68 @@
+"""What there is to choose: items, which are temporaries of the forward pass that launches can make once more, each with
+its options. One is to keep it, the others are ways back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgelearn.launch import Buffer
+
+from .saving import Saving
+from .ways import Recompute, Stash, Way
+
+NOTHING = frozenset()
+
+
+@dataclass(frozen=True)
+class Option:
+    """An item is kept, or comes back in a `way`: in `seconds`, made of the items that it `needs`, with `stored` bytes
+    kept between the passes; the whole of it is there from launch `at` of the backward pass on. `streams`, from which
+    the needed items are made, must not be recomputed, since that may need this one."""
+
+    way: Way | None
+    stored: int
+    seconds: float
+    at: int
+    needs: frozenset[Buffer] = NOTHING
+    streams: frozenset[Buffer] = NOTHING
+
+    @property
+    def recomputes(self) -> bool:
+        return isinstance(self.way, Recompute)
+
+    @property
+    def masks(self) -> bool:
+        """Whether only a mask comes back."""
+        return isinstance(self.way, Stash) and self.way.masks
+
+
+@dataclass(frozen=True)
+class Item:
+    """`names` of layers whose tensor it is; without any it lies between them. The backward pass `reads` its values, or
+    nothing but its `mask`, or neither. It would be brought back at launch `entry` of the backward pass, and is there
+    until launch `last`."""
+
+    buffer: Buffer
+    names: tuple[str, ...]
+    reads: bool
+    mask: bool
+    entry: int
+    last: int
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True)
+class Choices:
+    """`items`, by buffer. `stored` bytes are kept besides, and `live` is what else is there at each launch of the
+    backward pass. Blocks end with `ends`: where all these are there, each block can be brought back by itself."""
+
+    items: dict[Buffer, Item]
+    stored: int
+    live: list[int]
+    ends: list[Item]
+
+    def saving(self, chosen: Mapping[Buffer, Option]) -> Saving:
+        """The choice of a plan, by layer. What nothing was chosen for is needed by nothing."""
+        ways = {buffer: chosen[buffer].way if buffer in chosen else Recompute() for buffer in self.items}
+        return {name: way for buffer, way in ways.items() if way for name in self.items[buffer].names}

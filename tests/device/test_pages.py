@@ -1,0 +1,46 @@
+"""Pages in memory and in files; full disks and folders that can't be written."""
+
+import resource
+
+import numpy as np
+import pytest
+
+from edgelearn.device import Pages
+from edgelearn.errors import PagingError
+
+
+@pytest.fixture(params=("memory", "file", "file, written out"))
+def folder(request, tmp_path, monkeypatch):
+    if request.param == "file, written out":
+        monkeypatch.delattr("os.posix_fallocate")
+    return None if request.param == "memory" else str(tmp_path)
+
+
+def test_pages_hold_what_is_written(folder, tmp_path):
+    pages = Pages(3_000_001, folder)
+    bits = np.random.default_rng(0).integers(0, 256, pages.nbytes, np.uint8)
+    pages.words[:] = bits
+    assert np.array_equal(pages.words, bits) and pages.words.nbytes == 3_000_001
+    assert not list(tmp_path.iterdir()), "a file has no name"
+
+
+def test_a_full_disk(folder, tmp_path):
+    """As far as a process may be told that a file has no more room."""
+    if folder is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(PagingError, match="has no 2,000,000 bytes for activations: File too large"):
+            Pages(2_000_000, folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
+
+
+def test_folders_that_are_none(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder, why in ((tmp_path / "missing", "No such file or directory"), (file, "Not a directory")):
+        with pytest.raises(PagingError, match=why):
+            Pages(100, str(folder))

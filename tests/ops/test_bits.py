@@ -1,0 +1,30 @@
+"""Masks as bits, at awkward sizes."""
+
+import numpy as np
+import pytest
+
+from edgelearn.ops import Traits, bits
+from edgelearn.ops.emit import RELU, RELU6
+
+from .harness import SIZES
+
+
+@pytest.fixture(params=(False, True), ids=("", "as GPUs do"))
+def bench(request, bench):
+    if request.param:
+        bench.traits = Traits(gpu=True, compute_units=1)
+    return bench
+
+
+@pytest.mark.parametrize("activation", (RELU, RELU6))
+@pytest.mark.parametrize("channels", SIZES)
+def test_bits_say_what_passes(bench, rng, channels, activation):
+    corners = np.float32([-np.inf, -1, -1e-45, 0, 1e-45, 1, 5.9999995, 6, 7, np.inf, np.nan])
+    v = rng.choice(corners, (2, 5, 7, channels))
+    x, y = bench.put(v), bench.empty(v.shape)
+    held = bits.like(bench, x)
+    assert held.buffer.nbytes == -(-x.rows * x.blocks // 16) * 32, "a bit for each value, padding included"
+    bits.emit_packed(bench, x, held, activation)
+    bits.emit_unpacked(bench, held, y)
+    bench.run()
+    assert np.array_equal(bench.get(y), (v > 0) & ((v < 6) | (activation == RELU)))

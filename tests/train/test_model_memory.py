@@ -1,0 +1,55 @@
+"""Models whose activations leave the device or are kept in fewer bits."""
+
+import numpy as np
+import pytest
+
+from edgelearn.errors import PagingError
+from edgelearn.graph import Compress, Network, Page, account
+from edgelearn.graph.policies import compressed, keep_all, paged
+from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
+from edgelearn.ops.formats import Float16
+from edgelearn.train import Model
+
+
+def network() -> Network:
+    net = Network("three", (8, 8, 3))
+    for layer in range(3):
+        net.add(f"conv{layer}", Conv2D(20, 3, padding="same", use_bias=False))
+        net.add(f"norm{layer}", BatchNormalization())
+        net.add(f"relu{layer}", ReLU(6))
+    net.add("pool", GlobalAveragePooling2D())
+    net.add("dense", Dense(4))
+    return net
+
+
+def trained(saving=keep_all, budget=None, also=()) -> Model:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((10, 8, 8, 3)).astype(np.float32), rng.integers(0, 4, 10)
+    model = Model(network(), seed=1).compile(SGD(0.05), batchnorm="batch", saving=saving, also=also)
+    model.fit(x, y, 4, 2, micro_batch=2, budget=budget)
+    return model
+
+
+def same(some: Model, other: Model) -> bool:
+    return all(np.array_equal(w, other.weights[name]) for name, w in some.weights.items())
+
+
+def test_pages_change_no_bit(tmp_path):
+    expected = trained()
+    assert same(trained(paged), expected)
+    assert same(trained(lambda net: paged(net, str(tmp_path)), None), expected)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(PagingError, match="Name a folder that exists"):
+        trained(lambda net: paged(net, str(tmp_path / "none")))
+
+
+def test_fewer_bits_change_some():
+    assert not same(trained(lambda net: compressed(net, Float16())), trained())
+
+
+def test_within_a_budget_lossy_ways_are_asked_for():
+    expected, budget = trained(), "30 kB stored"
+    assert same(trained(budget=budget), expected)
+    assert same(trained(budget=budget, also=[Page()]), expected)
+    plan = expected.compile(SGD(0.05), batchnorm="batch", also=[Compress()]).plan(4, 2, budget)
+    assert account(plan).stored <= 30_000
