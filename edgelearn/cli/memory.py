@@ -112,15 +112,17 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.memory.lanes import build, lane_plan
+    from edgelearn.experiments.memory.lanes import build, plans_to_measure
     from edgelearn.profile.launches import measure_costs
     from edgelearn.tuned import costs
 
     device = choose_device(options.device).device
     network = build(options.network, options.alpha)
-    plans = [lane_plan(lane, network, device, options.batch_size) for lane in ("keep_all", "invertible")]
-    found = measure_costs(plans, device, options.rounds)
-    print(f"{len(found.seconds)} launches of {device.id} measured, kept in {costs.path_of(device)}")
+    found = measure_costs(plans_to_measure(network, device, options.batch_size), device, options.rounds)
+    print(
+        f"{len(found.seconds)} launches of {device.id} measured, kept in {costs.path_of(device)}; a step takes "
+        f"{found.between * 1e6:.1f} µs besides for each, and {found.fixed * 1e6:.0f} µs"
+    )
 
 
 def _train(options: argparse.Namespace) -> int:

@@ -20,13 +20,14 @@ LAUNCH = 5e-6  # seconds; nothing that a device says of itself
 @dataclass(frozen=True)
 class Costs:
     """Seconds of launches. Those that were measured have their medians, by `key`; others the longer of FLOPs at `flops`
-    FLOP/s and bytes at `bandwidth` bytes/s. `between` is what a step takes besides, for each launch. `origin` says
-    where all this is from."""
+    FLOP/s and bytes at `bandwidth` bytes/s. A step takes `between` seconds besides for each launch, and `fixed`
+    seconds once, for what the host sends and reads. `origin` says where all this is from."""
 
     origin: str
     flops: float
     bandwidth: float
     between: float = LAUNCH
+    fixed: float = 0.0
     measured: Mapping[str, float] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -39,7 +40,7 @@ class Costs:
             text = "not measured: the roofline of compute units, clock and vector width"
             return cls(text, flops, flops * BYTE)
         text = f"measured on {device.id} until {table.date}, {len(table.seconds)} launches"
-        return cls(text, flops, flops * BYTE, table.between, table.seconds)
+        return cls(text, flops, flops * BYTE, table.between, table.fixed, table.seconds)
 
     def seconds(self, launch: Launch) -> float:
         found = self.measured.get(key(launch))
@@ -47,7 +48,7 @@ class Costs:
 
     def step(self, plan: Plan) -> float:
         """Seconds of a step of `plan`."""
-        return sum(map(self.seconds, plan.step_launches))
+        return self.fixed + sum(map(self.seconds, plan.step_launches))
 
     def known(self, plan: Plan) -> float:
         """The share of a step's launches that were measured."""

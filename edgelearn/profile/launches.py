@@ -12,23 +12,28 @@ from edgelearn.graph import Plan
 from edgelearn.graph.costs import key
 from edgelearn.tuned import costs as store
 
-from .measure import measure
+from .measure import Measurement, measure
 
 
 def measure_costs(plans: Sequence[Plan], device: Device, rounds: int = 20) -> store.Table:
     """Run steps of `plans` on the device and keep the median of each kind of launch (see graph/costs.py), in
-    EDGELEARN_TUNED or the user's folder, beside what is known of others. `between` is what a step takes over its
-    launches, shared among them; the smallest of all plans. Raises as `measure`, and FormatError where nothing can be
-    written."""
+    EDGELEARN_TUNED or the user's folder, beside what is known of others. What steps take over their launches is shared
+    among these and the step itself by least squares, so plans of few launches and of many tell most. Raises as
+    `measure`, and FormatError where nothing can be written."""
+    found = [measure(plan, device, rounds) for plan in plans]
     seconds: dict[str, list[float]] = {}
-    between = []
-    for plan in plans:
-        found = measure(plan, device, rounds)
-        for timed in found.timed:
-            seconds.setdefault(key(timed.launch), []).append(timed.median)
-        busy = sum(timed.median for timed in found.timed)
-        between.append(max(0.0, found.wall - busy) / len(found.timed))
+    for timed in (timed for one in found for timed in one.timed):
+        seconds.setdefault(key(timed.launch), []).append(timed.median)
     medians = {name: float(np.median(values)) for name, values in seconds.items()}
-    table = store.Table(datetime.date.today().isoformat(), min(between), medians)
+    table = store.Table(datetime.date.today().isoformat(), *_overheads(found), medians)
     store.save(table, device)
     return table
+
+
+def _overheads(found: Sequence[Measurement]) -> tuple[float, float]:
+    """Seconds, none below 0, that a step takes over its launches for each of them, and once."""
+    from scipy.optimize import nnls
+
+    rests = [one.wall - sum(timed.median for timed in one.timed) for one in found]
+    (between, fixed), _ = nnls(np.array([(len(one.timed), 1.0) for one in found]), np.maximum(rests, 0.0))
+    return float(between), float(fixed)

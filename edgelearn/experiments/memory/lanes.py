@@ -20,6 +20,7 @@ PRECISIONS = {
 }  # fmt: skip
 TORCH = ("torch", "torch, checkpointed")
 BUDGETS = tuple(f"{size} MB stored" for size in (64, 48, 32, 24, 16, 8, 4))
+MEASURED = ("keep_all", "checkpoints", "nested", "invertible")  # together all launches in float32, few a step and many
 LANES = (*POLICIES, *PRECISIONS, *BUDGETS, *TORCH)
 
 
@@ -45,3 +46,12 @@ def lane_plan(lane: str, network: Network, device: Device, examples: int = 1, ba
     if lane.endswith(("stored", "peak", "device")):
         return make_plan(Request(network, **request), device, lane)
     raise RunError(f"'{lane}' is no lane: choose {', '.join(LANES)}, or another budget such as '6 MB stored'.")
+
+
+def plans_to_measure(network: Network, device: Device, examples: int = 1) -> list[Plan]:
+    """What tells the costs of launches of all lanes in float32 (see profile.launches.measure_costs): trainings, and a
+    prediction."""
+    return [
+        *(lane_plan(lane, network, device, examples) for lane in MEASURED),
+        make_plan(Request(network, examples, examples), device),
+    ]
