@@ -2,7 +2,7 @@
 
 `plan` explains the fastest plan of a network within a budget, `compare` measures steps in many lanes beside PyTorch,
 `measure` finds out what launches take here, for `plan`, `train` makes one training from scratch, and `check` holds the
-published claim against plans and a step."""
+published claim against plans, steps, times and finished trainings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
     add("--resume", nargs="?", const="", metavar="RUN", help="go on with an interrupted run, by default the newest")
     train.set_defaults(act=_train)
-    check = commands.add_parser("check", help="the claim for MobileNet V2, point by point: pass or fail")
+    check = commands.add_parser("check", help="the claim for MobileNet V2, point by point: pass, fail or open")
+    check.add_argument("--rounds", type=int, default=9, help="of steps in all lanes, for times")
+    check.add_argument("--runs", metavar="DIR", help="where trainings are kept (default: EDGELEARN_RUNS, else ./runs)")
     check.set_defaults(act=_check)
     for command in (plan, compare, measure, train, check):
         command.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
@@ -138,11 +140,17 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from edgelearn.experiments.memory import check
+    from edgelearn.experiments import verdict
+    from edgelearn.experiments.memory import check, check_on_the_spot, check_trained
 
-    verdicts = check(choose_device(options.device).device)
-    _print(("", "claim", "measured"), [("pass" if v.holds else "FAIL", v.claim, v.measured) for v in verdicts])
-    return int(not all(verdict.holds for verdict in verdicts))
+    device = choose_device(options.device).device
+    verdicts = [
+        *check(device),
+        *check_on_the_spot(device, options.rounds),
+        check_trained(RunStore(options.runs)),
+    ]
+    _print(verdict.HEADER, verdict.cells(verdicts))
+    return int(any(v.holds is False for v in verdicts))
 
 
 def _print(header, rows) -> None:

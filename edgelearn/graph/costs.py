@@ -31,11 +31,11 @@ class Costs:
     measured: Mapping[str, float] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, device: Device) -> Costs:
-        """What is kept of measurements on this kind of device (see profile/launches.py), else the roofline alone.
-        Raises FormatError for a damaged file."""
+    def of(cls, device: Device, table: store.Table | None = None) -> Costs:
+        """What was measured on this kind of device (see profile/launches.py), by default what is kept of that, else the
+        roofline alone. Raises FormatError for a damaged file."""
         flops = device.compute_units * device.clock_mhz * 1e6 * (128 if device.is_gpu else device.vector_width) * 2
-        table = store.load(device)
+        table = table or store.load(device)
         if table is None:
             text = "not measured: the roofline of compute units, clock and vector width"
             return cls(text, flops, flops * BYTE)

@@ -12,22 +12,26 @@ from edgelearn.graph import Plan
 from edgelearn.graph.costs import key
 from edgelearn.tuned import costs as store
 
-from .measure import Measurement, measure
+from .measure import Measurement, measure_in_turn
 
 
 def measure_costs(plans: Sequence[Plan], device: Device, rounds: int = 20) -> store.Table:
-    """Run steps of `plans` on the device and keep the median of each kind of launch (see graph/costs.py), in
-    EDGELEARN_TUNED or the user's folder, beside what is known of others. What steps take over their launches is shared
-    among these and the step itself by least squares, so plans of few launches and of many tell most. Raises as
-    `measure`, and FormatError where nothing can be written."""
-    found = [measure(plan, device, rounds) for plan in plans]
+    """Run steps of `plans` on the device in turn and keep what they tell (see `costs_in`), in EDGELEARN_TUNED or the
+    user's folder, beside what is known of other launches. Raises as `measure_in_turn`, and FormatError where nothing
+    can be written."""
+    table = costs_in(measure_in_turn(plans, device, rounds))
+    store.save(table, device)
+    return table
+
+
+def costs_in(found: Sequence[Measurement]) -> store.Table:
+    """The median of each kind of launch (see graph/costs.py). What steps take over their launches is shared among these
+    and the step itself by least squares, so plans of few launches and of many tell most."""
     seconds: dict[str, list[float]] = {}
     for timed in (timed for one in found for timed in one.timed):
         seconds.setdefault(key(timed.launch), []).append(timed.median)
     medians = {name: float(np.median(values)) for name, values in seconds.items()}
-    table = store.Table(datetime.date.today().isoformat(), *_overheads(found), medians)
-    store.save(table, device)
-    return table
+    return store.Table(datetime.date.today().isoformat(), *_overheads(found), medians)
 
 
 def _overheads(found: Sequence[Measurement]) -> tuple[float, float]:

@@ -18,10 +18,11 @@ PRECISIONS = {
         norm_inputs=Format(8),
     ),
 }  # fmt: skip
+TWIN = "keep_all, reversible"  # what "invertible" is held against
 TORCH = ("torch", "torch, checkpointed")
 BUDGETS = tuple(f"{size} MB stored" for size in (64, 48, 32, 24, 16, 8, 4))
-MEASURED = ("keep_all", "checkpoints", "nested", "invertible")  # together all launches in float32, few a step and many
-LANES = (*POLICIES, *PRECISIONS, *BUDGETS, *TORCH)
+MEASURED = ("keep_all", TWIN, "checkpoints", "nested", "invertible")  # together all launches in float32
+LANES = (*POLICIES, TWIN, *PRECISIONS, *BUDGETS, *TORCH)
 
 
 def build(network: str, alpha: float = 1.0) -> Network:
@@ -33,12 +34,14 @@ def build(network: str, alpha: float = 1.0) -> Network:
 
 
 def lane_plan(lane: str, network: Network, device: Device, examples: int = 1, batchnorm: str = "batch") -> Plan:
-    """The plan of a training step in this lane: that of a policy, of a precision, or within a budget.
-    "invertible" couples the network's residual blocks. Raises RunError for another lane, PlanError where nothing
-    fits."""
+    """The plan of a training step in this lane: that of a policy, of a precision, or within a budget. "invertible"
+    couples the network's residual blocks, and so does TWIN, which keeps everything. Raises RunError for another lane,
+    PlanError where nothing fits."""
     request = {"batch_size": examples, "micro_batch": examples, "optimizer": SGD(0.01), "batchnorm": batchnorm}
-    if lane == "invertible":
+    if lane in ("invertible", TWIN):
         network = reversible(network)
+    if lane == TWIN:
+        return make_plan(Request(network, **request), device)
     if lane in POLICIES:
         return make_plan(Request(network, **request, saving=POLICIES[lane](network)), device)
     if lane in PRECISIONS:
