@@ -140,14 +140,15 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from edgelearn.experiments import verdict
-    from edgelearn.experiments.memory import check, check_on_the_spot, check_trained
+    from edgelearn.experiments import memory, verdict
+    from edgelearn.models import mobilenet_v2
 
     device = choose_device(options.device).device
     verdicts = [
-        *check(device),
-        *check_on_the_spot(device, options.rounds),
-        check_trained(RunStore(options.runs)),
+        *memory.check(device),
+        *memory.check_times(mobilenet_v2(), device, options.rounds),
+        memory.check_process(device),
+        memory.check_trained(RunStore(options.runs)),
     ]
     _print(verdict.HEADER, verdict.cells(verdicts))
     return int(any(v.holds is False for v in verdicts))

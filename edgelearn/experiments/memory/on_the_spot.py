@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from edgelearn.device import Device
 from edgelearn.device.build import folder
 from edgelearn.experiments.verdict import Verdict
-from edgelearn.graph import Costs, Request, make_plan
+from edgelearn.graph import Costs, Network, Request, make_plan
 from edgelearn.graph.policies import POLICIES
-from edgelearn.models import mobilenet_v2
 from edgelearn.profile.launches import costs_in
 from edgelearn.profile.measure import measure_in_turn
 
@@ -21,27 +20,27 @@ MIB = 1 << 20
 LANES = (*MEASURED, *(lane for lane in (*POLICIES, TWIN, *BUDGETS) if lane not in MEASURED))  # in float32
 
 
-def check_on_the_spot(device: Device, rounds: int = 9) -> list[Verdict]:
-    """Of MobileNet V2 1.0/224, batch 1, all lanes taking turns. Raises as `measure_in_turn` and `footprint`."""
-    network = mobilenet_v2()
+def check_times(network: Network, device: Device, rounds: int = 9) -> list[Verdict]:
+    """Of steps of batch 1, all lanes taking turns. Raises as `measure_in_turn`."""
     plans = [make_plan(Request(network), device), *(lane_plan(lane, network, device) for lane in LANES)]
     found = measure_in_turn(plans, device, rounds)
     costs = Costs.of(device, costs_in(found[: 1 + len(MEASURED)]))
     seconds = {lane: one.wall for lane, one in zip(LANES, found[1:], strict=True)}
     predicted = {lane: costs.step(plan) for lane, plan in zip(LANES, plans[1:], strict=True)}
-    return [_ratio(seconds), _predictions(seconds, predicted), _process(device)]
+    return [ratio(seconds), predictions(seconds, predicted)]
 
 
-def _ratio(seconds: Mapping[str, float]) -> Verdict:
-    ratio = seconds["invertible"] / seconds[TWIN]
+def ratio(seconds: Mapping[str, float]) -> Verdict:
+    """Of inverting, `seconds` being those of a step in each lane."""
+    found = seconds["invertible"] / seconds[TWIN]
     return Verdict(
         f"A step that inverts takes at most {RATIO} of the time of keeping all of the same network",
-        f"{ratio:.2f} ({seconds['invertible'] * 1e3:.1f} ms of {seconds[TWIN] * 1e3:.1f} ms)", ratio <= RATIO,
+        f"{found:.2f} ({seconds['invertible'] * 1e3:.1f} ms of {seconds[TWIN] * 1e3:.1f} ms)", found <= RATIO,
     )  # fmt: skip
 
 
-def _predictions(seconds: Mapping[str, float], predicted: Mapping[str, float]) -> Verdict:
-    """All from the launches of a few of the lanes."""
+def predictions(seconds: Mapping[str, float], predicted: Mapping[str, float]) -> Verdict:
+    """Of steps in each lane, from the launches of a few of them."""
     off = {lane: predicted[lane] / seconds[lane] - 1 for lane in seconds}
     low, high = min(off, key=off.get), max(off, key=off.get)
     return Verdict(
@@ -50,7 +49,8 @@ def _predictions(seconds: Mapping[str, float], predicted: Mapping[str, float]) -
     )  # fmt: skip
 
 
-def _process(device: Device) -> Verdict:
+def check_process(device: Device) -> Verdict:
+    """Of MobileNet V2 1.0/224, batch 1. Raises as `footprint`."""
     claim = f"A process that trains all layers takes at most {PROCESS} MiB over its imports, kernels compiled"
     if device.is_gpu or folder() is None:
         why = "the device has memory of its own" if device.is_gpu else "compiled kernels are not kept here"
