@@ -2,7 +2,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.ops import Dense, Softmax
-from edgelearn.widgets import plot_purposes, plot_roles, plot_timeline
+from edgelearn.widgets import plot_roles, plot_timeline
 
 MIB = 1 << 20
 
@@ -27,21 +27,18 @@ def test_roles_add_up(model):
     assert texts == [f"{plan.peak_bytes / MIB:,.2f} MiB" for plan in plans.values()]
 
 
-def test_timeline_is_the_plans(model):
+def test_timeline_is_the_explanations(model):
     plan = model.plan(32)
-    figure = plot_timeline(plan)
-    (axes,) = figure.axes
-    live = plan.live_bytes()
-    assert [bar.get_height() for bar in axes.patches] == [nbytes / MIB for _, nbytes in live]
-    assert [label.get_text() for label in axes.get_xticklabels()] == [layer for layer, _ in live]
-    assert set(axes.lines[0].get_ydata()) == {plan.arena_bytes / MIB}
-    assert max(nbytes for _, nbytes in live) <= plan.arena_bytes
-
-
-def test_purposes_are_the_explanations(model):
-    plan = model.plan(32)
-    (axes,) = plot_purposes(plan, "two layers").axes
+    (axes,) = plot_timeline(plan, "two layers").axes
     timeline = plan.explain().timeline
     drawn = [sum(bars[place].get_height() for bars in axes.containers) for place in range(len(timeline))]
     assert drawn == pytest.approx([moment.nbytes / 1e6 for moment in timeline])
     assert [text.get_text() for text in axes.get_xticklabels()] == [moment.layer for moment in timeline]
+    assert set(axes.lines[0].get_ydata()) == {plan.arena_bytes / 1e6}
+    assert max(moment.nbytes for moment in timeline) <= plan.arena_bytes
+    assert [text.get_text() for text in axes.texts][1:] == ["backward pass →"]
+
+
+def test_timeline_of_a_prediction(model):
+    (axes,) = plot_timeline(model.forward_plan(32)).axes
+    assert len(axes.texts) == 1 and axes.containers
