@@ -19,8 +19,8 @@ LAUNCH = 5e-6  # seconds; nothing that a device says of itself
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of launches. Those that were measured have their medians, by `key`; others the longer of FLOPs at `flops`
-    FLOP/s and bytes at `bandwidth` bytes/s. A step takes `between` seconds besides for each launch, and `fixed`
+    """Seconds of launches. Those that were measured have what they took, by `key`; others the longer of FLOPs at
+    `flops` FLOP/s and bytes at `bandwidth` bytes/s. A step takes `between` seconds besides for each launch, and `fixed`
     seconds once, for what the host sends and reads. `origin` says where all this is from."""
 
     origin: str

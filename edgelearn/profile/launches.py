@@ -25,13 +25,14 @@ def measure_costs(plans: Sequence[Plan], device: Device, rounds: int = 20) -> st
 
 
 def costs_in(found: Sequence[Measurement]) -> store.Table:
-    """The median of each kind of launch (see graph/costs.py). What steps take over their launches is shared among these
-    and the step itself by least squares, so plans of few launches and of many tell most."""
+    """What each kind of launch takes (see graph/costs.py): the mean over its places in steps, since what it finds in
+    the caches differs between them, of the median over rounds. What steps take over their launches is shared among
+    these and the step itself by least squares, so plans of few launches and of many tell most."""
     seconds: dict[str, list[float]] = {}
     for timed in (timed for one in found for timed in one.timed):
         seconds.setdefault(key(timed.launch), []).append(timed.median)
-    medians = {name: float(np.median(values)) for name, values in seconds.items()}
-    return store.Table(datetime.date.today().isoformat(), *_overheads(found), medians)
+    means = {name: float(np.mean(values)) for name, values in seconds.items()}
+    return store.Table(datetime.date.today().isoformat(), *_overheads(found), means)
 
 
 def _overheads(found: Sequence[Measurement]) -> tuple[float, float]:
