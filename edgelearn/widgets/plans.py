@@ -79,7 +79,7 @@ def plot_timeline(plan: Plan, title: str = "") -> Figure:
     if turn < len(moments) - 1:
         axes.axvline(turn, **dashed)
         axes.annotate(
-            "backward pass →", (turn, 0.88), (5, 0), ("data", "axes fraction"), "offset points", va="top", fontsize=10
+            "backward pass →", (turn, 0.97), (5, 0), ("data", "axes fraction"), "offset points", va="top", fontsize=10
         )
     every = max(1, -(-len(moments) // 40))
     axes.set_xticks(
