@@ -120,7 +120,8 @@ def _measure(options: argparse.Namespace) -> None:
 
     device = choose_device(options.device).device
     network = build(options.network, options.alpha)
-    found = measure_costs(plans_to_measure(network, device, options.batch_size), device, options.rounds)
+    plans = plans_to_measure(network, device, options.batch_size)
+    found = measure_costs(list(plans.values()), device, options.rounds)
     print(
         f"{len(found.seconds)} launches of {device.id} measured, kept in {costs.path_of(device)}; a step takes "
         f"{found.between * 1e6:.1f} µs besides for each, and {found.fixed * 1e6:.0f} µs"

@@ -94,7 +94,7 @@ def test_times_are_checked(device):
 def test_a_process_that_trains(device, monkeypatch, tmp_path):
     """Once kernels are compiled and kept, as they are not in other tests."""
     assert check_process(device).holds is None
-    if not device.is_gpu:
+    if device.kind == "cpu":
         monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path))
         found = check_process(device)
         assert found.holds and float(found.measured.split()[0]) > 55, "it holds the plan, at least"

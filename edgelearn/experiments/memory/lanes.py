@@ -40,10 +40,8 @@ def lane_plan(lane: str, network: Network, device: Device, examples: int = 1, ba
     request = {"batch_size": examples, "micro_batch": examples, "optimizer": SGD(0.01), "batchnorm": batchnorm}
     if lane in ("invertible", TWIN):
         network = reversible(network)
-    if lane == TWIN:
-        return make_plan(Request(network, **request), device)
-    if lane in POLICIES:
-        return make_plan(Request(network, **request, saving=POLICIES[lane](network)), device)
+    if policy := POLICIES.get("keep_all" if lane == TWIN else lane):
+        return make_plan(Request(network, **request, saving=policy(network)), device)
     if lane in PRECISIONS:
         return make_plan(Request(network, **request, precision=PRECISIONS[lane]), device)
     if lane.endswith(("stored", "peak", "device")):
@@ -51,10 +49,8 @@ def lane_plan(lane: str, network: Network, device: Device, examples: int = 1, ba
     raise RunError(f"'{lane}' is no lane: choose {', '.join(LANES)}, or another budget such as '6 MB stored'.")
 
 
-def plans_to_measure(network: Network, device: Device, examples: int = 1) -> list[Plan]:
-    """What tells the costs of launches of all lanes in float32 (see profile.launches.measure_costs): trainings, and a
-    prediction."""
-    return [
-        *(lane_plan(lane, network, device, examples) for lane in MEASURED),
-        make_plan(Request(network, examples, examples), device),
-    ]
+def plans_to_measure(network: Network, device: Device, examples: int = 1) -> dict[str, Plan]:
+    """What tells the costs of launches of all lanes in float32 (see profile.launches.measure_costs), by lane:
+    trainings, and a prediction."""
+    prediction = make_plan(Request(network, examples, examples), device)
+    return {"prediction": prediction} | {lane: lane_plan(lane, network, device, examples) for lane in MEASURED}

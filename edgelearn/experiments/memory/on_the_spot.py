@@ -7,27 +7,27 @@ from collections.abc import Mapping
 from edgelearn.device import Device
 from edgelearn.device.build import folder
 from edgelearn.experiments.verdict import Verdict
-from edgelearn.graph import Costs, Network, Request, make_plan
+from edgelearn.graph import Costs, Network
 from edgelearn.graph.policies import POLICIES
 from edgelearn.profile.launches import costs_in
 from edgelearn.profile.measure import measure_in_turn
 
 from .footprint import footprint
-from .lanes import BUDGETS, MEASURED, TWIN, lane_plan
+from .lanes import BUDGETS, TWIN, lane_plan, plans_to_measure
 
 RATIO, OFF, PROCESS = 1.35, 0.15, 140  # of keep-all's time, of a prediction, MiB
 MIB = 1 << 20
-LANES = (*MEASURED, *(lane for lane in (*POLICIES, TWIN, *BUDGETS) if lane not in MEASURED))  # in float32
+LANES = (*POLICIES, TWIN, *BUDGETS)  # those in float32
 
 
 def check_times(network: Network, device: Device, rounds: int = 9) -> list[Verdict]:
     """Of steps of batch 1, all lanes taking turns. Raises as `measure_in_turn`."""
-    plans = [make_plan(Request(network), device), *(lane_plan(lane, network, device) for lane in LANES)]
-    found = measure_in_turn(plans, device, rounds)
-    costs = Costs.of(device, costs_in(found[: 1 + len(MEASURED)]))
-    seconds = {lane: one.wall for lane, one in zip(LANES, found[1:], strict=True)}
-    predicted = {lane: costs.step(plan) for lane, plan in zip(LANES, plans[1:], strict=True)}
-    return [ratio(seconds), predictions(seconds, predicted)]
+    measured = plans_to_measure(network, device)
+    plans = measured | {lane: lane_plan(lane, network, device) for lane in LANES if lane not in measured}
+    found = dict(zip(plans, measure_in_turn(list(plans.values()), device, rounds), strict=True))
+    costs = Costs.of(device, costs_in([found[lane] for lane in measured]))
+    seconds = {lane: found[lane].wall for lane in LANES}
+    return [ratio(seconds), predictions(seconds, {lane: costs.step(plans[lane]) for lane in LANES})]
 
 
 def ratio(seconds: Mapping[str, float]) -> Verdict:
@@ -52,8 +52,9 @@ def predictions(seconds: Mapping[str, float], predicted: Mapping[str, float]) ->
 def check_process(device: Device) -> Verdict:
     """Of MobileNet V2 1.0/224, batch 1. Raises as `footprint`."""
     claim = f"A process that trains all layers takes at most {PROCESS} MiB over its imports, kernels compiled"
-    if device.is_gpu or folder() is None:
-        why = "the device has memory of its own" if device.is_gpu else "compiled kernels are not kept here"
+    own_memory = device.kind != "cpu"
+    if own_memory or folder() is None:
+        why = "the device has memory of its own" if own_memory else "compiled kernels are not kept here"
         return Verdict(claim, f"not counted: {why}", None)
     nbytes = footprint(device)
     return Verdict(claim, f"{nbytes / MIB:.1f} MiB", nbytes <= PROCESS * MIB)
