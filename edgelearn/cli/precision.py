@@ -165,12 +165,13 @@ def _cost(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from edgelearn.experiments import verdict
     from edgelearn.experiments.quantised_backprop import claims, report
 
     device = choose_device(options.device).device
     verdicts = claims.check(_config(options), options.seeds, RunStore(options.runs), device)
-    print(report.text(report.VERDICT_HEADER, report.verdict_cells(verdicts)))
-    return int(any(verdict.holds is False for verdict in verdicts))
+    print(report.text(verdict.HEADER, verdict.cells(verdicts)))
+    return int(any(v.holds is False for v in verdicts))
 
 
 def _print(options: argparse.Namespace, header, rows) -> None:

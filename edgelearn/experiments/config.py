@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import KW_ONLY, asdict, dataclass, fields
 from typing import Self
 
 from edgelearn.errors import RunError
@@ -33,3 +33,21 @@ class Config:
                 raise RunError(f"{name} is {value}, but has to be at least 1.")
         if not 0 <= self.seed < 1 << 64:
             raise RunError(f"seed is {self.seed}, but has to be from 0 to 2**64 - 1.")
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Config):
+    """Of a training of `task`, a name that the experiment knows. What is None is the task's; `data` is the folder with
+    data sets. Raises RunError for values that can't be."""
+
+    task: str = "sample"
+    _: KW_ONLY
+    epochs: int | None = None
+    micro_batch: int | None = None
+    data: str | None = None
+    download: bool = True
+    seed: int = 0
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        self.check(("epochs", "micro_batch"))

@@ -20,28 +20,30 @@ LAUNCH = 5e-6  # seconds; nothing that a device says of itself
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of launches. Those that were measured have their medians, by `key`; others the longer of FLOPs at `flops`
-    FLOP/s and bytes at `bandwidth` bytes/s. `between` is what a step takes besides, for each launch. `origin` says
-    where all this is from. Pages come and go at `paging` bytes/s; that launches go on meanwhile isn't reckoned with."""
+    """Seconds of launches. Those that were measured have what they took, by `key`; others the longer of FLOPs at
+    `flops` FLOP/s and bytes at `bandwidth` bytes/s. A step takes `between` seconds besides for each launch, and `fixed`
+    seconds once, for what the host sends and reads. `origin` says where all this is from. Pages come and go at `paging`
+    bytes/s; that launches go on meanwhile isn't reckoned with."""
 
     origin: str
     flops: float
     bandwidth: float
     between: float = LAUNCH
+    fixed: float = 0.0
     measured: Mapping[str, float] = field(default_factory=dict, repr=False)
     paging: float = PAGING
 
     @classmethod
-    def of(cls, device: Device) -> Costs:
-        """What is kept of measurements on this kind of device (see profile/launches.py), else the roofline alone.
-        Raises FormatError for a damaged file."""
+    def of(cls, device: Device, table: store.Table | None = None) -> Costs:
+        """What was measured on this kind of device (see profile/launches.py), by default what is kept of that, else the
+        roofline alone. Raises FormatError for a damaged file."""
         flops = device.compute_units * device.clock_mhz * 1e6 * (128 if device.is_gpu else device.vector_width) * 2
-        table = store.load(device)
+        table = table or store.load(device)
         if table is None:
             text = "not measured: the roofline of compute units, clock and vector width"
             return cls(text, flops, flops * BYTE)
         text = f"measured on {device.id} until {table.date}, {len(table.seconds)} launches"
-        return cls(text, flops, flops * BYTE, table.between, table.seconds)
+        return cls(text, flops, flops * BYTE, table.between, table.fixed, table.seconds)
 
     def with_pages(self, device: Device, folder: str | None = None) -> Costs:
         """With what copies to pages in the host's memory or in `folder` take, by a few of them. Raises PagingError."""
@@ -53,7 +55,7 @@ class Costs:
 
     def step(self, plan: Plan) -> float:
         """Seconds of a step of `plan`."""
-        return sum(map(self.seconds, plan.step_launches))
+        return self.fixed + sum(map(self.seconds, plan.step_launches))
 
     def known(self, plan: Plan) -> float:
         """The share of a step's launches that were measured."""

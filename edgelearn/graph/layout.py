@@ -34,7 +34,7 @@ def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
     if request.optimizer:
         sizes = plan.micro_batches(request.batch_size)
         for mode in request.precision.modes(training=True):
-            for index, n in enumerate(sizes[:2] + sizes[-1:]):
+            for index, n in enumerate(sizes[:2] + sizes[2:][-1:]):
                 plan.program(f"train{mode}", n, index == 0)
     for mode in request.precision.modes(training=False):
         if request.loss:

@@ -25,13 +25,16 @@ SENT = 4  # copies of inputs that may be on their way while the host goes on
 
 
 class Session:
-    """Runs a plan. Weights go in with `load`, come out with `weights`; steps change the device's copies."""
+    """Runs a plan. Weights go in with `load`, come out with `weights`; steps change the device's copies.
+
+    Kernels of what the plan is for are compiled at once; those of evaluation, in a plan that trains, when it is first
+    asked for, since each takes memory. `progress` is told of both (see Kernels.compile)."""
 
     def __init__(
         self, plan: Plan, context: Context, kernels: Kernels | None = None, progress: Progress | None = None
     ) -> None:
         self.plan, self.context = plan, context
-        self.kernels = kernels or Kernels(context)
+        self.kernels, self._progress = kernels or Kernels(context), progress
         self._memory = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
         for memory in self._memory.values():
             context.fill_zero(memory.handle, memory.nbytes)
@@ -42,7 +45,9 @@ class Session:
         self._sent: deque[Any] = deque()  # copies of inputs on their way
         self.ranges_known = False  # whether training has left ranges for quantised tensors
         self._examples = 0  # of the micro-batch that is on the device
-        self.kernels.compile([launch for p in plan.programs.values() for launch in p.launches], progress)
+        training = plan.request.optimizer is not None
+        programs = [p for (kind, _, _), p in plan.programs.items() if kind.startswith("train") or not training]
+        self.kernels.compile([launch for program in programs for launch in program.launches], progress)
 
     # -- weights -------------------------------------------------------------------------------------------------
 
@@ -255,8 +260,12 @@ class Session:
     def _runner(self, key: tuple[str, int, bool], part: str) -> Runner:
         if (key, part) not in self._runners:
             program = self.plan.program(*key)
-            if self.plan.peak_bytes > self.allocated_bytes or self.plan.paged_bytes > self.paged_bytes:
-                raise DeviceError(f"A micro-batch of {key[1]} was not planned for: plan it before the session starts.")
+            if not self.can_step:
+                raise DeviceError(
+                    f"There is no memory for a micro-batch of {key[1]}: plan it before the session starts, and start "
+                    f"another session where steps have ended."
+                )
+            self.kernels.compile(program.launches, self._progress)
             self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self._at)
         return self._runners[key, part]
 
@@ -292,6 +301,19 @@ class Session:
     def paged_bytes(self) -> int:
         """Bytes held outside the device."""
         return self._pages.nbytes if self._pages else 0
+
+    @property
+    def can_step(self) -> bool:
+        """Whether it holds the memory that its plan's steps need."""
+        return self.plan.peak_bytes <= self.allocated_bytes and self.plan.paged_bytes <= self.paged_bytes
+
+    def end_steps(self) -> None:
+        """Give back activations, workspace and pages. What training has changed can still be read."""
+        self.context.finish()
+        self._runners.clear()
+        if arena := self._memory.pop(Role.TEMPORARY, None):
+            arena.release()
+        self._pages = None
 
     def close(self) -> None:
         """Give the device's memory back, and pages."""

@@ -5,7 +5,7 @@ from .ds_cnn import ds_cnn
 from .ds_resnet import ds_resnet
 from .mobilenet_v1 import mobilenet_v1
 from .mobilenet_v2 import mobilenet_v2, mobilenet_v2_cifar
-from .mobilenet_v2_reversible import mobilenet_v2_reversible, mobilenet_v2_reversible_cifar, mobilenet_v2_split_cifar
+from .mobilenet_v2_reversible import mobilenet_v2_reversible, mobilenet_v2_split_cifar
 from .resnet import resnet18, resnet18_cifar
 from .revnet import revnet, revnet38, revnet110, revnet164
 from .vgg16 import vgg16
@@ -18,7 +18,6 @@ __all__ = [
     "mobilenet_v2",
     "mobilenet_v2_cifar",
     "mobilenet_v2_reversible",
-    "mobilenet_v2_reversible_cifar",
     "mobilenet_v2_split_cifar",
     "resnet18",
     "resnet18_cifar",

@@ -6,7 +6,7 @@ from edgelearn.graph import Network, reversible
 from edgelearn.ops import Concatenate, Coupling, SliceChannels, Stream
 from edgelearn.ops.coupling import STEP
 
-from .mobilenet_v2 import CIFAR_STAGES, Builder, mobilenet_v2, mobilenet_v2_cifar
+from .mobilenet_v2 import CIFAR_STAGES, Builder, mobilenet_v2
 
 
 def mobilenet_v2_reversible(
@@ -19,17 +19,6 @@ def mobilenet_v2_reversible(
     """`mobilenet_v2` with two streams of full width (see graph/reversible.py): layers, parameters and multiply-adds are
     the same. The seven blocks that change shape are as they were. With step 0 the streams are plain floats."""
     return reversible(mobilenet_v2(input_shape, alpha, classes, softmax), step=step)
-
-
-def mobilenet_v2_reversible_cifar(
-    input_shape: tuple[int, int, int] = (32, 32, 3),
-    alpha: float = 1.0,
-    classes: int = 10,
-    softmax: bool = True,
-    step: float = STEP,
-) -> Network:
-    """`mobilenet_v2_cifar`, likewise."""
-    return reversible(mobilenet_v2_cifar(input_shape, alpha, classes, softmax), step=step)
 
 
 def mobilenet_v2_split_cifar(

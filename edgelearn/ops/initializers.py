@@ -8,6 +8,7 @@ from math import prod, sqrt
 import numpy as np
 
 Shape = tuple[int, ...]
+AT_ONCE = 1 << 13  # numbers that are drawn in float64
 
 
 def zeros(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray:
@@ -22,7 +23,11 @@ def glorot_uniform(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.nd
     """Glorot and Bengio 2010, equation 16; the fans are those that Keras reads from the shape."""
     receptive = prod(shape[:-2])
     limit = sqrt(6 / ((shape[-2] + shape[-1]) * receptive))
-    return rng.uniform(-limit, limit, shape).astype(np.float32)
+    drawn = np.empty(prod(shape), np.float32)
+    for start in range(0, len(drawn), AT_ONCE):  # the doubles of all together would take twice the memory of the weight
+        part = drawn[start : start + AT_ONCE]
+        part[:] = rng.uniform(-limit, limit, len(part))
+    return drawn.reshape(shape)
 
 
 def he_normal(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray:

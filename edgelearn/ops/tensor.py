@@ -42,8 +42,10 @@ def pack(array: np.ndarray, block: int = BLOCK, dtype: str = "float32") -> np.nd
 def unpack(packed: np.ndarray, shape: Shape, block: int = BLOCK) -> np.ndarray:
     """The inverse of `pack`: `shape` from the flat or blocked words."""
     rows, channels = prod(shape[:-1]), shape[-1]
-    matrix = packed.reshape(-1, rows, block).swapaxes(0, 1).reshape(rows, -1)
-    return np.ascontiguousarray(matrix[:, :channels]).reshape(shape)
+    matrix = np.empty((rows, channels), packed.dtype)
+    for start, columns in zip(range(0, channels, block), packed.reshape(-1, rows, block), strict=False):
+        matrix[:, start : start + block] = columns[:, : channels - start]
+    return matrix.reshape(shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +12,10 @@ import numpy as np
 from edgelearn.device import Context, Device
 from edgelearn.errors import PlanError
 from edgelearn.graph import Plan, Session
-from edgelearn.launch import Launch
+from edgelearn.launch import Kernels, Launch
 from edgelearn.ops import Traits, pack
 
-WARM_UP = 2  # steps
+WARM_UP = 1  # rounds
 
 
 @dataclass(frozen=True)
@@ -38,36 +40,53 @@ class Measurement:
 
 
 def measure(plan: Plan, device: Device, rounds: int = 20, seed: int = 0) -> Measurement:
-    """Run steps of `plan` on drawn inputs, at learning rate 0, so that all are the same: training steps of a whole
-    mini-batch where the plan trains, predictions otherwise. By turns on a plain queue, for the host's time, and on one
-    that notes times, which costs a little: so the device holds the plan twice.
+    """As `measure_in_turn` does one plan."""
+    return measure_in_turn([plan], device, rounds, seed)[0]
+
+
+def measure_in_turn(plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0) -> list[Measurement]:
+    """In each round run steps of each of `plans` on drawn inputs, at learning rate 0, so that all are the same:
+    training steps of a whole mini-batch where a plan trains, predictions otherwise. A machine that gets slower
+    meanwhile does so for all of them. By turns on a plain queue, for the host's time, and on one that notes times,
+    which costs a little: so the device holds every plan twice. Of two steps in a row the second counts, since the first
+    finds in the caches what another plan has left there.
 
     Raises PlanError for a plan made for another kind of device, or without a round, and DeviceError."""
-    if plan.traits != Traits.of(device):
+    if any(plan.traits != Traits.of(device) for plan in plans):
         raise PlanError(
             f"The plan was made for another kind of device than {device.id}. Make one for it: "
             f"make_plan(plan.request, device)."
         )
     if rounds < 1:
         raise PlanError(f"Measuring needs 1 round or more, not {rounds}.")
-    profiling = Context(device, profiling=True)
-    walls, profiled = [], []
-    with _Steps(plan, Context(device), seed) as plain, _Steps(plan, profiling, seed) as noted:
+    queues = Kernels(Context(device)), Kernels(Context(device, profiling=True))
+    noting = queues[1].context
+    walls: list[list[float]] = [[] for _ in plans]
+    times: list[list[list]] = [[] for _ in plans]
+    with ExitStack() as stack:
+        steps = [[stack.enter_context(_Steps(plan, kernels, seed)) for kernels in queues] for plan in plans]
         for _ in range(WARM_UP + rounds):
-            walls.append(plain())
-            noted()
-            profiled.append(profiling.take_times())
-    return Measurement(_timed(profiled[WARM_UP:]), float(np.median(walls[WARM_UP:])), rounds)
+            for (plain, noted), wall, found in zip(steps, walls, times, strict=True):
+                plain()
+                wall.append(plain())
+                noted()
+                noting.take_times()
+                noted()
+                found.append(noting.take_times())
+    return [
+        Measurement(_timed(found[WARM_UP:]), float(np.median(wall[WARM_UP:])), rounds)
+        for wall, found in zip(walls, times, strict=True)
+    ]
 
 
 class _Steps:
     """A session whose step can be called; closed at the end of the block."""
 
-    def __init__(self, plan: Plan, context: Context, seed: int) -> None:
+    def __init__(self, plan: Plan, kernels: Kernels, seed: int) -> None:
         r = plan.request
         rng = np.random.default_rng(seed)
         block = plan.program("predict", r.micro_batch).x.block
-        self.plan, self.session = plan, Session(plan, context)
+        self.plan, self.session = plan, Session(plan, kernels.context, kernels)
         self.session.load(r.network.initialize(seed))
         self.parts = [
             (pack(rng.uniform(-1, 1, (n, *r.network.input_shape)).astype(np.float32), block), np.zeros(n, np.int32))

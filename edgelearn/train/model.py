@@ -469,8 +469,9 @@ class Model:
 
     def _open(self, plan: Plan, tell: Callable | None = None) -> Session:
         """The one session at a time: memory of the one before is given back first."""
-        if self._session is not None and self._session.plan.request == plan.request:
-            return self._session
+        session = self._session
+        if session is not None and session.plan.request == plan.request and session.can_step:
+            return session
         self._close()
 
         def progress(done: int, total: int, kernel: str) -> None:
@@ -497,8 +498,9 @@ class Model:
                 self._records = self._session.records()
 
     def _close(self) -> None:
-        self._keep()
         if self._session is not None:
+            self._session.end_steps()  # the weights that come back have room where activations were
+            self._keep()
             self._session.close()
             self._session = None
 

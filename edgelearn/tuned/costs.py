@@ -14,16 +14,17 @@ from edgelearn.errors import FormatError
 from .kind import Kind
 from .store import user_folder
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Table:
-    """`seconds` by what the launch is (see graph/costs.py), and what a step takes besides for each launch: `between`
-    seconds. `date` is that of the last measurement."""
+    """`seconds` by what the launch is (see graph/costs.py), and what a step takes besides: `between` seconds for each
+    launch, and `fixed` seconds whatever it launches. `date` is that of the last measurement."""
 
     date: str
     between: float
+    fixed: float
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -39,7 +40,8 @@ def load(device: Device) -> Table | None:
         if found.pop("format") != FORMAT:
             raise ValueError(f"it is not of format {FORMAT}")
         table = Table(**found)
-        if not all(isinstance(value, float) and value >= 0 for value in (table.between, *table.seconds.values())):
+        numbers = table.between, table.fixed, *table.seconds.values()
+        if not all(isinstance(value, float) and value >= 0 for value in numbers):
             raise ValueError("its costs are not all numbers of seconds")
         return table
     except FileNotFoundError:

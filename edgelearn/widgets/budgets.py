@@ -13,7 +13,7 @@ from edgelearn.graph import Costs, Plan, Request, account, make_plan
 from edgelearn.graph.budget import COUNTS
 from edgelearn.runs import figures
 
-from .plans import plot_purposes
+from .plans import plot_timeline
 
 
 class BudgetView(ipywidgets.VBox):
@@ -64,4 +64,4 @@ class BudgetView(ipywidgets.VBox):
             f"{plan.peak_bytes / 1e6:.2f} MB of device memory in all; a step is predicted to take "
             f"<b>{self.costs.step(plan) * 1e3:.1f} ms</b> ({escape(self.costs.origin)})"
         )
-        self._chart.value = figures.to_png(plot_purposes(plan, f"Budget: {self.budget}"))
+        self._chart.value = figures.to_png(plot_timeline(plan, f"Budget: {self.budget}"))

@@ -60,31 +60,10 @@ def plot_roles(plans: Mapping[str, Plan]) -> Figure:
     return figure
 
 
-def plot_timeline(plan: Plan, kind: str = "train") -> Figure:
-    """Bytes of activations and workspace alive at each launch of a micro-batch, and the arena that they share."""
-    found = plan.live_bytes(kind)
-    sizes = [nbytes / MIB for _, nbytes in found]
-    figure = canvas(9, 3.8)
-    axes = figure.add_subplot()
-    places = range(len(found))
-    axes.bar(places, sizes, width=1.0, color=figures.GREEN, edgecolor="white", linewidth=0.5)
-    arena = plan.arena_bytes / MIB
-    axes.axhline(arena, color=figures.GRAY, linestyle="--", linewidth=1.4)
-    text = f"the arena they share: {arena:,.2f} MiB"
-    axes.annotate(text, (0, arena), (0, -5), textcoords="offset points", va="top", fontsize=10)
-    every = max(1, -(-len(found) // 40))
-    axes.set_xticks(places[::every], [layer for layer, _ in found][::every], rotation=60, ha="right", fontsize=8)
-    axes.set_xlim(-0.6, len(found) - 0.4)
-    axes.set_ylim(0, 1.25 * max(arena, *sizes))
-    axes.set_xlabel("Launch, by layer", fontsize=11)
-    axes.set_ylabel("Alive (MiB)", fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def plot_purposes(plan: Plan, title: str = "") -> Figure:
-    """The timeline of a training step, layer by layer: what is alive because it was kept, because it was brought back,
-    and for the moment; and as a line, what is paged out of the device by then."""
+def plot_timeline(plan: Plan, title: str = "") -> Figure:
+    """The most activations and workspace alive in each layer of a micro-batch, forward and backward: because they were
+    kept, because they were brought back, and for the moment; the arena that they share; and as a line, what is paged
+    out of the device by then. Of a plan that trains, a training step, else a prediction."""
     moments = plan.explain().timeline
     figure = canvas(9, 3.8)
     axes = figure.add_subplot()
@@ -96,17 +75,23 @@ def plot_purposes(plan: Plan, title: str = "") -> Figure:
         bottom = [a + b for a, b in zip(bottom, sizes, strict=True)]
     if any(moment.paged for moment in moments):
         paged = [moment.paged / 1e6 for moment in moments]
-        axes.step(range(len(moments)), paged, "--", where="mid", color=figures.GRAY, label="paged, outside the device")
+        axes.step(range(len(moments)), paged, ":", where="mid", color=figures.GRAY, label="paged, outside the device")
+    arena, dashed = plan.arena_bytes / 1e6, {"color": figures.GRAY, "linestyle": "--", "linewidth": 1.4}
+    axes.axhline(arena, **dashed)
+    text = f"the arena they share: {arena:,.2f} MB"
+    axes.annotate(text, (0, arena), (0, 4), textcoords="offset points", va="bottom", fontsize=10)
     turn = sum(moment.forward for moment in moments) - 0.5
-    axes.axvline(turn, color=figures.GRAY, linestyle="--", linewidth=1.4)
-    axes.annotate(
-        "backward pass →", (turn, 0.97), (5, 0), ("data", "axes fraction"), "offset points", va="top", fontsize=10
-    )
+    if turn < len(moments) - 1:
+        axes.axvline(turn, **dashed)
+        axes.annotate(
+            "backward pass →", (turn, 0.97), (5, 0), ("data", "axes fraction"), "offset points", va="top", fontsize=10
+        )
     every = max(1, -(-len(moments) // 40))
     axes.set_xticks(
         range(0, len(moments), every), [m.layer for m in moments][::every], rotation=60, ha="right", fontsize=8
     )
     axes.set_xlim(-0.6, len(moments) - 0.4)
+    axes.set_ylim(0, 1.25 * max(arena, *bottom))
     axes.set_ylabel("Alive at most (MB)", fontsize=11)
     axes.set_title(title, fontsize=11, loc="left")
     axes.spines[["top", "right"]].set_visible(False)

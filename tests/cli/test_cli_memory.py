@@ -5,6 +5,8 @@ import json
 import pytest
 
 from edgelearn.cli import main
+from edgelearn.experiments import memory
+from edgelearn.experiments.verdict import Verdict
 
 SMALL = ["mobilenet_v2_cifar", "--alpha", "0.25", "--batch-size", "2"]
 
@@ -41,6 +43,18 @@ def test_compare(capsys, tmp_path):
     assert "1 MB stored" in capsys.readouterr().out and (tmp_path / "chart.png").exists()
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["command"].startswith("edgelearn memory compare") and len(found["lanes"]) == 2
+
+
+@pytest.mark.parametrize(("holds", "status"), [(True, 0), (None, 0), (False, 1)])
+def test_check_fails_with_a_claim(capsys, monkeypatch, holds, status):
+    """The parts are tested in tests/experiments."""
+    for part in ("check", "check_times"):
+        monkeypatch.setattr(memory, part, lambda *arguments: [Verdict("It is small.", "3 MB", True)])
+    for part in ("check_process", "check_trained"):
+        monkeypatch.setattr(memory, part, lambda *arguments: Verdict("It is right.", "95 %", holds))
+    assert main(["memory", "check"]) == status
+    said = capsys.readouterr().out
+    assert said.count("3 MB") == said.count("95 %") == 2 and {True: "pass", False: "FAIL", None: "open"}[holds] in said
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Lanes side by side, the claim, and trainings from scratch on the embedded drawings."""
 
+import re
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -7,7 +8,20 @@ import pytest
 
 from edgelearn.device import choose_device
 from edgelearn.errors import DataError, PlanError, RunError
-from edgelearn.experiments.memory import LANES, MemoryConfig, MemoryJob, check, compare, lane_plan, report
+from edgelearn.experiments.memory import (
+    LANES,
+    MemoryConfig,
+    MemoryJob,
+    check,
+    check_process,
+    check_times,
+    check_trained,
+    compare,
+    lane_plan,
+    on_the_spot,
+    report,
+)  # fmt: skip
+from edgelearn.experiments.memory.lanes import TWIN
 from edgelearn.experiments.memory.tasks import load_task, resolve
 from edgelearn.graph import Invert, account
 from edgelearn.models import mobilenet_v2_cifar
@@ -63,7 +77,48 @@ def test_what_cannot_be_compared(device):
 
 def test_the_claim_holds(device):
     verdicts = check(device)
-    assert len(verdicts) == 8 and all(verdict.holds for verdict in verdicts), verdicts
+    assert len(verdicts) == 10 and all(verdict.holds for verdict in verdicts), verdicts
+
+
+def test_times_are_checked(device):
+    """How near depends on the machine; what is near enough doesn't."""
+    ratio, predictions = check_times(NETWORK, device, rounds=1)
+    assert isinstance(ratio.holds, bool) and re.match(r"\d\.\d\d \(", ratio.measured)
+    assert "each of 13 lanes" in predictions.claim and predictions.measured.count("%") == 2
+    seconds = {"invertible": 1.3, TWIN: 1.0}
+    assert on_the_spot.ratio(seconds).holds and not on_the_spot.ratio(seconds | {TWIN: 0.9}).holds
+    for factor, holds in (0.84, False), (0.86, True), (1.14, True), (1.16, False):
+        found = on_the_spot.predictions(seconds, seconds | {TWIN: factor})
+        assert found.holds is holds and f"{factor - 1:+.1%} ({TWIN})" in found.measured
+
+
+def test_a_process_that_trains(device, monkeypatch, tmp_path):
+    """Once kernels are compiled and kept, as they are not in other tests."""
+    assert check_process(device).holds is None
+    if device.kind == "cpu":
+        monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path))
+        found = check_process(device)
+        assert found.holds and float(found.measured.split()[0]) > 55, "it holds the plan, at least"
+
+
+def test_finished_trainings_are_compared(tmp_path):
+    store = RunStore(tmp_path)
+
+    def finish(accuracy: float, **settings) -> None:
+        with store.create("memory", resolve(MemoryConfig("cifar10", **settings)).to_dict()) as run:
+            run.finish({"accuracy": accuracy})
+
+    for seed, twin in enumerate((0.90, 0.91, 0.895)):
+        finish(0.9, seed=seed)
+        finish(twin - 0.02, seed=seed, reversible=True, epochs=1)  # another training
+        assert check_trained(store).holds is None
+        finish(twin, seed=seed, reversible=True)
+    found = check_trained(store)
+    assert found.holds and found.measured.startswith("+0.17 points, 3 seeds (90.17%, 90.00%)")
+    for seed in (3, 4):
+        finish(0.9, seed=seed)
+        finish(0.85, seed=seed, reversible=True)
+    assert check_trained(store).holds is False
 
 
 class StopAt(Callback):

@@ -105,14 +105,16 @@ def test_planned_is_what_is_allocated(kernels, name):
     context = Context(kernels.context.device)
     plan = make_plan(request, context.device)
     assert context.ledger.held == 0, "a plan allocates nothing"
-    session = Session(plan, context)
-    planned = plan.peak_bytes
+    told: list[tuple] = []
+    session = Session(plan, context, progress=lambda *counts: told.append(counts))
+    planned, compiled = plan.peak_bytes, len(told)
     assert context.ledger.held == session.allocated_bytes == planned > 0
     session.load(weights)
     micro, rest = request.micro_batch, 6 % request.micro_batch or 1
     if request.optimizer:
         for step in (1, 2):
             assert session.train(batches(session, x, labels), 6, 0.1, step)[2]
+        assert len(told) == compiled > 0
         part = draw(request.network, 5)
         assert session.train(batches(session, *part[1:]), 5, 0.1, 3)[2], "the last mini-batch of an epoch is shorter"
     for n in (micro, rest):
@@ -120,11 +122,35 @@ def test_planned_is_what_is_allocated(kernels, name):
         if request.loss:
             session.evaluate(packed, labels[:n])
         session.predict(packed, n)
+    if name == "batch statistics":
+        assert len(told) > compiled, "evaluation has kernels of its own, which weren't needed before"
     session.weights()
     session.load(weights)
     assert context.ledger.peak == plan.peak_bytes == planned
     session.close()
     assert context.ledger.held == 0
+
+
+def test_weights_outlast_steps(start):
+    """Activations are given back first: what is read has room where they were."""
+    request = Request(small(), 6, 6, SGD(0.1))
+    weights, x, labels = draw(request.network, 6)
+    session = start(request, weights)
+    session.train(batches(session, x, labels), 6, 0.1, 1)
+    expected, before = session.weights(), session.allocated_bytes
+    session.end_steps()
+    assert before - session.allocated_bytes == session.plan.arena_bytes > 0
+    assert all((w == expected[name]).all() for name, w in session.weights().items())
+    with pytest.raises(DeviceError, match="start another session where steps have ended"):
+        session.train(batches(session, x, labels), 6, 0.1, 2)
+
+
+@pytest.mark.parametrize(
+    "batch, expected", ((6, {(6, True)}), (18, {(6, True), (6, False)}), (8, {(6, True), (2, False)}))
+)
+def test_programs_of_a_mini_batch(kernels, batch, expected):
+    plan = make_plan(Request(small(), batch, 6, SGD(0.1)), kernels.context.device)
+    assert {(n, first) for kind, n, first in plan.programs if kind == "train"} == expected
 
 
 @pytest.mark.parametrize("micro", (4, 15))

@@ -226,11 +226,11 @@ def test_measured_costs(kernels, monkeypatch, tmp_path):
     plan = make_plan(Request(tapering(), 1, 1, SGD(0.1)), device)
     assert "not measured" in Costs.of(device).origin and Costs.of(device).known(plan) == 0
     seconds = {key(launch): 0.5 for launch in plan.step_launches}
-    store.save(store.Table("2026-11-21", 0.25, seconds), device)
-    path = store.save(store.Table("2026-11-22", 0.25, {"another": 1.0}), device)
+    store.save(store.Table("2026-11-21", 0.25, 2.0, seconds), device)
+    path = store.save(store.Table("2026-11-22", 0.25, 2.0, {"another": 1.0}), device)
     costs = Costs.of(device)
     assert "2026-11-22" in costs.origin and costs.known(plan) == 1
-    assert costs.step(plan) == 0.75 * len(plan.step_launches)
+    assert costs.step(plan) == 2.0 + 0.75 * len(plan.step_launches)
     path.write_text("{}")
     with pytest.raises(FormatError, match="edgelearn memory measure"):
         Costs.of(device)

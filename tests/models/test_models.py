@@ -19,7 +19,6 @@ FULL_SIZE = {
     "mobilenet_v2": (3_504_872, 3_538_984, 300.8),
     "mobilenet_v2_cifar": (2_236_682, 2_270_794, 87.99),
     "mobilenet_v2_reversible": (3_504_872, 3_538_984, 300.8),
-    "mobilenet_v2_reversible_cifar": (2_236_682, 2_270_794, 87.99),
     "mobilenet_v2_split_cifar": (1_729_418, 1_763_530, 64.58),
     "revnet38": (464_890, 467_562, 77.23),  # in millions 0.46, 1.73 and 1.75, as table 1 of the paper has it
     "revnet110": (1_729_194, 1_737_450, 253.3),

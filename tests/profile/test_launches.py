@@ -1,10 +1,15 @@
 """Costs of launches, measured for the planner."""
 
+import pytest
+
 from edgelearn.device import choose_device
 from edgelearn.graph import Costs, Network, Request, make_plan
+from edgelearn.graph.costs import key
 from edgelearn.graph.policies import checkpoints
+from edgelearn.launch import Launch
 from edgelearn.ops import SGD, Conv2D, Dense, Flatten, ReLU
-from edgelearn.profile.launches import measure_costs
+from edgelearn.profile.launches import costs_in, measure_costs
+from edgelearn.profile.measure import Measurement, Timed
 
 
 def test_costs_are_measured_and_kept(monkeypatch, tmp_path):
@@ -22,3 +27,17 @@ def test_costs_are_measured_and_kept(monkeypatch, tmp_path):
     assert costs.known(plans[0]) == 1 and len(table.seconds) <= len(plans[0].step_launches)
     assert costs.known(plans[1]) == 1, "launches that run again are the same"
     assert 0 < costs.step(plans[0]) < 10
+
+
+def test_what_steps_take_is_shared_among_launches_and_the_step():
+    """3 us for each launch and 100 us for a step, and launches that take longer in one plan than in another."""
+    launch = Launch("copy.cl", "copy", (), (16,), 1, (1,))
+
+    def step(count: int, seconds: float, rest: float) -> Measurement:
+        return Measurement([Timed(launch, 0.0, seconds, seconds)] * count, count * seconds + rest, 1)
+
+    few, many = step(10, 2e-6, 130e-6), step(30, 4e-6, 190e-6)
+    table = costs_in([few, many])
+    assert (table.between, table.fixed) == pytest.approx((3e-6, 100e-6))
+    assert table.seconds == pytest.approx({key(launch): 3.5e-6}), "a mean over 40 places"
+    assert costs_in([step(10, 2e-6, -1e-6)]).fixed == 0, "the host's clock was ahead of the device's: nothing is left"

@@ -5,7 +5,7 @@ import pytest
 import edgelearn as el
 from edgelearn.graph import Compress, Page, Recompute, make_plan
 from edgelearn.ops import Dense, Softmax
-from edgelearn.widgets import plot_purposes, plot_roles, plot_timeline
+from edgelearn.widgets import plot_roles, plot_timeline
 
 MIB = 1 << 20
 
@@ -30,22 +30,11 @@ def test_roles_add_up(model):
     assert texts == [f"{plan.peak_bytes / MIB:,.2f} MiB" for plan in plans.values()]
 
 
-def test_timeline_is_the_plans(model):
-    plan = model.plan(32)
-    figure = plot_timeline(plan)
-    (axes,) = figure.axes
-    live = plan.live_bytes()
-    assert [bar.get_height() for bar in axes.patches] == [nbytes / MIB for _, nbytes in live]
-    assert [label.get_text() for label in axes.get_xticklabels()] == [layer for layer, _ in live]
-    assert set(axes.lines[0].get_ydata()) == {plan.arena_bytes / MIB}
-    assert max(nbytes for _, nbytes in live) <= plan.arena_bytes
-
-
-@pytest.mark.parametrize("way", (Compress(), Page(), Recompute()))
-def test_purposes_are_the_explanations(model, way):
+@pytest.mark.parametrize("way", (None, Compress(), Page(), Recompute()))
+def test_timeline_is_the_explanations(model, way):
     request = model.plan(32).request
-    plan = make_plan(replace(request, saving=dict.fromkeys(request.network.nodes, way)), model.device)
-    (axes,) = plot_purposes(plan, "two layers").axes
+    plan = make_plan(replace(request, saving=dict.fromkeys(request.network.nodes, way) if way else {}), model.device)
+    (axes,) = plot_timeline(plan, "two layers").axes
     timeline = plan.explain().timeline
     assert [list(line.get_ydata()) for line in axes.lines if "paged" in str(line.get_label())] == (
         [[moment.paged / 1e6 for moment in timeline]] if way == Page() else []
@@ -53,3 +42,11 @@ def test_purposes_are_the_explanations(model, way):
     drawn = [sum(bars[place].get_height() for bars in axes.containers) for place in range(len(timeline))]
     assert drawn == pytest.approx([moment.nbytes / 1e6 for moment in timeline])
     assert [text.get_text() for text in axes.get_xticklabels()] == [moment.layer for moment in timeline]
+    assert {plan.arena_bytes / 1e6} in [set(line.get_ydata()) for line in axes.lines]
+    assert max(moment.nbytes for moment in timeline) <= plan.arena_bytes
+    assert [text.get_text() for text in axes.texts][1:] == ["backward pass →"]
+
+
+def test_timeline_of_a_prediction(model):
+    (axes,) = plot_timeline(model.forward_plan(32)).axes
+    assert len(axes.texts) == 1 and axes.containers

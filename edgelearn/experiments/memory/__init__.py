@@ -5,6 +5,11 @@ from .compare import Measured, compare
 from .config import MemoryConfig
 from .job import MemoryJob
 from .lanes import BUDGETS, LANES, lane_plan
+from .on_the_spot import check_process, check_times
+from .trained import check_trained
 from .verdicts import check
 
-__all__ = ["BUDGETS", "LANES", "Measured", "MemoryConfig", "MemoryJob", "check", "compare", "lane_plan"]
+__all__ = [
+    "BUDGETS", "LANES", "Measured", "MemoryConfig", "MemoryJob", "check", "check_process", "check_times",
+    "check_trained", "compare", "lane_plan",
+]  # fmt: skip

@@ -22,9 +22,11 @@ PRECISIONS = {
     ),
 }  # fmt: skip
 ALSO = {"halves": Compress(Float16()), "compressed": Compress(), "paged": Page()}  # within a budget, where allowed
+TWIN = "keep_all, reversible"  # what "invertible" is held against
 TORCH = ("torch", "torch, checkpointed")
 BUDGETS = tuple(f"{size} MB stored" for size in (64, 48, 32, 24, 16, 8, 4))
-LANES = (*POLICIES, *PRECISIONS, *BUDGETS, *TORCH)
+MEASURED = ("keep_all", TWIN, "checkpoints", "nested", "invertible")  # together all launches in float32
+LANES = (*POLICIES, TWIN, *PRECISIONS, *BUDGETS, *TORCH)
 
 
 def build(network: str, alpha: float = 1.0) -> Network:
@@ -44,15 +46,22 @@ def lane_plan(
     also: Sequence[Stash] = (),
 ) -> Plan:
     """The plan of a training step in this lane: that of a policy, of a precision, or within a budget, for which the
-    planner may choose `also` other ways. "invertible" couples the network's residual blocks. Raises RunError for
-    another lane, PlanError where nothing fits."""
+    planner may choose `also` other ways. "invertible" couples the network's residual blocks, and so does TWIN, which
+    keeps everything. Raises RunError for another lane, PlanError where nothing fits."""
     request = {"batch_size": examples, "micro_batch": examples, "optimizer": SGD(0.01), "batchnorm": batchnorm}
-    if lane == "invertible":
+    if lane in ("invertible", TWIN):
         network = reversible(network)
-    if lane in POLICIES:
-        return make_plan(Request(network, **request, saving=POLICIES[lane](network)), device)
+    if policy := POLICIES.get("keep_all" if lane == TWIN else lane):
+        return make_plan(Request(network, **request, saving=policy(network)), device)
     if lane in PRECISIONS:
         return make_plan(Request(network, **request, precision=PRECISIONS[lane]), device)
     if lane.endswith(("stored", "peak", "device")):
         return make_plan(Request(network, **request), device, lane, also=also)
     raise RunError(f"'{lane}' is no lane: choose {', '.join(LANES)}, or another budget such as '6 MB stored'.")
+
+
+def plans_to_measure(network: Network, device: Device, examples: int = 1) -> dict[str, Plan]:
+    """What tells the costs of launches of all lanes in float32 (see profile.launches.measure_costs), by lane:
+    trainings, and a prediction."""
+    prediction = make_plan(Request(network, examples, examples), device)
+    return {"prediction": prediction} | {lane: lane_plan(lane, network, device, examples) for lane in MEASURED}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgelearn.errors import PlanError, RunError
-from edgelearn.experiments.config import Config
+from edgelearn.experiments.config import TrainingConfig
 from edgelearn.graph import Precision
 from edgelearn.ops import DSGC, CurrentMinMax, Estimator, Float16, Format, InHindsightMinMax, Percentile, RunningMinMax
 
@@ -22,7 +22,7 @@ FLOAT, HALF = "fp32", "fp16"
 
 
 @dataclass(frozen=True)
-class PrecisionConfig(Config):
+class PrecisionConfig(TrainingConfig):
     """A training of `task` (see tasks.TASKS) with kernels, activations and gradients of so many bits, "fp16" or "fp32".
 
     As in Fournarakis and Nagel 2021, weights are symmetric and have their own ranges (one for each tensor, or with
@@ -32,7 +32,6 @@ class PrecisionConfig(Config):
     tensor each so many steps (0: never). What is None is the task's. Raises RunError for values that can't be.
     """
 
-    task: str = "sample"
     weights: str = "8"
     activations: str = "8"
     gradients: str = "8"
@@ -41,15 +40,9 @@ class PrecisionConfig(Config):
     integers: bool = False
     norm_inputs: str = FLOAT
     trace: int = 0
-    epochs: int | None = None
-    micro_batch: int | None = None
-    data: str | None = None
-    download: bool = True
-    seed: int = 0
-    device: str | None = None
 
     def __post_init__(self) -> None:
-        self.check(("epochs", "micro_batch"))
+        super().__post_init__()
         if self.estimator not in ESTIMATORS:
             raise RunError(f"'{self.estimator}' is not a range estimator: choose {', '.join(ESTIMATORS)}.")
         if self.trace < 0:

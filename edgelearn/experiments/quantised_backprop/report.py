@@ -12,7 +12,7 @@ from edgelearn.graph.cost import Cost, layer_cost, network_cost
 from edgelearn.runs import figures, mean_and_deviation, median
 from edgelearn.runs.tables import render, table
 
-from .claims import KIB, Verdict, convolutions
+from .claims import KIB, convolutions
 from .sweep import Row
 from .timing import Times
 
@@ -79,13 +79,6 @@ def cost_cells(network: Network) -> list[tuple[str, ...]]:
 def _cost_cells(name: str, cost: Cost) -> tuple[str, ...]:
     sizes = cost.weights / 8, cost.inputs / 8, cost.outputs / 8, cost.static_bytes, cost.dynamic_bytes
     return name, *(f"{size / KIB:,.1f}" for size in sizes), f"{cost.saving:.1%}"
-
-
-VERDICT_HEADER = ("", "claim", "measured")
-
-
-def verdict_cells(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    return [(v.word, v.claim, v.measured) for v in verdicts]
 
 
 def text(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = 110) -> str:

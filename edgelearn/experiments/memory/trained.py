@@ -1,0 +1,36 @@
+"""The accuracy of finished trainings: the reversible network against the plain one."""
+
+from __future__ import annotations
+
+from edgelearn.experiments.verdict import Verdict
+from edgelearn.runs import RunStore
+
+from .config import MemoryConfig
+from .job import MemoryJob
+from .tasks import resolve
+
+POINTS, SEEDS = 1.0, 3  # how near is near enough; how many seeds at least
+
+
+def check_trained(store: RunStore, task: str = "cifar10") -> Verdict:
+    """Over the seeds with which both networks were trained from scratch for as many epochs as the task says; open where
+    these are too few."""
+    epochs = resolve(MemoryConfig(task)).epochs
+    found: dict[bool, dict[int, float]] = {False: {}, True: {}}
+    for summary in store.list():
+        if summary.kind == MemoryJob.kind and summary.status == "finished":
+            config = MemoryConfig.from_dict(store.open(summary.id).config)
+            if (config.task, config.epochs) == (task, epochs):
+                found[config.reversible].setdefault(config.seed, summary.results["accuracy"])
+    plain, twin = found[False], found[True]
+    seeds = sorted(set(plain) & set(twin))
+    claim = (
+        f"On {task}, {epochs} epochs from scratch: reversible within {POINTS:g} point of plain, {SEEDS} seeds or more"
+    )
+    if len(seeds) < SEEDS:
+        return Verdict(
+            claim, f"{len(seeds)} seeds trained: edgelearn memory train {task} [--reversible] --seed S", None
+        )
+    more = 100 * sum(twin[seed] - plain[seed] for seed in seeds) / len(seeds)
+    mean = [sum(side[seed] for seed in seeds) / len(seeds) for side in (twin, plain)]
+    return Verdict(claim, f"{more:+.2f} points, {len(seeds)} seeds ({mean[0]:.2%}, {mean[1]:.2%})", abs(more) <= POINTS)
