@@ -112,4 +112,4 @@ def test_from_data_to_results(tmp_path):
 
 def test_personalisation_starts_from_a_classifier():
     with pytest.raises(DataError, match="method 'classify'"):
-        personalise_arabic(KeywordsConfig(), {"dummies/kernel": np.zeros(1)}, 5)
+        personalise_arabic(KeywordsConfig(), {"dummies/kernel": np.zeros(1)}, [5])

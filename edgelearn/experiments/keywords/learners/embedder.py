@@ -14,6 +14,8 @@ from edgelearn.errors import ShapeError
 from edgelearn.graph import Network
 from edgelearn.train import Model
 
+from .metric import Metric, within_words
+
 Weights = dict[str, np.ndarray]
 _ON_GPU = 256  # clips at a time: few launches
 
@@ -33,10 +35,12 @@ class Head:
 @dataclass(frozen=True, eq=False)
 class Background:
     """Clips of other people that come with an embedder, so that it doesn't forget what they sound like: features
-    (n, frames, bands), and int labels (n,) as its head has them."""
+    (n, frames, bands), and int labels (n,) as its head has them. others: features of clips of no word, to set a
+    threshold by."""
 
     features: np.ndarray
     labels: np.ndarray
+    others: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +125,8 @@ class Embedder:
 
     def _copy(self) -> Embedder:
         found = copy(self)
-        found.__dict__.pop("background_embeddings", None)
+        for of_the_background in ("background_embeddings", "metric"):
+            found.__dict__.pop(of_the_background, None)
         return found
 
     def _fitting(self, head: Head | None) -> Head | None:
@@ -136,6 +141,11 @@ class Embedder:
     def background_embeddings(self) -> np.ndarray:
         """Those of the background's clips (n, d), computed once."""
         return self.embed(self.background.features)
+
+    @cached_property
+    def metric(self) -> Metric:
+        """Likeness of embeddings, learned from the background."""
+        return within_words(self.background_embeddings, self.background.labels)
 
     def features(self, clips: np.ndarray) -> np.ndarray:
         """Clips float (n, samples) as float32 (n, frames, bands)."""
