@@ -14,6 +14,7 @@ from pathlib import Path
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords.streaming import detector as detection
 
+from . import keywords_figures as figures
 from . import keywords_training as training
 
 _AT_ONCE = 8  # clips of a file that are scored together, for speed
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     evaluate = commands.add_parser("evaluate", help="learn from few clips and be tested, in many episodes")
     training.add_evaluate(evaluate)
     _add_network(evaluate)
+    figures.add_personal(commands.add_parser("personal", help="what a user's own clips are worth"))
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:

@@ -18,8 +18,8 @@ from edgelearn.io import bcresnet_npz
 from edgelearn.models import bcresnet
 from edgelearn.ops import Concatenate, Flatten, Mean
 
-from .learners import Embedder, Head
-from .personal import Personalisation, Protocol, average, personalise_chosen
+from .learners import Embedder, Head, Learner
+from .personal import CANDIDATES, Personalisation, Protocol, average, personalise_chosen
 from .personal.trial import Trial
 
 CLIPS, WEIGHTS = "speech_commands_v0.02_test", "weights/bcresnet1_speech_commands.npz"
@@ -52,13 +52,17 @@ def load_twelve(
 
 
 def personalise_english(
-    shots: Sequence[int], data: str | os.PathLike | None = None, device: str | Device | None = None, seeds: int = SEEDS
+    shots: Sequence[int],
+    data: str | os.PathLike | None = None,
+    device: str | Device | None = None,
+    seeds: int = SEEDS,
+    candidates: Sequence[Learner] = CANDIDATES,
 ) -> list[Personalisation]:
     """Users of Speech Commands' test set, in `data` or else EDGELEARN_DATA, who have five clips of a command or more,
-    enrolled with up to so many `shots` of each, by settings that are best for other users. Means over `seeds`, which
-    draw who is in a user's background, and who chooses for whom. Raises DataError as load_twelve."""
+    enrolled with up to so many `shots` of each, by that of `candidates` which is best for other users. Means over
+    `seeds`, which draw who is in a user's background, and who chooses for whom. Raises DataError as load_twelve."""
     clips = load_named(CLIPS, data).only(CLASSES)
     features, embedder = load_features(clips, BC_RESNET), load_twelve(data, device, bands=True)
     words = tuple(CLASSES.index(word) for word in COMMANDS)
     trials = [Trial(embedder, clips, features, Protocol(words, seed=seed)) for seed in range(seeds)]
-    return [average([personalise_chosen(trial, count) for trial in trials]) for count in shots]
+    return [average([personalise_chosen(trial, count, candidates) for trial in trials]) for count in shots]

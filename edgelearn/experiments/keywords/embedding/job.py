@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from edgelearn.data.audio.cache import load_features
+from edgelearn.errors import FormatError
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.experiments.keywords.episodes import Episodes
 from edgelearn.experiments.keywords.evaluate import Evaluator, Report, to_table
@@ -156,3 +158,12 @@ def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Emb
         arrays = (weights[f"{layer}/{role}"] for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias"))
         dummies = DummyGenerator(*arrays, config.distance, config.scale, config.relief)
     return Embedder(network, own, FRONT_END, SECONDS, None, config.device, dummies)
+
+
+def read_run(folder: Path) -> tuple[KeywordsConfig, dict]:
+    """How the network of a finished KeywordsJob was trained, and its weights. Raises FormatError for another folder."""
+    path = folder / WEIGHTS
+    weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
+    if "config" not in metadata:
+        raise FormatError(f"{path} doesn't say how it was trained. Give the folder of a finished `keywords train`.")
+    return KeywordsConfig.from_dict(json.loads(metadata["config"])), weights

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from edgelearn.experiments.keywords.splits import hold_out
 
 from .config import KeywordsConfig
 from .data import ARABIC, HELD_SPEAKERS, arabic
-from .job import make_embedder
+from .job import make_embedder, read_run
 from .networks import FRONT_END, SECONDS
 
 PERSONAL = Neighbours()
@@ -50,6 +51,14 @@ def personalise_arabic(
     features = load_features(users, FRONT_END, SECONDS)
     trial = Trial(embedder, replace(users, class_names=names, labels=labels), features, protocol)
     return [trial.run(learner, count) for count in shots]
+
+
+def personalise_run(
+    folder: str | Path, shots: Sequence[int], data: str | None = None, device: str | None = None
+) -> list[Personalisation]:
+    """personalise_arabic for the network in the `folder` of a run of KeywordsJob."""
+    config, weights = read_run(Path(folder))
+    return personalise_arabic(replace(config, data=data, device=device), weights, shots)
 
 
 def _embedder(

@@ -12,7 +12,7 @@ from .trial import Trial
 
 # From careful to bold.
 CANDIDATES: tuple[Learner, ...] = tuple(
-    Neighbours(weight, nearest=nearest) for weight, nearest in product((2.0, 4.0, 8.0, 12.0, 16.0, 24.0), (1, 2))
+    Neighbours(weight, nearest=nearest) for weight, nearest in product((4.0, 8.0, 16.0, 24.0), (1, 2))
 )
 ALLOWED = 0.01  # of other people's clips of no word, and of their words, may go wrong besides
 
