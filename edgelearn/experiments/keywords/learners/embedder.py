@@ -18,6 +18,7 @@ from .metric import Metric, within_words
 
 Weights = dict[str, np.ndarray]
 _ON_GPU = 256  # clips at a time: few launches
+_FEW, _OF_FEW = 50, 4  # an enrolment's clips, so many at a time: little memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,5 +167,9 @@ class Embedder:
         """Features (n, frames, bands) to embeddings: float32 (n, d)."""
         if not len(features):
             return np.empty((0, self.size), np.float32)
-        many = self.model.device.is_gpu and len(features) >= _ON_GPU
-        return self.model.predict(self.examples(features), _ON_GPU if many else None)
+        return self.model.predict(self.examples(features), self._at_once(len(features)))
+
+    def _at_once(self, count: int) -> int | None:
+        if self.model.device.is_gpu:
+            return _ON_GPU if count >= _ON_GPU else None
+        return _OF_FEW if count <= _FEW else None
