@@ -4,6 +4,7 @@ personal` and `check`."""
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 ENGLISH = "english"
 
@@ -22,6 +23,14 @@ def add_personal(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_personal)
 
 
+def add_check(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="RUN", help="folders of runs of `train arabic`, for each split and method")
+    add("--data", metavar="DIR", help="a folder with data sets and weights (default: EDGELEARN_DATA)")
+    add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+    parser.set_defaults(act=_check)
+
+
 def _personal(options: argparse.Namespace) -> None:
     from edgelearn.experiments.keywords.embedding.personal import personalise_run
     from edgelearn.experiments.keywords.english import personalise_english
@@ -33,3 +42,15 @@ def _personal(options: argparse.Namespace) -> None:
         else:
             found = personalise_run(what, options.shots, options.data, options.device)
         print(what, to_table(found), sep="\n")
+
+
+def _check(options: argparse.Namespace) -> int:
+    from edgelearn.experiments.keywords.check import check
+    from edgelearn.runs import RunStore
+
+    failed = False
+    runs = [RunStore(Path(folder).parent).open(Path(folder).name) for folder in options.runs]
+    for verdict in check(runs, options.data, options.device):
+        print(f"{verdict.word}  {verdict.claim}: {verdict.measured}", flush=True)
+        failed |= verdict.holds is False
+    return int(failed)

@@ -151,7 +151,7 @@ def _check(options: argparse.Namespace) -> int:
     from edgelearn.experiments.memory import check
 
     verdicts = check(choose_device(options.device).device)
-    _print(("", "claim", "measured"), [("pass" if v.holds else "FAIL", v.claim, v.measured) for v in verdicts])
+    _print(("", "claim", "measured"), [(v.word, v.claim, v.measured) for v in verdicts])
     return int(not all(verdict.holds for verdict in verdicts))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from edgelearn.device import Context, Device
+from edgelearn.experiments.verdict import Verdict
 from edgelearn.graph import Plan, Request, Session, account, make_plan
 from edgelearn.graph.policies import invertible
 from edgelearn.launch import Kernels
@@ -16,13 +17,6 @@ from edgelearn.ops import SGD, pack
 MB = 10**6
 FRAMEWORK, STORED, TIMES, PEAK = 53.78, 4.19, 12.8, 20.0  # MB, MB, times less, MB
 TOLERANCE = 1e-4  # of gradients
-
-
-@dataclass(frozen=True)
-class Verdict:
-    claim: str
-    measured: str
-    holds: bool
 
 
 def check(device: Device) -> list[Verdict]:

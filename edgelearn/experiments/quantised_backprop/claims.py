@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from edgelearn.device import Context, Device
+from edgelearn.experiments.verdict import Verdict
 from edgelearn.graph import Network, Request, Session, make_plan
 from edgelearn.graph.accounting import stored
 from edgelearn.graph.cost import Cost, layer_cost, network_cost
@@ -40,19 +40,6 @@ ACCURACY = (
     ("everything, per-channel weights, in-hindsight", "everything, per-channel weights, current", 0.5),
     ("everything, per-channel weights, in-hindsight", FLOAT, 1.0),
 )
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A claim, what was measured, and whether it holds; None where that can't be told."""
-
-    claim: str
-    measured: str
-    holds: bool | None
-
-    @property
-    def word(self) -> str:
-        return {True: "pass", False: "FAIL", None: "open"}[self.holds]
 
 
 def networks() -> dict[str, Network]:

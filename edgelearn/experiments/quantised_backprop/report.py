@@ -7,12 +7,13 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgelearn.experiments.verdict import Verdict
 from edgelearn.graph import Network
 from edgelearn.graph.cost import Cost, layer_cost, network_cost
 from edgelearn.runs import figures, mean_and_deviation, median
 from edgelearn.runs.tables import render, table
 
-from .claims import KIB, Verdict, convolutions
+from .claims import KIB, convolutions
 from .sweep import Row
 from .timing import Times
 
