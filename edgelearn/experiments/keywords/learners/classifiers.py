@@ -61,7 +61,8 @@ class Prototypes(Classifier):
 @dataclass(frozen=True, eq=False)
 class WithDummies(Classifier):
     """The nearest of `prototypes` (ways, d), beside `dummies` (m, d) that stand for everything else. Scores are
-    log-probabilities of the softmax over all of them, known-ness is how much of it the words have against the dummies.
+    log-probabilities of the softmax over all of them, known-ness is how much of it the best word has against the
+    dummies, so that with dummies far away it is that of Prototypes.
     `scale` and `relief` are those of ops.Prototypical."""
 
     prototypes: np.ndarray
@@ -80,7 +81,7 @@ class WithDummies(Classifier):
 
     def knownness(self, embeddings: np.ndarray) -> np.ndarray:
         known, dummies = self._logits(embeddings)
-        return np.logaddexp.reduce(known, 1) - np.logaddexp.reduce(dummies, 1)
+        return known.max(1) - np.logaddexp.reduce(dummies, 1)
 
     def _logits(self, embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         x = np.asarray(embeddings)
