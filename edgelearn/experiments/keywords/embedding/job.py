@@ -15,7 +15,7 @@ from edgelearn.errors import FormatError
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.experiments.keywords.episodes import Episodes
 from edgelearn.experiments.keywords.evaluate import Evaluator, Report, to_table
-from edgelearn.experiments.keywords.learners import DummyGenerator, DummyPrototypes, Embedder, Learner, NearestMean
+from edgelearn.experiments.keywords.learners import DummyGenerator, Embedder, Learner, NearestMean
 from edgelearn.io import safetensors
 from edgelearn.ops import AdamW
 from edgelearn.runs import Run, atomic, figures
@@ -25,6 +25,7 @@ from edgelearn.train.phases import Phases
 from .config import KeywordsConfig
 from .data import TaskData, load_task
 from .networks import FRONT_END, SECONDS, add_head, make_network
+from .relief import choose_relief
 from .sources import EpisodeOrder, Heard, Recordings, variations
 
 WEIGHTS = "weights.safetensors"  # the network with what it was trained with
@@ -120,7 +121,9 @@ class KeywordsJob(Job):
         """Each of `learners` in episodes: enrolled by who is recognised, or by others, with 1 and 5 clips."""
         if learners is None:
             learners = [NearestMean("euclidean"), NearestMean("cosine")]
-            learners += [DummyPrototypes()] if self.embedder.dummies else []
+            if self.embedder.dummies:
+                trained = self.data.train[0]
+                learners.append(choose_relief(self.embedder, trained, load_features(trained, FRONT_END, SECONDS)))
         evaluator = Evaluator(self.embedder, load_features(self.data.test, FRONT_END, SECONDS))
         words = len(self.data.test.class_names)
         ways = min(WAYS, words - 1)
