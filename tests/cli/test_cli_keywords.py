@@ -106,3 +106,10 @@ def test_figures_without_data_are_open(monkeypatch, capsys):
     assert len(lines) >= 8 and all(line.startswith("open  ") for line in lines)
     assert main(["keywords", "personal"]) == 1
     assert "EDGELEARN_DATA" in capsys.readouterr().err
+
+
+def test_learning_from_unlabelled_clips_is_compared_with_none(capsys):
+    command = "keywords evaluate --network sample --learner pseudo-labels --unlabelled 2 --shots 1 --queries 2"
+    assert main([*command.split(), "--episodes", "3"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("nearest-mean, cosine") < out.index("pseudo-labels")
