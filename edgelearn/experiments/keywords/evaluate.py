@@ -86,7 +86,8 @@ def to_table(reports: Sequence[Report], width: int = 120) -> str:
     found = table(None, HEADER)
     columns = "accuracy", "auroc", "equal_error_rate", "false_rejects", "accepted_accuracy"
     for report in reports:
-        e, settings = report.episodes, [str(v) for v in report.learner.to_dict().values()]
+        e = report.episodes
+        settings = [v["learner"] if isinstance(v, dict) else str(v) for v in report.learner.to_dict().values()]
         measured = (str(report.measures[name]) for name in columns)
         found.add_row(", ".join(settings[:2]), str(e.ways), str(e.shots), e.speakers, *measured)
     counts = " or ".join(sorted({str(len(report.episodes)) for report in reports}))
