@@ -2,7 +2,8 @@
 
 `enrol` adds clips to a small file of words, `words` shows what is in it, `listen` tells words of it with their times;
 `compose` makes a long recording of clips to try it on. `train` makes a network that words are enrolled with, `evaluate`
-says in episodes how well one is learned from.
+says in episodes how well one is learned from, `personal` what a user's own clips are worth, and `check` holds all
+figures that are to be reached against what is there.
 The network is the BC-ResNet of EDGELEARN_DATA, or else a small one of the package, which was trained on synthesised
 words; the first line of output says which."""
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords.streaming import detector as detection
 
+from . import keywords_figures as figures
 from . import keywords_training as training
 
 _AT_ONCE = 8  # clips of a file that are scored together, for speed
@@ -61,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     evaluate = commands.add_parser("evaluate", help="learn from few clips and be tested, in many episodes")
     training.add_evaluate(evaluate)
     _add_network(evaluate)
+    figures.add_personal(commands.add_parser("personal", help="what a user's own clips are worth"))
+    figures.add_check(commands.add_parser("check", help="the figures to reach, point by point: pass, fail or open"))
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:

@@ -31,6 +31,10 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     add("--ways", type=int, default=5, help="words to learn (default: %(default)s)")
     add("--shots", type=int, nargs="+", default=[1, 5], help="clips of each (default: 1 5)")
     add("--queries", type=int, default=5, help="clips of each to recognise (default: %(default)s)")
+    add(
+        "--unlabelled", type=int, default=0, metavar="N",
+        help="more of each, without labels; learners that use them are compared with what they are without",
+    )  # fmt: skip
     add("--speakers", nargs="+", choices=SPEAKERS, default=["same"], help="who is recognised, beside who is learned")
     add("--episodes", type=int, default=600, help="default: %(default)s")
     add("--seed", type=int, default=0)
@@ -67,8 +71,11 @@ def _evaluate(options: argparse.Namespace) -> None:
     from edgelearn.experiments.keywords.episodes import Episodes
     from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
     from edgelearn.experiments.keywords.learners import Learner
+    from edgelearn.experiments.keywords.learners.unlabelled import without
 
     learners = [Learner.named(name)() for name in options.learner]
+    if options.unlabelled:
+        learners = list(dict.fromkeys(each for learner in learners for each in (without(learner), learner)))
     dataset = load_folder(options.clips) if options.clips else embedded_words(speakers=4)
     print(dataset.description)
     embedder = find_network(options)
@@ -77,7 +84,8 @@ def _evaluate(options: argparse.Namespace) -> None:
         evaluator.run(
             learner,
             Episodes(
-                dataset, options.ways, shots, options.queries, None, speakers, options.episodes, options.seed
+                dataset, options.ways, shots, options.queries, None, speakers, options.episodes, options.seed,
+                options.unlabelled,
             ),
         )
         for learner in learners for speakers in options.speakers for shots in options.shots

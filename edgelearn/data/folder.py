@@ -3,12 +3,9 @@
 import os
 from pathlib import Path
 
-import numpy as np
-
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.pictures import check
-from edgelearn.data.subfolders import files_below, not_a_file, subfolders
-from edgelearn.data.threads import each
+from edgelearn.data.subfolders import subfolders, usable_files
 from edgelearn.errors import DataError
 
 _LAYOUT = "Expected a folder with a subfolder of JPEG or PNG pictures for each class, such as roses/ and tulips/."
@@ -27,37 +24,26 @@ def load_folder(path: str | os.PathLike) -> ImageDataset:
     if len(classes) < 2:
         raise DataError(f"The picture folder {root} has only one class, {classes[0]!r}: two are needed. {_LAYOUT}")
 
-    found = [(label, file) for label, name in enumerate(classes) for file in files_below(root / name)]
-    problems = each(_problem, [file for _, file in found])
-    skipped = [(str(file), problem) for (_, file), problem in zip(found, problems, strict=True) if problem]
-    usable = [entry for entry, problem in zip(found, problems, strict=True) if not problem]
-    labels = np.array([label for label, _ in usable], np.int32)
-
-    counts = np.bincount(labels, minlength=len(classes))
-    for name, count in zip(classes, counts, strict=True):
-        if count < 2:
-            lost = [entry for entry in skipped if (root / name) in Path(entry[0]).parents]
-            raise DataError(
-                f"Class {name!r} in {root} has {count} usable picture(s), and at least 2 are needed."
-                + (f" {len(lost)} file(s) could not be used, the first because: {lost[0][1]}" if lost else "")
-                + f" Add JPEG or PNG pictures to {root / name}, or remove that folder."
-            )
+    found = usable_files(root, classes, _problem)
+    found.require(
+        2,
+        lambda name, count: f"Class {name!r} in {root} has {count} usable picture(s), and at least 2 are needed.",
+        "JPEG or PNG pictures",
+    )
     return ImageDataset(
         name=root.resolve().name,
         origin="folder",
-        description=f"{len(usable):,} pictures in {len(classes)} classes from the folder {root}"
-        + (f"; {len(skipped)} file(s) skipped." if skipped else "."),
+        description=f"{len(found.files):,} pictures in {len(classes)} classes from the folder {root}"
+        + (f"; {len(found.skipped)} file(s) skipped." if found.skipped else "."),
         class_names=tuple(classes),
-        labels=labels,
-        items=[file for _, file in usable],
-        skipped=skipped,
+        labels=found.labels,
+        items=found.files,
+        skipped=found.skipped,
     )
 
 
 def _problem(file: Path) -> str | None:
     """Why this file can't be used, or None."""
-    if problem := not_a_file(file):
-        return problem
     try:
         check(file, str(file))
     except DataError as error:

@@ -1,9 +1,45 @@
 """Folders of examples, with a subfolder for each class."""
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from edgelearn.data.threads import each
 from edgelearn.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Usable:
+    """files (n) that can be used, with int32 labels (n,): the positions of their subfolders. skipped: the others, as
+    (path, why)."""
+
+    root: Path
+    names: list[str]
+    labels: np.ndarray
+    files: list[Path]
+    skipped: list[tuple[str, str]]
+
+    def require(self, least: int, short: Callable[[str, int], str], kinds: str) -> None:
+        """Raises DataError when a subfolder has fewer than `least` usable files: what `short` says of its name and
+        their number, and what to do; `kinds` is what a usable file may be."""
+        for name, count in zip(self.names, np.bincount(self.labels, minlength=len(self.names)), strict=True):
+            if count >= least:
+                continue
+            lost = [reason for file, reason in self.skipped if (self.root / name) in Path(file).parents]
+            unused = f" {len(lost)} file(s) could not be used, the first because: {lost[0]}" if lost else ""
+            raise DataError(f"{short(name, count)}{unused} Add {kinds} to {self.root / name}, or remove that folder.")
+
+
+def usable_files(root: Path, names: list[str], problem: Callable[[Path], str | None]) -> Usable:
+    """All files below `root`'s subfolders `names`, but those of which `problem` says why they can't be used."""
+    found = [(label, file) for label, name in enumerate(names) for file in files_below(root / name)]
+    problems = each(lambda file: not_a_file(file) or problem(file), [file for _, file in found])
+    good = [entry for entry, why in zip(found, problems, strict=True) if not why]
+    skipped = [(str(file), why) for (_, file), why in zip(found, problems, strict=True) if why]
+    return Usable(root, names, np.array([label for label, _ in good], np.int32), [file for _, file in good], skipped)
 
 
 def subfolders(path: str | os.PathLike, what: str, layout: str) -> tuple[Path, list[str]]:

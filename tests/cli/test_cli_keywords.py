@@ -97,3 +97,19 @@ def test_train_and_evaluate(home, capsys, monkeypatch):
     assert run.name in said and "nearest-mean" in said and "5 episodes" in said
     assert main(["keywords", "evaluate", "clips", "--network", str(home / "clips")]) == 1
     assert "There is no weight file" in capsys.readouterr().err
+
+
+def test_figures_without_data_are_open(monkeypatch, capsys):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    assert main(["keywords", "check"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 8 and all(line.startswith("open  ") for line in lines)
+    assert main(["keywords", "personal"]) == 1
+    assert "EDGELEARN_DATA" in capsys.readouterr().err
+
+
+def test_learning_from_unlabelled_clips_is_compared_with_none(capsys):
+    command = "keywords evaluate --network sample --learner pseudo-labels --unlabelled 2 --shots 1 --queries 2"
+    assert main([*command.split(), "--episodes", "3"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("nearest-mean") < out.index("pseudo-labels")

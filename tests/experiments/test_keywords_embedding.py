@@ -9,7 +9,9 @@ from edgelearn.errors import DataError, RunError
 from edgelearn.experiments.keywords import hold_out
 from edgelearn.experiments.keywords.embedding import KeywordsConfig, KeywordsJob, TaskData, by_word, make_embedder
 from edgelearn.experiments.keywords.embedding.personal import personalise_arabic
+from edgelearn.experiments.keywords.embedding.relief import within_an_error
 from edgelearn.experiments.keywords.embedding.sources import EpisodeOrder, Heard, Recordings
+from edgelearn.experiments.keywords.metrics import Interval
 from edgelearn.io import safetensors
 from edgelearn.runs import RunStore
 
@@ -112,4 +114,10 @@ def test_from_data_to_results(tmp_path):
 
 def test_personalisation_starts_from_a_classifier():
     with pytest.raises(DataError, match="method 'classify'"):
-        personalise_arabic(KeywordsConfig(), {"dummies/kernel": np.zeros(1)}, 5)
+        personalise_arabic(KeywordsConfig(), {"dummies/kernel": np.zeros(1)}, [5])
+
+
+def test_the_largest_relief_that_is_hardly_worse():
+    found = [Interval(mean, 0.002, 400) for mean in (0.95, 0.97, 0.9695, 0.9685, 0.96)]
+    assert within_an_error(found) == 2  # a standard error is 0.001
+    assert within_an_error(found[:1]) == 0

@@ -41,6 +41,16 @@ def test_episodes(speakers, shots):
     assert len(set(drawn)) > 30 and {word for words in drawn for word in words} == set(SAMPLE.class_names)
 
 
+@pytest.mark.parametrize("speakers", ["same", "other"])
+def test_unlabelled_clips_are_of_the_words_and_of_who_is_recognised(speakers):
+    plain = Episodes(SAMPLE, 4, 1, 2, speakers=speakers, count=10)
+    for number, episode in enumerate(Episodes(SAMPLE, 4, 1, 2, speakers=speakers, count=10, unlabelled=2)):
+        assert episode.unlabelled.shape == (4, 2)
+        assert (SAMPLE.words[episode.unlabelled] == np.array(episode.words)[:, None]).all()
+        assert set(SAMPLE.speakers[episode.unlabelled].ravel()) == set(SAMPLE.speakers[episode.query].ravel())
+        assert np.array_equal(episode.query, plain[number].query) and not plain[number].unlabelled.size
+
+
 def test_an_episode_depends_on_seed_and_number_alone():
     few, many, other = (Episodes(SAMPLE, count=count, seed=seed) for count, seed in ((5, 1), (50, 1), (5, 2)))
     assert all_of(many[4]) == all_of(few[4]) != all_of(other[4])
@@ -80,9 +90,9 @@ def test_what_cannot_be_is_refused():
         Episodes(SAMPLE, ways=9)
     with pytest.raises(DataError, match="8 words, too few for 5 to recognise and 4 to reject"):
         Episodes(SAMPLE, unknown=4)
-    for wrong in ({"shots": 0}, {"speakers": "mine"}, {"count": 0}):
-        with pytest.raises(DataError, match="must be at least 1 and speakers one of"):
+    for wrong in ({"shots": 0}, {"speakers": "mine"}, {"count": 0}, {"unlabelled": -1}):
+        with pytest.raises(DataError, match="must be at least 1, unlabelled at least 0 and speakers one"):
             Episodes(SAMPLE, **wrong)
     with pytest.raises(LeakError, match="twice"):
-        Episode(("a",), np.array([[1, 2]]), np.array([[2]]), np.empty((0, 1), int))
+        Episode(("a",), np.array([[1, 2]]), np.array([[2]]), *[np.empty((0, 1), int)] * 2)
     assert Episodes(SAMPLE, ways=8)[0].unknown.shape == (0, 5)

@@ -1,7 +1,7 @@
 """Episodes into tables, users into tables, on embeddings that are known."""
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,11 +13,20 @@ from edgelearn.data.audio.features import LogMel
 from edgelearn.data.audio.speech_commands import CLASSES, load_named
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import Episodes
-from edgelearn.experiments.keywords.english import load_twelve
+from edgelearn.experiments.keywords.english import load_twelve, personalise_english
 from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
-from edgelearn.experiments.keywords.learners import Embedder, FineTune, Head, Linear, NearestMean
-from edgelearn.experiments.keywords.personal import Protocol, personalise
+from edgelearn.experiments.keywords.learners import Embedder, FineTune, Head, Learner, Linear, NearestMean, Neighbours
+from edgelearn.experiments.keywords.personal import (
+    Personalisation,
+    Protocol,
+    User,
+    average,
+    personalise,
+    personalise_chosen,
+)
 from edgelearn.experiments.keywords.personal import to_table as users_table
+from edgelearn.experiments.keywords.personal.choice import choose
+from edgelearn.experiments.keywords.personal.trial import Trial
 from edgelearn.graph import Network
 from edgelearn.ops import Conv2D, Flatten
 
@@ -95,9 +104,9 @@ def test_a_user_is_recognised_after_enrolment(embedder):
     own = dataset.labels < 4
     assert record["before"] == pytest.approx(np.mean(plain[own] != dataset.labels[own]))
     assert record["after"] < 0.2 * record["before"]
-    assert record["worst_after"] <= record["worst_before"] and record["bytes"] == 4 * (24 + 1) * WORDS
+    assert record["worst_after"] <= record["worst_before"] and record["nbytes"] == 4 * (24 + 1) * WORDS
     assert all(user.enrolled == 12 for user in found.users)
-    assert "fine-tune, 3" in users_table([found])
+    assert "FineTune(part='head'" in users_table([found])
 
 
 def test_users_without_clips_enough(embedder):
@@ -113,8 +122,59 @@ def test_users_without_clips_enough(embedder):
 
 def test_thresholds_reject():
     scores = np.log(np.array([[0.9, 0.05, 0.05], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]]))
-    assert Protocol((0, 1), threshold=np.log(0.5)).accepted(scores).tolist() == [0, -1, -1]
+    assert Protocol((0, 1), threshold=np.log(0.5), against="none").accepted(scores).tolist() == [0, -1, -1]
     assert Protocol((0, 1)).accepted(scores).tolist() == [0, 0, -1]
+    assert Protocol((0, 1), threshold=np.log(2)).accepted(scores).tolist() == [0, -1, -1]
+    for count in range(4):
+        assert np.count_nonzero(Protocol((0, 1)).accepting(scores, count).accepted(scores) >= 0) == count
+
+
+@dataclass(frozen=True)
+class Eager(Learner):
+    """Takes everything for the words, more than the plain classifier does."""
+
+    name = ""
+
+    def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0):
+        return Linear(embedder.head.kernel, embedder.head.bias + 9 * (np.arange(ways) < 4))
+
+
+def test_who_accepts_everything_gains_nothing(embedder):
+    dataset, features = clips()
+    trial = Trial(with_head(embedder), dataset, features, Protocol((0, 1, 2, 3), parts=2))
+    found = trial.run(Eager(), 3)
+    assert found.column("accepts_before").mean() < 0.6
+    assert found.rise("accepts") <= 0.1  # by a threshold set on the other half of the people
+    assert trial.rehearsing[False].background.others.shape[0] == len(features) // 6
+
+
+def test_settings_are_chosen_on_other_users(embedder):
+    dataset, features = clips()
+    trial = Trial(with_head(embedder), dataset, features, Protocol((0, 1, 2, 3), parts=2))
+    nothing, much = Neighbours(0.0), Neighbours(4.0, 8.0, 1)
+    found = personalise_chosen(trial, 3, [nothing, much], allowed=0.05)
+    assert found.learner == str(much) and found.cut > 0.5
+    same = trial.run(nothing, 3)
+    both = average([found, same]).column("after")
+    assert np.allclose(both, (found.column("after") + same.column("after")) / 2)
+    low, high = found.cut_range
+    assert low <= found.cut <= high
+
+
+def test_what_costs_other_people_too_much_is_not_chosen():
+    def came_to(after: float, accepts: float) -> Personalisation:
+        return Personalisation("", 5, (User("a", 9, 5, 0.2, after, 0.05, accepts, 0.1, 0.1, 0),))
+
+    assert choose([came_to(0.2, 0.05), came_to(0.1, 0.055), came_to(0.0, 0.2)]) == 1
+    assert choose([came_to(0.2, 0.2), came_to(0.1, 0.3)]) == 0
+
+
+def test_personalisation_in_english():
+    if not os.environ.get("EDGELEARN_DATA"):
+        pytest.skip("EDGELEARN_DATA isn't set: no trained weights and no clips")
+    (found,) = personalise_english([5], seeds=1, candidates=[Neighbours(8.0), Neighbours(16.0)])
+    assert len(found.users) == 43 and found.cut >= 0.3
+    assert found.rise("accepts") <= 0.01
 
 
 def test_twelve_classes_of_the_imported_network():

@@ -10,6 +10,7 @@ from edgelearn.errors import DataError, ShapeError
 from edgelearn.experiments.keywords.learners import (
     ANIL,
     MAML,
+    Background,
     BatchNormStatistics,
     DummyGenerator,
     DummyPrototypes,
@@ -19,6 +20,7 @@ from edgelearn.experiments.keywords.learners import (
     Head,
     Learner,
     NearestMean,
+    Neighbours,
     Prototypes,
     PseudoLabels,
     meta_train,
@@ -209,7 +211,7 @@ def test_dummies_reject(embedder):
     ], 1)  # fmt: skip
     p = np.exp(logits - np.logaddexp.reduce(logits, 1)[:, None])
     assert np.allclose(np.exp(spotter.scores(features)), p[:, :WAYS], atol=1e-4)
-    assert np.allclose(spotter.knownness(features), np.log(p[:, :WAYS].sum(1) / p[:, WAYS:].sum(1)), rtol=1e-3)
+    assert np.allclose(spotter.knownness(features), np.log(p[:, :WAYS].max(1) / p[:, WAYS:].sum(1)), rtol=1e-3)
 
 
 def test_settings_with_a_base_there_and_back():
@@ -217,5 +219,37 @@ def test_settings_with_a_base_there_and_back():
     assert Learner.from_dict(learner.to_dict()) == learner
     assert without(learner) == FineTune("all", epochs=3)
     assert set(Learner.registry) == {
-        "nearest-mean", "dummies", "fine-tune", "maml", "anil", "pseudo-labels", "entropy", "batchnorm-statistics",
+        "nearest-mean", "dummies", "fine-tune", "maml", "anil", "neighbours", "pseudo-labels", "entropy",
+        "batchnorm-statistics",
     }  # fmt: skip
+
+
+def test_neighbours_raise_the_words_that_sound_like_the_users(embedder):
+    (background, others), (features, labels) = words(6, 3), words(2, 4)
+    rng = np.random.default_rng(5)
+    head = Head(rng.normal(size=(embedder.size, WAYS)).astype(np.float32), np.zeros(WAYS, np.float32))
+    able = embedder.with_weights(embedder.weights, head).with_background(Background(background, others))
+    learner = Neighbours(8.0, 2.0, nearest=2)
+    tested, _ = words(4, 6)
+    found = learner.enrol(able, features[2:], labels[2:]).scores(tested)  # none of word 0
+
+    x = able.embed(background).astype(np.float64)
+    z = (x - x.mean(0)) / np.maximum(x.std(0), 1e-6)
+    within = z - np.stack([z[others == k].mean(0) for k in range(WAYS)])[others]
+    precision = np.linalg.inv(0.9 * within.T @ within / len(z) + 0.1 * np.eye(z.shape[1]))
+    own, new = ((able.embed(f) - x.mean(0)) / np.maximum(x.std(0), 1e-6) for f in (features, tested))
+    lengths = (
+        np.sqrt(np.einsum("nd,de,ne->n", new, precision, new)),
+        np.sqrt(np.einsum("nd,de,ne->n", own, precision, own)),
+    )
+    likeness = new @ precision @ own.T / np.outer(*lengths)
+    scores = able.embed(tested) @ head.kernel
+    for word in (1, 2):
+        scores[:, word] += 8 * np.exp(2 * (likeness[:, labels == word] - 1)).mean(1)
+    want = scores - np.logaddexp.reduce(scores, 1)[:, None]
+    assert np.abs(found - want).max() < 2e-3
+
+    with pytest.raises(DataError, match="with its head and a background"):
+        learner.enrol(embedder, features, labels)
+    with pytest.raises(DataError, match="nearest is at least 1"):
+        Neighbours(nearest=0)

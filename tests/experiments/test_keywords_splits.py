@@ -55,9 +55,10 @@ def test_speakers_that_are_not_known_cannot_be_kept_apart():
 
 
 def test_published_splits_divide_the_35_words():
-    for split in WORD_SPLITS.values():
-        assert (len(split.train), len(split.test), len(split.unknown)) == (20, 10, 5)
-        assert len({*split.train, *split.test, *split.unknown}) == 35
+    for name, split in WORD_SPLITS.items():
+        sizes = len(split.train), len(split.validation), len(split.test), len(split.unknown)
+        assert sizes == ((15, 5, 10, 5) if name == "rusci2023" else (20, 0, 10, 5))
+        assert len({*split.train, *split.validation, *split.test, *split.unknown}) == 35
 
 
 def test_core_words_are_those_of_many_speakers():

@@ -9,7 +9,7 @@ import numpy as np
 from edgelearn.data.audio import RATE
 from edgelearn.data.audio.clips import UNKNOWN, ClipDataset
 from edgelearn.data.audio.decode import decode, read
-from edgelearn.data.subfolders import files_below, not_a_file, subfolders
+from edgelearn.data.subfolders import files_below, subfolders, usable_files
 from edgelearn.data.threads import each
 from edgelearn.errors import DataError
 
@@ -33,29 +33,23 @@ def load_folder(path: str | os.PathLike, speaker: str = "") -> ClipDataset:
     words = [word for word in words if word != NOISE_FOLDER]
     if not words:
         raise DataError(f"The sound folder {root} has no words, only {NOISE_FOLDER}. {_LAYOUT}")
-    found = [(label, file) for label, word in enumerate(words) for file in files_below(root / word)]
-    problems = each(_problem, [file for _, file in found])
-    usable = [entry for entry, problem in zip(found, problems, strict=True) if not problem]
-    skipped = [(str(file), problem) for (_, file), problem in zip(found, problems, strict=True) if problem]
-    labels = np.array([label for label, _ in usable], np.int32)
-    for word, count in zip(words, np.bincount(labels, minlength=len(words)), strict=True):
-        if not count:
-            lost = [reason for file, reason in skipped if (root / word) in Path(file).parents]
-            raise DataError(
-                f"The word {word!r} in {root} has no usable recording."
-                + (f" {len(lost)} file(s) could not be used, the first because: {lost[0]}" if lost else "")
-                + f" Add WAV, FLAC or OGG recordings to {root / word}, or remove that folder."
-            )
+    found = usable_files(root, words, _problem)
+    found.require(
+        1, lambda word, _: f"The word {word!r} in {root} has no usable recording.", "WAV, FLAC or OGG recordings"
+    )
     return ClipDataset(
         name=root.resolve().name,
         origin="folder",
-        description=f"{len(usable):,} clips of {len(words)} words from the folder {root}"
-        + (f"; {len(skipped)} file(s) skipped." if skipped else "."),
+        description=f"{len(found.files):,} clips of {len(words)} words from the folder {root}"
+        + (f"; {len(found.skipped)} file(s) skipped." if found.skipped else "."),
         class_names=tuple(words),
-        labels=labels,
-        speakers=[speaker_of(file.name, words[label]) or speaker for label, file in usable],
-        items=[file for _, file in usable],
-        skipped=skipped,
+        labels=found.labels,
+        speakers=[
+            speaker_of(file.name, words[label]) or speaker
+            for label, file in zip(found.labels, found.files, strict=True)
+        ],
+        items=found.files,
+        skipped=found.skipped,
     )
 
 
@@ -83,8 +77,6 @@ def speaker_of(file_name: str, word: str) -> str:
 
 def _problem(file: Path) -> str | None:
     """Why this file can't be used, or None."""
-    if problem := not_a_file(file):
-        return problem
     try:
         read(file, str(file))
     except DataError as error:

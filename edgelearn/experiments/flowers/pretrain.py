@@ -6,10 +6,8 @@ same arguments give the same bits with the same kernels on the same device.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from edgelearn.data.drawn_shapes import pretraining_pictures
 from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import mini_batches
+from edgelearn.experiments.pretraining import parse
 from edgelearn.graph import Network
 from edgelearn.io import safetensors
 from edgelearn.models import mobilenet_v1
@@ -109,26 +108,22 @@ def draw(dataset: ImageDataset, size: int, track: Callable[[Sequence], Iterable]
 def main(arguments: Sequence[str] | None = None) -> None:
     from rich.progress import track
 
-    parser = argparse.ArgumentParser("python -m edgelearn.experiments.flowers.pretrain", description=__doc__)
-    add = partial(parser.add_argument, type=int)
-    add("--epochs", default=EPOCHS, help="default: %(default)s")
-    add("--pictures", default=PICTURES, help="drawings of each class (default: %(default)s)")
-    add("--size", default=SIZE, help="width of the pictures (default: %(default)s)")
-    add("--seed", default=0)
-    add("--output", type=Path, default=SAMPLE, help="default: the file that the sample uses")
-    add("--device", type=str, metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
-    chosen = vars(parser.parse_args(arguments))
-    output = chosen.pop("output")
-    weights, history = pretrain(**chosen, callbacks=[ProgressBar()], track=partial(track, description="drawing"))
-    options = " ".join(f"--{name} {value}" for name, value in chosen.items() if value is not None)
+    counts = {
+        "epochs": (EPOCHS, ""),
+        "pictures": (PICTURES, "drawings of each class"),
+        "size": (SIZE, "of the pictures"),
+    }
+    asked = parse("python -m edgelearn.experiments.flowers.pretrain", __doc__, counts, SAMPLE, arguments)
+    drawing = partial(track, description="drawing")
+    weights, history = pretrain(**asked.settings, callbacks=[ProgressBar()], track=drawing)
     metadata = {
-        "command": f"{parser.prog} {options}",
-        "seed": str(chosen["seed"]),
+        "command": asked.command,
+        "seed": str(asked.settings["seed"]),
         "held-out accuracy": f"{history.history['val_accuracy'][-1]:.4f}",
     }
     data = safetensors.to_bytes(weights, metadata)
-    atomic.write_bytes(output, data)
-    print(f"{output}: {len(data) / 1e3:.0f} kB, accuracy on held-out drawings {metadata['held-out accuracy']}")
+    atomic.write_bytes(asked.output, data)
+    print(f"{asked.output}: {len(data) / 1e3:.0f} kB, accuracy on held-out drawings {metadata['held-out accuracy']}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""The imported network of twelve English classes, as an embedder with the classifier that it was trained with.
-
-python -m edgelearn.experiments.keywords.english     what a user's own clips are worth, with EDGELEARN_DATA set
-"""
+"""The imported network of twelve English classes, as an embedder with the classifier that it was trained with."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from edgelearn.data.audio.cache import load_features
 from edgelearn.data.audio.features import BC_RESNET
@@ -16,15 +16,23 @@ from edgelearn.device import Device
 from edgelearn.errors import DataError
 from edgelearn.io import bcresnet_npz
 from edgelearn.models import bcresnet
+from edgelearn.ops import Concatenate, Flatten, Mean
 
-from .learners import Embedder, FineTune, Head, Learner
-from .personal import Personalisation, Protocol, personalise, to_table
+from .learners import Embedder, Head, Learner
+from .personal import CANDIDATES, Personalisation, Protocol, average, personalise_chosen
+from .personal.trial import Trial
 
 CLIPS, WEIGHTS = "speech_commands_v0.02_test", "weights/bcresnet1_speech_commands.npz"
+SEEDS = 5
 
 
-def load_twelve(data: str | os.PathLike | None = None, device: str | Device | None = None) -> Embedder:
+def load_twelve(
+    data: str | os.PathLike | None = None, device: str | Device | None = None, bands: bool = False
+) -> Embedder:
     """BC-ResNet-1 with the weights in `data`, or else in EDGELEARN_DATA. Its head tells speech_commands.CLASSES apart.
+
+    bands: whether embeddings have, behind the 32 values that the head reads, 100 that are still told apart by
+        frequency: the means over time of what the last stage found in each of five bands.
 
     Raises DataError when neither is set, FormatError for a file that is missing, damaged, or of another network.
     """
@@ -33,23 +41,28 @@ def load_twelve(data: str | os.PathLike | None = None, device: str | Device | No
         raise DataError(f"Nothing says where {WEIGHTS} is. Set EDGELEARN_DATA to the folder that it lies in.")
     weights = bcresnet_npz.read_weights(Path(named) / WEIGHTS, bcresnet())
     network = bcresnet(classes=None)
-    head = Head(weights["classifier/kernel"], weights["classifier/bias"])
+    kernel = weights["classifier/kernel"]
+    if bands:
+        network.add("bands", Mean(axis=2), "stage4_block4_relu")
+        network.add("bands_flat", Flatten())
+        network.add("with_bands", Concatenate(), "pool", "bands_flat")
+        kernel = np.pad(kernel, ((0, network.output.shape[0] - len(kernel)), (0, 0)))
+    head = Head(kernel, weights["classifier/bias"])
     return Embedder(network, {name: weights[name] for name in network.parameters}, BC_RESNET, 1.0, head, device)
 
 
-# What a device would do at an enrolment: a fraction of a second, and 1.5 KiB to keep.
-PERSONAL = FineTune("head", epochs=200, learning_rate=0.3, rehearsal=0.3)
-
-
 def personalise_english(
-    shots: int, learner: Learner = PERSONAL, data: str | os.PathLike | None = None, seed: int = 0
-) -> Personalisation:
+    shots: Sequence[int],
+    data: str | os.PathLike | None = None,
+    device: str | Device | None = None,
+    seeds: int = SEEDS,
+    candidates: Sequence[Learner] = CANDIDATES,
+) -> list[Personalisation]:
     """Users of Speech Commands' test set, in `data` or else EDGELEARN_DATA, who have five clips of a command or more,
-    enrolled with up to `shots` of each. `seed` draws who is in a user's background. Raises DataError as load_twelve."""
+    enrolled with up to so many `shots` of each, by that of `candidates` which is best for other users. Means over
+    `seeds`, which draw who is in a user's background, and who chooses for whom. Raises DataError as load_twelve."""
     clips = load_named(CLIPS, data).only(CLASSES)
-    protocol = Protocol(tuple(CLASSES.index(word) for word in COMMANDS), seed=seed)
-    return personalise(learner, load_twelve(data), clips, load_features(clips, BC_RESNET), protocol, shots)
-
-
-if __name__ == "__main__":
-    print(to_table([personalise_english(shots) for shots in (1, 3, 5)]))
+    features, embedder = load_features(clips, BC_RESNET), load_twelve(data, device, bands=True)
+    words = tuple(CLASSES.index(word) for word in COMMANDS)
+    trials = [Trial(embedder, clips, features, Protocol(words, seed=seed)) for seed in range(seeds)]
+    return [average([personalise_chosen(trial, count, candidates) for trial in trials]) for count in shots]

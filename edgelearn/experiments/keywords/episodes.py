@@ -22,7 +22,8 @@ class Episode:
     """Indices of clips in the data set, and the words of the labels 0..N-1.
 
     support (N, K): clips to learn from, a row a word. query (N, Q): clips to recognise, a row a word. unknown (M, Q):
-    clips to reject, a row for each of M other words.
+    clips to reject, a row for each of M other words. unlabelled (N, U): more clips of the words by who is recognised,
+    which may be heard but whose words aren't told.
 
     Raises LeakError when a clip is in two of them.
     """
@@ -31,9 +32,11 @@ class Episode:
     support: np.ndarray
     query: np.ndarray
     unknown: np.ndarray
+    unlabelled: np.ndarray
 
     def __post_init__(self):
-        used = np.concatenate([self.support.ravel(), self.query.ravel(), self.unknown.ravel()])
+        every = self.support, self.query, self.unknown, self.unlabelled
+        used = np.concatenate([clips.ravel() for clips in every])
         if len(np.unique(used)) < len(used):
             raise LeakError("A clip is in the episode twice: what is recognised may have been learned. Draw anew.")
 
@@ -54,7 +57,8 @@ def _labels(rows: np.ndarray) -> np.ndarray:
 
 class Episodes:
     """`count` episodes of `ways` words with `shots` clips each to learn from and `queries` to recognise; to reject,
-    `queries` clips of each of `unknown` other words (default: as many as there are, at most `ways`).
+    `queries` clips of each of `unknown` other words (default: as many as there are, at most `ways`); and `unlabelled`
+    more of each of the words.
 
     speakers: who is learned from and who is recognised.
         "same": one speaker, enrolled and recognised: the user's own device.
@@ -77,11 +81,12 @@ class Episodes:
         speakers: str = "same",
         count: int = 600,
         seed: int = 0,
+        unlabelled: int = 0,
     ):
-        if min(ways, shots, queries, count) < 1 or speakers not in SPEAKERS:
+        if min(ways, shots, queries, count) < 1 or unlabelled < 0 or speakers not in SPEAKERS:
             raise DataError(
-                f"ways, shots, queries and count must be at least 1 and speakers one of {', '.join(SPEAKERS)}; got "
-                f"{ways}, {shots}, {queries}, {count} and {speakers!r}."
+                f"ways, shots, queries and count must be at least 1, unlabelled at least 0 and speakers one of "
+                f"{', '.join(SPEAKERS)}; got {ways}, {shots}, {queries}, {count}, {unlabelled} and {speakers!r}."
             )
         unknown = min(ways, len(dataset.class_names) - ways) if unknown is None else unknown
         if unknown < 0 or ways + unknown > len(dataset.class_names):
@@ -92,7 +97,7 @@ class Episodes:
         if speakers != "any":
             require_speakers(dataset)
         self.dataset, self.ways, self.shots, self.queries, self.unknown = dataset, ways, shots, queries, unknown
-        self.speakers, self.count, self.seed = speakers, count, seed
+        self.speakers, self.count, self.seed, self.unlabelled = speakers, count, seed, unlabelled
         self._clips, self._counts = _by_speaker_and_word(dataset, merge=speakers == "any")
         self._eligible = [speaker for speaker in range(len(self._clips)) if self._possible(speaker)]
         if not self._eligible:
@@ -124,20 +129,23 @@ class Episodes:
             support = [self._by_others(word, speaker, rng) for word in known]
         else:
             support = [own[self.queries : self.queries + self.shots] for own in drawn]
+        own_support = 0 if self.speakers == "other" else self.shots
+        heard = [own[self.queries + own_support :][: self.unlabelled] for own in drawn]
         return Episode(
             words=tuple(self.dataset.class_names[word] for word in known),
             support=np.array(support),
             query=np.array(query),
             unknown=np.array(rejected, int).reshape(self.unknown, self.queries),
+            unlabelled=np.array(heard, int).reshape(self.ways, self.unlabelled),
         )
 
     def _words(self, speaker: int) -> tuple[np.ndarray, np.ndarray]:
         """Words of which this speaker has clips enough to be learned and recognised, and to be rejected."""
         counts = self._counts[speaker]
         if self.speakers == "other":
-            enough = (counts >= self.queries) & (self._counts.sum(0) - counts >= self.shots)
+            enough = (counts >= self.queries + self.unlabelled) & (self._counts.sum(0) - counts >= self.shots)
         else:
-            enough = counts >= self.queries + self.shots
+            enough = counts >= self.queries + self.shots + self.unlabelled
         return np.flatnonzero(enough), np.flatnonzero(counts >= self.queries)
 
     def _possible(self, speaker: int) -> bool:

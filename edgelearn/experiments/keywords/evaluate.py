@@ -33,7 +33,8 @@ class Report:
 
     def to_dict(self) -> dict:
         e = self.episodes
-        settings = {name: getattr(e, name) for name in ("ways", "shots", "queries", "unknown", "speakers", "seed")}
+        names = "ways", "shots", "queries", "unknown", "unlabelled", "speakers", "seed"
+        settings = {name: getattr(e, name) for name in names}
         found = {name: asdict(value) for name, value in self.measures.items()}
         return self.learner.to_dict() | settings | {"episodes": len(e), "measures": found}
 
@@ -63,13 +64,15 @@ class Evaluator:
 
     def _episode(self, learner: Learner, episode: Episode, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Scores of the queries, and how known these and the unknown clips are."""
-        support, query, unknown = (part.ravel() for part in (episode.support, episode.query, episode.unknown))
+        e = episode
+        support, query, unknown, heard = (part.ravel() for part in (e.support, e.query, e.unknown, e.unlabelled))
         labels = episode.support_labels
         if learner.keeps_embeddings:
             x, ways = self.embeddings, len(episode.words)
-            found = learner.classify(self.embedder, x[support], labels, ways, seed=number)
+            found = learner.classify(self.embedder, x[support], labels, ways, x[heard], seed=number)
             return found.scores(x[query]), found.knownness(x[query]), found.knownness(x[unknown])
-        spotter: Spotter = learner.enrol(self.embedder, self.features[support], labels, seed=number)
+        more = self.features[heard] if len(heard) else None
+        spotter: Spotter = learner.enrol(self.embedder, self.features[support], labels, more, seed=number)
         x = spotter.embedder.embed(self.features[np.concatenate([query, unknown])])
         sure = spotter.classifier.knownness(x)
         return spotter.classifier.scores(x[: len(query)]), sure[: len(query)], sure[len(query) :]
@@ -83,7 +86,8 @@ def to_table(reports: Sequence[Report], width: int = 120) -> str:
     found = table(None, HEADER)
     columns = "accuracy", "auroc", "equal_error_rate", "false_rejects", "accepted_accuracy"
     for report in reports:
-        e, settings = report.episodes, [str(v) for v in report.learner.to_dict().values()]
+        e = report.episodes
+        settings = [v["learner"] if isinstance(v, dict) else str(v) for v in report.learner.to_dict().values()]
         measured = (str(report.measures[name]) for name in columns)
         found.add_row(", ".join(settings[:2]), str(e.ways), str(e.shots), e.speakers, *measured)
     counts = " or ".join(sorted({str(len(report.episodes)) for report in reports}))

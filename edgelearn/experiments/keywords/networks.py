@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 from edgelearn.device import Device
-from edgelearn.errors import FormatError
-from edgelearn.io import bcresnet_npz, safetensors
+from edgelearn.io import bcresnet_npz
 from edgelearn.models import bcresnet
 
 from .embedder_file import load_embedder
-from .embedding import KeywordsConfig, make_embedder
-from .embedding.job import WEIGHTS
+from .embedding import make_embedder
+from .embedding.job import read_run
 from .learners import Embedder
 from .sample import sample_embedder
 
@@ -40,18 +38,10 @@ def find_embedder(
             "real use, name another one."
         )
     if Path(network).is_dir():
-        return _of_run(Path(network), device), f"Network: that of the run {Path(network).name}."
+        config, weights = read_run(Path(network))
+        return make_embedder(replace(config, device=device), weights), f"Network: that of the run {Path(network).name}."
     if Path(network).suffix != ".npz":
         return load_embedder(network, device), f"Network: {network}."
     built = bcresnet(classes=None)
     weights = bcresnet_npz.read_weights(network, built, skip=("classifier",))
     return Embedder(built, weights, device=device), f"Network: BC-ResNet-1 of {network}, without its classifier."
-
-
-def _of_run(folder: Path, device: str | Device | None) -> Embedder:
-    path = folder / WEIGHTS
-    weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
-    if "config" not in metadata:
-        raise FormatError(f"{path} doesn't say how it was trained. Give the folder of a finished `keywords train`.")
-    config = KeywordsConfig.from_dict(json.loads(metadata["config"]))
-    return make_embedder(replace(config, device=device), weights)

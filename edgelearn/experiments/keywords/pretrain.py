@@ -6,17 +6,16 @@ same arguments give the same bits with the same kernels on the same device.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 
 from edgelearn.data.audio.augment import AddNoise, Shift, stretch, synthetic_noises
 from edgelearn.data.audio.clips import SILENCE, ClipDataset, load_clips
 from edgelearn.data.audio.synthetic import WORDS, speak
+from edgelearn.experiments.pretraining import parse
 from edgelearn.ops import AdamW
 from edgelearn.runs import atomic
 from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar, VariedSource
@@ -115,28 +114,23 @@ def _examples(clips: np.ndarray) -> np.ndarray:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser("python -m edgelearn.experiments.keywords.pretrain", description=__doc__)
-    add = partial(parser.add_argument, type=int)
-    add("--epochs", default=EPOCHS, help="default: %(default)s")
-    add("--words", default=COUNT, help="default: %(default)s")
-    add("--speakers", default=SPEAKERS, help="default: %(default)s")
-    add("--takes", default=TAKES, help="clips of each word by each speaker (default: %(default)s)")
-    add("--seed", default=0)
-    add("--output", type=Path, default=SAMPLE, help="default: the file that the sample uses")
-    add("--device", type=str, metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
-    chosen = vars(parser.parse_args(arguments))
-    output = chosen.pop("output")
-    weights, history = pretrain(**chosen, callbacks=[ProgressBar()])
-    options = " ".join(f"--{name} {value}" for name, value in chosen.items() if value is not None)
+    counts = {
+        "epochs": (EPOCHS, ""),
+        "words": (COUNT, ""),
+        "speakers": (SPEAKERS, ""),
+        "takes": (TAKES, "clips of each word by each speaker"),
+    }
+    asked = parse("python -m edgelearn.experiments.keywords.pretrain", __doc__, counts, SAMPLE, arguments)
+    weights, history = pretrain(**asked.settings, callbacks=[ProgressBar()])
     metadata = {
-        "command": f"{parser.prog} {options}",
-        "seed": str(chosen["seed"]),
+        "command": asked.command,
+        "seed": str(asked.settings["seed"]),
         "made of": "synthesised words; no human voice",
         "accuracy on held-out speakers": f"{history.history['val_accuracy'][-1]:.4f}",
     }
     data = to_bytes(sample_network(), weights, FRONT_END, notes=metadata)
-    atomic.write_bytes(output, data)
-    print(f"{output}: {len(data) / 1e3:.0f} kB on disk")
+    atomic.write_bytes(asked.output, data)
+    print(f"{asked.output}: {len(data) / 1e3:.0f} kB on disk")
 
 
 if __name__ == "__main__":

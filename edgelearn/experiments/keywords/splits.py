@@ -90,10 +90,19 @@ _OTHERS = ("cat", "tree", "house", "bird", "visual", "backward", "follow", "forw
 _UNKNOWN = ("bed", "dog", "happy", "marvin", "wow")
 
 # Published splits of Speech Commands' 35 words: Chen et al. 2020, "An Investigation of Few-Shot Learning in Spoken Term
-# Classification", arXiv:1812.10233.
+# Classification", arXiv:1812.10233; and the tasks for meta-training, -validation and -testing in the code of Rusci and
+# Tuytelaars 2023, "Few-Shot Open-Set Learning for On-Device Customization of KeyWord Spotting Systems",
+# arXiv:2306.02161 (github.com/mrusci/ondevice-learning-kws, KWSFSL/data/GSCSpeechData.py: GSC10, GSC5, GSC12). Theirs
+# have the sizes of splitGSC (Kim et al. 2022), whose own lists are published nowhere that could be read here.
 WORD_SPLITS = {
     "chen2020-commands": WordSplit(train=(*_DIGITS, *_OTHERS), test=_COMMANDS, unknown=_UNKNOWN),
     "chen2020-digits": WordSplit(train=(*_COMMANDS, *_OTHERS), test=_DIGITS, unknown=_UNKNOWN),
+    "rusci2023": WordSplit(
+        train=(*_DIGITS, "bed", "bird", "cat", "dog", "tree"),
+        validation=("happy", "house", "marvin", "sheila", "wow"),
+        test=_COMMANDS,
+        unknown=("backward", "follow", "forward", "learn", "visual"),
+    ),
 }
 
 

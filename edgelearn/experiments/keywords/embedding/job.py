@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from edgelearn.data.audio.cache import load_features
+from edgelearn.errors import FormatError
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.experiments.keywords.episodes import Episodes
 from edgelearn.experiments.keywords.evaluate import Evaluator, Report, to_table
-from edgelearn.experiments.keywords.learners import DummyGenerator, DummyPrototypes, Embedder, Learner, NearestMean
+from edgelearn.experiments.keywords.learners import DummyGenerator, Embedder, Learner, NearestMean
 from edgelearn.io import safetensors
 from edgelearn.ops import AdamW
 from edgelearn.runs import Run, atomic, figures
@@ -23,6 +25,7 @@ from edgelearn.train.phases import Phases
 from .config import KeywordsConfig
 from .data import TaskData, load_task
 from .networks import FRONT_END, SECONDS, add_head, make_network
+from .relief import choose_relief
 from .sources import EpisodeOrder, Heard, Recordings, variations
 
 WEIGHTS = "weights.safetensors"  # the network with what it was trained with
@@ -118,7 +121,9 @@ class KeywordsJob(Job):
         """Each of `learners` in episodes: enrolled by who is recognised, or by others, with 1 and 5 clips."""
         if learners is None:
             learners = [NearestMean("euclidean"), NearestMean("cosine")]
-            learners += [DummyPrototypes()] if self.embedder.dummies else []
+            if self.embedder.dummies:
+                trained = self.data.train[0]
+                learners.append(choose_relief(self.embedder, trained, load_features(trained, FRONT_END, SECONDS)))
         evaluator = Evaluator(self.embedder, load_features(self.data.test, FRONT_END, SECONDS))
         words = len(self.data.test.class_names)
         ways = min(WAYS, words - 1)
@@ -156,3 +161,12 @@ def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Emb
         arrays = (weights[f"{layer}/{role}"] for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias"))
         dummies = DummyGenerator(*arrays, config.distance, config.scale, config.relief)
     return Embedder(network, own, FRONT_END, SECONDS, None, config.device, dummies)
+
+
+def read_run(folder: Path) -> tuple[KeywordsConfig, dict]:
+    """How the network of a finished KeywordsJob was trained, and its weights. Raises FormatError for another folder."""
+    path = folder / WEIGHTS
+    weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
+    if "config" not in metadata:
+        raise FormatError(f"{path} doesn't say how it was trained. Give the folder of a finished `keywords train`.")
+    return KeywordsConfig.from_dict(json.loads(metadata["config"])), weights

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -10,52 +12,65 @@ from edgelearn.data.audio.cache import load_features
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.speech_commands import load_named
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords.learners import Background, Embedder, FineTune, Head, Learner, Linear
-from edgelearn.experiments.keywords.personal import Personalisation, Protocol, personalise
+from edgelearn.experiments.keywords.learners import Background, Embedder, Head, Learner, Linear, Neighbours
+from edgelearn.experiments.keywords.personal import Personalisation, Protocol
+from edgelearn.experiments.keywords.personal.trial import Trial
 from edgelearn.experiments.keywords.splits import hold_out
 
 from .config import KeywordsConfig
 from .data import ARABIC, HELD_SPEAKERS, arabic
-from .job import make_embedder
+from .job import make_embedder, read_run
 from .networks import FRONT_END, SECONDS
 
-PERSONAL = FineTune("head", epochs=200, learning_rate=0.02, rehearsal=0.5)
+PERSONAL = Neighbours()
 FALSE_ACCEPTS = 0.05  # before: the threshold is set for that
 
 
 def personalise_arabic(
-    config: KeywordsConfig, weights: dict[str, np.ndarray], shots: int, learner: Learner = PERSONAL
-) -> Personalisation:
+    config: KeywordsConfig, weights: dict[str, np.ndarray], shots: Sequence[int], learner: Learner = PERSONAL
+) -> list[Personalisation]:
     """The speakers whom `config` holds out, and the 16 words that `weights` (a trained network's, with its classifier)
-    tell apart: half of a user's ten clips are tested after enrolment with up to `shots` of the others, both ways
-    round. The clips that it was trained with are rehearsed; English words among them are none that a user says. False
-    accepts are other users' clips of the 8 words that were held out; the threshold is where they were FALSE_ACCEPTS
-    before.
+    tell apart: half of a user's ten clips are tested after enrolment with up to so many `shots` of the others, both
+    ways round. The background are the clips that it was trained with. False accepts are other users' clips of the 8
+    words that were held out; thresholds, before and after, accept FALSE_ACCEPTS of those words by the speakers that it
+    was trained with.
 
     Raises DataError for a network that wasn't trained by classification."""
     if "classifier/kernel" not in weights:
         raise DataError("Personalisation starts from a classifier of words: train with the method 'classify'.")
+    everything = load_named(ARABIC, config.data)
+    users = hold_out(everything, 0, HELD_SPEAKERS, config.seed).test
+    embedder, known = _embedder(config, weights, everything, set(users.speakers.tolist()))
+    ways = embedder.head.ways
+    labels = [known.index(word) if word in known else ways for word in users.words.tolist()]
+    names = (*(f"word {number}" for number in range(ways)), "another")
+    protocol = Protocol(tuple(range(len(known))), parts=2, against="none")
+    others = embedder.background.others
+    scores = Linear(embedder.head.kernel, embedder.head.bias).scores(embedder.embed(others))
+    protocol = protocol.accepting(scores, int(FALSE_ACCEPTS * len(others)))
+    features = load_features(users, FRONT_END, SECONDS)
+    trial = Trial(embedder, replace(users, class_names=names, labels=labels), features, protocol)
+    return [trial.run(learner, count) for count in shots]
+
+
+def personalise_run(
+    folder: str | Path, shots: Sequence[int], data: str | None = None, device: str | None = None
+) -> list[Personalisation]:
+    """personalise_arabic for the network in the `folder` of a run of KeywordsJob."""
+    config, weights = read_run(Path(folder))
+    return personalise_arabic(replace(config, data=data, device=device), weights, shots)
+
+
+def _embedder(
+    config: KeywordsConfig, weights: dict[str, np.ndarray], everything: ClipDataset, users: set[str]
+) -> tuple[Embedder, tuple[str, ...]]:
+    """With head and background, and the words that users can say: English words among the head's are none."""
     train = arabic(config).train
     known, total = train[0].class_names, sum(len(dataset.class_names) for dataset in train)
     head = Head(weights["classifier/kernel"][:, :total], weights["classifier/bias"][:total])  # not the reversed words'
     features = np.concatenate([load_features(dataset, FRONT_END, SECONDS) for dataset in train])
     labels = np.concatenate([train[0].labels, *(dataset.labels + len(known) for dataset in train[1:])])
+    others = everything.take(~np.isin(everything.speakers, list(users)) & ~np.isin(everything.words, known))
+    background = Background(features, labels, load_features(others, FRONT_END, SECONDS))
     embedder = make_embedder(config, weights)
-    embedder = embedder.with_weights(embedder.weights, head).with_background(Background(features, labels))
-
-    users = hold_out(load_named(ARABIC, config.data), 0, HELD_SPEAKERS, config.seed).test
-    numbers = [known.index(word) if word in known else total for word in users.words.tolist()]
-    names = (*(f"word {number}" for number in range(total)), "another")
-    users = replace(users, class_names=names, labels=numbers)
-    heard = load_features(users, FRONT_END, SECONDS)
-    protocol = Protocol(tuple(range(len(known))), parts=2)
-    return personalise(learner, embedder, users, heard, _at_false_accepts(protocol, embedder, heard, users), shots)
-
-
-def _at_false_accepts(protocol: Protocol, embedder: Embedder, features: np.ndarray, users: ClipDataset) -> Protocol:
-    """With the lowest threshold that accepts FALSE_ACCEPTS of the clips of no word, or fewer."""
-    others = features[~np.isin(users.labels, protocol.words)]
-    scores = Linear(embedder.head.kernel, embedder.head.bias).scores(embedder.embed(others))
-    taken = np.sort(scores.max(1)[protocol.accepted(scores) >= 0])[::-1]
-    most = int(FALSE_ACCEPTS * len(others))
-    return protocol if len(taken) <= most else replace(protocol, threshold=float(np.nextafter(taken[most], np.inf)))
+    return embedder.with_weights(embedder.weights, head).with_background(background), known

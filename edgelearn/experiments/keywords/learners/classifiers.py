@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,7 +61,8 @@ class Prototypes(Classifier):
 @dataclass(frozen=True, eq=False)
 class WithDummies(Classifier):
     """The nearest of `prototypes` (ways, d), beside `dummies` (m, d) that stand for everything else. Scores are
-    log-probabilities of the softmax over all of them, known-ness is how much of it the words have against the dummies.
+    log-probabilities of the softmax over all of them, known-ness is how much of it the best word has against the
+    dummies, so that with dummies far away it is that of Prototypes.
     `scale` and `relief` are those of ops.Prototypical."""
 
     prototypes: np.ndarray
@@ -79,7 +81,7 @@ class WithDummies(Classifier):
 
     def knownness(self, embeddings: np.ndarray) -> np.ndarray:
         known, dummies = self._logits(embeddings)
-        return np.logaddexp.reduce(known, 1) - np.logaddexp.reduce(dummies, 1)
+        return known.max(1) - np.logaddexp.reduce(dummies, 1)
 
     def _logits(self, embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         x = np.asarray(embeddings)
@@ -100,6 +102,32 @@ class Linear(Classifier):
 
     def scores(self, embeddings: np.ndarray) -> np.ndarray:
         return log_softmax(np.asarray(embeddings) @ self.kernel + self.bias)
+
+
+@dataclass(frozen=True, eq=False)
+class NearClips(Classifier):
+    """Log-probabilities of `plain`'s scores, raised for words with clips that are near: see learners.Neighbours.
+    clips (m, d) are points of `metric`, of the words `labels` (m,)."""
+
+    plain: Linear
+    metric: Callable[[np.ndarray], np.ndarray]
+    clips: np.ndarray
+    labels: np.ndarray
+    weight: float
+    sharpness: float
+    nearest: int
+
+    @property
+    def ways(self) -> int:
+        return self.plain.ways
+
+    def scores(self, embeddings: np.ndarray) -> np.ndarray:
+        scores = self.plain.scores(embeddings)
+        near = np.exp(self.sharpness * (self.metric(np.asarray(embeddings)) @ self.clips.T - 1))
+        for word in np.unique(self.labels):
+            nearest = np.sort(near[:, self.labels == word], 1)[:, -self.nearest :]
+            scores[:, word] += self.weight * nearest.mean(1)
+        return log_softmax(scores)
 
 
 def similarity(x: np.ndarray, prototypes: np.ndarray, distance: str) -> np.ndarray:

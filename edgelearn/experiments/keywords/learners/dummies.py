@@ -15,9 +15,11 @@ from .classifiers import Classifier, WithDummies
 @dataclass(frozen=True)
 class DummyPrototypes(Learner):
     """D-ProtoNets (Kim et al. 2022): beside a prototype for each word, dummies made of the enrolled clips by what was
-    trained with the embedder (see ops.Prototypical). Raises DataError for an embedder that has nothing to make them."""
+    trained with the embedder (see ops.Prototypical). `relief` is that of training where None. Raises DataError for an
+    embedder that has nothing to make them."""
 
     name = "dummies"
+    relief: float | None = None
 
     def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0) -> Classifier:
         generator = embedder.dummies
@@ -28,7 +30,7 @@ class DummyPrototypes(Learner):
             )
         prototypes = _means(embeddings, labels, ways)
         dummies = _means(generator(embeddings), labels, ways).max(0)
-        return WithDummies(prototypes, dummies, generator.distance, generator.scale, generator.relief)
+        return WithDummies(prototypes, dummies, generator.distance, generator.scale, self.relief or generator.relief)
 
 
 def _means(values: np.ndarray, labels: np.ndarray, ways: int) -> np.ndarray:

@@ -14,8 +14,11 @@ from edgelearn.errors import ShapeError
 from edgelearn.graph import Network
 from edgelearn.train import Model
 
+from .metric import Metric, within_words
+
 Weights = dict[str, np.ndarray]
 _ON_GPU = 256  # clips at a time: few launches
+_FEW, _OF_FEW = 50, 4  # an enrolment's clips, so many at a time: little memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +36,12 @@ class Head:
 @dataclass(frozen=True, eq=False)
 class Background:
     """Clips of other people that come with an embedder, so that it doesn't forget what they sound like: features
-    (n, frames, bands), and int labels (n,) as its head has them."""
+    (n, frames, bands), and int labels (n,) as its head has them. others: features of clips of no word, to set a
+    threshold by."""
 
     features: np.ndarray
     labels: np.ndarray
+    others: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +126,8 @@ class Embedder:
 
     def _copy(self) -> Embedder:
         found = copy(self)
-        found.__dict__.pop("background_embeddings", None)
+        for of_the_background in ("background_embeddings", "metric"):
+            found.__dict__.pop(of_the_background, None)
         return found
 
     def _fitting(self, head: Head | None) -> Head | None:
@@ -136,6 +142,11 @@ class Embedder:
     def background_embeddings(self) -> np.ndarray:
         """Those of the background's clips (n, d), computed once."""
         return self.embed(self.background.features)
+
+    @cached_property
+    def metric(self) -> Metric:
+        """Likeness of embeddings, learned from the background."""
+        return within_words(self.background_embeddings, self.background.labels)
 
     def features(self, clips: np.ndarray) -> np.ndarray:
         """Clips float (n, samples) as float32 (n, frames, bands)."""
@@ -156,5 +167,9 @@ class Embedder:
         """Features (n, frames, bands) to embeddings: float32 (n, d)."""
         if not len(features):
             return np.empty((0, self.size), np.float32)
-        many = self.model.device.is_gpu and len(features) >= _ON_GPU
-        return self.model.predict(self.examples(features), _ON_GPU if many else None)
+        return self.model.predict(self.examples(features), self._at_once(len(features)))
+
+    def _at_once(self, count: int) -> int | None:
+        if self.model.device.is_gpu:
+            return _ON_GPU if count >= _ON_GPU else None
+        return _OF_FEW if count <= _FEW else None
