@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from edgelearn.cli import flowers, main
+from edgelearn.cli import main, training
 from edgelearn.experiments.recorder import Recorder
 from edgelearn.runs import Run
 from edgelearn.train import ProgressBar
@@ -51,7 +51,7 @@ def before(owner, name, moment, fits):
     setattr(owner, name, replacement)
 
 
-flowers.ProgressBar = Signaled
+training.ProgressBar = Signaled
 before(Recorder, "save", "row", lambda recorder: len(recorder.run.history()) == 2)
 before(Run, "finish", "finish", lambda *_: True)
 before(os, "replace", "renames", lambda old, new: new.name == "checkpoint.safetensors" and _has_previous(new))

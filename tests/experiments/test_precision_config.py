@@ -60,7 +60,8 @@ def test_all_that_is_compared():
 
 def test_where_data_lie_and_what_is_traced_changes_no_training():
     assert key(PrecisionConfig(data="here", trace=5)) == key(PrecisionConfig(epochs=6))
-    assert key(PrecisionConfig(device="intel")) != key(PrecisionConfig())
+    assert key(PrecisionConfig(device="intel")) == key(PrecisionConfig()), "runs say what they ran on"
+    assert key(PrecisionConfig(per_channel=True)) != key(PrecisionConfig())
 
 
 def test_an_unknown_task():
