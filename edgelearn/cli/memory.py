@@ -17,7 +17,8 @@ from edgelearn.graph.budget import COUNTS
 from edgelearn.graph.policies import POLICIES
 from edgelearn.runs import RunStore, atomic, figures
 from edgelearn.runs.tables import render, table
-from edgelearn.train import ProgressBar
+
+from .training import add_runs, add_runs_folder, train
 
 SETTINGS = tuple(MemoryConfig.__dataclass_fields__)
 
@@ -53,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_network(measure)
     measure.add_argument("--rounds", type=int, default=20)
     measure.set_defaults(act=_measure)
-    train = commands.add_parser("train", help="one training from scratch")
-    add = train.add_argument
+    one = commands.add_parser("train", help="one training from scratch")
+    add = one.add_argument
     add("task", nargs="?", default="sample", help="sample or cifar10")
     add("--reversible", action="store_true", help="residual blocks as couplings of two streams")
     add("--saving", choices=POLICIES, default="keep_all", help="how activations come back")
@@ -63,14 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", metavar="DIR", help="a folder with prepared data sets (default: EDGELEARN_DATA)")
     add("--no-download", dest="download", action="store_false", help="never use the network")
     add("--seed", type=int, default=0)
-    add("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
-    add("--resume", nargs="?", const="", metavar="RUN", help="go on with an interrupted run, by default the newest")
-    train.set_defaults(act=_train)
+    add_runs(one)
+    one.set_defaults(act=_train)
     check = commands.add_parser("check", help="the claim for MobileNet V2, point by point: pass, fail or open")
     check.add_argument("--rounds", type=int, default=9, help="of steps in all lanes, for times")
-    check.add_argument("--runs", metavar="DIR", help="where trainings are kept (default: EDGELEARN_RUNS, else ./runs)")
+    add_runs_folder(check)
     check.set_defaults(act=_check)
-    for command in (plan, compare, measure, train, check):
+    for command in (plan, compare, measure, one, check):
         command.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
 
 
@@ -85,7 +85,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.memory.lanes import build, lane_plan
+    from edgelearn.experiments.memory.lanes import lane_plan
+    from edgelearn.experiments.networks import named_network
     from edgelearn.graph import Costs, Page
 
     device = choose_device(options.device).device
@@ -93,7 +94,7 @@ def _plan(options: argparse.Namespace) -> None:
     if options.budget and not lane.endswith(tuple(COUNTS)):
         lane = f"{lane} {options.count}"
     also = [Page(options.pages) if name == "paged" else ALSO[name] for name in options.also]
-    network, costs = build(options.network, options.alpha), Costs.of(device)
+    network, costs = named_network(options.network, options.alpha), Costs.of(device)
     plan = lane_plan(lane, network, device, options.batch_size, options.batchnorm, also)
     if plan.paged_bytes:
         costs = costs.with_pages(device, options.pages)
@@ -126,12 +127,13 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.memory.lanes import build, plans_to_measure
+    from edgelearn.experiments.memory.lanes import plans_to_measure
+    from edgelearn.experiments.networks import named_network
     from edgelearn.profile.launches import measure_costs
     from edgelearn.tuned import costs
 
     device = choose_device(options.device).device
-    network = build(options.network, options.alpha)
+    network = named_network(options.network, options.alpha)
     plans = plans_to_measure(network, device, options.batch_size)
     found = measure_costs(list(plans.values()), device, options.rounds)
     print(
@@ -143,13 +145,8 @@ def _measure(options: argparse.Namespace) -> None:
 def _train(options: argparse.Namespace) -> int:
     from edgelearn.experiments.memory import MemoryJob
 
-    store = RunStore(options.runs)
-    if options.resume is None:
-        config = MemoryConfig(**{name: value for name, value in vars(options).items() if name in SETTINGS})
-        results = MemoryJob.start(config, store, [ProgressBar()])
-    else:
-        results = MemoryJob.resume(options.resume or store.newest_unfinished("memory"), store, [ProgressBar()])
-    return 0 if results else 130
+    config = MemoryConfig(**{name: value for name, value in vars(options).items() if name in SETTINGS})
+    return train(MemoryJob, config, options)
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -130,7 +130,7 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _time(options: argparse.Namespace) -> None:
-    from edgelearn import models
+    from edgelearn.experiments.networks import named_network
     from edgelearn.experiments.quantised_backprop import report
     from edgelearn.experiments.quantised_backprop.timing import LANES, time_steps
 
@@ -138,10 +138,7 @@ def _time(options: argparse.Namespace) -> None:
     lanes = options.lanes or list(LANES)
     if unknown := [name for name in lanes if name not in LANES]:
         raise RunError(f"'{unknown[0]}' is no lane: choose {', '.join(LANES)}.")
-    for name in options.networks:
-        if name not in models.__all__:
-            raise RunError(f"'{name}' is no network: choose {', '.join(models.__all__)}.")
-        network = getattr(models, name)(alpha=options.alpha)
+    for network in [named_network(name, options.alpha) for name in options.networks]:
         times = time_steps(network, device, options.batch_size, options.batchnorm, options.rounds, lanes=lanes)
         print(f"{network.name}, {options.batch_size} examples a step, {device.id}")
         _print(options, report.TIME_HEADER, report.time_cells(times))

@@ -44,6 +44,8 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
         (["train", "cifar10-resnet18", "--no-download"], "Set EDGELEARN_DATA"),
         (["report", "--only", "nothing"], "No row is called 'nothing'"),
         (["time", "alexnet"], "'alexnet' is no network: choose "),
+        (["time", "ds_cnn", "--alpha", "0.5"], "'ds_cnn' has no width to choose"),
+        (["time", "mobilenet_v1", "--alpha", "0"], "such as 0.5, not 0"),
         (["time", "--lanes", "fast"], "'fast' is no lane: choose fp32"),
         (["cost", "LeNet"], "not of 'LeNet'"),
     ],

@@ -93,6 +93,15 @@ def test_interrupted(launch, store, whole, moment, signals, updates):
     assert_same(run, whole)  # what is asked of it after the last step, it has done
 
 
+def test_interrupted_while_results_are_written(launch, store, whole):
+    done = launch("finish", "SIGINT", store.root)
+    run = only_run(store)
+    assert done.returncode == 130 and "Traceback" not in done.stderr
+    assert f"Continue with: edgelearn flowers --resume {run.id}" in done.stdout.splitlines()[-1]
+    assert run.status == "interrupted" and resume(store) == 0
+    assert_same(run, whole)
+
+
 def test_interrupted_twice_at_once(launch, store, whole):
     done = launch("step:3", "SIGINT+SIGINT", store.root)
     assert done.returncode == 130 and done.stderr.splitlines()[-1] == "edgelearn: interrupted"

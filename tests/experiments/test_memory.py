@@ -21,6 +21,7 @@ from edgelearn.experiments.memory import (
     on_the_spot,
     report,
 )  # fmt: skip
+from edgelearn.experiments.memory.compare import _Worker
 from edgelearn.experiments.memory.lanes import TWIN
 from edgelearn.experiments.memory.tasks import load_task, resolve
 from edgelearn.graph import Invert, account
@@ -69,10 +70,22 @@ def test_every_lane_of_ours_can_be_planned(device):
 def test_what_cannot_be_compared(device):
     with pytest.raises(RunError, match="'by hand' is no lane: choose keep_all"):
         lane_plan("by hand", NETWORK, device)
-    with pytest.raises(RunError, match=r"The lane 'keep_all' stopped: .*'lenet' is no network"):
+    with pytest.raises(RunError, match=r"The lane 'keep_all' can't be done: 'lenet' is no network"):
         compare("lenet", ["keep_all"], rounds=1)
+    with pytest.raises(RunError, match=r"can't be done: .*over the budget"):
+        compare("mobilenet_v2_cifar", ["1 KB stored"], rounds=1, alpha=0.25)
+    with pytest.raises(RunError, match="1 or more rounds, not 0"):
+        compare(rounds=0)
     with pytest.raises(PlanError, match="over the budget"):
         lane_plan("1 KB stored", NETWORK, device)
+
+
+def test_a_lane_whose_process_has_died():
+    with _Worker("keep_all", "mobilenet_v2_cifar", 0.25, 1, "") as worker:
+        worker.process.kill()
+        worker.process.wait()
+        with pytest.raises(RunError, match="The lane 'keep_all' stopped"):
+            worker.ask(1)
 
 
 def test_the_claim_holds(device):

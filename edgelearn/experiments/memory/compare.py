@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -48,20 +48,32 @@ def compare(
     alpha: float = 1.0, device: str = "", progress: Callable[[str], None] = lambda text: None,
 ) -> list[Measured]:  # fmt: skip
     """Train `network` (a name in edgelearn.models) on drawn pictures with BatchNorm's batch statistics, in each round
-    `steps` steps in every lane. Without `lanes` all of them, PyTorch's where it is installed. Raises RunError where a
-    lane's process fails, with what it said."""
-    lanes = list(lanes) or [lane for lane in LANES if lane not in TORCH or find_spec("torch")]
+    `steps` steps in every lane. Without `lanes` all that can be done, PyTorch's where it is installed; `progress` is
+    told which can't. Raises RunError where a lane can't be done or its process fails, with what it said."""
+    if rounds < 1:
+        raise RunError(f"Steps are measured in 1 or more rounds, not {rounds}.")
+    asked = list(lanes)
     with ExitStack() as stack:
         workers = {}
-        for lane in lanes:
+        for lane in asked or [lane for lane in LANES if lane not in TORCH or find_spec("torch")]:
             progress(f"preparing {lane}")
-            workers[lane] = stack.enter_context(_Worker(lane, network, alpha, examples, device))
+            try:
+                workers[lane] = stack.enter_context(_Worker(lane, network, alpha, examples, device))
+            except LaneError as error:
+                if asked:
+                    raise
+                progress(f"left out: {error}")
+        lanes = list(workers)
         seconds: dict[str, list[float]] = {lane: [] for lane in lanes}
         for turn in range(rounds):
             progress(f"round {turn + 1} of {rounds}")
             for lane in lanes[turn % len(lanes) :] + lanes[: turn % len(lanes)]:
                 seconds[lane].append(workers[lane].ask(steps)["seconds"])
         return [Measured(lane, np.array(seconds[lane]), **worker.facts) for lane, worker in workers.items()]
+
+
+class LaneError(RunError):
+    """A lane that can't be done with this network or on this device."""
 
 
 class _Worker:
@@ -80,8 +92,9 @@ class _Worker:
         self.process.communicate()
 
     def ask(self, steps: int) -> dict:
-        self.process.stdin.write(f"{steps}\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has died: what it said is in the answer
+            self.process.stdin.write(f"{steps}\n")
+            self.process.stdin.flush()
         found = self._answer()
         self.facts["process"] = found["process"]
         return found
@@ -91,4 +104,8 @@ class _Worker:
         if not line:
             said = self.process.communicate()[1].strip().splitlines()
             raise RunError(f"The lane '{self.lane}' stopped: {said[-1] if said else 'without a word'}")
-        return json.loads(line)
+        found = json.loads(line)
+        if "error" in found:
+            self.process.communicate()
+            raise LaneError(f"The lane '{self.lane}' can't be done: {found['error']}")
+        return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgelearn import models
 from edgelearn.device import Device
 from edgelearn.errors import RunError
 from edgelearn.graph import Compress, Network, Page, Plan, Precision, Request, make_plan, reversible
@@ -27,14 +26,6 @@ TORCH = ("torch", "torch, checkpointed")
 BUDGETS = tuple(f"{size} MB stored" for size in (64, 48, 32, 24, 16, 8, 4))
 MEASURED = ("keep_all", TWIN, "checkpoints", "nested", "invertible")  # together all launches in float32
 LANES = (*POLICIES, TWIN, *PRECISIONS, *BUDGETS, *TORCH)
-
-
-def build(network: str, alpha: float = 1.0) -> Network:
-    """A network of edgelearn.models by name. Raises RunError for another one."""
-    if network not in models.__all__:
-        raise RunError(f"'{network}' is no network: choose {', '.join(models.__all__)}.")
-    maker = getattr(models, network)
-    return maker(alpha=alpha) if alpha != 1 else maker()
 
 
 def lane_plan(

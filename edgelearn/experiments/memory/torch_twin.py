@@ -52,7 +52,7 @@ class Twin:
                     x, pads = F.pad(x, (*pads[1], *pads[0])), ((0, 0), (0, 0))
                 sides = [low for low, _ in pads]
                 return F.conv2d(x, get["kernel"], get["bias"], window.strides, sides, window.dilation, groups)
-            case BatchNormalization():
+            case BatchNormalization() if type(op) is BatchNormalization:
                 return F.batch_norm(x, None, None, get["gamma"], get["beta"], training=True, eps=op.epsilon)
             case ReLU():
                 return F.relu6(x, inplace=True) if op.max_value == 6 else F.relu(x, inplace=True)

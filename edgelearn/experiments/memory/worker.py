@@ -2,7 +2,8 @@
 
     python -m edgelearn.experiments.memory.worker LANE NETWORK ALPHA EXAMPLES DEVICE
 
-Writes a line of JSON once it is ready, and one for each line it reads: a number of steps in, their seconds out."""
+Writes a line of JSON once it is ready, and one for each line it reads: a number of steps in, their seconds out; or an
+"error", once, where the lane can't be done."""
 
 from __future__ import annotations
 
@@ -19,21 +20,27 @@ def main(lane: str, network: str, alpha: str, examples: str, device: str) -> Non
     import pyopencl  # noqa: F401 -- before memory is counted, as are PyTorch and the engine
 
     from edgelearn.bench.machine import peak_resident_bytes
+    from edgelearn.errors import EdgelearnError
+    from edgelearn.experiments.networks import named_network
 
-    from .lanes import TORCH, build
+    from .lanes import TORCH
 
     rng = np.random.default_rng(0)
-    net = build(network, float(alpha))
-    x = rng.uniform(-1, 1, (int(examples), *net.input_shape)).astype(np.float32)
-    labels = rng.integers(0, net.output.shape[-1], int(examples)).astype(np.int32)
-    if lane in TORCH:
-        from .torch_twin import prepare
+    try:
+        net = named_network(network, float(alpha))
+        x = rng.uniform(-1, 1, (int(examples), *net.input_shape)).astype(np.float32)
+        labels = rng.integers(0, net.output.shape[-1], int(examples)).astype(np.int32)
+        if lane in TORCH:
+            from .torch_twin import prepare
 
-        before = peak_resident_bytes()
-        step, facts = prepare(net, x, labels, checkpointed=lane != TORCH[0]), {}
-    else:
-        before = peak_resident_bytes()
-        step, facts = _prepare(lane, net, x, labels, device)
+            before = peak_resident_bytes()
+            step, facts = prepare(net, x, labels, checkpointed=lane != TORCH[0]), {}
+        else:
+            before = peak_resident_bytes()
+            step, facts = _prepare(lane, net, x, labels, device)
+    except EdgelearnError as error:
+        _say({"error": str(error)})
+        return
     loss = step()
     step()
     _say(facts | {"loss": loss, "process": peak_resident_bytes() - before})
