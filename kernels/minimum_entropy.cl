@@ -6,16 +6,8 @@
 // With p = softmax(x): losses[example] = -log p[label], or where the label is negative, weight times the entropy
 // H = -sum p log p. right[example] = 1 where the largest logit is the label's. If GRADIENT, dx is the gradient of the
 // losses' sum / mini-batch: p - one-hot, or -weight p (log p + H).
-KERNEL minimum_entropy(INPUT(x), INPUT_WORDS(int, labels), OUTPUT(losses), OUTPUT(right), const int n,
-                       const int classes, const float weight
-#if GRADIENT
-                       , INPUT(scalars), OUTPUT(dx)
-#endif
-) {
-  FROM(x) INTO(losses) INTO(right) FROM_WORDS(int, labels)
-#if GRADIENT
-  FROM(scalars) INTO(dx)
-#endif
+KERNEL minimum_entropy(LOSS_ARGUMENTS, const float weight GRADIENT_ARGUMENTS) {
+  LOSS_POINTERS
   FIND_TOP
   const int label = labels[example];
   float sum = 0.0f, mean = 0.0f;

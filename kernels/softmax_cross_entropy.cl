@@ -16,16 +16,8 @@ KERNEL softmax(INPUT(x), OUTPUT(p), const int n, const int classes) {
 
 // losses[example] = -sum target log softmax(x), target = (1 - smoothing) one-hot + smoothing / classes;
 // right[example] = 1 where the largest logit is the label's; dx = (softmax(x) - target) / mini-batch if GRADIENT.
-KERNEL softmax_cross_entropy(INPUT(x), INPUT_WORDS(int, labels), OUTPUT(losses), OUTPUT(right), const int n,
-                             const int classes, const float smoothing
-#if GRADIENT
-                             , INPUT(scalars), OUTPUT(dx)
-#endif
-) {
-  FROM(x) INTO(losses) INTO(right) FROM_WORDS(int, labels)
-#if GRADIENT
-  FROM(scalars) INTO(dx)
-#endif
+KERNEL softmax_cross_entropy(LOSS_ARGUMENTS, const float smoothing GRADIENT_ARGUMENTS) {
+  LOSS_POINTERS
   FIND_TOP
   const int label = labels[example];
   float sum = 0.0f, mean = 0.0f;

@@ -4,6 +4,17 @@
 #define PADDED ((classes + BLOCK - 1) / BLOCK * BLOCK)
 #define MINE(i, count) int i = me; i < (count); i += GROUP
 
+// What every loss takes and gives: losses and right answers by example, and if GRADIENT, dx
+#if GRADIENT
+#define GRADIENT_ARGUMENTS , INPUT(scalars), OUTPUT(dx)
+#define GRADIENT_POINTERS FROM(scalars) INTO(dx)
+#else
+#define GRADIENT_ARGUMENTS
+#define GRADIENT_POINTERS
+#endif
+#define LOSS_ARGUMENTS INPUT(x), INPUT_WORDS(int, labels), OUTPUT(losses), OUTPUT(right), const int n, const int classes
+#define LOSS_POINTERS FROM(x) INTO(losses) INTO(right) FROM_WORDS(int, labels) GRADIENT_POINTERS
+
 // value = the sum of what the work-items have, in order
 #define GROUP_TOTAL(value)                                                        \
   {                                                                               \

@@ -23,7 +23,6 @@ from edgelearn.experiments.memory import (
 )  # fmt: skip
 from edgelearn.experiments.memory.compare import _Worker
 from edgelearn.experiments.memory.lanes import TWIN
-from edgelearn.experiments.memory.tasks import load_task, resolve
 from edgelearn.graph import Invert, account
 from edgelearn.models import mobilenet_v2_cifar
 from edgelearn.runs import RunStore
@@ -118,7 +117,7 @@ def test_finished_trainings_are_compared(tmp_path):
     store = RunStore(tmp_path)
 
     def finish(accuracy: float, **settings) -> None:
-        with store.create("memory", resolve(MemoryConfig("cifar10", **settings)).to_dict()) as run:
+        with store.create("memory", MemoryJob.resolve(MemoryConfig("cifar10", **settings)).to_dict()) as run:
             run.finish({"accuracy": accuracy})
 
     for seed, twin in enumerate((0.90, 0.91, 0.895)):
@@ -152,7 +151,7 @@ def test_trainings_have_the_bits_of_keeping_all(store):
 
 
 def test_both_networks_begin_alike():
-    plain, twin = (load_task(resolve(replace(BASE, reversible=r))) for r in (False, True))
+    plain, twin = (MemoryJob.load(replace(BASE, reversible=r)).task for r in (False, True))
     assert set(plain.model.weights) == set(twin.model.weights)
     assert all((plain.model.weights[name] == w).all() for name, w in twin.model.weights.items())
     assert (plain.train[1] == twin.train[1]).all()
@@ -164,6 +163,6 @@ def test_what_cannot_be_trained(monkeypatch):
         with pytest.raises(RunError, match=message):
             MemoryConfig(**settings)
     with pytest.raises(RunError, match="'moon' is no task"):
-        resolve(MemoryConfig("moon"))
+        MemoryJob.resolve(MemoryConfig("moon"))
     with pytest.raises(DataError, match="EDGELEARN_DATA"):
-        load_task(resolve(MemoryConfig("cifar10", download=False)))
+        MemoryJob.load(MemoryConfig("cifar10", download=False))

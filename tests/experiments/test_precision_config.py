@@ -3,14 +3,13 @@ import json
 import pytest
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.quantised_backprop import ESTIMATORS, TASKS, PrecisionConfig, arms
+from edgelearn.experiments.quantised_backprop import ESTIMATORS, TASKS, PrecisionConfig, PrecisionJob, arms
 from edgelearn.experiments.quantised_backprop.sweep import chosen, key
-from edgelearn.experiments.quantised_backprop.tasks import resolve
 from edgelearn.ops import Float16, Format
 
 
 def test_a_record_gives_the_configuration_back():
-    config = resolve(PrecisionConfig("sample-all", gradients="4", estimator="dsgc", seed=1 << 40))
+    config = PrecisionJob.resolve(PrecisionConfig("sample-all", gradients="4", estimator="dsgc", seed=1 << 40))
     assert PrecisionConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert (config.epochs, config.micro_batch) == (TASKS["sample-all"].epochs, TASKS["sample-all"].micro_batch)
 
@@ -66,4 +65,4 @@ def test_where_data_lie_and_what_is_traced_changes_no_training():
 
 def test_an_unknown_task():
     with pytest.raises(RunError, match="'moon' is no task: choose sample, "):
-        resolve(PrecisionConfig("moon"))
+        PrecisionJob.resolve(PrecisionConfig("moon"))

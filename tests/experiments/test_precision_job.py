@@ -11,7 +11,7 @@ from edgelearn.errors import DataError, NonFiniteError, RunError
 from edgelearn.experiments.quantised_backprop import PrecisionConfig, PrecisionJob, claims, collect, report, sweep
 from edgelearn.experiments.quantised_backprop.job import TRACE
 from edgelearn.experiments.quantised_backprop.sweep import EXPECTED, Row, arms, chosen
-from edgelearn.experiments.quantised_backprop.tasks import TASKS, load_task
+from edgelearn.experiments.quantised_backprop.tasks import TASKS
 from edgelearn.experiments.quantised_backprop.timing import Times, time_steps
 from edgelearn.graph import Network
 from edgelearn.ops import Dense, Flatten
@@ -135,9 +135,9 @@ def test_trainings_are_found_by_the_device_they_ran_on(swept):
 def test_photographs_are_never_replaced(monkeypatch):
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
     with pytest.raises(DataError, match="Set EDGELEARN_DATA"):
-        load_task(PrecisionConfig("cifar10-resnet18", download=False))
+        PrecisionJob.load(PrecisionConfig("cifar10-resnet18", download=False))
     with pytest.raises(DataError):
-        load_task(PrecisionConfig("flowers", download=False))
+        PrecisionJob.load(PrecisionConfig("flowers", download=False))
 
 
 def test_resuming_another_kind_of_run(tmp_path):

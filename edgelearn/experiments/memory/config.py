@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import TrainingConfig
-from edgelearn.graph import Precision
 from edgelearn.graph.policies import POLICIES
 
 
@@ -23,7 +22,3 @@ class MemoryConfig(TrainingConfig):
         super().__post_init__()
         if self.saving not in POLICIES:
             raise RunError(f"'{self.saving}' is no policy for activations: choose {', '.join(POLICIES)}.")
-
-    @property
-    def precision(self) -> Precision:
-        return Precision()

@@ -14,7 +14,6 @@ from edgelearn.train import Callback
 
 from .config import ESTIMATORS, FLOAT, PrecisionConfig
 from .job import PrecisionJob
-from .tasks import resolve
 
 SEEDS = (0, 1, 2)
 EXPECTED = Path(__file__).parent / "expected.json"
@@ -138,7 +137,7 @@ def _diverged(run: Run) -> bool:
 def key(config: PrecisionConfig) -> str:
     """The same for configurations that train the same: wherever the data lie, whatever the device is called, however
     far they are traced."""
-    settings = resolve(config).to_dict()
+    settings = PrecisionJob.resolve(config).to_dict()
     left_out = "data", "download", "trace", "device"
     return json.dumps({k: v for k, v in settings.items() if k not in left_out}, sort_keys=True)
 

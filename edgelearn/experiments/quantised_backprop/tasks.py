@@ -2,62 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil
 
 import numpy as np
 
-from edgelearn.data.augment import FlipAndCrop
-from edgelearn.data.cifar10 import SIZE, load_cifar10, standardized
-from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.flowers import load_flowers
 from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
-from edgelearn.errors import DataError, RunError
+from edgelearn.errors import DataError
+from edgelearn.experiments.cifar10 import cifar10
 from edgelearn.experiments.flowers import FlowersConfig, FlowersJob
-from edgelearn.graph import Network
+from edgelearn.experiments.task import Task, TaskKind
 from edgelearn.models import mobilenet_v2_cifar, resnet18_cifar
 from edgelearn.ops import SGD, Adam, Optimizer
-from edgelearn.train import CosineDecay, Model, PictureSource, Subset, VariedSource
-from edgelearn.train.sources import Source
+from edgelearn.train import PictureSource, Subset
 
 from .config import PrecisionConfig
 
 
-@dataclass
-class Task:
-    """Data on both sides of a split, a model on its device, and how it is trained. `data` and `weights` are what a
-    run records of where these come from."""
-
-    model: Model
-    train: tuple[Source, np.ndarray]
-    test: tuple[Source, np.ndarray]
-    optimizer: Callable[[int], Optimizer]  # for so many updates in all
-    data: dict
-    weights: dict
-    batch_size: int
-    batchnorm: str = "kept"
-
-    def steps(self, epochs: int) -> int:
-        """Updates of so many epochs."""
-        return epochs * ceil(len(self.train[1]) / self.batch_size)
-
-
-# Decoded once for all trainings of a sweep.
-
-
 @lru_cache(maxsize=1)
 def _flowers(sample: bool, data: str | None, download: bool, size: int) -> np.ndarray:
+    """Decoded once for all trainings of a sweep."""
     dataset = load_flowers(data=data, download=download, embedded=sample)
     return load_images(dataset, range(len(dataset)), size)
-
-
-@lru_cache(maxsize=2)
-def _cifar10(split: str, data: str | None, download: bool) -> tuple[ImageDataset, np.ndarray]:
-    dataset = load_cifar10(split, data, download)
-    return dataset, load_images(dataset, range(len(dataset)), SIZE)
 
 
 def flowers(
@@ -90,46 +57,6 @@ def flowers(
     )
 
 
-def cifar10(config: PrecisionConfig, network: Network, learning_rate: float) -> Task:
-    """From scratch, as ResNets are trained on CIFAR (He et al. 2016, section 4.2) but along a cosine: mini-batches of
-    128, mirrored and shifted, momentum 0.9, weight decay 5e-4, the rate up in the first epoch and down to 0."""
-    (train, train_pictures), (test, test_pictures) = (
-        _cifar10(split, config.data, config.download) for split in ("train", "test")
-    )
-    data = {
-        "origin": train.origin, "description": train.description, "classes": list(train.class_names),
-        "train": len(train), "test": len(test), "skipped": 0,
-    }  # fmt: skip
-    weights = {"origin": "initialised", "description": f"Drawn from seed {config.seed}.", "sha256": ""}
-    warmup = ceil(len(train) / 128)
-
-    def optimizer(steps: int) -> Optimizer:
-        rate = CosineDecay(learning_rate, max(1, steps - warmup), warmup_steps=warmup)
-        return SGD(rate, momentum=0.9, weight_decay=5e-4)
-
-    return Task(
-        Model(network, None, config.device, config.seed),
-        (VariedSource(train_pictures, FlipAndCrop(config.seed), standardized), train.labels),
-        (PictureSource(len(test), SIZE, lambda indices, size: test_pictures[indices], standardized), test.labels),
-        optimizer,
-        data,
-        weights,
-        128,
-        "batch",
-    )
-
-
-@dataclass(frozen=True)
-class TaskKind:
-    """A task by name: what it is in words, its epochs and its micro-batch unless a configuration has its own, and how
-    it is loaded."""
-
-    title: str
-    epochs: int
-    micro_batch: int
-    load: Callable[[PrecisionConfig], Task]
-
-
 LAST, ALL = ("conv_pw_13", "dense"), ("*",)
 TASKS: dict[str, TaskKind] = {
     "sample": TaskKind(
@@ -157,16 +84,3 @@ TASKS: dict[str, TaskKind] = {
         lambda config: cifar10(config, mobilenet_v2_cifar(alpha=0.5), 0.1),
     ),
 }  # fmt: skip
-
-
-def resolve(config: PrecisionConfig) -> PrecisionConfig:
-    """With nothing left open: what a run records. Raises RunError for an unknown task."""
-    if config.task not in TASKS:
-        raise RunError(f"'{config.task}' is no task: choose {', '.join(TASKS)}.")
-    kind = TASKS[config.task]
-    return replace(config, epochs=config.epochs or kind.epochs, micro_batch=config.micro_batch or kind.micro_batch)
-
-
-def load_task(config: PrecisionConfig) -> Task:
-    """The task of a configuration. Raises DataError where its data can't be had: nothing else is used instead."""
-    return TASKS[config.task].load(config)
