@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,8 @@ class Session:
     def first_nonfinite(
         self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
     ) -> tuple[Launch, Buffer] | None:
-        """Run a mini-batch launch by launch; the first launch that writes a NaN or an infinity, and where."""
+        """Run a mini-batch launch by launch; the first launch that writes a NaN or an infinity, and where. Gradients
+        are overwritten; of a mini-batch that failed before, nothing else that lasts changes."""
         if Role.TEMPORARY in self._memory:  # what a failed step left in padding that nobody writes is not to blame
             self.context.fill_zero(self._memory[Role.TEMPORARY].handle, self._memory[Role.TEMPORARY].nbytes)
         self._begin(examples, rate, self.plan.request.optimizer.correction(step), step)
@@ -184,19 +186,20 @@ class Session:
             culprit.extend(bad)
             return bool(bad)
 
-        for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
-            self._feed(x, labels)
-            for part in ("prepare", "micro") if index == 0 else ("micro",):
-                found = self._runner((kind, n, index == 0), part).step_through(look)
-                if found:
-                    return found, culprit[0]
-        found = self._runner((kind, sizes[0], True), "finish").step_through(look)
-        return (found, culprit[0]) if found else None
+        with self._ranges_left():
+            for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
+                self._feed(x, labels)
+                for part in ("prepare", "micro") if index == 0 else ("micro",):
+                    found = self._runner((kind, n, index == 0), part).step_through(look)
+                    if found:
+                        return found, culprit[0]
+            found = self._runner((kind, sizes[0], True), "finish").step_through(look)
+            return (found, culprit[0]) if found else None
 
     def reconstruction_errors(self, step: int) -> dict[str, float]:
         """How far off the activations are that a plan inverts, for the micro-batch that `step` has left on the device:
-        by layer, in the order in which they are inverted, the largest difference over the largest value. Changes
-        nothing that lasts."""
+        by layer, in the order in which they are inverted, the largest difference over the largest value. Gradients are
+        overwritten; nothing else that lasts changes."""
         kind = self.plan.kind("train", self.ranges_known, step)
         program = self.plan.program(kind, self._examples)
         originals = {copy: buffer for buffer, copy in program.inverted.items()}
@@ -214,8 +217,9 @@ class Session:
             return False
 
         self._begin(self._examples, step=step)
-        for part in ("prepare", "micro"):
-            self._runner((kind, self._examples, True), part).step_through(look)
+        with self._ranges_left():
+            for part in ("prepare", "micro"):
+                self._runner((kind, self._examples, True), part).step_through(look)
         return errors
 
     @property
@@ -224,6 +228,17 @@ class Session:
         return sum((Traffic.of(runner.launches, runner.runs) for runner in self._runners.values()), Traffic())
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _ranges_left(self) -> Iterator[None]:
+        """What is known of quantised tensors is afterwards as it was: a step takes its ranges from there, and moves
+        them."""
+        words = self._range_words()
+        try:
+            yield
+        finally:
+            if words.size:
+                self.context.copy(self._memory[Role.RANGE].handle, words, 0).wait()
 
     def _forward(self, kind: str, n: int, x: np.ndarray | None, labels: np.ndarray | None = None) -> None:
         self._feed(x, labels)

@@ -122,6 +122,22 @@ def test_streams_of_floats_come_back_nearly(start, batchnorm):
     assert any((g != expected[1][name]).any() for name, g in found[1].items())
 
 
+def test_looking_at_a_step_leaves_ranges(start):
+    network = reversible(preactivated())
+    streams = {name: None for name in network.nodes if "_add" in name or "_stream" in name}
+    precision = Precision(None, Format(8), Format(8), InHindsightMinMax(0.5), exceptions=streams)
+    request = Request(network, EXAMPLES, EXAMPLES, SGD(0.0), "batch", precision=precision, saving=invertible(network))
+    weights, x, labels = drawn(network)
+    session = start(request, weights)
+    for step in (1, 2):
+        session.train(batches(session, (1 + step) * x, labels), EXAMPLES, 0.0, step)
+    before = session.records()
+    assert session.reconstruction_errors(2)
+    assert session.first_nonfinite(batches(session, np.full_like(x, np.nan), labels), EXAMPLES, 0.0, 3)
+    for name, record in session.records().items():
+        assert np.array_equal(record, before[name]), name
+
+
 @pytest.mark.parametrize("batchnorm", ("kept", "batch"))
 def test_as_on_a_gpu(kernels, batchnorm):
     network = reversible(preactivated())
