@@ -44,9 +44,9 @@ class Runner:
             return memory[offset : offset + buffer.nbytes] if buffer.role is Role.PAGED else memory
 
         source, target = launch.source_buffer, launch.target_buffer
-        here = source if target.role is Role.PAGED else target
+        here, page = (source, target) if target.role is Role.PAGED else (target, source)
         _, offset = self._memory(here)
-        return partial(self._transfers.begin, here, place(target), place(source), offset)
+        return partial(self._transfers.begin, here, page, place(target), place(source), offset)
 
     def _bind_kernel(self, launch: Launch) -> Step:
         import pyopencl as cl
