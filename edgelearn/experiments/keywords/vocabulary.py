@@ -107,7 +107,11 @@ class Vocabulary:
 
     @staticmethod
     def load(path: str | Path) -> Vocabulary:
-        """Raises FormatError for a file that isn't of words, is damaged, or was written by a newer edgelearn."""
+        """Raises FormatError for a file that isn't of words, is damaged, or was written by a newer edgelearn, and where there is none."""
+        if not Path(path).is_file():
+            raise FormatError(
+                f"There is no file of words {path}. Make one with `edgelearn keywords enrol --into {path}`."
+            )
         arrays, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
         try:
             head = json.loads(metadata[_KIND])
