@@ -43,8 +43,8 @@ def _file_blocks(path: Path, rate: int) -> Blocks:
             yield change.resample_chunk(np.empty(0, np.float32), last=True)
         if heard < sound.frames or shortened(sound.extra_info):
             raise DataError(
-                f"{path} is truncated: it ends after {heard / sound.samplerate:.2f} s, before its header says. What was said "
-                f"until then has been heard; for the rest, replace it."
+                f"{path} is truncated: it ends after {heard / sound.samplerate:.2f} s, before its header says. It was "
+                f"heard until then; for the rest, replace it."
             )
         if not heard:
             raise DataError(f"{path} holds no sound. Record it again.")

@@ -19,8 +19,8 @@ _COUNTS = ("size", "ways", "shots", "queries", "dummies", "epochs", "batch_size"
 _POSITIVE = ("width", "scale", "relief", "learning_rate")
 
 
-def _setting(default: Any, help: str, choices: tuple[str, ...] | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "choices": choices})
+def _setting(default: Any, text: str, choices: tuple[str, ...] | None = None) -> Any:
+    return field(default=default, metadata={"help": text, "choices": choices})
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class KeywordsConfig(Config):
     distance: str = _setting("euclidean", "between embeddings, in episodes", DISTANCES)
     scale: float = _setting(0.1, "what distances are multiplied by before the softmax, in episodes")
     dummies: int = _setting(3, "prototypes that stand for words which aren't enrolled")
-    relief: float = _setting(10.0, "what the dummies' share of the softmax is divided by in training")
+    relief: float = _setting(10.0, "what the dummies' distances are divided by in training")
     frozen: bool = _setting(False, "leave the embedding of --start as it is: only what makes dummies learns")
     epochs: int = _setting(40, "passes over the clips")
     batch_size: int = _setting(128, "clips of an update, where there are no episodes")

@@ -169,8 +169,8 @@ def read_run(folder: Path) -> tuple[KeywordsConfig, dict]:
     path = folder / WEIGHTS
     if not path.is_file():
         raise FormatError(
-            f"{folder} has no trained network, {WEIGHTS}. Give the folder of a run of `{KeywordsJob.command}`; one that "
-            f"was interrupted is finished with --resume {folder.name}."
+            f"{folder} has no trained network, {WEIGHTS}. Give the folder of a run of `{KeywordsJob.command}`; one "
+            f"that was interrupted is finished with --resume {folder.name}."
         )
     weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
     if "config" not in metadata:
