@@ -15,7 +15,9 @@ from edgelearn.launch import self_test, source
 from edgelearn.runs import RunStore
 from edgelearn.tuned import find
 
-NEEDED = ("numpy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "rich")
+NEEDED = (
+    "numpy", "scipy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "platformdirs", "rich",
+)  # fmt: skip
 OPTIONAL = {
     "tensorflow": "edgelearn[tensorflow]", "tensorflow-datasets": "edgelearn[tensorflow]",
     "soundfile": "edgelearn[audio]", "soxr": "edgelearn[audio]",

@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .numbers import whole
+
 ENGLISH = "english"
 
 
@@ -17,7 +19,7 @@ def add_personal(parser: argparse.ArgumentParser) -> None:
         default=[ENGLISH],
         help="english (the network of EDGELEARN_DATA), or folders of runs of `train`",
     )
-    add("--shots", type=int, nargs="+", default=[1, 3, 5], help="clips of each word (default: 1 3 5)")
+    add("--shots", type=whole(1), nargs="+", default=[1, 3, 5], help="clips of each word (default: 1 3 5)")
     add("--data", metavar="DIR", help="a folder with data sets and weights (default: EDGELEARN_DATA)")
     add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
     parser.set_defaults(act=_personal)
@@ -45,11 +47,14 @@ def _personal(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from edgelearn.errors import RunError
     from edgelearn.experiments.keywords.check import check
     from edgelearn.runs import RunStore
 
     failed = False
     runs = [RunStore(Path(folder).parent).open(Path(folder).name) for folder in options.runs]
+    if unfinished := [run.id for run in runs if run.status != "finished"]:
+        raise RunError(f"{unfinished[0]} isn't finished. Finish it: edgelearn keywords train --resume {unfinished[0]}")
     for verdict in check(runs, options.data, options.device):
         print(f"{verdict.word}  {verdict.claim}: {verdict.measured}", flush=True)
         failed |= verdict.holds is False

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -34,13 +34,26 @@ def write_bytes(path: str | Path, data: bytes, previous: str | Path | None = Non
     leaves nothing at `path` and the complete old file at `previous`.
     Raises RunError if the disk is full or the folder can't be written; the old file is then untouched.
     """
-    path = Path(path)
+    with _replacing(Path(path), len(data), previous) as descriptor:
+        _write_all(descriptor, data)
+
+
+@contextmanager
+def replacing(path: str | Path, size: int) -> Iterator[BinaryIO]:
+    """A file to write about `size` bytes to, piece by piece. It replaces the one at `path` in one step when the block
+    ends. Raises RunError like `write_bytes`; after any error the old file is untouched."""
+    with _replacing(Path(path), size) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as file:
+        yield file
+
+
+@contextmanager
+def _replacing(path: Path, size: int, previous: str | Path | None = None) -> Iterator[int]:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     try:
-        with _explained(path, len(data)):
+        with _explained(path, size):
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
-                _write_all(descriptor, data)
+                yield descriptor
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)

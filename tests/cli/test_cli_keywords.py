@@ -1,10 +1,13 @@
 """edgelearn keywords, through `main`, with synthesised clips."""
 
+import signal
+
 import numpy as np
 import pytest
 import soundfile
 
 from edgelearn.cli import main
+from edgelearn.data.audio import source
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.experiments.keywords.embedding import data, job
 from edgelearn.experiments.keywords.streaming import read_labels
@@ -53,6 +56,7 @@ def test_what_goes_wrong_leaves_the_words_as_they_were(home, capsys):
     assert main(["keywords", "enrol", "sola", *record("sola", 2), "--into", "my-words"]) == 0
     before = (home / "my-words").read_bytes()
     (home / "broken.wav").write_bytes(b"RIFF")
+    soundfile.write("short.wav", np.zeros(8_000, np.float32), 16_000)
     for words, problem in (
         (["enrol", "mitu", "broken.wav", "--into", "my-words"], "broken.wav cannot be read as sound"),
         (["enrol", "mitu", "missing.wav", "--into", "my-words"], "missing.wav"),
@@ -63,13 +67,15 @@ def test_what_goes_wrong_leaves_the_words_as_they_were(home, capsys):
         (["words", "my-words", "--forget", "mitu"], "'mitu' isn't enrolled"),
         (["listen", "--words", "my-words"], "Say what to listen to"),
         (["listen", "missing.wav", "--words", "my-words"], "no recording missing.wav"),
-        (["listen", "sola0.wav", "--words", "nothing"], "There is no"),
-        (["listen", "sola0.wav", "--words", "my-words", "--learner", "magic"], "no learner 'magic'"),
+        (["listen", "sola0.wav", "--words", "nothing"], "Enrol one first"),
+        (["listen", "sola0.wav", "--words", "my-words", "--learner", "fine-tune"], "there is only 'sola'"),
+        (["listen", "short.wav", "--words", "my-words", "--threshold", "1"], "0.50 s were heard"),
+        (["listen", "sola0.wav", "--words", "my-words", "--data", "nowhere"], "no folder nowhere"),
         (["listen", "sola0.wav", "--words", "my-words", "--others", "nowhere"], "nowhere"),
-        (["listen", "sola0.wav", "--words", "my-words", "--hop", "0"], "hop is above 0"),
         (["listen", "sola0.wav", "--words", "my-words", "--labels", "my-words"], "labels my-words can't be read"),
-        (["compose", "long.wav", "--speaker", "nobody"], "needs clips"),
-        (["compose", "nowhere/long.wav", "--count", "1", "--speaker", "synthesised00"], "nowhere/long.wav can't be"),
+        (["compose", "long.wav", "--speaker", "nobody"], "no speaker 'nobody'. It has synthesised00"),
+        (["compose", "long.wav", "--speaker", "synthesised00", "--skip", "99"], "No word has more than"),
+        (["compose", "nowhere/long.wav", "--count", "1", "--speaker", "synthesised00"], "there is no folder nowhere"),
     ):
         assert main(["keywords", *words]) == 1, words
         assert problem in capsys.readouterr().err
@@ -95,8 +101,53 @@ def test_train_and_evaluate(home, capsys, monkeypatch):
     assert main(["keywords", "evaluate", *asked, "--network", str(run)]) == 0
     said = capsys.readouterr().out
     assert run.name in said and "nearest-mean" in said and "5 episodes" in said
-    assert main(["keywords", "evaluate", "clips", "--network", str(home / "clips")]) == 1
-    assert "There is no weight file" in capsys.readouterr().err
+    assert main(["keywords", "evaluate", *asked, "--network", str(home / "clips")]) == 1
+    assert "clips has no trained network" in capsys.readouterr().err
+    assert main(["keywords", "evaluate", *asked[:1], "--ways", "4", "--shots", "1", "--queries", "3"]) == 1
+    assert "no words left to reject beside 4" in capsys.readouterr().err
+    assert main(["keywords", "train", "--resume", "--runs", "runs", "--epochs", "3"]) == 1
+    assert "'epochs' can't be changed" in capsys.readouterr().err
+    assert main(["keywords", "train", "--resume", run.name, "--runs", "runs"]) == 1
+    assert "finished" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        ("listen a.wav --words w --threshold nan", "'nan' is not a number"),
+        ("listen a.wav --words w --refractory -1", "'-1' is not a number of at least 0"),
+        ("listen a.wav --words w --false-accepts 2", "'2' is not a number of at least 0 and at most 1"),
+        ("listen a.wav --words w --hop 0", "'0' is not a number"),
+        ("listen a.wav --words w --learner maml", "invalid choice: 'maml'"),
+        ("compose long.txt", "doesn't end in .wav"),
+        ("compose long.flac", "doesn't end in .wav"),
+        ("compose long.wav --count -1", "'-1' is not a whole number of at least 1"),
+        ("compose long.wav --level 45", "'45' is not a number of at most 0"),
+        ("evaluate --seed -1", "'-1' is not a whole number of at least 0"),
+        ("train --distance foo", "invalid choice: 'foo'"),
+    ],
+)
+def test_what_cannot_be_is_wrong_usage(arguments, problem, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["keywords", *arguments.split()])
+    assert ended.value.code == 2 and problem in capsys.readouterr().err
+
+
+def test_a_microphone_is_listened_to_until_interrupted(home, capsys, monkeypatch):
+    assert main(["keywords", "enrol", "sola", *record("sola", 2), "--into", "my-words"]) == 0
+    (home / "labels.txt").write_text("0.0\t1.0\tsola\n")
+
+    def heard(rate, name):
+        for _ in range(30):
+            yield np.zeros(rate // 10, np.float32)
+        signal.raise_signal(signal.SIGINT)
+        yield np.zeros(rate // 10, np.float32)
+        raise AssertionError("asked for more than was to be heard")
+
+    monkeypatch.setattr(source, "microphone_blocks", heard)
+    listen = ["listen", "--microphone", "--words", "my-words", "--threshold", "0.99", "--labels", "labels.txt"]
+    assert main(["keywords", *listen]) == 0
+    assert "0 of 1 keywords told" in capsys.readouterr().out
 
 
 def test_figures_without_data_are_open(monkeypatch, capsys):

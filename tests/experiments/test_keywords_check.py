@@ -1,3 +1,6 @@
+import os
+from importlib.util import find_spec
+from itertools import islice
 from types import SimpleNamespace
 
 import pytest
@@ -36,6 +39,13 @@ def test_what_cannot_be_told_is_open_and_what_is_short_fails(monkeypatch):
     dummies = next(verdict for claim, verdict in told.items() if "dummies" in claim)
     assert dummies.holds and "0.9100 beside 0.9000" in dummies.measured
     assert [v.word for v in check(runs[:2]) if "1 clip by" in v.claim] == ["open"]  # two splits of three
+
+
+def test_the_imported_network_is_that_of_pytorch():
+    if not os.environ.get("EDGELEARN_DATA") or find_spec("torch") is None:
+        pytest.skip("EDGELEARN_DATA isn't set, or PyTorch is not installed: nothing to compare with")
+    imported = list(islice(check([]), 2))
+    assert all(verdict.holds for verdict in imported), imported
 
 
 def test_an_enrolment_takes_little_memory(tmp_path, monkeypatch):

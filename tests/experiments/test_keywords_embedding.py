@@ -8,6 +8,7 @@ from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.errors import DataError, RunError
 from edgelearn.experiments.keywords import hold_out
 from edgelearn.experiments.keywords.embedding import KeywordsConfig, KeywordsJob, TaskData, by_word, make_embedder
+from edgelearn.experiments.keywords.embedding.job import read_run
 from edgelearn.experiments.keywords.embedding.personal import personalise_arabic
 from edgelearn.experiments.keywords.embedding.relief import within_an_error
 from edgelearn.experiments.keywords.embedding.sources import EpisodeOrder, Heard, Recordings
@@ -43,7 +44,7 @@ def test_episodes_are_as_the_loss_wants_them(recordings, unknown):
 
 def test_too_few_words_for_episodes(recordings):
     with pytest.raises(DataError, match="too few for episodes of 6 words and others"):
-        EpisodeOrder(recordings, 6, 2, 3, True, 1, 0)(0)
+        EpisodeOrder(recordings, 6, 2, 3, True, 1, 0)
 
 
 def test_reversed_clips_are_words_of_their_own(recordings):
@@ -80,6 +81,10 @@ def test_words_in_unknown_get_their_names(tmp_path):
         ({"scale": 0.0}, "above 0"),
         ({"frozen": True}, "Only dummies"),
         ({"epochs": 0}, "epochs is 0"),
+        ({"episodes": 1}, "episodes is 1"),
+        ({"distance": "foo"}, "distance is 'foo'"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"weight_decay": float("inf")}, "weight_decay is inf"),
     ],
 )
 def test_settings_that_cannot_be(settings, problem):
@@ -110,6 +115,17 @@ def test_from_data_to_results(tmp_path):
     kept = safetensors.read_weights(other.folder / "weights.safetensors")
     embedder = make_embedder(config, kept)
     assert embedder.dummies(np.zeros((2, 16), np.float32)).shape == (2, 3, 16)
+
+
+def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
+    split = hold_out(embedded_words(10, 6, 10), 4, 3)
+    job = KeywordsJob(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
+    monkeypatch.setattr(KeywordsJob, "test", lambda self: 1 / 0)
+    monkeypatch.setattr(KeywordsJob, "load", classmethod(lambda cls, config: job))
+    with pytest.raises(ZeroDivisionError):
+        KeywordsJob.start(job.config, RunStore(tmp_path), [], lambda text: None)
+    (folder,) = tmp_path.iterdir()
+    assert make_embedder(*read_run(folder)).size == 16
 
 
 def test_personalisation_starts_from_a_classifier():

@@ -90,8 +90,8 @@ def test_what_cannot_be_is_refused():
         Episodes(SAMPLE, ways=9)
     with pytest.raises(DataError, match="8 words, too few for 5 to recognise and 4 to reject"):
         Episodes(SAMPLE, unknown=4)
-    for wrong in ({"shots": 0}, {"speakers": "mine"}, {"count": 0}, {"unlabelled": -1}):
-        with pytest.raises(DataError, match="must be at least 1, unlabelled at least 0 and speakers one"):
+    for wrong in ({"shots": 0}, {"speakers": "mine"}, {"count": 0}, {"unlabelled": -1}, {"seed": -1}):
+        with pytest.raises(DataError, match="must be at least 1, unlabelled and seed at least 0"):
             Episodes(SAMPLE, **wrong)
     with pytest.raises(LeakError, match="twice"):
         Episode(("a",), np.array([[1, 2]]), np.array([[2]]), *[np.empty((0, 1), int)] * 2)

@@ -105,7 +105,7 @@ def test_a_user_is_recognised_after_enrolment(embedder):
     assert record["before"] == pytest.approx(np.mean(plain[own] != dataset.labels[own]))
     assert record["after"] < 0.2 * record["before"]
     assert record["worst_after"] <= record["worst_before"] and record["nbytes"] == 4 * (24 + 1) * WORDS
-    assert all(user.enrolled == 12 for user in found.users)
+    assert all(user.enrolled == 12 and user.seconds > 0 for user in found.users)
     assert "FineTune(part='head'" in users_table([found])
 
 
@@ -163,7 +163,7 @@ def test_settings_are_chosen_on_other_users(embedder):
 
 def test_what_costs_other_people_too_much_is_not_chosen():
     def came_to(after: float, accepts: float) -> Personalisation:
-        return Personalisation("", 5, (User("a", 9, 5, 0.2, after, 0.05, accepts, 0.1, 0.1, 0),))
+        return Personalisation("", 5, (User("a", 9, 5, 0.2, after, 0.05, accepts, 0.1, 0.1, 0, 0.0),))
 
     assert choose([came_to(0.2, 0.05), came_to(0.1, 0.055), came_to(0.0, 0.2)]) == 1
     assert choose([came_to(0.2, 0.2), came_to(0.1, 0.3)]) == 0

@@ -1,5 +1,7 @@
 """A detector of tones: what it finds, when, and in which memory."""
 
+import errno
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.decode import decode
 from edgelearn.data.audio.features import BC_RESNET
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, RunError
 from edgelearn.experiments.keywords.learners import Prototypes, Spotter
 from edgelearn.experiments.keywords.streaming import (
     Detection,
@@ -127,6 +129,18 @@ def test_the_same_seed_makes_the_same_recording(tmp_path):
     np.testing.assert_allclose(decode(tmp_path / "long.wav", "long"), samples, atol=1e-4)
 
 
+def test_a_recording_that_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
+    (tmp_path / "long.wav").write_bytes(b"before")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match="no room"):
+        LongRecording(CLIPS).write(tmp_path / "long.wav")
+    assert os.listdir(tmp_path) == ["long.wav"] and (tmp_path / "long.wav").read_bytes() == b"before"
+
+
 def test_where_the_word_is():
     assert spoken(tone(500, 0.25, 0.5)) == (pytest.approx(0.25, abs=0.011), pytest.approx(0.5, abs=0.011))
 
@@ -145,5 +159,10 @@ def test_what_cannot_be(spotter):
         Detector(spotter, ["low"], 0.5)
     with pytest.raises(DataError, match="hop is above 0"):
         ScoreStream(spotter, hop=0)
+    with pytest.raises(DataError, match="at most 0 decibels"):
+        LongRecording(CLIPS, level=45)
+    for settings in (np.nan,), (0.5, -1):
+        with pytest.raises(DataError, match="threshold is a number"):
+            Trigger(WORDS, *settings)
     with pytest.raises(DataError, match="needs clips, and pauses from shorter"):
         LongRecording(CLIPS, pauses=(2, 1))

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from edgelearn.experiments.keywords import torch_bcresnet
+
 EXAMPLES, CLASSES, STEPS, RATE, MOMENTUM = 8, 12, 5, 0.005, 0.9
 SHAPES = {"bcresnet": (40, 101), "ds_cnn": (49, 10)}
 
@@ -41,46 +43,13 @@ class Twin:
         return functional.batch_norm(x, mean, variance, scale, shift, training=self.batch, eps=epsilon)
 
 
-class BCResNet(Twin):
-    def convolve(self, name, x, filters, size, stride=(1, 1), pad=(0, 0), dilation=1, depthwise=False):
-        inputs = 1 if depthwise else x.shape[1]
-        limit = (6 / (inputs * size[0] * size[1])) ** 0.5
-        kernel = self.get(f"{name}.weight", (filters, inputs, *size), -limit, limit)
-        return functional.conv2d(x, kernel, None, stride, pad, (1, dilation), x.shape[1] if depthwise else 1)
+class BCResNet(Twin, torch_bcresnet.BCResNet):
+    def kernel(self, name, shape):
+        limit = (6 / (shape[1] * shape[2] * shape[3])) ** 0.5
+        return self.get(name, shape, -limit, limit)
 
-    def norm(self, name, x):
-        return self.normalise(x, [f"{name}.{p}" for p in ("weight", "bias", "running_mean", "running_var")], 1e-5)
-
-    def sub_spectral_norm(self, name, x, bands=5):
-        """Each band of the frequency is a channel of its own."""
-        n, c, f, t = x.shape
-        return self.norm(name, x.reshape(n, c * bands, f // bands, t)).reshape(n, c, f, t)
-
-    def block(self, name, x, filters, stride, dilation):
-        y, changes = x, x.shape[1] != filters
-        if changes:
-            y = self.convolve(f"{name}.f2.0.block.0", y, filters, (1, 1))
-            y = torch.relu(self.norm(f"{name}.f2.0.block.1", y))
-        place = f"{name}.f2.{int(changes)}.block"
-        y = self.convolve(f"{place}.0", y, filters, (3, 1), (stride, 1), (1, 0), depthwise=True)
-        y = self.sub_spectral_norm(f"{place}.1.ssnorm", y)
-        z = y.mean(2, keepdim=True)
-        z = self.convolve(f"{name}.f1.0.block.0", z, filters, (1, 3), (1, 1), (0, dilation), dilation, True)
-        z = functional.silu(self.norm(f"{name}.f1.0.block.1", z))
-        z = self.convolve(f"{name}.f1.1", z, filters, (1, 1))
-        return torch.relu(y + z if changes else y + z + x)
-
-    def __call__(self, x):
-        x = x.permute(0, 3, 1, 2)
-        x = torch.relu(self.norm("cnn_head.1", self.convolve("cnn_head.0", x, 16, (5, 5), (2, 1), (2, 2))))
-        for stage, (filters, count, stride) in enumerate(((8, 2, 1), (12, 2, 2), (16, 4, 2), (20, 4, 1))):
-            for number in range(count):
-                first = number == 0
-                x = self.block(f"BCBlocks.{stage}.{number}", x, filters, stride if first else 1, 2**stage)
-        x = self.convolve("classifier.0", x, 20, (5, 5), pad=(0, 2), depthwise=True)
-        x = torch.relu(self.norm("classifier.2", self.convolve("classifier.1", x, 32, (1, 1))))
-        x = self.convolve("classifier.5", x.mean((2, 3), keepdim=True), CLASSES, (1, 1))
-        return x.flatten(1) + self.get("classifier.5.bias", CLASSES, -0.5, 0.5)
+    def bias(self, name):
+        return self.get(name, CLASSES, -0.5, 0.5)
 
 
 class DSCNN(Twin):

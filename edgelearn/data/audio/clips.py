@@ -1,5 +1,6 @@
 """A labelled set of clips that are decoded, or synthesised, when they are asked for."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from edgelearn.errors import DataError, ShapeError
 
 # An encoded file's bytes, a file, samples at RATE (int16 or float32), or a function that makes the clip: rate -> (n,).
 Item = bytes | Path | np.ndarray | Callable[[int], np.ndarray]
+
+_PART = re.compile(r"^[\d,]+ of: ")  # a part of a part is told as a part of the whole
 
 SILENCE, UNKNOWN = "_silence_", "_unknown_"  # class names of Speech Commands: no speech, and any other word
 
@@ -81,7 +84,7 @@ class ClipDataset:
         chosen = np.arange(len(self))[np.asarray(indices)] if len(indices) else np.empty(0, int)
         return replace(
             self,
-            description=f"{len(chosen):,} of: {self.description}",
+            description=f"{len(chosen):,} of: {_PART.sub('', self.description)}",
             labels=self.labels[chosen],
             speakers=self.speakers[chosen],
             items=[self.items[i] for i in chosen],

@@ -1,7 +1,7 @@
 """Decode a WAV, FLAC or OGG (Vorbis or Opus) file to one channel at the rate asked for.
 
 soundfile (libsndfile) decodes. soxr resamples: its "HQ" filter keeps what aliases below -100 dB at any ratio of rates,
-and it is a small package that needs NumPy alone, where scipy.signal.resample_poly would bring in all of SciPy.
+and it resamples sound that goes on block by block, which scipy.signal.resample_poly doesn't.
 """
 
 import io
@@ -41,6 +41,8 @@ def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
     """As `decode`, at the file's own rate, which comes second."""
     soundfile = package("soundfile")
     file = io.BytesIO(source) if isinstance(source, bytes) else source
+    if isinstance(file, Path) and not file.is_file():
+        raise DataError(f"There is no recording {name}. Give the path of a WAV, FLAC or OGG file.")
     try:
         with soundfile.SoundFile(file) as sound:
             if sound.format not in FORMATS:
@@ -52,10 +54,9 @@ def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
                     f"Cut it into pieces, or remove it."
                 )
             samples = sound.read(announced, dtype="float32", always_2d=True)
-            truncated = len(samples) < announced or _shortened(sound.extra_info)
+            truncated = len(samples) < announced or shortened(sound.extra_info)
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a file called .raw
-        reason = str(error).split(": ")[-1].rstrip(". ")
-        raise DataError(f"{name} cannot be read as sound: {reason}. Remove it or replace it.") from error
+        raise DataError(f"{name} cannot be read as sound: {why(error)}. Remove it or replace it.") from error
     except OSError as error:
         raise DataError(f"{name} cannot be read: {error.strerror or error}. Check it, or remove it.") from error
     check_rate(rate, name)
@@ -66,6 +67,11 @@ def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
     if not np.isfinite(samples).all():
         raise DataError(f"{name} holds samples that are not numbers. Remove it or replace it.")
     return np.ascontiguousarray(samples.mean(1, dtype=np.float32)), rate
+
+
+def why(error: Exception) -> str:
+    """The reason in soundfile's words."""
+    return str(error).split(": ")[-1].rstrip(". ")
 
 
 def check_rate(rate: int, name: str) -> None:
@@ -100,7 +106,8 @@ def describe(source: bytes | Path, position: int) -> str:
     return f"Clip {position}" if isinstance(source, bytes) else os.fspath(source)
 
 
-def _shortened(log: str) -> bool:
+def shortened(log: str) -> bool:
+    """Whether libsndfile's `log` of a file says that it ends before its header says."""
     return any(int(there) < int(said) < _UNKNOWN_LENGTH for said, there in _SHORTENED.findall(log))
 
 

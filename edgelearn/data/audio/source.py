@@ -3,12 +3,13 @@
 import os
 import queue
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from edgelearn.data.audio import RATE
-from edgelearn.data.audio.decode import FORMATS, check_rate, package
+from edgelearn.data.audio.decode import FORMATS, check_rate, package, shortened, why
 from edgelearn.errors import DataError
 
 Blocks = Iterator[np.ndarray]  # float32 (n,) each, one after the other
@@ -18,10 +19,41 @@ _SECONDS = 0.1  # of a block
 def file_blocks(path: str | os.PathLike, rate: int = RATE) -> Blocks:
     """A WAV, FLAC or OGG file of any length, its channels averaged, at `rate`: blocks of a tenth of a second.
 
-    Raises DataError for a file that isn't one, or is damaged, when its first bad block is reached.
+    Raises DataError at once for a file that isn't one; when its first bad block is reached, for one that is damaged;
+    and behind the last block for one that is truncated or empty.
     """
-    soundfile, soxr = package("soundfile"), package("soxr")
     path = Path(path)
+    with _opened(path):
+        return _file_blocks(path, rate)
+
+
+def _file_blocks(path: Path, rate: int) -> Blocks:
+    with _opened(path) as sound:
+        change = None
+        if sound.samplerate != rate:
+            change = package("soxr").ResampleStream(sound.samplerate, rate, 1, dtype="float32")
+        heard = 0
+        for block in sound.blocks(max(1, round(_SECONDS * sound.samplerate)), dtype="float32", always_2d=True):
+            samples = block.mean(1, dtype=np.float32)
+            if not np.isfinite(samples).all():
+                raise DataError(f"{path} holds samples that are not numbers. Replace it.")
+            heard += len(samples)
+            yield samples if change is None else change.resample_chunk(samples)
+        if change is not None:
+            yield change.resample_chunk(np.empty(0, np.float32), last=True)
+        if heard < sound.frames or shortened(sound.extra_info):
+            raise DataError(
+                f"{path} is truncated: it ends after {heard / sound.samplerate:.2f} s, before its header says. It was "
+                f"heard until then; for the rest, replace it."
+            )
+        if not heard:
+            raise DataError(f"{path} holds no sound. Record it again.")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator:
+    """The soundfile.SoundFile at `path`. What goes wrong with it, here or in the block, is a DataError."""
+    soundfile = package("soundfile")
     if not path.is_file():
         raise DataError(f"There is no recording {path}. Give the path of a WAV, FLAC or OGG file.")
     try:
@@ -29,19 +61,9 @@ def file_blocks(path: str | os.PathLike, rate: int = RATE) -> Blocks:
             if sound.format not in FORMATS:
                 raise DataError(f"{path} is {sound.format}, not WAV, FLAC or OGG. Convert it.")
             check_rate(sound.samplerate, str(path))
-            change = None
-            if sound.samplerate != rate:
-                change = soxr.ResampleStream(sound.samplerate, rate, 1, dtype="float32")
-            for block in sound.blocks(max(1, round(_SECONDS * sound.samplerate)), dtype="float32", always_2d=True):
-                samples = block.mean(1, dtype=np.float32)
-                if not np.isfinite(samples).all():
-                    raise DataError(f"{path} holds samples that are not numbers. Replace it.")
-                yield samples if change is None else change.resample_chunk(samples)
-            if change is not None:
-                yield change.resample_chunk(np.empty(0, np.float32), last=True)
+            yield sound
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a file called .raw
-        reason = str(error).split(": ")[-1].rstrip(". ")
-        raise DataError(f"{path} cannot be read as sound: {reason}. Replace it.") from error
+        raise DataError(f"{path} cannot be read as sound: {why(error)}. Replace it.") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}. Check it.") from error
 
@@ -51,7 +73,8 @@ def microphone_blocks(rate: int = RATE, device: str | None = None) -> Blocks:
 
     device: part of a sound device's name; the system's choice if None.
 
-    Raises DataError where the package sounddevice or a microphone is missing, or blocks weren't taken for ten seconds.
+    Raises DataError at once where the package sounddevice or a microphone is missing, and later when it fails or blocks
+    weren't taken for ten seconds.
     """
     try:
         import sounddevice
@@ -60,20 +83,35 @@ def microphone_blocks(rate: int = RATE, device: str | None = None) -> Blocks:
             f"The microphone needs the package sounddevice ({error}): pip install sounddevice, on Linux with "
             f"apt install libportaudio2. Or give a file."
         ) from error
+    with _explained(sounddevice):
+        sounddevice.check_input_settings(device, 1, "float32", samplerate=rate)
+    return _microphone_blocks(sounddevice, rate, device)
+
+
+def _microphone_blocks(sounddevice, rate: int, device: str | None) -> Blocks:
     heard: queue.Queue[np.ndarray] = queue.Queue(round(10 / _SECONDS))
 
     def take(block: np.ndarray, frames: int, time, status) -> None:
         if not heard.full():
             heard.put_nowait(block[:, 0].copy())
 
+    size = round(rate * _SECONDS)
+    with (
+        _explained(sounddevice),
+        sounddevice.InputStream(rate, size, device, channels=1, dtype="float32", callback=take),
+    ):
+        while not heard.full():
+            yield heard.get()
+    raise DataError(
+        "What the microphone hears comes faster than it is worked on. Use a smaller network or larger hops."
+    )
+
+
+@contextmanager
+def _explained(sounddevice) -> Iterator[None]:
     try:
-        with sounddevice.InputStream(rate, round(rate * _SECONDS), device, channels=1, dtype="float32", callback=take):
-            while not heard.full():
-                yield heard.get()
+        yield
     except (sounddevice.PortAudioError, ValueError) as error:
         raise DataError(
             f"The microphone cannot be used: {error}. Plug one in and allow its use, name another one, or give a file."
         ) from error
-    raise DataError(
-        "What the microphone hears comes faster than it is worked on. Use a smaller network or larger hops."
-    )

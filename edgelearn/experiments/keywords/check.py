@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +35,7 @@ EPISODES = (
     ("5 clips by other speakers: accuracy", "other", 5, "accuracy", 0.86),
 )
 SPLITS = 3
-IMPORTED_ACCURACY = 0.955
+IMPORTED_ACCURACY, LOGITS, COMPARED = 0.955, 1e-5, 100
 CUT, WORST_CUT, RISE = 0.3, 0.4, 0.01
 SECONDS, MIB, SHOTS = 2.0, 64, 5
 PLAIN, DUMMIES = "nearest-mean", "dummies"
@@ -42,6 +46,7 @@ def check(runs: Sequence[Run], data: str | None = None, device: str | None = Non
     for SPLITS splits."""
     trained = {method: [run for run in runs if run.config["method"] == method] for method in ("classify", DUMMIES)}
     yield from _where(data, "12-class English", lambda: _twelve(data, device))
+    yield from _where(data, "PyTorch's logits", lambda: _logits(data, device))
     yield from _episodes(trained["classify"])
     yield from _dummies(trained[DUMMIES])
     yield from _where(data, "English", lambda: _personal("English", personalise_english([SHOTS], data, device)))
@@ -64,6 +69,28 @@ def _twelve(data: str | None, device: str | None) -> list[Verdict]:
     right = accuracy(scores.argmax(1), clips.labels)
     claim = f"12-class English, the imported BC-ResNet-1: accuracy ≥ {IMPORTED_ACCURACY}"
     return [Verdict(claim, f"{right:.4f} of {len(clips):,} clips", right >= IMPORTED_ACCURACY)]
+
+
+def _logits(data: str | None, device: str | None) -> list[Verdict]:
+    claim = f"The imported BC-ResNet-1: logits at most {LOGITS:g} of the largest off PyTorch's in float64"
+    if find_spec("torch") is None:
+        return [Verdict(claim, "needs PyTorch: pip install torch", None)]
+    clips, embedder = load_named(CLIPS, data).only(CLASSES), load_twelve(data, device)
+    some = clips.take(np.linspace(0, len(clips) - 1, COMPARED).astype(int))
+    features = load_features(some, BC_RESNET)
+    logits = embedder.embed(features) @ embedder.head.kernel + embedder.head.bias
+    with tempfile.TemporaryDirectory() as folder:
+        heard, found = Path(folder) / "features.npy", Path(folder) / "logits.npy"
+        np.save(heard, embedder.examples(features))
+        twin, weights = f"{__package__}.torch_bcresnet", Path(data_folder(data)) / WEIGHTS
+        command = [sys.executable, "-m", twin, weights, heard, found]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
+            return [Verdict(claim, f"PyTorch failed: {reason[0]}", None)]
+        expected = np.load(found)
+    off = np.abs(logits - expected).max() / np.abs(expected).max()
+    return [Verdict(claim, f"{off:.1e}, {COMPARED} clips", bool(off <= LOGITS))]
 
 
 def _episodes(runs: Sequence[Run]) -> Iterator[Verdict]:

@@ -83,10 +83,11 @@ class Episodes:
         seed: int = 0,
         unlabelled: int = 0,
     ):
-        if min(ways, shots, queries, count) < 1 or unlabelled < 0 or speakers not in SPEAKERS:
+        if min(ways, shots, queries, count) < 1 or min(unlabelled, seed) < 0 or speakers not in SPEAKERS:
             raise DataError(
-                f"ways, shots, queries and count must be at least 1, unlabelled at least 0 and speakers one of "
-                f"{', '.join(SPEAKERS)}; got {ways}, {shots}, {queries}, {count}, {unlabelled} and {speakers!r}."
+                f"ways, shots, queries and count must be at least 1, unlabelled and seed at least 0 and speakers one "
+                f"of {', '.join(SPEAKERS)}; got {ways}, {shots}, {queries}, {count}, {unlabelled}, {seed} and "
+                f"{speakers!r}."
             )
         unknown = min(ways, len(dataset.class_names) - ways) if unknown is None else unknown
         if unknown < 0 or ways + unknown > len(dataset.class_names):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
+from edgelearn.errors import DataError
 from edgelearn.runs.tables import render, table
 
 from .episodes import Episode, Episodes
@@ -53,6 +54,11 @@ class Evaluator:
         self.embeddings = embedder.embed(features)
 
     def run(self, learner: Learner, episodes: Episodes) -> Report:
+        if not episodes.unknown:
+            raise DataError(
+                f"{episodes.dataset.name} has no words left to reject beside {episodes.ways} to recognise. Ask for "
+                f"fewer ways."
+            )
         found, known, unknown = [], [], []
         for number, episode in enumerate(episodes):
             scores, sure, unsure = self._episode(learner, episode, number)

@@ -101,15 +101,10 @@ def interval(values: np.ndarray, confidence: float = 0.95) -> Interval:
 
 
 def student_t(confidence: float, degrees: int) -> float:
-    """The t that |T| of Student's distribution stays below with probability `confidence`.
+    """The t that |T| of Student's distribution stays below with probability `confidence`."""
+    from scipy.special import stdtrit  # SciPy's imports are slow: only where one is wanted
 
-    With t = sqrt(degrees) · tan(a) the density is proportional to cos(a) to the power of degrees - 1, over a finite
-    range: its sum is tabled and looked up.
-    """
-    angle = np.linspace(0, np.pi / 2, 100_001)
-    density = np.cos(angle) ** (degrees - 1)
-    total = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    return sqrt(degrees) * float(np.tan(np.interp(confidence * total[-1], total, angle)))
+    return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
 def _scores(known: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

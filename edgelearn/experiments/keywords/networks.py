@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
+from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
+from edgelearn.errors import DataError
 from edgelearn.io import bcresnet_npz
 from edgelearn.models import bcresnet
 
@@ -27,15 +28,19 @@ def find_embedder(
     or a file: a BC-ResNet-1 trained in PyTorch (.npz), or what embedder_file wrote. Without it, it is the BC-ResNet-1
     of the folder `data` or EDGELEARN_DATA, and where there is none, the package's.
 
-    Raises FormatError for a file or folder that isn't one.
+    Raises FormatError for a file or folder that isn't one, DataError for a data folder that doesn't exist.
     """
-    folder = data or os.environ.get("EDGELEARN_DATA")
+    folder = data_folder(data)
+    if folder and not Path(folder).is_dir():
+        raise DataError(
+            f"There is no folder {folder}, which --data or EDGELEARN_DATA names. Name one that exists, or none."
+        )
     if network is None and folder and (Path(folder) / IN_DATA).is_file():
         network = str(Path(folder) / IN_DATA)
     if network is None or network == SAMPLE_NAME:
         return sample_embedder(device), (
             "Network: the package's small DS-CNN, trained on synthesised words. It has never heard a human voice: for "
-            "real use, name another one."
+            "real use, give another one with --network FILE, or in EDGELEARN_DATA."
         )
     if Path(network).is_dir():
         config, weights = read_run(Path(network))

@@ -12,7 +12,9 @@ from .vocabulary import Vocabulary
 
 def threshold_for(unknown: np.ndarray, false_accepts: float = 0.01) -> float:
     """The lowest threshold that accepts no more than a share `false_accepts` of clips of other words, whose scores are
-    `unknown` (n,). Raises DataError when there are none."""
+    `unknown` (n,). Raises DataError when there are none, or for a share that can't be."""
+    if not 0 <= false_accepts <= 1:
+        raise DataError(f"The share of clips that may be accepted is from 0 to 1, not {false_accepts}.")
     if not len(unknown):
         raise DataError("A threshold needs clips of other words: give some, or say the threshold.")
     falling = np.sort(np.asarray(unknown, np.float32))[::-1]

@@ -46,6 +46,9 @@ class Vocabulary:
                 f"fit each other: every word needs a clip, every clip a word. Enrol the words again."
             )
 
+    def __str__(self) -> str:
+        return ", ".join(f"{word} ({self.count(word)} clips)" for word in self.words) or "no words"
+
     @staticmethod
     def empty(embedder: Embedder) -> Vocabulary:
         """For features as `embedder` takes them."""
@@ -107,7 +110,12 @@ class Vocabulary:
 
     @staticmethod
     def load(path: str | Path) -> Vocabulary:
-        """Raises FormatError for a file that isn't of words, is damaged, or was written by a newer edgelearn."""
+        """Raises FormatError for a file that isn't of words, is damaged, or was written by a newer edgelearn, and
+        where there is none."""
+        if not Path(path).is_file():
+            raise FormatError(
+                f"There is no file of words {path}. Enrol one first: edgelearn keywords enrol WORD CLIP … --into {path}"
+            )
         arrays, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
         try:
             head = json.loads(metadata[_KIND])

@@ -33,19 +33,37 @@ def test_a_file_that_cannot_be_heard_is_named(tmp_path, encode, tone):
         list(file_blocks(tmp_path / "odd.wav"))
 
 
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+def test_a_truncated_file_is_heard_and_named(tmp_path, encode, tone, kind):
+    whole = encode(tone(seconds=2.0), kind=kind)
+    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
+    heard = []
+    with pytest.raises(DataError, match=r"cut (is truncated|cannot be read as sound)"):
+        heard.extend(file_blocks(tmp_path / "cut"))
+    assert 0 < sum(map(len, heard)) < 2 * 16_000
+
+
+def test_an_empty_file_is_named(tmp_path, encode):
+    (tmp_path / "empty.wav").write_bytes(encode(np.empty(0, np.float32)))
+    with pytest.raises(DataError, match=r"empty\.wav holds no sound"):
+        list(file_blocks(tmp_path / "empty.wav"))
+
+
 def test_without_sounddevice_it_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", None)
     with pytest.raises(DataError, match="pip install sounddevice"):
-        next(microphone_blocks())
+        microphone_blocks()
 
 
 def fake(blocks, problem=None):
     """A sounddevice whose microphone has heard `blocks` as soon as it is opened."""
 
+    def check_input_settings(device, channels, dtype, samplerate):
+        if problem:
+            raise problem
+
     class InputStream:
         def __init__(self, rate, size, device, channels, dtype, callback):
-            if problem:
-                raise problem
             for block in blocks:
                 callback(block[:, None], len(block), None, None)
 
@@ -55,7 +73,9 @@ def fake(blocks, problem=None):
         def __exit__(self, *_):
             pass
 
-    return SimpleNamespace(InputStream=InputStream, PortAudioError=RuntimeError)
+    return SimpleNamespace(
+        InputStream=InputStream, PortAudioError=RuntimeError, check_input_settings=check_input_settings
+    )
 
 
 def test_the_microphone(monkeypatch):
@@ -69,7 +89,7 @@ def test_the_microphone(monkeypatch):
 def test_a_microphone_that_is_missing_or_too_fast(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", fake([], RuntimeError("no input")))
     with pytest.raises(DataError, match=r"no input\. Plug one in"):
-        next(microphone_blocks())
+        microphone_blocks()
     monkeypatch.setitem(sys.modules, "sounddevice", fake([np.zeros(1600, np.float32)] * 101))
     with pytest.raises(DataError, match="faster than it is worked on"):
         list(microphone_blocks())

@@ -137,14 +137,14 @@ class KeywordsJob(Job):
         ]  # fmt: skip
 
     def finish(self, run: Run, seconds: float, say: Say) -> dict:
+        metadata = {"config": json.dumps(self.config.to_dict()), "data": self.data.to_dict()["description"]}
+        atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(self.model.weights, metadata))
         reports = self.test()
         results = {
             "reports": [report.to_dict() for report in reports], "seconds": seconds, "epochs": self.config.epochs,
             "memory": {"planned": self.phases.peak_bytes, "allocated": self.model.context.ledger.peak,
                        "process": process_peak_bytes()},
         }  # fmt: skip
-        metadata = {"config": json.dumps(self.config.to_dict()), "data": self.data.to_dict()["description"]}
-        atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(self.model.weights, metadata))
         figures.plot_learning_curves(run.history(), run.folder / "curves.png")
         run.finish(results)
         say(to_table(reports))
@@ -164,9 +164,17 @@ def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Emb
 
 
 def read_run(folder: Path) -> tuple[KeywordsConfig, dict]:
-    """How the network of a finished KeywordsJob was trained, and its weights. Raises FormatError for another folder."""
+    """How the network of a KeywordsJob that is trained was trained, and its weights. Raises FormatError for another
+    folder."""
     path = folder / WEIGHTS
+    if not path.is_file():
+        raise FormatError(
+            f"{folder} has no trained network, {WEIGHTS}. Give the folder of a run of `{KeywordsJob.command}`; one "
+            f"that was interrupted is finished with --resume {folder.name}."
+        )
     weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
     if "config" not in metadata:
-        raise FormatError(f"{path} doesn't say how it was trained. Give the folder of a finished `keywords train`.")
+        raise FormatError(
+            f"{path} doesn't say how it was trained. Give the folder of a run of `{KeywordsJob.command}`."
+        )
     return KeywordsConfig.from_dict(json.loads(metadata["config"])), weights

@@ -132,6 +132,14 @@ class EpisodeOrder:
     count: int
     seed: int
 
+    def __post_init__(self) -> None:
+        if len(self._by_word) < self.ways + self.unknown:
+            raise DataError(
+                f"{len(self._by_word)} words have {self.shots + self.queries} clips or more: too few for episodes of "
+                f"{self.ways} words{' and others to reject' if self.unknown else ''}. Ask for fewer ways, shots or "
+                f"queries."
+            )
+
     @property
     def size(self) -> int:
         return self.ways * (self.shots + self.queries * (1 + self.unknown))
@@ -153,13 +161,7 @@ class EpisodeOrder:
         """The clips of each word that has enough of them."""
         labels, need = self.recordings.labels, self.shots + self.queries
         found = [np.flatnonzero(labels == word) for word in range(self.recordings.words)]
-        found = [clips for clips in found if len(clips) >= need]
-        if len(found) < self.ways + self.unknown:
-            raise DataError(
-                f"{len(found)} words have {need} clips or more: too few for episodes of {self.ways} words"
-                f"{' and others to reject' if self.unknown else ''}. Ask for fewer ways, shots or queries."
-            )
-        return found
+        return [clips for clips in found if len(clips) >= need]
 
     def _episode(self, rng: np.random.Generator) -> np.ndarray:
         words = [self._by_word[number] for number in rng.permutation(len(self._by_word))]

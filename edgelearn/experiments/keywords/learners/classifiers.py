@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -16,12 +15,6 @@ DISTANCES = ("euclidean", "cosine")
 @dataclass(frozen=True, eq=False)
 class Classifier:
     """Base: a frozen dataclass of arrays and settings."""
-
-    registry: ClassVar[dict[str, type[Classifier]]] = {}
-
-    def __init_subclass__(cls, **kwargs) -> None:
-        super().__init_subclass__(**kwargs)
-        Classifier.registry[cls.__name__] = cls
 
     @property
     def ways(self) -> int:

@@ -7,6 +7,7 @@ it is counted how many of other people's words are wrong.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -93,6 +94,8 @@ class Trial:
                 others = self.half != half
                 background = Background(features[others], self.labels[others], features[others & ~self.is_word])
                 self.rehearsing[half] = embedder.with_background(background)
+        for embedder in self.rehearsing.values():
+            _ = embedder.metric  # made once for all users: no part of the seconds that one takes
         self.others = {half: _others(self.rehearsing[half]) for half in (False, True)}
 
     def run(self, learner: Learner, shots: int) -> Personalisation:
@@ -123,7 +126,9 @@ class Trial:
             support = np.concatenate([np.setdiff1d(clips, clips[part :: p.parts])[:shots] for clips in words])
             if not len(tested):
                 continue
+            start = time.perf_counter()
             spotter = self._enrol(learner, support, half)
+            seconds = time.perf_counter() - start
             after = self._accepting_as_before(p, spotter, half)
             rates = [
                 np.mean(taken != self.answers[clips])
@@ -133,7 +138,7 @@ class Trial:
                     after.accepted(spotter.classifier.scores(self._embed(spotter.embedder, clips))),
                 )
             ]
-            parts.append((len(tested), len(support), *rates, self._kept(spotter)))
+            parts.append((len(tested), len(support), *rates, self._kept(spotter), seconds))
         rows = np.array(parts, float)
         before, after = np.average(rows[:, 2:4], 0, rows[:, 0])
         return User(name, rows[:, 0].sum(), rows[:, 1].mean(), before, after, *rows[:, 4:].mean(0))

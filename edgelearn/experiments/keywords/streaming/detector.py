@@ -110,9 +110,14 @@ class ScoreStream:
 
 class Trigger:
     """Tells the word with the highest score when the score that a word is known reaches `threshold`; then nothing for
-    `refractory` seconds, since the clips that follow hear the same word."""
+    `refractory` seconds, since the clips that follow hear the same word. Raises DataError for settings that can't
+    be."""
 
     def __init__(self, words: Sequence[str], threshold: float, refractory: float = REFRACTORY) -> None:
+        if np.isnan(threshold) or not refractory >= 0:
+            raise DataError(
+                f"A threshold is a number and refractory at least 0 seconds, not {threshold} and {refractory}."
+            )
         self.words, self.threshold, self.refractory = tuple(words), threshold, refractory
         self._silent_until = -np.inf
 

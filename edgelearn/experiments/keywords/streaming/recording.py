@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import wave
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -10,13 +11,14 @@ import numpy as np
 from edgelearn.data.audio import RATE
 from edgelearn.data.audio.augment import synthetic_noises
 from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.audio.decode import package
 from edgelearn.errors import DataError
+from edgelearn.runs import atomic
 
 from .judge import Occurrence
 
 _STREAM = 37  # keeps this random stream of a seed apart from others
 _FRAME = 0.01  # seconds
+_HEADER, _SAMPLE, _LARGEST = 44, 2, 32767  # bytes of a WAV file's header and of a sample; what 1 is written as
 
 
 class LongRecording:
@@ -24,10 +26,10 @@ class LongRecording:
 
     keywords: the words that `timeline` lists; the others are there to be ignored (default: all are keywords).
     pauses: the shortest and the longest, in seconds. noises: recordings (n,), put one after the other and repeated.
-    level: of the noise, root mean square in decibels below full scale.
+    level: of the noise, root mean square in decibels relative to full scale: 0 is as loud as can be, -45 is quiet.
 
     The same arguments make the same samples; one clip is in memory at a time. Raises DataError when there are no clips,
-    or one can't be read.
+    or one can't be read, and for a level or seed that can't be.
     """
 
     def __init__(
@@ -39,10 +41,12 @@ class LongRecording:
             raise DataError(
                 f"A long recording needs clips, and pauses from shorter to longer: {len(dataset)}, {pauses}."
             )
+        if not level <= 0 or seed < 0:
+            raise DataError(f"The noise's level is at most 0 decibels, the seed at least 0; got {level} and {seed}.")
         self.dataset, self.rate = dataset, rate
         self.keywords = dataset.class_names if keywords is None else tuple(keywords)
         noise = np.concatenate(synthetic_noises(seed, rate=rate) if noises is None else list(noises))
-        self._noise = (noise * 10 ** (-abs(level) / 20) / max(1e-9, np.sqrt(np.mean(noise**2)))).astype(np.float32)
+        self._noise = (noise * 10 ** (level / 20) / max(1e-9, np.sqrt(np.mean(noise**2)))).astype(np.float32)
         rng = np.random.default_rng([seed, _STREAM])
         self._order = rng.permutation(len(dataset))
         self._pauses = np.round(rate * rng.uniform(*pauses, len(dataset) + 1)).astype(int)
@@ -59,14 +63,12 @@ class LongRecording:
             yield piece.clip(-1, 1)
 
     def write(self, path: str | os.PathLike) -> None:
-        """As a WAV file of 16 bits. Raises DataError where it can't be written."""
-        soundfile = package("soundfile")
-        try:
-            with soundfile.SoundFile(path, "w", self.rate, 1, "PCM_16", format="WAV") as file:
-                for piece in self:
-                    file.write(piece)
-        except (soundfile.SoundFileError, OSError) as error:
-            raise DataError(f"{path} can't be written: {error}. Give a path in a folder that has room.") from error
+        """As a WAV file of 16 bits, in one step. Raises RunError where it can't be written; what was there stays."""
+        size = _HEADER + _SAMPLE * round(self.seconds * self.rate)
+        with atomic.replacing(path, size) as whole, wave.open(whole, "wb") as file:
+            file.setparams((1, _SAMPLE, self.rate, 0, "NONE", ""))
+            for piece in self:
+                file.writeframes(np.round(piece * _LARGEST).astype("<i2").tobytes())
 
     def _read_through(self) -> tuple[list[Occurrence], float]:
         timeline, start = [], 0

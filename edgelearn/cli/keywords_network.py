@@ -1,0 +1,26 @@
+"""Which network hears the words, and how they are learned: what the commands of `edgelearn keywords` share."""
+
+from __future__ import annotations
+
+import argparse
+
+from edgelearn.experiments.keywords.learners import MAML, Learner
+
+# Without those that need a network which was prepared for them by meta-training: no command does that.
+LEARNERS = tuple(sorted(name for name, kind in Learner.registry.items() if not issubclass(kind, MAML)))
+
+
+def add_network(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--network", metavar="FILE", help="'sample', a BC-ResNet-1 in .npz, or the folder of a run of `train`")
+    add("--data", metavar="DIR", help="a folder with data sets and weights (default: EDGELEARN_DATA)")
+    add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+
+
+def find_network(options: argparse.Namespace):
+    """The embedder that options ask for; says where it comes from."""
+    from edgelearn.experiments.keywords.networks import find_embedder
+
+    embedder, where = find_embedder(options.network, options.data, options.device)
+    print(where)
+    return embedder
