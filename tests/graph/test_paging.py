@@ -48,12 +48,13 @@ def test_bytes_are_where_the_plan_says(start, kernels):
     request = Request(added(), EXAMPLES, EXAMPLES, SGD(0.1))
     kept, gone = (make_plan(replace(request, saving=s), kernels.context.device) for s in ({}, everything(added())))
     assert account(kept).paged == 0 and account(gone).stored == kept.storage.input.buffer.nbytes
-    assert account(gone).paged == gone.paged_bytes == account(kept).stored - account(gone).stored + 64
+    moved = account(kept).stored - account(gone).stored
+    assert account(gone).paged == gone.paged_bytes and moved <= gone.paged_bytes < moved + 4096, "but for alignment"
     session = start(gone.request, drawn(added())[0])
     assert session.allocated_bytes == gone.peak_bytes and session.paged_bytes == gone.paged_bytes
     found = gone.explain()
     assert {("stem", "paged"), ("stem", "restored")} <= {(layer, way) for layer, _, way, _ in found.activations}
-    assert max(moment.paged for moment in found.timeline) == gone.paged_bytes - 64, "of alignment"
+    assert max(moment.paged for moment in found.timeline) == moved
     assert sum(share.nbytes for share in found.shares) == gone.peak_bytes
     assert "paged" in str(gone) and "the host's memory" in str(gone) and " paged 0.0" in found.timetable()
 

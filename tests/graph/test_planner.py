@@ -118,7 +118,7 @@ def test_stored_bytes_fastest_of_all_ways(kernels):
 def test_lossy_ways_and_pages_are_asked_for(kernels):
     request = Request(tapering(), 1, 1, SGD(0.1), "batch")
     device = kernels.context.device
-    slow = Slow("a test", 1e11, 1e10, kernels=("convolution_forward", "pointwise_forward"))
+    slow = Slow("a test", 1e11, 1e10, kernels=("convolution_forward", "convolution_local_forward", "pointwise_forward"))
     for also in ((), (Compress(),), (Compress(Float16()),), (Page(),)):
         plan = make_plan(request, device, "35 kB stored", costs=slow, also=also)
         ways = {type(way) for way in plan.request.saving.values()}
