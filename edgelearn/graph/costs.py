@@ -16,6 +16,7 @@ from .plan import Plan
 BYTE = 0.1  # bytes from memory for each FLOP at best: between a CPU's and a GPU's
 PAGING = 1e9  # bytes/s between the device and pages outside it, unless that was measured
 LAUNCH = 5e-6  # seconds; nothing that a device says of itself
+CLOCK_MHZ = 1000  # of devices whose drivers don't say (Intel's gives 0 for some CPUs)
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,11 @@ class Costs:
     def of(cls, device: Device, table: store.Table | None = None) -> Costs:
         """What was measured on this kind of device (see profile/launches.py), by default what is kept of that, else the
         roofline alone. Raises FormatError for a damaged file."""
-        flops = device.compute_units * device.clock_mhz * 1e6 * (128 if device.is_gpu else device.vector_width) * 2
+        clock, lanes = device.clock_mhz or CLOCK_MHZ, 128 if device.is_gpu else device.vector_width
+        flops = device.compute_units * clock * 1e6 * lanes * 2
         table = table or store.load(device)
         if table is None:
-            text = "not measured: the roofline of compute units, clock and vector width"
+            text = f"not measured: the roofline of compute units, a clock of {clock} MHz and vector width"
             return cls(text, flops, flops * BYTE)
         text = f"measured on {device.id} until {table.date}, {len(table.seconds)} launches"
         return cls(text, flops, flops * BYTE, table.between, table.fixed, table.seconds)
