@@ -36,9 +36,7 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
             return _from_binary(context, binary)
         except cl.Error:  # the driver has changed and kept its name
             path.unlink(missing_ok=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cl.CompilerWarning)
-        program = cl.Program(context.cl_context, source).build(options, cache_dir=False)
+    program = _without_remarks(cl.Program(context.cl_context, source), options)
     if path is None:
         return program
     binary = program.get_info(cl.program_info.BINARIES)[0]
@@ -67,7 +65,15 @@ def _exact_division(device: Device) -> list[str]:
 def _from_binary(context: Context, binary: bytes) -> Any:
     import pyopencl as cl
 
-    return cl.Program(context.cl_context, [context.device.handle], [binary]).build()
+    return _without_remarks(cl.Program(context.cl_context, [context.device.handle], [binary]))
+
+
+def _without_remarks(program: Any, options: Sequence[str] = ()) -> Any:
+    import pyopencl as cl
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        return program.build(options, cache_dir=False)
 
 
 def _name(device: Device, source: str, options: Sequence[str]) -> str:

@@ -137,15 +137,6 @@ def test_run_ends_when_it_is_stopped(store, tiny_job, gate, monkeypatch):
     assert len(store.list()) == 1
 
 
-@pytest.fixture
-def heard_interrupts():
-    """As in a kernel, also where the tests run in the background, whose processes a shell makes deaf to Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heard_interrupts")
 def test_interrupt_stops_and_saves(store, tiny_job, gate):
     view = TrainingView(tiny_job(gate=gate), store)
 
