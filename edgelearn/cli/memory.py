@@ -95,7 +95,7 @@ def _plan(options: argparse.Namespace) -> None:
         lane = f"{lane} {options.count}"
     also = [Page(options.pages) if name == "paged" else ALSO[name] for name in options.also]
     network, costs = named_network(options.network, options.alpha), Costs.of(device)
-    plan = lane_plan(lane, network, device, options.batch_size, options.batchnorm, also)
+    plan = lane_plan(lane, network, device, options.batch_size, options.batchnorm, also, _tell)
     if plan.paged_bytes:
         costs = costs.with_pages(device, options.pages)
     found = plan.explain()
@@ -112,12 +112,16 @@ def _plan(options: argparse.Namespace) -> None:
         atomic.write_bytes(options.plot, figures.to_png(plot_timeline(plan, lane)))
 
 
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
 def _compare(options: argparse.Namespace) -> None:
     from edgelearn.experiments.memory import compare, report
 
     found = compare(
         options.network, options.lanes, options.batch_size, options.rounds, alpha=options.alpha,
-        device=options.device or "", progress=lambda text: print(text, file=sys.stderr),
+        device=options.device or "", progress=_tell,
     )  # fmt: skip
     _print(report.HEADER, report.cells(found))
     if options.json:

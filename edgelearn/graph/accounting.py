@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import prod
 
 from edgelearn.errors import PlanError
-from edgelearn.launch import Buffer, Launch
-from edgelearn.ops import BatchNormalization, Conv2D, DepthwiseConv2D, ReLU
+from edgelearn.launch import Buffer
+from edgelearn.ops import Activation, BatchNormalization, Conv2D, DepthwiseConv2D
 
 from .arena import lifetimes
 from .network import Network
@@ -55,7 +54,7 @@ def account(plan: Plan) -> Accounting:
     if plan.request.optimizer is None:
         raise PlanError("Only a plan that trains saves activations: give the request an optimizer.")
     convolved, normalized, activated = (
-        _inputs(network, *kinds) for kinds in ((Conv2D, DepthwiseConv2D), (BatchNormalization,), (ReLU,))
+        _inputs(network, *kinds) for kinds in ((Conv2D, DepthwiseConv2D), (BatchNormalization,), (Activation,))
     )
     return Accounting(
         stored=sum(buffer.nbytes for buffer in stored(plan.program("train", n))),
@@ -67,17 +66,11 @@ def account(plan: Plan) -> Accounting:
     )
 
 
-def loss_index(launches: Sequence[Launch]) -> int:
-    """Where a step turns from its forward to its backward pass."""
-    return next(i for i, launch in enumerate(launches) if launch.layer == "loss")
-
-
 def stored(program: Program) -> list[Buffer]:
     """What a training program keeps from its forward for its backward pass, the largest first."""
-    launches = program.micro
-    loss = loss_index(launches)
-    kept = [life.buffer for life in lifetimes(launches) if life.first < loss < life.last]
-    if any(program.x.buffer in launch.reads for launch in launches[loss:]):
+    launches, turn = program.micro, program.ways_back.turn
+    kept = [life.buffer for life in lifetimes(launches) if life.first < turn < life.last]
+    if any(program.x.buffer in launch.reads for launch in launches[turn:]):
         kept.append(program.x.buffer)
     return sorted(kept, key=lambda buffer: -buffer.nbytes)
 

@@ -6,7 +6,7 @@ the largest buffer first, each at the lowest offset where no buffer that lives a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgelearn.launch import Buffer, Launch, Role
@@ -35,6 +35,11 @@ def lifetimes(launches: Sequence[Launch], keep: Sequence[Buffer] = (), role: Rol
                 last[access.buffer] = index
     last.update({buffer: len(launches) - 1 for buffer in keep if buffer in first})
     return [Lifetime(buffer, first[buffer], last[buffer]) for buffer in first]
+
+
+def alive(lives: Iterable[Lifetime], at: int) -> list[Buffer]:
+    """What is there at launch `at`."""
+    return [life.buffer for life in lives if life.first <= at <= life.last]
 
 
 def place(lives: Sequence[Lifetime], alignment: int) -> tuple[dict[Buffer, int], int]:

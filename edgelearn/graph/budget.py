@@ -23,10 +23,14 @@ COUNTS = {
 @dataclass(frozen=True)
 class Budget:
     """At most `nbytes` of what `count` says, one of COUNTS. "peak" and "stored" are those of graph/accounting.py, and
-    of trainings; nothing is stored where nothing is trained."""
+    of trainings; nothing is stored where nothing is trained. Raises PlanError for another count."""
 
     nbytes: int
     count: str = "device"
+
+    def __post_init__(self) -> None:
+        if self.count not in COUNTS:
+            raise PlanError(f"'{self.count}' is nothing that a budget counts: choose {', '.join(COUNTS)}.")
 
     @classmethod
     def of(cls, value: Budget | int | str) -> Self:

@@ -6,16 +6,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Launch, Role
 from edgelearn.ops import Traits
 
-from .accounting import loss_index
-from .arena import lifetimes
+from .arena import alive, lifetimes
 from .costs import Costs
 from .layout import lay_out
+from .made_of import made_of
 from .network import INPUT
 from .options import Choices, Item, Option
 from .plan import Plan, Request
@@ -27,23 +28,23 @@ from .ways import Invert, Mask, Recompute, Stash
 
 
 def choices(request: Request, device: Device, traits: Traits, costs: Costs, also: Sequence[Stash] = ()) -> Choices:
-    """Of the first micro-batch of a training. Exact ways are always among the options, `also` others."""
-    streams, inverted = invertible_streams(request.network)
-    rounded = request.precision.format
-    ways = {x: Invert(y) for x, y in inverted.items() if not (rounded("activations", x) or rounded("activations", y))}
-    plan = lay_out(replace(request, saving=ways), device, traits)
-    return _Choices(plan, costs, streams, (Mask(), *also)).found()
+    """Of the first micro-batch of a training. Exact ways are always among the options, `also` others; inverses that are
+    not quite exact never are."""
+    plan = lay_out(replace(request, saving={}), device, traits)
+    return _Choices(plan, costs, (Mask(), *also)).found()
 
 
 class _Choices:
-    def __init__(self, plan: Plan, costs: Costs, streams: set[str], stashes: Sequence[Stash]) -> None:
+    def __init__(self, plan: Plan, costs: Costs, stashes: Sequence[Stash]) -> None:
         request = plan.request
         mode = request.precision.modes(training=True)[0]
         program = plan.program(f"train{mode}", plan.micro_batches(request.batch_size)[0])
         self.x, ways = program.x.buffer, program.ways_back
         self.ways, self.forward, self.backward = ways, ways.forward, ways.backward
         self.network, self.costs, self.stashes = request.network, costs, stashes
+        self.rounded = partial(request.precision.format, "activations")
         self.tensors = {name: tensor.buffer for name, tensor in ways.tensors.items()}
+        streams, self.inverted = invertible_streams(request.network)
         self.streams = {self.tensors[name] for name in streams if name in self.tensors}
         self.reads: dict[Buffer, list[int]] = {}  # launches of the backward pass
         for number, launch in enumerate(self.backward):
@@ -53,8 +54,9 @@ class _Choices:
 
     def found(self) -> Choices:
         names: dict[Buffer, list[str]] = {}
-        for name, buffer in self.tensors.items():
-            names.setdefault(buffer, []).append(name)
+        for name in (INPUT, *self.network.nodes):
+            if name in self.tensors:
+                names.setdefault(self.tensors[name], []).append(name)
         made = returns(self.forward, set(), {}, {})
         made = {
             buffer: back.launches
@@ -82,13 +84,13 @@ class _Choices:
                 ways += self._stashed(item, b in exact)
             items[b] = replace(item, options=tuple(ways))
         ends = {self.tensors[name] for cut in cuts(self.network) for name in cut if name in self.tensors}
-        return Choices(items, *self._there(items), [items[b] for b in ends if b in items])
+        return Choices(items, *self._there(items), [item for b, item in items.items() if b in ends])
 
-    def _made_once(self, made: Mapping[Buffer, Sequence[Launch]]) -> set[Buffer]:
+    def _made_once(self, made: Mapping[Buffer, Sequence[Launch]]) -> list[Buffer]:
         """What can't be made twice, and is read only to make other things once more."""
-        written = {b for launch in self.forward for b in launch.writes if b.role is Role.TEMPORARY}
-        read = {buffer for launches in made.values() for buffer in _read(launches)}
-        return (read & written) - set(made) - set(self.reads)
+        written = [b for launch in self.forward for b in launch.writes if b.role is Role.TEMPORARY]
+        read = {buffer for launches in made.values() for buffer in _read(launches)} - set(made) - set(self.reads)
+        return [buffer for buffer in written if buffer in read]
 
     def _compared(self) -> set[Buffer]:
         """What is looked for among the values that it is made of: where those come back only nearly as they were, it
@@ -112,13 +114,15 @@ class _Choices:
         return Option(Recompute(), 0, self._seconds(launches), item.entry, needs)
 
     def _inverses(self, needs: Mapping[Buffer, frozenset[Buffer]]) -> dict[Buffer, Option]:
+        """Exact ones."""
         found = {}
-        for at, x in self.ways.wanted.items():
-            launches = self.ways.inverses[x]
-            read = _read(launches) & set(needs)
-            found[x] = Option(
-                self.ways.lost[x], 0, self._seconds(launches), at, read, self._made_of(read, needs) & self.streams
-            )
+        for name, layer in self.inverted.items():
+            inverse = self.ways.inverses.get(layer)
+            exact = self.network.nodes[layer].op.inverts_exactly and not (self.rounded(name) or self.rounded(layer))
+            if inverse and exact:
+                read = _read(inverse.launches) & set(needs)
+                seconds, streams = self._seconds(inverse.launches), self._made_of(read, needs) & self.streams
+                found[inverse.buffer] = Option(Invert(layer), 0, seconds, inverse.at, read, streams)
         return found
 
     def _stashed(self, item: Item, exact: bool) -> list[Option]:
@@ -137,23 +141,16 @@ class _Choices:
 
     def _made_of(self, buffers: Iterable[Buffer], needs: Mapping[Buffer, frozenset[Buffer]]) -> frozenset[Buffer]:
         """These and what they are made of, not going through streams."""
-        seen, waiting = set(buffers), list(buffers)
-        while waiting:
-            here = waiting.pop()
-            if here not in self.streams:
-                new = needs[here] - seen
-                seen |= new
-                waiting += new
-        return frozenset(seen)
+        return frozenset(made_of(buffers, lambda buffer: () if buffer in self.streams else needs[buffer]))
 
     def _there(self, items: Mapping[Buffer, Item]) -> tuple[int, list[int]]:
         """Bytes that are stored besides items, and that live at each launch of the backward pass besides them."""
         lives = [life for life in lifetimes(self.forward + self.backward) if life.buffer not in items]
-        loss = loss_index(self.forward)
-        stored = sum(life.buffer.nbytes for life in lives if life.first < loss < life.last)
+        turn = self.ways.turn
+        stored = sum(life.buffer.nbytes for life in lives if life.first < turn < life.last)
         stored += self.x.nbytes * (self.x in self.reads)
         places = range(len(self.forward), len(self.forward) + len(self.backward))
-        return stored, [sum(x.buffer.nbytes for x in lives if x.first <= place <= x.last) for place in places]
+        return stored, [sum(buffer.nbytes for buffer in alive(lives, place)) for place in places]
 
 
 def _read(launches: Iterable[Launch]) -> frozenset[Buffer]:

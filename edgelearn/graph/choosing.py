@@ -10,20 +10,24 @@ solves it (Q. Huangfu and J. Hall 2018, "Parallelizing the dual revised simplex 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from math import inf
 
 import numpy as np
 
+from edgelearn.launch import Buffer
+
 from .options import Choices, Item, Option
 from .saving import Saving
 
-SECONDS = 3.0  # that HiGHS may take; the best found by then is used
+NODES = 1000  # of its search tree that HiGHS may look at; unlike a time limit, always with the same result
+GAP = 1e-3  # how much longer than the best choice's one may take: costs are known no better
+LEAST_GAP = 1e-4  # the same of the least bytes
 
 
 def choose(choices: Choices, stored: float = inf, live: float = inf, least: str | None = None) -> Saving | None:
     """The fastest choice with at most `stored` bytes between the passes and at most `live` bytes at once in the
-    backward pass; or with the `least` "stored" or "live" bytes. None where nothing fits."""
+    backward pass; or with the `least` "stored" or "live" bytes. None where nothing fits, or within NODES."""
     return _Program(choices, least).solved(stored, live)
 
 
@@ -58,7 +62,7 @@ class _Program:
             constraints=LinearConstraint(matrix, -np.inf, self.upper),
             integrality=[1] * (self.size - 1) + [0],
             bounds=Bounds(0, upper),
-            options={"time_limit": SECONDS, "mip_rel_gap": 1e-4},
+            options={"node_limit": NODES, "mip_rel_gap": GAP if self.least is None else LEAST_GAP},
         )
         if done.x is None:
             return None
@@ -103,8 +107,9 @@ class _Program:
         """What blocks end with is there, or made at once of what is; and what is alive has room."""
         for end in self.choices.ends:
             there = self._one_of(end, _is_there)
-            for needed in {b for option in end.options if option.recomputes for b in option.needs}:
-                self._at_most(there | self._one_of(self.choices.items[needed], _is_there), -1.0)
+            needs = frozenset().union(*(option.needs for option in end.options if option.recomputes))
+            for needed in self._items(needs):
+                self._at_most(there | self._one_of(needed, _is_there), -1.0)
         for place, live in enumerate(self.choices.live):
             row = {self.size - 1: -1.0}
             for number, (item, option) in enumerate(self.options):
@@ -114,8 +119,9 @@ class _Program:
                     row[number] = nbytes / 1e6
             self._at_most(row, -live / 1e6)
 
-    def _items(self, buffers: Iterable) -> list[Item]:
-        return [self.choices.items[buffer] for buffer in buffers]
+    def _items(self, buffers: Container[Buffer]) -> list[Item]:
+        """In an order that is the same every time, since so is then what the solver finds."""
+        return [item for item in self.items if item.buffer in buffers]
 
 
 def _gives_a_mask(option: Option) -> bool:

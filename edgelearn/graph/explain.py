@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from edgelearn.launch import Buffer, Role
 
 from .accounting import Accounting, account
 from .accounting import stored as stored_buffers
-from .arena import Lifetime, lifetimes
+from .arena import Lifetime, alive, lifetimes
 from .plan import Plan
 from .program import Program
 from .ways import Invert, Recompute, Stash
@@ -108,8 +108,8 @@ def explain(plan: Plan) -> Explanation:
     ways = _Ways(plan, program)
     lives = lifetimes(program.micro, [program.y.buffer])
     timeline = list(_timeline(program, lives, ways))
-    fullest = max(range(len(program.micro)), key=lambda at: sum(x.buffer.nbytes for x in _alive(lives, at)))
-    there = [Share(x.buffer.layer or _layer(x.buffer), ways[x.buffer], x.buffer.nbytes) for x in _alive(lives, fullest)]
+    fullest = max(range(len(program.micro)), key=lambda at: sum(x.nbytes for x in alive(lives, at)))
+    there = [Share(_layer(buffer), ways[buffer], buffer.nbytes) for buffer in alive(lives, fullest)]
     gaps = plan.arena_bytes - sum(share.nbytes for share in there)
     shares = sorted([*_persistent(plan), *there], key=_order(plan))
     return Explanation(
@@ -128,7 +128,7 @@ class _Ways:
         trains = plan.request.optimizer is not None
         self.back = program.ways_back
         self.first = self.back.first if trains else len(program.micro)
-        self.forward = [b.name for launch in program.micro[: self.first] for b in launch.writes]
+        self.forward = [buffer for launch in program.micro[: self.first] for buffer in launch.writes]
         self.stored = set(stored_buffers(program)) if trains else set()
 
     def __getitem__(self, buffer: Buffer) -> str:
@@ -140,9 +140,9 @@ class _Ways:
 
     def activations(self) -> list[tuple[str, str, str, int]]:
         paged = [buffer for buffer in self.back.stashed if buffer.role is Role.PAGED]
-        found = [*self.stored, *paged, *{buffer.name: buffer for buffer in self.back.copies}.values()]
-        order = {name: number for number, name in enumerate(dict.fromkeys(self.forward))}
-        found.sort(key=lambda buffer: order.get(buffer.name, -1))
+        found = [*self.stored, *paged, *{of: copy for copy, of in self.back.copies.items()}.values()]
+        order = {buffer: number for number, buffer in enumerate(dict.fromkeys(self.forward))}
+        found.sort(key=lambda buffer: order.get(self.back.copies.get(buffer, buffer), -1))
         return [(_layer(buffer), buffer.name, self[buffer], buffer.nbytes) for buffer in found]
 
 
@@ -167,18 +167,14 @@ def _order(plan: Plan):
     return lambda share: place.get(share.layer, len(place))
 
 
-def _alive(lives: Iterable[Lifetime], at: int) -> list[Lifetime]:
-    return [life for life in lives if life.first <= at <= life.last]
-
-
 def _timeline(program: Program, lives: list[Lifetime], ways: _Ways) -> Iterator[Moment]:
     pages = lifetimes(program.micro, role=Role.PAGED)
     moments: list[Moment] = []
     for at, launch in enumerate(program.micro):
         purposes: Counter[str] = Counter()
-        for life in _alive(lives, at):
-            purposes[ways[life.buffer]] += life.buffer.nbytes
-        paged = sum(life.buffer.nbytes for life in _alive(pages, at))
+        for buffer in alive(lives, at):
+            purposes[ways[buffer]] += buffer.nbytes
+        paged = sum(buffer.nbytes for buffer in alive(pages, at))
         moment = Moment(launch.layer, at < ways.first, purposes.total(), dict(purposes), paged)
         before = moments[-1] if moments else None
         if before is None or (before.layer, before.forward) != (moment.layer, moment.forward):

@@ -26,6 +26,8 @@ def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
     if not network.nodes:
         raise PlanError(f"The network '{network.name}' has no layers.")
     check(network, request.saving, request.precision)
+    if request.optimizer and request.loss is None:
+        raise PlanError("A training needs a loss to make smaller, but the request's is None: give it one.")
     trained = [name for name in network.parameters if name in network.trainable] if request.optimizer else []
     if request.optimizer and not trained:
         raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense').")

@@ -93,9 +93,10 @@ class Lowering:
         for stage in stages:
             self._forward(stage, stage.output.name not in (logits, output.name))
         y = self.values[name]
+        turn = len(self.micro.launches)
         answers = self._loss(name) if self.settings.loss else None
         if self.settings.train:
-            self.ways_back.start(self._tensors())
+            self.ways_back.start(self._tensors(), turn)
             for stage in reversed(stages):
                 if stage.name in self.backward:
                     self._backward(stage)

@@ -11,10 +11,10 @@ from .storage import Storage
 
 
 class Noted:
-    """Findings of a program's tensors, by name; only in `training`. `first` says that they start anew."""
+    """Findings of a program's tensors, by name; only in `training`."""
 
-    def __init__(self, precision: Precision, storage: Storage, training: bool, first: bool) -> None:
-        self.precision, self.storage, self.training, self.first = precision, storage, training, first
+    def __init__(self, precision: Precision, storage: Storage, training: bool) -> None:
+        self.precision, self.storage, self.training = precision, storage, training
         self._checked: dict[str, Tensor] = {}
         self._learnt: dict[str, tuple[Quantiser, Tensor, int]] = {}
 

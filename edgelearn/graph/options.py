@@ -39,9 +39,9 @@ class Option:
 
 @dataclass(frozen=True)
 class Item:
-    """`names` of layers whose tensor it is; without any it lies between them. The backward pass `reads` its values, or
-    nothing but its `mask`, or neither. It would be brought back at launch `entry` of the backward pass, and is there
-    until launch `last`."""
+    """`names` of layers whose tensor it is, in the network's order; without any it lies between them. The backward pass
+    `reads` its values, or nothing but its `mask`, or neither. It would be brought back at launch `entry` of the
+    backward pass, and is there until launch `last`."""
 
     buffer: Buffer
     names: tuple[str, ...]
@@ -63,6 +63,11 @@ class Choices:
     ends: list[Item]
 
     def saving(self, chosen: Mapping[Buffer, Option]) -> Saving:
-        """The choice of a plan, by layer. What nothing was chosen for is needed by nothing."""
-        ways = {buffer: chosen[buffer].way if buffer in chosen else Recompute() for buffer in self.items}
-        return {name: way for buffer, way in ways.items() if way for name in self.items[buffer].names}
+        """The choice of a plan, by layer: of layers that share a tensor the last one, which gives it, has the way. What
+        nothing was chosen for is needed by nothing."""
+        found: dict[str, Way] = {}
+        for buffer, item in self.items.items():
+            way = chosen[buffer].way if buffer in chosen else Recompute()
+            if way and item.names:
+                found |= dict.fromkeys(item.names, Recompute()) | {item.names[-1]: way}
+        return found

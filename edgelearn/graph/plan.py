@@ -116,8 +116,8 @@ class Plan:
         program = self.program(kind, self.request.micro_batch)
         launches, lives = program.micro, arena.lifetimes(program.micro, [program.y.buffer])
         return [
-            (launch.layer, sum(life.buffer.nbytes for life in lives if life.first <= index <= life.last))
-            for index, launch in enumerate(launches)
+            (launch.layer, sum(buffer.nbytes for buffer in arena.alive(lives, at)))
+            for at, launch in enumerate(launches)
         ]
 
     def explain(self) -> Explanation:

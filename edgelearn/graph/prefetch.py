@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from edgelearn.launch import Await, Launch, Transfer
 
 
-def written_behind(forward: Iterable[Launch]) -> list[Launch]:
+def written_behind(forward: Iterable[Launch], turn: Launch | None = None) -> list[Launch]:
     """The launches of a forward pass, whose tensors are paged out when they are no longer used: each stays where it is
-    until the next one is, or until the loss."""
+    until the next one is, or until the `turn` to the backward pass."""
     found: list[Launch] = []
     under_way: list[Launch] = []
     for launch in forward:
-        if isinstance(launch, Transfer) or launch.layer == "loss":
+        if isinstance(launch, Transfer) or launch is turn:
             found += under_way
             under_way = []
         if isinstance(launch, Transfer):

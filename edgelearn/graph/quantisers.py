@@ -49,7 +49,7 @@ class Quantisers:
     ) -> None:
         self.precision, self.storage, self.prepare, self.micro = precision, storage, prepare, micro
         self.mode, self.training, self.first = mode, training, first
-        self.noted = Noted(precision, storage, training, first)
+        self.noted = Noted(precision, storage, training)
         self.kernels = RoundedKernels(precision, storage, prepare, self.noted)
 
     def input(self, layer: str, x: Tensor, integers: bool) -> Stored:

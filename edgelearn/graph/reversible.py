@@ -10,11 +10,13 @@ the last one, and so are the names of layers.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from functools import partial
 
 from edgelearn.errors import PlanError
 from edgelearn.ops import Add, Coupling, Op, Stream
 from edgelearn.ops.coupling import STEP
 
+from .made_of import made_of
 from .network import INPUT, Network, Node
 
 
@@ -68,42 +70,29 @@ def _shortcut(network: Network, node: Node) -> str | None:
     if any(network.shape_of(name) != node.shape for name in node.inputs):  # one is broadcast: no stream to add to
         return None
     for x, f in (node.inputs, node.inputs[::-1]):
-        if x != f and x in _ancestors(network, f):
+        if x != f and x in made_of([f], partial(_inputs, network)):
             return x
     return None
 
 
-def _ancestors(network: Network, name: str) -> set[str]:
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        node = network.nodes.get(waiting.pop())
-        new = set(node.inputs) - found if node else set()
-        found |= new
-        waiting += new
-    return found
-
-
 def invertible_streams(network: Network) -> tuple[set[str], dict[str, str]]:
     """All streams, which are the first inputs of invertible layers and what these give; and the layer by which a stream
-    can be had back, where the layer's other inputs are made of other streams."""
+    can be had back, where the layer's other inputs are made of other streams. The network's input is kept anyway."""
     layers = [node for node in network.nodes.values() if node.op.invertible]
     streams = {node.inputs[0] for node in layers} | {node.name for node in layers}
     inverted = {
         node.inputs[0]: node.name
         for node in layers
-        if not any(_is_made_of(network, other, node.inputs[0], streams) for other in node.inputs[1:])
+        if node.inputs[0] != INPUT
+        and not any(_is_made_of(network, other, node.inputs[0], streams) for other in node.inputs[1:])
     }
     return streams, inverted
 
 
 def _is_made_of(network: Network, name: str, stream: str, streams: set[str]) -> bool:
     """Whether a tensor is made of a stream, not going through others."""
-    seen, waiting = {name}, [name]
-    while waiting:
-        here = waiting.pop()
-        if here not in streams and here != INPUT:
-            new = set(network.nodes[here].inputs) - seen
-            seen |= new
-            waiting += new
-    return stream in seen
+    return stream in made_of([name], lambda here: () if here in streams else _inputs(network, here))
+
+
+def _inputs(network: Network, name: str) -> tuple[str, ...]:
+    return () if name == INPUT else network.nodes[name].inputs

@@ -1,8 +1,9 @@
 """How saved activations come back when the backward pass needs them: a choice of the plan for each tensor.
 
 A tensor goes by the name of the layer that gives it; where layers run as one kernel it has all their names. It is kept
-unless all of them have a way back, and recomputed only if they all say so; a tensor that isn't kept lives until the
-forward pass has read it. graph/ways.py has the ways, and graph/policies.py makes such choices for whole networks.
+unless all of them have a way back, and recomputed only if they all say so: to have it back otherwise, say so of the
+last of them, which gives it. A tensor that isn't kept lives until the forward pass has read it. graph/ways.py has the
+ways, and graph/policies.py makes such choices for whole networks.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from edgelearn.errors import PlanError
 
+from .made_of import made_of
 from .network import Network
 from .precision import Precision
 from .ways import Invert, Page, Recompute, Way
@@ -44,16 +46,14 @@ def check(network: Network, saving: Saving, precision: Precision) -> None:
 
 def _approximate(network: Network, saving: Saving) -> set[str]:
     """The layers whose tensors come back only nearly as they were, or may: made of such tensors."""
-    found = {name for name, way in saving.items() if way.lossy}
-    made_of = {name: network.nodes[name].inputs for name, way in saving.items() if isinstance(way, Recompute)}
-    made_of |= {
+    lossy = {name for name, way in saving.items() if way.lossy}
+    sources = {name: network.nodes[name].inputs for name, way in saving.items() if isinstance(way, Recompute)}
+    sources |= {
         name: {way.layer, *network.nodes[way.layer].inputs[1:]}
         for name, way in saving.items()
         if isinstance(way, Invert)
     }
-    while more := {name for name, inputs in made_of.items() if found.intersection(inputs)} - found:
-        found |= more
-    return found
+    return {name for name in saving if lossy & made_of([name], lambda here: sources.get(here, ()))}
 
 
 def pages_of(ways: Iterable[Way]) -> Page | None:

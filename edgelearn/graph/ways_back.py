@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Launch
 from edgelearn.ops import Emitter, Tensor
 from edgelearn.ops.stored import Stored, tensor_of
 
-from .network import Network, Node
+from .network import INPUT, Network, Node
 from .prefetch import prefetched, written_behind
 from .rematerialise import rematerialised, returns
 from .saving import Saving, way_of
 from .ways import Invert, Stash, Way
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """The `launches` that have `buffer` back, which can be from launch number `at` of the backward pass on."""
+
+    buffer: Buffer
+    launches: list[Launch]
+    at: int
 
 
 class WaysBack:
@@ -22,16 +32,18 @@ class WaysBack:
     def __init__(self, network: Network, saving: Saving, micro: Emitter) -> None:
         self.network, self.saving, self.micro = network, saving, micro
         self.forward: list[Launch] = []  # and the loss
+        self.loss: Launch | None = None  # the first launch of it
         self.backward: list[Launch] = []  # as if everything were there
         self.tensors: dict[str, Tensor] = {}
-        self.inverses: dict[Buffer, list[Launch]] = {}
-        self.wanted: dict[int, Buffer] = {}
+        self.inverses: dict[str, Inverse] = {}  # by layer, whether they are asked for or not
         self.lost: dict[Buffer, Way] = {}
         self.stashed: dict[Buffer, Stash] = {}  # by what is kept instead
         self.copies: dict[Buffer, Buffer] = {}  # what the backward pass gets, and what was written
 
-    def start(self, values: Mapping[str, Stored]) -> None:
-        """The forward pass is over, and has left these values, by layer."""
+    def start(self, values: Mapping[str, Stored], loss: int) -> None:
+        """The forward pass is over, and has left these values, by layer; launch number `loss` has turned to the
+        gradients."""
+        self.loss = self.micro.launches[loss]
         self.forward = list(self.micro.launches)
         self.tensors = {name: tensor_of(value) for name, value in values.items()}
 
@@ -40,16 +52,19 @@ class WaysBack:
         """Where the backward pass begins."""
         return len(self.forward)
 
+    @property
+    def turn(self) -> int:
+        """Where the step turns from what it computes to its gradients: the number of the loss's first launch."""
+        return next(number for number, launch in enumerate(self.forward) if launch is self.loss)
+
     def invert(self, node: Node) -> None:
         """The backward pass has come to an invertible op: time to undo it, while what it was made of is there."""
-        x, *others = node.inputs
-        if self.saving.get(x) != Invert(node.name):
+        here, tensors = len(self.micro.launches), [self.tensors[name] for name in (node.name, *node.inputs)]
+        if node.inputs[0] == INPUT or any(tensor.dtype != "float32" for tensor in tensors):
             return
-        here = len(self.micro.launches)
-        y, others = self.tensors[node.name], [self.tensors[name] for name in others]
-        node.op.emit_inverse(self.micro, y, others, self.tensors[x])
-        self.inverses[self.tensors[x].buffer] = self._cut(here)
-        self.wanted[here - self.first] = self.tensors[x].buffer
+        y, x, *others = tensors
+        node.op.emit_inverse(self.micro, y, others, x)
+        self.inverses[node.name] = Inverse(x.buffer, self._cut(here), here - self.first)
 
     def finish(self) -> None:
         """The backward pass is over: see that what it reads is there."""
@@ -58,12 +73,15 @@ class WaysBack:
         puts, gets = self._stashes()
         levels = {buffer: way.level for buffer, way in self.lost.items()}
         kept = {buffer for launch in self.backward for buffer in launch.reads} | self._kept()
-        found = returns(self.forward, kept - set(levels), levels, self.inverses | gets)
-        backward, self.copies = rematerialised(self.backward, found, self.wanted)
+        inverses = [x for layer, x in self.inverses.items() if self.lost.get(x.buffer) == Invert(layer)]
+        given = gets | {inverse.buffer: inverse.launches for inverse in inverses}
+        found = returns(self.forward, kept - set(levels), levels, given)
+        wanted = {inverse.at: inverse.buffer for inverse in inverses}
+        backward, self.copies = rematerialised(self.backward, found, wanted)
         self._check_masks(backward)
         read = {buffer for launch in backward for buffer in launch.reads}
         puts = {x: launches for x, launches in puts.items() if not read.isdisjoint(_written(launches))}
-        self.forward = written_behind(_behind_last_uses(self.forward, puts))
+        self.forward = written_behind(_behind_last_uses(self.forward, puts), self.loss)
         self.micro.launches[:] = self.forward + prefetched(backward)
 
     @property

@@ -1,6 +1,6 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
-from .activation import ReLU, SiLU
+from .activation import Activation, ReLU, SiLU
 from .base import LinearOp, Op, PlainOp, Weight
 from .batchnorm import BatchNormalization
 from .channels import PadChannels, SliceChannels
@@ -27,11 +27,11 @@ from .tensor import Tensor, pack, unpack
 from .zero_padding import ZeroPadding2D
 
 __all__ = [
-    "DSGC", "SGD", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate", "Conv2D",
-    "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator", "Fixed",
-    "Flatten", "Float16", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax", "LinearOp",
-    "Loss", "MaxPooling2D", "Mean", "MinimumEntropy", "Op", "Optimizer", "PadChannels", "Percentile", "PlainOp",
-    "Prototypical", "ReLU", "Reshape", "RunningMinMax", "SiLU", "SliceChannels", "Softmax", "SoftmaxCrossEntropy",
-    "SpaceToDepth", "SpatialDropout2D", "Stream", "SubSpectralNormalization", "Tensor", "Traits", "Weight",
-    "ZeroPadding2D", "pack", "unpack",
+    "DSGC", "SGD", "Activation", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate",
+    "Conv2D", "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator",
+    "Fixed", "Flatten", "Float16", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax",
+    "LinearOp", "Loss", "MaxPooling2D", "Mean", "MinimumEntropy", "Op", "Optimizer", "PadChannels", "Percentile",
+    "PlainOp", "Prototypical", "ReLU", "Reshape", "RunningMinMax", "SiLU", "SliceChannels", "Softmax",
+    "SoftmaxCrossEntropy", "SpaceToDepth", "SpatialDropout2D", "Stream", "SubSpectralNormalization", "Tensor", "Traits",
+    "Weight", "ZeroPadding2D", "pack", "unpack",
 ]  # fmt: skip

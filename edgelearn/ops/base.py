@@ -57,6 +57,7 @@ class Op:
     selects: ClassVar[bool] = False  # whether every output is one of the inputs, or 0: then it is as quantised as they
     compares: ClassVar[bool] = False  # whether its backward pass looks for the output among the inputs
     invertible: ClassVar[bool] = False  # whether `emit_inverse` has the first input back
+    inverts_exactly: ClassVar[bool] = True  # whether that has the bits of what was there
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)

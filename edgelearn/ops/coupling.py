@@ -70,6 +70,10 @@ class Coupling(Add):
         if self.step:
             _check(self.step)
 
+    @property
+    def inverts_exactly(self) -> bool:
+        return bool(self.step)
+
     def output_shape(self, *shapes: Shape) -> Shape:
         if len(shapes) != 2:
             raise ShapeError(f"Coupling takes a stream and what is added to it, not {len(shapes)} inputs.")

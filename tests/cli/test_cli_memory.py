@@ -21,7 +21,8 @@ def folders(monkeypatch, tmp_path):
 def test_plan_before_and_after_measuring(capsys, tmp_path):
     budget = ["--budget", "1MB", "--layers", "--plot", str(tmp_path / "plan.png")]
     assert main(["memory", "plan", *SMALL, *budget]) == 0
-    said = capsys.readouterr().out
+    said, told = capsys.readouterr()
+    assert told.startswith("plan 2: ") and " of 1,000,000 bytes" in told
     assert "MB  stored " in said and "recomputed" in said and "not measured: the roofline" in said
     assert "backward block_1_expand" in said and (tmp_path / "plan.png").stat().st_size > 1000
     assert main(["memory", "measure", *SMALL, "--rounds", "1"]) == 0

@@ -2,9 +2,10 @@
 
 import pytest
 
-from edgelearn.graph import Request, make_plan, reversible
+from edgelearn.graph import Precision, Request, make_plan, reversible
 from edgelearn.graph.policies import checkpoints, invertible, keep_all
 from edgelearn.ops import SGD, Adam
+from edgelearn.ops.formats import Float16
 
 from .test_plan import REQUESTS
 from .test_ways_back import preactivated
@@ -36,6 +37,20 @@ def test_what_becomes_of_activations(kernels, policy, ways):
     assert kept == found.accounting.stored
     if policy is invertible:
         assert ("row0_0_add", "inverted") in [(layer, way) for layer, name, way, _ in found.activations]
+
+
+@pytest.mark.parametrize("policy", (keep_all, checkpoints))
+def test_floats_made_of_what_is_stored_are_workspace(kernels, policy):
+    """Tensors of the same name in both passes, which aren't the same tensor."""
+    network, half = preactivated(), Float16()
+    precision = Precision(half, half, None, norm_inputs=half, simulated=False)
+    request = Request(network, 2, 2, SGD(0.1), "batch", precision=precision, saving=policy(network))
+    plan = make_plan(request, kernels.context.device)
+    found, back = plan.explain(), plan.program("train", 2).ways_back
+    assert len([way for _, _, way, _ in found.activations if way == "recomputed"]) == len(set(back.copies.values()))
+    if policy is keep_all:
+        assert {way for _, _, way, _ in found.activations} == {"kept"}
+        assert not any("recomputed" in moment.purposes for moment in found.timeline)
 
 
 def test_the_timeline_goes_forward_and_back(kernels):

@@ -7,11 +7,11 @@ import pytest
 
 from edgelearn.device import Context
 from edgelearn.errors import PlanError
-from edgelearn.graph import INPUT, Invert, Network, Recompute, Request, Session, account, make_plan, reversible
+from edgelearn.graph import INPUT, Invert, Network, Page, Recompute, Request, Session, account, make_plan, reversible
 from edgelearn.graph.accounting import stored
 from edgelearn.graph.policies import POLICIES, cuts, invertible, nested, square_root
 from edgelearn.models import bcresnet, mobilenet_v2, mobilenet_v2_reversible, revnet
-from edgelearn.ops import SGD, Add, Conv2D, Coupling, ReLU, SpaceToDepth
+from edgelearn.ops import SGD, Add, Conv2D, Coupling, ReLU, SiLU, SpaceToDepth
 
 from .test_networks import EXAMPLES, head
 from .test_plan import batches, draw
@@ -98,6 +98,30 @@ def test_published_figures_of_mobilenet_v2(kernels):
     assert "53.78 MB  framework " in str(found)
 
 
+def test_frameworks_save_what_any_activation_reads(kernels):
+    found = []
+    for activation in (ReLU(), SiLU()):
+        net = Network("activated", (8, 8, 16))
+        net.add("conv", Conv2D(16, 3, padding="same"))
+        net.add("activation", activation)
+        found.append(account(planned(kernels, head(net), {})).framework_not_in_place)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ("stem", "loss"))
+def test_a_layer_may_be_called_loss(kernels, name):
+    net = Network("named", (8, 8, 3))
+    net.add(name, Conv2D(16, 3, padding="same"))
+    net.add("conv", Conv2D(16, 3, padding="same"))
+    net.add("relu", ReLU())
+    for saving in ({}, {name: Page()}):
+        plan = planned(kernels, net if "dense" in net.nodes else head(net), saving)
+        found = account(plan)
+        kept = {buffer.name for buffer in stored(plan.program("train", 1))}
+        assert (f"{name}/output" in kept) == (not saving) and {"conv/output", "pool/output"} <= kept
+        assert found.paged == (4096 if saving else 0) and plan.explain().timeline[-1].forward is False
+
+
 @pytest.mark.parametrize("batchnorm", ("kept", "batch"))
 def test_invertible_mobilenet_v2(kernels, batchnorm):
     network = mobilenet_v2_reversible()
@@ -158,6 +182,8 @@ def test_impossible_choices(kernels):
     ):
         with pytest.raises(PlanError, match=message):
             planned(kernels, network, saving)
+    with pytest.raises(PlanError, match="A training needs a loss"):
+        make_plan(Request(network, optimizer=SGD(0.1), loss=None), kernels.context.device)
     with pytest.raises(PlanError, match="give the request an optimizer"):
         account(make_plan(Request(network), kernels.context.device))
 
@@ -185,6 +211,8 @@ def test_space_to_depth_is_inverted(start):
     net.add("mix_relu", ReLU())
     head(net)
     assert invertible(net)["relu"] == Invert("squares")
+    request = Request(net, EXAMPLES, EXAMPLES, SGD(0.1), saving={"relu": Invert("squares")})  # "conv" is to be kept
+    assert start(request, net.initialize(0)).plan.program("train", EXAMPLES).inverted == {}
     weights, x, labels = draw(net, EXAMPLES)
     gradients = []
     for saving in ({}, invertible(net)):

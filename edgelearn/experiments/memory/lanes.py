@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from edgelearn.device import Device
 from edgelearn.errors import RunError
@@ -35,10 +35,12 @@ def lane_plan(
     examples: int = 1,
     batchnorm: str = "batch",
     also: Sequence[Stash] = (),
+    progress: Callable[[str], None] = lambda text: None,
 ) -> Plan:
     """The plan of a training step in this lane: that of a policy, of a precision, or within a budget, for which the
-    planner may choose `also` other ways. "invertible" couples the network's residual blocks, and so does TWIN, which
-    keeps everything. Raises RunError for another lane, PlanError where nothing fits."""
+    planner may choose `also` other ways; `progress` is called with a line for each plan that it tries. "invertible"
+    couples the network's residual blocks, and so does TWIN, which keeps everything. Raises RunError for another lane,
+    PlanError where nothing fits."""
     request = {"batch_size": examples, "micro_batch": examples, "optimizer": SGD(0.01), "batchnorm": batchnorm}
     if lane in ("invertible", TWIN):
         network = reversible(network)
@@ -47,7 +49,7 @@ def lane_plan(
     if lane in PRECISIONS:
         return make_plan(Request(network, **request, precision=PRECISIONS[lane]), device)
     if lane.endswith(("stored", "peak", "device")):
-        return make_plan(Request(network, **request), device, lane, also=also)
+        return make_plan(Request(network, **request), device, lane, also=also, progress=progress)
     raise RunError(f"'{lane}' is no lane: choose {', '.join(LANES)}, or another budget such as '6 MB stored'.")
 
 
