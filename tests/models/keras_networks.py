@@ -23,7 +23,9 @@ from keras import layers
 
 IMAGES = 8
 MARGIN = 3e-5  # float32 must not round any input of a rectifier across one of its corners
-rng = np.random.default_rng(3)
+LEAD = 3e-6  # nor make the second largest value of a pooling window the largest
+SEED = 3  # of Keras's initializers, and of everything here
+rng = np.random.default_rng(SEED)
 
 
 def mobilenet_v1(size, alpha, classes):
@@ -134,10 +136,22 @@ def sources(layer):
     return [tensor._keras_history.operation for tensor in found]
 
 
+def is_close_race(pooling, x):
+    """Whether two values above 0 of one window are less than LEAD apart. Those at 0 come out of a rectifier, where no
+    gradient goes on."""
+    windows = tf.image.extract_patches(
+        x, (1, *pooling.pool_size, 1), (1, *pooling.strides, 1), (1, 1, 1, 1), pooling.padding.upper()
+    )
+    windows = np.sort(np.reshape(windows, (-1, np.prod(pooling.pool_size), x.shape[-1])), axis=1)
+    return bool(np.any((windows[:, -1] - windows[:, -2] < LEAD) & (windows[:, -1] > 0)))
+
+
 def give_weights(model, images, training):
-    """Random weights to one layer after the other, each told what those before it make of the images."""
+    """Random weights to one layer after the other, each told what those before it make of the images; once more to the
+    convolution before a pooling whose window has a close race, and to what lies between."""
     values = {model.layers[0].name: images}
-    for layer in model.layers[1:]:
+
+    def give(layer):
         x = [values[source.name] for source in sources(layer)]
         begin(layer, x[0])
         if isinstance(layer, layers.ReLU):
@@ -145,6 +159,20 @@ def give_weights(model, images, training):
             x = [settle(sources(before)[-1] if isinstance(before, layers.Add) else before, x[0])]
         options = {"training": training} if isinstance(layer, layers.BatchNormalization) else {}
         values[layer.name] = np.asarray(layer(x if len(x) > 1 else x[0], **options))
+
+    for layer in model.layers[1:]:
+        give(layer)
+        while isinstance(layer, layers.MaxPooling2D) and is_close_race(layer, values[sources(layer)[0].name]):
+            for again in reversed(since_convolution(layer)):
+                give(again)
+
+
+def since_convolution(layer):
+    """The layer and those before it, up to the nearest convolution."""
+    found = [layer]
+    while not isinstance(found[-1], layers.Conv2D):
+        found += sources(found[-1])
+    return found
 
 
 def arrays_of(model, kind):
@@ -181,5 +209,6 @@ if __name__ == "__main__":
         print(json.dumps(shapes()))
     else:
         keras.backend.set_floatx("float64")
+        keras.utils.set_random_seed(SEED)
         for statistics in ("kept", "batch"):
             write(sys.argv[1], json.loads(sys.argv[2]), statistics, sys.argv[3])
