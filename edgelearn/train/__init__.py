@@ -2,7 +2,8 @@
 
 from .callbacks import Callback, EarlyStopping, History, ProgressBar, TimeLimit
 from .feature_cache import FeatureCache
-from .model import Model, Position
+from .loop import Position
+from .model import Model
 from .range_trace import RangeTrace, TraceRanges
 from .reconstruction import WatchReconstruction
 from .schedules import CosineDecay, ExponentialDecay, PiecewiseConstantDecay

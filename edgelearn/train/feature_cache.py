@@ -10,13 +10,11 @@ from tempfile import TemporaryFile
 
 import numpy as np
 
-from edgelearn.data.split import mini_batches
 from edgelearn.errors import DataError, NonFiniteError
 from edgelearn.graph import Session
-from edgelearn.graph.lower import input_block
 from edgelearn.ops.tensor import BLOCK, Shape, ceil_div
 
-from .prefetch import ahead
+from .passes import micro_batches
 from .sources import Source
 
 DTYPES = {"fp32": np.float32, "fp16": np.float16}
@@ -85,10 +83,7 @@ class FeatureCache:
 
     def fill(self, source: Source, session: Session) -> Iterator[int]:
         """Run every example through `session`'s network; yields how many are done."""
-        request = session.plan.request
-        block = input_block(request.network)
-        parts = mini_batches(np.arange(len(source)), request.micro_batch)
-        for part, x in ahead(parts, lambda part: source.packed(part, block)):
+        for part, x in micro_batches(session, source):
             self.put(int(part[0]), len(part), session.predict(x, len(part), packed=True))
             yield int(part[-1]) + 1
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass
-from itertools import islice
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.split import epoch_order, mini_batches
 from edgelearn.device import Choice, Context, Device, choose_device
-from edgelearn.errors import FormatError, NonFiniteError, PlanError
+from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import (
     BudgetLike,
     Invert,
@@ -33,35 +29,15 @@ from edgelearn.graph.ways import Stash
 from edgelearn.launch import Kernels
 from edgelearn.ops import SGD, Loss, Optimizer, SoftmaxCrossEntropy
 
-from . import sources
+from . import passes, sources
 from .callbacks import Callback, History
 from .feature_cache import DTYPES, FeatureCache
+from .loop import Loop, Position, StoppedError
 from .phases import Phases, largest_that_fits
-from .prefetch import ahead
 from .reconstruction import WatchReconstruction
-from .schedules import rate_at
 from .sources import Source
 from .summary import summary
-
-Weights = dict[str, np.ndarray]
-
-
-@dataclass
-class Position:
-    """Where training stands: the next step of an epoch, updates so far, and the epoch's sums so far."""
-
-    epoch: int = 0
-    step: int = 0
-    updates: int = 0
-    loss: float = 0.0
-    correct: int = 0
-    seen: int = 0
-    seconds: float = 0.0
-
-
-class _StoppedError(Exception):
-    """`stop_training` was set before the first step: while kernels compiled, features were extracted, or the beginning
-    was evaluated."""
+from .weights import Weights, checked
 
 
 class Model:
@@ -261,20 +237,11 @@ class Model:
                 features = self._extract(wanted, phases["extract"], cache, cache_folder, block, tell)
                 x, validation_data = features[0], validation_data and (features[1], validation_data[1])
 
-            def session() -> Session:  # asked for at each step: a callback may have used another one
+            def session() -> Session:
                 return self._open(phases["train"], tell)
 
-            logs = {}
-            if validation_data is not None and self.position == Position():
-                logs = {f"val_{k}": v for k, v in _evaluate(session(), *validation_data, self._check_stop).items()}
-            session()
-            tell("on_train_begin", logs)
-            while self.position.epoch < epochs and not self.stop_training:
-                self._epoch(session, x, y, batch_size, shuffle, tell)
-                if self.position.step < self._steps_of_epoch:
-                    break
-                self._end_epoch(session, validation_data, validation_frequency, tell)
-        except _StoppedError:
+            Loop(self, session, tell, x, y, batch_size, shuffle, validation_data, validation_frequency).run()
+        except StoppedError:
             pass
         finally:
             self._close()
@@ -293,13 +260,12 @@ class Model:
         if plan.request.loss is None:
             self.loss.check(self._outputs(), plan.request.micro_batch)
         self._check_whole(len(x), plan.request.micro_batch)
-        return _evaluate(self._open(plan), x, y)
+        return passes.evaluate(self._open(plan), x, y)
 
     def predict(self, x, batch_size: int | None = None) -> np.ndarray:
         """The network's output for examples `x`: float32 (n, ...), probabilities where it ends in a softmax."""
         x = sources.as_source(x, self.network.input_shape)
-        session = self._open(self.forward_plan(batch_size))
-        return np.concatenate([y for _, y in _outputs(session, x)])
+        return passes.predict(self._open(self.forward_plan(batch_size)), x)
 
     def range_records(self) -> Weights:
         """What is known of the quantised tensors, by "layer/kind": float32 (16,), fields as ops.quantise.FIELDS."""
@@ -352,6 +318,11 @@ class Model:
         self.weights = self.weights | weights
         self.position, self._slots, self._records = position, slots, records
 
+    def check_stop(self) -> None:
+        """Raises StoppedError once `stop_training` is set."""
+        if self.stop_training:
+            raise StoppedError
+
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _changing(self) -> list[str]:
@@ -403,69 +374,10 @@ class Model:
             features = FeatureCache(plan.request.network.output.shape, len(source), cache, folder, block)
             for done in features.fill(source, session):
                 tell("on_extract", before + done, total)
-                self._check_stop()
+                self.check_stop()
             found.append(features)
             before += len(source)
         return found
-
-    def _check_stop(self) -> None:
-        if self.stop_training:
-            raise _StoppedError
-
-    def _epoch(self, session: Callable[[], Session], x, y: np.ndarray, batch_size: int, shuffle: bool, tell) -> None:
-        at = self.position
-        x = sources.at_epoch(x, at.epoch)
-        tell("on_epoch_begin", at.epoch, {})
-        order = epoch_order(len(x), self.seed, at.epoch) if shuffle else np.arange(len(x))
-        batches = list(mini_batches(order, batch_size))[at.step :]
-        plan = session().plan
-        parts = [part for indices in batches for part in mini_batches(indices, plan.request.micro_batch)]
-        block = input_block(plan.request.network)
-        with closing(ahead(parts, lambda part: (x.packed(part, block), y[part]))) as stream:
-            for indices in batches:
-                start = time.perf_counter()
-                rate = rate_at(self.optimizer.learning_rate, at.updates)
-                micro = (value for _, value in islice(stream, plan.micro_batch_count(len(indices))))
-                loss, correct, finite = session().train(micro, len(indices), rate, at.updates + 1)
-                if not finite:
-                    raise NonFiniteError(self._diagnose(session(), x, y, indices, rate))
-                at.step, at.updates, at.seen = at.step + 1, at.updates + 1, at.seen + len(indices)
-                at.loss, at.correct = at.loss + loss * len(indices), at.correct + correct
-                at.seconds += time.perf_counter() - start
-                tell("on_train_batch_end", at.step - 1, {"loss": loss, "accuracy": correct / len(indices)})
-                if self.stop_training:
-                    return
-
-    def _end_epoch(self, session: Callable[[], Session], validation_data, frequency: int, tell: Callable) -> None:
-        at = self.position
-        start = time.perf_counter()
-        logs = {"loss": at.loss / at.seen, "accuracy": at.correct / at.seen}
-        last = at.epoch + 1 == self.epochs
-        if validation_data is not None and ((at.epoch + 1) % frequency == 0 or last):
-            logs |= {f"val_{k}": v for k, v in _evaluate(session(), *validation_data).items()}
-        logs["seconds"] = at.seconds + time.perf_counter() - start
-        epoch = at.epoch
-        self.position = Position(epoch=epoch + 1, updates=at.updates)
-        tell("on_epoch_end", epoch, logs)
-
-    def _diagnose(self, session: Session, x, y: np.ndarray, indices: np.ndarray, rate: float) -> str:
-        block = input_block(session.plan.request.network)
-        parts = list(mini_batches(indices, session.plan.request.micro_batch))
-        step = f"Epoch {self.position.epoch + 1}, step {self.position.step + 1}"
-        for part in parts:
-            words = x.packed(part, block)
-            finite = np.isfinite(words.reshape(len(words), len(part), -1)).all((0, 2))
-            if not finite.all():
-                return (
-                    f"{step}: example {part[~finite][0]} holds a NaN or an infinity. Clean the data, then start again."
-                )
-        micro = ((x.packed(part, block), y[part]) for part in parts)
-        found = session.first_nonfinite(micro, len(indices), rate, self.position.updates + 1)
-        where = f"first in layer '{found[0].layer}' ({found[0].kernel}, {found[1].name})" if found else "in the loss"
-        return (
-            f"{step}: a NaN or an infinity appeared {where}. Weights are as before the step. Lower the learning rate "
-            f"(now {rate:g}), or start from other weights."
-        )
 
     def _open(self, plan: Plan, tell: Callable | None = None) -> Session:
         """The one session at a time: memory of the one before is given back first."""
@@ -477,7 +389,7 @@ class Model:
         def progress(done: int, total: int, kernel: str) -> None:
             if tell:
                 tell("on_compile", done, total)
-                self._check_stop()
+                self.check_stop()
 
         session = Session(plan, self.context, self.kernels, progress)
         session.load(self.weights)
@@ -503,42 +415,3 @@ class Model:
             self._keep()
             self._session.close()
             self._session = None
-
-
-def checked(network: Network, weights: Weights) -> Weights:
-    """`weights` as float32 under the network's names. Raises FormatError when some are missing, of another shape, or
-    not finite."""
-    missing = [name for name in network.parameters if name not in weights]
-    if missing:
-        more = f" and {len(missing) - 1} more" if missing[1:] else ""
-        raise FormatError(f"The weights lack '{missing[0]}'{more}: they are not of the network '{network.name}'.")
-    found = {}
-    for name, parameter in network.parameters.items():
-        array = np.asarray(weights[name], np.float32)
-        if array.shape != parameter.weight.shape:
-            raise FormatError(
-                f"'{name}' has shape {array.shape}; '{network.name}' needs "
-                f"{parameter.weight.shape}: use the weights of that network."
-            )
-        if not np.isfinite(array).all():
-            raise FormatError(f"'{name}' holds a NaN or an infinity: use weights from before training went wrong.")
-        found[name] = array
-    return found
-
-
-def _evaluate(session: Session, x, y: np.ndarray, check: Callable[[], None] = lambda: None) -> dict[str, float]:
-    request = session.plan.request
-    block = input_block(request.network)
-    loss, correct = 0.0, 0
-    for part, words in ahead(mini_batches(np.arange(len(x)), request.micro_batch), lambda p: x.packed(p, block)):
-        losses, right = session.evaluate(words, y[part])
-        loss, correct = loss + losses, correct + right
-        check()
-    return {"loss": loss / len(x), "accuracy": correct / len(x)}
-
-
-def _outputs(session: Session, x) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    request = session.plan.request
-    block = input_block(request.network)
-    for part, words in ahead(mini_batches(np.arange(len(x)), request.micro_batch), lambda p: x.packed(p, block)):
-        yield part, session.predict(words, len(part))

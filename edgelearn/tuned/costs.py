@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from edgelearn.device import Device
 from edgelearn.errors import FormatError
 
+from .files import user_folder, write
 from .kind import Kind
-from .store import user_folder
 
 FORMAT = 2
 
@@ -57,16 +55,5 @@ def save(table: Table, device: Device) -> Path:
     """Keep a table, with what an older one knows of other launches. Raises FormatError where it can't be written."""
     path, older = path_of(device), load(device)
     merged = {"format": FORMAT} | asdict(table) | {"seconds": (older.seconds if older else {}) | table.seconds}
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(merged, indent=1), "utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise FormatError(
-            f"The costs of launches can't be written to {path} ({error.strerror}): name a folder that can be written "
-            f"in the environment variable EDGELEARN_TUNED."
-        ) from None
+    write(path, json.dumps(merged, indent=1), "costs of launches")
     return path

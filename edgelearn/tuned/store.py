@@ -4,17 +4,14 @@ in a folder, which win."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-
-from platformdirs import user_data_path
 
 from edgelearn.device import Device
 from edgelearn.errors import FormatError
 
+from .files import user_folder, write
 from .kind import Kind
 
 FORMAT = 1
@@ -49,13 +46,6 @@ class Found:
         if not self.files:
             return NOT_TUNED
         return f"tuned: {len(self.choices)} choices from {' and '.join(str(path) for path in self.files)}"
-
-
-def user_folder() -> Path:
-    """Where a user's own results are kept: EDGELEARN_TUNED, else edgelearn/tuned in the system's place for data."""
-    if named := os.environ.get("EDGELEARN_TUNED"):
-        return Path(named)
-    return user_data_path("edgelearn", appauthor=False) / "tuned"
 
 
 def shipped() -> Path:
@@ -105,18 +95,7 @@ def save(results: Results, folder: Path) -> Path:
     head = {"format": FORMAT, "kind": results.kind.to_dict(), "measured": results.measured}
     rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(choice)}" for name, choice in sorted(results.choices.items()))
     text = f'{json.dumps(head, indent=1)[:-2]},\n "choices": {{\n{rows}\n }}\n}}\n'
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, "utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise FormatError(
-            f"The results of tuning cannot be written to {path} ({error.strerror}): name a folder that can be written "
-            f"in the environment variable EDGELEARN_TUNED."
-        ) from None
+    write(path, text, "results of tuning")
     return path
 
 

@@ -29,7 +29,6 @@ class MAML(FineTune):
     learning_rate: float = 0.05
     decays: bool = False
     momentum: float = 0.0
-
     rehearsal: float = 0.0
 
     def start(self, embedder, embeddings, labels, ways) -> Head:
