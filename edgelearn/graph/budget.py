@@ -41,7 +41,7 @@ class Budget:
         found = re.fullmatch(r"([\d.]+) *([a-z]*?)(?: *\b(device|peak|stored))?", str(value).strip().lower())
         try:
             return cls(int(float(found[1]) * UNITS[found[2]]), found[3] or "device")
-        except (TypeError, ValueError, KeyError):
+        except (TypeError, ValueError, KeyError, OverflowError):
             raise PlanError(
                 f"'{value}' is no budget: write a size, such as 60MB or 60MiB for all device memory, and if you mean "
                 f"activations alone, what counts of them: '8 MB stored', '20 MB peak', or both with a comma."

@@ -89,7 +89,7 @@ def test_a_lane_whose_process_has_died():
 
 def test_the_claim_holds(device):
     verdicts = check(device)
-    assert len(verdicts) == 10 and all(verdict.holds for verdict in verdicts), verdicts
+    assert len(verdicts) == 11 and all(verdict.holds for verdict in verdicts), verdicts
 
 
 def test_times_are_checked(device):

@@ -324,7 +324,7 @@ def test_budgets_as_text(text, budget):
     assert Budget.of(text) == budget
 
 
-@pytest.mark.parametrize("text", ("much", "8 XB", "1.2.3 MB", "8 MB framework", -1))
+@pytest.mark.parametrize("text", ("much", "8 XB", "1.2.3 MB", "8 MB framework", -1, "9" * 400))
 def test_what_is_no_budget(text):
     with pytest.raises(PlanError, match="is no budget"):
         Budget.of(text)

@@ -134,11 +134,12 @@ def test_invertible_mobilenet_v2(kernels, batchnorm):
     assert {name: name in names for name in streams} == streams
 
 
-def test_memory_of_revnets_does_not_grow_with_depth(kernels):
+@pytest.mark.parametrize(("filters", "bottleneck"), [((32, 32, 64, 128), False), ((32, 128, 256, 512), True)])
+def test_memory_of_revnets_does_not_grow_with_depth(kernels, filters, bottleneck):
     """Of the activations: a micro-batch of 32 pictures, where statistics, which do grow, count for little."""
 
     def of(units: int, policy: str) -> int:
-        network = revnet("revnet", units, (32, 32, 64, 128), bottleneck=False)
+        network = revnet("revnet", units, filters, bottleneck)
         return account(planned(kernels, network, POLICIES[policy](network), 32)).stored
 
     assert of(9, "invertible") == pytest.approx(of(3, "invertible"), rel=0.01)
