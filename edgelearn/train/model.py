@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from edgelearn.device import Choice, Context, Device, choose_device
-from edgelearn.errors import FormatError, PlanError
+from edgelearn.errors import PlanError
 from edgelearn.graph import (
     BudgetLike,
     Invert,
@@ -36,6 +35,7 @@ from .loop import Loop, Position, StoppedError
 from .phases import Phases, largest_that_fits
 from .reconstruction import WatchReconstruction
 from .sources import Source
+from .state import State
 from .summary import summary
 from .weights import Weights, checked
 
@@ -107,6 +107,8 @@ class Model:
         unless another one is given (see ops/loss.py).
 
         Training starts anew: `position` is the first step. Raises PlanError for settings that can't be."""
+        if not isinstance(optimizer, Optimizer):
+            raise PlanError(f"An optimizer is an object such as SGD(0.01) or Adam(), not {optimizer!r}.")
         if loss is not None and label_smoothing:
             raise PlanError("label_smoothing is of softmax cross-entropy: leave it out beside another loss.")
         loss = loss or SoftmaxCrossEntropy(label_smoothing)
@@ -189,12 +191,12 @@ class Model:
         example: "fp32" gives the same bits as None (but for rounding where the prefix ends in fewer than 16 channels),
         "fp16" takes half the memory; both lie in memory, or in a temporary file in `cache_folder`. The order of epoch
         e depends on the seed and e alone; a Source may vary its examples by epoch (see VariedSource). Training goes on
-        from `position` until `epochs` are done in all; `stop_training` ends it after a step. Callbacks may call
-        `evaluate`, `predict` and `state`.
+        from `position` until `epochs` are done in all, those of earlier calls among them, until `compile` is called
+        again; `stop_training` ends it after a step. Callbacks may call `evaluate`, `predict` and `state`.
 
-        Raises ShapeError, PlanError, DeviceError before anything runs, DataError when an example can't be read or a
-        feature doesn't fit the cache, NonFiniteError naming the first layer where a NaN or infinity appeared,
-        weights unchanged by that step, and ReconstructionError (see WatchReconstruction).
+        Raises ShapeError, PlanError (also where no epoch is left to do), DeviceError before anything runs, DataError
+        when an example can't be read or a feature doesn't fit the cache, NonFiniteError naming the first layer where a
+        NaN or infinity appeared, weights unchanged by that step, and ReconstructionError (see WatchReconstruction).
         """
         self.stop_training = False
         x, y = self._labeled(x, y)
@@ -211,6 +213,7 @@ class Model:
                 "leave the cache off, or train on the examples as they are."
             )
         batch_size = min(batch_size, len(x))
+        self._check_position(len(x), batch_size, epochs)
         if self.loss.ordered and shuffle:
             raise PlanError(f"{type(self.loss).__name__} needs examples in the order of their episodes: shuffle=False.")
         self._check_whole(len(x), batch_size)
@@ -287,36 +290,16 @@ class Model:
     def state(self) -> tuple[Weights, dict]:
         """All that training needs to go on: (tensors, JSON-able state). At a step boundary."""
         self._keep()
-        tensors = {f"weights/{name}": self.weights[name] for name in self._changing()}
-        tensors |= {f"optimizer/{name}": slot for name, slot in self._slots.items()}
-        tensors |= {f"ranges/{name}": record for name, record in self._records.items()}
-        return tensors, asdict(self.position)
+        changing = {name: self.weights[name] for name in self._changing()}
+        return State(changing, self._slots, self._records, self.position).to_tensors()
 
     def restore(self, tensors: Weights, state: dict) -> None:
         """Go back to where `state` was taken. Raises FormatError when it is another network's or training's."""
-        weights = {k.removeprefix("weights/"): v for k, v in tensors.items() if k.startswith("weights/")}
-        slots = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
-        records = {k.removeprefix("ranges/"): v for k, v in tensors.items() if k.startswith("ranges/")}
-        try:
-            position = Position(**state)
-        except TypeError as error:
-            raise FormatError(f"The checkpoint's state is not edgelearn's: {error}.") from None
-        state_names = {f"{slot}/{name}" for slot in self.optimizer.slots for name in self.network.trainable}
-        expected = state_names if slots or position.updates else set()
-        for what, found, wanted in ("weights", weights, self._changing()), ("optimizer state", slots, expected):
-            if odd := set(found) ^ set(wanted):
-                raise FormatError(
-                    f"The checkpoint's {what} are of another training: '{min(odd)}' is "
-                    f"{'unknown' if min(odd) in found else 'missing'}. Build the same network, freeze the same layers "
-                    f"and compile with the same optimizer before restoring."
-                )
-        if records and not self.precision.quantises:
-            raise FormatError(
-                "The checkpoint is of a training that quantised tensors, unlike this one: compile with the same "
-                "precision before restoring."
-            )
-        self.weights = self.weights | weights
-        self.position, self._slots, self._records = position, slots, records
+        found = State.of(tensors, state)
+        slots = {f"{slot}/{name}" for slot in self.optimizer.slots for name in self.network.trainable}
+        found.check(self._changing(), slots, self.precision.quantises)
+        self.weights = self.weights | found.weights
+        self.position, self._slots, self._records = found.position, found.slots, found.records
 
     def check_stop(self) -> None:
         """Raises StoppedError once `stop_training` is set."""
@@ -333,6 +316,21 @@ class Model:
     def _labeled(self, x, y) -> tuple[Source, np.ndarray]:
         x = sources.as_source(x, self.network.input_shape)
         return x, sources.as_labels(y, len(x), self.loss.labels(self._outputs()))
+
+    def _check_position(self, examples: int, batch_size: int, epochs: int) -> None:
+        """Whether training can go on from where it stands, to the end of `epochs`."""
+        at = self.position
+        if at.epoch >= epochs:
+            raise PlanError(
+                f"Nothing is left to train: {at.epoch} epochs are done, and epochs={epochs} counts these too. Ask for "
+                f"more of them, or compile again to train anew."
+            )
+        if at.seen != min(at.step * batch_size, examples):
+            raise PlanError(
+                f"Training stands in the middle of epoch {at.epoch + 1}, behind {at.seen} examples in {at.step} steps, "
+                f"which {examples} examples in mini-batches of {batch_size} don't come to: go on with those that it "
+                f"began with, or compile again to train anew."
+            )
 
     def _check_whole(self, examples: int, size: int) -> None:
         if self.loss.ordered and examples % size:

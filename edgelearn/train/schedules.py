@@ -11,7 +11,7 @@ from edgelearn.errors import PlanError
 
 @dataclass(frozen=True)
 class Schedule:
-    """A learning rate as a function of the update's number, from 0."""
+    """A learning rate as a function of the update's number, from 0. Raises PlanError for settings that can't be."""
 
     def __call__(self, step: int) -> float:
         raise NotImplementedError
@@ -25,6 +25,9 @@ class ExponentialDecay(Schedule):
     decay_steps: int
     decay_rate: float
     staircase: bool = False
+
+    def __post_init__(self) -> None:
+        _check_steps(self.decay_steps)
 
     def __call__(self, step: int) -> float:
         power = step // self.decay_steps if self.staircase else step / self.decay_steps
@@ -40,6 +43,9 @@ class CosineDecay(Schedule):
     decay_steps: int
     alpha: float = 0.0
     warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        _check_steps(self.decay_steps)
 
     def __call__(self, step: int) -> float:
         if step < self.warmup_steps:
@@ -64,6 +70,11 @@ class PiecewiseConstantDecay(Schedule):
 
     def __call__(self, step: int) -> float:
         return self.values[bisect_left(self.boundaries, step)]
+
+
+def _check_steps(decay_steps: int) -> None:
+    if decay_steps < 1:
+        raise PlanError(f"A learning rate decays in decay_steps of 1 or more, not {decay_steps}.")
 
 
 def rate_at(learning_rate: float | Schedule, step: int) -> float:

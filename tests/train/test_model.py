@@ -177,6 +177,27 @@ def test_what_is_trained_may_change_between_fits(data):
     assert changed == {"dense/kernel", "dense/bias"}
 
 
+def test_epochs_that_are_done_are_not_passed_over(data):
+    model = Model(toy_network()).compile(SGD(0.1))
+    model.fit(*data, 10, 2)
+    before = model.weights
+    with pytest.raises(PlanError, match=r"Nothing is left to train: 2 epochs are done.*compile again"):
+        model.fit(*data, 10, 2)
+    assert same(model.weights, before)
+    model.fit(*data, 10, 3)
+    assert model.position.updates == 9
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(10, 3), (6, 4)])
+def test_an_epoch_goes_on_with_what_it_began_with(count, batch_size):
+    model = Model(toy_network()).compile(SGD(0.1))
+    model.fit(*examples(10), 4, 2, callbacks=[StopAfter(2)])
+    with pytest.raises(PlanError, match="in the middle of epoch 1, behind 8 examples in 2 steps"):
+        model.fit(*examples(count), batch_size, 2)
+    model.fit(*examples(10), 4, 2)
+    assert model.position.updates == 6
+
+
 def test_assigned_weights_are_used(model, data):
     x, y = data
     model.evaluate(x, y)
@@ -255,7 +276,7 @@ def test_budget(model, data):
     model.fit(*data, 12, micro_batch=5, budget=needed)
     before = model.context.ledger.peak
     with pytest.raises(PlanError, match=f"needs {needed:,} bytes, over the budget of 1,000 .*micro-batch of 1"):
-        model.fit(*data, 12, micro_batch=5, budget="1 kB")
+        model.fit(*data, 12, 2, micro_batch=5, budget="1 kB")
     assert model.context.ledger.peak == before
     least = model.forward_plan(1).peak_bytes
     assert model.forward_plan(budget=least).request.micro_batch == 1
@@ -297,6 +318,7 @@ def test_examples_that_do_not_fit(model, x, y, problem):
         ({"epochs": 0}, "at least 1"),
         ({"validation_frequency": 0}, "at least 1"),
         ({"micro_batch": 0}, "at least 1"),
+        ({"batch_size": 2.5}, "whole numbers of at least 1, not 2.5"),
         ({"batch_size": 4, "micro_batch": 5}, "micro-batch of 5 is larger"),
         ({"cache": "fp8"}, "'fp32' or 'fp16' or None, not 'fp8'"),
     ],
@@ -332,11 +354,13 @@ def test_networks_that_cannot_be_trained(data):
         ({"label_smoothing": -0.1}, "label_smoothing"),
         ({"label_smoothing": float("nan")}, "label_smoothing"),
         ({"batchnorm": "moving"}, "'kept'.*'batch'"),
+        ({"optimizer": "sgd"}, r"such as SGD\(0.01\).* not 'sgd'"),
+        ({"optimizer": SGD}, r"such as SGD\(0.01\)"),
     ],
 )
 def test_compile_refuses(model, settings, problem):
     with pytest.raises(PlanError, match=problem):
-        model.compile(SGD(), **settings)
+        model.compile(**{"optimizer": SGD()} | settings)
 
 
 @pytest.mark.parametrize("rate", [-0.1, float("nan"), float("inf"), lambda step: float("nan")])

@@ -148,3 +148,5 @@ def test_another_trainings_state_is_refused():
     wrong = tensors | {"weights/dense/bias": np.zeros(4, np.float32)}
     refused(make(SGD(0.1, momentum=0.9)), "'dense/bias' has shape", wrong)
     refused(make(SGD(0.1, momentum=0.9)), "state is not edgelearn's", tensors, {"step": 1, "moon": 2})
+    strange = tensors | {"weight/dense/bias": np.zeros(3, np.float32)}
+    refused(make(SGD(0.1, momentum=0.9)), "'weight/dense/bias', which is not edgelearn's", strange)

@@ -42,6 +42,12 @@ def test_piecewise_constant_refuses(boundaries, values):
         PiecewiseConstantDecay(boundaries, values)
 
 
+@pytest.mark.parametrize("schedule", [ExponentialDecay, CosineDecay])
+def test_nothing_decays_in_no_steps(schedule):
+    with pytest.raises(PlanError, match="1 or more, not 0"):
+        schedule(0.1, 0, 0.5)
+
+
 def test_a_number_is_a_rate():
     assert rate_at(1, 5) == 1.0 and isinstance(rate_at(1, 5), float)
     assert rate_at(lambda step: step / 10, 3) == 0.3
