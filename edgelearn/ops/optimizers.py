@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from typing import ClassVar
 
 import numpy as np
 
+from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, In, InOut, Out
 
 from .control import Control
@@ -20,12 +21,16 @@ CHUNK = 64  # blocks of 16 floats a work-item of a CPU updates
 @dataclass(frozen=True)
 class Optimizer:
     """Base of the update rules. `learning_rate` is a number or a schedule (see edgelearn.train.schedules);
-    `weight_decay` shrinks kernels by learning_rate * weight_decay a step, leaving biases and BatchNorm alone."""
+    `weight_decay` shrinks kernels by learning_rate * weight_decay a step, leaving biases and BatchNorm alone. Raises
+    PlanError for numbers that can't be."""
 
     learning_rate: object = 0.01
     weight_decay: float = 0.0
 
     slots: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.weight_decay < inf, f"weight_decay is finite and not negative, not {self.weight_decay}.")
 
     def correction(self, step: int) -> float:
         """A factor of this step (from 1) that the kernel can't work out by itself."""
@@ -54,6 +59,11 @@ class SGD(Optimizer):
 
     momentum: float = 0.0
     nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check(0 <= self.momentum < 1, f"momentum is at least 0 and below 1 (usual is 0.9), not {self.momentum}.")
+        _check(bool(self.momentum) or not self.nesterov, "nesterov looks ahead along the momentum: give it one too.")
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -84,6 +94,13 @@ class Adam(Optimizer):
 
     slots: ClassVar[tuple[str, ...]] = ("first moment", "second moment")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("beta_1", "beta_2"):
+            beta = getattr(self, name)
+            _check(0 <= beta < 1, f"{name} is at least 0 and below 1, not {beta}.")
+        _check(0 < self.epsilon < inf, f"epsilon is above 0 and finite (usual is 1e-7), not {self.epsilon}.")
+
     def correction(self, step: int) -> float:
         return sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
 
@@ -102,6 +119,11 @@ class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     weight_decay: float = 0.004
+
+
+def _check(holds: bool, problem: str) -> None:
+    if not holds:
+        raise PlanError(f"Of an optimizer, {problem}")
 
 
 def chunk_of(e: Emitter) -> int:

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from edgelearn.errors import PlanError
 from edgelearn.ops import SGD, Adam, AdamW
 from edgelearn.ops.control import CORRECTION, LEARNING_RATE, LOSS, NONFINITE, Control
 from edgelearn.ops.finish import emit_finite_check, emit_sum
@@ -124,3 +125,21 @@ def test_huge_gradients_are_finite(bench):
     trainer = Trainer(bench, SGD(), np.zeros(SIZE))
     trainer.update(np.full(SIZE, 3e38))
     assert bench.get(trainer.control.counters)[0, NONFINITE] == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: SGD(momentum=1.0), "momentum is at least 0 and below 1"),
+        (lambda: SGD(momentum=float("nan")), "momentum is"),
+        (lambda: SGD(nesterov=True), "nesterov looks ahead along the momentum"),
+        (lambda: SGD(weight_decay=-0.1), "weight_decay is finite and not negative, not -0.1"),
+        (lambda: AdamW(weight_decay=float("inf")), "weight_decay"),
+        (lambda: Adam(beta_1=1.0), "beta_1 is"),
+        (lambda: Adam(beta_2=-0.1), "beta_2 is"),
+        (lambda: Adam(epsilon=0.0), "epsilon is above 0"),
+    ],
+)
+def test_settings_that_cannot_be(make, problem):
+    with pytest.raises(PlanError, match=problem):
+        make()
