@@ -60,7 +60,8 @@ def run(
     processor cores are left out. `progress` is told in a line what happens. What fails is in the report and stops
     nothing else.
 
-    Raises EdgelearnError for an unknown contender or device, more cores than there are, or a machine without /proc.
+    Raises EdgelearnError for an unknown contender or device, patterns that no lane fits, more cores than there are, or
+    a machine without /proc.
     """
     entries = choose(contenders, registry)
     usable = machine.usable_cores()
@@ -76,6 +77,12 @@ def run(
     lanes: list[Lane] = []
     for workload in workloads:
         lanes += _run_workload(workload, present, only, usable, chosen.id, settings, progress)
+    if present and not lanes:
+        names = ", ".join(entry.name for entry in present)
+        raise EdgelearnError(
+            f"Nothing to measure: no lane of {names} is called {' or '.join(map(repr, only))}. The first column of the "
+            f"table has their names; 'torch*' is all of one contender."
+        )
     return Report(
         started=started,
         machine=machine.describe() | {"cores": len(usable), "device": chosen.facts()},

@@ -7,11 +7,13 @@ import shutil
 
 from edgelearn.runs import RunStore, compare
 
+from .training import add_runs_folder
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="+", help="ids, or starts of ids")
     parser.add_argument("--plot", metavar="PNG", help="draw the learning curves over each other")
-    parser.add_argument("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
+    add_runs_folder(parser)
 
 
 def run(options: argparse.Namespace) -> None:

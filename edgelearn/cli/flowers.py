@@ -7,23 +7,12 @@ drawn (the embedded sample); the first line of output says which. Ctrl-C saves a
 from __future__ import annotations
 
 import argparse
-import re
 
 from edgelearn.experiments.flowers import FlowersConfig
 from edgelearn.experiments.flowers.config import OPTIMIZERS
 
+from .numbers import budget
 from .training import add_runs, train
-
-UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
-
-
-def size(text: str) -> int:
-    """Bytes from "8MB", "512 MiB" or a plain number."""
-    found = re.fullmatch(r"([\d.]+) *([a-z]*)", text.strip().lower())
-    try:
-        return int(float(found[1]) * UNITS[found[2] or "b"])
-    except (TypeError, ValueError, KeyError):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a size: write 8MB or 512MiB") from None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--label-smoothing", type=float, default=0.0)
     add("--cache", choices=("fp32", "fp16", "none"), default="fp32", help="features of the frozen part, kept in memory")
     add("--cache-folder", metavar="DIR", help="keep them in a temporary file there instead")
-    add("--budget", type=size, metavar="SIZE", help="refuse a plan that needs more device memory, such as 64MB")
+    add("--budget", type=budget, metavar="SIZE", help="plan within 64MB, '20MB peak' or '8MB stored', or refuse")
     add("--seed", type=int, default=0)
     add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
     add_runs(parser)

@@ -6,6 +6,18 @@ import argparse
 from collections.abc import Callable
 from math import inf
 
+from edgelearn.errors import PlanError
+from edgelearn.graph.budget import budgets
+
+
+def budget(text: str) -> str:
+    """A memory budget, as edgelearn.graph.budget reads it."""
+    try:
+        budgets(text)
+    except PlanError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
 
 def whole(least: int) -> Callable[[str], int]:
     """Whole numbers from `least` on."""

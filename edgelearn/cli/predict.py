@@ -7,11 +7,13 @@ import argparse
 from edgelearn.experiments.flowers.predict import predict
 from edgelearn.runs import RunStore
 
+from .training import add_runs_folder
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("image", nargs="+", help="JPEG or PNG files")
     parser.add_argument("--run", metavar="RUN", help="which run's network (default: the newest finished one)")
-    parser.add_argument("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
+    add_runs_folder(parser)
     parser.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
 
 

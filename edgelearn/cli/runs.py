@@ -6,17 +6,22 @@ import argparse
 import json
 import shutil
 
+from edgelearn.errors import RunError
 from edgelearn.runs import RunStore, export, list_table, write_export
+
+from .training import add_runs_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", help="show this run (its id or the start of it) as JSON")
     parser.add_argument("--export", metavar="FILE", help="write it to one JSON file instead")
-    parser.add_argument("--runs", metavar="DIR", help="where runs are kept (default: EDGELEARN_RUNS, else ./runs)")
+    add_runs_folder(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     store = RunStore(options.runs)
+    if options.export and options.run is None:
+        raise RunError("The command names no run to export: put its id, or the start of it, before --export.")
     if options.run is None:
         found = store.list()
         print(

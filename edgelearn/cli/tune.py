@@ -7,9 +7,10 @@ command goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
+
+from .numbers import number
 
 MINUTES, MINUTES_GPU = 6, 3
 
@@ -20,16 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="as for `edgelearn bench`, cached:163/15 for micro-batches of 15, or flowers-sample "
              "(default: what fits the kind of device)")  # fmt: skip
     add("--device", help="tune this device instead of the best one (any part of its name)")
-    add("--minutes", type=minutes, help=f"spend about so long at most (default: {MINUTES}, on a GPU {MINUTES_GPU})")
+    add("--minutes", type=number(least=0.01),
+        help=f"spend about so long at most (default: {MINUTES}, on a GPU {MINUTES_GPU})")  # fmt: skip
     add("--again", action="store_true", help="measure anew what was tuned before")
     add("--folder", type=Path, help="keep the results here (default: your own, where plans find them)")
-
-
-def minutes(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise ValueError(text)
-    return value
 
 
 def run(options: argparse.Namespace) -> None:

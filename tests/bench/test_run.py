@@ -113,6 +113,11 @@ def test_environments_are_measured_apart_and_memory_counts_what_the_steps_took()
     assert narrowed.lanes[0].probe[0] == 3.001
 
 
+def test_a_pattern_that_fits_no_lane_is_refused():
+    with pytest.raises(EdgelearnError, match=r"no lane of steady is called 'steadfast\*'"):
+        run([Workload("train", 1)], only=["steadfast*"], settings=QUICK, registry=[fake("steady")])
+
+
 def test_a_contender_that_cannot_be_imported_is_reported():
     found = run([Workload("train", 1)], settings=QUICK, registry=[Entry("gone", "bench_fakes_gone:X"), fake("steady")])
     gone, steady = found.lanes

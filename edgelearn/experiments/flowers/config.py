@@ -39,7 +39,7 @@ class FlowersConfig(Config):
     label_smoothing: float = 0.0
     cache: str | None = "fp32"
     cache_folder: str | None = None
-    budget: int | None = None
+    budget: int | str | None = None
     seed: int = 0
     device: str | None = None
 
