@@ -12,6 +12,8 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from .files import written
+
 if TYPE_CHECKING:
     from edgelearn.bench.report import Report
 
@@ -28,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rounds", type=int, default=9)
     add("--seed", type=int, default=0)
     add("--from", dest="source", metavar="FILE", help="show a report that --json wrote, and measure nothing")
-    add("--json", metavar="FILE", help="write all samples there")
-    add("--chart", metavar="PNG", help="draw everyone's time over edgelearn's")
+    add("--json", type=written, metavar="FILE", help="write all samples there")
+    add("--chart", type=written, metavar="PNG", help="draw everyone's time over edgelearn's")
     add("--markdown", action="store_true", help="print a table in Markdown, a row a workload")
 
 
@@ -40,12 +42,12 @@ def run(options: argparse.Namespace) -> None:
     from edgelearn.bench.table import as_text
 
     report = Report.read(options.source) if options.source else _measure(options)
-    if options.json:
-        report.write(options.json)
     if options.markdown:
         print(as_markdown(report), end="")
     else:
         print(as_text(report, max(100, shutil.get_terminal_size((120, 24)).columns)), end="")
+    if options.json:
+        report.write(options.json)
     if options.chart:
         chart.save(report, options.chart)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import shutil
 
+from .files import written
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -16,9 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", help="any part of its name (default: the best one)")
     add("--rounds", type=int, default=20, help="steps to measure (default: 20)")
     add("--layers", action="store_true", help="a row for each layer, not for each kind of launch")
-    add("--json", metavar="FILE", help="write what was measured there")
-    add("--trace", metavar="FILE", help="write the step there as a trace for chrome://tracing or ui.perfetto.dev")
-    add("--plot", metavar="FILE", help="draw the roofline there, as PNG")
+    add("--json", type=written, metavar="FILE", help="write what was measured there")
+    add("--trace", type=written, metavar="FILE",
+        help="write the step there as a trace for chrome://tracing or ui.perfetto.dev")  # fmt: skip
+    add("--plot", type=written, metavar="FILE", help="draw the roofline there, as PNG")
     add("--project", nargs="*", metavar="NAME|FILE", help="predict for these devices (default: all described)")
 
 

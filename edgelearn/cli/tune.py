@@ -18,7 +18,7 @@ MINUTES, MINUTES_GPU = 6, 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("workload", nargs="*",
-        help="as for `edgelearn bench`, cached:163/15 for micro-batches of 15, or flowers-sample "
+        help="a whole network's as for `edgelearn bench`, cached:163/15 for micro-batches of 15, or flowers-sample "
              "(default: what fits the kind of device)")  # fmt: skip
     add("--device", help="tune this device instead of the best one (any part of its name)")
     add("--minutes", type=number(least=0.01),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from pathlib import Path
 
 import numpy as np
 
@@ -14,30 +15,30 @@ ZEROS = 1 << 20  # bytes written at a time
 
 
 class Pages:
-    """`nbytes` bytes as `words`, uint8: of the host's memory or, given a `folder`, of a file there, all of which has
-    its place on the disk before anything is written. The file has no name, so that none is left however the process
-    ends; what is written goes through the system's cache. Raises PagingError for a folder that can't be written and
-    for a full disk."""
+    """`nbytes` bytes as `words`, uint8: of the host's memory or, given a `folder`, of a file there (see `on_disk`),
+    through the system's cache. Raises PagingError for a folder that can't be written and for a full disk."""
 
     def __init__(self, nbytes: int, folder: str | None = None) -> None:
         self.nbytes = nbytes
-        self.words = np.zeros(nbytes, np.uint8) if folder is None else _mapped(nbytes, folder)
+        try:
+            self.words = np.zeros(nbytes, np.uint8) if folder is None else on_disk(nbytes, folder)
+        except OSError as error:
+            raise PagingError(
+                f"'{folder}' has no {nbytes:,} bytes for activations: {error.strerror}. Name a folder that exists, can "
+                f"be written and has room, page fewer of them, or page to the host's memory."
+            ) from None
 
 
-def _mapped(nbytes: int, folder: str) -> np.ndarray:
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            _reserve(file, nbytes)
-            return np.frombuffer(mmap.mmap(file.fileno(), nbytes), np.uint8)
-    except OSError as error:
-        raise PagingError(
-            f"'{folder}' has no {nbytes:,} bytes for activations: {error.strerror}. Name a folder that exists, can be "
-            f"written and has room, page fewer of them, or page to the host's memory."
-        ) from None
+def on_disk(nbytes: int, folder: str | Path) -> np.ndarray:
+    """`nbytes` bytes, uint8, of a file in `folder`, all of which has its place on the disk before anything is written:
+    a mapped file that is found to have no room when it is written ends the process. The file has no name, so that none
+    is left however the process ends. Raises OSError."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        _reserve(file, nbytes)
+        return np.frombuffer(mmap.mmap(file.fileno(), nbytes), np.uint8)
 
 
 def _reserve(file, nbytes: int) -> None:
-    """A mapped file that is found to have no room when it is written ends the process."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, nbytes)
         return

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import numpy as np
 
+from edgelearn.device import on_disk
 from edgelearn.errors import DataError, NonFiniteError
 from edgelearn.graph import Session
 from edgelearn.ops.tensor import BLOCK, Shape, ceil_div
@@ -26,7 +25,7 @@ class FeatureCache:
     stretches of memory into the layout that the device wants. `block` is that of the network that reads them.
 
     `dtype` is "fp32" (as without a cache) or "fp16" (half the memory, features rounded to 11 bits).
-    They lie in memory, or in a temporary file in `folder`. Raises DataError when there is no room.
+    They lie in memory, or in a file in `folder` that has no name. Raises DataError when there is no room.
     """
 
     def __init__(
@@ -36,18 +35,14 @@ class FeatureCache:
         layout = (ceil_div(shape[-1], block), count, prod(shape[:-1]), block)
         nbytes = prod(layout) * self.dtype.itemsize
         try:
-            if folder is None:
-                self.words = np.empty(layout, self.dtype)
-            else:
-                with TemporaryFile(dir=folder) as file:  # nameless: gone with the map, whatever ends the process
-                    _reserve(file.fileno(), nbytes)
-                    self.words = np.memmap(file, self.dtype, "r+", shape=layout)
+            words = np.empty(nbytes, np.uint8) if folder is None else on_disk(nbytes, folder)
         except (OSError, MemoryError) as error:
             raise DataError(
                 f"The feature cache of {nbytes:,} bytes can't be made in {folder or 'memory'}: "
                 f"{getattr(error, 'strerror', None) or 'there is too little'}. Use the fp16 cache, which is half as "
                 f"large, another folder for it, or no cache."
             ) from None
+        self.words = words.view(self.dtype).reshape(layout)
 
     def __len__(self) -> int:
         return self.words.shape[1]
@@ -86,12 +81,3 @@ class FeatureCache:
         for part, x in micro_batches(session, source):
             self.put(int(part[0]), len(part), session.predict(x, len(part), packed=True))
             yield int(part[-1]) + 1
-
-
-def _reserve(file: int, nbytes: int) -> None:
-    """Make a file of `nbytes`, where possible with its room on the disk: a mapped file that finds none when it is
-    written to kills the process."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file, 0, nbytes)
-    else:
-        os.truncate(file, nbytes)

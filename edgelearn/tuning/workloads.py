@@ -29,13 +29,14 @@ class Work:
 
     @classmethod
     def parse(cls, text: str) -> Work:
-        """A workload of `edgelearn bench`, in micro-batches as in "cached:163/15" if need be; or "flowers-sample", the
-        training of the embedded sample's network. Raises EdgelearnError for any other."""
+        """A whole network's workload of `edgelearn bench`, in micro-batches as in "cached:163/15" if need be; or
+        "flowers-sample", the training of the embedded sample's network. Raises EdgelearnError for any other."""
         if text == "flowers-sample":
             network = mobilenet_v1((96, 96, 3), alpha=0.25, classes=5).freeze().unfreeze("conv_pw_13", "dense")
             return cls(text, Request(split_frozen(network).suffix, 50, 50, SGD(momentum=0.9)))
-        words, slash, micro = text.partition("/")
-        workload = Workload.parse(words)
+        kind, colon, sizes = text.partition(":")
+        batch, slash, micro = sizes.partition("/")
+        workload = Workload.parse(kind + colon + batch)
         if slash and not (micro.isascii() and micro.isdigit() and 0 < int(micro) <= workload.batch):
             raise EdgelearnError(f"Workload '{text}': behind the slash comes the micro-batch, 1 to {workload.batch}.")
         micro_batch = int(micro) if slash else workload.micro_batch

@@ -320,6 +320,14 @@ def test_profile_predicts_without_a_device(monkeypatch, capsys):
     assert "assumption" in output and "Mali" not in output
 
 
+@pytest.mark.parametrize(("command", "option"), [("profile", "--trace"), ("bench", "--json"), ("bench", "--chart")])
+def test_files_that_cannot_be_written_are_refused_before_any_work(command, option, tmp_path, capsys):
+    for path, problem in (tmp_path / "no" / "x", "there is no folder"), (tmp_path, "is a folder: name a file"):
+        with pytest.raises(SystemExit) as caught:
+            main([command, option, str(path)])
+        assert caught.value.code == 2 and problem in capsys.readouterr().err
+
+
 def test_profile_refuses(refused, tmp_path):
     refused("no device 'adreno-1', and no such file", "profile", "--project", "adreno-1")
     refused("name a single workload", "profile", "forward:1", "train:1", "--plot", tmp_path / "x.png")

@@ -1,11 +1,12 @@
 """Pages in memory and in files; full disks and folders that can't be written."""
 
+import os
 import resource
 
 import numpy as np
 import pytest
 
-from edgelearn.device import Pages
+from edgelearn.device import Pages, pages
 from edgelearn.errors import PagingError
 
 
@@ -17,11 +18,20 @@ def folder(request, tmp_path, monkeypatch):
 
 
 def test_pages_hold_what_is_written(folder, tmp_path):
-    pages = Pages(3_000_001, folder)
-    bits = np.random.default_rng(0).integers(0, 256, pages.nbytes, np.uint8)
-    pages.words[:] = bits
-    assert np.array_equal(pages.words, bits) and pages.words.nbytes == 3_000_001
+    held = Pages(3_000_001, folder)
+    bits = np.random.default_rng(0).integers(0, 256, held.nbytes, np.uint8)
+    held.words[:] = bits
+    assert np.array_equal(held.words, bits) and held.words.nbytes == 3_000_001
     assert not list(tmp_path.iterdir()), "a file has no name"
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_file_has_its_room_on_the_disk(tmp_path):
+    with open(tmp_path / "file", "wb") as file:
+        pages._reserve(file, 1 << 20)
+        status = os.fstat(file.fileno())
+    assert status.st_size == 1 << 20
+    assert status.st_blocks * 512 >= 1 << 20
 
 
 def test_a_full_disk(folder, tmp_path):

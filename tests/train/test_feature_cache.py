@@ -69,19 +69,11 @@ def test_no_room(tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(feature_cache, "_reserve", full)
+    monkeypatch.setattr(feature_cache, "on_disk", full)
     with pytest.raises(DataError, match=r"No space left.*fp16 cache.*another folder"):
         FeatureCache((4,), 25, folder=tmp_path)
     with pytest.raises(DataError, match="can't be made in memory"):
         FeatureCache((1 << 20, 1 << 20), 1 << 20)
-
-
-def test_a_file_has_its_room_on_the_disk(tmp_path):
-    with open(tmp_path / "file", "wb") as file:
-        feature_cache._reserve(file.fileno(), 1 << 20)
-        status = os.fstat(file.fileno())
-    assert status.st_size == 1 << 20
-    assert status.st_blocks * 512 >= 1 << 20
 
 
 def test_validation_has_a_cache_of_its_own():

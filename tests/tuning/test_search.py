@@ -244,6 +244,12 @@ def test_works_that_are_none(text):
         Work.parse(text)
 
 
+@pytest.mark.parametrize("text", ["train/conv1", "train/conv1:2", "forward/dense:8/2"])
+def test_ops_by_themselves_are_not_tuned(text):
+    with pytest.raises(EdgelearnError, match="is an op by itself"):
+        Work.parse(text)
+
+
 @pytest.mark.parametrize("text", CPU + GPU)
 def test_defaults_are_workloads(text):
     assert Work.parse(text).name == text

@@ -28,8 +28,9 @@ def load_model(run: Run, device: str | None = None) -> Model:
     path = run.folder / "network.json"
     try:
         network = Network.from_json(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path} can't be read ({error}). Restore it from a backup, or train again.") from None
+    except (OSError, UnicodeDecodeError, FormatError) as error:
+        why = str(error).rstrip(".")
+        raise FormatError(f"{path} can't be read ({why}). Restore it from a backup, or train again.") from None
     return Model(network, safetensors.read_weights(run.folder / "weights.safetensors"), device)
 
 
