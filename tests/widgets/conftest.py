@@ -58,7 +58,8 @@ class TinyJob:
             self.model.restore(*run.load_checkpoint())
         steps = [self.gate] if self.gate else []
         data = self.x, self.y
-        self.model.fit(*data, 8, self.epochs, validation_data=data, callbacks=[recorder, *steps, *callbacks])
+        if self.model.position.epoch < self.epochs:
+            self.model.fit(*data, 8, self.epochs, validation_data=data, callbacks=[recorder, *steps, *callbacks])
         if self.error is not None:
             raise self.error
         if self.model.position.epoch < self.epochs:
