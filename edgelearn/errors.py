@@ -37,6 +37,10 @@ class DataError(EdgelearnError):
     """Data that is missing, unreadable or unusable."""
 
 
+class NetworkError(DataError):
+    """A download that can't be made because its server isn't reached, or breaks off."""
+
+
 class FormatError(EdgelearnError):
     """A model, weight or checkpoint file that is corrupt or of another format or network."""
 

@@ -5,6 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from edgelearn.data.draws import capacity
+
 _AUGMENT = 3  # keeps this random stream of a seed apart from those of edgelearn.data.split
 
 
@@ -13,9 +15,7 @@ class FlipAndCrop:
     """Half of the pictures mirrored left to right, and all of them shifted by up to `padding` pixels in each direction,
     black coming in at the edges: a random crop of the padded picture (He et al. 2016, section 4.2).
 
-    What happens to picture i in an epoch depends on `seed`, the epoch and i alone: not on how many pictures there are,
-    in which order they are asked for, or in batches of which size. So a resumed training sees what an uninterrupted one
-    would, and two trainings with one seed see the same pictures.
+    What happens to picture i in an epoch depends on `seed`, the epoch and i alone (see edgelearn.data.draws).
     """
 
     seed: int
@@ -27,18 +27,13 @@ class FlipAndCrop:
         indices = np.asarray(indices)
         if not len(indices):
             return images
-        mirrored, top, left = _choices(self.seed, epoch, self.padding, _capacity(indices.max()))[indices].T
+        mirrored, top, left = _choices(self.seed, epoch, self.padding, capacity(indices))[indices].T
         n, height, width, _ = images.shape
         p = self.padding
         padded = np.pad(images, ((0, 0), (p, p), (p, p), (0, 0)))
         rows = top[:, None] + np.arange(height)
         columns = np.where(mirrored[:, None], np.arange(width)[::-1], np.arange(width)) + left[:, None]
         return padded[np.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
-
-
-def _capacity(largest: int) -> int:
-    """A power of two above `largest`, so that an epoch's choices are drawn once or a few times."""
-    return 1 << int(largest).bit_length()
 
 
 @lru_cache(maxsize=2)

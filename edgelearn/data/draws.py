@@ -15,8 +15,13 @@ def draws(seed: int, stream: int, epoch: int, indices: np.ndarray, count: int) -
     indices = np.asarray(indices, np.int64)
     if not len(indices):
         return np.empty((0, count))
-    capacity = 1 << int(indices.max()).bit_length()  # few sizes: an epoch's numbers are drawn once or a few times
-    return _table(seed, stream, epoch, count, capacity)[indices]
+    return _table(seed, stream, epoch, count, capacity(indices))[indices]
+
+
+def capacity(indices: np.ndarray) -> int:
+    """How many examples to draw for, so that `indices` are among them: a power of two, and so one of few sizes, of
+    which an epoch's numbers are drawn once or a few times."""
+    return 1 << int(indices.max()).bit_length()
 
 
 @lru_cache(maxsize=8)

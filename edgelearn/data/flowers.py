@@ -6,8 +6,8 @@ from dataclasses import replace
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.drawn_flowers import embedded_flowers
 from edgelearn.data.folder import load_folder
-from edgelearn.data.tfds import Collection, NetworkError, load
-from edgelearn.errors import DataError
+from edgelearn.data.tfds import Collection, load
+from edgelearn.errors import DataError, NetworkError
 
 TF_FLOWERS = Collection(
     name="tf_flowers",

@@ -19,15 +19,11 @@ import numpy as np
 
 from edgelearn.data import tfds_reader
 from edgelearn.data.dataset import ImageDataset
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, NetworkError
 
 CONNECT_LIMIT_S = 8
 DOWNLOAD_LIMIT_S = 3600
 _NEEDED = ("tensorflow", "tensorflow_datasets", "importlib_resources")
-
-
-class NetworkError(DataError):
-    """A download that cannot be made because its server isn't reached."""
 
 
 @dataclass(frozen=True)

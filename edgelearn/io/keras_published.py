@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, NetworkError
 
 SECONDS_TO_CONNECT = 8
 SECONDS = 300
@@ -25,10 +25,6 @@ REMEDY = (
     "Give a file with --weights FILE (Keras HDF5), set EDGELEARN_DATA to a folder that has "
     "weights/mobilenet_1_0_224_tf.h5, or use the package's small network with --weights sample."
 )
-
-
-class NetworkError(DataError):
-    """The weights could not be downloaded."""
 
 
 def fetch(download: bool = True) -> Path:

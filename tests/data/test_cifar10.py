@@ -7,8 +7,8 @@ import pytest
 from edgelearn.data import cifar10
 from edgelearn.data.cifar10 import CIFAR10, CLASSES, SIZE, load_cifar10, standardized
 from edgelearn.data.loading import load_images
-from edgelearn.data.tfds import NetworkError, find_prepared
-from edgelearn.errors import DataError
+from edgelearn.data.tfds import find_prepared
+from edgelearn.errors import DataError, NetworkError
 
 
 def test_the_real_pictures(real_data):

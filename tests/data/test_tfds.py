@@ -11,8 +11,8 @@ import pytest
 from edgelearn.data import tfds
 from edgelearn.data.flowers import TF_FLOWERS
 from edgelearn.data.split import stratified_split
-from edgelearn.data.tfds import NetworkError, fetch_from, find_prepared, load, read_downloaded, read_prepared
-from edgelearn.errors import DataError
+from edgelearn.data.tfds import fetch_from, find_prepared, load, read_downloaded, read_prepared
+from edgelearn.errors import DataError, NetworkError
 
 
 def test_the_real_photographs(real_data):

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 
 from edgelearn.data.flowers import load_flowers
-from edgelearn.errors import DataError, FormatError, PlanError, RunError
+from edgelearn.errors import DataError, FormatError, NetworkError, PlanError, RunError
 from edgelearn.experiments.flowers import FlowersConfig, FlowersJob, job, weights
 from edgelearn.experiments.flowers.predict import load_model, newest_finished, predict
 from edgelearn.experiments.flowers.weights import SAMPLE, load_pretrained
-from edgelearn.io.keras_published import NetworkError
 from edgelearn.ops import SGD, Adam, AdamW
 from edgelearn.runs import RunStore
 from edgelearn.train import Callback
@@ -98,6 +97,7 @@ def test_what_cannot_be_downloaded_is_replaced_by_the_sample_and_says_so(monkeyp
     monkeypatch.setattr(job, "load_flowers", lambda *_: _from(photographs, "tfds"))
     with pytest.raises(FormatError, match=r"There is no weight file .*named\.h5"):
         FlowersJob.load(FlowersConfig(weights=str(tmp_path / "named.h5")))
+    assert not FlowersJob.load(FlowersConfig(weights="sample")).published, "with another network"
 
 
 def _from(dataset, origin):

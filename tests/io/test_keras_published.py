@@ -7,9 +7,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, NetworkError
 from edgelearn.io import keras_published
-from edgelearn.io.keras_published import NetworkError, fetch
+from edgelearn.io.keras_published import fetch
 
 NAME = "mobilenet_1_0_224_tf.h5"
 

@@ -15,9 +15,9 @@ from edgelearn.data.flowers import load_flowers
 from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import stratified_split
+from edgelearn.errors import NetworkError
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.io import safetensors
-from edgelearn.io.keras_published import NetworkError
 from edgelearn.runs import Run, atomic, figures, wilson_interval
 from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.phases import Phases
@@ -131,8 +131,8 @@ class FlowersJob(Job):
 
     @property
     def published(self) -> bool:
-        """Whether this is the job whose figures are published: the flower photographs, whole."""
-        return self.dataset.origin in ("EDGELEARN_DATA", "tfds")
+        """Whether this is the job whose figures are published: the flower photographs, whole, and the large network."""
+        return self.dataset.origin in ("EDGELEARN_DATA", "tfds") and self.pretrained.origin != "package"
 
     def report(self, run: Run) -> str:
         """The results in a few lines."""

@@ -11,8 +11,7 @@ import pytest
 from edgelearn.data.audio import speech_commands
 from edgelearn.data.audio.clips import load_clips
 from edgelearn.data.audio.speech_commands import CLASSES, SPEECH_COMMANDS, load_named, load_speech_commands
-from edgelearn.data.tfds import NetworkError
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, NetworkError
 
 # As TensorFlow Datasets writes it: six clips of a tenth of a second, the label being in the samples.
 _PREPARE = """
