@@ -14,8 +14,7 @@ import ipywidgets
 from IPython.display import HTML, display
 
 from edgelearn.errors import EdgelearnError, RunError
-from edgelearn.experiments.flowers import FlowersJob
-from edgelearn.experiments.job import process_peak_bytes
+from edgelearn.experiments.job import Job, process_peak_bytes
 from edgelearn.runs import Run, RunStore, figures
 
 from .show import duration, show, size, table, table_html
@@ -44,10 +43,8 @@ class TrainingView(ipywidgets.VBox):
 
     training: Training | None = None  # where the constructor fails, Python closes a view that has none
 
-    def __init__(
-        self, job: FlowersJob | Callable[[], FlowersJob], store: RunStore, kind: str = "flowers", run: Run | None = None
-    ) -> None:
-        self.training = Training.of(job, store, kind, run)
+    def __init__(self, job: Job | Callable[[], Job], store: RunStore, run: Run | None = None) -> None:
+        self.training = Training.of(job, store, run)
         self._drawing = threading.Lock()
         self._next_text = self._next_drawing = 0.0
         self._phase = ""

@@ -1,7 +1,7 @@
 """A job's training on a thread of its own, so that the notebook's kernel stays free.
 
-A job has a `config` (with `to_dict`), a `model`, `phases`, `describe()` and `run(run, callbacks, say)`, as
-edgelearn.experiments.flowers.FlowersJob has them.
+A job has a `kind`, a `config` (with `to_dict`), a `model`, `phases`, `describe()` and `run(run, callbacks, say)`, as
+edgelearn.experiments.job.Job has them.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ class Training(Callback):
     _by_job: ClassVar[weakref.WeakValueDictionary[int, Training]] = weakref.WeakValueDictionary()
 
     @classmethod
-    def of(cls, job: Any, store: RunStore, kind: str, run: Run | None) -> Training:
+    def of(cls, job: Any, store: RunStore, run: Run | None) -> Training:
         """The training of `job`: it has one, however many views are made of it.
 
         Raises RunError when the job already trains into another run than `run`.
         """
         training = cls._by_job.get(id(job))  # a training holds its job, so that the number stays the job's
         if training is None:
-            training = cls._by_job[id(job)] = cls(job, store, kind, run)
+            training = cls._by_job[id(job)] = cls(job, store, run)
         elif run is not None and (training.run is None or training.run.id != run.id):
             raise RunError(f"This job already has a run, so it can't go on with {run.id}. Load the job anew for that.")
         return training
 
-    def __init__(self, job: Any, store: RunStore, kind: str, run: Run | None = None) -> None:
-        self.store, self.kind, self.run = store, kind, run
+    def __init__(self, job: Any, store: RunStore, run: Run | None = None) -> None:
+        self.store, self.run = store, run
         self.job, self._make = (None, job) if callable(job) else (job, None)
         self.state = State.READY if run is None else State.STOPPED
         self.progress = Progress("ready")
@@ -206,7 +206,7 @@ class Training(Callback):
             raise _StopError
         self.planned_bytes = self.job.phases.peak_bytes
         if self.run is None:
-            self.run = self.store.create(self.kind, self.job.config.to_dict(), **self.job.describe())
+            self.run = self.store.create(self.job.kind, self.job.config.to_dict(), **self.job.describe())
         else:
             self._check_config()
             self.run.resume()

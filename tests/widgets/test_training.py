@@ -41,7 +41,7 @@ def test_start(store, tiny_job, capsys):
     assert ended(view) is State.FINISHED
     assert usable(view) == set()
     (summary,) = store.list()
-    assert (summary.status, summary.kind, summary.epochs) == ("finished", "flowers", 4)
+    assert (summary.status, summary.kind, summary.epochs) == ("finished", "toys", 4)
     assert [row["epoch"] for row in view.training.rows] == [0, 1, 2, 3, 4]
     assert "val_accuracy" in view.training.rows[0] and "loss" not in view.training.rows[0]
     assert bytes(view._curves.value).startswith(b"\x89PNG")
