@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.ops import Traits
@@ -17,9 +15,6 @@ from .storage import Storage
 def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
     """Every launch and every byte. Raises PlanError for an impossible request."""
     network, micro = request.network, request.micro_batch
-    sizes = request.batch_size, micro
-    if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
-        raise PlanError("Batch sizes are whole numbers of at least 1, not {!r} and {!r}.".format(*sizes))
     if micro > request.batch_size:
         raise PlanError(f"A micro-batch of {micro} is larger than the mini-batch of {request.batch_size}.")
     if request.batchnorm not in ("kept", "batch"):

@@ -60,6 +60,9 @@ class Network:
 
     @property
     def output(self) -> Node:
+        """The last layer added. Raises PlanError while there is none."""
+        if not self.nodes:
+            raise PlanError(f"The network '{self.name}' has no layers.")
         return next(reversed(self.nodes.values()))
 
     def add(self, name: str, op: Op, *inputs: str) -> str:
@@ -74,7 +77,7 @@ class Network:
         unknown = [i for i in inputs if i not in self.nodes and i != INPUT]
         if unknown:
             raise ShapeError(f"Layer '{name}' reads '{unknown[0]}', which the network does not have.")
-        shapes = self.input_shapes(inputs)
+        op, shapes = op.plain(), self.input_shapes(inputs)
         try:
             shape = op.output_shape(*shapes)
         except ShapeError as error:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
 from edgelearn.ops import Loss, Optimizer, SoftmaxCrossEntropy, Traits
@@ -41,6 +43,14 @@ class Request:
     seed: int = 0
     precision: Precision = Precision()  # noqa: RUF009
     saving: Saving = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for batch sizes that can't be."""
+        sizes = self.batch_size, self.micro_batch
+        if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
+            raise PlanError("Batch sizes are whole numbers of at least 1, not {!r} and {!r}.".format(*sizes))
+        for name, size in zip(("batch_size", "micro_batch"), sizes, strict=True):
+            object.__setattr__(self, name, int(size))
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -67,6 +67,11 @@ class Op:
     def config(self) -> dict:
         return asdict(self)
 
+    def plain(self) -> Self:
+        """The same with Python's numbers where NumPy's were given, and tuples for lists: what JSON, kernels and
+        dictionaries take."""
+        return replace(self, **{field.name: _plain(getattr(self, field.name)) for field in fields(self)})
+
     def output_shape(self, *shapes: Shape) -> Shape:
         """Shape of the output; raises ShapeError when the inputs don't fit."""
         raise NotImplementedError
@@ -87,6 +92,17 @@ class Op:
     ) -> tuple[list[np.ndarray], Arrays]:
         """Gradients of sum(y * dy) to the inputs and to the trainable weights."""
         raise NotImplementedError
+
+
+def is_count(value: Any) -> bool:
+    """Whether there can be so many of something that there must be."""
+    return isinstance(value, int) and value >= 1
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 @dataclass(frozen=True)

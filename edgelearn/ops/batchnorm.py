@@ -33,7 +33,9 @@ class BatchNormalization(Op):
     per_channel: ClassVar[bool] = True  # one scale and shift a channel, which a convolution can apply as it writes
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0:
+        if not 0 <= self.momentum <= 1:
+            raise ShapeError(f"The momentum of moving statistics is from 0 to 1 (usual is 0.99), not {self.momentum}.")
+        if not self.epsilon > 0:
             raise ShapeError(
                 f"BatchNormalization needs an epsilon above 0, not {self.epsilon}: it divides by its root."
             )

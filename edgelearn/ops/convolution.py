@@ -11,7 +11,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.launch import Choice
 
 from . import convolution_local, grouped, pointwise, tiles
-from .base import Arrays, LinearOp, Weight
+from .base import Arrays, LinearOp, Weight, is_count
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .reduce import emit_channel_sums
 from .sums import LONGEST_SUM, Sum, start_sum
@@ -43,9 +43,9 @@ class Conv2D(LinearOp):
 
     def output_shape(self, shape: Shape) -> Shape:
         window = self.window(shape)
-        if self.filters < 1:
+        if not is_count(self.filters):
             raise ShapeError(f"A convolution has 1 filter or more, not {self.filters}.")
-        if self.groups < 1 or shape[-1] % self.groups or self.filters % self.groups:
+        if not is_count(self.groups) or shape[-1] % self.groups or self.filters % self.groups:
             raise ShapeError(
                 f"groups={self.groups} must divide both the {shape[-1]} input channels and the {self.filters} filters."
             )

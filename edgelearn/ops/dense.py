@@ -9,7 +9,7 @@ import numpy as np
 from edgelearn.errors import ShapeError
 
 from . import pointwise
-from .base import Arrays, LinearOp, Weight
+from .base import Arrays, LinearOp, Weight, is_count
 from .emit import Emitter, Epilogue, GradientTarget
 from .sums import Sum
 from .tensor import Shape, Tensor
@@ -28,7 +28,7 @@ class Dense(LinearOp):
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1:
             raise ShapeError(f"Dense takes (features,), but the input has shape {shape}: put a Flatten before it.")
-        if self.units < 1:
+        if not is_count(self.units):
             raise ShapeError(f"Dense has 1 unit or more, not {self.units}.")
         return (self.units,)
 

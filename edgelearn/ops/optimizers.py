@@ -110,7 +110,7 @@ class Adam(Optimizer):
         return w - rate * self.correction(step) * m / (np.sqrt(v) + self.epsilon), [m, v]
 
     def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
-        settings = (1.0 - self.beta_1, 1.0 - self.beta_2, float(self.epsilon))
+        settings = (float(1 - self.beta_1), float(1 - self.beta_2), float(self.epsilon))
         self._launch(e, "adam", w, g, slots, control, decay, *settings)
 
 

@@ -13,7 +13,11 @@ Padding = str | tuple[Pair, Pair]
 
 
 def pair(value: int | Pair) -> Pair:
-    return (int(value), int(value)) if isinstance(value, int | np.integer) else (int(value[0]), int(value[1]))
+    """(y, x). Raises ShapeError for what is neither a whole number for both, nor two."""
+    both = (value, value) if isinstance(value, int | np.integer) else value
+    if not isinstance(both, tuple | list) or [isinstance(n, int | np.integer) for n in both] != [True, True]:
+        raise ShapeError(f"What has a height and a width is given as a whole number or as two, not as {value!r}.")
+    return int(both[0]), int(both[1])
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,8 @@ class Window:
             resolved = tuple((t // 2, t - t // 2) for t in total)
         elif padding == "valid":
             resolved = ((0, 0), (0, 0))
-        elif isinstance(padding, str):
-            raise ShapeError(f"padding is 'same', 'valid' or ((top, bottom), (left, right)), not '{padding}'.")
+        elif not isinstance(padding, tuple | list) or len(padding) != 2:
+            raise ShapeError(f"padding is 'same', 'valid' or ((top, bottom), (left, right)), not {padding!r}.")
         else:
             resolved = tuple(pair(p) for p in padding)
             if min(*resolved[0], *resolved[1]) < 0:

@@ -160,3 +160,35 @@ class TestInitialize:
         assert kernel.std() == pytest.approx(limit / np.sqrt(3), rel=0.01)
         assert set(np.unique(tiny().initialize()["bn/moving_variance"])) == {1.0}
         assert not tiny().initialize()["conv/bias"].any()
+
+    @pytest.mark.parametrize(
+        ("op", "problem"),
+        [
+            (Dense(2.5), "1 unit or more, not 2.5"),
+            (Conv2D("8", 3), "1 filter or more, not 8"),
+            (Conv2D(8, 3, groups=1.5), "groups=1.5"),
+            (Conv2D(8, (3, 3, 3)), r"as a whole number or as two, not as \(3, 3, 3\)"),
+            (Conv2D(8, 3.5), "not as 3.5"),
+            (Conv2D(8, 3, padding=1), r"padding is 'same', 'valid' or .* not 1\."),
+        ],
+    )
+    def test_sizes_that_cannot_be(self, op, problem):
+        net = Network("n", (8,) if isinstance(op, Dense) else (8, 8, 3))
+        with pytest.raises(ShapeError, match=problem):
+            net.add("layer", op)
+
+    def test_no_layers(self):
+        with pytest.raises(PlanError, match="'n' has no layers"):
+            Network("n", (8,)).output  # noqa: B018
+
+    def test_numbers_of_numpy(self):
+        """As in `classes=labels.max() + 1`."""
+        net = Network("n", (np.int64(8), 8, 3))
+        net.add("conv", Conv2D(np.int64(8), (np.int64(3), 3), strides=np.int32(2), padding="same"))
+        net.add("pool", GlobalAveragePooling2D())
+        net.add("dense", Dense(np.arange(3).max() + 1))
+        same = Network("n", (8, 8, 3))
+        same.add("conv", Conv2D(8, (3, 3), strides=2, padding="same"))
+        same.add("pool", GlobalAveragePooling2D())
+        same.add("dense", Dense(3))
+        assert net.to_json() == same.to_json()

@@ -226,3 +226,9 @@ def test_gradients_without_a_target(bench, rng):
 def test_epsilon_keeps_the_padding_finite(epsilon):
     with pytest.raises(ShapeError, match="epsilon"):
         BatchNormalization(epsilon=epsilon)
+
+
+@pytest.mark.parametrize("momentum", (-0.1, 1.5, float("nan")))
+def test_a_momentum_that_cannot_be(momentum):
+    with pytest.raises(ShapeError, match="momentum of moving statistics is from 0 to 1"):
+        BatchNormalization(momentum=momentum)

@@ -1,12 +1,14 @@
 """fit, evaluate, predict and plan, on the machine's best device."""
 
+import json
+
 import numpy as np
 import pytest
 
 from edgelearn.errors import DataError, DeviceError, FormatError, PlanError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import SGD, Adam, Conv2D, Dense, GlobalAveragePooling2D, SoftmaxCrossEntropy
+from edgelearn.ops import SGD, Adam, Conv2D, Dense, Dropout, Flatten, GlobalAveragePooling2D, SoftmaxCrossEntropy
 from edgelearn.train import ArraySource, Callback, Model
 
 from .toys import CLASSES, SHAPE, Log, StopAfter, examples, frozen_stem, same, toy_network, weights_after
@@ -331,6 +333,20 @@ def test_settings_that_cannot_be(model, data, options, problem):
 def test_a_micro_batch_may_be_more_than_there_are(model):
     model.fit(*examples(5), 100, micro_batch=20)
     assert model.position.updates == 1
+
+
+def test_numbers_of_numpy():
+    """As in `classes=labels.max() + 1` and `batch_size=sizes[0]`."""
+    x, y = examples(10)
+    net = Network("n", SHAPE)
+    net.add("flatten", Flatten())
+    net.add("dropout", Dropout(np.float32(0.25)))
+    net.add("dense", Dense(y.max() + 1))
+    optimizer = Adam(np.float32(0.01), beta_1=np.float32(0.9))
+    model = Model(net).compile(optimizer, label_smoothing=np.float32(0.1))
+    assert len(model.fit(x, y, np.int64(4), np.int64(2), micro_batch=np.int64(2)).epoch) == 2
+    assert model.predict(x, np.int64(3)).shape == (10, CLASSES)
+    assert json.dumps(model.plan(np.int64(4)).to_dict())
 
 
 def test_networks_that_cannot_be_trained(data):
