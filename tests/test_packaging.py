@@ -12,6 +12,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from edgelearn.cli import doctor
+
 ROOT = Path(__file__).parents[1]
 SHIPPED = (".py", ".cl", ".h", ".md", ".js", ".json", ".safetensors")
 DATA_FILES = (".h5", ".npz", ".npy", ".pb", ".tflite", ".jpg", ".jpeg", ".flac", ".ogg", ".ipynb")
@@ -98,3 +100,14 @@ def test_documents_name_targets_that_the_makefile_has(document):
     named = set(re.findall(r"(?:^\s*|`)make ([a-z]\w*)", (ROOT / document).read_text(), re.MULTILINE))
     assert "test" in named
     assert named <= set(phony[1].split())
+
+
+def test_the_doctor_looks_for_every_dependency():
+    def names(requirements):
+        return {canonicalize_name(Requirement(line).name) for line in requirements}
+
+    extras = {f"edgelearn[{extra}]": names(lines) for extra, lines in project()["optional-dependencies"].items()}
+    assert set(doctor.NEEDED) == names(project()["dependencies"])
+    assert {name: set(packages) for name, packages in doctor.OPTIONAL.items()} == {
+        name: packages for name, packages in extras.items() if name != "edgelearn[test]"
+    }

@@ -18,11 +18,11 @@ from edgelearn.tuned import find
 NEEDED = (
     "numpy", "scipy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "platformdirs", "rich",
 )  # fmt: skip
-OPTIONAL = {
-    "tensorflow": "edgelearn[tensorflow]", "tensorflow-datasets": "edgelearn[tensorflow]",
-    "soundfile": "edgelearn[audio]", "soxr": "edgelearn[audio]",
-    "jupyterlab": "edgelearn[notebooks]", "ipywidgets": "edgelearn[notebooks]",
-}  # fmt: skip
+OPTIONAL = {  # by what pip calls them together
+    "edgelearn[tensorflow]": ("tensorflow", "tensorflow-datasets", "importlib-resources"),
+    "edgelearn[audio]": ("soundfile", "soxr"),
+    "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     for package in NEEDED:
         version = _version(package)
         report(bool(version), f"{package} {version or 'is missing'}", f"pip install {package}")
-    for package, extra in OPTIONAL.items():
+    for package, extra in ((package, extra) for extra, packages in OPTIONAL.items() for package in packages):
         version = _version(package)
         state = version or f"is not installed (optional: pip install {extra!r})"
         print(f"[{'ok' if version else '--'}] {package} {state}")
