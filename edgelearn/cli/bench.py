@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .files import written
+from .numbers import whole
 
 if TYPE_CHECKING:
     from edgelearn.bench.report import Report
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", metavar="NAME", help="any part of an OpenCL device's name (default: the best one)")
     add("--cores", type=int, help="processor cores for everyone (default: all)")
     add("--rounds", type=int, default=9)
-    add("--seed", type=int, default=0)
+    add("--seed", type=whole(0), default=0)
     add("--from", dest="source", metavar="FILE", help="show a report that --json wrote, and measure nothing")
     add("--json", type=written, metavar="FILE", help="write all samples there")
     add("--chart", type=written, metavar="PNG", help="draw everyone's time over edgelearn's")

@@ -66,15 +66,16 @@ class Tuner:
     ) -> Report:
         """Search what these workloads leave open, or with `again` all that they decide, for about `minutes`.
         `progress(part, names)` is told which part of the whole is done. What was found is kept at once; when
-        interrupted, what is clear by then."""
+        interrupted, what is clear by then, and of the rest what was there before. Raises FormatError for a folder that
+        can't be written."""
         rigs = [Rig(work, self.context, self.kernels) for work in works]
-        if again:
-            for rig in rigs:
-                self.results.workloads.pop(rig.work.name, None)
-                for name in rig.decisions:
-                    self.results.choices.pop(name, None)
         settled = set(self.results.choices)
-        todo = [r for r in rigs if r.work.name not in self.results.workloads or not set(r.decisions) <= settled]
+        if again:
+            settled.difference_update(*(rig.decisions for rig in rigs))
+        done = set() if again else set(self.results.workloads)
+        todo = [r for r in rigs if r.work.name not in done or not set(r.decisions) <= settled]
+        if todo:  # a folder that can't be written is an error before anything is measured
+            tuned.save(self.results, self.path.parent)
         groups = groups_of(todo, settled)
         sizes = [group.seconds(sum(_rounds(group))) for group in groups]
         for index, group in enumerate(groups):

@@ -128,6 +128,26 @@ def test_an_interrupt_keeps_what_was_found_and_the_next_run_goes_on(device, fold
     assert set(again.workloads) == set(done.workloads) and set(again.choices) == set(done.choices)
 
 
+def test_tuning_again_loses_nothing_when_it_is_interrupted(device, folder, monkeypatch):
+    others = {name: d.candidates[-1] for name, d in make_plan(work().request, device).decisions.items()}
+    path = tuned.save(tuned.Results(tuned.Kind.of(device), {"workloads": {"small:2": {}}}, others), folder)
+
+    def run(rig, choices):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Rig, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        Tuner(device, folder).tune([work()], MINUTES, again=True)
+    assert tuned.load(path).choices == others
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(device, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(Rig, "run", lambda *a: pytest.fail("measured"))
+    with pytest.raises(FormatError, match="cannot be written"):
+        Tuner(device, tmp_path / "file").tune([work()], MINUTES)
+
+
 def test_little_time_is_shared_out(device, folder, monkeypatch):
     """Every workload gets its share of the time, and candidates without a turn drop out."""
     clock, ran = [0.0], []
