@@ -22,9 +22,9 @@ from edgelearn.experiments.memory import (
     report,
 )  # fmt: skip
 from edgelearn.experiments.memory.compare import _Worker
-from edgelearn.experiments.memory.lanes import TWIN
+from edgelearn.experiments.memory.lanes import TWIN, plans_to_measure
 from edgelearn.graph import Invert, account
-from edgelearn.models import mobilenet_v2_cifar
+from edgelearn.models import mobilenet_v1, mobilenet_v2_cifar
 from edgelearn.runs import RunStore
 from edgelearn.train import Callback
 
@@ -64,6 +64,13 @@ def test_every_lane_of_ours_can_be_planned(device):
             if lane.endswith("MB stored"):
                 assert account(plan).stored <= int(lane.split()[0]) * 10**6
     assert any(isinstance(w, Invert) for w in lane_plan("invertible", NETWORK, device).request.saving.values())
+
+
+def test_networks_without_rows_of_residual_blocks_are_measured_without_couplings(device):
+    network = mobilenet_v1(alpha=0.25)
+    assert set(plans_to_measure(network, device)) == {"prediction", "keep_all", "checkpoints", "nested"}
+    with pytest.raises(PlanError, match="No stream of"):
+        lane_plan("invertible", network, device)
 
 
 def test_what_cannot_be_compared(device):
