@@ -199,6 +199,7 @@ def test_impossible_choices(kernels):
     network = reversible(preactivated())
     for saving, message in (
         ({"row9": Recompute()}, "has no such layer"),
+        ({"row0_0_conv1": "recompute"}, "which is no way back"),
         ({"row0_0_conv1": Invert("row0_0_add")}, "can't be had back"),
         ({"row0_0_add": Invert("row0_1_add")}, "can't be had back"),
         (invertible(network) | {"row0_3_add": Recompute(), "row0_2_add": Recompute()}, "by one another"),
