@@ -129,7 +129,8 @@ def test_finished_trainings_are_compared(tmp_path):
 
     for seed, twin in enumerate((0.90, 0.91, 0.895)):
         finish(0.9, seed=seed)
-        finish(twin - 0.02, seed=seed, reversible=True, epochs=1)  # another training
+        for other in {"epochs": 1}, {"micro_batch": 8}, {"saving": "halves"}:  # other trainings
+            finish(twin - 0.02, seed=seed, reversible=True, **other)
         assert check_trained(store).holds is None
         finish(twin, seed=seed, reversible=True)
     found = check_trained(store)
