@@ -16,12 +16,22 @@ ZEROS = 1 << 20  # bytes written at a time
 class Pages:
     """`nbytes` bytes as `words`, uint8: of the host's memory or, given a `folder`, of a file there, all of which has
     its place on the disk before anything is written. The file has no name, so that none is left however the process
-    ends; what is written goes through the system's cache. Raises PagingError for a folder that can't be written and
-    for a full disk."""
+    ends; what is written goes through the system's cache. Raises PagingError for a folder that can't be written, for
+    a full disk, and where there isn't as much memory."""
 
     def __init__(self, nbytes: int, folder: str | None = None) -> None:
         self.nbytes = nbytes
-        self.words = np.zeros(nbytes, np.uint8) if folder is None else _mapped(nbytes, folder)
+        self.words = _in_memory(nbytes) if folder is None else _mapped(nbytes, folder)
+
+
+def _in_memory(nbytes: int) -> np.ndarray:
+    try:
+        return np.zeros(nbytes, np.uint8)
+    except MemoryError:
+        raise PagingError(
+            f"The host's memory has no {nbytes:,} bytes for activations: page fewer of them, or page to a file "
+            f"(Page(folder))."
+        ) from None
 
 
 def _mapped(nbytes: int, folder: str) -> np.ndarray:
