@@ -80,6 +80,9 @@ def test_what_cannot_be_compared(device):
         compare("lenet", ["keep_all"], rounds=1)
     with pytest.raises(RunError, match=r"can't be done: .*over the budget"):
         compare("mobilenet_v2_cifar", ["1 KB stored"], rounds=1, alpha=0.25)
+    if find_spec("torch"):
+        with pytest.raises(RunError, match=r"The lane 'torch' can't be done: PyTorch's twin has no SubSpectral"):
+            compare("bcresnet", ["torch"], rounds=1)
     with pytest.raises(RunError, match="1 or more rounds, not 0"):
         compare(rounds=0)
     with pytest.raises(PlanError, match="over the budget"):
