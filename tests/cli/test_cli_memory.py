@@ -70,6 +70,7 @@ def test_check_fails_with_a_claim(capsys, monkeypatch, holds, status):
     ("words", "problem"),
     [
         (["plan", "lenet"], "'lenet' is no network"),
+        (["plan", "revnet"], "'revnet' is no network: choose bcresnet"),
         (["plan", "bcresnet", "--alpha", "2"], "'bcresnet' has no width to choose"),
         (["plan", *SMALL, "--budget", "1KB"], "over the budget of 1,000 bytes (what lies between"),
         (["plan", *SMALL, "--budget", "much"], "is no budget"),
