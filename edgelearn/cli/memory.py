@@ -11,6 +11,7 @@ import shutil
 import sys
 
 from edgelearn.device import choose_device
+from edgelearn.errors import PlanError
 from edgelearn.experiments.memory.config import MemoryConfig
 from edgelearn.experiments.memory.lanes import ALSO
 from edgelearn.graph.budget import COUNTS
@@ -30,13 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan.add_argument("--budget", metavar="SIZE", help="such as 8MB, or '8MB stored, 20MB peak'")
     plan.add_argument(
         "--count", choices=("stored", "peak", "device"), default="stored",
-        help="what counts: what is stored between the passes (default), activations at their peak, all device memory",
+        help="what counts where SIZE doesn't say: what is stored between the passes (default), activations at their "
+        "peak, all device memory",
     )  # fmt: skip
     plan.add_argument(
         "--also", nargs="+", choices=ALSO, default=[],
         help="ways that the planner may choose besides: in fewer bits, which is lossy, or out of the device",
     )  # fmt: skip
-    plan.add_argument("--pages", metavar="DIR", help="page to a file there, not to the host's memory")
+    plan.add_argument("--pages", metavar="DIR", help="with --also paged: to a file there, not to the host's memory")
     plan.add_argument("--batchnorm", choices=("kept", "batch"), default="batch")
     plan.add_argument("--layers", action="store_true", help="a row for each layer")
     plan.add_argument("--plot", metavar="PNG", help="draw the timeline there")
@@ -90,9 +92,9 @@ def _plan(options: argparse.Namespace) -> None:
     from edgelearn.graph import Costs, Page
 
     device = choose_device(options.device).device
-    lane = options.budget or "keep_all"
-    if options.budget and not lane.endswith(tuple(COUNTS)):
-        lane = f"{lane} {options.count}"
+    if options.pages and "paged" not in options.also:
+        raise PlanError("--pages says where pages go, but nothing is paged: add --also paged, or leave --pages out.")
+    lane = "keep_all" if options.budget is None else _counted(options.budget, options.count)
     also = [Page(options.pages) if name == "paged" else ALSO[name] for name in options.also]
     network, costs = named_network(options.network, options.alpha), Costs.of(device)
     plan = lane_plan(lane, network, device, options.batch_size, options.batchnorm, also, _tell)
@@ -110,6 +112,12 @@ def _plan(options: argparse.Namespace) -> None:
         from edgelearn.widgets import plot_timeline
 
         atomic.write_bytes(options.plot, figures.to_png(plot_timeline(plan, lane)))
+
+
+def _counted(budget: str, count: str) -> str:
+    """The budget, each part of it with what it counts: `count` where it doesn't say."""
+    parts = [part.strip() for part in budget.split(",")]
+    return ", ".join(part if part.lower().endswith(tuple(COUNTS)) else f"{part} {count}" for part in parts)
 
 
 def _tell(text: str) -> None:

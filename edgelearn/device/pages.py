@@ -16,12 +16,18 @@ ZEROS = 1 << 20  # bytes written at a time
 
 class Pages:
     """`nbytes` bytes as `words`, uint8: of the host's memory or, given a `folder`, of a file there (see `on_disk`),
-    through the system's cache. Raises PagingError for a folder that can't be written and for a full disk."""
+    through the system's cache. Raises PagingError for a folder that can't be written, for a full disk, and where there
+    isn't as much memory."""
 
     def __init__(self, nbytes: int, folder: str | None = None) -> None:
         self.nbytes = nbytes
         try:
             self.words = np.zeros(nbytes, np.uint8) if folder is None else on_disk(nbytes, folder)
+        except MemoryError:
+            raise PagingError(
+                f"The host's memory has no {nbytes:,} bytes for activations: page fewer of them, or page to a file "
+                f"(Page(folder))."
+            ) from None
         except OSError as error:
             raise PagingError(
                 f"'{folder}' has no {nbytes:,} bytes for activations: {error.strerror}. Name a folder that exists, can "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from inspect import signature
+from collections.abc import Callable
+from inspect import Parameter, signature
 from math import isfinite
 
 from edgelearn import models
@@ -13,9 +14,10 @@ from edgelearn.graph import Network
 def named_network(name: str, alpha: float = 1.0) -> Network:
     """A network of edgelearn.models, of `alpha` times the usual width. Raises RunError for another one, and for a width
     that it can't have."""
-    if name not in models.__all__:
-        raise RunError(f"'{name}' is no network: choose {', '.join(models.__all__)}.")
-    maker = getattr(models, name)
+    makers = _makers()
+    if name not in makers:
+        raise RunError(f"'{name}' is no network: choose {', '.join(makers)}.")
+    maker = makers[name]
     if alpha == 1:
         return maker()
     if "alpha" not in signature(maker).parameters:
@@ -23,3 +25,13 @@ def named_network(name: str, alpha: float = 1.0) -> Network:
     if not (alpha > 0 and isfinite(alpha)):
         raise RunError(f"alpha is the network's width beside the usual one, such as 0.5, not {alpha:g}.")
     return maker(alpha=alpha)
+
+
+def _makers() -> dict[str, Callable[..., Network]]:
+    """Of networks that are whole by their name alone: `revnet` makes others of what it is given."""
+    found = {name: getattr(models, name) for name in models.__all__}
+    return {
+        name: maker
+        for name, maker in found.items()
+        if all(p.default is not Parameter.empty for p in signature(maker).parameters.values())
+    }

@@ -64,7 +64,10 @@ BudgetLike = Budget | int | str | Sequence[Budget | int | str]
 
 
 def budgets(value: BudgetLike) -> list[Budget]:
-    """All that must be met at once: of "8 MB stored, 20 MB peak" these two. Raises as `Budget.of`."""
+    """All that must be met at once: of "8 MB stored, 20 MB peak" these two. Raises as `Budget.of`, and for none."""
     if isinstance(value, str):
         value = value.split(",")
-    return [Budget.of(one) for one in (value if isinstance(value, Sequence) else [value])]
+    found = [Budget.of(one) for one in (value if isinstance(value, Sequence) else [value])]
+    if not found:
+        raise PlanError("A budget without a size: leave it out (None) where memory needs no limit.")
+    return found

@@ -39,6 +39,11 @@ def make_plan(
     least that is possible; DeviceError when the device cannot hold it; and PagingError. Nothing has been allocated or
     run by then.
     """
+    if not (isinstance(also, Sequence) and all(isinstance(way, Stash) for way in also)):
+        raise PlanError(
+            f"`also` lists ways that keep something else, such as [Compress(), Page()], not {also!r}. What recomputes "
+            f"and inverts is among the planner's choices anyway."
+        )
     traits = traits or Traits.of(device)
     plan = lay_out(request, device, traits)
     if budget is not None:

@@ -9,6 +9,7 @@ the last one, and so are the names of layers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -22,10 +23,12 @@ from .network import INPUT, Network, Node
 
 def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
     """The network with its marked residual blocks as couplings: those whose Add goes by one of these names or patterns,
-    or without marks all whose shortcut is the identity. Blocks that read each other's sums directly form a row, before
-    which the layer "<input>_stream" rounds to multiples of `step` (see ops/coupling.py; nothing is rounded if that is
-    0), and behind which "<last Add>_streams" adds up. Raises PlanError for a mark that is no such Add."""
+    or without marks all whose shortcut is the identity. Blocks whose sum nothing but the next block reads form a row,
+    before which the layer "<input>_stream" rounds to multiples of `step` (see ops/coupling.py; nothing is rounded if
+    that is 0), and behind which "<last Add>_streams" adds up. Raises PlanError for a mark that is no such Add, and
+    where no row is of two blocks or more, since then no stream could be had back."""
     shortcuts = _marked(network, marks)
+    continued = _continued(network, shortcuts)
     begins = set(shortcuts.values()) - set(shortcuts) if step else set()
     found = Network(f"{network.name}_reversible", network.input_shape)
     renamed: dict[str, str] = {}  # what is read instead of a tensor of the plain network
@@ -43,18 +46,28 @@ def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
             added(node.name, node.op, *node.inputs)
             continue
         x = shortcuts[node.name]
-        (f,) = set(node.inputs) - {x}
-        added(node.name, Coupling(step), others.get(x, x), f)
-        others[node.name] = renamed.get(x, x)
-        if node.name not in shortcuts.values():
-            renamed[node.name] = found.add(f"{node.name}_streams", Add(), node.name, others[node.name])
+        added(node.name, Coupling(step), others.get(x, x), _share(node, x))
+        other = renamed.get(x, x)
+        if node.name in continued:
+            others[node.name] = other
+        else:
+            renamed[node.name] = found.add(f"{node.name}_streams", Add(), node.name, other)
+    if not invertible_streams(found)[1]:
+        raise PlanError(
+            f"No stream of '{network.name}' could be had back: of residual blocks that are coupled at least two follow "
+            f"each other, with nothing between the sum of one and the next, such as the activations of ResNets. Mark "
+            f"such blocks, put activations first in the blocks (as models.revnet does), or recompute activations."
+        )
     found.trainable = set(network.trainable)
     return found
 
 
 def _marked(network: Network, marks: tuple[str, ...]) -> dict[str, str]:
-    """The marked Adds, and what the shortcut of each is: the input that the other one is made of."""
-    found = {n.name: x for n in network.nodes.values() if isinstance(n.op, Add) and (x := _shortcut(network, n))}
+    """The marked Adds, and what the shortcut of each is: the input that the other one is made of. What adds up streams
+    behind a row is none."""
+    streams, _ = invertible_streams(network)
+    adds = [n for n in network.nodes.values() if isinstance(n.op, Add) and not streams.issuperset(n.inputs)]
+    found = {n.name: x for n in adds if (x := _shortcut(network, n))}
     for mark in marks:
         if not any(fnmatchcase(name, mark) for name in found):
             raise PlanError(
@@ -62,6 +75,22 @@ def _marked(network: Network, marks: tuple[str, ...]) -> dict[str, str]:
                 f"the other. It has: {', '.join(found) or 'none'}."
             )
     return {name: x for name, x in found.items() if not marks or any(fnmatchcase(name, mark) for mark in marks)}
+
+
+def _continued(network: Network, shortcuts: Mapping[str, str]) -> set[str]:
+    """The sums that nothing but the next block reads. What else reads one gets both streams, added up."""
+    found = set()
+    for name, x in shortcuts.items():
+        block = made_of([_share(network.nodes[name], x)], partial(_inputs, network)) | {name}
+        if x in shortcuts and all(node.name in block for node in network.nodes.values() if x in node.inputs):
+            found.add(x)
+    return found
+
+
+def _share(node: Node, x: str) -> str:
+    """What a block adds to its shortcut `x`."""
+    (f,) = set(node.inputs) - {x}
+    return f
 
 
 def _shortcut(network: Network, node: Node) -> str | None:

@@ -25,6 +25,10 @@ def check(network: Network, saving: Saving, precision: Precision) -> None:
     for name, way in saving.items():
         if name not in network.nodes:
             raise PlanError(f"'{name}' is to come back by {way}, but '{network.name}' has no such layer.")
+        if not isinstance(way, Way):
+            raise PlanError(
+                f"'{name}' is to come back by {way!r}, which is no way back, such as Recompute() or Mask()."
+            )
         way.check(name, network, precision)
     if len(places := {str(way) for way in saving.values() if isinstance(way, Page)}) > 1:
         raise PlanError(f"The pages of a plan are in one place, not in several: {', '.join(sorted(places))}.")

@@ -17,8 +17,9 @@ from .measure import Measurement, measure_in_turn
 
 def measure_costs(plans: Sequence[Plan], device: Device, rounds: int = 20) -> store.Table:
     """Run steps of `plans` on the device in turn and keep what they tell (see `costs_in`), in EDGELEARN_TUNED or the
-    user's folder, beside what is known of other launches. Raises as `measure_in_turn`, and FormatError where nothing
-    can be written."""
+    user's folder, beside what is known of other launches. Raises as `measure_in_turn`, and FormatError where what is
+    known is damaged, before anything is measured, or nothing can be written."""
+    store.load(device)
     table = costs_in(measure_in_turn(plans, device, rounds))
     store.save(table, device)
     return table

@@ -114,6 +114,11 @@ class Model:
         loss = loss or SoftmaxCrossEntropy(label_smoothing)
         if batchnorm not in ("kept", "batch"):
             raise PlanError(f"batchnorm is 'kept' (fine-tuning) or 'batch' (training from scratch), not '{batchnorm}'.")
+        if not callable(saving):
+            raise PlanError(
+                f"`saving` is a function from a network to its layers' ways back, such as policies.checkpoints or "
+                f"lambda network: {{'conv': Recompute()}}, not {saving!r:.60}."
+            )
         self._close()
         self.optimizer, self.loss, self.batchnorm = optimizer, loss, batchnorm
         self.precision, self.saving, self.also = precision or Precision(), saving, also

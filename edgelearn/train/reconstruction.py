@@ -13,7 +13,7 @@ class WatchReconstruction(Callback):
     layers from the last to the first, as they are inverted: errors grow along that way. Raises ReconstructionError once
     one is above `bound`.
 
-    `fit` uses one by itself where its plan inverts anything."""
+    `fit` uses one by itself where its plan inverts anything; widgets.plot_reconstruction draws them over depth."""
 
     def __init__(self, bound: float = 1e-3, every: int | None = None) -> None:
         self.bound, self.every = bound, every

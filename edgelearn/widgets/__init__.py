@@ -5,10 +5,11 @@ from .budgets import BudgetView
 from .pictures import contact_sheet, plot_prediction
 from .plans import plot_roles, plot_timeline
 from .ranges import plot_ranges
+from .reconstruction import plot_reconstruction
 from .show import device_table, plot_history, show, table
 from .training import TrainingView
 
 __all__ = [
     "BitsView", "BudgetView", "TrainingView", "contact_sheet", "device_table", "plot_history", "plot_prediction",
-    "plot_ranges", "plot_roles", "plot_timeline", "show", "table",
+    "plot_ranges", "plot_reconstruction", "plot_roles", "plot_timeline", "show", "table",
 ]  # fmt: skip

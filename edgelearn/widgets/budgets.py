@@ -8,7 +8,7 @@ from html import escape
 import ipywidgets
 
 from edgelearn.device import Device
-from edgelearn.errors import PlanError
+from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Costs, Plan, Request, account, make_plan
 from edgelearn.graph.budget import COUNTS
 from edgelearn.runs import figures
@@ -27,6 +27,7 @@ class BudgetView(ipywidgets.VBox):
     ) -> None:  # fmt: skip
         self.request, self.device, self.costs = request, device, costs or Costs.of(device)
         self.plans: dict[str, Plan | None] = {}
+        self._refusals: dict[str, str] = {}
         self._size = ipywidgets.SelectionSlider(
             options=[(f"{size} MB", size) for size in sizes], description="Budget", continuous_update=False
         )
@@ -48,16 +49,15 @@ class BudgetView(ipywidgets.VBox):
         return self._status.value
 
     def _moved(self, change: dict) -> None:
-        if self.plans.get(self.budget) is None:
-            try:
-                self.plans[self.budget] = make_plan(self.request, self.device, self.budget, costs=self.costs)
-            except PlanError as error:
-                self.plans[self.budget] = None
-                words = escape(str(error).splitlines()[0])
-                self._status.value = f"<span style='color: {figures.ORANGE}'>{words}</span>"
-                self._chart.value = b""
-                return
+        if self.budget not in self.plans:
+            self._status.value = f"Planning within {self.budget} …"
+            self.plans[self.budget] = self._planned()
         plan = self.plans[self.budget]
+        if plan is None:
+            words = escape(self._refusals[self.budget])
+            self._status.value = f"<span style='color: {figures.ORANGE}'>{words}</span>"
+            self._chart.value = b""
+            return
         found = account(plan)
         self._status.value = (
             f"<b>{found.stored / 1e6:.2f} MB stored</b>, {found.peak / 1e6:.2f} MB at the peak, "
@@ -65,3 +65,10 @@ class BudgetView(ipywidgets.VBox):
             f"<b>{self.costs.step(plan) * 1e3:.1f} ms</b> ({escape(self.costs.origin)})"
         )
         self._chart.value = figures.to_png(plot_timeline(plan, f"Budget: {self.budget}"))
+
+    def _planned(self) -> Plan | None:
+        try:
+            return make_plan(self.request, self.device, self.budget, costs=self.costs)
+        except (PlanError, DeviceError) as error:
+            self._refusals[self.budget] = str(error).splitlines()[0]
+            return None

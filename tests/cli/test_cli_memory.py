@@ -36,6 +36,14 @@ def test_other_ways_within_two_budgets(capsys, tmp_path):
     assert " MB  paged " in capsys.readouterr().out and not list(tmp_path.glob("tmp*"))
     assert main(["memory", "plan", *SMALL, *budget[:-1], str(tmp_path / "none")]) == 1
     assert "Name a folder that exists" in capsys.readouterr().err
+    assert main(["memory", "plan", *SMALL, "--pages", str(tmp_path)]) == 1
+    assert "add --also paged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("budget", (["1MB, 3 MB peak"], ["1 MB STORED, 3MB", "--count", "peak"]))
+def test_what_a_budget_counts_where_it_does_not_say(capsys, budget):
+    assert main(["memory", "plan", *SMALL, "--budget", *budget]) == 0
+    assert " of 1,000,000 bytes, " in (told := capsys.readouterr().err) and " of 3,000,000 bytes" in told
 
 
 def test_compare(capsys, tmp_path):
@@ -62,6 +70,7 @@ def test_check_fails_with_a_claim(capsys, monkeypatch, holds, status):
     ("words", "problem"),
     [
         (["plan", "lenet"], "'lenet' is no network"),
+        (["plan", "revnet"], "'revnet' is no network: choose bcresnet"),
         (["plan", "bcresnet", "--alpha", "2"], "'bcresnet' has no width to choose"),
         (["plan", *SMALL, "--budget", "1KB"], "over the budget of 1,000 bytes (what lies between"),
         (["plan", *SMALL, "--budget", "much"], "is no budget"),

@@ -54,3 +54,8 @@ def test_folders_that_are_none(tmp_path):
     for folder, why in ((tmp_path / "missing", "No such file or directory"), (file, "Not a directory")):
         with pytest.raises(PagingError, match=why):
             Pages(100, str(folder))
+
+
+def test_more_than_the_host_has():
+    with pytest.raises(PagingError, match=r"host's memory has no 1,000,000,000,000,000,000 bytes .* page to a file"):
+        Pages(10**18)

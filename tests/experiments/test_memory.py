@@ -22,9 +22,9 @@ from edgelearn.experiments.memory import (
     report,
 )  # fmt: skip
 from edgelearn.experiments.memory.compare import _Worker
-from edgelearn.experiments.memory.lanes import TWIN
+from edgelearn.experiments.memory.lanes import TWIN, plans_to_measure
 from edgelearn.graph import Invert, account
-from edgelearn.models import mobilenet_v2_cifar
+from edgelearn.models import mobilenet_v1, mobilenet_v2_cifar
 from edgelearn.runs import RunStore
 from edgelearn.train import Callback
 
@@ -66,6 +66,13 @@ def test_every_lane_of_ours_can_be_planned(device):
     assert any(isinstance(w, Invert) for w in lane_plan("invertible", NETWORK, device).request.saving.values())
 
 
+def test_networks_without_rows_of_residual_blocks_are_measured_without_couplings(device):
+    network = mobilenet_v1(alpha=0.25)
+    assert set(plans_to_measure(network, device)) == {"prediction", "keep_all", "checkpoints", "nested"}
+    with pytest.raises(PlanError, match="No stream of"):
+        lane_plan("invertible", network, device)
+
+
 def test_what_cannot_be_compared(device):
     with pytest.raises(RunError, match="'by hand' is no lane: choose keep_all"):
         lane_plan("by hand", NETWORK, device)
@@ -73,6 +80,9 @@ def test_what_cannot_be_compared(device):
         compare("lenet", ["keep_all"], rounds=1)
     with pytest.raises(RunError, match=r"can't be done: .*over the budget"):
         compare("mobilenet_v2_cifar", ["1 KB stored"], rounds=1, alpha=0.25)
+    if find_spec("torch"):
+        with pytest.raises(RunError, match=r"The lane 'torch' can't be done: PyTorch's twin has no SubSpectral"):
+            compare("bcresnet", ["torch"], rounds=1)
     with pytest.raises(RunError, match="1 or more rounds, not 0"):
         compare(rounds=0)
     with pytest.raises(PlanError, match="over the budget"):
@@ -122,7 +132,8 @@ def test_finished_trainings_are_compared(tmp_path):
 
     for seed, twin in enumerate((0.90, 0.91, 0.895)):
         finish(0.9, seed=seed)
-        finish(twin - 0.02, seed=seed, reversible=True, epochs=1)  # another training
+        for other in {"epochs": 1}, {"micro_batch": 8}, {"saving": "halves"}:  # other trainings
+            finish(twin - 0.02, seed=seed, reversible=True, **other)
         assert check_trained(store).holds is None
         finish(twin, seed=seed, reversible=True)
     found = check_trained(store)

@@ -24,6 +24,7 @@ from edgelearn.graph import (
     reversible,
     search,
 )
+from edgelearn.graph.budget import budgets
 from edgelearn.graph.costs import key
 from edgelearn.graph.layout import lay_out
 from edgelearn.graph.policies import EXACT, checkpoints, invertible
@@ -328,6 +329,17 @@ def test_budgets_as_text(text, budget):
 def test_what_is_no_budget(text):
     with pytest.raises(PlanError, match="is no budget"):
         Budget.of(text)
+
+
+def test_no_budget_at_all():
+    with pytest.raises(PlanError, match="without a size"):
+        budgets([])
+
+
+@pytest.mark.parametrize("also", (Compress(), [Recompute()], ["halves"]), ids=repr)
+def test_what_the_planner_may_not_choose_besides(kernels, also):
+    with pytest.raises(PlanError, match="`also` lists ways that keep something else"):
+        make_plan(Request(tapering()), kernels.context.device, also=also)
 
 
 def test_what_no_budget_counts():

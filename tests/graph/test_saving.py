@@ -10,8 +10,8 @@ from edgelearn.errors import PlanError
 from edgelearn.graph import INPUT, Invert, Network, Page, Recompute, Request, Session, account, make_plan, reversible
 from edgelearn.graph.accounting import stored
 from edgelearn.graph.policies import POLICIES, cuts, invertible, nested, square_root
-from edgelearn.models import bcresnet, mobilenet_v2, mobilenet_v2_reversible, revnet
-from edgelearn.ops import SGD, Add, Conv2D, Coupling, ReLU, SiLU, SpaceToDepth
+from edgelearn.models import bcresnet, mobilenet_v1, mobilenet_v2, mobilenet_v2_reversible, resnet18_cifar, revnet
+from edgelearn.ops import SGD, Add, AveragePooling2D, Concatenate, Conv2D, Coupling, ReLU, SiLU, SpaceToDepth
 
 from .test_networks import EXAMPLES, head
 from .test_plan import batches, draw
@@ -84,6 +84,28 @@ def test_reversible_leaves_layers_and_parameters():
     assert set(one.nodes) - set(plain.nodes) == {"row0_3_add_streams"}
     assert one.nodes["row1_0_add"].op == Add()
     assert Network.from_json(twin.to_json()).to_json() == twin.to_json()
+
+
+def test_what_is_coupled_stays_so():
+    once = reversible(preactivated())
+    assert reversible(once).nodes == once.nodes
+
+
+def test_what_else_reads_a_sum_gets_both_streams():
+    """As if x ← x + F(x): a row ends where more than the next block reads it."""
+    net = Network("read", (4, 4, 16))
+    x = net.add("stem", Conv2D(16, 1))
+    for block in range(4):
+        f = net.add(f"b{block}_conv", Conv2D(16, 1), x)
+        x = net.add(f"b{block}_add", Add(), x, f)
+    side = net.add("side", Conv2D(16, 1), "b1_add")
+    net.add("join", Concatenate(), x, side)
+    found = reversible(head(net)).nodes
+    assert found["b1_add_streams"].inputs == ("b1_add", "b0_add")
+    for name in ("side", "b2_conv"):
+        assert found[name].inputs == ("b1_add_streams",)
+    assert found["b2_add"].inputs == ("b1_add_streams", "b2_conv") and found["b3_conv"].inputs == ("b2_add",)
+    assert found["join"].inputs == ("b3_add_streams", "side")
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------
@@ -177,6 +199,7 @@ def test_impossible_choices(kernels):
     network = reversible(preactivated())
     for saving, message in (
         ({"row9": Recompute()}, "has no such layer"),
+        ({"row0_0_conv1": "recompute"}, "which is no way back"),
         ({"row0_0_conv1": Invert("row0_0_add")}, "can't be had back"),
         ({"row0_0_add": Invert("row0_1_add")}, "can't be had back"),
         (invertible(network) | {"row0_3_add": Recompute(), "row0_2_add": Recompute()}, "by one another"),
@@ -194,13 +217,25 @@ def test_marks_that_mark_nothing():
         reversible(preactivated(), "row7_add")
 
 
+@pytest.mark.parametrize("network", (mobilenet_v1(), resnet18_cifar(), bcresnet()), ids=lambda net: net.name)
+def test_nothing_to_couple(kernels, network):
+    """An activation lies between the blocks of ResNets, and there are none, or one in a row."""
+    with pytest.raises(PlanError, match=rf"No stream of '{network.name}' could be had back: .* recompute activations"):
+        reversible(network)
+    with pytest.raises(PlanError, match="No stream"):
+        reversible(preactivated(), "row0_1_add")
+
+
 def test_a_broadcast_sum_is_no_residual_block():
     """BC-ResNets add a row of a block's features to all of them: no stream of their shape can be had back from that."""
-    network = reversible(bcresnet())
-    couplings = [node for node in network.nodes.values() if isinstance(node.op, Coupling)]
-    for node in couplings:
-        assert {network.shape_of(name) for name in node.inputs} == {node.shape}
-    assert len(couplings) < sum(isinstance(node.op, Add) for node in bcresnet().nodes.values())
+    net = Network("broadcast", (4, 4, 16))
+    x = net.add("stem", Conv2D(16, 1))
+    for block in range(3):
+        f = net.add(f"b{block}_row", AveragePooling2D((4, 1)) if block == 2 else Conv2D(16, 1), x)
+        x = net.add(f"b{block}_add", Add(), x, f)
+    found = reversible(head(net)).nodes
+    assert [name for name, node in found.items() if isinstance(node.op, Coupling)] == ["b0_add", "b1_add"]
+    assert found["b2_add"].op == Add() and found["b2_add"].inputs == ("b1_add_streams", "b2_row")
 
 
 def test_space_to_depth_is_inverted(start):

@@ -3,6 +3,7 @@
 import pytest
 
 from edgelearn.device import choose_device
+from edgelearn.errors import FormatError
 from edgelearn.graph import Costs, Network, Request, make_plan
 from edgelearn.graph.costs import key
 from edgelearn.graph.policies import checkpoints
@@ -10,6 +11,7 @@ from edgelearn.launch import Launch
 from edgelearn.ops import SGD, Conv2D, Dense, Flatten, ReLU
 from edgelearn.profile.launches import costs_in, measure_costs
 from edgelearn.profile.measure import Measurement, Timed
+from edgelearn.tuned import costs as store
 
 
 def test_costs_are_measured_and_kept(monkeypatch, tmp_path):
@@ -27,6 +29,15 @@ def test_costs_are_measured_and_kept(monkeypatch, tmp_path):
     assert costs.known(plans[0]) == 1 and len(table.seconds) <= len(plans[0].step_launches)
     assert costs.known(plans[1]) == 1, "launches that run again are the same"
     assert 0 < costs.step(plans[0]) < 10
+
+
+def test_damaged_costs_are_found_before_measuring(monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path))
+    device = choose_device(None).device
+    store.path_of(device).parent.mkdir()
+    store.path_of(device).write_text("{")
+    with pytest.raises(FormatError, match="Delete the file, and measure again"):
+        measure_costs([], device)
 
 
 def test_what_steps_take_is_shared_among_launches_and_the_step():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from edgelearn.errors import PagingError
-from edgelearn.graph import Compress, Network, Page, account
+from edgelearn.errors import PagingError, PlanError
+from edgelearn.graph import Compress, Network, Page, Recompute, account
 from edgelearn.graph.policies import compressed, keep_all, paged
 from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
 from edgelearn.ops.formats import Float16
@@ -41,6 +41,12 @@ def test_pages_change_no_bit(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(PagingError, match="Name a folder that exists"):
         trained(lambda net: paged(net, str(tmp_path / "none")))
+
+
+def test_what_is_no_way_of_saving():
+    with pytest.raises(PlanError, match="`saving` is a function from a network"):
+        Model(network()).compile(SGD(0.05), saving={"conv0": Recompute()})
+    assert trained(lambda net: {"conv1": Recompute()}).plan(4, 2).request.saving == {"conv1": Recompute()}
 
 
 def test_fewer_bits_change_some():

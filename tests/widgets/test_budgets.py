@@ -19,6 +19,11 @@ def test_the_slider_plans_again():
     assert before.startswith(b"\x89PNG") and bytes(view._chart.value) not in (b"", before)
     view._size.value = 0
     assert view.plans["0 MB stored"] is None and "over the budget of 0 bytes" in view.status
+    refused = view.status
     view._size.value = 64
+    view.request = None  # nothing is planned twice
+    view._size.value = 0
+    assert view.status == refused
+    view.request, view._size.value = request, 64
     view._count.value = "device"
     assert view.plans["64 MB device"].peak_bytes <= 64e6

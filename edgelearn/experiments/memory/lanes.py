@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 
 from edgelearn.device import Device
-from edgelearn.errors import RunError
+from edgelearn.errors import PlanError, RunError
 from edgelearn.graph import Compress, Network, Page, Plan, Precision, Request, make_plan, reversible
 from edgelearn.graph.policies import POLICIES
 from edgelearn.graph.ways import Stash
@@ -24,7 +25,8 @@ ALSO = {"halves": Compress(Float16()), "compressed": Compress(), "paged": Page()
 TWIN = "keep_all, reversible"  # what "invertible" is held against
 TORCH = ("torch", "torch, checkpointed")
 BUDGETS = tuple(f"{size} MB stored" for size in (64, 48, 32, 24, 16, 8, 4))
-MEASURED = ("keep_all", TWIN, "checkpoints", "nested", "invertible")  # together all launches in float32
+COUPLED = (TWIN, "invertible")
+MEASURED = ("keep_all", "checkpoints", "nested", *COUPLED)  # together all launches in float32
 LANES = (*POLICIES, TWIN, *PRECISIONS, *BUDGETS, *TORCH)
 
 
@@ -40,9 +42,9 @@ def lane_plan(
     """The plan of a training step in this lane: that of a policy, of a precision, or within a budget, for which the
     planner may choose `also` other ways; `progress` is called with a line for each plan that it tries. "invertible"
     couples the network's residual blocks, and so does TWIN, which keeps everything. Raises RunError for another lane,
-    PlanError where nothing fits."""
+    PlanError where nothing fits, or nothing can be coupled."""
     request = {"batch_size": examples, "micro_batch": examples, "optimizer": SGD(0.01), "batchnorm": batchnorm}
-    if lane in ("invertible", TWIN):
+    if lane in COUPLED:
         network = reversible(network)
     if policy := POLICIES.get("keep_all" if lane == TWIN else lane):
         return make_plan(Request(network, **request, saving=policy(network)), device)
@@ -55,6 +57,9 @@ def lane_plan(
 
 def plans_to_measure(network: Network, device: Device, examples: int = 1) -> dict[str, Plan]:
     """What tells the costs of launches of all lanes in float32 (see profile.launches.measure_costs), by lane:
-    trainings, and a prediction."""
-    prediction = make_plan(Request(network, examples, examples), device)
-    return {"prediction": prediction} | {lane: lane_plan(lane, network, device, examples) for lane in MEASURED}
+    trainings, and a prediction; those of couplings where the network has blocks for them."""
+    plans = {"prediction": make_plan(Request(network, examples, examples), device)}
+    for lane in MEASURED:
+        with suppress(PlanError) if lane in COUPLED else nullcontext():
+            plans[lane] = lane_plan(lane, network, device, examples)
+    return plans

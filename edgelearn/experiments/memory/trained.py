@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgelearn.experiments.verdict import Verdict
+from edgelearn.graph.policies import EXACT, paged
 from edgelearn.runs import RunStore
 
 from .config import MemoryConfig
@@ -12,18 +13,21 @@ POINTS, SEEDS = 1.0, 3  # how far below is near enough; how many seeds at least
 
 
 def check_trained(store: RunStore, task: str = "cifar10") -> Verdict:
-    """Over the seeds with which both networks were trained from scratch for as many epochs as the task says; open where
-    these are too few."""
-    epochs = MemoryJob.resolve(MemoryConfig(task)).epochs
+    """Over the seeds with which both networks were trained from scratch for as many epochs and with as large
+    micro-batches as the task says, in ways that change no bit; open where these are too few."""
+    wanted = MemoryJob.resolve(MemoryConfig(task))
+    exact = {policy.__name__ for policy in (*EXACT, paged)}
     found: dict[bool, dict[int, float]] = {False: {}, True: {}}
     for summary in store.list():
         if summary.kind == MemoryJob.kind and summary.status == "finished":
             config = MemoryConfig.from_dict(store.open(summary.id).config)
-            if (config.task, config.epochs) == (task, epochs):
+            settings = config.task, config.epochs, config.micro_batch
+            if settings == (task, wanted.epochs, wanted.micro_batch) and config.saving in exact:
                 found[config.reversible].setdefault(config.seed, summary.results["accuracy"])
     plain, twin = found[False], found[True]
     seeds = sorted(set(plain) & set(twin))
-    claim = f"On {task}, {epochs} epochs from scratch: reversible at most {POINTS:g} point below plain, {SEEDS} seeds"
+    training = f"On {task}, {wanted.epochs} epochs from scratch"
+    claim = f"{training}: reversible at most {POINTS:g} point below plain, {SEEDS} seeds"
     if len(seeds) < SEEDS:
         return Verdict(
             claim, f"{len(seeds)} seeds trained: edgelearn memory train {task} [--reversible] --seed S", None

@@ -38,11 +38,11 @@ def main(lane: str, network: str, alpha: str, examples: str, device: str) -> Non
         else:
             before = peak_resident_bytes()
             step, facts = _prepare(lane, net, x, labels, device)
+        loss = step()
+        step()
     except EdgelearnError as error:
         _say({"error": str(error)})
         return
-    loss = step()
-    step()
     _say(facts | {"loss": loss, "process": peak_resident_bytes() - before})
     for line in sys.stdin:
         step()  # not counted: the lane before has left its data in the caches
