@@ -16,7 +16,7 @@ from edgelearn.launch.program import Progress
 from edgelearn.ops import Optimizer, Tensor, pack, unpack
 from edgelearn.ops import control as places
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
-from edgelearn.ops.quantise import Quantiser, moved
+from edgelearn.ops.quantise import FIELDS, Quantiser, moved
 
 from .plan import Plan
 from .saving import pages_of
@@ -101,7 +101,8 @@ class Session:
         return words[start : start + 16]
 
     def load_records(self, records: Weights) -> None:
-        """Go on with the ranges that a training has left. Raises FormatError when tensors are missing."""
+        """Go on with the ranges that a training has left. Raises FormatError when tensors are missing, or
+        a record isn't one."""
         quantisers = self.plan.storage.quantisers
         if missing := sorted(set(quantisers) - set(records)):
             raise FormatError(
@@ -109,7 +110,10 @@ class Session:
                 f"Compile with those that they are of."
             )
         for name, q in quantisers.items():
-            self._write(q.record.buffer, np.asarray(records[name], np.float32))
+            record = np.asarray(records[name], np.float32)
+            if record.shape != (len(FIELDS),):
+                raise FormatError(f"The range of '{name}' is {record.shape}, not (16,): take another checkpoint.")
+            self._write(q.record.buffer, record)
         self.ranges_known = bool(quantisers)
 
     def _unpacked(self, tensors: dict[str, Tensor]) -> Weights:
