@@ -53,4 +53,7 @@ class PrecisionJob(TaskJob):
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), say: Say = print) -> dict | None:
         tracing = [self.trace, KeepTrace(self.trace, run.folder / TRACE)] if self.trace else []
-        return super().run(run, [*callbacks, *tracing], say)
+        results = super().run(run, [*callbacks, *tracing], say)
+        if tracing:
+            say(f"What became of its tensors: edgelearn precision trace {run.id}")
+        return results
