@@ -122,21 +122,23 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.quantised_backprop import report
-    from edgelearn.experiments.quantised_backprop.sweep import chosen, collect, expected
+    from edgelearn.experiments.quantised_backprop import TASKS, report
+    from edgelearn.experiments.quantised_backprop.sweep import chosen, collect, device_names, expected
 
-    rows = collect(_config(options), chosen(options.only), options.seeds, RunStore(options.runs))
+    config = _config(options)
+    rows = collect(config, chosen(options.only), options.seeds, RunStore(options.runs))
     if not rows:
         raise RunError(
             f"No training of '{options.task}' with these settings is finished in {RunStore(options.runs).root}. Make "
             f"them with 'edgelearn precision sweep' and the same options."
         )
-    print(f"{options.task}, {rows[0].device}")
-    _print(options, report.HEADER, report.cells(rows, expected(options.task)))
+    print(f"{config.task}, {device_names(rows)}")
+    as_expected = config.epochs in (None, TASKS[config.task].epochs)
+    _print(options, report.HEADER, report.cells(rows, expected(config.task) if as_expected else ()))
     if options.chart:
         report.plot(rows, options.chart)
     if options.json:
-        found = {"device": rows[0].device, "date": f"{date.today()}", "command": options.command_line}
+        found = {"device": device_names(rows), "date": f"{date.today()}", "command": options.command_line}
         found["arms"] = {row.arm: row.to_dict() for row in rows}
         atomic.write_json(Path(options.json), {"tasks": {options.task: found}})
 

@@ -33,6 +33,7 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
     assert list(found["arms"]) == ["fp32", "everything, in-hindsight"] and "precision sweep" in found["command"]
     assert main(["precision", "report", "sample", *rows, "--markdown", "--chart", str(tmp_path / "c.png")]) == 0
     assert "| everything, in-hindsight | " in capsys.readouterr().out and (tmp_path / "c.png").exists()
+    assert json.loads((tmp_path / "found.json").read_text())["tasks"]["sample"]["device"]
     assert main(["precision", "train", "sample", "--resume"]) == 1
     assert "no interrupted precision run" in capsys.readouterr().err
 

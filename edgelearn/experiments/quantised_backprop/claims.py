@@ -164,6 +164,7 @@ def accuracy(rows: Sequence[Row], arm: str, beside: str, points: float) -> Verdi
     seeds = sorted(set(found.accuracies) & set(other.accuracies))
     if not seeds:
         return Verdict(claim, "no seed of both is trained yet", None)
-    below = 100 * sum(other.accuracies[s] - found.accuracies[s] for s in seeds) / len(seeds)
-    text = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({found.mean:.2%} and {other.mean:.2%})"
+    mean, beside_mean = (sum(row.accuracies[s] for s in seeds) / len(seeds) for row in (found, other))
+    below = 100 * (beside_mean - mean)
+    text = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({mean:.2%} and {beside_mean:.2%})"
     return Verdict(claim, text, below <= points)
