@@ -37,8 +37,6 @@ class Session:
         self.plan, self.context = plan, context
         self.kernels, self._progress = kernels or Kernels(context), progress
         self._memory = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
-        for memory in self._memory.values():
-            context.fill_zero(memory.handle, memory.nbytes)
         self._pages = (
             Pages(plan.paged_bytes, pages_of(plan.request.saving.values()).folder) if plan.paged_bytes else None
         )
@@ -49,6 +47,8 @@ class Session:
         training = plan.request.optimizer is not None
         programs = [p for (kind, _, _), p in plan.programs.items() if kind.startswith("train") or not training]
         self.kernels.compile([launch for program in programs for launch in program.launches], progress)
+        for memory in self._memory.values():  # last of all: what fails before drops memory that nothing is writing to
+            context.fill_zero(memory.handle, memory.nbytes)
 
     # -- weights -------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,11 @@ class StopAt(Callback):
             self.model.stop_training = True
 
 
+class StopWhileCompiling(Callback):
+    def on_compile(self, done, total):
+        self.model.stop_training = True
+
+
 @pytest.fixture(scope="module")
 def device():
     return choose_device(None).device
@@ -111,6 +116,9 @@ def test_a_trace_goes_on_where_training_was_stopped(tmp_path):
     assert PrecisionJob.start(config, store, [StopAt(20)], lambda text: None) is None
     run = store.list()[0]
     assert list(RangeTrace.read(run.folder / TRACE).steps) == list(range(1, 21))
+    before = (run.folder / TRACE).read_bytes()
+    assert PrecisionJob.resume(run.id, store, [StopWhileCompiling()], lambda text: None) is None
+    assert (run.folder / TRACE).read_bytes() == before, "nothing was trained, nothing is lost"
     assert PrecisionJob.resume(run.id, store, [], lambda text: None)
     resumed = RangeTrace.read(run.folder / TRACE)
     PrecisionJob.start(config, store, [], lambda text: None)
