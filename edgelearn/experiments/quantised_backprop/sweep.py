@@ -36,14 +36,13 @@ class Arm:
         return replace(base, **self.settings, seed=seed)
 
 
-def arms(estimators: Iterable[str] = tuple(ESTIMATORS)) -> list[Arm]:
+def arms() -> list[Arm]:
     """float32; each part quantised with each estimator; and everything, with a range for each channel of kernels, and
     with fewer bits for gradients."""
-    estimators = list(estimators)
-    few = [name for name in ("in-hindsight", "current") if name in estimators]
+    few = "in-hindsight", "current"
     found = [Arm(FLOAT, dict.fromkeys(("weights", "activations", "gradients"), FLOAT))]
     for part, settings in PARTS.items():
-        found += [Arm(f"{part}, {name}", settings | {"estimator": name}) for name in estimators]
+        found += [Arm(f"{part}, {name}", settings | {"estimator": name}) for name in ESTIMATORS]
     found += [Arm(f"everything, per-channel weights, {name}", {"per_channel": True, "estimator": name}) for name in few]
     for bits in (6, 4):
         found += [Arm(f"gradients of {bits} bits, {name}", {"gradients": str(bits), "estimator": name}) for name in few]
