@@ -1,8 +1,8 @@
 """Train with quantised weights, activations and gradients: what it costs in accuracy, and what it saves.
 
 `train` makes one training of a task, `sweep` all that are compared (those that are finished are not made again),
-`report` shows what there is, `time` measures steps side by side, `cost` and `check` hold the published claim against
-formula, counters and trainings."""
+`report` shows what there is, `trace` what became of each tensor of a training. `time` measures steps side by side,
+`cost` and `check` hold the published claim against formula, counters and trainings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from edgelearn.device import choose_device
 from edgelearn.errors import RunError
 from edgelearn.experiments.quantised_backprop.config import ESTIMATORS, PrecisionConfig
 from edgelearn.experiments.quantised_backprop.sweep import SEEDS
-from edgelearn.runs import RunStore, atomic
+from edgelearn.graph.precision import KINDS
+from edgelearn.runs import RunStore, atomic, figures
 
+from .numbers import whole
 from .training import add_runs, add_runs_folder, train
 
 SETTINGS = tuple(PrecisionConfig.__dataclass_fields__)
@@ -47,20 +49,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument("--chart", metavar="PNG", help="draw the accuracies")
         command.add_argument("--json", metavar="FILE", help="write the accuracies as expected.json has them")
         command.set_defaults(act=act)
+    trace = commands.add_parser("trace", help="what became of each tensor of a training with --trace")
+    trace.add_argument("name", nargs="?", metavar="RUN", help="its id or the start of it (default: the newest)")
+    trace.add_argument("--kind", choices=KINDS, default="gradients")
+    trace.add_argument("--chart", metavar="PNG", help="draw layers by steps")
+    trace.add_argument("--what", default="cosine", help="to draw: cosine, signal_to_noise, clipped or staleness")
+    add_runs_folder(trace)
+    trace.set_defaults(act=_trace)
     timed = commands.add_parser("time", help="steps in fp32, in hindsight and with current ranges, side by side")
     timed.add_argument(
         "networks", nargs="*", default=["mobilenet_v1"], metavar="NETWORK", help="names in edgelearn.models"
     )
-    timed.add_argument("--batch-size", type=int, default=1)
+    timed.add_argument("--batch-size", type=whole(1), default=1)
     timed.add_argument("--alpha", type=float, default=1.0, help="the networks' width")
     timed.add_argument("--batchnorm", choices=("kept", "batch"), default="kept")
-    timed.add_argument("--lanes", nargs="+", metavar="LANE", help="some of them")
-    timed.add_argument("--rounds", type=int, default=15)
+    timed.add_argument("--lanes", nargs="+", metavar="LANE", help='some of them, as "fp32" "integers, current"')
+    timed.add_argument("--rounds", type=whole(1), default=15)
+    timed.add_argument("--steps", type=whole(1), default=5, help="of each lane in a round")
     timed.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
     timed.add_argument("--markdown", action="store_true", help="the table in Markdown")
     timed.set_defaults(act=_time)
     cost = commands.add_parser("cost", help="the published formula, layer by layer")
-    cost.add_argument("networks", nargs="*", metavar="NETWORK", help="ResNet-18, VGG16 or 'MobileNet V2'")
+    cost.add_argument(
+        "networks", nargs="*", metavar="NETWORK", help="names in edgelearn.models; the published ones by default"
+    )
     cost.set_defaults(act=_cost)
     commands.add_parser("tasks", help="what can be trained").set_defaults(act=_tasks)
     check = commands.add_parser("check", help="the claim, point by point: pass or fail")
@@ -76,7 +88,7 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
         "task",
         nargs="?",
         default="sample",
-        help="what is trained: see edgelearn/experiments/quantised_backprop/README.md",
+        help="what is trained: see `edgelearn precision tasks`",
     )
     add("--data", metavar="DIR", help="a folder with prepared data sets and weights (default: EDGELEARN_DATA)")
     add("--no-download", dest="download", action="store_false", help="never use the network")
@@ -110,23 +122,37 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.quantised_backprop import report
-    from edgelearn.experiments.quantised_backprop.sweep import chosen, collect, expected
+    from edgelearn.experiments.quantised_backprop import TASKS, report
+    from edgelearn.experiments.quantised_backprop.sweep import chosen, collect, device_names, expected
 
-    rows = collect(_config(options), chosen(options.only), options.seeds, RunStore(options.runs))
+    config = _config(options)
+    rows = collect(config, chosen(options.only), options.seeds, RunStore(options.runs))
     if not rows:
         raise RunError(
             f"No training of '{options.task}' with these settings is finished in {RunStore(options.runs).root}. Make "
             f"them with 'edgelearn precision sweep' and the same options."
         )
-    print(f"{options.task}, {rows[0].device}")
-    _print(options, report.HEADER, report.cells(rows, expected(options.task)))
+    print(f"{config.task}, {device_names(rows)}")
+    as_expected = config.epochs in (None, TASKS[config.task].epochs)
+    _print(options, report.HEADER, report.cells(rows, expected(config.task) if as_expected else ()))
     if options.chart:
         report.plot(rows, options.chart)
     if options.json:
-        found = {"device": rows[0].device, "date": f"{date.today()}", "command": options.command_line}
+        found = {"device": device_names(rows), "date": f"{date.today()}", "command": options.command_line}
         found["arms"] = {row.arm: row.to_dict() for row in rows}
         atomic.write_json(Path(options.json), {"tasks": {options.task: found}})
+
+
+def _trace(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.quantised_backprop import report, traces
+
+    run, trace = traces.of_run(RunStore(options.runs), options.name)
+    print(f"{run.id}: {len(trace.steps)} steps traced")
+    print(report.text(traces.HEADER, traces.cells(trace, options.kind)))
+    if first := trace.first_divergence():
+        print("Step {}: {} is the first that points elsewhere than its values.".format(*first))
+    if options.chart:
+        atomic.write_bytes(options.chart, figures.to_png(traces.plot_ranges(trace, options.what, options.kind)))
 
 
 def _time(options: argparse.Namespace) -> None:
@@ -137,9 +163,10 @@ def _time(options: argparse.Namespace) -> None:
     device = choose_device(options.device).device
     lanes = options.lanes or list(LANES)
     if unknown := [name for name in lanes if name not in LANES]:
-        raise RunError(f"'{unknown[0]}' is no lane: choose {', '.join(LANES)}.")
+        raise RunError(f"'{unknown[0]}' is no lane: choose {'; '.join(LANES)}.")
+    sizes = options.batch_size, options.batchnorm, options.rounds, options.steps
     for network in [named_network(name, options.alpha) for name in options.networks]:
-        times = time_steps(network, device, options.batch_size, options.batchnorm, options.rounds, lanes=lanes)
+        times = time_steps(network, device, *sizes, lanes)
         print(f"{network.name}, {options.batch_size} examples a step, {device.id}")
         _print(options, report.TIME_HEADER, report.time_cells(times))
 
@@ -151,14 +178,14 @@ def _tasks(options: argparse.Namespace) -> None:
 
 
 def _cost(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.networks import named_network
     from edgelearn.experiments.quantised_backprop import claims, report
 
     built = claims.networks()
-    for name in options.networks or built:
-        if name not in built:
-            raise RunError(f"The formula's tables are of {', '.join(built)}, not of '{name}'.")
+    chosen = {name: built.get(name) or named_network(name) for name in options.networks or built}
+    for name, network in chosen.items():
         print(f"{name}: KiB that a forward pass of one example moves")
-        print(report.text(report.COST_HEADER, report.cost_cells(built[name])))
+        print(report.text(report.COST_HEADER, report.cost_cells(network)))
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -70,7 +70,12 @@ def layer_cost(
     )
 
 
+def convolutions(network: Network) -> list[str]:
+    """Names of the convolutions, depthwise ones and projections of shortcuts among them."""
+    return [node.name for node in network.nodes.values() if isinstance(node.op, Conv2D | DepthwiseConv2D)]
+
+
 def network_cost(network: Network, weights: int = 8, activations: int = 8, accumulators: int = 32) -> Cost:
-    """The sum over the network's convolutions, depthwise ones and projections of shortcuts among them."""
-    layers = [n.name for n in network.nodes.values() if isinstance(n.op, Conv2D | DepthwiseConv2D)]
-    return sum((layer_cost(network, name, weights, activations, accumulators) for name in layers), Cost())
+    """The sum over the network's convolutions."""
+    costs = (layer_cost(network, name, weights, activations, accumulators) for name in convolutions(network))
+    return sum(costs, Cost())

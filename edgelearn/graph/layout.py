@@ -23,6 +23,7 @@ def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
         raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {request.seed}.")
     if not network.nodes:
         raise PlanError(f"The network '{network.name}' has no layers.")
+    request.precision.check(network)
     check(network, request.saving, request.precision)
     if request.optimizer and request.loss is None:
         raise PlanError("A training needs a loss to make smaller, but the request's is None: give it one.")

@@ -11,6 +11,8 @@ from edgelearn.errors import FormatError, PlanError
 from edgelearn.ops.estimators import CurrentMinMax, Estimator, InHindsightMinMax
 from edgelearn.ops.formats import AnyFormat, Format, format_from
 
+from .network import INPUT, Network
+
 KINDS = ("weights", "activations", "norm_inputs", "gradients")
 KNOWN, SEARCHED, MEASURED = "", ", ranges searched", ", ranges measured"  # how a program gets its ranges: see `mode`
 
@@ -50,9 +52,15 @@ class Precision:
     norm_inputs: AnyFormat | None = None
 
     def __post_init__(self) -> None:
-        for kind in KINDS[1:]:
-            if (fmt := getattr(self, kind)) is not None and fmt.per_channel:
+        for kind in KINDS:
+            fmt = getattr(self, kind)
+            if not isinstance(fmt, AnyFormat | None):
+                raise PlanError(f"The format of {kind} is such as Format(bits=8), Float16() or None, not {fmt!r}.")
+            if fmt is not None and fmt.per_channel and kind != "weights":
                 raise PlanError(f"A range for each channel is for weights alone: leave per_channel off for {kind}.")
+        for estimator in (self.estimator, self.gradient_estimator or self.estimator):
+            if not isinstance(estimator, Estimator):
+                raise PlanError(f"Ranges come from an estimator such as CurrentMinMax(), not from {estimator!r}.")
         for bits in self.exceptions.values():
             if bits is not None:
                 Format(bits)
@@ -79,6 +87,15 @@ class Precision:
             if fmt is not None and fnmatchcase(layer, pattern):
                 return None if bits is None else fmt.with_bits(bits)
         return fmt
+
+    def check(self, network: Network) -> None:
+        """Raises PlanError for exceptions that fit no layer of `network`."""
+        for pattern in self.exceptions:
+            if not any(fnmatchcase(name, pattern) for name in (INPUT, *network.nodes)):
+                raise PlanError(
+                    f"The precision has an exception for '{pattern}', but '{network.name}' has no such layer. There "
+                    f"are: {', '.join(network.nodes)}."
+                )
 
     def estimator_of(self, kind: str) -> Estimator:
         if kind == "weights":

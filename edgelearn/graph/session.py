@@ -16,7 +16,7 @@ from edgelearn.launch.program import Progress
 from edgelearn.ops import Optimizer, Tensor, pack, unpack
 from edgelearn.ops import control as places
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
-from edgelearn.ops.quantise import Quantiser, moved
+from edgelearn.ops.quantise import FIELDS, Quantiser, moved
 
 from .plan import Plan
 from .saving import pages_of
@@ -37,8 +37,6 @@ class Session:
         self.plan, self.context = plan, context
         self.kernels, self._progress = kernels or Kernels(context), progress
         self._memory = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
-        for memory in self._memory.values():
-            context.fill_zero(memory.handle, memory.nbytes)
         self._pages = (
             Pages(plan.paged_bytes, pages_of(plan.request.saving.values()).folder) if plan.paged_bytes else None
         )
@@ -49,6 +47,8 @@ class Session:
         training = plan.request.optimizer is not None
         programs = [p for (kind, _, _), p in plan.programs.items() if kind.startswith("train") or not training]
         self.kernels.compile([launch for program in programs for launch in program.launches], progress)
+        for memory in self._memory.values():  # last of all: what fails before drops memory that nothing is writing to
+            context.fill_zero(memory.handle, memory.nbytes)
 
     # -- weights -------------------------------------------------------------------------------------------------
 
@@ -101,7 +101,8 @@ class Session:
         return words[start : start + 16]
 
     def load_records(self, records: Weights) -> None:
-        """Go on with the ranges that a training has left. Raises FormatError when tensors are missing."""
+        """Go on with the ranges that a training has left. Raises FormatError when tensors are missing, or
+        a record isn't one."""
         quantisers = self.plan.storage.quantisers
         if missing := sorted(set(quantisers) - set(records)):
             raise FormatError(
@@ -109,7 +110,10 @@ class Session:
                 f"Compile with those that they are of."
             )
         for name, q in quantisers.items():
-            self._write(q.record.buffer, np.asarray(records[name], np.float32))
+            record = np.asarray(records[name], np.float32)
+            if record.shape != (len(FIELDS),):
+                raise FormatError(f"The range of '{name}' is {record.shape}, not (16,): take another checkpoint.")
+            self._write(q.record.buffer, record)
         self.ranges_known = bool(quantisers)
 
     def _unpacked(self, tensors: dict[str, Tensor]) -> Weights:

@@ -41,13 +41,18 @@ def first_record(estimator: Estimator) -> np.ndarray:
 def moved(estimator: Estimator, record: np.ndarray) -> np.ndarray:
     """The record (16,) of a mini-batch that kernels have just taken in, with the next range as `estimator` says.
 
-    Raises PlanError when that is not finite, or doesn't contain 0."""
+    Raises PlanError when that isn't a range: two finite numbers with 0 between them."""
     used, found, before = record[3:5], record[5:7], record[UPDATES] - 1
-    low, high = estimator.next(*used, *found, before)
+    given = estimator.next(*used, *found, before)
+    try:
+        with np.errstate(over="ignore"):
+            low, high = np.array(given, np.float32).reshape(2)
+    except (TypeError, ValueError):
+        low = high = np.nan
     if not (np.isfinite(low) and np.isfinite(high) and low <= 0 <= high):
         raise PlanError(
-            f"{type(estimator).__name__} gave the range [{low}, {high}], which is not finite or doesn't contain 0: "
-            f"correct its `next`."
+            f"{type(estimator).__name__} gave the range {given}, which isn't (low, high), finite and with 0 between "
+            f"them: correct its `next`."
         )
     after = record.copy()
     after[[NEXT_LOW, NEXT_HIGH]] = low, high

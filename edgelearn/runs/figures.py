@@ -67,7 +67,7 @@ def plot_confusion(matrix: np.ndarray, class_names: Sequence[str], path: str | P
     totals = matrix.sum(axis=1, keepdims=True)
     shares = matrix / np.maximum(totals, 1)
     side = float(np.clip(0.75 * n, 3.2, 12))
-    figure = _figure(side + 2.6, side + 1.4)
+    figure = canvas(side + 2.6, side + 1.4)
     axes = figure.add_subplot()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     bar = figure.colorbar(image, ax=axes, shrink=0.85)
@@ -159,7 +159,7 @@ def plot_memory(
     known = [size for size in bars.values() if size is not None]
     largest = max(known, default=0)
     unit, scale = next(((unit, scale) for unit, scale in _UNITS if largest >= scale), _UNITS[-1])
-    figure = _figure(7.5, 2.9)
+    figure = canvas(7.5, 2.9)
     axes = figure.add_subplot()
     values = [(size or 0) / scale for size in bars.values()]
     drawn = axes.barh(range(len(bars)), values, color=(BLUE, GREEN, ORANGE), height=0.6)
@@ -183,7 +183,7 @@ def plot_spread(rows: Mapping[str, Sequence[float]], what: str, path: str | Path
     a line at the mean of the first. Raises RunError if there is no row, or if the PNG can't be written."""
     if not rows:
         raise RunError("There is nothing to draw yet: no run has finished.")
-    figure = _figure(9, 1.4 + 0.3 * len(rows))
+    figure = canvas(9, 1.4 + 0.3 * len(rows))
     axes = figure.add_subplot()
     for place, values in enumerate(rows.values()):
         mean = float(np.mean(values))
@@ -210,7 +210,8 @@ def to_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _figure(width: float, height: float) -> Figure:
+def canvas(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that pyplot doesn't know."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
@@ -221,7 +222,7 @@ def _figure(width: float, height: float) -> Figure:
 def _curve_panels(title: str | None, legend_lines: int = 0) -> tuple[Figure, Axes, Axes]:
     from matplotlib.ticker import MaxNLocator
 
-    figure = _figure(10, 4.2 + 0.22 * legend_lines)
+    figure = canvas(10, 4.2 + 0.22 * legend_lines)
     loss, accuracy = figure.subplots(1, 2)
     _label(loss, "Loss", "Epoch", "Loss (mean over examples)")
     _label(accuracy, "Accuracy", "Epoch", "Correct (%)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +53,8 @@ class Model:
         self, network: Network, weights: Weights | None = None, device: str | Device | None = None, seed: int = 0,
         beside: Model | None = None,
     ) -> None:  # fmt: skip
-        if not 0 <= seed < 1 << 64:
-            raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {seed}.")
+        if not (isinstance(seed, Integral) and 0 <= seed < 1 << 64):
+            raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {seed!r}.")
         self.network, self.seed = network, seed
         self._session: Session | None = None
         self._slots: Weights = {}  # the host's copy of the optimizer's state

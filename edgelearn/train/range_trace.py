@@ -25,7 +25,7 @@ class RangeTrace:
         self.tensors, self.steps, self.records = tensors, steps, records
 
     def _field(self, name: str) -> np.ndarray:
-        return self.records[:, :, FIELDS.index(name)]
+        return self.records[:, :, FIELDS.index(name)].astype(np.float64)  # products of sums of squares leave float32
 
     @property
     def low(self) -> np.ndarray:
@@ -78,9 +78,10 @@ class RangeTrace:
         several in a step, the one made first. None where none did.
 
         Raises PlanError when the precision wasn't traced."""
-        if np.isnan(self.cosine).all():
+        cosines = self.cosine
+        if cosines.size and np.isnan(cosines).all():
             raise PlanError("There are no cosines: train with Precision(..., traced=True).")
-        places = np.argwhere(self.cosine < cosine)
+        places = np.argwhere(cosines < cosine)
         return (int(self.steps[places[0][0]]), self.tensors[places[0][1]]) if len(places) else None
 
     def to_bytes(self) -> bytes:

@@ -12,7 +12,7 @@ from edgelearn.experiments.quantised_backprop import ESTIMATORS, PrecisionConfig
 from edgelearn.runs import RunStore, figures
 from edgelearn.train import Callback, Model
 
-BITS = ("2", "3", "4", "5", "6", "8", "16", "fp32")
+BITS = ("2", "3", "4", "5", "6", "8", "16", "fp16", "fp32")
 
 
 class BitsView(ipywidgets.VBox):
@@ -28,7 +28,10 @@ class BitsView(ipywidgets.VBox):
         self._lock = threading.Lock()
         self._sliders = {
             name: ipywidgets.SelectionSlider(
-                options=BITS, value=getattr(base, name), description=name.capitalize(), continuous_update=False
+                options=list(dict.fromkeys((*BITS, getattr(base, name)))),
+                value=getattr(base, name),
+                description=name.capitalize(),
+                continuous_update=False,
             )
             for name in ("weights", "activations", "gradients")
         }

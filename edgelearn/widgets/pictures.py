@@ -12,8 +12,6 @@ from IPython.display import Image
 from edgelearn.errors import DataError
 from edgelearn.runs import figures
 
-from .show import canvas
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -51,7 +49,7 @@ def contact_sheet(pictures: Sequence[np.ndarray], captions: Sequence[str], colum
 
 def plot_prediction(picture: np.ndarray, class_names: Sequence[str], shares: np.ndarray, title: str = "") -> Figure:
     """A picture, uint8 (side, side, 3), beside the probability of each class; the best one stands out."""
-    figure = canvas(8, 3)
+    figure = figures.canvas(8, 3)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.6))
     left.imshow(picture)
     left.set_axis_off()

@@ -9,8 +9,6 @@ from edgelearn.graph import Plan
 from edgelearn.launch import Role
 from edgelearn.runs import figures
 
-from .show import canvas
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -38,7 +36,7 @@ _PURPOSES = {
 
 def plot_roles(plans: Mapping[str, Plan]) -> Figure:
     """The planned memory of each plan, by what it is for, as one bar a plan."""
-    figure = canvas(9, 1.5 + 0.55 * len(plans))
+    figure = figures.canvas(9, 1.5 + 0.55 * len(plans))
     axes = figure.add_subplot()
     names = list(plans)
     left = [0.0] * len(names)
@@ -65,7 +63,7 @@ def plot_timeline(plan: Plan, title: str = "") -> Figure:
     kept, because they were brought back, and for the moment; the arena that they share; and as a line, what is paged
     out of the device by then. Of a plan that trains, a training step, else a prediction."""
     moments = plan.explain().timeline
-    figure = canvas(9, 3.8)
+    figure = figures.canvas(9, 3.8)
     axes = figure.add_subplot()
     bottom = [0.0] * len(moments)
     for purpose, color in _PURPOSES.items():

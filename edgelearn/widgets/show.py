@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def canvas(width: float, height: float) -> Figure:
-    """An empty figure, in inches, that pyplot doesn't know."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
-    return figure
-
-
 def show(figure: Figure) -> Image:
     """The figure as a PNG of at most 256 colors, a third of the size, since a notebook is saved with it."""
     from PIL import Image as Pictures

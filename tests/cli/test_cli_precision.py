@@ -17,6 +17,8 @@ def runs(monkeypatch, tmp_path):
 def test_cost_and_tasks(capsys):
     assert main(["precision", "cost", "ResNet-18"]) == 0
     assert "conv2_block1_1_conv   36.0       196.0     196.0     428.0      1,996.0    78.6%" in capsys.readouterr().out
+    assert main(["precision", "cost", "mobilenet_v2_cifar"]) == 0
+    assert "block_1_expand" in capsys.readouterr().out
     assert main(["precision", "tasks"]) == 0
     assert "cifar10-resnet18" in capsys.readouterr().out
 
@@ -31,6 +33,7 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
     assert list(found["arms"]) == ["fp32", "everything, in-hindsight"] and "precision sweep" in found["command"]
     assert main(["precision", "report", "sample", *rows, "--markdown", "--chart", str(tmp_path / "c.png")]) == 0
     assert "| everything, in-hindsight | " in capsys.readouterr().out and (tmp_path / "c.png").exists()
+    assert json.loads((tmp_path / "found.json").read_text())["tasks"]["sample"]["device"]
     assert main(["precision", "train", "sample", "--resume"]) == 1
     assert "no interrupted precision run" in capsys.readouterr().err
 
@@ -47,7 +50,8 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
         (["time", "ds_cnn", "--alpha", "0.5"], "'ds_cnn' has no width to choose"),
         (["time", "mobilenet_v1", "--alpha", "0"], "such as 0.5, not 0"),
         (["time", "--lanes", "fast"], "'fast' is no lane: choose fp32"),
-        (["cost", "LeNet"], "not of 'LeNet'"),
+        (["cost", "LeNet"], "'LeNet' is no network"),
+        (["trace"], "has a trace of its tensors: train one"),
     ],
 )
 def test_what_cannot_be(runs, capsys, words, problem):
@@ -55,7 +59,18 @@ def test_what_cannot_be(runs, capsys, words, problem):
     assert problem in capsys.readouterr().err
 
 
+def test_trace(runs, capsys, tmp_path):
+    assert main(["precision", "train", "--epochs", "1", "--gradients", "2", "--trace", "5"]) == 0
+    assert "What became of its tensors: edgelearn precision trace precision-" in capsys.readouterr().out
+    assert main(["precision", "trace", "--chart", str(tmp_path / "c.png"), "--what", "clipped"]) == 0
+    said = capsys.readouterr().out
+    assert "4 steps traced" in said and "dense/gradients" in said and "Step 1: " in said
+    assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
+
+
 def test_time(capsys):
-    lanes = ["--lanes", "in-hindsight", "current", "--rounds", "2", "--alpha", "0.25"]
+    lanes = ["--lanes", "in-hindsight", "current", "--rounds", "2", "--steps", "1", "--alpha", "0.25"]
     assert main(["precision", "time", "mobilenet_v1", *lanes]) == 0
     assert "in-hindsight" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["precision", "time", "--rounds", "0"])

@@ -23,6 +23,7 @@ def test_a_record_gives_the_configuration_back():
         ({"estimator": "oracle"}, "'oracle' is not a range estimator: choose in-hindsight"),
         ({"weights": "1"}, "2 to 16 bits"),
         ({"gradients": "half"}, "'half' is no precision"),
+        ({"gradients": 4}, "4 is no precision: give a number of bits, '2' to '16'"),
         ({"activations": "fp32", "integers": True}, "Integer kernels need"),
     ],
 )

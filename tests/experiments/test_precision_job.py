@@ -10,7 +10,7 @@ from edgelearn.device import choose_device
 from edgelearn.errors import DataError, NonFiniteError, RunError
 from edgelearn.experiments.quantised_backprop import PrecisionConfig, PrecisionJob, claims, collect, report, sweep
 from edgelearn.experiments.quantised_backprop.job import TRACE
-from edgelearn.experiments.quantised_backprop.sweep import EXPECTED, Row, arms, chosen
+from edgelearn.experiments.quantised_backprop.sweep import EXPECTED, Row, arms, chosen, device_names
 from edgelearn.experiments.quantised_backprop.tasks import TASKS
 from edgelearn.experiments.quantised_backprop.timing import Times, time_steps
 from edgelearn.graph import Network
@@ -29,6 +29,11 @@ class StopAt(Callback):
     def on_train_batch_end(self, batch, logs):
         if self.model.position.updates == self.update:
             self.model.stop_training = True
+
+
+class StopWhileCompiling(Callback):
+    def on_compile(self, done, total):
+        self.model.stop_training = True
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +83,14 @@ def test_a_sweep_goes_on_past_a_training_that_diverges(swept, tmp_path):
     assert first.diverged == (0,) and first.to_dict() == {"accuracies": {}, "diverged": [0]} and not second.diverged
     assert report.cells([first, second])[0][1:3] == ("", "0, 1 diverged")
     report.plot([first, second])
-    found = Row("everything, in-hindsight", {0: 0.9}, {}, "", (1,))
-    assert claims.accuracy([found, Row("fp32", {0: 0.9}, {}, "")], found.arm, "fp32", 1.0).holds is False
+    found = Row("everything, in-hindsight", {0: 0.9}, {}, (), (1,))
+    assert claims.accuracy([found, Row("fp32", {0: 0.9}, {}, ())], found.arm, "fp32", 1.0).holds is False
 
 
 def test_a_table_of_what_came_of_it(swept, tmp_path):
     rows = collect(BASE, chosen([]), (0, 1, 2), swept[0])
     assert [row.arm for row in rows] == ROWS and all(set(row.accuracies) == {0, 1} for row in rows)
-    plain, quantised, _ = report.cells(rows, [Row("fp32", {0: 0.5, 1: 0.7}, {}, "")])
+    plain, quantised, _ = report.cells(rows, [Row("fp32", {0: 0.5, 1: 0.7}, {}, ())])
     assert plain[4] == "60.00 ± 14.14" and plain[3] == "" and quantised[4] == ""
     below = 100 * (rows[0].mean - rows[1].mean)
     assert quantised[1] == report.spread(list(rows[1].accuracies.values())) and quantised[3] == f"{below:+.2f}"
@@ -111,6 +116,9 @@ def test_a_trace_goes_on_where_training_was_stopped(tmp_path):
     assert PrecisionJob.start(config, store, [StopAt(20)], lambda text: None) is None
     run = store.list()[0]
     assert list(RangeTrace.read(run.folder / TRACE).steps) == list(range(1, 21))
+    before = (run.folder / TRACE).read_bytes()
+    assert PrecisionJob.resume(run.id, store, [StopWhileCompiling()], lambda text: None) is None
+    assert (run.folder / TRACE).read_bytes() == before, "nothing was trained, nothing is lost"
     assert PrecisionJob.resume(run.id, store, [], lambda text: None)
     resumed = RangeTrace.read(run.folder / TRACE)
     PrecisionJob.start(config, store, [], lambda text: None)
@@ -130,6 +138,23 @@ def test_trainings_are_found_by_the_device_they_ran_on(swept):
     for name in row.device, row.device.upper(), row.device[:5]:
         assert collect(replace(BASE, device=name), chosen(["fp32"]), (0, 1), swept[0]) == [row]
     assert collect(replace(BASE, device="no such device"), chosen(["fp32"]), (0, 1), swept[0]) == []
+
+
+def test_devices_of_a_table(tmp_path):
+    """Each training on its own device, and a run that a newer version made, which is none of them."""
+    store = RunStore(tmp_path / "runs")
+    rows = chosen(["fp32", "everything, current"])
+    for number, arm in enumerate(rows):
+        for seed in (0, 1):
+            config = PrecisionJob.resolve(arm.config(BASE, seed)).to_dict()
+            with store.create("precision", config, device={"name": f"device {number + seed}"}) as run:
+                run.finish({"accuracy": 0.5})
+    for odd in {"task": "moon"}, {"sparsity": 0.5}:
+        with store.create("precision", odd):
+            pass
+    found = collect(BASE, rows, (0, 1), store)
+    assert [row.devices for row in found] == [("device 0", "device 1"), ("device 1", "device 2")]
+    assert device_names(found) == "device 0, device 1, device 2"
 
 
 def test_photographs_are_never_replaced(monkeypatch):
@@ -157,7 +182,7 @@ def test_the_published_figures_are_the_formulas():
 
 def test_verdicts_on_accuracy():
     def row(arm, *shares):
-        return Row(arm, dict(enumerate(shares)), {}, "")
+        return Row(arm, dict(enumerate(shares)), {}, ())
 
     plain, close, far = row("fp32", 0.9, 0.8), row("everything, in-hindsight", 0.897, 0.795), row("x", 0.91, 0.9)
     verdict = claims.accuracy([plain, close], close.arm, "fp32", 0.5)
@@ -165,6 +190,8 @@ def test_verdicts_on_accuracy():
     assert claims.accuracy([plain, close], close.arm, "fp32", 0.3).word == "FAIL"
     assert claims.accuracy([far, close], close.arm, "x", 1.0).holds is False
     assert claims.accuracy([plain], close.arm, "fp32", 1.0).word == "open"
+    more = row("fp32", 0.9, 0.8, 0.1)
+    assert claims.accuracy([more, close], close.arm, "fp32", 0.5) == verdict, "of the seeds that both have"
 
 
 def test_counters_and_steps(device):

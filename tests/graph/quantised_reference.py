@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import fnmatch
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from edgelearn.graph import INPUT, Request
+from edgelearn.graph import INPUT, Network, Precision, Request
 from edgelearn.graph.fuse import Stage, fuse
 from edgelearn.ops import ReLU, Softmax
 from edgelearn.ops.dropout import uniform
 from edgelearn.ops.formats import Float16
 
 Arrays = dict[str, np.ndarray]
+
+
+def fitting(precision: Precision, network: Network) -> Precision:
+    """With those exceptions alone that are of layers of `network`."""
+    names = INPUT, *network.nodes
+    exceptions = {p: bits for p, bits in precision.exceptions.items() if fnmatch.filter(names, p)}
+    return replace(precision, exceptions=exceptions)
 
 
 @dataclass

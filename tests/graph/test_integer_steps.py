@@ -13,6 +13,7 @@ from edgelearn.ops.estimators import DSGC, CurrentMinMax, Fixed, InHindsightMinM
 from edgelearn.ops.formats import Float16, Format
 from edgelearn.ops.quantise import NEXT_LOW
 
+from .quantised_reference import fitting
 from .saved import saved_bytes
 from .test_networks import CLASSES, EXAMPLES, drawn, residual, separable
 from .test_plan import batches
@@ -35,7 +36,7 @@ def test_steps_agree_with_simulated_ones(start, make, name, batchnorm):
     data are rounded a second time, with scales in them."""
     network = make()
     weights, x, labels = drawn(network, 0)
-    request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, seed=5, precision=PRECISIONS[name])
+    request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, seed=5, precision=fitting(PRECISIONS[name], network))
     found = []
     for simulated in (False, True):
         session = start(replace(request, precision=replace(request.precision, simulated=simulated)), weights)
@@ -110,7 +111,8 @@ def test_integers_are_written_by_those_who_make_them(kernels):
 def test_predicted_traffic_and_memory_are_what_is_moved_and_allocated(start, name):
     network = normalized()
     weights, x, labels = drawn(network, 0)
-    session = start(Request(network, EXAMPLES, 2, SGD(0.1), "batch", precision=PRECISIONS[name]), weights)
+    precision = fitting(PRECISIONS[name], network)
+    session = start(Request(network, EXAMPLES, 2, SGD(0.1), "batch", precision=precision), weights)
     predicted = Traffic()
     for step in (1, 2, 3):
         predicted += session.plan.traffic(kind=session.plan.kind("train", session.ranges_known, step))

@@ -3,8 +3,9 @@ from dataclasses import replace
 import pytest
 
 from edgelearn.errors import FormatError, PlanError
-from edgelearn.graph import Precision
+from edgelearn.graph import Network, Precision, Request, make_plan
 from edgelearn.graph.precision import KNOWN, MEASURED, SEARCHED
+from edgelearn.ops import Dense, Flatten
 from edgelearn.ops.estimators import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, RunningMinMax
 from edgelearn.ops.formats import Float16, Format
 
@@ -30,6 +31,15 @@ def test_exceptions():
     assert HALVES.format("activations", "conv1") is None and HALVES.format("activations", "conv2") == Float16()
     assert replace(HALVES, exceptions={"conv*": 6}).format("weights", "conv2") == Float16(), "bits are integers'"
     assert "weights      half precision\n" in str(HALVES)
+
+
+def test_exceptions_are_of_layers_that_there_are(kernels):
+    network = Network("small", (4, 4, 16))
+    network.add("flatten", Flatten())
+    network.add("dense", Dense(5))
+    Precision(exceptions={"input": 4, "den*": None}).check(network)
+    with pytest.raises(PlanError, match=r"exception for 'dens', but 'small' has no such layer.*flatten, dense"):
+        make_plan(Request(network, precision=Precision(exceptions={"dens": None})), kernels.context.device)
 
 
 def test_how_programs_get_their_ranges():
@@ -60,6 +70,14 @@ def test_what_cannot_be():
             Precision(**{kind: Format(per_channel=True)})
     with pytest.raises(PlanError, match="2 to 16"):
         Precision(exceptions={"a": 1})
+    for settings, problem in (
+        ({"weights": 8}, r"The format of weights is such as Format\(bits=8\)"),
+        ({"gradients": "int8"}, "not 'int8'"),
+        ({"estimator": "current"}, r"such as CurrentMinMax\(\), not from 'current'"),
+        ({"gradient_estimator": DSGC}, "not from <class"),
+    ):
+        with pytest.raises(PlanError, match=problem):
+            Precision(**settings)
     for text in (
         "{",
         "[]",

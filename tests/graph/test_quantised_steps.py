@@ -14,7 +14,7 @@ from edgelearn.ops.estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHi
 from edgelearn.ops.formats import Format
 from edgelearn.ops.quantise import FIELDS
 
-from .quantised_reference import Twin
+from .quantised_reference import Twin, fitting
 from .test_networks import EXAMPLES, drawn, residual, separable
 from .test_plan import batches, small
 
@@ -64,6 +64,7 @@ def test_steps(start, make, name, micro, batchnorm):
     """Two steps from the same weights: the second has the ranges that the first has left."""
     network = make()
     precision = replace(PRECISIONS[name], exceptions={**LATTICES, **PRECISIONS[name].exceptions})
+    precision = fitting(precision, network)
     request = Request(network, EXAMPLES, micro, SGD(0.0), batchnorm, seed=2**33 + 5, precision=precision)
     for seed in range(30):  # the first one with which no value is so near a corner that float32 may round it otherwise
         weights, x, labels = drawn(network, seed)

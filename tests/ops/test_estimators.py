@@ -1,5 +1,6 @@
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, PlanError
@@ -12,6 +13,7 @@ from edgelearn.ops.estimators import (
     Percentile,
     RunningMinMax,
 )
+from edgelearn.ops.quantise import NEXT_HIGH, NEXT_LOW, UPDATES, first_record, moved
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,29 @@ EVERY = (
 @pytest.mark.parametrize("estimator", EVERY)
 def test_dictionaries_come_back(estimator):
     assert Estimator.from_dict(estimator.to_dict()) == estimator
+
+
+@pytest.mark.parametrize("given", [(1, 2), (-1, float("nan")), (0, 1e300), (0, 1, 2), (1, "x"), None, 3.0])
+def test_ranges_of_ones_own_that_are_none(given):
+    class Odd(Estimator):
+        def next(self, *known):
+            return given
+
+    record = first_record(Odd())
+    record[UPDATES] = 1
+    try:
+        with pytest.raises(PlanError, match=r"Odd gave the range .*: correct its `next`"):
+            moved(Odd(), record)
+    finally:
+        del Estimator.registry["Odd"]
+
+
+def test_a_range_of_ones_own():
+    record = first_record(Wider(2.0))
+    record[[3, 4, 5, 6, UPDATES]] = -9, 9, -1, 3, 1
+    after = moved(Wider(2.0), record)
+    assert after[[NEXT_LOW, NEXT_HIGH]].tolist() == [-2, 6]
+    assert np.array_equal(np.delete(after, [NEXT_LOW, NEXT_HIGH]), np.delete(record, [NEXT_LOW, NEXT_HIGH]))
 
 
 def test_momentum_by_hand():

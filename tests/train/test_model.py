@@ -52,6 +52,12 @@ def test_evaluate_and_predict_agree_with_the_definition(model, data):
     np.testing.assert_array_equal(model.predict(x, 30), shares)
 
 
+@pytest.mark.parametrize("seed", [-1, 1 << 64, 1.5, "1"])
+def test_seeds_that_are_none(seed):
+    with pytest.raises(PlanError, match="A seed is a whole number"):
+        Model(toy_network(), seed=seed)
+
+
 def test_label_smoothing(data):
     x, y = data
     model = Model(toy_network()).compile(SGD(0.0), label_smoothing=0.2)

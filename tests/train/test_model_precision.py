@@ -72,6 +72,11 @@ def test_a_checkpoint_of_another_precision():
         other = moved(found, make(precision))
         with pytest.raises(FormatError, match="ranges of quantised tensors lack '"):
             other.fit(x, y, 5, 2)
+    tensors, state = quantised.state()
+    cut = make()
+    cut.restore({name: t[:3] if name.startswith("ranges/") else t for name, t in tensors.items()}, state)
+    with pytest.raises(FormatError, match=r"is \(3,\), not \(16,\)"):
+        cut.fit(x, y, 5, 2)
 
 
 def test_features_are_not_cached():
@@ -113,12 +118,25 @@ def test_the_first_tensor_that_diverges():
     assert tracer.trace.cosine[0][tracer.trace.tensors.index("dense/gradients")] == 0
 
 
+@pytest.mark.parametrize("size", [1e-24, 1e-8, 1.0, 1e24])
+def test_cosines_of_tensors_of_any_size(size):
+    """Sums of squares of small gradients are far below 1, and their products below what float32 holds."""
+    records = np.zeros((1, 2, len(FIELDS)), np.float32)
+    for name, values in {"signal": (1, 1), "product": (0.8, 0), "result": (1, 0), "noise": (0.4, 1)}.items():
+        records[0, :, FIELDS.index(name)] = size * np.array(values)
+    trace = RangeTrace(["a/gradients", "b/gradients"], np.array([1]), records)
+    assert trace.cosine[0] == pytest.approx([0.8, 0])
+    assert trace.signal_to_noise[0] == pytest.approx([3.98, 0], abs=0.01)
+    assert trace.first_divergence(0.5) == (1, "b/gradients"), "all of it has become 0"
+
+
 def test_traces_that_cannot_be(tmp_path):
     x, y = examples(10)
     with pytest.raises(PlanError, match="Nothing is quantised"):
         make(Precision()).fit(x, y, 5, 1, callbacks=[TraceRanges()])
     with pytest.raises(PlanError, match="1 or more"):
         TraceRanges(0)
+    assert TraceRanges(1).trace.first_divergence() is None, "no step, no tensor that diverged"
     untraced = TraceRanges(1)
     make(Precision(gradients=Format(8))).fit(x, y, 5, 1, callbacks=[untraced])
     with pytest.raises(PlanError, match="traced=True"):

@@ -30,6 +30,11 @@ def test_a_moved_slider_trains_once(view):
     assert view.config.estimator == "in-hindsight" and "8/8/4 in-hindsight" in view._status.value
 
 
+def test_any_precision_may_be_the_first(tmp_path):
+    with_odd = BitsView(RunStore(tmp_path / "runs"), PrecisionConfig("sample", "7", "fp16", "fp32"))
+    assert (with_odd.config.weights, with_odd.config.activations) == ("7", "fp16")
+
+
 def test_what_cannot_be_trained_says_why(view, monkeypatch):
     def fail(*arguments):
         raise DataError("The pictures are gone: put <them> back.")

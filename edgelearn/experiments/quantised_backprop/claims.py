@@ -10,10 +10,10 @@ from edgelearn.device import Context, Device
 from edgelearn.experiments.verdict import Verdict
 from edgelearn.graph import Network, Request, Session, make_plan
 from edgelearn.graph.accounting import stored
-from edgelearn.graph.cost import Cost, layer_cost, network_cost
+from edgelearn.graph.cost import Cost, convolutions, layer_cost, network_cost
 from edgelearn.launch import Kernels, Traffic
 from edgelearn.models import mobilenet_v1, mobilenet_v2, resnet18, vgg16
-from edgelearn.ops import SGD, Conv2D, DepthwiseConv2D
+from edgelearn.ops import SGD
 from edgelearn.runs import RunStore
 
 from .config import FLOAT, PrecisionConfig
@@ -21,7 +21,7 @@ from .sweep import Row, arms, collect
 from .timing import LANES, Times, time_steps
 
 KIB = 1024
-# Tensors with a number for each channel, or fewer: the formula leaves them out.
+# Tensors with a number for each channel, or fewer, by the ends of their names: the formula leaves them out.
 VECTORS = ("range", "ranges", "found", "statistics", "scale", "shift", "bias")
 # The paper's figures (table 6 and section 5.3): layer (None: all convolutions), KiB static, KiB dynamic, share saved.
 PUBLISHED: tuple[tuple[str, str | None, float | None, float | None, float], ...] = (
@@ -31,7 +31,6 @@ PUBLISHED: tuple[tuple[str, str | None, float | None, float | None, float], ...]
     ("VGG16", None, None, None, 0.744),
     ("MobileNet V2", None, None, None, 0.774),
 )
-
 
 # Rows, what they are held against, and how many points below that is near enough.
 ACCURACY = (
@@ -45,11 +44,6 @@ ACCURACY = (
 def networks() -> dict[str, Network]:
     """The networks of the paper's tables of costs."""
     return {"ResNet-18": resnet18(), "VGG16": vgg16(), "MobileNet V2": mobilenet_v2()}
-
-
-def convolutions(network: Network) -> list[str]:
-    """Names of the convolutions, depthwise ones among them."""
-    return [node.name for node in network.nodes.values() if isinstance(node.op, Conv2D | DepthwiseConv2D)]
 
 
 def costs() -> list[Verdict]:
@@ -164,6 +158,7 @@ def accuracy(rows: Sequence[Row], arm: str, beside: str, points: float) -> Verdi
     seeds = sorted(set(found.accuracies) & set(other.accuracies))
     if not seeds:
         return Verdict(claim, "no seed of both is trained yet", None)
-    below = 100 * sum(other.accuracies[s] - found.accuracies[s] for s in seeds) / len(seeds)
-    text = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({found.mean:.2%} and {other.mean:.2%})"
+    mean, beside_mean = (sum(row.accuracies[s] for s in seeds) / len(seeds) for row in (found, other))
+    below = 100 * (beside_mean - mean)
+    text = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({mean:.2%} and {beside_mean:.2%})"
     return Verdict(claim, text, below <= points)

@@ -67,6 +67,6 @@ class PrecisionConfig(TrainingConfig):
 def _format(bits: str, **more) -> Format | Float16 | None:
     if bits in (FLOAT, HALF):
         return Float16() if bits == HALF else None
-    if not bits.isdecimal():
-        raise RunError(f"'{bits}' is no precision: give a number of bits from 2 to 16, {HALF} or {FLOAT}.")
+    if not (isinstance(bits, str) and bits.isdecimal()):
+        raise RunError(f"{bits!r} is no precision: give a number of bits, '2' to '16', or '{HALF}' or '{FLOAT}'.")
     return Format(int(bits), **more)

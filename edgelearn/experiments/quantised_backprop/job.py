@@ -20,19 +20,25 @@ TRACE = "ranges.safetensors"
 
 class KeepTrace(Callback):
     """Writes what `trace` has collected beside each checkpoint and when training ends, however it ends; and goes on
-    with what was written before the step that training begins with."""
+    with what was written before the step that training begins with. One that ends before it begins writes nothing."""
 
     def __init__(self, trace: TraceRanges, path: Path) -> None:
         self.trace, self.path = trace, path
+        self._begun = False
 
     def on_train_begin(self, logs: Logs) -> None:
         if self.path.exists():
             self.trace.go_on(RangeTrace.read(self.path), self.model.position.updates)
+        self._begun = True
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        atomic.write_bytes(self.path, self.trace.trace.to_bytes())
+        self._write()
 
     def on_train_end(self, logs: Logs) -> None:
+        if self._begun:
+            self._write()
+
+    def _write(self) -> None:
         atomic.write_bytes(self.path, self.trace.trace.to_bytes())
 
 
@@ -53,4 +59,7 @@ class PrecisionJob(TaskJob):
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), say: Say = print) -> dict | None:
         tracing = [self.trace, KeepTrace(self.trace, run.folder / TRACE)] if self.trace else []
-        return super().run(run, [*callbacks, *tracing], say)
+        results = super().run(run, [*callbacks, *tracing], say)
+        if tracing:
+            say(f"What became of its tensors: edgelearn precision trace {run.id}")
+        return results

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgelearn.graph import Network
-from edgelearn.graph.cost import Cost, layer_cost, network_cost
+from edgelearn.graph.cost import Cost, convolutions, layer_cost, network_cost
 from edgelearn.runs import figures, mean_and_deviation, median
 from edgelearn.runs.tables import render, table
 
-from .claims import KIB, convolutions
+from .claims import KIB
+from .config import FLOAT
 from .sweep import Row
 from .timing import Times
 
@@ -28,7 +29,7 @@ TIME_HEADER = ("step", "ms", "to current", "planned MiB", "moved MiB")
 
 def cells(rows: Sequence[Row], expected: Sequence[Row] = ()) -> list[tuple[str, ...]]:
     """The rows of the table: mean and deviation over seeds, in percent; memory in MiB; bytes that a step moves."""
-    plain = next((row for row in rows if row.arm == "fp32"), None)
+    plain = next((row for row in rows if row.arm == FLOAT), None)
     known = {row.arm: row for row in expected}
     return [_cells(row, plain, known.get(row.arm)) for row in rows]
 
@@ -96,7 +97,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def plot(rows: Sequence[Row], path: str | Path | None = None) -> Figure:
-    """Test accuracies, a line for each row and a dot for each seed, the mean as a bar, float32's mean across."""
+    """Test accuracies, a line for each row and a dot for each seed, the mean as a bar, that of the first row across."""
     return figures.plot_spread(
         {row.arm: list(row.accuracies.values()) for row in rows if row.accuracies}, "Test accuracy (%)", path
     )

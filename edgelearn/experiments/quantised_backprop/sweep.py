@@ -36,14 +36,13 @@ class Arm:
         return replace(base, **self.settings, seed=seed)
 
 
-def arms(estimators: Iterable[str] = tuple(ESTIMATORS)) -> list[Arm]:
+def arms() -> list[Arm]:
     """float32; each part quantised with each estimator; and everything, with a range for each channel of kernels, and
     with fewer bits for gradients."""
-    estimators = list(estimators)
-    few = [name for name in ("in-hindsight", "current") if name in estimators]
+    few = "in-hindsight", "current"
     found = [Arm(FLOAT, dict.fromkeys(("weights", "activations", "gradients"), FLOAT))]
     for part, settings in PARTS.items():
-        found += [Arm(f"{part}, {name}", settings | {"estimator": name}) for name in estimators]
+        found += [Arm(f"{part}, {name}", settings | {"estimator": name}) for name in ESTIMATORS]
     found += [Arm(f"everything, per-channel weights, {name}", {"per_channel": True, "estimator": name}) for name in few]
     for bits in (6, 4):
         found += [Arm(f"gradients of {bits} bits, {name}", {"gradients": str(bits), "estimator": name}) for name in few]
@@ -61,14 +60,18 @@ def chosen(patterns: Sequence[str]) -> list[Arm]:
 
 @dataclass(frozen=True)
 class Row:
-    """What an arm's trainings came to: test accuracies by seed, the seeds that ended in a NaN or an infinity, and the
-    figures of the first finished one."""
+    """What an arm's trainings came to: test accuracies by seed, the seeds that ended in a NaN or an infinity, the
+    figures of the first finished one, and the names of the devices they ran on."""
 
     arm: str
     accuracies: dict[int, float]
     results: dict
-    device: str
+    devices: tuple[str, ...]
     diverged: tuple[int, ...] = ()
+
+    @property
+    def device(self) -> str:
+        return ", ".join(self.devices)
 
     @property
     def mean(self) -> float:
@@ -121,8 +124,14 @@ def collect(base: PrecisionConfig, rows: Sequence[Arm], seeds: Sequence[int], st
             accuracies = {seed: r["results"]["accuracy"] for seed, r in done.items() if r["status"] == "finished"}
             first = done[next(iter(accuracies or done))]
             diverged = tuple(seed for seed in done if seed not in accuracies)
-            found.append(Row(arm.name, accuracies, first["results"], first["device"].get("name", ""), diverged))
+            devices = tuple(dict.fromkeys(record["device"].get("name", "") for record in done.values()))
+            found.append(Row(arm.name, accuracies, first["results"], devices, diverged))
     return found
+
+
+def device_names(rows: Iterable[Row]) -> str:
+    """All devices that trainings of `rows` ran on."""
+    return ", ".join(dict.fromkeys(name for row in rows for name in row.devices))
 
 
 def device_of(run: Run) -> str:
@@ -143,14 +152,18 @@ def key(config: PrecisionConfig) -> str:
 
 
 def index(store: RunStore, device: str | None) -> dict[str, Run]:
-    """The newest run of each configuration on devices with `device` in their names; a finished one if there is one."""
+    """The newest run of each configuration on devices with `device` in their names; a finished one if there is one.
+    Runs of newer versions, whose configurations or tasks are unknown here, are of other trainings."""
     found: dict[str, Run] = {}
     for summary in store.list():
         if summary.kind == PrecisionJob.kind and summary.status != "damaged":
             run = store.open(summary.id)
             if (device or "").lower() not in device_of(run).lower():
                 continue
-            name = key(PrecisionConfig.from_dict(run.config))
+            try:
+                name = key(PrecisionConfig.from_dict(run.config))
+            except RunError:
+                continue
             if name not in found or (summary.status == "finished" != found[name].status):
                 found[name] = run
     return found
@@ -164,7 +177,7 @@ def expected(task: str) -> list[Row]:
             name,
             {int(seed): share for seed, share in arm["accuracies"].items()},
             {},
-            record["device"],
+            (record["device"],),
             tuple(arm.get("diverged", ())),
         )
         for name, arm in record["arms"].items()

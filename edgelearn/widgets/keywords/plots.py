@@ -11,7 +11,6 @@ from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import det_curve
 from edgelearn.experiments.keywords.streaming import Detection, Occurrence, Scores
 from edgelearn.runs import figures
-from edgelearn.widgets.show import canvas
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +40,7 @@ def plot_embeddings(
     if not len(embeddings):
         raise DataError("A map needs clips: enrol a word.")
     mean, plane = principal_plane(_unit(embeddings))
-    figure = canvas(6, 4.5)
+    figure = figures.canvas(6, 4.5)
     axes = figure.add_subplot()
     if others is not None and len(others):
         axes.scatter(*((_unit(others) - mean) @ plane).T, s=14, color=_OTHERS, label="other words")
@@ -65,7 +64,7 @@ def plot_det(known: np.ndarray, unknown: np.ndarray, threshold: float) -> Figure
     Raises DataError when there are no scores of the one or the other.
     """
     thresholds, accepted, rejected = det_curve(known, unknown)
-    figure = canvas(9, 3.4)
+    figure = figures.canvas(9, 3.4)
     left, right = figure.subplots(1, 2)
     finite = np.isfinite(thresholds)
     left.step(thresholds[finite], 100 * accepted[finite], where="pre", color=figures.ORANGE, label="false accepts")
@@ -92,7 +91,7 @@ def plot_stream(
     scores: Scores, threshold: float, detections: Sequence[Detection] = (), timeline: Sequence[Occurrence] = ()
 ) -> Figure:
     """The score of any known word over time, what was told (dots) and what was said (bars above)."""
-    figure = canvas(9, 3)
+    figure = figures.canvas(9, 3)
     axes = figure.add_subplot()
     axes.plot(scores.times, scores.known, color=figures.BLUE, linewidth=1.3)
     axes.axhline(threshold, color=figures.GRAY, linestyle="--", linewidth=1.2)
