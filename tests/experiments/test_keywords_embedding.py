@@ -5,7 +5,7 @@ import pytest
 
 from edgelearn.data.audio.clips import UNKNOWN, ClipDataset
 from edgelearn.data.audio.synthetic import embedded_words
-from edgelearn.errors import DataError, RunError
+from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.experiments.keywords import hold_out
 from edgelearn.experiments.keywords.embedding import KeywordsConfig, KeywordsJob, TaskData, by_word, make_embedder
 from edgelearn.experiments.keywords.embedding.job import read_run
@@ -65,6 +65,12 @@ def test_what_is_heard_depends_on_the_epoch(recordings, varied):
         assert np.allclose(heard.ravel(), expected.ravel(), atol=1e-6)
 
 
+def test_what_is_louder_than_can_be_is_cut():
+    loud = np.array([1.1, -1.1, 0.5, -1.0], np.float32)
+    dataset = ClipDataset("loud", "folder", "Loud.", ("yes",), [0], ["a"], [loud])
+    assert Recordings.of((dataset,), 16_000, 4 / 16_000).clips.tolist() == [[32767, -32767, 16383, -32767]]
+
+
 def test_words_in_unknown_get_their_names(tmp_path):
     names = [("yes", "a_nohash_0.wav"), (UNKNOWN, "tree_b_nohash_0.wav"), ("_silence_", "1.wav")]
     items = [tmp_path / word / file for word, file in names]
@@ -115,6 +121,20 @@ def test_from_data_to_results(tmp_path):
     kept = safetensors.read_weights(other.folder / "weights.safetensors")
     embedder = make_embedder(config, kept)
     assert embedder.dummies(np.zeros((2, 16), np.float32)).shape == (2, 3, 16)
+
+
+def test_an_embedding_begins_with_all_of_the_weights_or_not_at_all(tmp_path):
+    split = hold_out(embedded_words(3, 3, 2), 1, 1)
+    data = TaskData((split.train,), split.test)
+    first = KeywordsJob(KeywordsConfig(**SMALL, seed=1), data)
+    whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
+    whole.write_bytes(safetensors.to_bytes(first.model.weights))
+    second = KeywordsJob(KeywordsConfig(**SMALL, start=str(whole)), data)
+    same = {name for name, array in first.model.weights.items() if np.array_equal(array, second.model.weights[name])}
+    assert set(second.model.weights) - same == {"classifier/kernel"}
+    part.write_bytes(safetensors.to_bytes({"conv/kernel": first.model.weights["conv/kernel"]}))
+    with pytest.raises(FormatError, match=r"part\.safetensors has no 'conv_bn/gamma'"):
+        KeywordsJob(KeywordsConfig(**SMALL, start=str(part)), data)
 
 
 def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):

@@ -59,7 +59,7 @@ class KeywordsConfig(Config):
     learning_rate: float = _setting(3e-3, "of AdamW at its highest; it falls along a cosine")
     weight_decay: float = _setting(0.02, "of AdamW")
     label_smoothing: float = _setting(0.1, "of the classifier")
-    start: str | None = _setting(None, "a file of weights (safetensors) to begin with")
+    start: str | None = _setting(None, "weights (safetensors) that the embedding begins with, such as those of a run")
     episodes: int = _setting(1000, "that each kind of test has")
     data: str | None = _setting(None, "a folder with data sets, if not EDGELEARN_DATA")
     seed: int = _setting(0, "of the split into what is trained on and tested, and of everything drawn")

@@ -44,13 +44,13 @@ class KeywordsJob(Job):
         recordings = Recordings.of(data.train, FRONT_END.rate, SECONDS)
         self.recordings = recordings.with_reversed() if config.reversed else recordings
         network = make_network(config)
-        self.embedding = network.output.name
+        embedding = tuple(network.parameters)
         loss = add_head(network, config, self.recordings.words)
         if config.frozen:
             network.freeze().unfreeze("dummies_dense", "dummies")
         weights = network.initialize(config.seed)
         if config.start:
-            weights |= {k: v for k, v in safetensors.read_weights(config.start).items() if k in weights}
+            weights |= _read_start(config.start, embedding)
         self.model = Model(network, weights, config.device, config.seed)
         steps = max(1, config.epochs * self.steps)
         rate = CosineDecay(config.learning_rate, steps, warmup_steps=min(100, steps // 10))
@@ -149,6 +149,17 @@ class KeywordsJob(Job):
         run.finish(results)
         say(to_table(reports))
         return results
+
+
+def _read_start(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The weights `names` of a file. Raises FormatError where it lacks one: none is left as it was drawn."""
+    found = safetensors.read_weights(path)
+    if missing := [name for name in names if name not in found]:
+        raise FormatError(
+            f"{path} has no {missing[0]!r}, which this embedding has. Give the weights of a run of "
+            f"`{KeywordsJob.command}` with the same --network."
+        )
+    return {name: found[name] for name in names}
 
 
 def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Embedder:
