@@ -16,6 +16,7 @@ from edgelearn.errors import DataError
 
 from . import keywords_figures as figures
 from . import keywords_training as training
+from .keywords_clips import find_clips
 from .keywords_listen import add_listen
 from .keywords_network import add_network, find_network
 from .numbers import number, whole
@@ -91,11 +92,10 @@ def _words(options: argparse.Namespace) -> None:
 def _compose(options: argparse.Namespace) -> None:
     import numpy as np
 
-    from edgelearn.data.audio.folder import load_folder
     from edgelearn.data.audio.synthetic import embedded_words
     from edgelearn.experiments.keywords.streaming import LongRecording, write_labels
 
-    clips = load_folder(options.clips) if options.clips else embedded_words()
+    clips = find_clips(options.clips, embedded_words)
     if options.speaker:
         if options.speaker not in (speakers := sorted(set(clips.speakers.tolist()) - {""})):
             raise DataError(

@@ -8,6 +8,7 @@ from dataclasses import fields
 from edgelearn.experiments.keywords.embedding.config import KeywordsConfig
 from edgelearn.experiments.keywords.episodes import SPEAKERS
 
+from .keywords_clips import find_clips
 from .keywords_network import LEARNERS, find_network
 from .numbers import whole
 from .training import add_runs, train
@@ -48,7 +49,10 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         "--unlabelled", type=whole(0), default=0, metavar="N",
         help="more of each, without labels; learners that use them are compared with what they are without",
     )  # fmt: skip
-    add("--speakers", nargs="+", choices=SPEAKERS, default=["same"], help="who is recognised, beside who is learned")
+    add(
+        "--speakers", nargs="+", choices=SPEAKERS, default=["same"],
+        help="who is recognised: who was learned from, somebody else, or anybody (default: same)",
+    )  # fmt: skip
     add("--episodes", type=whole(2), default=600, help="default: %(default)s")
     add("--seed", type=whole(0), default=0)
     parser.set_defaults(act=_evaluate)
@@ -63,7 +67,6 @@ def _train(options: argparse.Namespace) -> int:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from edgelearn.data.audio.cache import load_features
-    from edgelearn.data.audio.folder import load_folder
     from edgelearn.data.audio.synthetic import embedded_words
     from edgelearn.experiments.keywords.episodes import Episodes
     from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
@@ -73,8 +76,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     learners = [Learner.named(name)() for name in options.learner]
     if options.unlabelled:
         learners = list(dict.fromkeys(each for learner in learners for each in (without(learner), learner)))
-    dataset = load_folder(options.clips) if options.clips else embedded_words(speakers=4)
-    print(dataset.description)
+    dataset = find_clips(options.clips, lambda: embedded_words(speakers=4))
     asked = [
         Episodes(
             dataset, options.ways, shots, options.queries, None, speakers, options.episodes, options.seed,

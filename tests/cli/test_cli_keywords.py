@@ -97,10 +97,12 @@ def test_train_and_evaluate(home, capsys, monkeypatch):
     for number, (word, speaker) in enumerate(zip(clips.words.tolist(), clips.speakers.tolist(), strict=True)):
         (home / "clips" / word).mkdir(parents=True, exist_ok=True)
         soundfile.write(home / "clips" / word / f"{speaker}_nohash_{number}.wav", clips.clip(number), 16_000)
+    (home / "clips" / "sola" / "broken.wav").write_bytes(b"RIFF")
     asked = ["clips", "--ways", "2", "--shots", "1", "--queries", "3", "--episodes", "5"]
     assert main(["keywords", "evaluate", *asked, "--network", str(run)]) == 0
     said = capsys.readouterr().out
     assert run.name in said and "nearest-mean" in said and "5 episodes" in said
+    assert "skipped clips/sola/broken.wav: clips/sola/broken.wav cannot be read as sound" in said
     assert main(["keywords", "evaluate", *asked, "--network", str(home / "clips")]) == 1
     assert "clips has no trained network" in capsys.readouterr().err
     assert main(["keywords", "evaluate", *asked[:1], "--ways", "4", "--shots", "1", "--queries", "3"]) == 1
@@ -119,6 +121,7 @@ def test_train_and_evaluate(home, capsys, monkeypatch):
         ("listen a.wav --words w --false-accepts 2", "'2' is not a number of at least 0 and at most 1"),
         ("listen a.wav --words w --hop 0", "'0' is not a number"),
         ("listen a.wav --words w --learner maml", "invalid choice: 'maml'"),
+        ("listen a.wav --words w --learner neighbours", "invalid choice: 'neighbours'"),
         ("compose long.txt", "doesn't end in .wav"),
         ("compose long.flac", "doesn't end in .wav"),
         ("compose long.wav --count -1", "'-1' is not a whole number of at least 1"),

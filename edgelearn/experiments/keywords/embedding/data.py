@@ -26,6 +26,11 @@ class TaskData:
     train: tuple[ClipDataset, ...]
     test: ClipDataset
 
+    @property
+    def skipped(self) -> list[tuple[str, str]]:
+        """(path, reason) of each file that was left out, once."""
+        return list(dict.fromkeys(left_out for dataset in (*self.train, self.test) for left_out in dataset.skipped))
+
     def to_dict(self) -> dict:
         """What a run records."""
         return {

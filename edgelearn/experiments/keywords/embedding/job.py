@@ -109,7 +109,7 @@ class KeywordsJob(Job):
         }
 
     def sources(self) -> list[str]:
-        return [self.data.to_dict()["description"]]
+        return [self.data.to_dict()["description"], *(f"  skipped {path}: {why}" for path, why in self.data.skipped)]
 
     def fit(self, callbacks: Sequence[Callback]) -> None:
         x, labels = self.train_source()
