@@ -120,6 +120,30 @@ def test_users_without_clips_enough(embedder):
         personalise(FineTune(), with_head(embedder), nobody, features, Protocol((0, 1)), 3)
 
 
+def test_trials_that_cannot_be(embedder):
+    dataset, features = clips()
+    able = with_head(embedder)
+    own, words = dataset.speakers == "speaker0", dataset.labels < 4
+    few = own | (dataset.speakers == "speaker1")
+    for chosen, protocol, shots, problem in (
+        (own, Protocol((0, 1)), 1, "too few people for a background"),
+        (few, Protocol((0, 1)), 1, r"Nobody but speaker\d has clips of a word"),
+        (words, Protocol((0, 1, 2, 3)), 1, "has clips of no word"),
+        (words | True, Protocol((0, 6)), 1, r"0 to 5, not \(0, 6\)"),
+        (words | True, Protocol(()), 1, "0 to 5, not"),
+        (words | True, Protocol(tuple(range(WORDS))), 1, "none stands for no word"),
+        (words | True, Protocol((0, 1)), 0, "1 or more, not 0"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            personalise(FineTune(), able, dataset.take(chosen), features[chosen], protocol, shots)
+
+
+def test_features_of_other_clips_are_refused(embedder):
+    dataset, features = clips()
+    with pytest.raises(DataError, match="has 216 clips, but there are features of 215"):
+        Evaluator(embedder, features[1:]).run(NearestMean(), Episodes(dataset, 3, 2, 2, 2, "same", 3))
+
+
 def test_thresholds_reject():
     scores = np.log(np.array([[0.9, 0.05, 0.05], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]]))
     assert Protocol((0, 1), threshold=np.log(0.5), against="none").accepted(scores).tolist() == [0, -1, -1]

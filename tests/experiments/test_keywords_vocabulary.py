@@ -74,6 +74,11 @@ def test_a_file_that_is_something_else(words, tmp_path):
         Vocabulary.load(path)
 
 
+def test_features_that_are_no_numbers_are_refused(words):
+    with pytest.raises(FormatError, match="no numbers"):
+        words.add("four", clips(1, 1) * np.nan)
+
+
 def test_a_file_that_cannot_be_written_leaves_the_old_one(words, tmp_path):
     with pytest.raises(RunError, match="there is no folder"):
         words.save(tmp_path / "nowhere" / "my-words")

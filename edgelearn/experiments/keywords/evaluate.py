@@ -42,7 +42,8 @@ class Report:
 
 def evaluate(learner: Learner, embedder: Embedder, features: np.ndarray, episodes: Episodes) -> Report:
     """Enrol and test in each of `episodes`, whose data set's clips have `features` (n, frames, bands). Where the
-    embeddings stay as they are, each clip is embedded once. Raises DataError for episodes without clips to reject."""
+    embeddings stay as they are, each clip is embedded once. Raises DataError for episodes without clips to reject, or
+    of other clips than there are features of."""
     return Evaluator(embedder, features).run(learner, episodes)
 
 
@@ -58,6 +59,11 @@ class Evaluator:
             raise DataError(
                 f"{episodes.dataset.name} has no words left to reject beside {episodes.ways} to recognise. Ask for "
                 f"fewer ways."
+            )
+        if len(episodes.dataset) != len(self.features):
+            raise DataError(
+                f"{episodes.dataset.name} has {len(episodes.dataset):,} clips, but there are features of "
+                f"{len(self.features):,}. Compute them for these clips."
             )
         found, known, unknown = [], [], []
         for number, episode in enumerate(episodes):

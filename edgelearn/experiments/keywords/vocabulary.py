@@ -27,7 +27,8 @@ _KIND = "edgelearn words"
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """words: the names of the labels 0..n-1. features: float32 (clips, frames, bands), labels: int32 (clips,).
-    front_end, seconds: what made features of clips. Raises FormatError where these don't fit each other."""
+    front_end, seconds: what made features of clips. Raises FormatError where these don't fit each other, or features
+    aren't numbers."""
 
     front_end: str
     seconds: float
@@ -45,6 +46,8 @@ class Vocabulary:
                 f"Words {', '.join(self.words)} with features of shape {self.features.shape} and labels {found} don't "
                 f"fit each other: every word needs a clip, every clip a word. Enrol the words again."
             )
+        if not np.isfinite(self.features).all():
+            raise FormatError("Features of these words are infinite or no numbers. Record the clips again.")
 
     def __str__(self) -> str:
         return ", ".join(f"{word} ({self.count(word)} clips)" for word in self.words) or "no words"
