@@ -55,6 +55,10 @@ def _check(options: argparse.Namespace) -> int:
     runs = [RunStore(Path(folder).parent).open(Path(folder).name) for folder in options.runs]
     if unfinished := [run.id for run in runs if run.status != "finished"]:
         raise RunError(f"{unfinished[0]} isn't finished. Finish it: edgelearn keywords train --resume {unfinished[0]}")
+    if others := [run.id for run in runs if (run.record["kind"], run.config.get("task")) != ("keywords", "arabic")]:
+        raise RunError(
+            f"{others[0]} is no run of `edgelearn keywords train arabic`, whose figures these are: leave it out."
+        )
     for verdict in check(runs, options.data, options.device):
         print(f"{verdict.word}  {verdict.claim}: {verdict.measured}", flush=True)
         failed |= verdict.holds is False

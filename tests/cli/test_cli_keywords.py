@@ -107,6 +107,8 @@ def test_train_and_evaluate(home, capsys, monkeypatch):
     assert "clips has no trained network" in capsys.readouterr().err
     assert main(["keywords", "evaluate", *asked[:1], "--ways", "4", "--shots", "1", "--queries", "3"]) == 1
     assert "no words left to reject beside 4" in capsys.readouterr().err
+    assert main(["keywords", "check", str(run)]) == 1
+    assert f"{run.name} is no run of" in capsys.readouterr().err
     assert main(["keywords", "train", "--resume", "--runs", "runs", "--epochs", "3"]) == 1
     assert "'epochs' can't be changed" in capsys.readouterr().err
     assert main(["keywords", "train", "--resume", run.name, "--runs", "runs"]) == 1

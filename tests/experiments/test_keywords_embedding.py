@@ -1,14 +1,25 @@
 """Training embeddings: what is heard, episodes, and a small training from data to results."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import soundfile
 
 from edgelearn.data.audio.clips import UNKNOWN, ClipDataset
 from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.experiments.keywords import hold_out
-from edgelearn.experiments.keywords.embedding import KeywordsConfig, KeywordsJob, TaskData, by_word, make_embedder
+from edgelearn.experiments.keywords.embedding import (
+    KeywordsConfig,
+    KeywordsJob,
+    TaskData,
+    by_word,
+    load_task,
+    make_embedder,
+)
 from edgelearn.experiments.keywords.embedding.job import read_run
+from edgelearn.experiments.keywords.embedding.networks import make_network
 from edgelearn.experiments.keywords.embedding.personal import personalise_arabic
 from edgelearn.experiments.keywords.embedding.relief import within_an_error
 from edgelearn.experiments.keywords.embedding.sources import EpisodeOrder, Heard, Recordings
@@ -86,6 +97,8 @@ def test_words_in_unknown_get_their_names(tmp_path):
         ({"shift": 0.9}, "shift is 0.9"),
         ({"scale": 0.0}, "above 0"),
         ({"frozen": True}, "Only dummies"),
+        ({"part": "last-block"}, "Only a part, 'last-block', learns"),
+        ({"part": "head"}, "part is 'head'"),
         ({"epochs": 0}, "epochs is 0"),
         ({"episodes": 1}, "episodes is 1"),
         ({"distance": "foo"}, "distance is 'foo'"),
@@ -137,6 +150,58 @@ def test_an_embedding_begins_with_all_of_the_weights_or_not_at_all(tmp_path):
         KeywordsJob(KeywordsConfig(**SMALL, start=str(part)), data)
 
 
+@pytest.mark.parametrize(
+    ("part", "network", "layers"),
+    [
+        ("last-block", "ds-cnn-s", ("block4_",)),
+        ("last-block", "ds-resnet", ("block6_", "embedding")),
+        ("last-block", "bcresnet", ("stage4_block4_", "tail")),
+        ("batchnorm", "ds-cnn-s", ("conv_bn", "block")),
+    ],
+)
+def test_a_part_of_the_embedding_learns(tmp_path, part, network, layers):
+    settings = SMALL | {"network": network, "width": 1.0 if network == "bcresnet" else 0.25}
+    words = embedded_words(3, 3, 2)
+    data = TaskData((words.only(words.class_names[:2]),), words.only(words.class_names[2:]))
+    start = tmp_path / "start.safetensors"
+    start.write_bytes(safetensors.to_bytes(make_network(KeywordsConfig(**settings)).initialize(1)))
+    job = KeywordsJob(KeywordsConfig(**settings, part=part, start=str(start)), data)
+    before = dict(job.model.weights)
+    job.fit([])
+    changed = {name for name, array in job.model.weights.items() if not np.array_equal(array, before[name])}
+    learning = {name for name in changed if not name.startswith("classifier/")}
+    assert changed - learning and learning and all(name.startswith(layers) for name in learning)
+    assert not any("moving" in name for name in learning)
+    if part == "batchnorm":
+        assert all(name.endswith(("/gamma", "/beta")) for name in learning)
+
+
+def record(folder, clips):
+    """As files, so many of each word by each speaker."""
+    for number, (word, speaker) in enumerate(zip(clips.words.tolist(), clips.speakers.tolist(), strict=True)):
+        (folder / word).mkdir(parents=True, exist_ok=True)
+        soundfile.write(folder / word / f"{speaker}_nohash_{number}.wav", clips.clip(number), 16_000)
+
+
+def test_a_folder_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    record(tmp_path / "mine", embedded_words(5, 3, 6))
+    (tmp_path / "mine" / "sola" / "broken.wav").write_bytes(b"RIFF")
+    config = KeywordsConfig(**SMALL | {"task": str(tmp_path / "mine")})
+    with pytest.raises(DataError, match="--no-english"):
+        load_task(config)
+    job = KeywordsJob.load(replace(config, english=False))
+    (train,), test = job.data.train, job.data.test
+    assert len(train.class_names) == 2 and len(test.class_names) == 3
+    assert not set(train.words) & set(test.words) and not set(train.speakers) & set(test.speakers)
+    said = job.sources()
+    assert sum("broken.wav" in line for line in said) == 1
+    assert [line for line in said if line.startswith("  not tested with 5 clips by the same")]
+    assert {report.episodes.speakers for report in job.test()} == {"same", "other"}
+    with pytest.raises(RunError, match="neither a task"):
+        load_task(replace(config, task=str(tmp_path / "nowhere")))
+
+
 def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
     split = hold_out(embedded_words(10, 6, 10), 4, 3)
     job = KeywordsJob(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
@@ -150,7 +215,9 @@ def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
 
 def test_personalisation_starts_from_a_classifier():
     with pytest.raises(DataError, match="method 'classify'"):
-        personalise_arabic(KeywordsConfig(), {"dummies/kernel": np.zeros(1)}, [5])
+        personalise_arabic(KeywordsConfig("arabic"), {"dummies/kernel": np.zeros(1)}, [5])
+    with pytest.raises(DataError, match="trained on 'sample'"):
+        personalise_arabic(KeywordsConfig("sample"), {"classifier/kernel": np.zeros(1)}, [5])
 
 
 def test_the_largest_relief_that_is_hardly_worse():

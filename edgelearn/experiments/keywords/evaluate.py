@@ -93,7 +93,7 @@ class Evaluator:
 HEADER = ("learner", "ways", "shots", "speaker", "accuracy", "AUROC", "equal error", "rejected*", "right*")
 
 
-def to_table(reports: Sequence[Report], width: int = 120) -> str:
+def to_table(reports: Sequence[Report], width: int = 140) -> str:
     """A line for each report: means with 95 % intervals."""
     found = table(None, HEADER)
     columns = "accuracy", "auroc", "equal_error_rate", "false_rejects", "accepted_accuracy"

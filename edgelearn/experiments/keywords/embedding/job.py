@@ -11,11 +11,12 @@ from typing import ClassVar
 import numpy as np
 
 from edgelearn.data.audio.cache import load_features
-from edgelearn.errors import FormatError
+from edgelearn.errors import DataError, FormatError
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.experiments.keywords.episodes import Episodes
 from edgelearn.experiments.keywords.evaluate import Evaluator, Report, to_table
 from edgelearn.experiments.keywords.learners import DummyGenerator, Embedder, Learner, NearestMean
+from edgelearn.experiments.keywords.learners.finetune import trained
 from edgelearn.io import safetensors
 from edgelearn.ops import AdamW
 from edgelearn.runs import Run, atomic, figures
@@ -45,16 +46,18 @@ class KeywordsJob(Job):
         self.recordings = recordings.with_reversed() if config.reversed else recordings
         network = make_network(config)
         embedding = tuple(network.parameters)
+        learning = trained(network, config.part)
         loss = add_head(network, config, self.recordings.words)
-        if config.frozen:
-            network.freeze().unfreeze("dummies_dense", "dummies")
+        network.freeze(*embedding)
+        if not config.frozen:
+            network.unfreeze(*learning)
         weights = network.initialize(config.seed)
         if config.start:
             weights |= _read_start(config.start, embedding)
         self.model = Model(network, weights, config.device, config.seed)
         steps = max(1, config.epochs * self.steps)
         rate = CosineDecay(config.learning_rate, steps, warmup_steps=min(100, steps // 10))
-        batchnorm = "kept" if config.frozen else "batch"
+        batchnorm = "kept" if config.frozen or config.part != "all" else "batch"
         self.model.compile(AdamW(rate, weight_decay=config.weight_decay), batchnorm=batchnorm, loss=loss)
 
     @classmethod
@@ -109,7 +112,13 @@ class KeywordsJob(Job):
         }
 
     def sources(self) -> list[str]:
-        return [self.data.to_dict()["description"], *(f"  skipped {path}: {why}" for path, why in self.data.skipped)]
+        left_out = [f"  skipped {path}: {why}" for path, why in self.data.skipped]
+        untested = [
+            f"  not tested with {shots} clips by the {speakers} speaker(s): {problem}"
+            for (speakers, shots), problem in self._tests.items()
+            if isinstance(problem, DataError)
+        ]
+        return [self.data.to_dict()["description"], *left_out, *untested]
 
     def fit(self, callbacks: Sequence[Callback]) -> None:
         x, labels = self.train_source()
@@ -117,24 +126,31 @@ class KeywordsJob(Job):
             x, labels, self.batch_size, self.config.epochs, shuffle=self.episodes is None, callbacks=callbacks
         )
 
+    @cached_property
+    def _tests(self) -> dict[tuple[str, int], Episodes | DataError]:
+        """The episodes of each of PROTOCOLS, or why the test clips don't suffice for them."""
+        ways = min(WAYS, len(self.data.test.class_names) - 1)
+        found: dict[tuple[str, int], Episodes | DataError] = {}
+        for speakers, shots in PROTOCOLS:
+            try:
+                found[speakers, shots] = Episodes(
+                    self.data.test, ways, shots, min(5, 10 - shots), None, speakers, self.config.episodes
+                )
+            except DataError as problem:
+                found[speakers, shots] = problem
+        return found
+
     def test(self, learners: Sequence[Learner] | None = None) -> list[Report]:
-        """Each of `learners` in episodes: enrolled by who is recognised, or by others, with 1 and 5 clips."""
+        """Each of `learners` in those episodes that the test clips suffice for: enrolled by who is recognised, or by
+        others, with 1 and 5 clips."""
         if learners is None:
             learners = [NearestMean("euclidean"), NearestMean("cosine")]
             if self.embedder.dummies:
                 trained = self.data.train[0]
                 learners.append(choose_relief(self.embedder, trained, load_features(trained, FRONT_END, SECONDS)))
         evaluator = Evaluator(self.embedder, load_features(self.data.test, FRONT_END, SECONDS))
-        words = len(self.data.test.class_names)
-        ways = min(WAYS, words - 1)
-        return [
-            evaluator.run(
-                learner,
-                Episodes(self.data.test, ways, shots, min(5, 10 - shots), None, speakers, self.config.episodes),
-            )
-            for learner in learners
-            for speakers, shots in PROTOCOLS
-        ]  # fmt: skip
+        tests = [episodes for episodes in self._tests.values() if isinstance(episodes, Episodes)]
+        return [evaluator.run(learner, episodes) for learner in learners for episodes in tests]
 
     def finish(self, run: Run, seconds: float, say: Say) -> dict:
         metadata = {"config": json.dumps(self.config.to_dict()), "data": self.data.to_dict()["description"]}
@@ -147,7 +163,8 @@ class KeywordsJob(Job):
         }  # fmt: skip
         figures.plot_learning_curves(run.history(), run.folder / "curves.png")
         run.finish(results)
-        say(to_table(reports))
+        if reports:
+            say(to_table(reports))
         return results
 
 

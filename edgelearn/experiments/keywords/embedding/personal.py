@@ -35,7 +35,9 @@ def personalise_arabic(
     words that were held out; thresholds, before and after, accept FALSE_ACCEPTS of those words by the speakers that it
     was trained with.
 
-    Raises DataError for a network that wasn't trained by classification."""
+    Raises DataError for a network that wasn't trained by classification, or of another task than "arabic"."""
+    if config.task != "arabic":
+        raise DataError(f"Users are the speakers of the task 'arabic'; this network was trained on '{config.task}'.")
     if "classifier/kernel" not in weights:
         raise DataError("Personalisation starts from a classifier of words: train with the method 'classify'.")
     everything = load_named(ARABIC, config.data)
