@@ -18,11 +18,11 @@ from edgelearn.experiments.keywords.embedding import (
     load_task,
     make_embedder,
 )
-from edgelearn.experiments.keywords.embedding.job import read_run
 from edgelearn.experiments.keywords.embedding.networks import make_network
 from edgelearn.experiments.keywords.embedding.personal import personalise_arabic
 from edgelearn.experiments.keywords.embedding.relief import within_an_error
 from edgelearn.experiments.keywords.embedding.sources import EpisodeOrder, Heard, Recordings
+from edgelearn.experiments.keywords.embedding.weights import read_run
 from edgelearn.experiments.keywords.metrics import Interval
 from edgelearn.io import safetensors
 from edgelearn.runs import RunStore

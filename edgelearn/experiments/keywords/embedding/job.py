@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from edgelearn.data.audio.cache import load_features
-from edgelearn.errors import DataError, FormatError
+from edgelearn.errors import DataError
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.experiments.keywords.episodes import Episodes
 from edgelearn.experiments.keywords.evaluate import Evaluator, Report, to_table
-from edgelearn.experiments.keywords.learners import DummyGenerator, Embedder, Learner, NearestMean
+from edgelearn.experiments.keywords.learners import Embedder, Learner, NearestMean
 from edgelearn.experiments.keywords.learners.finetune import trained
 from edgelearn.io import safetensors
 from edgelearn.ops import AdamW
@@ -28,8 +27,8 @@ from .data import TaskData, load_task
 from .networks import FRONT_END, SECONDS, add_head, make_network
 from .relief import choose_relief
 from .sources import EpisodeOrder, Heard, Recordings, variations
+from .weights import COMMAND, WEIGHTS, make_embedder, read_start
 
-WEIGHTS = "weights.safetensors"  # the network with what it was trained with
 PROTOCOLS = (("same", 1), ("same", 5), ("other", 1), ("other", 5))  # speakers, shots
 WAYS = 5
 
@@ -37,7 +36,7 @@ WAYS = 5
 class KeywordsJob(Job):
     """`run` does the whole training; a notebook can do its steps."""
 
-    kind, command, config_type = "keywords", "edgelearn keywords train", KeywordsConfig
+    kind, command, config_type = "keywords", COMMAND, KeywordsConfig
     same: ClassVar = {"data": ("origin", "words", "train", "test")}
 
     def __init__(self, config: KeywordsConfig, data: TaskData) -> None:
@@ -53,7 +52,7 @@ class KeywordsJob(Job):
             network.unfreeze(*learning)
         weights = network.initialize(config.seed)
         if config.start:
-            weights |= _read_start(config.start, embedding)
+            weights |= read_start(config.start, embedding)
         self.model = Model(network, weights, config.device, config.seed)
         steps = max(1, config.epochs * self.steps)
         rate = CosineDecay(config.learning_rate, steps, warmup_steps=min(100, steps // 10))
@@ -166,43 +165,3 @@ class KeywordsJob(Job):
         if reports:
             say(to_table(reports))
         return results
-
-
-def _read_start(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The weights `names` of a file. Raises FormatError where it lacks one: none is left as it was drawn."""
-    found = safetensors.read_weights(path)
-    if missing := [name for name in names if name not in found]:
-        raise FormatError(
-            f"{path} has no {missing[0]!r}, which this embedding has. Give the weights of a run of "
-            f"`{KeywordsJob.command}` with the same --network."
-        )
-    return {name: found[name] for name in names}
-
-
-def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Embedder:
-    """The embedding of `config`, with its dummies' generator where there is one, without a classifier of the words that
-    it was trained with."""
-    network = make_network(config)
-    own = {name: weights[name] for name in network.parameters}
-    dummies = None
-    if config.method == "dummies":
-        arrays = (weights[f"{layer}/{role}"] for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias"))
-        dummies = DummyGenerator(*arrays, config.distance, config.scale, config.relief)
-    return Embedder(network, own, FRONT_END, SECONDS, None, config.device, dummies)
-
-
-def read_run(folder: Path) -> tuple[KeywordsConfig, dict]:
-    """How the network of a KeywordsJob that is trained was trained, and its weights. Raises FormatError for another
-    folder."""
-    path = folder / WEIGHTS
-    if not path.is_file():
-        raise FormatError(
-            f"{folder} has no trained network, {WEIGHTS}. Give the folder of a run of `{KeywordsJob.command}`; one "
-            f"that was interrupted is finished with --resume {folder.name}."
-        )
-    weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
-    if "config" not in metadata:
-        raise FormatError(
-            f"{path} doesn't say how it was trained. Give the folder of a run of `{KeywordsJob.command}`."
-        )
-    return KeywordsConfig.from_dict(json.loads(metadata["config"])), weights

@@ -19,8 +19,8 @@ from edgelearn.experiments.keywords.splits import hold_out
 
 from .config import KeywordsConfig
 from .data import ARABIC, HELD_SPEAKERS, arabic
-from .job import make_embedder, read_run
 from .networks import FRONT_END, SECONDS
+from .weights import make_embedder, read_run
 
 PERSONAL = Neighbours()
 FALSE_ACCEPTS = 0.05  # before: the threshold is set for that
