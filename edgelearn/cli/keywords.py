@@ -61,19 +61,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _enrol(options: argparse.Namespace) -> None:
-    from edgelearn.data.audio.clips import ClipDataset, load_clips
-    from edgelearn.experiments.keywords.vocabulary import Vocabulary
+    from edgelearn.experiments.keywords.vocabulary import Vocabulary, features_of
 
     embedder = find_network(options)
-    clips = [Path(clip) for clip in options.clips]
     there = Path(options.into).exists()
     vocabulary = Vocabulary.load(options.into) if there else Vocabulary.empty(embedder)
-    recordings = ClipDataset(
-        "clips", "folder", f"{len(clips)} clips", (options.word,), [0] * len(clips), [""] * len(clips), clips
-    )
-    front_end = embedder.front_end
-    features = front_end(load_clips(recordings, rate=front_end.rate, seconds=embedder.seconds))
-    vocabulary = vocabulary.add(options.word, features)
+    vocabulary = vocabulary.add(options.word, features_of(options.clips, embedder))
     vocabulary.enrol(embedder)  # what can't be learned isn't kept
     vocabulary.save(options.into)
     print(f"{options.into}: {vocabulary}")

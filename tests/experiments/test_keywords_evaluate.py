@@ -99,7 +99,7 @@ def test_a_user_is_recognised_after_enrolment(embedder):
     found = personalise(FineTune("head", 100, 0.1), able, dataset, features, protocol, 3)
     record = found.to_dict()
     assert record["users"] == SPEAKERS and record["tested"] == SPEAKERS * 4 * TAKES
-    plain = Linear(able.head.kernel, able.head.bias).scores(able.embed(features)).argmax(1)
+    plain = able.head.scores(able.embed(features)).argmax(1)
     own = dataset.labels < 4
     assert record["before"] == pytest.approx(np.mean(plain[own] != dataset.labels[own]))
     assert record["after"] < 0.2 * record["before"]
@@ -206,5 +206,5 @@ def test_twelve_classes_of_the_imported_network():
         pytest.skip("EDGELEARN_DATA isn't set: no trained weights and no clips")
     dataset = load_named("speech_commands_v0.02_test").only(CLASSES)
     embedder = load_twelve()
-    scores = Linear(embedder.head.kernel, embedder.head.bias).scores(embedder.embed(compute_features(dataset)))
+    scores = embedder.head.scores(embedder.embed(compute_features(dataset)))
     assert np.mean(scores.argmax(1) == dataset.labels) >= 0.955

@@ -8,12 +8,14 @@ it, but what was said could be made out: keep it as private as the recordings.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from edgelearn.data.audio import features as front_ends
+from edgelearn.data.audio.clips import ClipDataset, load_clips
 from edgelearn.errors import DataError, FormatError
 from edgelearn.io import safetensors
 from edgelearn.runs import atomic
@@ -136,3 +138,10 @@ class Vocabulary:
             raise FormatError(
                 f"{path} holds no words, or is damaged ({error!r}). Give a file that `edgelearn keywords enrol` wrote."
             ) from None
+
+
+def features_of(files: Sequence[str | Path], embedder: Embedder) -> np.ndarray:
+    """Of recordings, as `embedder` hears them: (n, frames, bands). Raises DataError for one that can't be read."""
+    paths = [Path(file) for file in files]
+    clips = ClipDataset("clips", "folder", "Clips.", ("clip",), [0] * len(paths), [""] * len(paths), paths)
+    return embedder.features(load_clips(clips, rate=embedder.front_end.rate, seconds=embedder.seconds))

@@ -12,7 +12,7 @@ from edgelearn.data.audio.cache import load_features
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.speech_commands import load_named
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords.learners import Background, Embedder, Head, Learner, Linear, Neighbours
+from edgelearn.experiments.keywords.learners import Background, Embedder, Head, Learner, Neighbours
 from edgelearn.experiments.keywords.personal import Personalisation, Protocol
 from edgelearn.experiments.keywords.personal.trial import Trial
 from edgelearn.experiments.keywords.splits import hold_out
@@ -48,7 +48,7 @@ def personalise_arabic(
     names = (*(f"word {number}" for number in range(ways)), "another")
     protocol = Protocol(tuple(range(len(known))), parts=2, against="none")
     others = embedder.background.others
-    scores = Linear(embedder.head.kernel, embedder.head.bias).scores(embedder.embed(others))
+    scores = embedder.head.scores(embedder.embed(others))
     protocol = protocol.accepting(scores, int(FALSE_ACCEPTS * len(others)))
     features = load_features(users, FRONT_END, SECONDS)
     trial = Trial(embedder, replace(users, class_names=names, labels=labels), features, protocol)

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords.learners import Background, Embedder, Learner, Linear, Spotter
+from edgelearn.experiments.keywords.learners import Background, Embedder, Learner, Spotter
 from edgelearn.experiments.keywords.splits import require_speakers
 
 from .results import Personalisation, User
@@ -91,7 +91,7 @@ class Trial:
         self.is_word = np.isin(self.labels, protocol.words)
         self.answers = np.where(self.is_word, self.labels, -1)
         self.embeddings = embedder.embed(features)
-        self.plain = Linear(embedder.head.kernel, embedder.head.bias)
+        self.plain = embedder.head
         self.half = np.zeros(len(features), bool)
         self.rehearsing = {False: embedder, True: embedder}  # the embedder for users of each half
         if embedder.background is None:
