@@ -23,8 +23,9 @@ from edgelearn.experiments.keywords.personal import (
     average,
     personalise,
     personalise_chosen,
+    users_table,
 )
-from edgelearn.experiments.keywords.personal import to_table as users_table
+from edgelearn.experiments.keywords.personal import to_table as to_personal_table
 from edgelearn.experiments.keywords.personal.choice import choose
 from edgelearn.experiments.keywords.personal.trial import Trial
 from edgelearn.graph import Network
@@ -105,7 +106,12 @@ def test_a_user_is_recognised_after_enrolment(embedder):
     assert record["after"] < 0.2 * record["before"]
     assert record["worst_after"] <= record["worst_before"] and record["nbytes"] == 4 * (24 + 1) * WORDS
     assert all(user.enrolled == 12 and user.seconds > 0 for user in found.users)
-    assert "FineTune(part='head'" in users_table([found])
+    text = to_personal_table([found])
+    (line,) = (line.split() for line in text.splitlines() if line.lstrip().startswith("3 "))
+    assert line[:3] == ["3", "12.0", str(SPEAKERS)] and "FineTune(part='head'" in text
+    lines = [line.split() for line in users_table(found).splitlines() if line.lstrip().startswith("speaker")]
+    assert sorted(line[0] for line in lines) == [user.name for user in found.users]
+    assert [float(line[3]) for line in lines] == sorted((round(100 * u.before, 2) for u in found.users), reverse=True)
 
 
 def test_users_without_clips_enough(embedder):
