@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from edgelearn.cli import main
+from edgelearn.cli import keywords_training, main
 from edgelearn.data.audio import source
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
+from edgelearn.experiments.keywords import WordSplit, which_set
 from edgelearn.experiments.keywords.embedding import data, job
 from edgelearn.experiments.keywords.streaming import read_labels
 from edgelearn.experiments.keywords.vocabulary import Vocabulary
@@ -113,6 +114,23 @@ def test_train_and_evaluate(home, capsys, monkeypatch):
     assert "'epochs' can't be changed" in capsys.readouterr().err
     assert main(["keywords", "train", "--resume", run.name, "--runs", "runs"]) == 1
     assert "finished" in capsys.readouterr().err
+
+
+def test_evaluate_what_a_published_split_tests(home, capsys, monkeypatch):
+    """Its words, by speakers whose names are a testing one's."""
+    clips = embedded_words(5, 2, 4)
+    names = {which_set(name): name for name in (f"user{number}" for number in range(40))}
+    called = dict(zip(sorted(set(clips.speakers.tolist())), (names["testing"], names["training"]), strict=True))
+    mine = WordSplit(train=WORDS[:1], test=WORDS[1:4], unknown=WORDS[4:5])
+    monkeypatch.setitem(keywords_training.WORD_SPLITS, "chen2020-digits", mine)
+    for number, (word, speaker) in enumerate(zip(clips.words.tolist(), clips.speakers.tolist(), strict=True)):
+        (home / "clips" / word).mkdir(parents=True, exist_ok=True)
+        soundfile.write(home / "clips" / word / f"{called[speaker]}_nohash_{number}.wav", clips.clip(number), 16_000)
+    asked = ["clips", "--split", "chen2020-digits", "--ways", "3", "--shots", "1", "--queries", "2", "--episodes", "3"]
+    assert main(["keywords", "evaluate", *asked, "--speakers", "any"]) == 0
+    assert "chen2020-digits: 16 of: 40 clips" in capsys.readouterr().out
+    assert main(["keywords", "evaluate", "clips", "--split", "rusci2023"]) == 1
+    assert "has no word 'yes'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Report:
 
     def to_dict(self) -> dict:
         e = self.episodes
-        names = "ways", "shots", "queries", "unknown", "unlabelled", "speakers", "seed"
+        names = "ways", "shots", "queries", "unknown", "unknown_words", "unlabelled", "speakers", "seed"
         settings = {name: getattr(e, name) for name in names}
         found = {name: asdict(value) for name, value in self.measures.items()}
         return self.learner.to_dict() | settings | {"episodes": len(e), "measures": found}

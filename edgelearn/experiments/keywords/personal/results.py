@@ -102,8 +102,8 @@ def average(draws: Sequence[Personalisation]) -> Personalisation:
 
 
 HEADER = (
-    "up to", "enrolled", "users", "error", "after", "cut (95 %)", "worst tenth", "after", "cut", "were worst", "false accepts",
-    "others' words", "bytes", "seconds",
+    "up to", "enrolled", "users", "error", "after", "cut (95 %)", "worst tenth", "after", "cut", "were worst",
+    "false accepts", "others' words", "bytes", "seconds",
 )  # fmt: skip
 
 
