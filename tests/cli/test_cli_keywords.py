@@ -61,6 +61,7 @@ def test_what_goes_wrong_leaves_the_words_as_they_were(home, capsys):
     for words, problem in (
         (["enrol", "mitu", "broken.wav", "--into", "my-words"], "broken.wav cannot be read as sound"),
         (["enrol", "mitu", "missing.wav", "--into", "my-words"], "missing.wav"),
+        (["enrol", "mitu", "sola0.wav", "short.wav", "--into", "my-words"], "Clip 2 of 2 is silent"),
         (["enrol", " ", "sola0.wav", "--into", "my-words"], "A word needs a name"),
         (["enrol", "mitu", "sola0.wav", "--into", "sola0.wav"], "sola0.wav is not a safetensors file"),
         (["enrol", "mitu", "sola0.wav", "--into", "nowhere/words"], "there is no folder nowhere"),

@@ -141,7 +141,20 @@ class Vocabulary:
 
 
 def features_of(files: Sequence[str | Path], embedder: Embedder) -> np.ndarray:
-    """Of recordings, as `embedder` hears them: (n, frames, bands). Raises DataError for one that can't be read."""
+    """Of recordings to enrol, as `embedder` hears them: (n, frames, bands). Raises DataError for one that can't be
+    read or is silent."""
     paths = [Path(file) for file in files]
     clips = ClipDataset("clips", "folder", "Clips.", ("clip",), [0] * len(paths), [""] * len(paths), paths)
-    return embedder.features(load_clips(clips, rate=embedder.front_end.rate, seconds=embedder.seconds))
+    return features_of_sound(load_clips(clips, rate=embedder.front_end.rate, seconds=embedder.seconds), embedder)
+
+
+def features_of_sound(clips: np.ndarray, embedder: Embedder) -> np.ndarray:
+    """Of clips (n, samples) to enrol: (n, frames, bands). Raises DataError for one in which there is nothing, as a
+    muted microphone records it."""
+    silent = np.flatnonzero(~np.any(clips, axis=1))
+    if silent.size:
+        raise DataError(
+            f"Clip {silent[0] + 1} of {len(clips)} is silent throughout. See that the microphone isn't muted, and "
+            f"record it again."
+        )
+    return embedder.features(clips)
