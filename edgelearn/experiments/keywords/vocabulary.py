@@ -68,7 +68,8 @@ class Vocabulary:
     def add(self, word: str, features: np.ndarray) -> Vocabulary:
         """With clips of a new word, or more clips of one that is there: features (n, frames, bands).
 
-        Raises DataError for an empty name, no clips, or features of another shape.
+        Raises DataError for an empty name, no clips, features of another shape, or a clip that is there already: what
+        was learned is judged by clips that weren't learned from.
         """
         word = word.strip()
         if not word:
@@ -78,10 +79,21 @@ class Vocabulary:
                 f"'{word}' needs features of at least one clip, of shape (n, {self.features.shape[1]}, "
                 f"{self.features.shape[2]}), not {np.shape(features)}. Make them with this vocabulary's front end."
             )
+        features = np.asarray(features, np.float32)
+        there = {
+            clip.tobytes(): self.words[label] for clip, label in zip(self.features, self.labels.tolist(), strict=True)
+        }
+        for number, clip in enumerate(features, 1):
+            content = clip.tobytes()
+            if content in there:
+                raise DataError(
+                    f"Clip {number} is enrolled already, as '{there[content]}'. Leave it out, or record another one."
+                )
+            there[content] = word
         words = self.words if word in self.words else (*self.words, word)
         return Vocabulary(
             self.front_end, self.seconds, words,
-            np.concatenate([self.features, np.asarray(features, np.float32)]),
+            np.concatenate([self.features, features]),
             np.concatenate([self.labels, np.full(len(features), words.index(word), np.int32)]),
         )  # fmt: skip
 
