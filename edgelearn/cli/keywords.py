@@ -16,6 +16,7 @@ from edgelearn.errors import DataError
 
 from . import keywords_figures as figures
 from . import keywords_training as training
+from .keywords_clips import find_clips
 from .keywords_listen import add_listen
 from .keywords_network import add_network, find_network
 from .numbers import number, whole
@@ -60,19 +61,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _enrol(options: argparse.Namespace) -> None:
-    from edgelearn.data.audio.clips import ClipDataset, load_clips
-    from edgelearn.experiments.keywords.vocabulary import Vocabulary
+    from edgelearn.experiments.keywords.vocabulary import Vocabulary, features_of
 
     embedder = find_network(options)
-    clips = [Path(clip) for clip in options.clips]
     there = Path(options.into).exists()
     vocabulary = Vocabulary.load(options.into) if there else Vocabulary.empty(embedder)
-    recordings = ClipDataset(
-        "clips", "folder", f"{len(clips)} clips", (options.word,), [0] * len(clips), [""] * len(clips), clips
-    )
-    front_end = embedder.front_end
-    features = front_end(load_clips(recordings, rate=front_end.rate, seconds=embedder.seconds))
-    vocabulary = vocabulary.add(options.word, features)
+    vocabulary = vocabulary.add(options.word, features_of(options.clips, embedder))
     vocabulary.enrol(embedder)  # what can't be learned isn't kept
     vocabulary.save(options.into)
     print(f"{options.into}: {vocabulary}")
@@ -91,11 +85,10 @@ def _words(options: argparse.Namespace) -> None:
 def _compose(options: argparse.Namespace) -> None:
     import numpy as np
 
-    from edgelearn.data.audio.folder import load_folder
     from edgelearn.data.audio.synthetic import embedded_words
     from edgelearn.experiments.keywords.streaming import LongRecording, write_labels
 
-    clips = load_folder(options.clips) if options.clips else embedded_words()
+    clips = find_clips(options.clips, embedded_words)
     if options.speaker:
         if options.speaker not in (speakers := sorted(set(clips.speakers.tolist()) - {""})):
             raise DataError(

@@ -8,6 +8,7 @@ from contextlib import closing, nullcontext
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords.streaming import detector as detection
 
+from .keywords_clips import find_clips
 from .keywords_network import LEARNERS, add_network, find_network
 from .numbers import number
 
@@ -89,17 +90,16 @@ def _threshold(options: argparse.Namespace, spotter, vocabulary) -> float:
     import numpy as np
 
     from edgelearn.data.audio.clips import load_clips
-    from edgelearn.data.audio.folder import load_folder
     from edgelearn.experiments.keywords.sample import other_words
     from edgelearn.experiments.keywords.threshold import threshold_for
 
-    others = load_folder(options.others) if options.others else other_words()
+    others = find_clips(options.others, other_words, "Other words")
+    if not options.others:
+        print("  For speech, give recordings of other words with --others.")
     others = others.only([word for word in others.class_names if word not in vocabulary.words])
     others = others.take(np.arange(0, len(others), max(1, len(others) // _OTHERS)))
     front_end = spotter.embedder.front_end
     features = front_end(load_clips(others, rate=front_end.rate, seconds=spotter.embedder.seconds))
-    hint = "" if options.others else " For speech, give recordings of other words with --others."
-    print(f"Other words: {others.description}{hint}")
     return threshold_for(spotter.knownness(features), options.false_accepts)
 
 

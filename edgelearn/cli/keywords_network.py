@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from edgelearn.experiments.keywords.learners import MAML, Learner
+from edgelearn.experiments.keywords.learners import MAML, Learner, Neighbours
 
-# Without those that need a network which was prepared for them by meta-training: no command does that.
-LEARNERS = tuple(sorted(name for name, kind in Learner.registry.items() if not issubclass(kind, MAML)))
+# Without those that need what no network has here: preparation by meta-training, or a classifier of the user's words
+# and other people's clips of them (`personal` has these).
+LEARNERS = tuple(sorted(name for name, kind in Learner.registry.items() if not issubclass(kind, MAML | Neighbours)))
 
 
 def add_network(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,9 @@ from dataclasses import fields
 
 from edgelearn.experiments.keywords.embedding.config import KeywordsConfig
 from edgelearn.experiments.keywords.episodes import SPEAKERS
+from edgelearn.experiments.keywords.splits import WORD_SPLITS
 
+from .keywords_clips import find_clips
 from .keywords_network import LEARNERS, find_network
 from .numbers import whole
 from .training import add_runs, train
@@ -48,7 +50,15 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         "--unlabelled", type=whole(0), default=0, metavar="N",
         help="more of each, without labels; learners that use them are compared with what they are without",
     )  # fmt: skip
-    add("--speakers", nargs="+", choices=SPEAKERS, default=["same"], help="who is recognised, beside who is learned")
+    add(
+        "--speakers", nargs="+", choices=SPEAKERS, default=["same"],
+        help="who is recognised: who was learned from, somebody else, or anybody (default: same)",
+    )  # fmt: skip
+    add(
+        "--split", choices=WORD_SPLITS,
+        help="of all of Speech Commands, what a published split tests: its words to learn and its words to reject, by "
+        "the testing speakers",
+    )  # fmt: skip
     add("--episodes", type=whole(2), default=600, help="default: %(default)s")
     add("--seed", type=whole(0), default=0)
     parser.set_defaults(act=_evaluate)
@@ -63,22 +73,26 @@ def _train(options: argparse.Namespace) -> int:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from edgelearn.data.audio.cache import load_features
-    from edgelearn.data.audio.folder import load_folder
     from edgelearn.data.audio.synthetic import embedded_words
     from edgelearn.experiments.keywords.episodes import Episodes
     from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
     from edgelearn.experiments.keywords.learners import Learner
     from edgelearn.experiments.keywords.learners.unlabelled import without
+    from edgelearn.experiments.keywords.speakers import part_of
 
     learners = [Learner.named(name)() for name in options.learner]
     if options.unlabelled:
         learners = list(dict.fromkeys(each for learner in learners for each in (without(learner), learner)))
-    dataset = load_folder(options.clips) if options.clips else embedded_words(speakers=4)
-    print(dataset.description)
+    dataset = find_clips(options.clips, lambda: embedded_words(speakers=4))
+    unknown_words: tuple[str, ...] = ()
+    if options.split:
+        split = WORD_SPLITS[options.split]
+        dataset, unknown_words = part_of(dataset, "testing", (*split.test, *split.unknown)), split.unknown
+        print(f"  {options.split}: {dataset.description}")
     asked = [
         Episodes(
             dataset, options.ways, shots, options.queries, None, speakers, options.episodes, options.seed,
-            options.unlabelled,
+            options.unlabelled, unknown_words,
         )
         for speakers in options.speakers for shots in options.shots
     ]  # fmt: skip

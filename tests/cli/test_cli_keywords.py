@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from edgelearn.cli import main
+from edgelearn.cli import keywords_training, main
 from edgelearn.data.audio import source
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
+from edgelearn.experiments.keywords import WordSplit, which_set
 from edgelearn.experiments.keywords.embedding import data, job
 from edgelearn.experiments.keywords.streaming import read_labels
 from edgelearn.experiments.keywords.vocabulary import Vocabulary
@@ -60,6 +61,7 @@ def test_what_goes_wrong_leaves_the_words_as_they_were(home, capsys):
     for words, problem in (
         (["enrol", "mitu", "broken.wav", "--into", "my-words"], "broken.wav cannot be read as sound"),
         (["enrol", "mitu", "missing.wav", "--into", "my-words"], "missing.wav"),
+        (["enrol", "mitu", "sola0.wav", "short.wav", "--into", "my-words"], "Clip 2 of 2 is silent"),
         (["enrol", " ", "sola0.wav", "--into", "my-words"], "A word needs a name"),
         (["enrol", "mitu", "sola0.wav", "--into", "sola0.wav"], "sola0.wav is not a safetensors file"),
         (["enrol", "mitu", "sola0.wav", "--into", "nowhere/words"], "there is no folder nowhere"),
@@ -97,18 +99,39 @@ def test_train_and_evaluate(home, capsys, monkeypatch):
     for number, (word, speaker) in enumerate(zip(clips.words.tolist(), clips.speakers.tolist(), strict=True)):
         (home / "clips" / word).mkdir(parents=True, exist_ok=True)
         soundfile.write(home / "clips" / word / f"{speaker}_nohash_{number}.wav", clips.clip(number), 16_000)
+    (home / "clips" / "sola" / "broken.wav").write_bytes(b"RIFF")
     asked = ["clips", "--ways", "2", "--shots", "1", "--queries", "3", "--episodes", "5"]
     assert main(["keywords", "evaluate", *asked, "--network", str(run)]) == 0
     said = capsys.readouterr().out
     assert run.name in said and "nearest-mean" in said and "5 episodes" in said
+    assert "skipped clips/sola/broken.wav: clips/sola/broken.wav cannot be read as sound" in said
     assert main(["keywords", "evaluate", *asked, "--network", str(home / "clips")]) == 1
     assert "clips has no trained network" in capsys.readouterr().err
     assert main(["keywords", "evaluate", *asked[:1], "--ways", "4", "--shots", "1", "--queries", "3"]) == 1
     assert "no words left to reject beside 4" in capsys.readouterr().err
+    assert main(["keywords", "check", str(run)]) == 1
+    assert f"{run.name} is no run of" in capsys.readouterr().err
     assert main(["keywords", "train", "--resume", "--runs", "runs", "--epochs", "3"]) == 1
     assert "'epochs' can't be changed" in capsys.readouterr().err
     assert main(["keywords", "train", "--resume", run.name, "--runs", "runs"]) == 1
     assert "finished" in capsys.readouterr().err
+
+
+def test_evaluate_what_a_published_split_tests(home, capsys, monkeypatch):
+    """Its words, by speakers whose names are a testing one's."""
+    clips = embedded_words(5, 2, 4)
+    names = {which_set(name): name for name in (f"user{number}" for number in range(40))}
+    called = dict(zip(sorted(set(clips.speakers.tolist())), (names["testing"], names["training"]), strict=True))
+    mine = WordSplit(train=WORDS[:1], test=WORDS[1:4], unknown=WORDS[4:5])
+    monkeypatch.setitem(keywords_training.WORD_SPLITS, "chen2020-digits", mine)
+    for number, (word, speaker) in enumerate(zip(clips.words.tolist(), clips.speakers.tolist(), strict=True)):
+        (home / "clips" / word).mkdir(parents=True, exist_ok=True)
+        soundfile.write(home / "clips" / word / f"{called[speaker]}_nohash_{number}.wav", clips.clip(number), 16_000)
+    asked = ["clips", "--split", "chen2020-digits", "--ways", "3", "--shots", "1", "--queries", "2", "--episodes", "3"]
+    assert main(["keywords", "evaluate", *asked, "--speakers", "any"]) == 0
+    assert "chen2020-digits: 16 of: 40 clips" in capsys.readouterr().out
+    assert main(["keywords", "evaluate", "clips", "--split", "rusci2023"]) == 1
+    assert "has no word 'yes'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -119,6 +142,7 @@ def test_train_and_evaluate(home, capsys, monkeypatch):
         ("listen a.wav --words w --false-accepts 2", "'2' is not a number of at least 0 and at most 1"),
         ("listen a.wav --words w --hop 0", "'0' is not a number"),
         ("listen a.wav --words w --learner maml", "invalid choice: 'maml'"),
+        ("listen a.wav --words w --learner neighbours", "invalid choice: 'neighbours'"),
         ("compose long.txt", "doesn't end in .wav"),
         ("compose long.flac", "doesn't end in .wav"),
         ("compose long.wav --count -1", "'-1' is not a whole number of at least 1"),

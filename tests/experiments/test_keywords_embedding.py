@@ -1,17 +1,28 @@
 """Training embeddings: what is heard, episodes, and a small training from data to results."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import soundfile
 
 from edgelearn.data.audio.clips import UNKNOWN, ClipDataset
 from edgelearn.data.audio.synthetic import embedded_words
-from edgelearn.errors import DataError, RunError
+from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.experiments.keywords import hold_out
-from edgelearn.experiments.keywords.embedding import KeywordsConfig, KeywordsJob, TaskData, by_word, make_embedder
-from edgelearn.experiments.keywords.embedding.job import read_run
+from edgelearn.experiments.keywords.embedding import (
+    KeywordsConfig,
+    KeywordsJob,
+    TaskData,
+    by_word,
+    load_task,
+    make_embedder,
+)
+from edgelearn.experiments.keywords.embedding.networks import make_network
 from edgelearn.experiments.keywords.embedding.personal import personalise_arabic
 from edgelearn.experiments.keywords.embedding.relief import within_an_error
 from edgelearn.experiments.keywords.embedding.sources import EpisodeOrder, Heard, Recordings
+from edgelearn.experiments.keywords.embedding.weights import read_run
 from edgelearn.experiments.keywords.metrics import Interval
 from edgelearn.io import safetensors
 from edgelearn.runs import RunStore
@@ -65,6 +76,12 @@ def test_what_is_heard_depends_on_the_epoch(recordings, varied):
         assert np.allclose(heard.ravel(), expected.ravel(), atol=1e-6)
 
 
+def test_what_is_louder_than_can_be_is_cut():
+    loud = np.array([1.1, -1.1, 0.5, -1.0], np.float32)
+    dataset = ClipDataset("loud", "folder", "Loud.", ("yes",), [0], ["a"], [loud])
+    assert Recordings.of((dataset,), 16_000, 4 / 16_000).clips.tolist() == [[32767, -32767, 16383, -32767]]
+
+
 def test_words_in_unknown_get_their_names(tmp_path):
     names = [("yes", "a_nohash_0.wav"), (UNKNOWN, "tree_b_nohash_0.wav"), ("_silence_", "1.wav")]
     items = [tmp_path / word / file for word, file in names]
@@ -80,6 +97,8 @@ def test_words_in_unknown_get_their_names(tmp_path):
         ({"shift": 0.9}, "shift is 0.9"),
         ({"scale": 0.0}, "above 0"),
         ({"frozen": True}, "Only dummies"),
+        ({"part": "last-block"}, "Only a part, 'last-block', learns"),
+        ({"part": "head"}, "part is 'head'"),
         ({"epochs": 0}, "epochs is 0"),
         ({"episodes": 1}, "episodes is 1"),
         ({"distance": "foo"}, "distance is 'foo'"),
@@ -117,6 +136,72 @@ def test_from_data_to_results(tmp_path):
     assert embedder.dummies(np.zeros((2, 16), np.float32)).shape == (2, 3, 16)
 
 
+def test_an_embedding_begins_with_all_of_the_weights_or_not_at_all(tmp_path):
+    split = hold_out(embedded_words(3, 3, 2), 1, 1)
+    data = TaskData((split.train,), split.test)
+    first = KeywordsJob(KeywordsConfig(**SMALL, seed=1), data)
+    whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
+    whole.write_bytes(safetensors.to_bytes(first.model.weights))
+    second = KeywordsJob(KeywordsConfig(**SMALL, start=str(whole)), data)
+    same = {name for name, array in first.model.weights.items() if np.array_equal(array, second.model.weights[name])}
+    assert set(second.model.weights) - same == {"classifier/kernel"}
+    part.write_bytes(safetensors.to_bytes({"conv/kernel": first.model.weights["conv/kernel"]}))
+    with pytest.raises(FormatError, match=r"part\.safetensors has no 'conv_bn/gamma'"):
+        KeywordsJob(KeywordsConfig(**SMALL, start=str(part)), data)
+
+
+@pytest.mark.parametrize(
+    ("part", "network", "layers"),
+    [
+        ("last-block", "ds-cnn-s", ("block4_",)),
+        ("last-block", "ds-resnet", ("block6_", "embedding")),
+        ("last-block", "bcresnet", ("stage4_block4_", "tail")),
+        ("batchnorm", "ds-cnn-s", ("conv_bn", "block")),
+    ],
+)
+def test_a_part_of_the_embedding_learns(tmp_path, part, network, layers):
+    settings = SMALL | {"network": network, "width": 1.0 if network == "bcresnet" else 0.25}
+    words = embedded_words(3, 3, 2)
+    data = TaskData((words.only(words.class_names[:2]),), words.only(words.class_names[2:]))
+    start = tmp_path / "start.safetensors"
+    start.write_bytes(safetensors.to_bytes(make_network(KeywordsConfig(**settings)).initialize(1)))
+    job = KeywordsJob(KeywordsConfig(**settings, part=part, start=str(start)), data)
+    before = dict(job.model.weights)
+    job.fit([])
+    changed = {name for name, array in job.model.weights.items() if not np.array_equal(array, before[name])}
+    learning = {name for name in changed if not name.startswith("classifier/")}
+    assert changed - learning and learning and all(name.startswith(layers) for name in learning)
+    assert not any("moving" in name for name in learning)
+    if part == "batchnorm":
+        assert all(name.endswith(("/gamma", "/beta")) for name in learning)
+
+
+def record(folder, clips):
+    """As files, so many of each word by each speaker."""
+    for number, (word, speaker) in enumerate(zip(clips.words.tolist(), clips.speakers.tolist(), strict=True)):
+        (folder / word).mkdir(parents=True, exist_ok=True)
+        soundfile.write(folder / word / f"{speaker}_nohash_{number}.wav", clips.clip(number), 16_000)
+
+
+def test_a_folder_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    record(tmp_path / "mine", embedded_words(5, 3, 6))
+    (tmp_path / "mine" / "sola" / "broken.wav").write_bytes(b"RIFF")
+    config = KeywordsConfig(**SMALL | {"task": str(tmp_path / "mine")})
+    with pytest.raises(DataError, match="--no-english"):
+        load_task(config)
+    job = KeywordsJob.load(replace(config, english=False))
+    (train,), test = job.data.train, job.data.test
+    assert len(train.class_names) == 2 and len(test.class_names) == 3
+    assert not set(train.words) & set(test.words) and not set(train.speakers) & set(test.speakers)
+    said = job.sources()
+    assert sum("broken.wav" in line for line in said) == 1
+    assert [line for line in said if line.startswith("  not tested with 5 clips by the same")]
+    assert {report.episodes.speakers for report in job.test()} == {"same", "other"}
+    with pytest.raises(RunError, match="neither a task"):
+        load_task(replace(config, task=str(tmp_path / "nowhere")))
+
+
 def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
     split = hold_out(embedded_words(10, 6, 10), 4, 3)
     job = KeywordsJob(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
@@ -130,7 +215,9 @@ def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
 
 def test_personalisation_starts_from_a_classifier():
     with pytest.raises(DataError, match="method 'classify'"):
-        personalise_arabic(KeywordsConfig(), {"dummies/kernel": np.zeros(1)}, [5])
+        personalise_arabic(KeywordsConfig("arabic"), {"dummies/kernel": np.zeros(1)}, [5])
+    with pytest.raises(DataError, match="trained on 'sample'"):
+        personalise_arabic(KeywordsConfig("sample"), {"classifier/kernel": np.zeros(1)}, [5])
 
 
 def test_the_largest_relief_that_is_hardly_worse():

@@ -51,6 +51,24 @@ def test_unlabelled_clips_are_of_the_words_and_of_who_is_recognised(speakers):
         assert np.array_equal(episode.query, plain[number].query) and not plain[number].unlabelled.size
 
 
+@pytest.mark.parametrize("speakers", ["same", "other", "any"])
+def test_words_that_are_always_unknown(speakers):
+    never = SAMPLE.class_names[2:5]
+    episodes = Episodes(SAMPLE, 4, 1, 2, speakers=speakers, count=30, unknown_words=never)
+    assert episodes.unknown == 3
+    for episode in episodes:
+        assert not set(episode.words) & set(never)
+        assert set(SAMPLE.words[episode.unknown].ravel()) == set(never)
+    assert len({episode.words for episode in episodes}) > 10
+    for settings, problem in (
+        ({"ways": 6}, "too few for 6"),
+        ({"ways": 2, "unknown": 4}, "and 4 to reject"),
+        ({"ways": 2, "unknown_words": ("sun",)}, "no word 'sun' to reject"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            Episodes(SAMPLE, **{"unknown_words": never} | settings)
+
+
 def test_an_episode_depends_on_seed_and_number_alone():
     few, many, other = (Episodes(SAMPLE, count=count, seed=seed) for count, seed in ((5, 1), (50, 1), (5, 2)))
     assert all_of(many[4]) == all_of(few[4]) != all_of(other[4])

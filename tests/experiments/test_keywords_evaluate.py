@@ -23,8 +23,9 @@ from edgelearn.experiments.keywords.personal import (
     average,
     personalise,
     personalise_chosen,
+    users_table,
 )
-from edgelearn.experiments.keywords.personal import to_table as users_table
+from edgelearn.experiments.keywords.personal import to_table as to_personal_table
 from edgelearn.experiments.keywords.personal.choice import choose
 from edgelearn.experiments.keywords.personal.trial import Trial
 from edgelearn.graph import Network
@@ -72,12 +73,11 @@ def test_report_of_known_embeddings(embedder):
     assert reports[2].measures["accuracy"].mean < 0.9
     record = reports[2].to_dict()
     assert record["speakers"] == "other" and record["measures"]["accuracy"]["count"] == 20
-    text = to_table(reports, 140)
-    assert (
-        "nearest-mean, cosine" in text
-        and "20 episodes" in text
-        and str(record["measures"]["accuracy"]["mean"])[:5] in text
-    )
+    text = to_table(reports)
+    assert "20 episodes" in text
+    (line,) = (line for line in text.splitlines() if "nearest-mean, euclidean" in line and " other " in line)
+    measured = [reports[2].measures[name] for name in ("accuracy", "auroc", "false_rejects", "accepted_accuracy")]
+    assert all(str(interval) in line for interval in measured)
 
 
 def test_learners_that_change_the_network_are_enrolled_in_each_episode(embedder):
@@ -100,13 +100,18 @@ def test_a_user_is_recognised_after_enrolment(embedder):
     found = personalise(FineTune("head", 100, 0.1), able, dataset, features, protocol, 3)
     record = found.to_dict()
     assert record["users"] == SPEAKERS and record["tested"] == SPEAKERS * 4 * TAKES
-    plain = Linear(able.head.kernel, able.head.bias).scores(able.embed(features)).argmax(1)
+    plain = able.head.scores(able.embed(features)).argmax(1)
     own = dataset.labels < 4
     assert record["before"] == pytest.approx(np.mean(plain[own] != dataset.labels[own]))
     assert record["after"] < 0.2 * record["before"]
     assert record["worst_after"] <= record["worst_before"] and record["nbytes"] == 4 * (24 + 1) * WORDS
     assert all(user.enrolled == 12 and user.seconds > 0 for user in found.users)
-    assert "FineTune(part='head'" in users_table([found])
+    text = to_personal_table([found])
+    (line,) = (line.split() for line in text.splitlines() if line.lstrip().startswith("3 "))
+    assert line[:3] == ["3", "12.0", str(SPEAKERS)] and "FineTune(part='head'" in text
+    lines = [line.split() for line in users_table(found).splitlines() if line.lstrip().startswith("speaker")]
+    assert sorted(line[0] for line in lines) == [user.name for user in found.users]
+    assert [float(line[3]) for line in lines] == sorted((round(100 * u.before, 2) for u in found.users), reverse=True)
 
 
 def test_users_without_clips_enough(embedder):
@@ -118,6 +123,30 @@ def test_users_without_clips_enough(embedder):
     nobody = replace(dataset, speakers=np.full(len(dataset), ""))
     with pytest.raises(DataError, match="don't say who speaks"):
         personalise(FineTune(), with_head(embedder), nobody, features, Protocol((0, 1)), 3)
+
+
+def test_trials_that_cannot_be(embedder):
+    dataset, features = clips()
+    able = with_head(embedder)
+    own, words = dataset.speakers == "speaker0", dataset.labels < 4
+    few = own | (dataset.speakers == "speaker1")
+    for chosen, protocol, shots, problem in (
+        (own, Protocol((0, 1)), 1, "too few people for a background"),
+        (few, Protocol((0, 1)), 1, r"Nobody but speaker\d has clips of a word"),
+        (words, Protocol((0, 1, 2, 3)), 1, "has clips of no word"),
+        (words | True, Protocol((0, 6)), 1, r"0 to 5, not \(0, 6\)"),
+        (words | True, Protocol(()), 1, "0 to 5, not"),
+        (words | True, Protocol(tuple(range(WORDS))), 1, "none stands for no word"),
+        (words | True, Protocol((0, 1)), 0, "1 or more, not 0"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            personalise(FineTune(), able, dataset.take(chosen), features[chosen], protocol, shots)
+
+
+def test_features_of_other_clips_are_refused(embedder):
+    dataset, features = clips()
+    with pytest.raises(DataError, match="has 216 clips, but there are features of 215"):
+        Evaluator(embedder, features[1:]).run(NearestMean(), Episodes(dataset, 3, 2, 2, 2, "same", 3))
 
 
 def test_thresholds_reject():
@@ -183,5 +212,5 @@ def test_twelve_classes_of_the_imported_network():
         pytest.skip("EDGELEARN_DATA isn't set: no trained weights and no clips")
     dataset = load_named("speech_commands_v0.02_test").only(CLASSES)
     embedder = load_twelve()
-    scores = Linear(embedder.head.kernel, embedder.head.bias).scores(embedder.embed(compute_features(dataset)))
+    scores = embedder.head.scores(embedder.embed(compute_features(dataset)))
     assert np.mean(scores.argmax(1) == dataset.labels) >= 0.955

@@ -94,6 +94,8 @@ def test_settings_there_and_back():
         Learner.from_dict({"learner": "oracle"})
     with pytest.raises(DataError, match="nearest-mean"):
         Learner.from_dict({"learner": "nearest-mean", "colour": "red"})
+    with pytest.raises(DataError, match="at least 1, not 0"):
+        Learner.from_dict({"learner": "fine-tune", "epochs": 0})
 
 
 @pytest.mark.parametrize(

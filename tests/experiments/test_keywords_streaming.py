@@ -78,6 +78,12 @@ def test_scores_are_those_of_the_whole_wherever_it_is_cut(spotter, cut, at_once)
     np.testing.assert_allclose(found.times, 1.015 + 0.1 * np.arange(len(plain)))
 
 
+@pytest.mark.parametrize(("hop", "clips"), [(0.1, 5), (0.001, 50), (0.016, 25), (0.9, 1)])
+def test_scores_are_smoothed_over_seconds_whatever_the_hop(spotter, hop, clips):
+    """Clips are a whole number of frames of 10 ms apart."""
+    assert ScoreStream(spotter, hop, 0.5)._recent.maxlen == clips
+
+
 def test_however_long_it_takes_the_memory_of_a_moment(spotter):
     detector = Detector(spotter, WORDS[:2], 0.9, at_once=8)
     for _ in range(20):

@@ -74,6 +74,11 @@ def test_a_file_that_is_something_else(words, tmp_path):
         Vocabulary.load(path)
 
 
+def test_features_that_are_no_numbers_are_refused(words):
+    with pytest.raises(FormatError, match="no numbers"):
+        words.add("four", clips(1, 1) * np.nan)
+
+
 def test_a_file_that_cannot_be_written_leaves_the_old_one(words, tmp_path):
     with pytest.raises(RunError, match="there is no folder"):
         words.save(tmp_path / "nowhere" / "my-words")
@@ -85,6 +90,8 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(words, tmp_path):
         (lambda words: words.add("  ", clips(1, 1)), "needs a name"),
         (lambda words: words.add("four", clips(1, 0)), "at least one clip"),
         (lambda words: words.add("four", np.zeros((1, 5, 5))), r"not \(1, 5, 5\)"),
+        (lambda words: words.add("four", words.features[[1]]), "Clip 1 is enrolled already, as 'one'"),
+        (lambda words: words.add("four", clips(7, 1)[[0, 0]]), "Clip 2 is enrolled already, as 'four'"),
         (lambda words: words.without("four"), "'four' isn't enrolled. There are: one, two, three"),
         (lambda words: words.enrol(embedder(BC_RESNET)), "enrolled with other features"),
         (lambda words: words.enrol(embedder(seconds=2.0)), "enrolled with other features"),

@@ -64,7 +64,7 @@ def test_enrolling_and_forgetting(enrolment, clips):
 def test_what_cannot_be_enrolled_changes_nothing(enrolment, clips):
     enrolment.enrol(KNOWN[0], list(clips[0, :2]))
     before = enrolment.vocabulary
-    for word, some in ((KNOWN[1], []), ("", list(clips[1]))):
+    for word, some in ((KNOWN[1], []), ("", list(clips[1])), (KNOWN[1], [0 * clips[1, 0]])):
         with pytest.raises(DataError):
             enrolment.enrol(word, some)
         assert enrolment.vocabulary is before

@@ -17,10 +17,15 @@ _SHIFT, _NOISE, _MASKS = 20, 21, 22  # keep these random streams of a seed apart
 
 @dataclass(frozen=True)
 class Shift:
-    """Clips moved in time by up to `limit` of their length in either direction, zeros coming in."""
+    """Clips moved in time by up to `limit` of their length in either direction, zeros coming in. Raises DataError for a
+    limit outside 0..1."""
 
     seed: int
     limit: float = 0.1
+
+    def __post_init__(self):
+        if not 0 <= self.limit <= 1:
+            raise DataError(f"Clips are moved by a share of their length, from 0 to 1, not {self.limit}.")
 
     def __call__(self, clips: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
         """`clips` (n, samples), of which each is clip `indices[...]` of the data set, as they sound in `epoch`."""
@@ -40,7 +45,7 @@ class AddNoise:
 
     noises: recordings (samples,) at the clips' rate (load_noises, synthetic_noises).
 
-    Raises DataError when there are none.
+    Raises DataError when there are none, or for a probability or a range that can't be.
     """
 
     seed: int
@@ -52,6 +57,10 @@ class AddNoise:
     def __post_init__(self):
         if not self.noises or not all(len(noise) for noise in self.noises):
             raise DataError("Noise can't be added without recordings of it. Use load_noises or synthetic_noises.")
+        if not (0 <= self.probability <= 1 and self.low <= self.high):
+            raise DataError(
+                f"probability is from 0 to 1 and low at most high, not {self.probability}, {self.low} and {self.high}."
+            )
 
     def __call__(self, clips: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
         """As Shift's."""

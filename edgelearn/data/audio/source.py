@@ -14,6 +14,7 @@ from edgelearn.errors import DataError
 
 Blocks = Iterator[np.ndarray]  # float32 (n,) each, one after the other
 _SECONDS = 0.1  # of a block
+_SILENT = 5  # seconds without a block: the microphone is gone
 
 
 def file_blocks(path: str | os.PathLike, rate: int = RATE) -> Blocks:
@@ -73,8 +74,8 @@ def microphone_blocks(rate: int = RATE, device: str | None = None) -> Blocks:
 
     device: part of a sound device's name; the system's choice if None.
 
-    Raises DataError at once where the package sounddevice or a microphone is missing, and later when it fails or blocks
-    weren't taken for ten seconds.
+    Raises DataError at once where the package sounddevice or a microphone is missing, and later when it fails, gives
+    nothing for five seconds, or blocks weren't taken for ten.
     """
     try:
         import sounddevice
@@ -101,7 +102,14 @@ def _microphone_blocks(sounddevice, rate: int, device: str | None) -> Blocks:
         sounddevice.InputStream(rate, size, device, channels=1, dtype="float32", callback=take),
     ):
         while not heard.full():
-            yield heard.get()
+            try:
+                block = heard.get(timeout=_SILENT)
+            except queue.Empty:
+                raise DataError(
+                    f"The microphone has given nothing for {_SILENT} seconds. See that it is plugged in, or name "
+                    f"another one."
+                ) from None
+            yield block
     raise DataError(
         "What the microphone hears comes faster than it is worked on. Use a smaller network or larger hops."
     )

@@ -23,7 +23,6 @@ from .embedding.data import ARABIC
 from .embedding.personal import personalise_run
 from .english import CLIPS, WEIGHTS, load_twelve, personalise_english
 from .enrolment import measure
-from .learners import Linear
 from .metrics import accuracy
 from .personal import Personalisation
 
@@ -65,7 +64,7 @@ def _where(data: str | None, claim: str, measured: Callable[[], list[Verdict]]) 
 
 def _twelve(data: str | None, device: str | None) -> list[Verdict]:
     clips, embedder = load_named(CLIPS, data).only(CLASSES), load_twelve(data, device)
-    scores = Linear(embedder.head.kernel, embedder.head.bias).scores(embedder.embed(load_features(clips, BC_RESNET)))
+    scores = embedder.head.scores(embedder.embed(load_features(clips, BC_RESNET)))
     right = accuracy(scores.argmax(1), clips.labels)
     claim = f"12-class English, the imported BC-ResNet-1: accuracy ≥ {IMPORTED_ACCURACY}"
     return [Verdict(claim, f"{right:.4f} of {len(clips):,} clips", right >= IMPORTED_ACCURACY)]

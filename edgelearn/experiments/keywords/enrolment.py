@@ -57,17 +57,13 @@ def _main() -> None:
     import soxr  # noqa: F401
 
     from edgelearn.bench.machine import peak_resident_bytes, resident_bytes
-    from edgelearn.data.audio.clips import ClipDataset, load_clips
     from edgelearn.experiments.keywords.learners import Learner
     from edgelearn.experiments.keywords.networks import find_embedder
-    from edgelearn.experiments.keywords.vocabulary import Vocabulary
+    from edgelearn.experiments.keywords.vocabulary import Vocabulary, features_of
 
     imported, start = resident_bytes(), time.perf_counter()
     embedder, _ = find_embedder(options.network)
-    files, count = [Path(clip) for clip in options.clips], len(options.clips)
-    clips = ClipDataset("clips", "folder", f"{count} clips", ("word",), [0] * count, [""] * count, files)
-    sound = load_clips(clips, rate=embedder.front_end.rate, seconds=embedder.seconds)
-    vocabulary = Vocabulary.empty(embedder).add("word", embedder.features(sound))
+    vocabulary = Vocabulary.empty(embedder).add("word", features_of(options.clips, embedder))
     vocabulary.enrol(embedder, Learner.named(options.learner)())
     print(json.dumps(asdict(Cost(time.perf_counter() - start, peak_resident_bytes() - imported))))
 

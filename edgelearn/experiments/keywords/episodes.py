@@ -3,7 +3,7 @@
 Every episode depends on (seed, number) alone: the same ones for every method that is compared.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +58,8 @@ def _labels(rows: np.ndarray) -> np.ndarray:
 class Episodes:
     """`count` episodes of `ways` words with `shots` clips each to learn from and `queries` to recognise; to reject,
     `queries` clips of each of `unknown` other words (default: as many as there are, at most `ways`); and `unlabelled`
-    more of each of the words.
+    more of each of the words. Of `unknown_words`, where there are any, are all that is rejected and none that is
+    learned, as in published splits of words (splits.WORD_SPLITS).
 
     speakers: who is learned from and who is recognised.
         "same": one speaker, enrolled and recognised: the user's own device.
@@ -82,6 +83,7 @@ class Episodes:
         count: int = 600,
         seed: int = 0,
         unlabelled: int = 0,
+        unknown_words: Sequence[str] = (),
     ):
         if min(ways, shots, queries, count) < 1 or min(unlabelled, seed) < 0 or speakers not in SPEAKERS:
             raise DataError(
@@ -89,8 +91,14 @@ class Episodes:
                 f"of {', '.join(SPEAKERS)}; got {ways}, {shots}, {queries}, {count}, {unlabelled}, {seed} and "
                 f"{speakers!r}."
             )
-        unknown = min(ways, len(dataset.class_names) - ways) if unknown is None else unknown
-        if unknown < 0 or ways + unknown > len(dataset.class_names):
+        if missing := sorted(set(unknown_words) - set(dataset.class_names)):
+            raise DataError(f"{dataset.name} has no word {missing[0]!r} to reject. Leave it out.")
+        reserved = np.array([word in unknown_words for word in dataset.class_names])
+        self._may_learn, self._may_reject = ~reserved, reserved if reserved.any() else ~reserved
+        self._beside = 0 if reserved.any() else ways  # words that are learned, among those that may be rejected
+        learnable, left = int(self._may_learn.sum()), int(self._may_reject.sum()) - self._beside
+        unknown = min(ways, left) if unknown is None else unknown
+        if unknown < 0 or ways > learnable or unknown > left:
             raise DataError(
                 f"{dataset.name} has {len(dataset.class_names)} words, too few for {ways} to recognise and "
                 f"{max(unknown, 0)} to reject. Ask for fewer."
@@ -99,6 +107,7 @@ class Episodes:
             require_speakers(dataset)
         self.dataset, self.ways, self.shots, self.queries, self.unknown = dataset, ways, shots, queries, unknown
         self.speakers, self.count, self.seed, self.unlabelled = speakers, count, seed, unlabelled
+        self.unknown_words = tuple(unknown_words)
         self._clips, self._counts = _by_speaker_and_word(dataset, merge=speakers == "any")
         self._eligible = [speaker for speaker in range(len(self._clips)) if self._possible(speaker)]
         if not self._eligible:
@@ -147,11 +156,11 @@ class Episodes:
             enough = (counts >= self.queries + self.unlabelled) & (self._counts.sum(0) - counts >= self.shots)
         else:
             enough = counts >= self.queries + self.shots + self.unlabelled
-        return np.flatnonzero(enough), np.flatnonzero(counts >= self.queries)
+        return np.flatnonzero(enough & self._may_learn), np.flatnonzero((counts >= self.queries) & self._may_reject)
 
     def _possible(self, speaker: int) -> bool:
         known, able = self._words(speaker)
-        return len(known) >= self.ways and len(able) >= self.ways + self.unknown
+        return len(known) >= self.ways and len(able) >= self._beside + self.unknown
 
     def _by_others(self, word: int, speaker: int, rng: np.random.Generator) -> list[int]:
         """Clips by other speakers, of as many of them as there are: the second of one comes after the first of all."""

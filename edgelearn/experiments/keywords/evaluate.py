@@ -34,7 +34,7 @@ class Report:
 
     def to_dict(self) -> dict:
         e = self.episodes
-        names = "ways", "shots", "queries", "unknown", "unlabelled", "speakers", "seed"
+        names = "ways", "shots", "queries", "unknown", "unknown_words", "unlabelled", "speakers", "seed"
         settings = {name: getattr(e, name) for name in names}
         found = {name: asdict(value) for name, value in self.measures.items()}
         return self.learner.to_dict() | settings | {"episodes": len(e), "measures": found}
@@ -42,7 +42,8 @@ class Report:
 
 def evaluate(learner: Learner, embedder: Embedder, features: np.ndarray, episodes: Episodes) -> Report:
     """Enrol and test in each of `episodes`, whose data set's clips have `features` (n, frames, bands). Where the
-    embeddings stay as they are, each clip is embedded once. Raises DataError for episodes without clips to reject."""
+    embeddings stay as they are, each clip is embedded once. Raises DataError for episodes without clips to reject, or
+    of other clips than there are features of."""
     return Evaluator(embedder, features).run(learner, episodes)
 
 
@@ -58,6 +59,11 @@ class Evaluator:
             raise DataError(
                 f"{episodes.dataset.name} has no words left to reject beside {episodes.ways} to recognise. Ask for "
                 f"fewer ways."
+            )
+        if len(episodes.dataset) != len(self.features):
+            raise DataError(
+                f"{episodes.dataset.name} has {len(episodes.dataset):,} clips, but there are features of "
+                f"{len(self.features):,}. Compute them for these clips."
             )
         found, known, unknown = [], [], []
         for number, episode in enumerate(episodes):
@@ -87,7 +93,7 @@ class Evaluator:
 HEADER = ("learner", "ways", "shots", "speaker", "accuracy", "AUROC", "equal error", "rejected*", "right*")
 
 
-def to_table(reports: Sequence[Report], width: int = 120) -> str:
+def to_table(reports: Sequence[Report], width: int = 140) -> str:
     """A line for each report: means with 95 % intervals."""
     found = table(None, HEADER)
     columns = "accuracy", "auroc", "equal_error_rate", "false_rejects", "accepted_accuracy"

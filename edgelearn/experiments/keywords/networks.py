@@ -13,7 +13,7 @@ from edgelearn.models import bcresnet
 
 from .embedder_file import load_embedder
 from .embedding import make_embedder
-from .embedding.job import read_run
+from .embedding.weights import read_run
 from .learners import Embedder
 from .sample import sample_embedder
 

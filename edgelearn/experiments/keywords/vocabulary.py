@@ -8,12 +8,14 @@ it, but what was said could be made out: keep it as private as the recordings.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from edgelearn.data.audio import features as front_ends
+from edgelearn.data.audio.clips import ClipDataset, load_clips
 from edgelearn.errors import DataError, FormatError
 from edgelearn.io import safetensors
 from edgelearn.runs import atomic
@@ -27,7 +29,8 @@ _KIND = "edgelearn words"
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """words: the names of the labels 0..n-1. features: float32 (clips, frames, bands), labels: int32 (clips,).
-    front_end, seconds: what made features of clips. Raises FormatError where these don't fit each other."""
+    front_end, seconds: what made features of clips. Raises FormatError where these don't fit each other, or features
+    aren't numbers."""
 
     front_end: str
     seconds: float
@@ -45,6 +48,8 @@ class Vocabulary:
                 f"Words {', '.join(self.words)} with features of shape {self.features.shape} and labels {found} don't "
                 f"fit each other: every word needs a clip, every clip a word. Enrol the words again."
             )
+        if not np.isfinite(self.features).all():
+            raise FormatError("Features of these words are infinite or no numbers. Record the clips again.")
 
     def __str__(self) -> str:
         return ", ".join(f"{word} ({self.count(word)} clips)" for word in self.words) or "no words"
@@ -63,7 +68,8 @@ class Vocabulary:
     def add(self, word: str, features: np.ndarray) -> Vocabulary:
         """With clips of a new word, or more clips of one that is there: features (n, frames, bands).
 
-        Raises DataError for an empty name, no clips, or features of another shape.
+        Raises DataError for an empty name, no clips, features of another shape, or a clip that is there already: what
+        was learned is judged by clips that weren't learned from.
         """
         word = word.strip()
         if not word:
@@ -73,10 +79,21 @@ class Vocabulary:
                 f"'{word}' needs features of at least one clip, of shape (n, {self.features.shape[1]}, "
                 f"{self.features.shape[2]}), not {np.shape(features)}. Make them with this vocabulary's front end."
             )
+        features = np.asarray(features, np.float32)
+        there = {
+            clip.tobytes(): self.words[label] for clip, label in zip(self.features, self.labels.tolist(), strict=True)
+        }
+        for number, clip in enumerate(features, 1):
+            content = clip.tobytes()
+            if content in there:
+                raise DataError(
+                    f"Clip {number} is enrolled already, as '{there[content]}'. Leave it out, or record another one."
+                )
+            there[content] = word
         words = self.words if word in self.words else (*self.words, word)
         return Vocabulary(
             self.front_end, self.seconds, words,
-            np.concatenate([self.features, np.asarray(features, np.float32)]),
+            np.concatenate([self.features, features]),
             np.concatenate([self.labels, np.full(len(features), words.index(word), np.int32)]),
         )  # fmt: skip
 
@@ -133,3 +150,23 @@ class Vocabulary:
             raise FormatError(
                 f"{path} holds no words, or is damaged ({error!r}). Give a file that `edgelearn keywords enrol` wrote."
             ) from None
+
+
+def features_of(files: Sequence[str | Path], embedder: Embedder) -> np.ndarray:
+    """Of recordings to enrol, as `embedder` hears them: (n, frames, bands). Raises DataError for one that can't be
+    read or is silent."""
+    paths = [Path(file) for file in files]
+    clips = ClipDataset("clips", "folder", "Clips.", ("clip",), [0] * len(paths), [""] * len(paths), paths)
+    return features_of_sound(load_clips(clips, rate=embedder.front_end.rate, seconds=embedder.seconds), embedder)
+
+
+def features_of_sound(clips: np.ndarray, embedder: Embedder) -> np.ndarray:
+    """Of clips (n, samples) to enrol: (n, frames, bands). Raises DataError for one in which there is nothing, as a
+    muted microphone records it."""
+    silent = np.flatnonzero(~np.any(clips, axis=1))
+    if silent.size:
+        raise DataError(
+            f"Clip {silent[0] + 1} of {len(clips)} is silent throughout. See that the microphone isn't muted, and "
+            f"record it again."
+        )
+    return embedder.features(clips)

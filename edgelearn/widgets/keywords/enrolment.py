@@ -10,7 +10,7 @@ from edgelearn.data.audio.decode import fit
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords.learners import Embedder, Learner, NearestMean, Spotter
 from edgelearn.experiments.keywords.threshold import held_out_scores, threshold_for
-from edgelearn.experiments.keywords.vocabulary import Vocabulary
+from edgelearn.experiments.keywords.vocabulary import Vocabulary, features_of_sound
 
 NO_SCORES = np.empty(0, np.float32)
 
@@ -47,9 +47,9 @@ class Enrolment(traitlets.HasTraits):
 
     def features(self, clips: list[np.ndarray]) -> np.ndarray:
         """Recordings, float32 (n,) each at the front end's rate and of any length, as (clips, frames, bands). Of long
-        ones it is the loudest second."""
+        ones it is the loudest second. Raises DataError for a silent one."""
         length = round(self.embedder.front_end.rate * self.embedder.seconds)
-        return self.embedder.features(np.stack([fit(clip, length) for clip in clips]))
+        return features_of_sound(np.stack([fit(clip, length) for clip in clips]), self.embedder)
 
     def enrol(self, word: str, clips: list[np.ndarray]) -> None:
         """Learn a new word, or more clips of one that is there. Raises DataError for no name or no clips; all stays as

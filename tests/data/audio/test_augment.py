@@ -74,3 +74,17 @@ def test_masks():
     np.testing.assert_allclose(mean[change], np.broadcast_to(FEATURES.mean((1, 2))[:, None, None], mean.shape)[change])
     wide = SpecAugment(0, frames=1000, bands=1000)(FEATURES, ALL, 0)
     assert wide.shape == FEATURES.shape
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Shift(0, -0.1),
+        lambda: Shift(0, float("nan")),
+        lambda: AddNoise(0, synthetic_noises(0, 0.1), probability=1.5),
+        lambda: AddNoise(0, synthetic_noises(0, 0.1), low=20, high=0),
+    ],
+)
+def test_variations_that_cannot_be(make):
+    with pytest.raises(DataError, match="from 0 to 1"):
+        make()

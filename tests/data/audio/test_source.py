@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from edgelearn.data.audio import source
 from edgelearn.data.audio.decode import decode
 from edgelearn.data.audio.source import file_blocks, microphone_blocks
 from edgelearn.errors import DataError
@@ -84,6 +85,13 @@ def test_the_microphone(monkeypatch):
     heard = microphone_blocks()
     np.testing.assert_array_equal([next(heard), next(heard)], blocks)
     heard.close()
+
+
+def test_a_microphone_that_falls_silent_is_not_waited_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sounddevice", fake([np.zeros(1600, np.float32)]))
+    monkeypatch.setattr(source, "_SILENT", 0.01)
+    with pytest.raises(DataError, match="given nothing for"):
+        list(microphone_blocks())
 
 
 def test_a_microphone_that_is_missing_or_too_fast(monkeypatch):

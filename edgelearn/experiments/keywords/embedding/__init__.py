@@ -2,6 +2,7 @@
 
 from .config import KeywordsConfig
 from .data import TASKS, TaskData, by_word, load_task
-from .job import KeywordsJob, make_embedder
+from .job import KeywordsJob
+from .weights import make_embedder
 
 __all__ = ["TASKS", "KeywordsConfig", "KeywordsJob", "TaskData", "by_word", "load_task", "make_embedder"]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from edgelearn.data.audio.clips import SILENCE, UNKNOWN, ClipDataset
+from edgelearn.data.audio.folder import load_folder
 from edgelearn.data.audio.speech_commands import load_named
 from edgelearn.data.audio.synthetic import embedded_words
-from edgelearn.errors import RunError
+from edgelearn.errors import DataError, RunError
 from edgelearn.experiments.keywords.splits import hold_out
 
 from .config import KeywordsConfig
@@ -25,6 +27,11 @@ class TaskData:
 
     train: tuple[ClipDataset, ...]
     test: ClipDataset
+
+    @property
+    def skipped(self) -> list[tuple[str, str]]:
+        """(path, reason) of each file that was left out, once."""
+        return list(dict.fromkeys(left_out for dataset in (*self.train, self.test) for left_out in dataset.skipped))
 
     def to_dict(self) -> dict:
         """What a run records."""
@@ -41,8 +48,25 @@ class TaskData:
 def arabic(config: KeywordsConfig) -> TaskData:
     """16 words by 18 speakers, and English clips where they are wanted; 8 other words by 6 other speakers."""
     split = hold_out(load_named(ARABIC, config.data), HELD_WORDS, HELD_SPEAKERS, config.seed)
-    english = (by_word(load_named(ENGLISH, config.data)),) if config.english else ()
-    return TaskData((split.train, *english), split.test)
+    return TaskData((split.train, *_english(config)), split.test)
+
+
+def own(config: KeywordsConfig) -> TaskData:
+    """The folder `task`, and English clips where they are wanted; a third of the words (at least three) by a quarter of
+    the speakers (at least two) are held out, as many as of the Arabic ones."""
+    clips = load_folder(config.task)
+    words, speakers = len(clips.class_names), len(np.unique(clips.speakers))
+    split = hold_out(clips, max(3, words // 3), max(2, speakers // 4), config.seed)
+    return TaskData((split.train, *_english(config)), split.test)
+
+
+def _english(config: KeywordsConfig) -> tuple[ClipDataset, ...]:
+    if not config.english:
+        return ()
+    try:
+        return (by_word(load_named(ENGLISH, config.data)),)
+    except DataError as error:
+        raise DataError(f"{error} Or train without English clips: --no-english.") from error
 
 
 def sample(config: KeywordsConfig) -> TaskData:
@@ -55,10 +79,13 @@ TASKS: dict[str, Callable[[KeywordsConfig], TaskData]] = {"arabic": arabic, "sam
 
 
 def load_task(config: KeywordsConfig) -> TaskData:
-    """Raises RunError for an unknown task, DataError where its clips can't be had: nothing else is used instead."""
-    if config.task not in TASKS:
-        raise RunError(f"'{config.task}' is no task: choose {', '.join(TASKS)}.")
-    return TASKS[config.task](config)
+    """Raises RunError for what is neither a task nor a folder, DataError where its clips can't be had: nothing else is
+    used instead."""
+    if config.task in TASKS:
+        return TASKS[config.task](config)
+    if not Path(config.task).is_dir():
+        raise RunError(f"'{config.task}' is neither a task ({', '.join(TASKS)}) nor a folder of recordings: name one.")
+    return own(config)
 
 
 def by_word(dataset: ClipDataset) -> ClipDataset:

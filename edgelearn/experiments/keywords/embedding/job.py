@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from edgelearn.data.audio.cache import load_features
-from edgelearn.errors import FormatError
+from edgelearn.errors import DataError
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.experiments.keywords.episodes import Episodes
 from edgelearn.experiments.keywords.evaluate import Evaluator, Report, to_table
-from edgelearn.experiments.keywords.learners import DummyGenerator, Embedder, Learner, NearestMean
+from edgelearn.experiments.keywords.learners import Embedder, Learner, NearestMean
+from edgelearn.experiments.keywords.learners.finetune import trained
 from edgelearn.io import safetensors
 from edgelearn.ops import AdamW
 from edgelearn.runs import Run, atomic, figures
@@ -27,8 +27,8 @@ from .data import TaskData, load_task
 from .networks import FRONT_END, SECONDS, add_head, make_network
 from .relief import choose_relief
 from .sources import EpisodeOrder, Heard, Recordings, variations
+from .weights import COMMAND, WEIGHTS, make_embedder, read_start
 
-WEIGHTS = "weights.safetensors"  # the network with what it was trained with
 PROTOCOLS = (("same", 1), ("same", 5), ("other", 1), ("other", 5))  # speakers, shots
 WAYS = 5
 
@@ -36,7 +36,7 @@ WAYS = 5
 class KeywordsJob(Job):
     """`run` does the whole training; a notebook can do its steps."""
 
-    kind, command, config_type = "keywords", "edgelearn keywords train", KeywordsConfig
+    kind, command, config_type = "keywords", COMMAND, KeywordsConfig
     same: ClassVar = {"data": ("origin", "words", "train", "test")}
 
     def __init__(self, config: KeywordsConfig, data: TaskData) -> None:
@@ -44,17 +44,19 @@ class KeywordsJob(Job):
         recordings = Recordings.of(data.train, FRONT_END.rate, SECONDS)
         self.recordings = recordings.with_reversed() if config.reversed else recordings
         network = make_network(config)
-        self.embedding = network.output.name
+        embedding = tuple(network.parameters)
+        learning = trained(network, config.part)
         loss = add_head(network, config, self.recordings.words)
-        if config.frozen:
-            network.freeze().unfreeze("dummies_dense", "dummies")
+        network.freeze(*embedding)
+        if not config.frozen:
+            network.unfreeze(*learning)
         weights = network.initialize(config.seed)
         if config.start:
-            weights |= {k: v for k, v in safetensors.read_weights(config.start).items() if k in weights}
+            weights |= read_start(config.start, embedding)
         self.model = Model(network, weights, config.device, config.seed)
         steps = max(1, config.epochs * self.steps)
         rate = CosineDecay(config.learning_rate, steps, warmup_steps=min(100, steps // 10))
-        batchnorm = "kept" if config.frozen else "batch"
+        batchnorm = "kept" if config.frozen or config.part != "all" else "batch"
         self.model.compile(AdamW(rate, weight_decay=config.weight_decay), batchnorm=batchnorm, loss=loss)
 
     @classmethod
@@ -109,7 +111,13 @@ class KeywordsJob(Job):
         }
 
     def sources(self) -> list[str]:
-        return [self.data.to_dict()["description"]]
+        left_out = [f"  skipped {path}: {why}" for path, why in self.data.skipped]
+        untested = [
+            f"  not tested with {shots} clips by the {speakers} speaker(s): {problem}"
+            for (speakers, shots), problem in self._tests.items()
+            if isinstance(problem, DataError)
+        ]
+        return [self.data.to_dict()["description"], *left_out, *untested]
 
     def fit(self, callbacks: Sequence[Callback]) -> None:
         x, labels = self.train_source()
@@ -117,24 +125,31 @@ class KeywordsJob(Job):
             x, labels, self.batch_size, self.config.epochs, shuffle=self.episodes is None, callbacks=callbacks
         )
 
+    @cached_property
+    def _tests(self) -> dict[tuple[str, int], Episodes | DataError]:
+        """The episodes of each of PROTOCOLS, or why the test clips don't suffice for them."""
+        ways = min(WAYS, len(self.data.test.class_names) - 1)
+        found: dict[tuple[str, int], Episodes | DataError] = {}
+        for speakers, shots in PROTOCOLS:
+            try:
+                found[speakers, shots] = Episodes(
+                    self.data.test, ways, shots, min(5, 10 - shots), None, speakers, self.config.episodes
+                )
+            except DataError as problem:
+                found[speakers, shots] = problem
+        return found
+
     def test(self, learners: Sequence[Learner] | None = None) -> list[Report]:
-        """Each of `learners` in episodes: enrolled by who is recognised, or by others, with 1 and 5 clips."""
+        """Each of `learners` in those episodes that the test clips suffice for: enrolled by who is recognised, or by
+        others, with 1 and 5 clips."""
         if learners is None:
             learners = [NearestMean("euclidean"), NearestMean("cosine")]
             if self.embedder.dummies:
                 trained = self.data.train[0]
                 learners.append(choose_relief(self.embedder, trained, load_features(trained, FRONT_END, SECONDS)))
         evaluator = Evaluator(self.embedder, load_features(self.data.test, FRONT_END, SECONDS))
-        words = len(self.data.test.class_names)
-        ways = min(WAYS, words - 1)
-        return [
-            evaluator.run(
-                learner,
-                Episodes(self.data.test, ways, shots, min(5, 10 - shots), None, speakers, self.config.episodes),
-            )
-            for learner in learners
-            for speakers, shots in PROTOCOLS
-        ]  # fmt: skip
+        tests = [episodes for episodes in self._tests.values() if isinstance(episodes, Episodes)]
+        return [evaluator.run(learner, episodes) for learner in learners for episodes in tests]
 
     def finish(self, run: Run, seconds: float, say: Say) -> dict:
         metadata = {"config": json.dumps(self.config.to_dict()), "data": self.data.to_dict()["description"]}
@@ -147,34 +162,6 @@ class KeywordsJob(Job):
         }  # fmt: skip
         figures.plot_learning_curves(run.history(), run.folder / "curves.png")
         run.finish(results)
-        say(to_table(reports))
+        if reports:
+            say(to_table(reports))
         return results
-
-
-def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Embedder:
-    """The embedding of `config`, with its dummies' generator where there is one, without a classifier of the words that
-    it was trained with."""
-    network = make_network(config)
-    own = {name: weights[name] for name in network.parameters}
-    dummies = None
-    if config.method == "dummies":
-        arrays = (weights[f"{layer}/{role}"] for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias"))
-        dummies = DummyGenerator(*arrays, config.distance, config.scale, config.relief)
-    return Embedder(network, own, FRONT_END, SECONDS, None, config.device, dummies)
-
-
-def read_run(folder: Path) -> tuple[KeywordsConfig, dict]:
-    """How the network of a KeywordsJob that is trained was trained, and its weights. Raises FormatError for another
-    folder."""
-    path = folder / WEIGHTS
-    if not path.is_file():
-        raise FormatError(
-            f"{folder} has no trained network, {WEIGHTS}. Give the folder of a run of `{KeywordsJob.command}`; one "
-            f"that was interrupted is finished with --resume {folder.name}."
-        )
-    weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
-    if "config" not in metadata:
-        raise FormatError(
-            f"{path} doesn't say how it was trained. Give the folder of a run of `{KeywordsJob.command}`."
-        )
-    return KeywordsConfig.from_dict(json.loads(metadata["config"])), weights

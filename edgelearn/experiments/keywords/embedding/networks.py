@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgelearn.data.audio.features import BC_RESNET, FrontEnd
 from edgelearn.graph import Network
-from edgelearn.models import bcresnet, ds_resnet
+from edgelearn.models import bcresnet, ds_cnn, ds_resnet
+from edgelearn.models.ds_cnn import SIZES
 from edgelearn.ops import Concatenate, Dense, Loss, Prototypical, ReLU, SoftmaxCrossEntropy
 
 from .config import KeywordsConfig
 
 FRONT_END: FrontEnd = BC_RESNET
 SECONDS = 1.0
+_DS_CNN = "ds-cnn-"
 
 
 def make_network(config: KeywordsConfig) -> Network:
@@ -18,6 +22,9 @@ def make_network(config: KeywordsConfig) -> Network:
     frames, bands = FRONT_END.shape(round(FRONT_END.rate * SECONDS))
     if config.network == "bcresnet":
         return bcresnet((bands, frames, 1), config.width, classes=None)
+    if config.network.startswith(_DS_CNN):
+        size = SIZES[config.network.removeprefix(_DS_CNN).upper()]
+        return ds_cnn((frames, bands, 1), replace(size, filters=round(config.width * size.filters)), classes=None)
     return ds_resnet((frames, bands, 1), config.width, config.size)
 
 

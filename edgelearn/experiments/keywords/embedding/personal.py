@@ -12,15 +12,15 @@ from edgelearn.data.audio.cache import load_features
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.speech_commands import load_named
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords.learners import Background, Embedder, Head, Learner, Linear, Neighbours
+from edgelearn.experiments.keywords.learners import Background, Embedder, Head, Learner, Neighbours
 from edgelearn.experiments.keywords.personal import Personalisation, Protocol
 from edgelearn.experiments.keywords.personal.trial import Trial
 from edgelearn.experiments.keywords.splits import hold_out
 
 from .config import KeywordsConfig
 from .data import ARABIC, HELD_SPEAKERS, arabic
-from .job import make_embedder, read_run
 from .networks import FRONT_END, SECONDS
+from .weights import make_embedder, read_run
 
 PERSONAL = Neighbours()
 FALSE_ACCEPTS = 0.05  # before: the threshold is set for that
@@ -35,7 +35,9 @@ def personalise_arabic(
     words that were held out; thresholds, before and after, accept FALSE_ACCEPTS of those words by the speakers that it
     was trained with.
 
-    Raises DataError for a network that wasn't trained by classification."""
+    Raises DataError for a network that wasn't trained by classification, or of another task than "arabic"."""
+    if config.task != "arabic":
+        raise DataError(f"Users are the speakers of the task 'arabic'; this network was trained on '{config.task}'.")
     if "classifier/kernel" not in weights:
         raise DataError("Personalisation starts from a classifier of words: train with the method 'classify'.")
     everything = load_named(ARABIC, config.data)
@@ -46,7 +48,7 @@ def personalise_arabic(
     names = (*(f"word {number}" for number in range(ways)), "another")
     protocol = Protocol(tuple(range(len(known))), parts=2, against="none")
     others = embedder.background.others
-    scores = Linear(embedder.head.kernel, embedder.head.bias).scores(embedder.embed(others))
+    scores = embedder.head.scores(embedder.embed(others))
     protocol = protocol.accepting(scores, int(FALSE_ACCEPTS * len(others)))
     features = load_features(users, FRONT_END, SECONDS)
     trial = Trial(embedder, replace(users, class_names=names, labels=labels), features, protocol)

@@ -44,7 +44,8 @@ class Recordings:
     def of(cls, datasets: tuple[ClipDataset, ...], rate: int, seconds: float) -> Recordings:
         clips, labels, speakers, words = [], [], [], 0
         for number, dataset in enumerate(datasets):
-            clips.append((load_clips(dataset, None, rate, seconds) * _LARGEST).astype(np.int16))
+            heard = load_clips(dataset, None, rate, seconds).clip(-1, 1)  # resampling and decoding may go a bit beyond
+            clips.append((heard * _LARGEST).astype(np.int16))
             labels.append(dataset.labels + words)
             speakers += [f"{number} {name}" for name in dataset.speakers.tolist()]
             words += len(dataset.class_names)

@@ -14,6 +14,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.graph import Network
 from edgelearn.train import Model
 
+from .classifiers import Linear
 from .metric import Metric, within_words
 
 Weights = dict[str, np.ndarray]
@@ -22,15 +23,8 @@ _FEW, _OF_FEW = 50, 4  # an enrolment's clips, so many at a time: little memory
 
 
 @dataclass(frozen=True, eq=False)
-class Head:
-    """A linear classifier of embeddings: logits = x kernel + bias. kernel (d, ways), bias (ways,)."""
-
-    kernel: np.ndarray
-    bias: np.ndarray
-
-    @property
-    def ways(self) -> int:
-        return len(self.bias)
+class Head(Linear):
+    """The classifier that an embedder was trained with, before any user came."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ class FineTune(Learner):
     rehearsal: the share of an update's clips that is of the embedder's background, where it has one (Robins 1995,
         "Catastrophic forgetting, rehearsal and pseudorehearsal").
 
-    Raises DataError for another part, or a share that isn't at least 0 and below 1.
+    Raises DataError for another part, no epochs, or a share that isn't at least 0 and below 1.
     """
 
     name = "fine-tune"
@@ -52,6 +52,8 @@ class FineTune(Learner):
     def __post_init__(self) -> None:
         if self.part not in PARTS:
             raise DataError(f"What is fine-tuned is one of {', '.join(PARTS)}, not {self.part!r}.")
+        if self.epochs < 1:
+            raise DataError(f"epochs are at least 1, not {self.epochs}.")
         if not 0 <= self.rehearsal < 1:
             raise DataError(f"rehearsal is a share, at least 0 and below 1, not {self.rehearsal}.")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from edgelearn.errors import DataError
 
 from .base import Learner
-from .classifiers import Classifier, Linear, NearClips
+from .classifiers import Classifier, NearClips
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,5 @@ class Neighbours(Learner):
                 "Neighbours add to a classifier of the words, and need clips of other people to measure likeness: give "
                 "an embedder with its head and a background, or learn by 'nearest-mean'."
             )
-        plain = Linear(embedder.head.kernel, embedder.head.bias)
         clips = embedder.metric(embeddings)
-        return NearClips(plain, embedder.metric, clips, labels, self.weight, self.sharpness, self.nearest)
+        return NearClips(embedder.head, embedder.metric, clips, labels, self.weight, self.sharpness, self.nearest)

@@ -102,19 +102,20 @@ def average(draws: Sequence[Personalisation]) -> Personalisation:
 
 
 HEADER = (
-    "clips", "users", "error", "after", "cut (95 %)", "worst tenth", "after", "cut", "were worst", "false accepts",
-    "others' words", "bytes", "seconds",
+    "up to", "enrolled", "users", "error", "after", "cut (95 %)", "worst tenth", "after", "cut", "were worst",
+    "false accepts", "others' words", "bytes", "seconds",
 )  # fmt: skip
 
 
-def to_table(found: Sequence[Personalisation], width: int = 160) -> str:
-    """A line for each, errors and false accepts in percent."""
+def to_table(found: Sequence[Personalisation], width: int = 170) -> str:
+    """A line for each: up to how many clips of a word, how many that were of all words of a user, errors and false
+    accepts in percent."""
     lines = table(None, HEADER)
     for p in found:
         d, (low, high) = p.to_dict(), p.cut_range
         percent = {name: f"{100 * value:.2f}" for name, value in d.items() if isinstance(value, float)}
         lines.add_row(
-            str(d["shots"]), str(d["users"]), percent["before"], percent["after"],
+            str(d["shots"]), f"{d['enrolled']:.1f}", str(d["users"]), percent["before"], percent["after"],
             f"{d['cut']:.0%} ({low:.0%} to {high:.0%})", percent["worst_before"], percent["worst_after"],
             f"{d['worst_cut']:.0%}", percent["was_worst"],
             f"{percent['accepts_before']} → {percent['accepts_after']}",
@@ -122,3 +123,19 @@ def to_table(found: Sequence[Personalisation], width: int = 160) -> str:
             f"{d['nbytes']:,.0f}", f"{d['seconds']:.2g}",
         )  # fmt: skip
     return render([lines, ", ".join(dict.fromkeys(p.learner for p in found))], width)
+
+
+USERS_HEADER = "user", "tested", "enrolled", "error", "after", "false accepts", "others' words"
+
+
+def users_table(found: Personalisation, width: int = 120) -> str:
+    """A line for each user, who was worst off first: clips, and errors and false accepts before and after in
+    percent."""
+    lines = table(f"Users, up to {found.shots} clips of a word", USERS_HEADER)
+    for user in sorted(found.users, key=lambda user: -user.before):
+        lines.add_row(
+            user.name, f"{user.tested:.0f}", f"{user.enrolled:.0f}", f"{100 * user.before:.2f}",
+            f"{100 * user.after:.2f}", f"{100 * user.accepts_before:.2f} → {100 * user.accepts_after:.2f}",
+            f"{100 * user.others_before:.2f} → {100 * user.others_after:.2f}",
+        )  # fmt: skip
+    return render([lines], width)

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords.learners import Background, Embedder, Learner, Linear, Spotter
+from edgelearn.experiments.keywords.learners import Background, Embedder, Learner, Spotter
 from edgelearn.experiments.keywords.splits import require_speakers
 
 from .results import Personalisation, User
@@ -67,7 +67,8 @@ def personalise(
 ) -> Personalisation:
     """Enrol every user of `dataset`, whose clips have `features` and labels as the embedder's head.
 
-    Raises DataError for an embedder without a head, or where no user has words with so many clips."""
+    Raises DataError for an embedder without a head, words that it doesn't have, where no user has words with so many
+    clips, or other people have none to count errors on."""
     return Trial(embedder, dataset, features, protocol).run(learner, shots)
 
 
@@ -79,19 +80,29 @@ class Trial:
             raise DataError(
                 "Personalisation starts from a classifier of the words: give an embedder that has its head."
             )
+        words, classes = set(protocol.words), set(range(embedder.head.ways))
+        if not words or not words <= classes:
+            raise DataError(f"Words are classes of the head, 0 to {len(classes) - 1}, not {protocol.words}.")
+        if protocol.against == "others" and words == classes:
+            raise DataError("All classes of the head are words: none stands for no word. Give against='none'.")
         require_speakers(dataset.take(np.isin(dataset.labels, protocol.words)))
         self.embedder, self.protocol, self.features = embedder, protocol, features
         self.labels, self.speakers = dataset.labels, dataset.speakers
         self.is_word = np.isin(self.labels, protocol.words)
         self.answers = np.where(self.is_word, self.labels, -1)
         self.embeddings = embedder.embed(features)
-        self.plain = Linear(embedder.head.kernel, embedder.head.bias)
+        self.plain = embedder.head
         self.half = np.zeros(len(features), bool)
         self.rehearsing = {False: embedder, True: embedder}  # the embedder for users of each half
         if embedder.background is None:
             self.half = _halves(self.speakers, protocol.seed)
             for half in (False, True):
                 others = self.half != half
+                if not others.any():
+                    raise DataError(
+                        f"{dataset.name} has too few people for a background. Add clips by others, or give an embedder "
+                        f"that has one."
+                    )
                 background = Background(features[others], self.labels[others], features[others & ~self.is_word])
                 self.rehearsing[half] = embedder.with_background(background)
         for embedder in self.rehearsing.values():
@@ -99,7 +110,9 @@ class Trial:
         self.others = {half: _others(self.rehearsing[half]) for half in (False, True)}
 
     def run(self, learner: Learner, shots: int) -> Personalisation:
-        """Enrolled with up to `shots` clips of a word. Raises DataError where nobody has clips enough."""
+        """Enrolled with up to `shots` clips of a word. Raises DataError as `personalise`, and for no shots."""
+        if shots < 1:
+            raise DataError(f"An enrolment needs clips of each word: 1 or more, not {shots}.")
         return Personalisation(str(learner), shots, tuple(self._users(learner, shots)))
 
     def half_of(self, name: str) -> bool:
@@ -121,6 +134,11 @@ class Trial:
         p, half, parts = self.protocol, self.half_of(name), []
         others = (self.half == half) & (self.speakers != name)
         strangers = [np.flatnonzero(others & (self.is_word == word)) for word in (False, True)]
+        if not all(map(len, strangers)):
+            raise DataError(
+                f"Nobody but {name} has clips of {'no' if len(strangers[1]) else 'a'} word to count errors on. Add "
+                f"clips by other people."
+            )
         for part in range(p.parts):
             tested = np.concatenate([clips[part :: p.parts] for clips in words])
             support = np.concatenate([np.setdiff1d(clips, clips[part :: p.parts])[:shots] for clips in words])

@@ -49,8 +49,9 @@ class Scores:
 class ScoreStream:
     """The scores of a recording that comes in pieces; the same wherever it was cut.
 
-    hop: seconds from clip to clip. smoothing: seconds of clips that a score is the mean of. at_once: clips that are
-    embedded together: 1 tells soonest, more take less time for each.
+    hop: seconds from clip to clip, to the nearest number of the front end's frames, at least one. smoothing: seconds of
+    clips that a score is the mean of. at_once: clips that are embedded together: 1 tells soonest, more take less time
+    for each.
 
     Held are the frames of the clips that come, the scores of a moment, and as `heard` the embedding (d,) of the last
     clip, None before. Raises DataError for times that can't be.
@@ -73,7 +74,7 @@ class ScoreStream:
         self._stream = FeatureStream(front_end)
         self._frames = np.empty((0, front_end.shape(samples)[1]), np.float32)
         self._first = 0  # the number of the first frame held
-        self._recent: deque = deque(maxlen=max(1, round(smoothing / hop)))
+        self._recent: deque = deque(maxlen=max(1, round(smoothing / (self._step * self._frame))))
 
     def push(self, samples: np.ndarray) -> Scores:
         """The scores of the clips that `samples` float (n,), at the front end's rate, complete."""
