@@ -109,7 +109,7 @@ def _plan(options: argparse.Namespace) -> None:
         f"Predicted: {costs.step(plan) * 1e3:.1f} ms a step ({costs.origin}; {costs.known(plan):.0%} of its launches)"
     )
     if options.plot:
-        from edgelearn.widgets import plot_timeline
+        from edgelearn.experiments.plan_figures import plot_timeline
 
         atomic.write_bytes(options.plot, figures.to_png(plot_timeline(plan, lane)))
 

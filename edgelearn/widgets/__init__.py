@@ -1,11 +1,11 @@
 """Live views and pictures for the notebooks."""
 
+from edgelearn.experiments.plan_figures import plot_roles, plot_timeline
 from edgelearn.experiments.quantised_backprop.traces import plot_ranges
 
 from .bits import BitsView
 from .budgets import BudgetView
 from .pictures import contact_sheet, plot_prediction
-from .plans import plot_roles, plot_timeline
 from .reconstruction import plot_reconstruction
 from .show import device_table, plot_history, show, table
 from .training import TrainingView

@@ -9,11 +9,10 @@ import ipywidgets
 
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
+from edgelearn.experiments.plan_figures import plot_timeline
 from edgelearn.graph import Costs, Plan, Request, account, make_plan
 from edgelearn.graph.budget import COUNTS
 from edgelearn.runs import figures
-
-from .plans import plot_timeline
 
 
 class BudgetView(ipywidgets.VBox):

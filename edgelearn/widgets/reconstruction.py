@@ -10,8 +10,6 @@ from edgelearn.errors import PlanError
 from edgelearn.runs import figures
 from edgelearn.train import WatchReconstruction
 
-from .show import canvas
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -24,7 +22,7 @@ def plot_reconstruction(watches: Mapping[str, WatchReconstruction]) -> Figure:
     bound past which training stops. Raises PlanError where nothing was inverted, or watched yet."""
     if empty := [name for name, watch in watches.items() if not watch.errors or not watch.errors[-1][1]]:
         raise PlanError(f"'{empty[0]}' has no errors: hand it to `fit` of a model whose plan inverts activations.")
-    figure = canvas(9, 3.8)
+    figure = figures.canvas(9, 3.8)
     axes = figure.add_subplot()
     for (name, watch), color in zip(watches.items(), cycle(figures.PALETTE)):
         updates, errors = watch.errors[-1]

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 import edgelearn as el
+from edgelearn.experiments.plan_figures import plot_roles, plot_timeline
 from edgelearn.graph import Compress, Page, Recompute, make_plan
 from edgelearn.ops import Dense, Softmax
-from edgelearn.widgets import plot_roles, plot_timeline
 
 MIB = 1 << 20
 
