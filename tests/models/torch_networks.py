@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from edgelearn.experiments.keywords import torch_bcresnet
 
+torch.set_num_threads(1)  # tests run side by side: threads would wait for each other
 EXAMPLES, CLASSES, STEPS, RATE, MOMENTUM = 3, 12, 5, 0.005, 0.9
 MARGIN = 5e-6  # float32 must not round any input of a ReLU across its corner: gradients would be off by 1e-2
 SEED = 9
