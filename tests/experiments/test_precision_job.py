@@ -184,13 +184,15 @@ def test_verdicts_on_accuracy():
     def row(arm, *shares):
         return Row(arm, dict(enumerate(shares)), {}, ())
 
-    plain, close, far = row("fp32", 0.9, 0.8), row("everything, in-hindsight", 0.897, 0.795), row("x", 0.91, 0.9)
+    name = "everything, in-hindsight"
+    plain, close, far = row("fp32", 0.9, 0.8, 0.7), row(name, 0.897, 0.795, 0.696), row("x", 0.91, 0.9, 0.8)
     verdict = claims.accuracy([plain, close], close.arm, "fp32", 0.5)
-    assert verdict.holds and verdict.word == "pass" and verdict.measured.startswith("-0.40 points, mean of 2 seeds")
+    assert verdict.holds and verdict.word == "pass" and verdict.measured.startswith("-0.40 points, mean of 3 seeds")
     assert claims.accuracy([plain, close], close.arm, "fp32", 0.3).word == "FAIL"
     assert claims.accuracy([far, close], close.arm, "x", 1.0).holds is False
     assert claims.accuracy([plain], close.arm, "fp32", 1.0).word == "open"
-    more = row("fp32", 0.9, 0.8, 0.1)
+    assert claims.accuracy([plain, row(name, 0.9, 0.8)], name, "fp32", 1.0).word == "open", "of too few seeds"
+    more = row("fp32", 0.9, 0.8, 0.7, 0.1)
     assert claims.accuracy([more, close], close.arm, "fp32", 0.5) == verdict, "of the seeds that both have"
 
 
