@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgelearn.data.audio.clips import ClipDataset
+from edgelearn.data.subfolders import skipped_lines
 
 
 def find_clips(folder: str | None, otherwise: Callable[[], ClipDataset], what: str = "Clips") -> ClipDataset:
@@ -13,7 +14,5 @@ def find_clips(folder: str | None, otherwise: Callable[[], ClipDataset], what: s
     from edgelearn.data.audio.folder import load_folder
 
     clips = load_folder(folder) if folder else otherwise()
-    print(f"{what}: {clips.description}")
-    for path, reason in clips.skipped:
-        print(f"  skipped {path}: {reason}")
+    print(f"{what}: {clips.description}", *skipped_lines(clips.skipped), sep="\n")
     return clips

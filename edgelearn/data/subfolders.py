@@ -1,7 +1,7 @@
 """Folders of examples, with a subfolder for each class."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,11 @@ class Usable:
             lost = [reason for file, reason in self.skipped if (self.root / name) in Path(file).parents]
             unused = f" {len(lost)} file(s) could not be used, the first because: {lost[0]}" if lost else ""
             raise DataError(f"{short(name, count)}{unused} Add {kinds} to {self.root / name}, or remove that folder.")
+
+
+def skipped_lines(skipped: Iterable[tuple[str, str]]) -> list[str]:
+    """What a user is told of files that can't be used, (path, why): a line each."""
+    return [f"  skipped {path}: {why}" for path, why in skipped]
 
 
 def usable_files(root: Path, names: list[str], problem: Callable[[Path], str | None]) -> Usable:

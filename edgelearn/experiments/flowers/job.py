@@ -15,6 +15,7 @@ from edgelearn.data.flowers import load_flowers
 from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import stratified_split
+from edgelearn.data.subfolders import skipped_lines
 from edgelearn.errors import NetworkError
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.io import safetensors
@@ -90,7 +91,7 @@ class FlowersJob(Job):
         }  # fmt: skip
 
     def sources(self) -> list[str]:
-        skipped = [f"  skipped {path}: {reason}" for path, reason in self.dataset.skipped]
+        skipped = skipped_lines(self.dataset.skipped)
         if skipped:
             skipped.append(f"  {len(skipped)} files skipped")
         return [self.dataset.description, *skipped, f"Network: {self.pretrained.description}"]

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgelearn.data.audio.cache import load_features
+from edgelearn.data.subfolders import skipped_lines
 from edgelearn.errors import DataError
 from edgelearn.experiments.job import Job, Say, process_peak_bytes
 from edgelearn.experiments.keywords.episodes import Episodes
@@ -111,7 +112,7 @@ class KeywordsJob(Job):
         }
 
     def sources(self) -> list[str]:
-        left_out = [f"  skipped {path}: {why}" for path, why in self.data.skipped]
+        left_out = skipped_lines(self.data.skipped)
         untested = [
             f"  not tested with {shots} clips by the {speakers} speaker(s): {problem}"
             for (speakers, shots), problem in self._tests.items()
