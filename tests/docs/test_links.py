@@ -1,0 +1,39 @@
+"""Relative links lead somewhere, in the checkout as on the site."""
+
+import re
+
+import pytest
+import yaml
+
+from .pages import DOCUMENTS, ROOT, name_of, prose, slugs
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+PICTURES = (ROOT / "docs" / "pictures").glob("*.*")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_relative_links_exist(document):
+    for link in LINK.findall(prose(document)):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.exists(), f"{name_of(document)} links to {link}"
+        if anchor and target.suffix == ".md":
+            assert anchor in slugs(target), f"{name_of(document)} links to {link}: no such heading"
+
+
+def test_every_page_is_in_the_navigation():
+    def files(entry):
+        if isinstance(entry, str):
+            return {entry}
+        return set().union(*map(files, entry.values() if isinstance(entry, dict) else entry))
+
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    docs = ROOT / "docs"
+    assert files(nav) == {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
+def test_pictures_are_small(picture):
+    assert picture.stat().st_size < 100_000
