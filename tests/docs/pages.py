@@ -1,7 +1,8 @@
 """The pages of the manual as text: their code blocks, links and headings.
 
 A code block runs unless the line before it is `<!-- skip: reason -->`. A comment that starts with `<!-- run` holds
-code that runs and isn't shown: small stand-ins for data that the page's reader has.
+code that runs and isn't shown: small stand-ins for data that the page's reader has. A block with `title="name.cl"` stands
+for that file.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ DOCUMENTS = [*MANUAL, *(ROOT / name for name in ("ARCHITECTURE.md", "CHANGELOG.m
 _BLOCK = re.compile(r"^(?P<fence>```+) *(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
 _PART = re.compile(
     r"^<!-- run\n(?P<hidden>.*?)^-->$"
-    r"|^(?:<!-- skip: (?P<reason>[^\n]+?) -->\n)?```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$",
+    r"|^(?:<!-- skip: (?P<reason>[^\n]+?) -->\n)?```(?P<language>\w*)(?: title=\"(?P<title>[^\"\n]+)\")?[^\n]*\n"
+    r"(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -36,12 +38,14 @@ class Block:
     - `code`: its text.
     - `line`: number of its first line of code in the page, from 1.
     - `skipped`: why it doesn't run, or None.
+    - `title`: name of the file that it stands for, or None.
     """
 
     language: str
     code: str
     line: int
     skipped: str | None = None
+    title: str | None = None
 
 
 def blocks(page: Path) -> list[Block]:
@@ -52,7 +56,7 @@ def blocks(page: Path) -> list[Block]:
         hidden = match["hidden"] is not None
         line = text.count("\n", 0, match.start("hidden" if hidden else "code")) + 1
         code = match["hidden"] if hidden else match["code"]
-        found.append(Block("python" if hidden else match["language"], code, line, match["reason"]))
+        found.append(Block("python" if hidden else match["language"], code, line, match["reason"], match["title"]))
     return found
 
 

@@ -32,8 +32,10 @@ def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "runs"))
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
-    namespace = {"__name__": "example"}
+    namespace = {"__name__": "example", "__file__": str(tmp_path / "example.py")}
     for block in blocks(page):
+        if block.title:
+            (tmp_path / block.title).write_text(block.code)
         if block.language == "python" and not block.skipped:
             code = compile("\n" * (block.line - 1) + block.code, name_of(page), "exec")
             exec(code, namespace)
