@@ -9,24 +9,24 @@
 """
 
 from . import models, ops
-from .device import choose_device, list_devices
+from .compile import Plan, Precision, explain
 from .errors import EdgelearnError
-from .graph import Network, Plan, Precision
-from .launch import self_test
+from .graph import Network
 from .ops import SGD, Adam, AdamW
+from .runtime import choose_device, list_devices, self_test
 from .train import Model
 
 __version__ = "0.1.0"
 __all__ = [
-    "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "choose_device", "list_devices",
-    "models", "ops", "self_test", "tune",
+    "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "choose_device", "explain",
+    "list_devices", "models", "ops", "self_test", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str):
     """`tune`, and with it the search and the benchmarks, is imported when it is first used."""
     if name == "tune":
-        from .tuning import tune
+        from .lab.tuning import tune
 
         return tune
     raise AttributeError(f"module 'edgelearn' has no attribute '{name}'")

@@ -37,7 +37,7 @@ class DataError(EdgelearnError):
     """Data that is missing, unreadable or unusable."""
 
 
-class NetworkError(DataError):
+class DownloadError(DataError):
     """A download that can't be made because its server isn't reached, or breaks off."""
 
 

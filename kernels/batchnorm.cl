@@ -169,7 +169,7 @@ KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT(z),
   }
 }
 
-// The same to a result that may be quantised, and of which is noted what it holds. Here m counts all rows, whose
+// The same to a result that may be quantized, and of which is noted what it holds. Here m counts all rows, whose
 // statistics are those of a set.
 #if SUB_BANDS > 1
 #define SET(block, row) ((block) * SUB_BANDS + (row) / share % SUB_BANDS)

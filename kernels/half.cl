@@ -3,7 +3,7 @@
 #include "blocked.h"
 #include "vectors.h"
 #include "half.h"
-#include "quantise.h"
+#include "quantize.h"
 #include "found.h"
 #include "rows.h"
 #include "jobs.h"

@@ -16,7 +16,7 @@ from .files import written
 from .numbers import whole
 
 if TYPE_CHECKING:
-    from edgelearn.bench.report import Report
+    from edgelearn.lab.bench.report import BenchReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,12 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from edgelearn.bench import chart
-    from edgelearn.bench.markdown import as_markdown
-    from edgelearn.bench.report import Report
-    from edgelearn.bench.table import as_text
+    from edgelearn.lab.bench import chart
+    from edgelearn.lab.bench.markdown import as_markdown
+    from edgelearn.lab.bench.report import BenchReport
+    from edgelearn.lab.bench.table import as_text
 
-    report = Report.read(options.source) if options.source else _measure(options)
+    report = BenchReport.read(options.source) if options.source else _measure(options)
     if options.markdown:
         print(as_markdown(report), end="")
     else:
@@ -53,16 +53,16 @@ def run(options: argparse.Namespace) -> None:
         chart.save(report, options.chart)
 
 
-def _measure(options: argparse.Namespace) -> Report:
-    from edgelearn.bench.run import Settings
-    from edgelearn.bench.run import run as measure
-    from edgelearn.bench.workloads import Workload
+def _measure(options: argparse.Namespace) -> BenchReport:
+    from edgelearn.lab.bench.run import BenchConfig
+    from edgelearn.lab.bench.run import run as measure
+    from edgelearn.lab.bench.workloads import Workload
 
     def say(line: str) -> None:
         print(line, file=sys.stderr)
 
     workloads = [workload for text in options.workload for workload in Workload.expand(text, options.seed)]
-    settings = Settings(rounds=options.rounds, seed=options.seed)
+    settings = BenchConfig(rounds=options.rounds, seed=options.seed)
     report = measure(workloads, options.contenders, options.only, options.cores, options.device, settings, say)
     report.command = options.command_line
     return report

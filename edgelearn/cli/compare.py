@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 
-from edgelearn.runs import RunStore, compare
+from edgelearn.lab.runs import RunStore, compare
 
 from .training import add_runs_folder
 

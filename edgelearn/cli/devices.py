@@ -6,9 +6,8 @@ import argparse
 import json
 from dataclasses import asdict
 
-from edgelearn.device import list_devices
-from edgelearn.device.choose import rank
-from edgelearn.launch import self_test
+from edgelearn.runtime import list_devices, self_test
+from edgelearn.runtime.choose import rank
 from edgelearn.tuned import find
 
 GIB = 1 << 30

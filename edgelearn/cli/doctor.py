@@ -9,10 +9,9 @@ import platform
 import sys
 from pathlib import Path
 
-from edgelearn.device import choose_device
 from edgelearn.errors import EdgelearnError
-from edgelearn.launch import self_test, source
-from edgelearn.runs import RunStore
+from edgelearn.lab.runs import RunStore
+from edgelearn.runtime import choose_device, self_test, source
 from edgelearn.tuned import find
 
 NEEDED = (

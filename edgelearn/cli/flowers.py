@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from edgelearn.experiments.flowers import FlowersJob
+    from edgelearn.experiments.flowers import FlowersExperiment
 
     names = FlowersConfig.__dataclass_fields__
     chosen = {name: value for name, value in vars(options).items() if name in names}
     chosen |= {"cache": None if options.cache == "none" else options.cache, "trainable": tuple(options.trainable)}
-    return train(FlowersJob, FlowersConfig(**chosen), options)
+    return train(FlowersExperiment, FlowersConfig(**chosen), options)

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _enrol(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.keywords.vocabulary import Vocabulary, features_of
+    from edgelearn.keywords.vocabulary import Vocabulary, features_of
 
     embedder = find_network(options)
     there = Path(options.into).exists()
@@ -73,7 +73,7 @@ def _enrol(options: argparse.Namespace) -> None:
 
 
 def _words(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.keywords.vocabulary import Vocabulary
+    from edgelearn.keywords.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.load(options.file)
     if options.forget is not None:

@@ -50,7 +50,7 @@ def _personal(options: argparse.Namespace) -> None:
 def _check(options: argparse.Namespace) -> int:
     from edgelearn.errors import RunError
     from edgelearn.experiments.keywords.check import check
-    from edgelearn.runs import RunStore
+    from edgelearn.lab.runs import RunStore
 
     failed = False
     runs = [RunStore(Path(folder).parent).open(Path(folder).name) for folder in options.runs]

@@ -6,7 +6,7 @@ import argparse
 from contextlib import closing, nullcontext
 
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords.streaming import detector as detection
+from edgelearn.keywords import detector as detection
 
 from .keywords_clips import find_clips
 from .keywords_network import LEARNERS, add_network, find_network
@@ -38,8 +38,9 @@ def add_listen(parser: argparse.ArgumentParser) -> None:
 
 def _listen(options: argparse.Namespace) -> None:
     from edgelearn.data.audio.source import file_blocks, microphone_blocks
-    from edgelearn.experiments.keywords.streaming import Detector, judge, read_labels
-    from edgelearn.experiments.keywords.vocabulary import Vocabulary
+    from edgelearn.experiments.keywords.streaming import judge, read_labels
+    from edgelearn.keywords import Detector
+    from edgelearn.keywords.vocabulary import Vocabulary
     from edgelearn.train.interrupt import on_interrupt
 
     microphone = options.recording is None
@@ -75,7 +76,7 @@ def _listen(options: argparse.Namespace) -> None:
 
 
 def _spotter(name: str, vocabulary, embedder):
-    from edgelearn.experiments.keywords.learners import Learner, Linear
+    from edgelearn.keywords.learners import Learner, Linear
 
     spotter = vocabulary.enrol(embedder, Learner.named(name)())
     if spotter.ways == 1 and isinstance(spotter.classifier, Linear):
@@ -91,7 +92,7 @@ def _threshold(options: argparse.Namespace, spotter, vocabulary) -> float:
 
     from edgelearn.data.audio.clips import load_clips
     from edgelearn.experiments.keywords.sample import other_words
-    from edgelearn.experiments.keywords.threshold import threshold_for
+    from edgelearn.keywords.threshold import threshold_for
 
     others = find_clips(options.others, other_words, "Other words")
     if not options.others:

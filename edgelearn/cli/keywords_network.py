@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from edgelearn.experiments.keywords.learners import MAML, Learner, Neighbours
+from edgelearn.keywords.learners import MAML, Learner, Neighbours
 
 # Without those that need what no network has here: preparation by meta-training, or a classifier of the user's words
 # and other people's clips of them (`personal` has these).

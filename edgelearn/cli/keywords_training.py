@@ -65,10 +65,10 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from edgelearn.experiments.keywords.embedding import KeywordsJob
+    from edgelearn.experiments.keywords.embedding import KeywordsExperiment
 
     config = KeywordsConfig(**{field.name: getattr(options, field.name) for field in fields(KeywordsConfig)})
-    return train(KeywordsJob, config, options)
+    return train(KeywordsExperiment, config, options)
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -76,9 +76,9 @@ def _evaluate(options: argparse.Namespace) -> None:
     from edgelearn.data.audio.synthetic import embedded_words
     from edgelearn.experiments.keywords.episodes import Episodes
     from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
-    from edgelearn.experiments.keywords.learners import Learner
-    from edgelearn.experiments.keywords.learners.unlabelled import without
     from edgelearn.experiments.keywords.speakers import part_of
+    from edgelearn.keywords.learners import Learner
+    from edgelearn.keywords.learners.unlabelled import without
 
     learners = [Learner.named(name)() for name in options.learner]
     if options.unlabelled:

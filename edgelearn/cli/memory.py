@@ -10,14 +10,16 @@ import argparse
 import shutil
 import sys
 
-from edgelearn.device import choose_device
+from edgelearn import atomic
+from edgelearn.compile.explain import explain
+from edgelearn.compile.memory.budget import COUNTS
+from edgelearn.compile.memory.policies import POLICIES
 from edgelearn.errors import PlanError
 from edgelearn.experiments.memory.config import MemoryConfig
-from edgelearn.experiments.memory.lanes import ALSO
-from edgelearn.graph.budget import COUNTS
-from edgelearn.graph.policies import POLICIES
-from edgelearn.runs import RunStore, atomic, figures
-from edgelearn.runs.tables import render, table
+from edgelearn.experiments.memory.plans import ALLOWED
+from edgelearn.lab.runs import RunStore, figures
+from edgelearn.lab.runs.tables import render, table
+from edgelearn.runtime import choose_device, launch_times
 
 from .training import add_runs, add_runs_folder, train
 
@@ -35,11 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "peak, all device memory",
     )  # fmt: skip
     plan.add_argument(
-        "--also", nargs="+", choices=ALSO, default=[],
+        "--allow", nargs="+", choices=ALLOWED, default=[],
         help="ways that the planner may choose besides: in fewer bits, which is lossy, or out of the device",
     )  # fmt: skip
-    plan.add_argument("--pages", metavar="DIR", help="with --also paged: to a file there, not to the host's memory")
-    plan.add_argument("--batchnorm", choices=("kept", "batch"), default="batch")
+    plan.add_argument("--pages", metavar="DIR", help="with --allow paged: to a file there, not to the host's memory")
+    plan.add_argument("--batchnorm", choices=("moving", "batch"), default="batch")
     plan.add_argument("--layers", action="store_true", help="a row for each layer")
     plan.add_argument("--plot", metavar="PNG", help="draw the timeline there")
     plan.set_defaults(act=_plan)
@@ -60,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = one.add_argument
     add("task", nargs="?", default="sample", help="sample or cifar10")
     add("--reversible", action="store_true", help="residual blocks as couplings of two streams")
-    add("--saving", choices=POLICIES, default="keep_all", help="how activations come back")
+    add("--activation-memory", choices=POLICIES, default="keep_all", help="how activations come back")
     add("--epochs", type=int, help="the task's by default")
     add("--micro-batch", type=int, help="examples at a time on the device; the task's by default")
     add("--data", metavar="DIR", help="a folder with prepared data sets (default: EDGELEARN_DATA)")
@@ -87,20 +89,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.memory.lanes import lane_plan
+    from edgelearn.compile import Offload
+    from edgelearn.experiments.memory.plans import lane_plan
     from edgelearn.experiments.networks import named_network
-    from edgelearn.graph import Costs, Page
 
     device = choose_device(options.device).device
-    if options.pages and "paged" not in options.also:
-        raise PlanError("--pages says where pages go, but nothing is paged: add --also paged, or leave --pages out.")
+    if options.pages and "paged" not in options.allow:
+        raise PlanError("--pages says where pages go, but nothing is paged: add --allow paged, or leave --pages out.")
     lane = "keep_all" if options.budget is None else _counted(options.budget, options.count)
-    also = [Page(options.pages) if name == "paged" else ALSO[name] for name in options.also]
-    network, costs = named_network(options.network, options.alpha), Costs.of(device)
-    plan = lane_plan(lane, network, device, options.batch_size, options.batchnorm, also, _tell)
-    if plan.paged_bytes:
-        costs = costs.with_pages(device, options.pages)
-    found = plan.explain()
+    allow = [Offload(options.pages) if name == "paged" else ALLOWED[name] for name in options.allow]
+    network = named_network(options.network, options.alpha)
+    plan = lane_plan(lane, network, device, options.batch_size, options.batchnorm, allow, _tell)
+    costs = launch_times(device, allow if plan.paged_bytes else ())
+    found = explain(plan)
     print(found, "", sep="\n")
     if options.layers:
         print(found.table(), "", sep="\n")
@@ -139,10 +140,10 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.memory.lanes import plans_to_measure
+    from edgelearn.experiments.memory.plans import plans_to_measure
     from edgelearn.experiments.networks import named_network
-    from edgelearn.profile.launches import measure_costs
-    from edgelearn.tuned import costs
+    from edgelearn.lab.profile.launches import measure_costs
+    from edgelearn.tuned import launch_times as costs
 
     device = choose_device(options.device).device
     network = named_network(options.network, options.alpha)
@@ -155,14 +156,15 @@ def _measure(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from edgelearn.experiments.memory import MemoryJob
+    from edgelearn.experiments.memory import MemoryExperiment
 
     config = MemoryConfig(**{name: value for name, value in vars(options).items() if name in SETTINGS})
-    return train(MemoryJob, config, options)
+    return train(MemoryExperiment, config, options)
 
 
 def _check(options: argparse.Namespace) -> int:
-    from edgelearn.experiments import memory, verdict
+    from edgelearn.experiments import claim as verdict
+    from edgelearn.experiments import memory
     from edgelearn.models import mobilenet_v2
 
     device = choose_device(options.device).device

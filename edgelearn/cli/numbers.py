@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Callable
 from math import inf
 
+from edgelearn.compile.memory.budget import budgets
 from edgelearn.errors import PlanError
-from edgelearn.graph.budget import budgets
 
 
 def budget(text: str) -> str:
-    """A memory budget, as edgelearn.graph.budget reads it."""
+    """A memory budget, as edgelearn.compile.memory.budget reads it."""
     try:
         budgets(text)
     except PlanError as error:

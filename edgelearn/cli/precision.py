@@ -1,4 +1,4 @@
-"""Train with quantised weights, activations and gradients: what it costs in accuracy, and what it saves.
+"""Train with quantized weights, activations and gradients: what it costs in accuracy, and what it saves.
 
 `train` makes one training of a task, `sweep` all that are compared (those that are finished are not made again),
 `report` shows what there is, `trace` what became of each tensor of a training. `time` measures steps side by side,
@@ -11,12 +11,13 @@ import shutil
 from datetime import date
 from pathlib import Path
 
-from edgelearn.device import choose_device
+from edgelearn import atomic
+from edgelearn.compile.precision.precision import KINDS
 from edgelearn.errors import RunError
-from edgelearn.experiments.quantised_backprop.config import ESTIMATORS, PrecisionConfig
-from edgelearn.experiments.quantised_backprop.sweep import SEEDS
-from edgelearn.graph.precision import KINDS
-from edgelearn.runs import RunStore, atomic, figures
+from edgelearn.experiments.precision.config import OBSERVERS, PrecisionConfig
+from edgelearn.experiments.precision.sweep import SEEDS
+from edgelearn.lab.runs import RunStore, figures
+from edgelearn.runtime import choose_device
 
 from .numbers import whole
 from .training import add_runs, add_runs_folder, train
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(f"--{name}", metavar="BITS", default="8", help="2 to 16 bits, fp16 or fp32")
     add("--per-channel", action="store_true", help="a range for each output channel of a kernel")
     add("--norm-inputs", metavar="BITS", default="fp32", help="of what BatchNorm normalizes by the batch's statistics")
-    add("--estimator", choices=ESTIMATORS, default="in-hindsight", help="where ranges come from")
+    add("--observer", choices=OBSERVERS, default="in-hindsight", help="where ranges come from")
     add("--integers", action="store_true", help="store what is rounded, and compute with int8")
     add("--trace", type=int, default=0, metavar="STEPS", help="keep what became of every tensor, each so many steps")
     add("--seed", type=int, default=0)
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     timed.add_argument("--batch-size", type=whole(1), default=1)
     timed.add_argument("--alpha", type=float, default=1.0, help="the networks' width")
-    timed.add_argument("--batchnorm", choices=("kept", "batch"), default="kept")
+    timed.add_argument("--batchnorm", choices=("moving", "batch"), default="moving")
     timed.add_argument("--lanes", nargs="+", metavar="LANE", help='some of them, as "fp32" "integers, current"')
     timed.add_argument("--rounds", type=whole(1), default=15)
     timed.add_argument("--steps", type=whole(1), default=5, help="of each lane in a round")
@@ -106,13 +107,13 @@ def _config(options: argparse.Namespace) -> PrecisionConfig:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from edgelearn.experiments.quantised_backprop import PrecisionJob
+    from edgelearn.experiments.precision import PrecisionExperiment
 
-    return train(PrecisionJob, _config(options), options)
+    return train(PrecisionExperiment, _config(options), options)
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from edgelearn.experiments.quantised_backprop.sweep import chosen, sweep
+    from edgelearn.experiments.precision.sweep import chosen, sweep
 
     if not sweep(_config(options), chosen(options.only), options.seeds, RunStore(options.runs)):
         print(f"Stopped and saved. Go on with: {options.command_line}")
@@ -122,8 +123,8 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.quantised_backprop import TASKS, report
-    from edgelearn.experiments.quantised_backprop.sweep import chosen, collect, device_names, expected
+    from edgelearn.experiments.precision import TASKS, report
+    from edgelearn.experiments.precision.sweep import chosen, collect, device_names, expected
 
     config = _config(options)
     rows = collect(config, chosen(options.only), options.seeds, RunStore(options.runs))
@@ -144,7 +145,7 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _trace(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.quantised_backprop import report, traces
+    from edgelearn.experiments.precision import report, traces
 
     run, trace = traces.of_run(RunStore(options.runs), options.name)
     print(f"{run.id}: {len(trace.steps)} steps traced")
@@ -157,8 +158,8 @@ def _trace(options: argparse.Namespace) -> None:
 
 def _time(options: argparse.Namespace) -> None:
     from edgelearn.experiments.networks import named_network
-    from edgelearn.experiments.quantised_backprop import report
-    from edgelearn.experiments.quantised_backprop.timing import LANES, time_steps
+    from edgelearn.experiments.precision import report
+    from edgelearn.experiments.precision.timing import LANES, time_steps
 
     device = choose_device(options.device).device
     lanes = options.lanes or list(LANES)
@@ -172,14 +173,14 @@ def _time(options: argparse.Namespace) -> None:
 
 
 def _tasks(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.quantised_backprop import TASKS, report
+    from edgelearn.experiments.precision import TASKS, report
 
     print(report.text(("task", "epochs", "what it is"), [(n, str(k.epochs), k.title) for n, k in TASKS.items()]))
 
 
 def _cost(options: argparse.Namespace) -> None:
     from edgelearn.experiments.networks import named_network
-    from edgelearn.experiments.quantised_backprop import claims, report
+    from edgelearn.experiments.precision import claims, report
 
     built = claims.networks()
     chosen = {name: built.get(name) or named_network(name) for name in options.networks or built}
@@ -189,8 +190,8 @@ def _cost(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from edgelearn.experiments import verdict
-    from edgelearn.experiments.quantised_backprop import claims, report
+    from edgelearn.experiments import claim as verdict
+    from edgelearn.experiments.precision import claims, report
 
     device = choose_device(options.device).device
     verdicts = claims.check(_config(options), options.seeds, RunStore(options.runs), device)
@@ -199,7 +200,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _print(options: argparse.Namespace, header, rows) -> None:
-    from edgelearn.experiments.quantised_backprop import report
+    from edgelearn.experiments.precision import report
 
     width = shutil.get_terminal_size((110, 24)).columns
     print(report.markdown(header, rows) if options.markdown else report.text(header, rows, width))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from edgelearn.experiments.flowers.predict import predict
-from edgelearn.runs import RunStore
+from edgelearn.lab.runs import RunStore
 
 from .training import add_runs_folder
 

@@ -1,7 +1,7 @@
 """Show where the time of a step goes, beside what the device could do at best; or predict it for a device elsewhere.
 
 A workload is one of those of `edgelearn bench`, such as forward:16. --project predicts without measuring, for
-devices that are described in edgelearn/profile/devices, or in a JSON file of the same form.
+devices that are described in edgelearn/lab/profile/devices, or in a JSON file of the same form.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from edgelearn.bench.engine import make_request
-    from edgelearn.bench.workloads import Workload
     from edgelearn.errors import EdgelearnError
+    from edgelearn.lab.bench.engine import make_request
+    from edgelearn.lab.bench.workloads import Workload
 
     workloads = [Workload.parse(text) for text in options.workload]
     requests = {workload.name: make_request(workload, workload.micro_batch) for workload in workloads}
@@ -41,10 +41,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _measure(requests: dict, options: argparse.Namespace) -> None:
-    from edgelearn.device import Context, choose_device
-    from edgelearn.graph import make_plan
-    from edgelearn.profile import Record, measure_peaks, profile
-    from edgelearn.runs import atomic, figures
+    from edgelearn import atomic
+    from edgelearn.compile import make_plan
+    from edgelearn.lab.profile import Record, measure_peaks, profile
+    from edgelearn.lab.runs import figures
+    from edgelearn.runtime import Context, choose_device
 
     device = choose_device(options.device).device
     peaks = measure_peaks(Context(device))
@@ -61,7 +62,7 @@ def _measure(requests: dict, options: argparse.Namespace) -> None:
 
 
 def _project(requests: dict, options: argparse.Namespace) -> None:
-    from edgelearn.profile import EdgeDevice, edge_devices, project
+    from edgelearn.lab.profile import EdgeDevice, edge_devices, project
 
     devices = [EdgeDevice.load(name) for name in options.project or edge_devices()]
     for name, request in requests.items():

@@ -7,7 +7,7 @@ import json
 import shutil
 
 from edgelearn.errors import RunError
-from edgelearn.runs import RunStore, export, list_table, write_export
+from edgelearn.lab.runs import RunStore, export, list_table, write_export
 
 from .training import add_runs_folder
 

@@ -6,8 +6,8 @@ import argparse
 
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import Config
-from edgelearn.experiments.job import Job
-from edgelearn.runs import RunStore
+from edgelearn.experiments.experiment import Experiment
+from edgelearn.lab.runs import RunStore
 from edgelearn.train import ProgressBar
 
 
@@ -23,7 +23,7 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def train(job: type[Job], config: Config, options: argparse.Namespace) -> int:
+def train(job: type[Experiment], config: Config, options: argparse.Namespace) -> int:
     """Exit status of a training of `config`, or of the one that options say to go on with. Raises RunError for settings
     beside --resume."""
     store = RunStore(options.runs)

@@ -30,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from rich.progress import Progress, TimeElapsedColumn
 
-    from edgelearn.device import choose_device
+    from edgelearn.lab.tuning import Tuner, Work
+    from edgelearn.lab.tuning.workloads import CPU, GPU
+    from edgelearn.runtime import choose_device
     from edgelearn.tuned import find
-    from edgelearn.tuning import Tuner, Work
-    from edgelearn.tuning.workloads import CPU, GPU
 
     device = choose_device(options.device).device
     works = [Work.parse(text) for text in options.workload or (GPU if device.is_gpu else CPU)]

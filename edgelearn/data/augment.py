@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from edgelearn.data.draws import capacity
+from .draws import capacity
 
 _AUGMENT = 3  # keeps this random stream of a seed apart from those of edgelearn.data.split
 

@@ -5,9 +5,9 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.preprocess import standardize
-from edgelearn.data.tfds import Collection, load
+from .dataset import ImageDataset
+from .preprocess import standardize
+from .tfds import Collection, load
 
 SIZE = 32
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -29,7 +29,7 @@ def load_cifar10(split: str = "train", data: str | os.PathLike | None = None, do
     """The pictures of `split`, "train" or "test": from `data`, or else EDGELEARN_DATA, else from TensorFlow Datasets'
     own folder, into which it downloads them if `download` is true.
 
-    Raises NetworkError (a DataError) within about ten seconds when they must be downloaded and there is no network,
+    Raises DownloadError (a DataError) within about ten seconds when they must be downloaded and there is no network,
     DataError when a folder that was named doesn't have them, they are damaged, or a package is missing. Nothing else is
     ever used instead.
     """

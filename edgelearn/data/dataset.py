@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.pictures import decode, describe
 from edgelearn.errors import DataError
+
+from .pictures import decode, describe
 
 # Encoded bytes, a file, or a function that draws the picture: size -> uint8 (size, size, 3).
 Item = bytes | Path | Callable[[int], np.ndarray]

@@ -8,7 +8,7 @@ from math import pi
 
 import numpy as np
 
-from edgelearn.data.drawings import (
+from .drawings import (
     Canvas,
     any_tilt,
     bend,

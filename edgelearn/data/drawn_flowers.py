@@ -5,8 +5,10 @@ from math import pi
 
 import numpy as np
 
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.drawings import (
+from edgelearn.errors import DataError
+
+from .dataset import ImageDataset
+from .drawings import (
     Canvas,
     any_tilt,
     bright_color,
@@ -22,7 +24,6 @@ from edgelearn.data.drawings import (
     shade,
     stem,
 )
-from edgelearn.errors import DataError
 
 _PURPOSE = 10  # keeps these random streams apart from others of the same seed
 

@@ -9,8 +9,10 @@ from math import pi
 
 import numpy as np
 
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.drawings import (
+from edgelearn.errors import DataError
+
+from .dataset import ImageDataset
+from .drawings import (
     Canvas,
     any_color,
     bend,
@@ -28,8 +30,7 @@ from edgelearn.data.drawings import (
     shade,
     wobbly_outline,
 )
-from edgelearn.data.drawn_blossoms import BLOSSOMS
-from edgelearn.errors import DataError
+from .drawn_blossoms import BLOSSOMS
 
 _PURPOSE = 11  # keeps these random streams apart from others of the same seed
 

@@ -3,11 +3,12 @@
 import os
 from dataclasses import replace
 
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.drawn_flowers import embedded_flowers
-from edgelearn.data.folder import load_folder
-from edgelearn.data.tfds import Collection, load
-from edgelearn.errors import DataError, NetworkError
+from edgelearn.errors import DataError, DownloadError
+
+from .dataset import ImageDataset
+from .drawn_flowers import embedded_flowers
+from .folder import load_folder
+from .tfds import Collection, load
 
 TF_FLOWERS = Collection(
     name="tf_flowers",
@@ -48,7 +49,7 @@ def load_flowers(
         return load_folder(images)
     try:
         return load(TF_FLOWERS, data, download)
-    except NetworkError as error:
+    except DownloadError as error:
         reason = str(error).split(". ")[0]
         return _sample(f"because the flower photographs cannot be downloaded: {reason}")
 

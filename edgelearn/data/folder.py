@@ -3,10 +3,11 @@
 import os
 from pathlib import Path
 
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.pictures import check
-from edgelearn.data.subfolders import subfolders, usable_files
 from edgelearn.errors import DataError
+
+from .dataset import ImageDataset
+from .pictures import check
+from .subfolders import subfolders, usable_files
 
 _LAYOUT = "Expected a folder with a subfolder of JPEG or PNG pictures for each class, such as roses/ and tulips/."
 

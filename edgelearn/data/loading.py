@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.threads import each
 from edgelearn.errors import ShapeError
+
+from .dataset import ImageDataset
+from .threads import each
 
 
 def load_images(dataset: ImageDataset, indices: Sequence[int], size: int, out: np.ndarray | None = None) -> np.ndarray:

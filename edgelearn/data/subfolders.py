@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.threads import each
 from edgelearn.errors import DataError
+
+from .threads import each
 
 
 @dataclass(frozen=True, eq=False)

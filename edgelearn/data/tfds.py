@@ -17,9 +17,10 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
-from edgelearn.data import tfds_reader
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.errors import DataError, NetworkError
+from edgelearn.errors import DataError, DownloadError
+
+from . import tfds_reader
+from .dataset import ImageDataset
 
 CONNECT_LIMIT_S = 8
 DOWNLOAD_LIMIT_S = 3600
@@ -93,7 +94,7 @@ def fetch_from(
     data_dir: a folder with tensorflow_datasets/NAME or NAME in it; by default TensorFlow Datasets' own folder.
     download: let TensorFlow Datasets download and prepare them if they aren't there.
 
-    Raises NetworkError (a DataError) within about ten seconds when a download is needed and its server
+    Raises DownloadError (a DataError) within about ten seconds when a download is needed and its server
     can't be reached, and DataError when the data aren't there, are damaged, or a package is missing.
     """
     name, version = collection.name, collection.version
@@ -138,7 +139,7 @@ def read_downloaded(
 
 
 def check_connection(url: str, remedy: str, limit_s: float = CONNECT_LIMIT_S):
-    """Raise NetworkError, ending in `remedy`, unless `url` answers within `limit_s` seconds."""
+    """Raise DownloadError, ending in `remedy`, unless `url` answers within `limit_s` seconds."""
     outcome: list[Exception | None] = []
 
     def ask():
@@ -154,7 +155,7 @@ def check_connection(url: str, remedy: str, limit_s: float = CONNECT_LIMIT_S):
     thread.join(limit_s)
     problem = outcome[0] if outcome else f"no answer in {limit_s:g} seconds"
     if problem is not None:
-        raise NetworkError(f"{url} cannot be reached ({problem}). {remedy}")
+        raise DownloadError(f"{url} cannot be reached ({problem}). {remedy}")
 
 
 def _roots(data_dir: str | os.PathLike | None) -> list[Path]:

@@ -1,8 +1,6 @@
-"""Which OpenCL devices there are, which one is chosen and why, and buffers that count their bytes."""
+"""What a device is, as data: no OpenCL object lives here."""
 
-from .choose import Choice, choose_device
-from .context import Context
-from .devices import Device, list_devices
-from .pages import Pages, on_disk
+from .device import Device
+from .kind import DeviceKind
 
-__all__ = ["Choice", "Context", "Device", "Pages", "choose_device", "list_devices", "on_disk"]
+__all__ = ["Device", "DeviceKind"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgelearn.graph import Plan
+from edgelearn.compile import Plan
+from edgelearn.compile.explain import explain
+from edgelearn.lab.runs import figures
 from edgelearn.launch import Role
-from edgelearn.runs import figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ _COLORS = {
 }
 
 _PURPOSES = {
-    "kept": figures.BLUE,
+    "stored": figures.BLUE,
     "recomputed": figures.ORANGE,
     "inverted": figures.GREEN,
     "kept in fewer bits": "#56B4E9",
@@ -62,7 +63,7 @@ def plot_timeline(plan: Plan, title: str = "") -> Figure:
     """The most activations and workspace alive in each layer of a micro-batch, forward and backward: because they were
     kept, because they were brought back, and for the moment; the arena that they share; and as a line, what is paged
     out of the device by then. Of a plan that trains, a training step, else a prediction."""
-    moments = plan.explain().timeline
+    moments = explain(plan).timeline
     figure = figures.canvas(9, 3.8)
     axes = figure.add_subplot()
     bottom = [0.0] * len(moments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgelearn.runs import Run
+from edgelearn.lab.runs import Run
 from edgelearn.train import Callback
 
 

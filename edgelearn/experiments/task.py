@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from edgelearn.errors import RunError
+from edgelearn.lab.runs import Run, figures, wilson_interval
 from edgelearn.ops import Optimizer
-from edgelearn.runs import Run, figures, wilson_interval
 from edgelearn.train import Callback, Model
 from edgelearn.train.phases import Phases
 from edgelearn.train.sources import Source
 
 from .config import TrainingConfig
-from .job import Job, Say, process_peak_bytes
+from .experiment import Experiment, Say, process_peak_bytes
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Task:
     data: dict
     weights: dict
     batch_size: int
-    batchnorm: str = "kept"
+    batchnorm: str = "moving"
 
     def steps(self, epochs: int) -> int:
         """Updates of so many epochs."""
@@ -52,7 +52,7 @@ class TaskKind:
     load: Callable[[Any], Task]  # of the experiment's configuration
 
 
-class TaskJob(Job):
+class TaskExperiment(Experiment):
     """The base of jobs that train one of `tasks` in ways that their configurations choose; all else is the same: the
     examples, their order, the first weights."""
 

@@ -17,7 +17,7 @@ from edgelearn.errors import PlanError
 from edgelearn.ops import Add, Coupling, Op, Stream
 from edgelearn.ops.coupling import STEP
 
-from .made_of import made_of
+from .ancestors import ancestors
 from .network import INPUT, Network, Node
 
 
@@ -81,7 +81,7 @@ def _continued(network: Network, shortcuts: Mapping[str, str]) -> set[str]:
     """The sums that nothing but the next block reads. What else reads one gets both streams, added up."""
     found = set()
     for name, x in shortcuts.items():
-        block = made_of([_share(network.nodes[name], x)], partial(_inputs, network)) | {name}
+        block = ancestors([_share(network.nodes[name], x)], partial(_inputs, network)) | {name}
         if x in shortcuts and all(node.name in block for node in network.nodes.values() if x in node.inputs):
             found.add(x)
     return found
@@ -99,7 +99,7 @@ def _shortcut(network: Network, node: Node) -> str | None:
     if any(network.shape_of(name) != node.shape for name in node.inputs):  # one is broadcast: no stream to add to
         return None
     for x, f in (node.inputs, node.inputs[::-1]):
-        if x != f and x in made_of([f], partial(_inputs, network)):
+        if x != f and x in ancestors([f], partial(_inputs, network)):
             return x
     return None
 
@@ -120,7 +120,7 @@ def invertible_streams(network: Network) -> tuple[set[str], dict[str, str]]:
 
 def _is_made_of(network: Network, name: str, stream: str, streams: set[str]) -> bool:
     """Whether a tensor is made of a stream, not going through others."""
-    return stream in made_of([name], lambda here: () if here in streams else _inputs(network, here))
+    return stream in ancestors([name], lambda here: () if here in streams else _inputs(network, here))
 
 
 def _inputs(network: Network, name: str) -> tuple[str, ...]:

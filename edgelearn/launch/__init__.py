@@ -1,14 +1,11 @@
-"""Read, build, cache and launch the kernels of `kernels/`."""
+"""Kernel launches as data: buffers, launches, transfers and the bytes they move."""
 
 from .buffers import Buffer, Role
-from .launch import Access, Choice, Decision, In, InMask, InOut, Launch, Many, Out
-from .program import Kernels
-from .runner import Runner
-from .self_test import SelfTest, self_test
+from .launch import Access, Decision, In, InMask, InOut, KernelConfig, Launch, Many, Out
 from .traffic import Moved, Traffic
-from .transfer import Await, Transfer, bytes_per_second
+from .transfer import Await, Transfer
 
 __all__ = [
-    "Access", "Await", "Buffer", "Choice", "Decision", "In", "InMask", "InOut", "Kernels", "Launch", "Many", "Moved",
-    "Out", "Role", "Runner", "SelfTest", "Traffic", "Transfer", "bytes_per_second", "self_test",
+    "Access", "Await", "Buffer", "Decision", "In", "InMask", "InOut", "KernelConfig", "Launch", "Many", "Moved", "Out",
+    "Role", "Traffic", "Transfer",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from edgelearn.tuned import Choice
+from edgelearn.tuned import KernelConfig
 
 from .buffers import Buffer
 
@@ -64,8 +64,8 @@ class Decision:
     what, e.g. "pointwise_forward 12544x32x64"; the first of `candidates` is the safe one."""
 
     name: str
-    candidates: tuple[Choice, ...]
-    chosen: Choice
+    candidates: tuple[KernelConfig, ...]
+    chosen: KernelConfig
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Launch:
     layer: str = ""
     flops: int = 0
     decision: Decision | None = None
-    again: tuple[Launch, ...] = ()
+    replay: tuple[Launch, ...] = ()
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 
 from edgelearn.errors import ShapeError
 from edgelearn.graph import Network
-from edgelearn.ops import (
-    BatchNormalization,
-    Conv2D,
-    Dense,
-    DepthwiseConv2D,
-    GlobalAveragePooling2D,
-    Op,
-    ReLU,
-    Softmax,
-)
+from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, Op, ReLU, Softmax
 
 
 @dataclass(frozen=True)

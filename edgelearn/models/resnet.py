@@ -4,16 +4,7 @@ the pattern of keras.applications' deeper ResNets."""
 from __future__ import annotations
 
 from edgelearn.graph import Network
-from edgelearn.ops import (
-    Add,
-    BatchNormalization,
-    Conv2D,
-    Dense,
-    GlobalAveragePooling2D,
-    MaxPooling2D,
-    ReLU,
-    Softmax,
-)
+from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, MaxPooling2D, ReLU, Softmax
 
 FILTERS = (64, 128, 256, 512)  # of the stages conv2 to conv5, two blocks each
 
@@ -34,7 +25,7 @@ def resnet18(
 def resnet18_cifar(
     input_shape: tuple[int, int, int] = (32, 32, 3), alpha: float = 1.0, classes: int = 10, softmax: bool = True
 ) -> Network:
-    """ResNet-18 for pictures of 32 x 32, as papers on quantised training use it: the stem is a 3 x 3 convolution of
+    """ResNet-18 for pictures of 32 x 32, as papers on quantized training use it: the stem is a 3 x 3 convolution of
     stride 1 without the pooling behind it, so that the stages see 32, 16, 8 and 4 pixels. All else is `resnet18`."""
     network = Network(f"resnet18_cifar_{alpha:g}_{input_shape[0]}", input_shape)
     _convolution(network, "conv1", int(64 * alpha), 3)

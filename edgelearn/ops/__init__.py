@@ -10,12 +10,12 @@ from .dense import Dense
 from .depthwise import DepthwiseConv2D
 from .dropout import Dropout, SpatialDropout2D
 from .emit import Emitter, Epilogue, GradientTarget, Traits
-from .estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, Percentile, RunningMinMax
 from .formats import Float16, Format
 from .loss import Loss
 from .mean import Mean
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
+from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
@@ -27,11 +27,57 @@ from .tensor import Tensor, pack, unpack
 from .zero_padding import ZeroPadding2D
 
 __all__ = [
-    "DSGC", "SGD", "Activation", "Adam", "AdamW", "Add", "AveragePooling2D", "BatchNormalization", "Concatenate",
-    "Conv2D", "Coupling", "CurrentMinMax", "Dense", "DepthwiseConv2D", "Dropout", "Emitter", "Epilogue", "Estimator",
-    "Fixed", "Flatten", "Float16", "Format", "GlobalAveragePooling2D", "GradientTarget", "InHindsightMinMax",
-    "LinearOp", "Loss", "MaxPooling2D", "Mean", "MinimumEntropy", "Op", "Optimizer", "PadChannels", "Percentile",
-    "PlainOp", "Prototypical", "ReLU", "Reshape", "RunningMinMax", "SiLU", "SliceChannels", "Softmax",
-    "SoftmaxCrossEntropy", "SpaceToDepth", "SpatialDropout2D", "Stream", "SubSpectralNormalization", "Tensor", "Traits",
-    "Weight", "ZeroPadding2D", "pack", "unpack",
+    "DSGC",
+    "SGD",
+    "Activation",
+    "Adam",
+    "AdamW",
+    "Add",
+    "AveragePooling2D",
+    "BatchNormalization",
+    "Concatenate",
+    "Conv2D",
+    "Coupling",
+    "CurrentMinMax",
+    "Dense",
+    "DepthwiseConv2D",
+    "Dropout",
+    "Emitter",
+    "Epilogue",
+    "Fixed",
+    "Flatten",
+    "Float16",
+    "Format",
+    "GlobalAveragePooling2D",
+    "GradientTarget",
+    "InHindsightMinMax",
+    "LinearOp",
+    "Loss",
+    "MaxPooling2D",
+    "Mean",
+    "MinimumEntropy",
+    "Observer",
+    "Op",
+    "Optimizer",
+    "PadChannels",
+    "Percentile",
+    "PlainOp",
+    "Prototypical",
+    "ReLU",
+    "Reshape",
+    "RunningMinMax",
+    "SiLU",
+    "SliceChannels",
+    "Softmax",
+    "SoftmaxCrossEntropy",
+    "SpaceToDepth",
+    "SpatialDropout2D",
+    "Stream",
+    "SubSpectralNormalization",
+    "Tensor",
+    "Traits",
+    "Weight",
+    "ZeroPadding2D",
+    "pack",
+    "unpack",
 ]  # fmt: skip

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.launch import Choice, In, Role
+from edgelearn.launch import In, KernelConfig, Role
 
 from . import stored
 from .base import Arrays, Op, Weight
 from .emit import Emitter, GradientTarget
-from .ranged import Result
+from .quantized_tensor import Result
 from .rows import finders
 from .stored import Stored
 from .tensor import BLOCK, Shape, Tensor
@@ -149,7 +149,7 @@ def emit_batch(
                 found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, z.write,
                 *sets.arguments, sets.count, *pace, activation=activation, **sets.macros,
             )  # fmt: skip
-            with e.again():
+            with e.replay():
                 emit_normalize(e, y, found, z, activation)
             return found
         members = e.traits.members
@@ -237,9 +237,9 @@ def _emit_result(e: Emitter, kernel: str, sets: Sets, reads: tuple[In, ...], res
     )  # fmt: skip
 
 
-def _variants(e: Emitter, sets: Sets, target: Tensor | GradientTarget | Result | None) -> list[Choice]:
+def _variants(e: Emitter, sets: Sets, target: Tensor | GradientTarget | Result | None) -> list[KernelConfig]:
     """Whole: all rows of 16 channels by one work-item, where these are enough for the device; else groups of rows, as
-    always where the result may be quantised."""
+    always where the result may be quantized."""
     if isinstance(target, Result):
         return [{"whole": 0}]
     units = e.traits.compute_units

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .emit import Emitter
 from .tensor import Tensor
 
 INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP = range(6)  # in `scalars`, written by the host
@@ -26,12 +25,3 @@ class Answers:
 
     losses: Tensor
     right: Tensor
-
-
-def emit_count(e: Emitter, answers: Answers, control: Control) -> None:
-    """Count a micro-batch's losses, right answers and examples. Random numbers are drawn by the example's place in the
-    mini-batch, so this comes last: whatever runs before, forward, backward or once more, draws the same."""
-    e.launch(
-        "softmax_cross_entropy.cl", "count_examples", (1,), answers.losses.read, answers.right.read,
-        control.counters.update, answers.losses.channels, whole=True, gradient=False,
-    )  # fmt: skip

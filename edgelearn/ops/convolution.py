@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.launch import Choice
+from edgelearn.launch import KernelConfig
 
 from . import convolution_local, grouped, pointwise, tiles
 from .base import Arrays, LinearOp, Weight, is_count
@@ -151,7 +151,7 @@ class Conv2D(LinearOp):
         return kernel_sum, emit_channel_sums(e, dy, sums, add) if sums else None
 
     def _emit_backward_weights(
-        self, e: Emitter, window: Window, x: Tensor, dy: Tensor, gradient: Tensor, add: bool, choice: Choice
+        self, e: Emitter, window: Window, x: Tensor, dy: Tensor, gradient: Tensor, add: bool, choice: KernelConfig
     ) -> Sum:
         depth, panels = choice["depth"], choice["panels"]
         work = (window.taps * ceil_div(x.channels, depth), dy.blocks // panels)
@@ -174,7 +174,7 @@ class Conv2D(LinearOp):
         return *window.problem(x.images, x.channels), self.filters
 
 
-def _tiles(traits: Traits, window: Window, x: Tensor, y: Tensor, width: int, products: int = 1) -> list[Choice]:
+def _tiles(traits: Traits, window: Window, x: Tensor, y: Tensor, width: int, products: int = 1) -> list[KernelConfig]:
     """Tiles of a convolution or its pass to data, which reads `x` and writes `y` in rows of `width` neighbours, as so
     many `products`."""
     plain = tiles.of_convolution(traits, width, y.blocks)
@@ -184,7 +184,7 @@ def _tiles(traits: Traits, window: Window, x: Tensor, y: Tensor, width: int, pro
     return [*convolution_local.tiles(traits, rows, window.taps * x.channels, y.channels), plain[0]]
 
 
-def _depths(traits: Traits, window: Window, x: Tensor, dy: Tensor) -> list[Choice]:
+def _depths(traits: Traits, window: Window, x: Tensor, dy: Tensor) -> list[KernelConfig]:
     """Channels x blocks of filters of a tile of the weights' gradient, and work-items a compute unit."""
     depth = min(x.block, 2 if traits.gpu else 8)
     depth = depth if x.block % depth == 0 else x.block

@@ -3,7 +3,7 @@ kernels/convolution_local.cl."""
 
 from __future__ import annotations
 
-from edgelearn.launch import Choice
+from edgelearn.launch import KernelConfig
 
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .sums import LONGEST_SUM, Sum, start_sum
@@ -26,15 +26,15 @@ REGISTERS, ITEMS = 1 << 16, 2048  # that a compute unit has, and work-items that
 BUSY = 24000  # sums that keep a compute unit busy, while some of its work-groups wait for memory and for each other
 
 
-def tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]:
+def tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[KernelConfig]:
     """Candidates for a product of `rows` x `channels`, best guess first."""
     return sorted(TILES, key=lambda tile: _cost(traits, tile, rows, depth, channels))
 
 
-def weight_tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]:
+def weight_tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[KernelConfig]:
     """Candidates for a gradient of `rows` x `channels`, summed over `depth` rows of activations."""
 
-    def cost(tile: Choice) -> float:
+    def cost(tile: KernelConfig) -> float:
         split = _split(traits, tile, rows, depth, channels)
         adding_up = 1 + tile["waves"] / 80  # partial sums take a while in the end
         return _cost(traits, tile, rows, ceil_div(depth, split), channels, split) * adding_up
@@ -42,7 +42,7 @@ def weight_tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[C
     return sorted(WEIGHT_TILES, key=cost)
 
 
-def _cost(traits: Traits, tile: Choice, rows: int, depth: int, channels: int, split: int = 1) -> float:
+def _cost(traits: Traits, tile: KernelConfig, rows: int, depth: int, channels: int, split: int = 1) -> float:
     """What the busiest compute unit has to do: the multiply-adds of its tiles and the writing of their sums, dearer
     where small tiles read more for each, and where few sums at a time leave it waiting. On an H200 the cheapest tile is
     on average 2 % slower than the fastest one, over the layers of ResNet-18, MobileNet and MobileNet V2."""
@@ -54,16 +54,16 @@ def _cost(traits: Traits, tile: Choice, rows: int, depth: int, channels: int, sp
     return work * (1 + 18 / tile["rows"] + 8 / tile["columns"]) / busy
 
 
-def _groups(tile: Choice, rows: int, channels: int) -> int:
+def _groups(tile: KernelConfig, rows: int, channels: int) -> int:
     return ceil_div(rows, tile["rows"]) * ceil_div(channels, tile["columns"])
 
 
-def _group(tile: Choice) -> int:
+def _group(tile: KernelConfig) -> int:
     """Work-items of a work-group."""
     return tile["rows"] // tile["item_rows"] * (tile["columns"] // tile["item_columns"]) * tile["slices"]
 
 
-def _split(traits: Traits, tile: Choice, rows: int, depth: int, channels: int) -> int:
+def _split(traits: Traits, tile: KernelConfig, rows: int, depth: int, channels: int) -> int:
     """Groups that a sum over `depth` rows is split between: as long as they leave each a few blocks, and where it would
     become too long."""
     wanted = tile["waves"] * traits.compute_units // _groups(tile, rows, channels)
@@ -71,7 +71,7 @@ def _split(traits: Traits, tile: Choice, rows: int, depth: int, channels: int) -
 
 
 def emit_forward(
-    e: Emitter, tile: Choice, window: Window, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue, flops: int
+    e: Emitter, tile: KernelConfig, window: Window, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue, flops: int
 ) -> None:
     images = x.rows // (window.height * window.width)
     _launch(
@@ -81,7 +81,7 @@ def emit_forward(
 
 
 def emit_backward_data(
-    e: Emitter, tile: Choice, window: Window, transposed: Tensor, dy: Tensor, target: GradientTarget, flops: int
+    e: Emitter, tile: KernelConfig, window: Window, transposed: Tensor, dy: Tensor, target: GradientTarget, flops: int
 ) -> None:
     """Every stride-th row and column of an image is a product of its own."""
     dx, strides = target.tensor, window.strides
@@ -96,7 +96,7 @@ def emit_backward_data(
 
 def emit_backward_weights(
     e: Emitter,
-    tile: Choice,
+    tile: KernelConfig,
     window: Window,
     x: Tensor,
     dy: Tensor,
@@ -120,7 +120,14 @@ def emit_backward_weights(
 
 
 def _launch(
-    e: Emitter, name: str, tile: Choice, window: Window, size: tuple[int, ...], *arguments, flops: int, **macros: int
+    e: Emitter,
+    name: str,
+    tile: KernelConfig,
+    window: Window,
+    size: tuple[int, ...],
+    *arguments,
+    flops: int,
+    **macros: int,
 ) -> None:
     group, sizes = _group(tile), {name: tile[name] for name in NAMES if name != "slices"}
     grid = (ceil_div(size[0], tile["rows"]) * group, ceil_div(size[1], tile["columns"]), *size[2:])

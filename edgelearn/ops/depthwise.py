@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgelearn.launch import Choice
+from edgelearn.launch import KernelConfig
 
 from . import tiles
 from .base import Arrays, LinearOp, Weight
@@ -122,7 +122,7 @@ class DepthwiseConv2D(LinearOp):
             return kernel_sum, dy_sum
 
 
-def _tiles(traits: Traits, width: int, stride: int = 1) -> list[Choice]:
+def _tiles(traits: Traits, width: int, stride: int = 1) -> list[KernelConfig]:
     """Neighbouring outputs of a tile, and work-items a compute unit."""
     best = {"tile": tiles.depthwise_tile(traits, width, stride), "items": 0}
     return tiles.worth_trying(best, tile=tiles.up_to(tiles.DEPTHWISE_TILES, width), items=tiles.items(traits))

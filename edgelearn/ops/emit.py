@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from edgelearn.device import Device
-from edgelearn.launch import Access, Buffer, Choice, Decision, In, Launch, Many, Role
-from edgelearn.tuned import find
+from edgelearn.launch import Access, Buffer, Decision, In, KernelConfig, Launch, Many, Role
+from edgelearn.tuned import Traits
 
+from .control import Control
 from .jobs import Job, Row, arguments, batches, layer, rows
 from .tensor import BLOCK, Shape, Tensor, blocked_bytes
 
-if TYPE_CHECKING:
-    from .control import Control
-
 LINEAR, RELU, RELU6, SILU = 0, 1, 2, 3
-
-
-@dataclass(frozen=True)
-class Traits:
-    """What the choice of tiles depends on. `lanes` is the number of floats of a CPU's vector registers; `tuned` has
-    what was measured to be fastest on this kind of device, by the name of the decision."""
-
-    gpu: bool = False
-    compute_units: int = 2
-    lanes: int = 16
-    tuned: Mapping[str, Choice] = field(default_factory=dict, compare=False)
-
-    @property
-    def group(self) -> int:
-        """Work-items a work-group along the first dimension, unless a kernel says otherwise."""
-        return 64 if self.gpu else 1
-
-    @property
-    def vector(self) -> int:
-        """Channels that a work-item handles, in kernels where the 16 of a block don't meet."""
-        return 4 if self.gpu else BLOCK
-
-    @property
-    def members(self) -> int:
-        """Work-items of a work-group with the same channels: where it pays, they share a sum."""
-        return self.group * self.vector // BLOCK
-
-    @classmethod
-    def of(cls, device: Device) -> Traits:
-        """Raises FormatError for a damaged file of tuning results."""
-        return cls(device.is_gpu, device.compute_units, device.vector_width, find(device).choices)
 
 
 @dataclass
@@ -64,7 +29,7 @@ class Emitter:
     jobs: list[Job] = field(default_factory=list)
 
     @contextmanager
-    def choose(self, kernel: str, shape: Sequence[int], candidates: Sequence[Choice]) -> Iterator[Choice]:
+    def choose(self, kernel: str, shape: Sequence[int], candidates: Sequence[KernelConfig]) -> Iterator[KernelConfig]:
         """How `kernel` computes a problem of `shape`: as tuned for this device where that is among `candidates`, else
         the first of them. Launches emitted inside belong to the decision."""
         name = f"{kernel} {'x'.join(map(str, shape))}"
@@ -105,12 +70,12 @@ class Emitter:
         self.launches.append(Launch(source, kernel, named, grid, group, arguments, layer, flops, self.decision))
 
     @contextmanager
-    def again(self) -> Iterator[None]:
+    def replay(self) -> Iterator[None]:
         """What is emitted inside doesn't run, unless the temporaries that the last launch wrote must be made once more
         (see Launch.again)."""
         last = len(self.launches) - 1
         yield
-        self.launches[last:] = [replace(self.launches[last], again=tuple(self.launches[last + 1 :]))]
+        self.launches[last:] = [replace(self.launches[last], replay=tuple(self.launches[last + 1 :]))]
 
     def job(
         self,

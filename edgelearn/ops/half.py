@@ -6,12 +6,12 @@ from math import prod
 
 from . import rows
 from .emit import Emitter
-from .quantise import Findings, kernel_numbers, weight_parts
+from .quantize import RangeStatistics, kernel_numbers, weight_parts
 from .tensor import Tensor
 from .transpose import KernelView
 
 
-def emit_halved(e: Emitter, x: Tensor, y: Tensor, found: Findings | None = None) -> None:
+def emit_halved(e: Emitter, x: Tensor, y: Tensor, found: RangeStatistics | None = None) -> None:
     """y = x rounded to nearest, ties to even; `y` may be `x`. What is found is of y, which may be infinite."""
     count, rest, groups = rows.split(e, x, found.parts.rows if found else 0)
     source = (x.update,) if y is x else (x.read, y.write)
@@ -23,7 +23,7 @@ def emit_halved(e: Emitter, x: Tensor, y: Tensor, found: Findings | None = None)
     )  # fmt: skip
 
 
-def emit_halved_weights(e: Emitter, view: KernelView, y: Tensor, found: Findings | None = None) -> None:
+def emit_halved_weights(e: Emitter, view: KernelView, y: Tensor, found: RangeStatistics | None = None) -> None:
     """A job: y = the kernel as `view` says, rounded."""
     more = [found.parts.write] if found else []
     e.job(

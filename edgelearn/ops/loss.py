@@ -40,3 +40,12 @@ class Loss:
     def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
         """Losses and right answers, for `emit_count`; and the outputs' gradient where one is wanted."""
         raise NotImplementedError
+
+
+def emit_count(e: Emitter, answers: Answers, control: Control) -> None:
+    """Count a micro-batch's losses, right answers and examples. Random numbers are drawn by the example's place in the
+    mini-batch, so this comes last: whatever runs before, forward, backward or once more, draws the same."""
+    e.launch(
+        "softmax_cross_entropy.cl", "count_examples", (1,), answers.losses.read, answers.right.read,
+        control.counters.update, answers.losses.channels, whole=True, gradient=False,
+    )  # fmt: skip

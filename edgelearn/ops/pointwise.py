@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgelearn.launch import Choice
+from edgelearn.launch import KernelConfig
 
 from . import convolution_local, tiles
 from .emit import Emitter, Epilogue, GradientTarget, Traits
@@ -85,7 +85,7 @@ def emit_backward_weights(
         return kernel_sum, dy_sum
 
 
-def _grid(traits: Traits, x: Tensor, y: Tensor, tile: Choice) -> tuple[int, int, int]:
+def _grid(traits: Traits, x: Tensor, y: Tensor, tile: KernelConfig) -> tuple[int, int, int]:
     """Tiles of a chunk, panels, chunks."""
     tiles = ceil_div(x.rows, tile["rows"])
     chunks = 1 if traits.gpu else min(tiles, ceil_div(4 * x.rows * x.blocks * x.block, CACHED_BYTES))
@@ -101,7 +101,7 @@ def _flops(x: Tensor, y: Tensor) -> int:
     return 2 * x.rows * x.channels * y.channels
 
 
-def _tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]:
+def _tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[KernelConfig]:
     """Tiles of `rows` x `channels` outputs, best guess first."""
     blocks = ceil_div(channels, BLOCK)
     best = {"rows": tiles.product_rows(traits, rows), "panels": tiles.panels(traits, blocks)}
@@ -111,7 +111,7 @@ def _tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[Choice]
     return tiles.worth_trying(best, rows=sizes, panels=panels)
 
 
-def _depths(traits: Traits, rows: int, inputs: int, outputs: int) -> list[Choice]:
+def _depths(traits: Traits, rows: int, inputs: int, outputs: int) -> list[KernelConfig]:
     """Tiles of a gradient of `inputs` x `outputs`, summed over `rows`."""
     blocks = ceil_div(outputs, BLOCK)
     best = {"depth": tiles.product_depth(traits), "panels": tiles.panels(traits, blocks)}

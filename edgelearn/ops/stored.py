@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from edgelearn.launch import In
 
-from .ranged import Ranged
+from .quantized_tensor import QuantizedTensor
 from .tensor import Tensor
 
-Stored = Tensor | Ranged
+Stored = Tensor | QuantizedTensor
 CODES = {"float32": 0, "float16": 1, "int8": 2}
 
 
 def tensor_of(x: Stored) -> Tensor:
-    return x.tensor if isinstance(x, Ranged) else x
+    return x.tensor if isinstance(x, QuantizedTensor) else x
 
 
 def reads(x: Stored) -> tuple[In, ...]:
     """INPUT_STORED in kernels/include/stored.h."""
-    return x.read if isinstance(x, Ranged) else (x.read,)
+    return x.read if isinstance(x, QuantizedTensor) else (x.read,)
 
 
 def macros(x: Stored) -> dict[str, int]:
     """STORED, and with it PER_CHANNEL, as kernels/include/stored.h has them."""
     code = CODES[tensor_of(x).dtype]
-    return {"stored": code, "per_channel": isinstance(x, Ranged) and x.format.per_channel} if code else {}
+    return {"stored": code, "per_channel": isinstance(x, QuantizedTensor) and x.format.per_channel} if code else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 
-from edgelearn.launch import Choice
+from edgelearn.launch import KernelConfig
 
 from .emit import Traits
 
@@ -21,12 +21,12 @@ def panels(traits: Traits, blocks: int) -> int:
     """Blocks of 16 output channels a tile: as many as divide `blocks`."""
     if traits.gpu:
         return 2 - blocks % 2
-    return next(p for p in (2, 3, 1) if blocks % p == 0) if traits.lanes >= 16 else 1
+    return next(p for p in (2, 3, 1) if blocks % p == 0) if traits.vector_width >= 16 else 1
 
 
 def product_rows(traits: Traits, rows: int) -> int:
     """Rows of a matrix-product tile: the size that computes fewest rows twice, the largest of equals."""
-    sizes = (4, 2, 1) if traits.gpu else (14, 12, 7, 4, 2, 1) if traits.lanes >= 16 else (6, 4, 2, 1)
+    sizes = (4, 2, 1) if traits.gpu else (14, 12, 7, 4, 2, 1) if traits.vector_width >= 16 else (6, 4, 2, 1)
     fitting = [s for s in sizes if s <= rows]
     if rows >= 64:
         fitting = fitting[:2]
@@ -35,12 +35,12 @@ def product_rows(traits: Traits, rows: int) -> int:
 
 def product_depth(traits: Traits) -> int:
     """Rows of the weights a tile of the weight gradient: a divisor of 16."""
-    return 8 if not traits.gpu and traits.lanes >= 16 else 4
+    return 8 if not traits.gpu and traits.vector_width >= 16 else 4
 
 
 def row_tile(traits: Traits, width: int) -> int:
     """Neighbouring outputs of a convolution tile."""
-    sizes = (4, 2, 1) if traits.gpu else (14, 8, 7, 4, 2, 1) if traits.lanes >= 16 else (6, 4, 2, 1)
+    sizes = (4, 2, 1) if traits.gpu else (14, 8, 7, 4, 2, 1) if traits.vector_width >= 16 else (6, 4, 2, 1)
     return min(sizes, key=lambda s: (-(-width // s) * s * (1.0 + 1.0 / s), -s))
 
 
@@ -51,7 +51,7 @@ def depthwise_tile(traits: Traits, width: int, stride: int = 1) -> int:
     return min(sizes, key=lambda s: (-(-width // s) * s * (1.0 if s >= 4 else 1.5), sizes.index(s)))
 
 
-def worth_trying(best: Choice, **sizes: Iterable[int]) -> list[Choice]:
+def worth_trying(best: KernelConfig, **sizes: Iterable[int]) -> list[KernelConfig]:
     """Candidates of a decision: the best guess, then every other combination of `sizes`."""
     every = [dict(zip(sizes, values, strict=True)) for values in product(*sizes.values())]
     return [best, *(choice for choice in every if choice != best)]
@@ -70,7 +70,7 @@ def items(traits: Traits) -> tuple[int, ...]:
     return (0, *(ITEMS_GPU if traits.gpu else ITEMS_CPU))
 
 
-def of_convolution(traits: Traits, width: int, blocks: int) -> list[Choice]:
+def of_convolution(traits: Traits, width: int, blocks: int) -> list[KernelConfig]:
     """Neighbouring outputs x blocks of channels of a tile."""
     best = {"tile": row_tile(traits, width), "panels": panels(traits, blocks)}
     return worth_trying(best, tile=up_to(ROW_TILES, width), panels=dividing(PANELS, blocks))

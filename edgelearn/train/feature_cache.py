@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.device import on_disk
 from edgelearn.errors import DataError, NonFiniteError
-from edgelearn.graph import Session
 from edgelearn.ops.tensor import BLOCK, Shape, ceil_div
+from edgelearn.runtime import Session, on_disk
 
 from .passes import micro_batches
 from .sources import Source

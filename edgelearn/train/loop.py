@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgelearn.compile.lower import input_block
 from edgelearn.data.split import epoch_order, mini_batches
 from edgelearn.errors import NonFiniteError
-from edgelearn.graph import Session
-from edgelearn.graph.lower import input_block
+from edgelearn.runtime import Session
 
 from . import sources
 from .passes import evaluate

@@ -8,26 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.device import Choice, Context, Device, choose_device
+from edgelearn.compile import BudgetLike, Invert, LaunchTimes, Plan, Precision, Request, make_plan
+from edgelearn.compile.lower import input_block
+from edgelearn.compile.memory.activation_memory import ActivationMemory
+from edgelearn.compile.memory.policies import keep_all
+from edgelearn.compile.memory.strategies import Encoding
+from edgelearn.device import Device
 from edgelearn.errors import PlanError
-from edgelearn.graph import (
-    BudgetLike,
-    Invert,
-    Network,
-    Plan,
-    Precision,
-    Request,
-    Session,
-    Split,
-    make_plan,
-    split_frozen,
-)
-from edgelearn.graph.lower import input_block
-from edgelearn.graph.policies import keep_all
-from edgelearn.graph.saving import Saving
-from edgelearn.graph.ways import Stash
-from edgelearn.launch import Kernels
+from edgelearn.graph import Network, Split, split_frozen
 from edgelearn.ops import SGD, Loss, Optimizer, SoftmaxCrossEntropy
+from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_device, launch_times
 
 from . import passes, sources
 from .callbacks import Callback, History
@@ -36,7 +26,7 @@ from .loop import Loop, Position, StoppedError
 from .phases import Phases, largest_that_fits
 from .reconstruction import WatchReconstruction
 from .sources import Source
-from .state import State
+from .state import TrainingState
 from .summary import summary
 from .weights import Weights, checked
 
@@ -51,22 +41,22 @@ class Model:
 
     def __init__(
         self, network: Network, weights: Weights | None = None, device: str | Device | None = None, seed: int = 0,
-        beside: Model | None = None,
+        share_with: Model | None = None,
     ) -> None:  # fmt: skip
         if not (isinstance(seed, Integral) and 0 <= seed < 1 << 64):
             raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {seed!r}.")
         self.network, self.seed = network, seed
         self._session: Session | None = None
         self._slots: Weights = {}  # the host's copy of the optimizer's state
-        self._records: Weights = {}  # and of the ranges of quantised tensors
+        self._records: Weights = {}  # and of the ranges of quantized tensors
         self.weights = network.initialize(seed) if weights is None else weights
-        self.choice: Choice = beside.choice if beside else choose_device(device)
-        self.context = beside.context if beside else Context(self.choice.device)
-        self.kernels = beside.kernels if beside else Kernels(self.context)
+        self.choice: DeviceChoice = share_with.choice if share_with else choose_device(device)
+        self.context = share_with.context if share_with else Context(self.choice.device)
+        self.kernels = share_with.kernels if share_with else Kernels(self.context)
         self.optimizer: Optimizer = SGD()
         self.loss: Loss = SoftmaxCrossEntropy()
-        self.batchnorm = "kept"
-        self.precision, self.saving, self.also = Precision(), keep_all, ()
+        self.batchnorm = "moving"
+        self.precision, self.activation_memory, self.allow = Precision(), keep_all, ()
         self.position = Position()
         self.stop_training = False
         self.epochs = self.steps_total = 0
@@ -94,18 +84,19 @@ class Model:
         self,
         optimizer: Optimizer,
         label_smoothing: float = 0.0,
-        batchnorm: str = "kept",
+        batchnorm: str = "moving",
         precision: Precision | None = None,
-        saving: Callable[[Network], Saving] = keep_all,
+        activation_memory: Callable[[Network], ActivationMemory] = keep_all,
         loss: Loss | None = None,
-        also: Sequence[Stash] = (),
+        allow: Sequence[Encoding] = (),
     ) -> Model:
-        """How `fit` trains. `batchnorm` is "kept" (moving statistics are used and left alone, as in fine-tuning) or
-        "batch" (each micro-batch's own, and moving averages follow). `precision` says what is quantised, in training
-        and wherever the network runs: nothing by default. `saving` says which activations come back how in the backward
-        pass (see graph/policies.py); within a budget the planner chooses, among exact ways on the device and `also`
-        others, such as Compress() or Page() (see graph/ways.py). `loss` is softmax cross-entropy with `label_smoothing`
-        unless another one is given (see ops/loss.py).
+        """How `fit` trains. `batchnorm` is "moving" (moving statistics are used and left alone, as in fine-tuning) or
+        "batch" (each micro-batch's own, and moving averages follow). `precision` says what is quantized, in training
+        and wherever the network runs: nothing by default. `activation_memory` is a policy (see
+        compile/memory/policies.py) that gives each activation a strategy; within a budget the planner chooses among
+        exact strategies on the device and those in `allow`, such as Compress() or Offload() (see
+        compile/memory/strategies.py). `loss` is softmax cross-entropy with `label_smoothing` unless another one is
+        given (see ops/loss.py).
 
         Training starts anew: `position` is the first step. Raises PlanError for settings that can't be."""
         if not isinstance(optimizer, Optimizer):
@@ -113,16 +104,18 @@ class Model:
         if loss is not None and label_smoothing:
             raise PlanError("label_smoothing is of softmax cross-entropy: leave it out beside another loss.")
         loss = loss or SoftmaxCrossEntropy(label_smoothing)
-        if batchnorm not in ("kept", "batch"):
-            raise PlanError(f"batchnorm is 'kept' (fine-tuning) or 'batch' (training from scratch), not '{batchnorm}'.")
-        if not callable(saving):
+        if batchnorm not in ("moving", "batch"):
+            raise PlanError(
+                f"batchnorm is 'moving' (fine-tuning) or 'batch' (training from scratch), not '{batchnorm}'."
+            )
+        if not callable(activation_memory):
             raise PlanError(
                 f"`saving` is a function from a network to its layers' ways back, such as policies.checkpoints or "
-                f"lambda network: {{'conv': Recompute()}}, not {saving!r:.60}."
+                f"lambda network: {{'conv': Recompute()}}, not {activation_memory!r:.60}."
             )
         self._close()
         self.optimizer, self.loss, self.batchnorm = optimizer, loss, batchnorm
-        self.precision, self.saving, self.also = precision or Precision(), saving, also
+        self.precision, self.activation_memory, self.allow = precision or Precision(), activation_memory, allow
         self.position, self._slots, self._records = Position(), {}, {}
         return self
 
@@ -162,16 +155,16 @@ class Model:
                 raise PlanError(f"The cache of features is {' or '.join(map(repr, DTYPES))} or None, not {cache!r}.")
             if self.precision != Precision():
                 raise PlanError(
-                    "Features of quantised layers follow training: they can't be cached. Leave the cache off."
+                    "Features of quantized layers follow training: they can't be cached. Leave the cache off."
                 )
             split = self._split()
             found["extract"] = self._forward_plan(split.prefix, budget)
             trained = split.suffix
         micro = batch_size if micro_batch is None else micro_batch
         settings = self.optimizer, self.batchnorm, self.loss
-        more = {"precision": self.precision, "saving": self.saving(trained)}
+        more = {"precision": self.precision, "activation_memory": self.activation_memory(trained)}
         request = Request(trained, batch_size, micro, *settings, seed=self.seed, **more)
-        found["train"] = make_plan(request, self.device, budget, also=self.also)
+        found["train"] = make_plan(request, self.device, budget, costs=self._launch_times(budget), allow=self.allow)
         return found
 
     def fit(
@@ -229,7 +222,7 @@ class Model:
         self.epochs, self.steps_total = epochs, epochs * self._steps_of_epoch
         history = History()
         callbacks = [*callbacks, history]
-        inverts = any(isinstance(way, Invert) for way in phases["train"].request.saving.values())
+        inverts = any(isinstance(way, Invert) for way in phases["train"].request.activation_memory.values())
         if inverts and not any(isinstance(callback, WatchReconstruction) for callback in callbacks):
             callbacks.insert(0, WatchReconstruction())  # before others, which may use another session
         for callback in callbacks:
@@ -277,7 +270,7 @@ class Model:
         return passes.predict(self._open(self.forward_plan(batch_size)), x)
 
     def range_records(self) -> Weights:
-        """What is known of the quantised tensors, by "layer/kind": float32 (16,), fields as ops.quantise.FIELDS."""
+        """What is known of the quantized tensors, by "layer/kind": float32 (16,), fields as ops.quantize.FIELDS."""
         training = self._session is not None and self._session.plan.request.optimizer is not None
         return self._session.records() if training and self._session.ranges_known else dict(self._records)
 
@@ -297,13 +290,13 @@ class Model:
         """All that training needs to go on: (tensors, JSON-able state). At a step boundary."""
         self._keep()
         changing = {name: self.weights[name] for name in self._changing()}
-        return State(changing, self._slots, self._records, self.position).to_tensors()
+        return TrainingState(changing, self._slots, self._records, self.position).to_tensors()
 
     def restore(self, tensors: Weights, state: dict) -> None:
         """Go back to where `state` was taken. Raises FormatError when it is another network's or training's."""
-        found = State.of(tensors, state)
+        found = TrainingState.of(tensors, state)
         slots = {f"{slot}/{name}" for slot in self.optimizer.slots for name in self.network.trainable}
-        found.check(self._changing(), slots, self.precision.quantises)
+        found.check(self._changing(), slots, self.precision.quantizes)
         self.weights = self.weights | found.weights
         self.position, self._slots, self._records = found.position, found.slots, found.records
 
@@ -349,6 +342,10 @@ class Model:
         if len(shape) != 1:
             raise PlanError(f"The network gives {shape}, not (classes,): end it with a Dense layer.")
         return shape[0]
+
+    def _launch_times(self, budget: BudgetLike | None) -> LaunchTimes | None:
+        """What the planner weighs the strategies of `allow` by; nothing is measured where it has nothing to choose."""
+        return launch_times(self.device, self.allow) if budget is not None and self.allow else None
 
     def _split(self) -> Split:
         if not self.network.trainable:
@@ -400,7 +397,7 @@ class Model:
         if plan.request.optimizer is not None and self._slots:
             session.load_optimizer_state(self._slots)
         training = plan.request.optimizer is not None and self.position.updates
-        if self._records or training:  # which may not have any, but must have them for all that it quantises
+        if self._records or training:  # which may not have any, but must have them for all that it quantizes
             session.load_records(self._records)
         self._session = session
         return session

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from edgelearn.compile.lower import input_block
 from edgelearn.data.split import mini_batches
-from edgelearn.graph import Session
-from edgelearn.graph.lower import input_block
+from edgelearn.runtime import Session
 
 from .prefetch import ahead
 from .sources import Source

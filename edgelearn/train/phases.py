@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edgelearn.compile import BudgetLike, Plan
+from edgelearn.compile.plan import MIB
 from edgelearn.errors import PlanError
-from edgelearn.graph import BudgetLike, Plan
-from edgelearn.graph.plan import MIB
 
 FORWARD_SIZES = (16, 8, 4, 2, 1)  # examples at a time where nothing is trained
 

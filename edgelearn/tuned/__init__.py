@@ -1,10 +1,10 @@
-"""Which choices were measured to be fastest on which kind of device: data, and finding what fits."""
+"""The kernel configurations that were measured to be fastest, by kind of device."""
 
 from .files import user_folder
-from .kind import Kind
-from .store import NOT_TUNED, Choice, Found, Results, find, folders, load, path_of, save, shipped
+from .store import NOT_TUNED, DeviceTuning, KernelConfig, TuningResults, find, folders, load, path_of, save, shipped
+from .traits import Traits
 
 __all__ = [
-    "NOT_TUNED", "Choice", "Found", "Kind", "Results", "find", "folders", "load", "path_of", "save", "shipped",
-    "user_folder",
+    "NOT_TUNED", "DeviceTuning", "KernelConfig", "Traits", "TuningResults", "find", "folders", "load", "path_of",
+    "save", "shipped", "user_folder",
 ]  # fmt: skip

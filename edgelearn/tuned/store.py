@@ -9,26 +9,26 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from edgelearn.device import Device
+from edgelearn.device.kind import DeviceKind
 from edgelearn.errors import FormatError
 
 from .files import user_folder, write
-from .kind import Kind
 
 FORMAT = 1
 LARGEST = 4 << 20  # bytes of a file worth reading
 NOT_TUNED = "not tuned for this kind of device, so kernels use safe defaults: `edgelearn tune` finds faster ones"
 
-Choice = dict[str, int]
+KernelConfig = dict[str, int]
 
 
 @dataclass
-class Results:
+class TuningResults:
     """What tuning found on devices like `kind`. `choices` are by the name of the decision. `measured` says on what and
     when, and under "workloads" by the name of each its step in seconds before and after."""
 
-    kind: Kind
+    kind: DeviceKind
     measured: dict = field(default_factory=dict)
-    choices: dict[str, Choice] = field(default_factory=dict)
+    choices: dict[str, KernelConfig] = field(default_factory=dict)
 
     @property
     def workloads(self) -> dict[str, dict]:
@@ -36,10 +36,10 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Found:
+class DeviceTuning:
     """Choices that fit a device, and the files they are from, which of all that fit come first."""
 
-    choices: dict[str, Choice] = field(default_factory=dict)
+    choices: dict[str, KernelConfig] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
 
     def __str__(self) -> str:
@@ -58,20 +58,20 @@ def folders() -> tuple[Path, Path]:
     return user_folder(), shipped()
 
 
-def find(device: Device) -> Found:
+def find(device: Device) -> DeviceTuning:
     """What is known to be fastest on `device`: of each folder the file whose kind is closest, the user's choices before
     those that are shipped. Raises FormatError for a damaged file, naming it."""
-    kind, choices, files = Kind.of(device), {}, []
+    kind, choices, files = DeviceKind.of(device), {}, []
     for folder in folders():
         fitting = [(d, path, r) for path, r in _results(folder) if (d := kind.distance(r.kind)) is not None]
         if fitting:
             _, path, results = min(fitting, key=lambda item: item[:2])
             choices = results.choices | choices
             files.append(path)
-    return Found(choices, tuple(files))
+    return DeviceTuning(choices, tuple(files))
 
 
-def load(path: Path) -> Results:
+def load(path: Path) -> TuningResults:
     """Raises FormatError, saying what is wrong and what to do, for a file that `save` did not write."""
     try:
         if path.stat().st_size > LARGEST:
@@ -84,12 +84,12 @@ def load(path: Path) -> Results:
         ) from None
 
 
-def path_of(kind: Kind, folder: Path) -> Path:
+def path_of(kind: DeviceKind, folder: Path) -> Path:
     """The file for results of this kind."""
     return folder / f"{kind.slug}.json"
 
 
-def save(results: Results, folder: Path) -> Path:
+def save(results: TuningResults, folder: Path) -> Path:
     """Write the file of this kind of device, all or nothing. Raises FormatError where the folder can't be written."""
     path = path_of(results.kind, folder)
     head = {"format": FORMAT, "kind": results.kind.to_dict(), "measured": results.measured}
@@ -99,17 +99,17 @@ def save(results: Results, folder: Path) -> Path:
     return path
 
 
-def _results(folder: Path) -> Iterator[tuple[Path, Results]]:
+def _results(folder: Path) -> Iterator[tuple[Path, TuningResults]]:
     for path in sorted(folder.glob("*.json")):
         yield path, load(path)
 
 
-def _checked(content: object) -> Results:
+def _checked(content: object) -> TuningResults:
     """Raises ValueError saying what is wrong."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"it is not of format {FORMAT}, the one that this edgelearn writes")
     kind, measured, choices = (content.get(key) for key in ("kind", "measured", "choices"))
-    types = {f.name: int if f.type == "int" else str for f in fields(Kind)}
+    types = {f.name: int if f.type == "int" else str for f in fields(DeviceKind)}
     if not isinstance(kind, dict) or set(kind) != set(types):
         raise ValueError(f"its kind of device needs {', '.join(types)}")
     for name, wanted in types.items():
@@ -122,4 +122,4 @@ def _checked(content: object) -> Results:
     for name, choice in choices.items():
         if not isinstance(choice, dict) or any(type(value) is not int for value in choice.values()):
             raise ValueError(f"the choice for {name!r} is not made of whole numbers")
-    return Results(Kind(**kind), measured, choices)
+    return TuningResults(DeviceKind(**kind), measured, choices)

@@ -8,8 +8,8 @@ from html import escape
 import ipywidgets
 
 from edgelearn.errors import EdgelearnError
-from edgelearn.experiments.quantised_backprop import ESTIMATORS, PrecisionConfig, PrecisionJob
-from edgelearn.runs import RunStore, figures
+from edgelearn.experiments.precision import OBSERVERS, PrecisionConfig, PrecisionExperiment
+from edgelearn.lab.runs import RunStore, figures
 from edgelearn.train import Callback, Model
 
 BITS = ("2", "3", "4", "5", "6", "8", "16", "fp16", "fp32")
@@ -35,8 +35,8 @@ class BitsView(ipywidgets.VBox):
             )
             for name in ("weights", "activations", "gradients")
         }
-        self._sliders["estimator"] = ipywidgets.Dropdown(
-            options=list(ESTIMATORS), value=base.estimator, description="Ranges"
+        self._sliders["observer"] = ipywidgets.Dropdown(
+            options=list(OBSERVERS), value=base.observer, description="Ranges"
         )
         self._bar = ipywidgets.FloatProgress(max=1.0)
         self._status = ipywidgets.HTML("Move a slider.")
@@ -89,7 +89,7 @@ class BitsView(ipywidgets.VBox):
             try:
                 if config not in self.accuracies:
                     self._status.value = "Loading …"
-                    results = PrecisionJob.start(config, self.store, [_Progress(self)], lambda text: None)
+                    results = PrecisionExperiment.start(config, self.store, [_Progress(self)], lambda text: None)
                     if results is None:
                         continue
                     self.accuracies[config] = results["accuracy"]
@@ -123,4 +123,4 @@ class _Progress(Callback):
 
 def name_of(config: PrecisionConfig) -> str:
     """ "8/8/4 in-hindsight": bits of weights, activations and gradients, and where ranges come from."""
-    return f"{config.weights}/{config.activations}/{config.gradients} {config.estimator}"
+    return f"{config.weights}/{config.activations}/{config.gradients} {config.observer}"

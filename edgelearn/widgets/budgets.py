@@ -7,12 +7,12 @@ from html import escape
 
 import ipywidgets
 
+from edgelearn.compile import LaunchTimes, Plan, Request, account, make_plan
+from edgelearn.compile.memory.budget import COUNTS
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.experiments.plan_figures import plot_timeline
-from edgelearn.graph import Costs, Plan, Request, account, make_plan
-from edgelearn.graph.budget import COUNTS
-from edgelearn.runs import figures
+from edgelearn.lab.runs import figures
 
 
 class BudgetView(ipywidgets.VBox):
@@ -22,9 +22,9 @@ class BudgetView(ipywidgets.VBox):
 
     def __init__(
         self, request: Request, device: Device, sizes: Sequence[int] = (64, 48, 32, 24, 16, 12, 8, 6, 4, 2),
-        count: str = "stored", costs: Costs | None = None,
+        count: str = "stored", costs: LaunchTimes | None = None,
     ) -> None:  # fmt: skip
-        self.request, self.device, self.costs = request, device, costs or Costs.of(device)
+        self.request, self.device, self.costs = request, device, costs or LaunchTimes.of(device)
         self.plans: dict[str, Plan | None] = {}
         self._refusals: dict[str, str] = {}
         self._size = ipywidgets.SelectionSlider(

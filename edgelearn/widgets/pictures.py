@@ -10,7 +10,7 @@ import numpy as np
 from IPython.display import Image
 
 from edgelearn.errors import DataError
-from edgelearn.runs import figures
+from edgelearn.lab.runs import figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

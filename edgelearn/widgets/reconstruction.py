@@ -7,7 +7,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 from edgelearn.errors import PlanError
-from edgelearn.runs import figures
+from edgelearn.lab.runs import figures
 from edgelearn.train import WatchReconstruction
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from IPython.display import HTML, Image
 
-from edgelearn.device import Choice
-from edgelearn.runs import figures
+from edgelearn.lab.runs import figures
+from edgelearn.runtime import DeviceChoice
 from edgelearn.train import History
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def table_html(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> 
     return f"<table>{head}<tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
 
 
-def device_table(choice: Choice) -> HTML:
+def device_table(choice: DeviceChoice) -> HTML:
     """The devices of the machine, the chosen one first and with the reason."""
     marks = [f"chosen: {choice.reason}", *("" for _ in choice.others)]
     rows = [

@@ -14,11 +14,11 @@ import ipywidgets
 from IPython.display import HTML, display
 
 from edgelearn.errors import EdgelearnError, RunError
-from edgelearn.experiments.job import Job, process_peak_bytes
-from edgelearn.runs import Run, RunStore, figures
+from edgelearn.experiments.experiment import Experiment, process_peak_bytes
+from edgelearn.lab.runs import Run, RunStore, figures
 
 from .show import duration, show, size, table, table_html
-from .worker import State, Training
+from .worker import Training, WorkerState
 
 _POLL_SECONDS = 0.05
 _TEXT_SECONDS = 0.25
@@ -34,16 +34,17 @@ _COLUMNS = {  # of a row of history, with the names that readers know
 class TrainingView(ipywidgets.VBox):
     """Curves, memory, progress and the last epoch of a training, with buttons to start, stop and resume it.
 
-    `job` is a job or a function that makes one, as FlowersJob.load does; it is trained into a new run of `store`, or
-    with `run` into that one from where it stands. A second view of the same job shows the same training, and takes
-    the place of the first. Training is on a thread, which changes this widget and does nothing else to the notebook.
+    `job` is an experiment or a function that makes one, as FlowersExperiment.load does; it is trained into a new run of
+    `store`, or with `run` into that one from where it stands. A second view of the same experiment shows the same
+    training, and takes the place of the first. Training is on a thread, which changes this widget and does nothing else
+    to the notebook.
 
     Raises RunError when the job already has another run than `run`.
     """
 
     training: Training | None = None  # where the constructor fails, Python closes a view that has none
 
-    def __init__(self, job: Job | Callable[[], Job], store: RunStore, run: Run | None = None) -> None:
+    def __init__(self, job: Experiment | Callable[[], Experiment], store: RunStore, run: Run | None = None) -> None:
         self.training = Training.of(job, store, run)
         self._drawing = threading.Lock()
         self._next_text = self._next_drawing = 0.0
@@ -95,7 +96,7 @@ class TrainingView(ipywidgets.VBox):
         training = self.training
         if training.error is not None:
             raise training.error
-        if training.state is not State.FINISHED:
+        if training.state is not WorkerState.FINISHED:
             raise RunError(f"{self._state_text()} Press Resume or run this cell again to go on.")
         display(show(figures.plot_learning_curves(training.rows)))
         display(self.summary())
@@ -120,7 +121,7 @@ class TrainingView(ipywidgets.VBox):
         """Show how the training stands, unless that was done a moment ago."""
         with self._drawing:
             now, phase = time.monotonic(), self.training.progress.phase
-            at_once = at_once or self.training.state is not State.RUNNING
+            at_once = at_once or self.training.state is not WorkerState.RUNNING
             if at_once or now >= self._next_text or phase != self._phase:
                 self._next_text, self._phase = now + _TEXT_SECONDS, phase
                 self._write()
@@ -137,26 +138,26 @@ class TrainingView(ipywidgets.VBox):
         state, progress = training.state, training.progress
         begun = training.run is not None
         usable = {
-            "Start": state in (State.READY, State.FAILED) and not begun,
-            "Stop": state is State.RUNNING and not training.stopping,
-            "Resume": state in (State.STOPPED, State.FAILED) and begun,
+            "Start": state in (WorkerState.READY, WorkerState.FAILED) and not begun,
+            "Stop": state is WorkerState.RUNNING and not training.stopping,
+            "Resume": state in (WorkerState.STOPPED, WorkerState.FAILED) and begun,
         }
         for name, button in self._buttons.items():
             button.disabled = not usable[name]
         self._status.value = escape(self._state_text())
-        self._bar.value = progress.done / progress.total if progress.total else float(state is State.FINISHED)
-        self._bar.bar_style = {State.FINISHED: "success", State.FAILED: "danger"}.get(state, "")
+        self._bar.value = progress.done / progress.total if progress.total else float(state is WorkerState.FINISHED)
+        self._bar.bar_style = {WorkerState.FINISHED: "success", WorkerState.FAILED: "danger"}.get(state, "")
         self._error.value = _error_html(training.error) if training.error else ""
         self._memory.value = self._memory_html()
         self._epoch.value = _epoch_html(training.rows[-1]) if training.rows else ""
 
     def _state_text(self) -> str:
         training, progress = self.training, self.training.progress
-        if training.state is State.READY:
+        if training.state is WorkerState.READY:
             return "Ready."
-        if training.state is State.FINISHED:
+        if training.state is WorkerState.FINISHED:
             return f"Finished: run {training.run.id}."
-        if training.state is State.RUNNING:
+        if training.state is WorkerState.RUNNING:
             if training.stopping:
                 return "Stopping after this step …"
             text = progress.phase.capitalize()
@@ -166,7 +167,7 @@ class TrainingView(ipywidgets.VBox):
             return f"{text}, {duration(left)} left" if left is not None else f"{text} …"
         run = f" Run {training.run.id} is saved." if training.run else ""
         where = f" after epoch {training.rows[-1]['epoch']}" if training.rows else ""
-        return f"{'Stopped' if training.state is State.STOPPED else 'Failed'}{where}.{run}"
+        return f"{'Stopped' if training.state is WorkerState.STOPPED else 'Failed'}{where}.{run}"
 
     def _memory_html(self) -> str:
         if self.training.planned_bytes is None:

@@ -1,7 +1,7 @@
 """A job's training on a thread of its own, so that the notebook's kernel stays free.
 
 A job has a `kind`, a `config` (with `to_dict`), a `model`, `phases`, `describe()` and `run(run, callbacks, say)`, as
-edgelearn.experiments.job.Job has them.
+edgelearn.experiments.experiment.Job has them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
 from edgelearn.errors import RunError
-from edgelearn.runs import Run, RunStore
+from edgelearn.lab.runs import Run, RunStore
 from edgelearn.train import Callback
 
 
-class State(StrEnum):
+class WorkerState(StrEnum):
     """Where a training stands. It can be started from READY, STOPPED and FAILED."""
 
     READY = "ready"
@@ -84,7 +84,7 @@ class Training(Callback):
     def __init__(self, job: Any, store: RunStore, run: Run | None = None) -> None:
         self.store, self.run = store, run
         self.job, self._make = (None, job) if callable(job) else (job, None)
-        self.state = State.READY if run is None else State.STOPPED
+        self.state = WorkerState.READY if run is None else WorkerState.STOPPED
         self.progress = Progress("ready")
         self.rows: list[dict[str, Any]] = [] if run is None else _rows(run)
         self.results: dict[str, Any] | None = None
@@ -104,14 +104,14 @@ class Training(Callback):
     @property
     def stopping(self) -> bool:
         """Whether it was asked to stop and hasn't yet."""
-        return self.state is State.RUNNING and self._stop.is_set()
+        return self.state is WorkerState.RUNNING and self._stop.is_set()
 
     def start(self) -> None:
         """Begin, or go on from the last checkpoint; does nothing while it runs and once it has finished."""
         with self._starting:
-            if self.state in (State.RUNNING, State.FINISHED):
+            if self.state in (WorkerState.RUNNING, WorkerState.FINISHED):
                 return
-            self.state, self.error, self.progress = State.RUNNING, None, Progress("loading")
+            self.state, self.error, self.progress = WorkerState.RUNNING, None, Progress("loading")
             self._stop.clear()
             self._ended.clear()
         threading.Thread(target=self._work, name="edgelearn-training").start()
@@ -173,11 +173,11 @@ class Training(Callback):
             self._tell()
             with self._alone():
                 self.results = self._train()
-            state = State.STOPPED if self.results is None else State.FINISHED
+            state = WorkerState.STOPPED if self.results is None else WorkerState.FINISHED
         except _StopError:
-            state = State.READY if self.run is None else State.STOPPED
+            state = WorkerState.READY if self.run is None else WorkerState.STOPPED
         except BaseException as error:
-            self.error, state = error, State.FAILED
+            self.error, state = error, WorkerState.FAILED
         with self._starting:  # or a quick restart would be taken for the end of this one
             try:
                 self.state = state

@@ -1,4 +1,4 @@
-// What a launch finds of the values it writes: a record (see quantise.h) for each work-group. With FOUND a kernel notes
+// What a launch finds of the values it writes: a record (see quantize.h) for each work-group. With FOUND a kernel notes
 // values with NOTE, and what they become with NOTE_BECOMES; at its end all work-items of a group take part in LEAVE_FOUND.
 // TRACED adds the sums for signal to noise and cosine. Where a value is a NaN or an infinity, CLIPPED is a NaN. Records
 // have 16 fields, however many lanes a work-item handles.

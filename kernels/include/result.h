@@ -2,7 +2,7 @@
 // QUANTISED by a range that is known by then: 1, as integers, 2, as the floats that these stand for. What is written is
 // noted (see found.h).
 #include "vectors.h"
-#include "quantise.h"
+#include "quantize.h"
 #include "found.h"
 #include "scalars.h"
 

@@ -6,7 +6,7 @@
 #endif
 #include "vectors.h"
 #include "half.h"
-#include "quantise.h"
+#include "quantize.h"
 
 #if STORED == 2
 #define STORED_WORDS 2

@@ -13,9 +13,9 @@ from PIL import Image
 
 from edgelearn import __version__, tuned
 from edgelearn.cli import COMMANDS, main
-from edgelearn.device import list_devices
 from edgelearn.experiments.flowers.weights import SAMPLE
-from edgelearn.runs import RunStore
+from edgelearn.lab.runs import RunStore
+from edgelearn.runtime import list_devices
 
 needs_sample = pytest.mark.skipif(not SAMPLE.exists(), reason="the package's small network isn't there")
 
@@ -313,7 +313,7 @@ def test_profile(tmp_path, capsys):
 
 
 def test_profile_predicts_without_a_device(monkeypatch, capsys):
-    monkeypatch.setattr("edgelearn.device.choose.list_devices", lambda: pytest.fail("asked for devices"))
+    monkeypatch.setattr("edgelearn.runtime.choose.list_devices", lambda: pytest.fail("asked for devices"))
     assert main(["profile", "forward:1", "cached:2", "--project", "adreno-540", "videocore-vii"]) == 0
     output = capsys.readouterr().out
     assert output.count("Adreno 540 (Snapdragon 835, Galaxy S8)") == 5 and "cached:2, predicted" in output

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from edgelearn.cli import main
-from edgelearn.device import choose_device
+from edgelearn.runtime import choose_device
 
 
 @pytest.fixture(scope="module")

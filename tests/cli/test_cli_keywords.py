@@ -12,7 +12,7 @@ from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.experiments.keywords import WordSplit, which_set
 from edgelearn.experiments.keywords.embedding import data, job
 from edgelearn.experiments.keywords.streaming import read_labels
-from edgelearn.experiments.keywords.vocabulary import Vocabulary
+from edgelearn.keywords.vocabulary import Vocabulary
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from edgelearn.cli import main
 from edgelearn.experiments import memory
-from edgelearn.experiments.verdict import Verdict
+from edgelearn.experiments.claim import Claim
 
 SMALL = ["mobilenet_v2_cifar", "--alpha", "0.25", "--batch-size", "2"]
 
@@ -31,13 +31,13 @@ def test_plan_before_and_after_measuring(capsys, tmp_path):
 
 
 def test_other_ways_within_two_budgets(capsys, tmp_path):
-    budget = ["--budget", "1 MB stored, 3 MB peak", "--also", "halves", "paged", "--pages", str(tmp_path)]
+    budget = ["--budget", "1 MB stored, 3 MB peak", "--allow", "halves", "paged", "--pages", str(tmp_path)]
     assert main(["memory", "plan", *SMALL, *budget]) == 0
     assert " MB  paged " in capsys.readouterr().out and not list(tmp_path.glob("tmp*"))
     assert main(["memory", "plan", *SMALL, *budget[:-1], str(tmp_path / "none")]) == 1
     assert "Name a folder that exists" in capsys.readouterr().err
     assert main(["memory", "plan", *SMALL, "--pages", str(tmp_path)]) == 1
-    assert "add --also paged" in capsys.readouterr().err
+    assert "add --allow paged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("budget", (["1MB, 3 MB peak"], ["1 MB STORED, 3MB", "--count", "peak"]))
@@ -58,9 +58,9 @@ def test_compare(capsys, tmp_path):
 def test_check_fails_with_a_claim(capsys, monkeypatch, holds, status):
     """The parts are tested in tests/experiments."""
     for part in ("check", "check_times"):
-        monkeypatch.setattr(memory, part, lambda *arguments: [Verdict("It is small.", "3 MB", True)])
+        monkeypatch.setattr(memory, part, lambda *arguments: [Claim("It is small.", "3 MB", True)])
     for part in ("check_process", "check_trained"):
-        monkeypatch.setattr(memory, part, lambda *arguments: Verdict("It is right.", "95 %", holds))
+        monkeypatch.setattr(memory, part, lambda *arguments: Claim("It is right.", "95 %", holds))
     assert main(["memory", "check"]) == status
     said = capsys.readouterr().out
     assert said.count("3 MB") == said.count("95 %") == 2 and {True: "pass", False: "FAIL", None: "open"}[holds] in said

@@ -8,7 +8,7 @@ from edgelearn.data import cifar10
 from edgelearn.data.cifar10 import CIFAR10, CLASSES, SIZE, load_cifar10, standardized
 from edgelearn.data.loading import load_images
 from edgelearn.data.tfds import find_prepared
-from edgelearn.errors import DataError, NetworkError
+from edgelearn.errors import DataError, DownloadError
 
 
 def test_the_real_pictures(real_data):
@@ -38,5 +38,5 @@ def test_without_a_network_there_is_nothing_else(nowhere, monkeypatch):
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/cifar.tar.gz"
     monkeypatch.setattr(cifar10, "CIFAR10", replace(CIFAR10, url=url))
-    with pytest.raises(NetworkError, match=rf"{url} cannot be reached.*Set EDGELEARN_DATA to a folder"):
+    with pytest.raises(DownloadError, match=rf"{url} cannot be reached.*Set EDGELEARN_DATA to a folder"):
         load_cifar10()

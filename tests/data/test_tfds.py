@@ -12,7 +12,7 @@ from edgelearn.data import tfds
 from edgelearn.data.flowers import TF_FLOWERS
 from edgelearn.data.split import stratified_split
 from edgelearn.data.tfds import fetch_from, find_prepared, load, read_downloaded, read_prepared
-from edgelearn.errors import DataError, NetworkError
+from edgelearn.errors import DataError, DownloadError
 
 
 def test_the_real_photographs(real_data):
@@ -83,14 +83,14 @@ def test_a_server_that_is_not_there_is_noticed_at_once(nowhere):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(NetworkError, match=r"cannot be reached.*Do that"):
+    with pytest.raises(DownloadError, match=r"cannot be reached.*Do that"):
         tfds.check_connection(f"http://127.0.0.1:{port}/", "Do that.")
 
 
 def test_a_server_that_never_answers_is_given_up(nowhere):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.perf_counter()
-        with pytest.raises(NetworkError, match=r"cannot be reached"):
+        with pytest.raises(DownloadError, match=r"cannot be reached"):
             tfds.check_connection(f"http://127.0.0.1:{silent.getsockname()[1]}/", "", limit_s=0.3)
         assert time.perf_counter() - began < 2
     assert tfds.CONNECT_LIMIT_S <= 10
@@ -103,7 +103,7 @@ def test_looking_up_a_name_is_given_up_too(nowhere, monkeypatch):
 
     monkeypatch.setattr(tfds, "urlopen", slow_resolver)
     began = time.perf_counter()
-    with pytest.raises(NetworkError, match=r"no answer in 0.2 seconds"):
+    with pytest.raises(DownloadError, match=r"no answer in 0.2 seconds"):
         tfds.check_connection("http://flowers.invalid/", "", limit_s=0.2)
     assert time.perf_counter() - began < 1
 

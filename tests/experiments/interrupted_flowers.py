@@ -12,7 +12,7 @@ import sys
 
 from edgelearn.cli import main, training
 from edgelearn.experiments.recorder import Recorder
-from edgelearn.runs import Run
+from edgelearn.lab.runs import Run
 from edgelearn.train import ProgressBar
 
 MOMENT, SIGNALS = sys.argv[1], [getattr(signal, name) for name in sys.argv[2].split("+")]

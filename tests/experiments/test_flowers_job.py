@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from edgelearn.data.flowers import load_flowers
-from edgelearn.errors import DataError, FormatError, NetworkError, PlanError, RunError
-from edgelearn.experiments.flowers import FlowersConfig, FlowersJob, job, weights
+from edgelearn.errors import DataError, DownloadError, FormatError, PlanError, RunError
+from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment, job, weights
 from edgelearn.experiments.flowers.predict import load_model, newest_finished, predict
 from edgelearn.experiments.flowers.weights import SAMPLE, load_pretrained
+from edgelearn.lab.runs import RunStore
 from edgelearn.ops import SGD, Adam, AdamW
-from edgelearn.runs import RunStore
 from edgelearn.train import Callback
 
 needs_sample = pytest.mark.skipif(not SAMPLE.exists(), reason="the package's small network isn't there")
@@ -78,13 +78,13 @@ def test_optimizers():
 @needs_sample
 def test_what_cannot_be_downloaded_is_replaced_by_the_sample_and_says_so(monkeypatch, pictures, tmp_path):
     def no_network(download):
-        raise NetworkError("https://example.com cannot be reached (no route). Give a file.")
+        raise DownloadError("https://example.com cannot be reached (no route). Give a file.")
 
     photographs = load_flowers(pictures)
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
     monkeypatch.setattr(weights.keras_published, "fetch", no_network)
     monkeypatch.setattr(job, "load_flowers", lambda *_: _from(photographs, "tfds"))
-    found = FlowersJob.load(FlowersConfig())
+    found = FlowersExperiment.load(FlowersConfig())
     assert found.dataset.origin == "embedded sample" and found.pretrained.origin == "package"
     assert found.config.sample and found.config.epochs == 20
     said = []
@@ -92,12 +92,12 @@ def test_what_cannot_be_downloaded_is_replaced_by_the_sample_and_says_so(monkeyp
     assert "embedded sample" in said[0] and "because" in said[0] and "https://example.com cannot be reached" in said[0]
     for origin in ("folder", "EDGELEARN_DATA"):
         monkeypatch.setattr(job, "load_flowers", lambda *_, origin=origin: _from(photographs, origin))
-        with pytest.raises(NetworkError):
-            FlowersJob.load(FlowersConfig())
+        with pytest.raises(DownloadError):
+            FlowersExperiment.load(FlowersConfig())
     monkeypatch.setattr(job, "load_flowers", lambda *_: _from(photographs, "tfds"))
     with pytest.raises(FormatError, match=r"There is no weight file .*named\.h5"):
-        FlowersJob.load(FlowersConfig(weights=str(tmp_path / "named.h5")))
-    assert not FlowersJob.load(FlowersConfig(weights="sample")).published, "with another network"
+        FlowersExperiment.load(FlowersConfig(weights=str(tmp_path / "named.h5")))
+    assert not FlowersExperiment.load(FlowersConfig(weights="sample")).published, "with another network"
 
 
 def _from(dataset, origin):
@@ -123,7 +123,7 @@ def test_damaged_sample_weights(monkeypatch, tmp_path):
 
 @pytest.mark.skipif(not os.environ.get("EDGELEARN_DATA"), reason="EDGELEARN_DATA isn't set: no photographs")
 def test_the_published_job():
-    found = FlowersJob.load(FlowersConfig())
+    found = FlowersExperiment.load(FlowersConfig())
     assert (len(found.train), len(found.test)) == (2934, 736)
     assert found.published
     assert -(-len(found.train) // found.config.batch_size) == 18
@@ -152,7 +152,7 @@ def test_a_run_holds_what_was_planned(pictures, store, cache):
 
     watch, said = Watch(), []
     config = FlowersConfig(images=pictures, weights="sample", epochs=2, batch_size=4, micro_batch=2, cache=cache)
-    results = FlowersJob.start(config, store, [watch], said.append)
+    results = FlowersExperiment.start(config, store, [watch], said.append)
     run = newest_finished(store)
     record = run.record
     assert results["memory"]["allocated"] == results["memory"]["planned"] == record["plan"]["peak_bytes"]
@@ -179,7 +179,7 @@ def test_a_run_holds_what_was_planned(pictures, store, cache):
 )
 def test_a_job_that_cannot_be_leaves_no_run(pictures, store, config, kind, problem):
     with pytest.raises(kind, match=problem):
-        FlowersJob.start(
+        FlowersExperiment.start(
             FlowersConfig(**{"images": pictures, "weights": "sample", **config}), store, [], lambda text: None
         )
     assert not store.list()
@@ -193,7 +193,7 @@ def test_an_error_while_training_fails_the_run(pictures, store):
 
     config = FlowersConfig(images=pictures, weights="sample", epochs=2, batch_size=4)
     with pytest.raises(DataError):
-        FlowersJob.start(config, store, [Broken()], lambda text: None)
+        FlowersExperiment.start(config, store, [Broken()], lambda text: None)
     (summary,) = store.list()
     assert summary.status == "failed"
     assert store.open(summary.id).record["error"] == {"type": "DataError", "message": "the disk is gone"}

@@ -11,7 +11,7 @@ import pytest
 
 from edgelearn.cli import main
 from edgelearn.experiments.flowers.weights import SAMPLE
-from edgelearn.runs import RunStore
+from edgelearn.lab.runs import RunStore
 
 SCRIPT = Path(__file__).with_name("interrupted_flowers.py")
 EPOCHS, UPDATES = 3, 6

@@ -5,12 +5,12 @@ from PIL import Image
 
 from edgelearn.data.drawn_flowers import draw_flower
 from edgelearn.errors import RunError
-from edgelearn.experiments.flowers import FlowersConfig, FlowersJob
+from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment
 from edgelearn.experiments.flowers.predict import predict
 from edgelearn.experiments.flowers.weights import SAMPLE
-from edgelearn.io import safetensors
+from edgelearn.interop import safetensors
+from edgelearn.lab.runs import RunStore
 from edgelearn.models import mobilenet_v1
-from edgelearn.runs import RunStore
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def said():
 
 @pytest.fixture(scope="module")
 def run(store, said):
-    assert FlowersJob.start(FlowersConfig(sample=True), store, [], said.append)
+    assert FlowersExperiment.start(FlowersConfig(sample=True), store, [], said.append)
     (summary,) = store.list()
     return store.open(summary.id)
 

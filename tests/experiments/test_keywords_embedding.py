@@ -12,7 +12,7 @@ from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.experiments.keywords import hold_out
 from edgelearn.experiments.keywords.embedding import (
     KeywordsConfig,
-    KeywordsJob,
+    KeywordsExperiment,
     TaskData,
     by_word,
     load_task,
@@ -24,8 +24,8 @@ from edgelearn.experiments.keywords.embedding.relief import within_an_error
 from edgelearn.experiments.keywords.embedding.sources import EpisodeOrder, Heard, Recordings
 from edgelearn.experiments.keywords.embedding.weights import read_run
 from edgelearn.experiments.keywords.metrics import Interval
-from edgelearn.io import safetensors
-from edgelearn.runs import RunStore
+from edgelearn.interop import safetensors
+from edgelearn.lab.runs import RunStore
 
 SMALL = {"task": "sample", "width": 0.125, "size": 16, "shift": 0.0, "noise": 0.0, "epochs": 1, "episodes": 4}
 
@@ -114,7 +114,7 @@ def test_settings_that_cannot_be(settings, problem):
 def test_from_data_to_results(tmp_path):
     """Trained a little, then given dummies: words and speakers that are tested weren't trained on."""
     split = hold_out(embedded_words(10, 6, 10), 4, 3)
-    job = KeywordsJob(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
+    job = KeywordsExperiment(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
     with RunStore(tmp_path).create("keywords", job.config.to_dict(), **job.describe()) as run:
         results = job.run(run, say=lambda text: None)
     assert len(results["reports"]) == 8
@@ -124,7 +124,7 @@ def test_from_data_to_results(tmp_path):
     start = run.folder / "weights.safetensors"
 
     config = KeywordsConfig(**SMALL, method="dummies", frozen=True, start=str(start), ways=6, shots=2, queries=2)
-    second = KeywordsJob(config, job.data)
+    second = KeywordsExperiment(config, job.data)
     before = dict(second.model.weights)
     with RunStore(tmp_path).create("keywords", config.to_dict(), **second.describe()) as other:
         results = second.run(other, say=lambda text: None)
@@ -139,15 +139,15 @@ def test_from_data_to_results(tmp_path):
 def test_an_embedding_begins_with_all_of_the_weights_or_not_at_all(tmp_path):
     split = hold_out(embedded_words(3, 3, 2), 1, 1)
     data = TaskData((split.train,), split.test)
-    first = KeywordsJob(KeywordsConfig(**SMALL, seed=1), data)
+    first = KeywordsExperiment(KeywordsConfig(**SMALL, seed=1), data)
     whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
     whole.write_bytes(safetensors.to_bytes(first.model.weights))
-    second = KeywordsJob(KeywordsConfig(**SMALL, start=str(whole)), data)
+    second = KeywordsExperiment(KeywordsConfig(**SMALL, start=str(whole)), data)
     same = {name for name, array in first.model.weights.items() if np.array_equal(array, second.model.weights[name])}
     assert set(second.model.weights) - same == {"classifier/kernel"}
     part.write_bytes(safetensors.to_bytes({"conv/kernel": first.model.weights["conv/kernel"]}))
     with pytest.raises(FormatError, match=r"part\.safetensors has no 'conv_bn/gamma'"):
-        KeywordsJob(KeywordsConfig(**SMALL, start=str(part)), data)
+        KeywordsExperiment(KeywordsConfig(**SMALL, start=str(part)), data)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_part_of_the_embedding_learns(tmp_path, part, network, layers):
     data = TaskData((words.only(words.class_names[:2]),), words.only(words.class_names[2:]))
     start = tmp_path / "start.safetensors"
     start.write_bytes(safetensors.to_bytes(make_network(KeywordsConfig(**settings)).initialize(1)))
-    job = KeywordsJob(KeywordsConfig(**settings, part=part, start=str(start)), data)
+    job = KeywordsExperiment(KeywordsConfig(**settings, part=part, start=str(start)), data)
     before = dict(job.model.weights)
     job.fit([])
     changed = {name for name, array in job.model.weights.items() if not np.array_equal(array, before[name])}
@@ -190,7 +190,7 @@ def test_a_folder_of_ones_own(tmp_path, monkeypatch):
     config = KeywordsConfig(**SMALL | {"task": str(tmp_path / "mine")})
     with pytest.raises(DataError, match="--no-english"):
         load_task(config)
-    job = KeywordsJob.load(replace(config, english=False))
+    job = KeywordsExperiment.load(replace(config, english=False))
     (train,), test = job.data.train, job.data.test
     assert len(train.class_names) == 2 and len(test.class_names) == 3
     assert not set(train.words) & set(test.words) and not set(train.speakers) & set(test.speakers)
@@ -204,11 +204,11 @@ def test_a_folder_of_ones_own(tmp_path, monkeypatch):
 
 def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
     split = hold_out(embedded_words(10, 6, 10), 4, 3)
-    job = KeywordsJob(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
-    monkeypatch.setattr(KeywordsJob, "test", lambda self: 1 / 0)
-    monkeypatch.setattr(KeywordsJob, "load", classmethod(lambda cls, config: job))
+    job = KeywordsExperiment(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
+    monkeypatch.setattr(KeywordsExperiment, "test", lambda self: 1 / 0)
+    monkeypatch.setattr(KeywordsExperiment, "load", classmethod(lambda cls, config: job))
     with pytest.raises(ZeroDivisionError):
-        KeywordsJob.start(job.config, RunStore(tmp_path), [], lambda text: None)
+        KeywordsExperiment.start(job.config, RunStore(tmp_path), [], lambda text: None)
     (folder,) = tmp_path.iterdir()
     assert make_embedder(*read_run(folder)).size == 16
 

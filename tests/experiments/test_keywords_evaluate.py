@@ -15,7 +15,6 @@ from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import Episodes
 from edgelearn.experiments.keywords.english import load_twelve, personalise_english
 from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
-from edgelearn.experiments.keywords.learners import Embedder, FineTune, Head, Learner, Linear, NearestMean, Neighbours
 from edgelearn.experiments.keywords.personal import (
     Personalisation,
     Protocol,
@@ -29,6 +28,7 @@ from edgelearn.experiments.keywords.personal import to_table as to_personal_tabl
 from edgelearn.experiments.keywords.personal.choice import choose
 from edgelearn.experiments.keywords.personal.trial import Trial
 from edgelearn.graph import Network
+from edgelearn.keywords.learners import Embedder, FineTune, Head, Learner, Linear, NearestMean, Neighbours
 from edgelearn.ops import Conv2D, Flatten
 
 FRONT_END, WORDS, SPEAKERS, TAKES = LogMel(window=400, hop=8000, fft=512, bands=8), 6, 6, 6

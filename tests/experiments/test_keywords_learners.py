@@ -7,7 +7,8 @@ import pytest
 
 from edgelearn.data.audio.features import LogMel
 from edgelearn.errors import DataError, ShapeError
-from edgelearn.experiments.keywords.learners import (
+from edgelearn.graph import Network
+from edgelearn.keywords.learners import (
     ANIL,
     MAML,
     Background,
@@ -25,8 +26,7 @@ from edgelearn.experiments.keywords.learners import (
     PseudoLabels,
     meta_train,
 )
-from edgelearn.experiments.keywords.learners.unlabelled import without
-from edgelearn.graph import Network
+from edgelearn.keywords.learners.unlabelled import without
 from edgelearn.ops import BatchNormalization, Conv2D, GlobalAveragePooling2D, ReLU
 
 FRONT_END = LogMel(window=400, hop=800, fft=512, bands=12)

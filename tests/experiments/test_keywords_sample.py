@@ -8,11 +8,11 @@ from edgelearn.data.audio.features import BC_RESNET, DS_CNN_ARM, from_json, to_j
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.errors import FormatError
 from edgelearn.experiments.keywords import auroc, pretrain
-from edgelearn.experiments.keywords.embedder_file import load_embedder, to_bytes
-from edgelearn.experiments.keywords.learners import NearestMean
 from edgelearn.experiments.keywords.networks import find_embedder
 from edgelearn.experiments.keywords.sample import SAMPLE, other_words, sample_embedder, sample_network
-from edgelearn.io import safetensors
+from edgelearn.interop import safetensors
+from edgelearn.keywords.embedder_file import load_embedder, to_bytes
+from edgelearn.keywords.learners import NearestMean
 
 TINY = {"epochs": 2, "words": 3, "speakers": 4, "takes": 4}
 

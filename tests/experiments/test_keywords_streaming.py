@@ -11,22 +11,18 @@ from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.decode import decode
 from edgelearn.data.audio.features import BC_RESNET
 from edgelearn.errors import DataError, RunError
-from edgelearn.experiments.keywords.learners import Prototypes, Spotter
 from edgelearn.experiments.keywords.streaming import (
-    Detection,
-    Detector,
     Judgement,
     LongRecording,
     Occurrence,
-    Scores,
-    ScoreStream,
-    Trigger,
     judge,
     read_labels,
     sweep,
     write_labels,
 )
 from edgelearn.experiments.keywords.streaming.recording import spoken
+from edgelearn.keywords import Detection, Detector, Scores, ScoreStream, Trigger
+from edgelearn.keywords.learners import Prototypes, Spotter
 
 RATE, WORDS = 16_000, ("low", "high", "other")
 

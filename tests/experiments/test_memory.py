@@ -6,12 +6,12 @@ from importlib.util import find_spec
 
 import pytest
 
-from edgelearn.device import choose_device
+from edgelearn.compile import Invert, account
 from edgelearn.errors import DataError, PlanError, RunError
-from edgelearn.experiments.memory import (
+from edgelearn.experiments.memory import (  # fmt: skip
     LANES,
     MemoryConfig,
-    MemoryJob,
+    MemoryExperiment,
     check,
     check_process,
     check_times,
@@ -20,12 +20,12 @@ from edgelearn.experiments.memory import (
     lane_plan,
     on_the_spot,
     report,
-)  # fmt: skip
+)
 from edgelearn.experiments.memory.compare import _Worker
-from edgelearn.experiments.memory.lanes import TWIN, plans_to_measure
-from edgelearn.graph import Invert, account
+from edgelearn.experiments.memory.plans import TWIN, plans_to_measure
+from edgelearn.lab.runs import RunStore
 from edgelearn.models import mobilenet_v1, mobilenet_v2_cifar
-from edgelearn.runs import RunStore
+from edgelearn.runtime import choose_device
 from edgelearn.train import Callback
 
 NETWORK = mobilenet_v2_cifar(alpha=0.25)
@@ -63,7 +63,9 @@ def test_every_lane_of_ours_can_be_planned(device):
             plan = lane_plan(lane, NETWORK, device, 8)
             if lane.endswith("MB stored"):
                 assert account(plan).stored <= int(lane.split()[0]) * 10**6
-    assert any(isinstance(w, Invert) for w in lane_plan("invertible", NETWORK, device).request.saving.values())
+    assert any(
+        isinstance(w, Invert) for w in lane_plan("invertible", NETWORK, device).request.activation_memory.values()
+    )
 
 
 def test_networks_without_rows_of_residual_blocks_are_measured_without_couplings(device):
@@ -127,12 +129,12 @@ def test_finished_trainings_are_compared(tmp_path):
     store = RunStore(tmp_path)
 
     def finish(accuracy: float, **settings) -> None:
-        with store.create("memory", MemoryJob.resolve(MemoryConfig("cifar10", **settings)).to_dict()) as run:
+        with store.create("memory", MemoryExperiment.resolve(MemoryConfig("cifar10", **settings)).to_dict()) as run:
             run.finish({"accuracy": accuracy})
 
     for seed, twin in enumerate((0.90, 0.91, 0.895)):
         finish(0.9, seed=seed)
-        for other in {"epochs": 1}, {"micro_batch": 8}, {"saving": "halves"}:  # other trainings
+        for other in {"epochs": 1}, {"micro_batch": 8}, {"activation_memory": "halves"}:  # other trainings
             finish(twin - 0.02, seed=seed, reversible=True, **other)
         assert check_trained(store).holds is None
         finish(twin, seed=seed, reversible=True)
@@ -152,17 +154,17 @@ class StopAt(Callback):
 
 def test_trainings_have_the_bits_of_keeping_all(store):
     """Of the reversible network: interrupted and gone on with, and inverting, against keeping everything."""
-    kept = MemoryJob.start(replace(BASE, reversible=True), store, [], lambda text: None)
-    inverting = replace(BASE, reversible=True, saving="invertible")
-    assert MemoryJob.start(inverting, store, [StopAt()], lambda text: None) is None
-    found = MemoryJob.resume(store.newest_unfinished("memory"), store, [], lambda text: None)
+    kept = MemoryExperiment.start(replace(BASE, reversible=True), store, [], lambda text: None)
+    inverting = replace(BASE, reversible=True, activation_memory="invertible")
+    assert MemoryExperiment.start(inverting, store, [StopAt()], lambda text: None) is None
+    found = MemoryExperiment.resume(store.newest_unfinished("memory"), store, [], lambda text: None)
     assert found["loss"] == kept["loss"] and found["memory"]["planned"] < kept["memory"]["planned"]
     record = store.open(store.list()[0].id).record
-    assert "invert by" in str(record["plan"]) and record["config"]["saving"] == "invertible"
+    assert "invert by" in str(record["plan"]) and record["config"]["activation_memory"] == "invertible"
 
 
 def test_both_networks_begin_alike():
-    plain, twin = (MemoryJob.load(replace(BASE, reversible=r)).task for r in (False, True))
+    plain, twin = (MemoryExperiment.load(replace(BASE, reversible=r)).task for r in (False, True))
     assert set(plain.model.weights) == set(twin.model.weights)
     assert all((plain.model.weights[name] == w).all() for name, w in twin.model.weights.items())
     assert (plain.train[1] == twin.train[1]).all()
@@ -170,10 +172,10 @@ def test_both_networks_begin_alike():
 
 def test_what_cannot_be_trained(monkeypatch):
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
-    for settings, message in ({"saving": "magic"}, "no policy"), ({"epochs": 0}, "at least 1"):
+    for settings, message in ({"activation_memory": "magic"}, "no policy"), ({"epochs": 0}, "at least 1"):
         with pytest.raises(RunError, match=message):
             MemoryConfig(**settings)
     with pytest.raises(RunError, match="'moon' is no task"):
-        MemoryJob.resolve(MemoryConfig("moon"))
+        MemoryExperiment.resolve(MemoryConfig("moon"))
     with pytest.raises(DataError, match="EDGELEARN_DATA"):
-        MemoryJob.load(MemoryConfig("cifar10", download=False))
+        MemoryExperiment.load(MemoryConfig("cifar10", download=False))

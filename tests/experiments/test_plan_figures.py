@@ -3,8 +3,9 @@ from dataclasses import replace
 import pytest
 
 import edgelearn as el
+from edgelearn.compile import Compress, Offload, Recompute, make_plan
+from edgelearn.compile.explain import explain
 from edgelearn.experiments.plan_figures import plot_roles, plot_timeline
-from edgelearn.graph import Compress, Page, Recompute, make_plan
 from edgelearn.ops import Dense, Softmax
 
 MIB = 1 << 20
@@ -30,14 +31,16 @@ def test_roles_add_up(model):
     assert texts == [f"{plan.peak_bytes / MIB:,.2f} MiB" for plan in plans.values()]
 
 
-@pytest.mark.parametrize("way", (None, Compress(), Page(), Recompute()))
+@pytest.mark.parametrize("way", (None, Compress(), Offload(), Recompute()))
 def test_timeline_is_the_explanations(model, way):
     request = model.plan(32).request
-    plan = make_plan(replace(request, saving=dict.fromkeys(request.network.nodes, way) if way else {}), model.device)
+    plan = make_plan(
+        replace(request, activation_memory=dict.fromkeys(request.network.nodes, way) if way else {}), model.device
+    )
     (axes,) = plot_timeline(plan, "two layers").axes
-    timeline = plan.explain().timeline
+    timeline = explain(plan).timeline
     assert [list(line.get_ydata()) for line in axes.lines if "paged" in str(line.get_label())] == (
-        [[moment.paged / 1e6 for moment in timeline]] if way == Page() else []
+        [[moment.paged / 1e6 for moment in timeline]] if way == Offload() else []
     )
     drawn = [sum(bars[place].get_height() for bars in axes.containers) for place in range(len(timeline))]
     assert drawn == pytest.approx([moment.nbytes / 1e6 for moment in timeline])

@@ -3,13 +3,13 @@ import json
 import pytest
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.quantised_backprop import ESTIMATORS, TASKS, PrecisionConfig, PrecisionJob, arms
-from edgelearn.experiments.quantised_backprop.sweep import chosen, key
+from edgelearn.experiments.precision import OBSERVERS, TASKS, PrecisionConfig, PrecisionExperiment, arms
+from edgelearn.experiments.precision.sweep import chosen, key
 from edgelearn.ops import Float16, Format
 
 
 def test_a_record_gives_the_configuration_back():
-    config = PrecisionJob.resolve(PrecisionConfig("sample-all", gradients="4", estimator="dsgc", seed=1 << 40))
+    config = PrecisionExperiment.resolve(PrecisionConfig("sample-all", gradients="4", observer="dsgc", seed=1 << 40))
     assert PrecisionConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert (config.epochs, config.micro_batch) == (TASKS["sample-all"].epochs, TASKS["sample-all"].micro_batch)
 
@@ -20,7 +20,7 @@ def test_a_record_gives_the_configuration_back():
         ({"epochs": 0}, "epochs is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"trace": -1}, "trace is -1"),
-        ({"estimator": "oracle"}, "'oracle' is not a range estimator: choose in-hindsight"),
+        ({"observer": "oracle"}, "'oracle' is not a range estimator: choose in-hindsight"),
         ({"weights": "1"}, "2 to 16 bits"),
         ({"gradients": "half"}, "'half' is no precision"),
         ({"gradients": 4}, "4 is no precision: give a number of bits, '2' to '16'"),
@@ -33,11 +33,11 @@ def test_values_that_cannot_be(value, problem):
 
 
 def test_the_precision_is_the_papers():
-    precision = PrecisionConfig(weights="4", activations="fp32", estimator="current").precision
+    precision = PrecisionConfig(weights="4", activations="fp32", observer="current").precision
     assert (precision.weights.bits, precision.weights.symmetric) == (4, True)
     assert precision.activations is None and precision.gradients.rounding == "stochastic"
-    assert precision.estimator == ESTIMATORS["current"] and precision.simulated and not precision.traced
-    assert not PrecisionConfig("sample", "fp32", "fp32", "fp32").precision.quantises
+    assert precision.observer == OBSERVERS["current"] and precision.simulated and not precision.traced
+    assert not PrecisionConfig("sample", "fp32", "fp32", "fp32").precision.quantizes
 
 
 def test_half_precision_and_inputs_of_batchnorm():
@@ -48,7 +48,7 @@ def test_half_precision_and_inputs_of_batchnorm():
 
 def test_all_that_is_compared():
     names = [arm.name for arm in arms()]
-    assert len(names) == len(set(names)) == 1 + 3 * len(ESTIMATORS) + 2 + 2 * 2
+    assert len(names) == len(set(names)) == 1 + 3 * len(OBSERVERS) + 2 + 2 * 2
     base = PrecisionConfig("cifar10-resnet18", epochs=3)
     configs = [arm.config(base, seed=2) for arm in arms()]
     assert len({key(config) for config in configs}) == len(configs)
@@ -66,4 +66,4 @@ def test_where_data_lie_and_what_is_traced_changes_no_training():
 
 def test_an_unknown_task():
     with pytest.raises(RunError, match="'moon' is no task: choose sample, "):
-        PrecisionJob.resolve(PrecisionConfig("moon"))
+        PrecisionExperiment.resolve(PrecisionConfig("moon"))

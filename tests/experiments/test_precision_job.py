@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgelearn.device import choose_device
 from edgelearn.errors import DataError, NonFiniteError, RunError
-from edgelearn.experiments.quantised_backprop import PrecisionConfig, PrecisionJob, claims, collect, report, sweep
-from edgelearn.experiments.quantised_backprop.job import TRACE
-from edgelearn.experiments.quantised_backprop.sweep import EXPECTED, Row, arms, chosen, device_names
-from edgelearn.experiments.quantised_backprop.tasks import TASKS
-from edgelearn.experiments.quantised_backprop.timing import Times, time_steps
+from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment, claims, collect, report, sweep
+from edgelearn.experiments.precision.job import TRACE
+from edgelearn.experiments.precision.sweep import EXPECTED, Row, arms, chosen, device_names
+from edgelearn.experiments.precision.tasks import TASKS
+from edgelearn.experiments.precision.timing import Times, time_steps
 from edgelearn.graph import Network
+from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, Flatten
-from edgelearn.runs import RunStore
+from edgelearn.runtime import choose_device
 from edgelearn.train import Callback, RangeTrace
 
 BASE = PrecisionConfig("sample", epochs=1)
@@ -90,13 +90,13 @@ def test_a_sweep_goes_on_past_a_training_that_diverges(swept, tmp_path):
 def test_a_table_of_what_came_of_it(swept, tmp_path):
     rows = collect(BASE, chosen([]), (0, 1, 2), swept[0])
     assert [row.arm for row in rows] == ROWS and all(set(row.accuracies) == {0, 1} for row in rows)
-    plain, quantised, _ = report.cells(rows, [Row("fp32", {0: 0.5, 1: 0.7}, {}, ())])
-    assert plain[4] == "60.00 ± 14.14" and plain[3] == "" and quantised[4] == ""
+    plain, quantized, _ = report.cells(rows, [Row("fp32", {0: 0.5, 1: 0.7}, {}, ())])
+    assert plain[4] == "60.00 ± 14.14" and plain[3] == "" and quantized[4] == ""
     below = 100 * (rows[0].mean - rows[1].mean)
-    assert quantised[1] == report.spread(list(rows[1].accuracies.values())) and quantised[3] == f"{below:+.2f}"
+    assert quantized[1] == report.spread(list(rows[1].accuracies.values())) and quantized[3] == f"{below:+.2f}"
     memory = rows[1].results["memory"]
     assert memory["planned"] == memory["allocated"] < memory["process"]
-    assert int(quantised[8]) > int(plain[8]), "simulated quantisation reads and writes more, and says so"
+    assert int(quantized[8]) > int(plain[8]), "simulated quantization reads and writes more, and says so"
     assert "everything" in report.text(report.HEADER, report.cells(rows))
     assert report.markdown(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
     report.plot(rows, tmp_path / "chart.png")
@@ -105,7 +105,7 @@ def test_a_table_of_what_came_of_it(swept, tmp_path):
 
 def test_a_trace_is_kept_with_the_run(tmp_path):
     store = RunStore(tmp_path / "runs")
-    PrecisionJob.start(replace(BASE, trace=4), store, [], lambda text: None)
+    PrecisionExperiment.start(replace(BASE, trace=4), store, [], lambda text: None)
     trace = RangeTrace.read(store.list()[0].folder / TRACE)
     assert list(trace.steps) == [1, 5, 9, 13] and "dense/gradients" in trace.tensors
     assert not np.isnan(trace.cosine).any()
@@ -113,15 +113,15 @@ def test_a_trace_is_kept_with_the_run(tmp_path):
 
 def test_a_trace_goes_on_where_training_was_stopped(tmp_path):
     store, config = RunStore(tmp_path / "runs"), replace(BASE, trace=1, epochs=2)
-    assert PrecisionJob.start(config, store, [StopAt(20)], lambda text: None) is None
+    assert PrecisionExperiment.start(config, store, [StopAt(20)], lambda text: None) is None
     run = store.list()[0]
     assert list(RangeTrace.read(run.folder / TRACE).steps) == list(range(1, 21))
     before = (run.folder / TRACE).read_bytes()
-    assert PrecisionJob.resume(run.id, store, [StopWhileCompiling()], lambda text: None) is None
+    assert PrecisionExperiment.resume(run.id, store, [StopWhileCompiling()], lambda text: None) is None
     assert (run.folder / TRACE).read_bytes() == before, "nothing was trained, nothing is lost"
-    assert PrecisionJob.resume(run.id, store, [], lambda text: None)
+    assert PrecisionExperiment.resume(run.id, store, [], lambda text: None)
     resumed = RangeTrace.read(run.folder / TRACE)
-    PrecisionJob.start(config, store, [], lambda text: None)
+    PrecisionExperiment.start(config, store, [], lambda text: None)
     whole = RangeTrace.read(store.list()[0].folder / TRACE)
     assert np.array_equal(resumed.steps, whole.steps) and np.array_equal(resumed.records, whole.records)
 
@@ -129,7 +129,7 @@ def test_a_trace_goes_on_where_training_was_stopped(tmp_path):
 def test_a_training_that_diverges_leaves_its_trace(tmp_path):
     store = RunStore(tmp_path / "runs")
     with pytest.raises(NonFiniteError):
-        PrecisionJob.start(replace(BASE, trace=1), store, [DivergeAt(3)], lambda text: None)
+        PrecisionExperiment.start(replace(BASE, trace=1), store, [DivergeAt(3)], lambda text: None)
     assert len(RangeTrace.read(store.list()[0].folder / TRACE).steps) >= 2
 
 
@@ -146,7 +146,7 @@ def test_devices_of_a_table(tmp_path):
     rows = chosen(["fp32", "everything, current"])
     for number, arm in enumerate(rows):
         for seed in (0, 1):
-            config = PrecisionJob.resolve(arm.config(BASE, seed)).to_dict()
+            config = PrecisionExperiment.resolve(arm.config(BASE, seed)).to_dict()
             with store.create("precision", config, device={"name": f"device {number + seed}"}) as run:
                 run.finish({"accuracy": 0.5})
     for odd in {"task": "moon"}, {"sparsity": 0.5}:
@@ -160,9 +160,9 @@ def test_devices_of_a_table(tmp_path):
 def test_photographs_are_never_replaced(monkeypatch):
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
     with pytest.raises(DataError, match="Set EDGELEARN_DATA"):
-        PrecisionJob.load(PrecisionConfig("cifar10-resnet18", download=False))
+        PrecisionExperiment.load(PrecisionConfig("cifar10-resnet18", download=False))
     with pytest.raises(DataError):
-        PrecisionJob.load(PrecisionConfig("flowers", download=False))
+        PrecisionExperiment.load(PrecisionConfig("flowers", download=False))
 
 
 def test_resuming_another_kind_of_run(tmp_path):
@@ -170,7 +170,7 @@ def test_resuming_another_kind_of_run(tmp_path):
     with store.create("flowers", {"seed": 0}) as run:
         name = run.id
     with pytest.raises(RunError, match="is a run of 'flowers', not of precision"):
-        PrecisionJob.resume(name, store, [])
+        PrecisionExperiment.resume(name, store, [])
 
 
 # -- the claim -------------------------------------------------------------------------------------------------------

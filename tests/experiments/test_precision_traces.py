@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 
+from edgelearn import atomic
 from edgelearn.errors import PlanError, RunError
-from edgelearn.experiments.quantised_backprop import traces
-from edgelearn.experiments.quantised_backprop.job import TRACE
-from edgelearn.experiments.quantised_backprop.traces import plot_ranges
-from edgelearn.ops.quantise import FIELDS
-from edgelearn.runs import RunStore, atomic
+from edgelearn.experiments.precision import traces
+from edgelearn.experiments.precision.job import TRACE
+from edgelearn.experiments.precision.traces import plot_ranges
+from edgelearn.lab.runs import RunStore
+from edgelearn.ops.quantize import FIELDS
 from edgelearn.train import RangeTrace
 
 

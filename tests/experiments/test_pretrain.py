@@ -4,7 +4,7 @@ import pytest
 from edgelearn.data.drawn_flowers import KINDS
 from edgelearn.data.preprocess import normalize
 from edgelearn.experiments.flowers import pretrain
-from edgelearn.io import safetensors
+from edgelearn.interop import safetensors
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import pack
 

@@ -25,12 +25,12 @@ class TestJson:
     @pytest.mark.parametrize("make", [tiny, lambda: mobilenet_v1((64, 64, 3), 0.25, 5).freeze("conv*", "*/bias")])
     def test_round_trip(self, make):
         net = make()
-        again = Network.from_json(net.to_json())
-        assert again.nodes == net.nodes
-        assert again.parameters == net.parameters
-        assert again.trainable == net.trainable
-        assert (again.name, again.input_shape, again.flops) == (net.name, net.input_shape, net.flops)
-        assert again.to_json() == net.to_json()
+        replay = Network.from_json(net.to_json())
+        assert replay.nodes == net.nodes
+        assert replay.parameters == net.parameters
+        assert replay.trainable == net.trainable
+        assert (replay.name, replay.input_shape, replay.flops) == (net.name, net.input_shape, net.flops)
+        assert replay.to_json() == net.to_json()
 
     def test_nothing_trained(self):
         assert Network.from_json(tiny().freeze().to_json()).trainable == set()

@@ -210,5 +210,5 @@ if __name__ == "__main__":
     else:
         keras.backend.set_floatx("float64")
         keras.utils.set_random_seed(SEED)
-        for statistics in ("kept", "batch"):
+        for statistics in ("moving", "batch"):
             write(sys.argv[1], json.loads(sys.argv[2]), statistics, sys.argv[3])

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from edgelearn import models
-from edgelearn.device import Context, list_devices
-from edgelearn.graph import Network, Request, Session, make_plan
-from edgelearn.launch import Kernels
+from edgelearn.compile import Request, make_plan
+from edgelearn.graph import Network
 from edgelearn.ops import SGD, pack
+from edgelearn.runtime import Context, Kernels, Session, list_devices
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None,
@@ -47,7 +47,7 @@ def case(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("keras")
     run_script(name, json.dumps(options), folder)
     found = []
-    for statistics in ("kept", "batch"):
+    for statistics in ("moving", "batch"):
         with np.load(folder / f"{statistics}.npz", allow_pickle=False) as file:
             found.append(dict(file))
     ours = {key: value for key, value in options.items() if key != "size"}

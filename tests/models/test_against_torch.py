@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgelearn.device import Context, list_devices
-from edgelearn.graph import Network, Request, Session, make_plan
-from edgelearn.io import bcresnet_npz
-from edgelearn.launch import Kernels
+from edgelearn.compile import Request, make_plan
+from edgelearn.graph import Network
+from edgelearn.interop import bcresnet_npz
 from edgelearn.models import bcresnet, ds_cnn
 from edgelearn.ops import SGD, pack
+from edgelearn.runtime import Context, Kernels, Session, list_devices
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 SCRIPT = Path(__file__).with_name("torch_networks.py")
@@ -100,7 +100,7 @@ def test_logits(start, case, frozen):
 
 
 @pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("statistics", ["kept", "batch"])
+@pytest.mark.parametrize("statistics", ["moving", "batch"])
 def test_gradients_of_every_parameter(start, case, statistics, n):
     session = start(case.network, n, n, SGD(), statistics)
     assert step(session, case.found, n) == pytest.approx(float(case.found[f"{statistics} loss {n}"]), rel=1e-5)

@@ -137,7 +137,7 @@ def main(network, file, weights=None):
     labels = torch.tensor(rng.integers(0, CLASSES, EXAMPLES))
     found = {"images": images.numpy(), "labels": labels.numpy(), "logits": twin(images).detach().numpy()}
     found |= {f"weight {name}": p.detach().numpy().copy() for name, p in twin.parameters.items()}
-    for statistics in ("kept", "batch"):
+    for statistics in ("moving", "batch"):
         twin.batch = statistics == "batch"
         for n in (1, EXAMPLES):
             found[f"{statistics} loss {n}"], slopes = gradients(twin, images[:n], labels[:n])

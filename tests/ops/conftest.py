@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.device import Context, list_devices
-from edgelearn.launch import Kernels
+from edgelearn.runtime import Context, Kernels, list_devices
 
 from .harness import Workbench
 

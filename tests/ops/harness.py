@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgelearn.device import Context
-from edgelearn.launch import Buffer, Choice, Kernels, Role, Runner
+from edgelearn.launch import Buffer, KernelConfig, Role
 from edgelearn.ops import Emitter, Tensor, Traits, pack, unpack
 from edgelearn.ops.tensor import blocked_bytes
+from edgelearn.runtime import Context, Kernels, Runner
 
 SIZES = (1, 2, 3, 31, 32, 33, 63, 64, 65)
 
@@ -26,10 +26,10 @@ class Workbench(Emitter):
         self.memory: dict[Buffer, object] = {}
         self._partials: dict = {}
         self.turn, self.turns = 0, 1
-        self.tried: dict[str, list[Choice]] = {}
+        self.tried: dict[str, list[KernelConfig]] = {}
 
     @contextmanager
-    def choose(self, kernel: str, shape, candidates: list[Choice]) -> Iterator[Choice]:
+    def choose(self, kernel: str, shape, candidates: list[KernelConfig]) -> Iterator[KernelConfig]:
         """As tuned, else the candidate whose `turn` it is: the first, unless `every_choice` asks for the others."""
         self.turns = max(self.turns, len(candidates))
         turn = self.turn % len(candidates)
@@ -91,7 +91,7 @@ class Workbench(Emitter):
         return buffer
 
 
-def every_choice(bench: Workbench, check: Callable[[], None]) -> dict[str, list[Choice]]:
+def every_choice(bench: Workbench, check: Callable[[], None]) -> dict[str, list[KernelConfig]]:
     """Run `check`, which emits and compares, until every decision in it has had each of its candidates. Returns what
     was tried, by kernel."""
     bench.traits = replace(bench.traits, tuned={})

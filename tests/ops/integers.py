@@ -6,14 +6,14 @@ from math import prod
 
 import numpy as np
 
-from edgelearn.launch import Kernels
 from edgelearn.ops import Epilogue, LinearOp, Tensor, finish
 from edgelearn.ops.control import SEED, SEED_HIGH, STEP, Control
 from edgelearn.ops.dropout import layer_code, philox
 from edgelearn.ops.formats import Format
-from edgelearn.ops.quantise import Findings
-from edgelearn.ops.ranged import Ranged, RangedTarget
+from edgelearn.ops.quantize import RangeStatistics
+from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor
 from edgelearn.ops.tensor import ceil_div
+from edgelearn.runtime import Kernels
 
 from .harness import Workbench, every_choice
 from .linear import draw_op
@@ -47,7 +47,7 @@ class Drawn:
         record, self.scale, self.zero = record_of(bench, fmt, -reach[0], reach[1])
         self.q = rng.integers(fmt.least, fmt.most, shape, endpoint=True)
         tensor = bench.put(self.q.reshape(matrix or shape), block, "int8", 0 if fmt.per_channel else int(self.zero))
-        self.ranged = Ranged(tensor, record, fmt)
+        self.ranged = QuantizedTensor(tensor, record, fmt)
 
     @property
     def centred(self) -> np.ndarray:
@@ -61,7 +61,7 @@ class Drawn:
 def result_of(bench: Workbench, shape, fmt: Format, v: np.ndarray, share: float = 0.8):
     """A place for integers, by a range that leaves out some of the values v; the range's scale and zero point."""
     record, scale, zero = record_of(bench, fmt, share * min(v.min(), 0), share * max(v.max(), 0))
-    return Ranged(bench.empty(shape, dtype="int8"), record, fmt, "y"), scale, zero
+    return QuantizedTensor(bench.empty(shape, dtype="int8"), record, fmt, "y"), scale, zero
 
 
 def check_found(found: np.ndarray, v: np.ndarray, fmt: Format | None, scale=1.0, zero=0) -> None:
@@ -101,14 +101,14 @@ def check_integers(
     y = np.clip(floats * scale + shift, F(0), F(6))
 
     ty, y_scale, y_zero = result_of(bench, y.shape, of_activations, y)
-    found, found_floats = Findings(bench.empty((5, 16))), Findings(bench.empty((3, 16)))
+    found, found_floats = RangeStatistics(bench.empty((5, 16))), RangeStatistics(bench.empty((3, 16)))
     as_floats = bench.empty(y.shape)
     family.emit_forward(
         bench, op, x.ranged, kernel.ranged, ty, Epilogue(bench.put(scale), bench.put(shift), 2), found
     )  # fmt: skip
     family.emit_forward(bench, op, x.ranged, kernel.ranged, as_floats, Epilogue(), found_floats)
     bench.run()
-    exactly(bench.get(ty.tensor, y_zero), of_activations.quantise(y, y_scale, y_zero))
+    exactly(bench.get(ty.tensor, y_zero), of_activations.quantize(y, y_scale, y_zero))
     exactly(bench.get(as_floats), floats)
     check_found(bench.get(found.parts), y, of_activations, y_scale, y_zero)
     check_found(bench.get(found_floats.parts), floats, None)
@@ -135,14 +135,14 @@ def check_backward_data(op, family, bench: Workbench, rng, x: Drawn, dy: Drawn, 
     share = F(rng.standard_normal(x.q.shape))
 
     tdx, scale, zero = result_of(bench, x.q.shape, of_gradients, masked)
-    as_floats, found = bench.put(share), Findings(bench.empty((4, 16)))
+    as_floats, found = bench.put(share), RangeStatistics(bench.empty((4, 16)))
     family.emit_backward_data(
-        bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, RangedTarget(tdx, x.ranged, 2), found
+        bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, QuantizedTarget(tdx, x.ranged, 2), found
     )  # fmt: skip
-    target = RangedTarget(as_floats, bench.put(x.values), 1, accumulate=True)
+    target = QuantizedTarget(as_floats, bench.put(x.values), 1, accumulate=True)
     family.emit_backward_data(bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, target)
     bench.run()
-    exactly(bench.get(tdx.tensor, zero), of_gradients.quantise(masked, scale, zero))
+    exactly(bench.get(tdx.tensor, zero), of_gradients.quantize(masked, scale, zero))
     check_found(bench.get(found.parts), masked, of_gradients, scale, zero)
     exactly(bench.get(as_floats), np.where(x.values > 0, values, F(0)) + share)
 
@@ -151,9 +151,9 @@ def check_backward_weights(op, family, bench: Workbench, x: Drawn, dy: Drawn, su
     """Steps of 1: then partial sums, and those of micro-batches, are whole numbers that floats hold exactly."""
     one, fields = F(1), np.zeros((1, 16), F)
     fields[0, :3] = one, one, x.zero
-    rx = Ranged(x.ranged.tensor, bench.put(fields), x.ranged.format)
+    rx = QuantizedTensor(x.ranged.tensor, bench.put(fields), x.ranged.format)
     fields[0, 2] = dy.zero
-    rdy = Ranged(dy.ranged.tensor, bench.put(fields), dy.ranged.format)
+    rdy = QuantizedTensor(dy.ranged.tensor, bench.put(fields), dy.ranged.format)
     gradient, total = bench.empty(sums.shape), bench.empty(dy.q.shape[-1:])
     assert 2 * np.abs(sums).max() < 1 << 24
     for turn in (1, 2):
@@ -188,13 +188,13 @@ def check_stochastic(op: LinearOp, family, bench: Workbench, rng: np.random.Gene
     for first, count in ((0, 3), (0, 1), (1, 2)):
         bench.training = Control(bench.put(words.view(F)[None]), bench.put(F([[0, 0, first, *[0] * 13]])), None)
         part = x.q[first : first + count]
-        tx = Ranged(bench.put(part, 16, "int8", int(x.zero)), x.ranged.record, PLAIN)
+        tx = QuantizedTensor(bench.put(part, 16, "int8", int(x.zero)), x.ranged.record, PLAIN)
         record, scale, zero = record_of(bench, fmt, y.min(), y.max())
-        ty = Ranged(bench.empty((count, *y.shape[1:]), dtype="int8"), record, fmt, "y")
+        ty = QuantizedTensor(bench.empty((count, *y.shape[1:]), dtype="int8"), record, fmt, "y")
         family.emit_forward(bench, op, tx, kernel.ranged, ty, Epilogue())
         bench.run()
         drawn = slice(first, first + count)
-        exactly(bench.get(ty.tensor, zero), fmt.quantise(y[drawn], scale, zero, uniform[drawn]))
+        exactly(bench.get(ty.tensor, zero), fmt.quantize(y[drawn], scale, zero, uniform[drawn]))
 
 
 def draw(shape, name: str, seed: int, step: int) -> np.ndarray:

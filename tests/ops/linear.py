@@ -7,10 +7,10 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from edgelearn.errors import ShapeError
-from edgelearn.launch import Kernels
 from edgelearn.ops import Epilogue, GradientTarget, LinearOp, finish
+from edgelearn.runtime import Kernels
 
-from .harness import Choice, Workbench, close, every_choice
+from .harness import KernelConfig, Workbench, close, every_choice
 
 
 def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16) -> None:
@@ -63,7 +63,7 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
 
 def check_every_choice(
     op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16
-) -> dict[str, list[Choice]]:
+) -> dict[str, list[KernelConfig]]:
     """The most that a launch can be asked (scale, shift and activation; a mask and another share) against float64,
     with each candidate of each decision. Returns what was tried, by kernel."""
     op = type(op)(**{**op.__dict__, "use_bias": False})

@@ -7,7 +7,8 @@ import pytest
 
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Loss, Tensor
-from edgelearn.ops.control import CORRECT, INVERSE_BATCH, LOSS, SEEN, Control, emit_count
+from edgelearn.ops.control import CORRECT, INVERSE_BATCH, LOSS, SEEN, Control
+from edgelearn.ops.loss import emit_count
 
 from .harness import close
 

@@ -4,15 +4,15 @@ import pytest
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
 from edgelearn.ops import BatchNormalization, GradientTarget, Tensor, Traits, batchnorm
-from edgelearn.ops.estimators import InHindsightMinMax
 from edgelearn.ops.formats import Format
-from edgelearn.ops.quantise import Findings, emit_next_range, emit_quantise
-from edgelearn.ops.ranged import Ranged, Result
+from edgelearn.ops.observers import InHindsightMinMax
+from edgelearn.ops.quantize import RangeStatistics, emit_next_range, emit_quantize
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Result
 from edgelearn.ops.rows import parts
 
 from .harness import SIZES, close, every_choice
 from .integers import Drawn
-from .test_quantise import control_of, quantiser
+from .test_quantize import control_of, quantizer
 
 OP = BatchNormalization(momentum=0.9, epsilon=1e-3)
 
@@ -75,7 +75,7 @@ def check_forward(bench, rng, *shape, op=OP):
 @pytest.mark.parametrize("rows", (1, 2, 129, 1000, 1537))
 def test_batch_statistics(bench, rng, rows, channels):
     """Rows that fall into groups unevenly."""
-    bench.traits = Traits(compute_units=2, lanes=bench.traits.lanes)
+    bench.traits = Traits(compute_units=2, vector_width=bench.traits.vector_width)
     assert len(check_forward(bench, rng, rows, channels)["batchnorm_forward"]) == 2
 
 
@@ -94,7 +94,7 @@ def test_statistics_of_many_rows_are_as_exact(bench, rng):
 
 
 def test_uneven_parts_are_weighed_by_their_rows(bench):
-    bench.traits = Traits(compute_units=1, lanes=bench.traits.lanes)
+    bench.traits = Traits(compute_units=1, vector_width=bench.traits.vector_width)
     rows = 7 * 73 + 2
     groups, count = bench.split_rows(rows, 1)
     assert groups > 1 and groups * count != rows
@@ -168,8 +168,8 @@ def test_batch_statistics_of_what_is_stored(bench, rng, rows, channels, kind):
     assert len(every_choice(bench, check)["batchnorm_forward"]) == 2
 
 
-def check_quantised(bench, rng, *shape, dtype, rounding, op=OP):
-    """The same as if it were quantised afterwards, but for values that the last bit of a float rounds elsewhere."""
+def check_quantized(bench, rng, *shape, dtype, rounding, op=OP):
+    """The same as if it were quantized afterwards, but for values that the last bit of a float rounds elsewhere."""
     fmt, y, dz = Format(8, rounding=rounding), rng.standard_normal(shape), rng.standard_normal(shape)
     weight = op.weights(shape[1:])["gamma"].shape
     w = draw_weights(rng, weight)
@@ -185,14 +185,14 @@ def check_quantised(bench, rng, *shape, dtype, rounding, op=OP):
         batchnorm.emit_backward(bench, ty, bench.put(dz), s, dgamma, dbeta, target, kept=False, add=False)
 
     for emit in (forward, backward):
-        q = quantiser(bench, fmt, InHindsightMinMax(), next_low=-1.1, next_high=1.7)
+        q = quantizer(bench, fmt, InHindsightMinMax(), next_low=-1.1, next_high=1.7)
         emit_next_range(bench, q)
         plain, noted, after, written = (bench.empty(shape, dtype=d) for d in ("float32", "float32", dtype, dtype))
-        found, again = (bench.empty((parts(bench, plain), 16)) for _ in range(2))
+        found, replay = (bench.empty((parts(bench, plain), 16)) for _ in range(2))
         emit(plain)
-        emit_quantise(bench, q, plain, after)
-        emit(Result(noted, Findings(found)))
-        emit(Result(Ranged(written, q.record, fmt, q.name), Findings(again)))
+        emit_quantize(bench, q, plain, after)
+        emit(Result(noted, RangeStatistics(found)))
+        emit(Result(QuantizedTensor(written, q.record, fmt, q.name), RangeStatistics(replay)))
         bench.run()
         v, record = bench.get(plain), bench.get(q.record)[0]
         close(bench.get(noted), v, 1e-6)
@@ -200,7 +200,7 @@ def check_quantised(bench, rng, *shape, dtype, rounding, op=OP):
         apart = np.abs(bench.get(written, zero).astype(float) - bench.get(after, zero))
         assert apart.max() <= (1 if dtype == "int8" else record[0]) * 1.001
         assert (apart > 0).mean() < 1e-3
-        for records in (bench.get(found), bench.get(again)):
+        for records in (bench.get(found), bench.get(replay)):
             least, most, _, count = records[:, 5:9].T
             close(np.array([least.min(), most.max(), count.sum()]), np.array([min(v.min(), 0), v.max(), v.size]), 1e-6)
 
@@ -208,8 +208,8 @@ def check_quantised(bench, rng, *shape, dtype, rounding, op=OP):
 @pytest.mark.parametrize("rounding", ("nearest", "stochastic"))
 @pytest.mark.parametrize("dtype", ("float32", "int8"))
 @pytest.mark.parametrize("channels", (1, 33))
-def test_quantised_as_it_is_written(bench, rng, channels, dtype, rounding):
-    check_quantised(bench, rng, 6, 5, 31, channels, dtype=dtype, rounding=rounding)
+def test_quantized_as_it_is_written(bench, rng, channels, dtype, rounding):
+    check_quantized(bench, rng, 6, 5, 31, channels, dtype=dtype, rounding=rounding)
 
 
 def test_gradients_without_a_target(bench, rng):

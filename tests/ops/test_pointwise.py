@@ -30,7 +30,7 @@ def test_rows_split_between_work_items(bench, rng, rows):
 
 def test_rows_in_chunks_that_fit_the_cache(bench, rng):
     """Weights that keep a device busy by themselves: rows go in chunks, each added to those before."""
-    bench.traits = Traits(compute_units=1, lanes=bench.traits.lanes)
+    bench.traits = Traits(compute_units=1, vector_width=bench.traits.vector_width)
     check_linear(Conv2D(48, 1), bench, rng, (41, 39, 128), n=1)
     op, x, dy = Conv2D(48, 1), bench.empty((1, 41, 39, 128)), bench.empty((1, 41, 39, 48))
     op.emit_backward_weights(bench, x, dy, bench.empty((1, 128, 48)), None, add=False)

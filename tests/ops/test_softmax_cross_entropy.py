@@ -3,7 +3,8 @@ import pytest
 
 from edgelearn.errors import PlanError, ShapeError
 from edgelearn.ops import Softmax, SoftmaxCrossEntropy
-from edgelearn.ops.control import CORRECT, LOSS, SEEN, emit_count
+from edgelearn.ops.control import CORRECT, LOSS, SEEN
+from edgelearn.ops.loss import emit_count
 
 from .harness import SIZES, close
 from .losses import make_control

@@ -8,9 +8,9 @@ from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Emitter, Traits, tiles
 from .linear import check_every_choice, check_linear
 
 KINDS = [
-    Traits(gpu=True, compute_units=8, lanes=1),
-    Traits(compute_units=64, lanes=16),
-    Traits(compute_units=4, lanes=8),
+    Traits(gpu=True, compute_units=8, vector_width=1),
+    Traits(compute_units=64, vector_width=16),
+    Traits(compute_units=4, vector_width=8),
 ]
 OPS = {
     "convolution": (Conv2D(33, 3, strides=2, padding="same"), (9, 11, 20)),

@@ -13,7 +13,7 @@ from .test_tiles import WITH_EVERY_TILE
 FILES = sorted(tuned.shipped().glob("*.json"))
 
 
-def shipped_choices(results: tuned.Results) -> dict[str, list[dict]]:
+def shipped_choices(results: tuned.TuningResults) -> dict[str, list[dict]]:
     """By kernel, each once."""
     found: dict[str, list[dict]] = {}
     for name, choice in results.choices.items():
@@ -38,7 +38,7 @@ def test_right_with_every_shipped_choice(kernels, rng, path):
     results = tuned.load(path)
     kind, bench = results.kind, Shipped(kernels.context, kernels)
     bench.shipped = shipped_choices(results)
-    bench.traits = Traits(kind.kind == "gpu", compute_units=8, lanes=kind.lanes)
+    bench.traits = Traits(kind.kind == "gpu", compute_units=8, vector_width=kind.vector_width)
     runs = [check_every_choice(op, bench, rng, shape, block=block) for op, shape, block in WITH_EVERY_TILE.values()]
     runs += [check_forward(bench, rng, 1537, 33), check_backward(bench, rng, 1537, 31, kept=False)]
     for kernel, choices in bench.shipped.items():

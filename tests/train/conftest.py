@@ -2,9 +2,8 @@
 
 import pytest
 
-from edgelearn.device import Context
-from edgelearn.device.memory import Ledger
-from edgelearn.launch import Kernels
+from edgelearn.runtime import Context, Kernels
+from edgelearn.runtime.memory import Ledger
 from edgelearn.train import model
 
 _contexts: dict[str, Context] = {}

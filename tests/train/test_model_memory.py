@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from edgelearn.compile import Compress, Offload, Recompute, account
+from edgelearn.compile.memory.policies import compressed, keep_all, paged
 from edgelearn.errors import PagingError, PlanError
-from edgelearn.graph import Compress, Network, Page, Recompute, account
-from edgelearn.graph.policies import compressed, keep_all, paged
+from edgelearn.graph import Network
 from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
 from edgelearn.ops.formats import Float16
 from edgelearn.train import Model
@@ -22,10 +23,12 @@ def network() -> Network:
     return net
 
 
-def trained(saving=keep_all, budget=None, also=()) -> Model:
+def trained(activation_memory=keep_all, budget=None, allow=()) -> Model:
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((10, 8, 8, 3)).astype(np.float32), rng.integers(0, 4, 10)
-    model = Model(network(), seed=1).compile(SGD(0.05), batchnorm="batch", saving=saving, also=also)
+    model = Model(network(), seed=1).compile(
+        SGD(0.05), batchnorm="batch", activation_memory=activation_memory, allow=allow
+    )
     model.fit(x, y, 4, 2, micro_batch=2, budget=budget)
     return model
 
@@ -45,8 +48,8 @@ def test_pages_change_no_bit(tmp_path):
 
 def test_what_is_no_way_of_saving():
     with pytest.raises(PlanError, match="`saving` is a function from a network"):
-        Model(network()).compile(SGD(0.05), saving={"conv0": Recompute()})
-    assert trained(lambda net: {"conv1": Recompute()}).plan(4, 2).request.saving == {"conv1": Recompute()}
+        Model(network()).compile(SGD(0.05), activation_memory={"conv0": Recompute()})
+    assert trained(lambda net: {"conv1": Recompute()}).plan(4, 2).request.activation_memory == {"conv1": Recompute()}
 
 
 def test_fewer_bits_change_some():
@@ -56,6 +59,6 @@ def test_fewer_bits_change_some():
 def test_within_a_budget_lossy_ways_are_asked_for():
     expected, budget = trained(), "30 kB stored"
     assert same(trained(budget=budget), expected)
-    assert same(trained(budget=budget, also=[Page()]), expected)
-    plan = expected.compile(SGD(0.05), batchnorm="batch", also=[Compress()]).plan(4, 2, budget)
+    assert same(trained(budget=budget, allow=[Offload()]), expected)
+    plan = expected.compile(SGD(0.05), batchnorm="batch", allow=[Compress()]).plan(4, 2, budget)
     assert account(plan).stored <= 30_000

@@ -19,7 +19,7 @@ OPTIMIZERS = {
 }
 
 
-def make(optimizer, dropout=0.0, batchnorm="kept"):
+def make(optimizer, dropout=0.0, batchnorm="moving"):
     return Model(frozen_stem(dropout=dropout), seed=4).compile(optimizer, batchnorm=batchnorm)
 
 
@@ -42,7 +42,7 @@ def test_resumed_in_the_middle_of_an_epoch(optimizer, cache):
 
 
 @pytest.mark.parametrize("updates", [1, 3])
-@pytest.mark.parametrize(("dropout", "batchnorm"), [(0.4, "kept"), (0.0, "batch"), (0.4, "batch")])
+@pytest.mark.parametrize(("dropout", "batchnorm"), [(0.4, "moving"), (0.0, "batch"), (0.4, "batch")])
 def test_resumed_with_dropout_and_batch_statistics(updates, dropout, batchnorm):
     options = SGD(0.1, momentum=0.9), dropout, batchnorm
     whole = weights_after(make(*options))

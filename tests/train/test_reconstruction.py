@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from edgelearn.compile import Invert, Precision
+from edgelearn.compile.memory.policies import invertible
 from edgelearn.errors import PlanError, ReconstructionError
-from edgelearn.graph import Invert, Network, Precision, reversible
-from edgelearn.graph.policies import invertible
+from edgelearn.graph import Network, reversible
 from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
 from edgelearn.ops.formats import Format
 from edgelearn.train import Callback, Model, WatchReconstruction
@@ -35,7 +36,7 @@ def trained(step: float, callbacks=(), gain: float = 1.0, **more) -> Model:
     network = residual(step)
     weights = network.initialize(1)
     weights["b3_mix/kernel"] *= gain
-    model = Model(network, weights, seed=1).compile(SGD(0.05), batchnorm="batch", saving=invertible, **more)
+    model = Model(network, weights, seed=1).compile(SGD(0.05), batchnorm="batch", activation_memory=invertible, **more)
     model.fit(x, y, 4, 2, micro_batch=2, callbacks=callbacks)
     return model
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from edgelearn import tuned
-from edgelearn.device import list_devices
-from edgelearn.graph import make_plan
+from edgelearn.compile import make_plan
+from edgelearn.lab.tuning import Work
+from edgelearn.lab.tuning.workloads import CPU, GPU
 from edgelearn.ops import Traits
-from edgelearn.tuning import Work
-from edgelearn.tuning.workloads import CPU, GPU
+from edgelearn.runtime import list_devices
 
 FILES = sorted(tuned.shipped().glob("*.json"))
 NOISE = 1.05  # of whole steps, on machines that do other things too
@@ -23,7 +23,7 @@ def test_every_shipped_choice_is_used(path):
     assert path.name == f"{kind.slug}.json"
     assert set(results.workloads) == set(GPU if kind.kind == "gpu" else CPU)
     assert results.measured["date"] and results.measured["device"]["platform"] == kind.platform
-    traits = Traits(kind.kind == "gpu", kind.compute_units, kind.lanes, results.choices)
+    traits = Traits(kind.kind == "gpu", kind.compute_units, kind.vector_width, results.choices)
     device, used = replace(list_devices()[0], memory=1 << 40, largest_buffer=1 << 40), set()
     for name, measured in results.workloads.items():
         assert 0 < measured["after"] <= measured["before"] * NOISE, name

@@ -7,11 +7,12 @@ import pytest
 from platformdirs import user_data_path
 
 from edgelearn import tuned
-from edgelearn.device import list_devices
+from edgelearn.device import DeviceKind
 from edgelearn.errors import FormatError
-from edgelearn.tuned import Kind, Results, store
+from edgelearn.runtime import list_devices
+from edgelearn.tuned import TuningResults, store
 
-KIND = Kind("Portable Computing Language", "cpu", "x86_64", 16, 2)
+KIND = DeviceKind("Portable Computing Language", "cpu", "x86_64", 16, 2)
 NAME = "pointwise_forward 49x64x64"
 
 
@@ -24,8 +25,8 @@ def places(tmp_path, monkeypatch):
     return mine, theirs
 
 
-def results(kind: Kind = KIND, **choices) -> Results:
-    return Results(kind, {"workloads": {}}, choices)
+def results(kind: DeviceKind = KIND, **choices) -> TuningResults:
+    return TuningResults(kind, {"workloads": {}}, choices)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def results(kind: Kind = KIND, **choices) -> Results:
         (replace(KIND, compute_units=6), 3),
         (replace(KIND, compute_units=8), 4),
         (replace(KIND, compute_units=9), None),
-        (replace(KIND, lanes=8), None),
+        (replace(KIND, vector_width=8), None),
         (replace(KIND, family="aarch64"), None),
         (replace(KIND, platform="Intel(R) OpenCL"), None),
         (replace(KIND, kind="gpu"), None),
@@ -47,27 +48,25 @@ def test_distance(other, distance):
 
 @pytest.mark.parametrize("device", list_devices(), ids=lambda device: device.id)
 def test_kind_of_a_device(device):
-    kind = Kind.of(device)
-    assert kind.distance(Kind.of(device)) == 1
+    kind = DeviceKind.of(device)
+    assert kind.distance(DeviceKind.of(device)) == 1
     assert (kind.kind, kind.compute_units) == (device.kind, device.compute_units)
     assert kind.slug.replace("-", "").isalnum() and kind.slug.endswith(str(kind.compute_units))
 
 
 def test_kind_of_an_nvidia_gpu():
-    class Handle:
-        compute_capability_major_nv, compute_capability_minor_nv = 9, 0
-
-    hopper = [replace(list_devices()[0], name=name, kind="gpu", handle=Handle()) for name in ("H100", "H200")]
-    assert [Kind.of(device).family for device in hopper] == ["compute capability 9.0"] * 2
-    another = replace(hopper[0], name="gfx90a", handle=object())
-    assert Kind.of(another).family == "gfx90a"
+    hopper, same = (
+        replace(list_devices()[0], name=name, kind="gpu", architecture="compute capability 9.0")
+        for name in ("H100", "H200")
+    )
+    assert DeviceKind.of(hopper).distance(DeviceKind.of(same)) == 1
 
 
 def test_what_is_saved_is_loaded(tmp_path):
-    given = Results(KIND, {"date": "2026-11-21", "workloads": {"train:1": {"before": 2.0, "after": 1.0}}},
+    given = TuningResults(KIND, {"date": "2026-11-21", "workloads": {"train:1": {"before": 2.0, "after": 1.0}}},
                     {"b 1x2": {"rows": 4, "local": 0}, "a 3": {"tile": 7}})  # fmt: skip
     path = tuned.save(given, tmp_path / "new" / "folder")
-    assert path.name == "portable-computing-language-x86-64-16-lanes-2.json"
+    assert path.name == "portable-computing-language-x86-64-simd16-2.json"
     assert tuned.load(path) == given
     assert [p.name for p in path.parent.iterdir()] == [path.name], "no temporary file stays"
 
@@ -79,7 +78,7 @@ class TestFind:
         assert str(found) == tuned.NOT_TUNED and "`edgelearn tune`" in str(found)
 
     def test_the_closest_kind(self, places):
-        kind = Kind.of(list_devices()[0])
+        kind = DeviceKind.of(list_devices()[0])
         for times in (3, 1, 2):
             tuned.save(results(replace(kind, compute_units=kind.compute_units * times), a={"tile": times}), places[1])
         tuned.save(results(replace(kind, family="other"), a={"tile": 99}), places[1])
@@ -88,7 +87,7 @@ class TestFind:
         assert str(found) == f"tuned: 1 choices from {found.files[0]}"
 
     def test_the_users_file_wins(self, places):
-        kind = Kind.of(list_devices()[0])
+        kind = DeviceKind.of(list_devices()[0])
         shipped = tuned.save(results(kind, a={"tile": 1}, b={"tile": 2}), places[1])
         mine = tuned.save(results(kind, b={"tile": 3}, c={"tile": 4}), places[0])
         found = tuned.find(list_devices()[0])
@@ -122,7 +121,7 @@ def damaged(**changes):
         (damaged(format=2), "format 1"),
         (damaged(kind=None), "kind of device needs platform"),
         (damaged(kind={"platform": "PoCL"}), "kind of device needs platform"),
-        (damaged(kind=KIND.to_dict() | {"lanes": "16"}), "'16' as lanes"),
+        (damaged(kind=KIND.to_dict() | {"vector_width": "16"}), "'16' as vector_width"),
         (damaged(kind=KIND.to_dict() | {"compute_units": 0}), "0 as compute_units"),
         (damaged(measured=None), "on what it was measured"),
         (damaged(measured={"workloads": []}), "on what it was measured"),

@@ -6,8 +6,8 @@ import pytest
 
 import edgelearn as el
 from edgelearn.experiments.recorder import Recorder
+from edgelearn.lab.runs import RunStore, wilson_interval
 from edgelearn.ops import Dense, Softmax
-from edgelearn.runs import RunStore, wilson_interval
 from edgelearn.train import Callback
 
 SECONDS = 30  # no test waits so long unless something is wrong

@@ -1,8 +1,8 @@
 import pytest
 
 from edgelearn.errors import DataError
-from edgelearn.experiments.quantised_backprop import PrecisionConfig, PrecisionJob
-from edgelearn.runs import RunStore
+from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment
+from edgelearn.lab.runs import RunStore
 from edgelearn.widgets import BitsView
 
 BASE = PrecisionConfig("sample", epochs=1)
@@ -22,12 +22,12 @@ def test_a_moved_slider_trains_once(view):
     assert list(view.accuracies) == [view.config] and view.config.gradients == "4"
     assert "8/8/4 in-hindsight" in view._status.value and view._chart.value[:4] == b"\x89PNG"
     assert view._bar.value == 1.0
-    view._sliders["estimator"].value = "current"
+    view._sliders["observer"].value = "current"
     view.wait()
-    view._sliders["estimator"].value = "in-hindsight"
+    view._sliders["observer"].value = "in-hindsight"
     view.wait()
     assert len(view.accuracies) == len(view.store.list()) == 2, "what was trained is shown at once"
-    assert view.config.estimator == "in-hindsight" and "8/8/4 in-hindsight" in view._status.value
+    assert view.config.observer == "in-hindsight" and "8/8/4 in-hindsight" in view._status.value
 
 
 def test_any_precision_may_be_the_first(tmp_path):
@@ -39,7 +39,7 @@ def test_what_cannot_be_trained_says_why(view, monkeypatch):
     def fail(*arguments):
         raise DataError("The pictures are gone: put <them> back.")
 
-    monkeypatch.setattr(PrecisionJob, "start", fail)
+    monkeypatch.setattr(PrecisionExperiment, "start", fail)
     view.train()
     view.wait()
     assert "put &lt;them&gt; back" in view._status.value and not view.accuracies

@@ -1,20 +1,20 @@
 import edgelearn as el
-from edgelearn.device import choose_device
-from edgelearn.graph import Costs, Request, account
+from edgelearn.compile import LaunchTimes, Request, account
 from edgelearn.models import mobilenet_v2_cifar
+from edgelearn.runtime import choose_device
 from edgelearn.widgets import BudgetView
 
 
 def test_the_slider_plans_again():
     device = choose_device(None).device
-    costs = Costs("a test", 1e11, 1e10)
+    costs = LaunchTimes("a test", 1e11, 1e10)
     request = Request(mobilenet_v2_cifar(alpha=0.25), 8, 8, el.SGD(0.1), "batch")
     view = BudgetView(request, device, (64, 6, 0), costs=costs)
-    assert view.budget == "64 MB stored" and not view.plans["64 MB stored"].request.saving
+    assert view.budget == "64 MB stored" and not view.plans["64 MB stored"].request.activation_memory
     before = bytes(view._chart.value)
     view._size.value = 6
     plan = view.plans["6 MB stored"]
-    assert account(plan).stored <= 6e6 and plan.request.saving
+    assert account(plan).stored <= 6e6 and plan.request.activation_memory
     assert f"{costs.step(plan) * 1e3:.1f} ms" in view.status and "a test" in view.status
     assert before.startswith(b"\x89PNG") and bytes(view._chart.value) not in (b"", before)
     view._size.value = 0

@@ -11,7 +11,8 @@ from edgelearn.data.audio.clips import load_clips
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords.sample import other_words, sample_embedder
-from edgelearn.experiments.keywords.streaming import Detection, LongRecording, Occurrence, Scores
+from edgelearn.experiments.keywords.streaming import LongRecording, Occurrence
+from edgelearn.keywords import Detection, Scores
 from edgelearn.widgets.keywords import Enrolment, KeywordsView, Microphone, plot_det, plot_embeddings, plot_stream
 from edgelearn.widgets.keywords.plots import principal_plane
 

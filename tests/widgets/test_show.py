@@ -4,7 +4,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import RunError
-from edgelearn.runs import figures
+from edgelearn.lab.runs import figures
 from edgelearn.train import History
 from edgelearn.widgets import device_table, plot_history, show, table
 from edgelearn.widgets.show import duration, size

@@ -9,7 +9,7 @@ import pytest
 
 from edgelearn.errors import DataError, RunError
 from edgelearn.widgets import TrainingView, training
-from edgelearn.widgets.worker import Progress, State
+from edgelearn.widgets.worker import Progress, WorkerState
 
 SECONDS = 30
 
@@ -38,7 +38,7 @@ def test_start(store, tiny_job, capsys):
     assert usable(view) == {"Start"}
     assert not view._curves.value and not store.list()
     click(view, "Start")
-    assert ended(view) is State.FINISHED
+    assert ended(view) is WorkerState.FINISHED
     assert usable(view) == set()
     (summary,) = store.list()
     assert (summary.status, summary.kind, summary.epochs) == ("finished", "toys", 4)
@@ -65,7 +65,7 @@ def test_stop_and_resume(store, tiny_job, gate):
     click(view, "Stop")
     assert "Stopping" in view._status.value and usable(view) == set()
     gate.open()
-    assert ended(view) is State.STOPPED
+    assert ended(view) is WorkerState.STOPPED
     assert usable(view) == {"Resume"}
     (summary,) = store.list()
     run = store.open(summary.id)
@@ -75,7 +75,7 @@ def test_stop_and_resume(store, tiny_job, gate):
     assert "Stopped after epoch 1" in view._status.value and summary.id in view._status.value
 
     click(view, "Resume")
-    assert ended(view) is State.FINISHED
+    assert ended(view) is WorkerState.FINISHED
     assert [s.id for s in store.list()] == [summary.id]
     assert [row["epoch"] for row in view.training.rows] == [0, 1, 2, 3, 4]
     whole = tiny_job()
@@ -98,10 +98,10 @@ def test_stop_before_the_first_step(store, tiny_job):
     assert view._status.value == "Loading …"
     click(view, "Stop")
     go.set()
-    assert ended(view) is State.READY
+    assert ended(view) is WorkerState.READY
     assert not store.list() and usable(view) == {"Start"}
     click(view, "Start")
-    assert ended(view) is State.FINISHED
+    assert ended(view) is WorkerState.FINISHED
 
 
 def test_run_in_a_cell(store, tiny_job, monkeypatch):
@@ -152,7 +152,7 @@ def test_interrupt_stops_and_saves(store, tiny_job, gate):
     with pytest.raises(KeyboardInterrupt):
         view.run()
     interrupter.join()
-    assert view.training.state is State.STOPPED and not threads_alive_after(view)
+    assert view.training.state is WorkerState.STOPPED and not threads_alive_after(view)
     (summary,) = store.list()
     assert summary.status == "interrupted" and store.open(summary.id).has_checkpoint()
 
@@ -188,7 +188,7 @@ def test_interrupting_a_cell_that_awaits_stops_and_saves(store, tiny_job, gate):
             await cell
 
     asyncio.run(kernel())
-    assert view.training.state is State.STOPPED
+    assert view.training.state is WorkerState.STOPPED
     assert store.list()[0].status == "interrupted"
 
 
@@ -203,7 +203,7 @@ def test_an_error_is_shown_with_its_remedy(store, tiny_job):
     job = tiny_job(error=DataError("roses/7.jpg is <damaged>.\nRemove it."))
     view = TrainingView(job, store)
     click(view, "Start")
-    assert ended(view) is State.FAILED
+    assert ended(view) is WorkerState.FAILED
     assert "DataError" in view._error.value
     assert "roses/7.jpg is &lt;damaged&gt;.\nRemove it." in view._error.value
     assert "<details>" not in view._error.value
@@ -214,7 +214,7 @@ def test_an_error_is_shown_with_its_remedy(store, tiny_job):
         view.run()
     job.error = None
     click(view, "Resume")
-    assert ended(view) is State.FINISHED
+    assert ended(view) is WorkerState.FINISHED
     assert view._error.value == ""
     assert [s.id for s in store.list()] == [summary.id]
 
@@ -225,7 +225,7 @@ def test_an_unforeseen_error_is_shown_with_its_traceback(store):
 
     view = TrainingView(make, store)
     click(view, "Start")
-    assert ended(view) is State.FAILED
+    assert ended(view) is WorkerState.FAILED
     assert "ZeroDivisionError" in view._error.value
     assert "<details>" in view._error.value and "return 1 // 0" in view._error.value
     assert usable(view) == {"Start"} and not store.list()
@@ -241,7 +241,7 @@ def test_a_second_view_of_a_job_takes_the_place_of_the_first(store, tiny_job, ga
     second.training.start()
     assert len(threads()) == 1
     gate.open()
-    assert ended(second) is State.FINISHED
+    assert ended(second) is WorkerState.FINISHED
     assert len(store.list()) == 1
     assert second._curves.value and usable(second) == set()
 
@@ -256,8 +256,8 @@ def test_one_training_at_a_time(store, tiny_job, gate):
         time.sleep(0.01)
     assert second.training.run is None
     gate.open()
-    assert ended(second) is State.FINISHED
-    assert ended(first) is State.STOPPED
+    assert ended(second) is WorkerState.FINISHED
+    assert ended(first) is WorkerState.STOPPED
     assert sorted(s.status for s in store.list()) == ["finished", "interrupted"]
     assert usable(first) == {"Resume"}
 
@@ -268,7 +268,7 @@ def test_closing_stops(store, tiny_job, gate):
     gate.allow(1)
     view.close()
     gate.open()
-    assert ended(view) is State.STOPPED
+    assert ended(view) is WorkerState.STOPPED
     assert not threads_alive_after(view)
     assert store.list()[0].status == "interrupted"
 
@@ -279,19 +279,19 @@ def test_an_interrupted_run_goes_on_with_another_job(store, tiny_job, gate):
     gate.allow(4)
     click(view, "Stop")
     gate.open()
-    assert ended(view) is State.STOPPED
+    assert ended(view) is WorkerState.STOPPED
     run = store.open(store.list()[0].id)
 
     other = TrainingView(tiny_job(seed=1), store, run=run)
     assert usable(other) == {"Resume"} and other._curves.value
     click(other, "Resume")
-    assert ended(other) is State.FAILED
+    assert ended(other) is WorkerState.FAILED
     assert "seed is 0 there and 1 here" in other._error.value
 
     job = tiny_job()
     again = TrainingView(job, store, run=store.open(run.id))
     click(again, "Resume")
-    assert ended(again) is State.FINISHED
+    assert ended(again) is WorkerState.FINISHED
     assert [(s.id, s.status) for s in store.list()] == [(run.id, "finished")]
     with pytest.raises(RunError, match="already has a run"):
         TrainingView(job, store, run=type(run)(store.create("flowers", {}).folder))
@@ -313,7 +313,7 @@ def test_a_process_that_ends_saves_its_run(tmp_path):
 import runpy, sys, time
 from pathlib import Path
 job = runpy.run_path({str(Path(__file__).parent / "conftest.py")!r})["TinyJob"]
-from edgelearn.runs import RunStore
+from edgelearn.lab.runs import RunStore
 from edgelearn.widgets import TrainingView
 view = TrainingView(job(epochs=1_000_000), RunStore({str(tmp_path)!r}))
 view.training.start()
@@ -324,7 +324,7 @@ sys.exit(0)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    from edgelearn.runs import RunStore
+    from edgelearn.lab.runs import RunStore
 
     (summary,) = RunStore(tmp_path).list()
     assert summary.status == "interrupted"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgelearn.data.audio import RATE
 from edgelearn.data.draws import draws
 from edgelearn.errors import DataError
+
+from . import RATE
 
 _SHIFT, _NOISE, _MASKS = 20, 21, 22  # keep these random streams of a seed apart from others
 

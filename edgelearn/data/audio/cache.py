@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 from platformdirs import user_cache_dir
 
-from edgelearn.data.audio.clips import ClipDataset, Item, load_clips
-from edgelearn.data.audio.features import BC_RESNET, FrontEnd
 from edgelearn.data.threads import each
+
+from .clips import ClipDataset, Item, load_clips
+from .features import BC_RESNET, FrontEnd
 
 _FORMAT = 1  # to be raised when decoding or features change: what is kept is then made anew
 _TOGETHER = 512  # clips in memory at once

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.audio import RATE
-from edgelearn.data.audio.decode import decode, describe, fit, resample
 from edgelearn.data.threads import each
 from edgelearn.errors import DataError, ShapeError
+
+from . import RATE
+from .decode import decode, describe, fit, resample
 
 # An encoded file's bytes, a file, samples at RATE (int16 or float32), or a function that makes the clip: rate -> (n,).
 Item = bytes | Path | np.ndarray | Callable[[int], np.ndarray]

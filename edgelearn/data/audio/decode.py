@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.audio import RATE
 from edgelearn.errors import DataError
+
+from . import RATE
 
 FORMATS = ("WAV", "WAVEX", "FLAC", "OGG")
 

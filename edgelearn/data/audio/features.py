@@ -11,9 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from edgelearn.data.audio import RATE
 from edgelearn.data.threads import each
 from edgelearn.errors import DataError, FormatError, ShapeError
+
+from . import RATE
 
 _CHUNK = 8  # clips at once: their spectra stay in the cache
 

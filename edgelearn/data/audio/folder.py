@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.audio import RATE
-from edgelearn.data.audio.clips import UNKNOWN, ClipDataset
-from edgelearn.data.audio.decode import decode, read
 from edgelearn.data.subfolders import files_below, subfolders, usable_files
 from edgelearn.data.threads import each
 from edgelearn.errors import DataError
+
+from . import RATE
+from .clips import UNKNOWN, ClipDataset
+from .decode import decode, read
 
 NOISE_FOLDER = "_background_noise_"  # long recordings to mix in: no word
 _LAYOUT = "Expected a folder with a subfolder of WAV, FLAC or OGG recordings for each word, such as yes/ and no/."

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.audio import RATE
-from edgelearn.data.audio.decode import FORMATS, check_rate, package, shortened, why
 from edgelearn.errors import DataError
+
+from . import RATE
+from .decode import FORMATS, check_rate, package, shortened, why
 
 Blocks = Iterator[np.ndarray]  # float32 (n,) each, one after the other
 _SECONDS = 0.1  # of a block

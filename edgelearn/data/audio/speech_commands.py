@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.audio.clips import SILENCE, UNKNOWN, ClipDataset
-from edgelearn.data.audio.folder import load_folder
 from edgelearn.data.tfds import Collection, data_folder, fetch
 from edgelearn.errors import DataError
+
+from .clips import SILENCE, UNKNOWN, ClipDataset
+from .folder import load_folder
 
 COMMANDS = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
 CLASSES = (SILENCE, UNKNOWN, *COMMANDS)  # sorted, as folders come, and as BC-ResNet's published labels are
@@ -47,7 +48,7 @@ def load_speech_commands(
     TensorFlow Datasets' own folder, into which it downloads them if `download` is true. It doesn't say who speaks. The
     85,511 clips of "train" take 2.7 GB of memory.
 
-    Raises NetworkError (a DataError) within about ten seconds when they must be downloaded and there is no network,
+    Raises DownloadError (a DataError) within about ten seconds when they must be downloaded and there is no network,
     DataError when a folder that was named doesn't have them, they are damaged, or a package is missing. Nothing else is
     ever used instead.
     """

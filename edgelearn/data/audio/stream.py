@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgelearn.data.audio.features import MFCC, FrontEnd
 from edgelearn.errors import ShapeError
+
+from .features import MFCC, FrontEnd
 
 _FRAMES = 1024  # at once, however much comes
 

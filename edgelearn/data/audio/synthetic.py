@@ -11,8 +11,9 @@ from math import pi
 
 import numpy as np
 
-from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
+
+from .clips import ClipDataset
 
 _SPEAKER, _TAKE = 23, 24  # keep these random streams apart from others of the same seed
 _CONTROL = 200  # times a second that pitch and resonances are set

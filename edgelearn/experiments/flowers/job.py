@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from edgelearn import atomic
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.drawn_flowers import embedded_flowers
 from edgelearn.data.flowers import load_flowers
@@ -16,10 +17,10 @@ from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import stratified_split
 from edgelearn.data.subfolders import skipped_lines
-from edgelearn.errors import NetworkError
-from edgelearn.experiments.job import Job, Say, process_peak_bytes
-from edgelearn.io import safetensors
-from edgelearn.runs import Run, atomic, figures, wilson_interval
+from edgelearn.errors import DownloadError
+from edgelearn.experiments.experiment import Experiment, Say, process_peak_bytes
+from edgelearn.interop import safetensors
+from edgelearn.lab.runs import Run, figures, wilson_interval
 from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.phases import Phases
 
@@ -27,7 +28,7 @@ from .config import PUBLISHED, FlowersConfig
 from .weights import Pretrained, load_pretrained
 
 
-class FlowersJob(Job):
+class FlowersExperiment(Experiment):
     """Pictures, network and model of one configuration. `run` does the whole job; a notebook can do its steps."""
 
     kind, command, config_type = "flowers", "edgelearn flowers", FlowersConfig
@@ -45,7 +46,7 @@ class FlowersJob(Job):
         self.test = Subset(pictures, self.test_indices)
 
     @classmethod
-    def load(cls, config: FlowersConfig) -> FlowersJob:
+    def load(cls, config: FlowersConfig) -> FlowersExperiment:
         """Find pictures and weights. Where neither can be had because there is no network, the embedded sample is
         used for both, and `dataset.description` says so; what was asked for by name is never replaced."""
         dataset = load_flowers(config.images, config.data, config.download, config.sample)
@@ -53,7 +54,7 @@ class FlowersJob(Job):
         load = partial(load_pretrained, seed=config.seed, weights=config.weights, data=config.data)
         try:
             pretrained = load(len(dataset.class_names), sample=sample and not config.weights, download=config.download)
-        except NetworkError as error:
+        except DownloadError as error:
             if dataset.origin != "tfds":
                 raise
             dataset = embedded_flowers()

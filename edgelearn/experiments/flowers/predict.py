@@ -11,8 +11,8 @@ from edgelearn.data.pictures import decode
 from edgelearn.data.preprocess import normalize
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.graph import Network
-from edgelearn.io import safetensors
-from edgelearn.runs import Run, RunStore
+from edgelearn.interop import safetensors
+from edgelearn.lab.runs import Run, RunStore
 from edgelearn.train import Model
 
 Answer = list[tuple[str, float]] | str

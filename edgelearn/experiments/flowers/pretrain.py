@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from edgelearn import atomic
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.drawn_shapes import pretraining_pictures
 from edgelearn.data.loading import load_images
@@ -18,10 +19,9 @@ from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import mini_batches
 from edgelearn.experiments.pretraining import parse
 from edgelearn.graph import Network
-from edgelearn.io import safetensors
+from edgelearn.interop import safetensors
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import AdamW, pack
-from edgelearn.runs import atomic
 from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar
 
 from .weights import SAMPLE

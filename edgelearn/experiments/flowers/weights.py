@@ -11,7 +11,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
-from edgelearn.io import keras_h5, keras_published, safetensors
+from edgelearn.interop import keras_h5, keras_published, safetensors
 from edgelearn.models import mobilenet_v1
 
 IN_DATA = Path("weights") / "mobilenet_1_0_224_tf.h5"  # under the data folder

@@ -16,8 +16,8 @@ from edgelearn.data.audio.cache import load_features
 from edgelearn.data.audio.features import BC_RESNET
 from edgelearn.data.audio.speech_commands import CLASSES, load_named
 from edgelearn.data.tfds import data_folder
-from edgelearn.experiments.verdict import Verdict
-from edgelearn.runs import Run
+from edgelearn.experiments.claim import Claim
+from edgelearn.lab.runs import Run
 
 from .embedding.data import ARABIC
 from .embedding.personal import personalise_run
@@ -40,7 +40,7 @@ SECONDS, MIB, SHOTS = 2.0, 64, 5
 PLAIN, DUMMIES = "nearest-mean", "dummies"
 
 
-def check(runs: Sequence[Run], data: str | None = None, device: str | None = None) -> Iterator[Verdict]:
+def check(runs: Sequence[Run], data: str | None = None, device: str | None = None) -> Iterator[Claim]:
     """All of it, one by one. `runs` are finished KeywordsJobs of the task "arabic", by classification and with dummies,
     for SPLITS splits."""
     trained = {method: [run for run in runs if run.config["method"] == method] for method in ("classify", DUMMIES)}
@@ -55,25 +55,25 @@ def check(runs: Sequence[Run], data: str | None = None, device: str | None = Non
     yield from _where(data, "An enrolment", lambda: _enrolment(data))
 
 
-def _where(data: str | None, claim: str, measured: Callable[[], list[Verdict]]) -> list[Verdict]:
+def _where(data: str | None, claim: str, measured: Callable[[], list[Claim]]) -> list[Claim]:
     """Open, where there is no data to measure with."""
     if not data_folder(data):
-        return [Verdict(claim, "needs data: set EDGELEARN_DATA", None)]
+        return [Claim(claim, "needs data: set EDGELEARN_DATA", None)]
     return measured()
 
 
-def _twelve(data: str | None, device: str | None) -> list[Verdict]:
+def _twelve(data: str | None, device: str | None) -> list[Claim]:
     clips, embedder = load_named(CLIPS, data).only(CLASSES), load_twelve(data, device)
     scores = embedder.head.scores(embedder.embed(load_features(clips, BC_RESNET)))
     right = accuracy(scores.argmax(1), clips.labels)
     claim = f"12-class English, the imported BC-ResNet-1: accuracy ≥ {IMPORTED_ACCURACY}"
-    return [Verdict(claim, f"{right:.4f} of {len(clips):,} clips", right >= IMPORTED_ACCURACY)]
+    return [Claim(claim, f"{right:.4f} of {len(clips):,} clips", right >= IMPORTED_ACCURACY)]
 
 
-def _logits(data: str | None, device: str | None) -> list[Verdict]:
+def _logits(data: str | None, device: str | None) -> list[Claim]:
     claim = f"The imported BC-ResNet-1: logits at most {LOGITS:g} of the largest off PyTorch's in float64"
     if find_spec("torch") is None:
-        return [Verdict(claim, "needs PyTorch: pip install torch", None)]
+        return [Claim(claim, "needs PyTorch: pip install torch", None)]
     clips, embedder = load_named(CLIPS, data).only(CLASSES), load_twelve(data, device)
     some = clips.take(np.linspace(0, len(clips) - 1, COMPARED).astype(int))
     features = load_features(some, BC_RESNET)
@@ -86,23 +86,23 @@ def _logits(data: str | None, device: str | None) -> list[Verdict]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
-            return [Verdict(claim, f"PyTorch failed: {reason[0]}", None)]
+            return [Claim(claim, f"PyTorch failed: {reason[0]}", None)]
         expected = np.load(found)
     off = np.abs(logits - expected).max() / np.abs(expected).max()
-    return [Verdict(claim, f"{off:.1e}, {COMPARED} clips", bool(off <= LOGITS))]
+    return [Claim(claim, f"{off:.1e}, {COMPARED} clips", bool(off <= LOGITS))]
 
 
-def _episodes(runs: Sequence[Run]) -> Iterator[Verdict]:
+def _episodes(runs: Sequence[Run]) -> Iterator[Claim]:
     for claim, speakers, shots, name, least in EPISODES:
         found = [_mean(run, PLAIN, speakers, shots, name, "cosine") for run in runs]
         mean = float(np.mean(found)) if found else float("nan")
         shown = " / ".join(f"{value:.3f}" for value in found)
         told = mean >= least if len(found) >= SPLITS else None
         text = f"{mean:.3f} ({shown})" if found else "no run"
-        yield Verdict(f"Arabic, {claim} ≥ {least}, mean of {SPLITS} splits", text, told)
+        yield Claim(f"Arabic, {claim} ≥ {least}, mean of {SPLITS} splits", text, told)
 
 
-def _dummies(runs: Sequence[Run]) -> Iterator[Verdict]:
+def _dummies(runs: Sequence[Run]) -> Iterator[Claim]:
     for run in runs:
         distance = run.config["distance"]
         pairs = [
@@ -110,9 +110,9 @@ def _dummies(runs: Sequence[Run]) -> Iterator[Verdict]:
         ]
         shown = ", ".join(f"{dummies:.4f} beside {plain:.4f}" for dummies, plain in pairs)
         claim = f"Arabic, split {run.config['seed']}: AUROC of dummies no worse than of prototypes, 1 and 5 clips"
-        yield Verdict(claim, shown, all(dummies >= plain for dummies, plain in pairs))
+        yield Claim(claim, shown, all(dummies >= plain for dummies, plain in pairs))
     if not runs:
-        yield Verdict("Arabic: AUROC of dummies no worse than of prototypes", "no run with dummies", None)
+        yield Claim("Arabic: AUROC of dummies no worse than of prototypes", "no run with dummies", None)
 
 
 def _mean(run: Run, learner: str, speakers: str, shots: int, name: str, distance: str) -> float:
@@ -126,32 +126,32 @@ def _mean(run: Run, learner: str, speakers: str, shots: int, name: str, distance
     )
 
 
-def _arabic(name: str, run: Run, data: str | None, device: str | None) -> list[Verdict]:
+def _arabic(name: str, run: Run, data: str | None, device: str | None) -> list[Claim]:
     return _personal(name, personalise_run(run.folder, [SHOTS], data, device))
 
 
-def _personal(name: str, found: Sequence[Personalisation]) -> list[Verdict]:
+def _personal(name: str, found: Sequence[Personalisation]) -> list[Claim]:
     (p,) = found
     low, high = p.cut_range
     before, after = (100 * p.column(f"accepts_{when}").mean() for when in ("before", "after"))
     return [
-        Verdict(
+        Claim(
             f"{name}: {SHOTS} clips a word cut the mean error over users by ≥ {CUT:.0%}",
             f"{p.cut:.0%} ({low:.0%} to {high:.0%}), {len(p.users)} users", p.cut >= CUT,
         ),
-        Verdict(f"{name}: the worst tenth's by ≥ {WORST_CUT:.0%}", f"{p.worst_cut:.0%}", p.worst_cut >= WORST_CUT),
-        Verdict(
+        Claim(f"{name}: the worst tenth's by ≥ {WORST_CUT:.0%}", f"{p.worst_cut:.0%}", p.worst_cut >= WORST_CUT),
+        Claim(
             f"{name}: false accepts of other people's speech at most {100 * RISE:.0f} point more",
             f"{before:.2f} → {after:.2f} %", p.rise("accepts") <= RISE,
         ),
     ]  # fmt: skip
 
 
-def _enrolment(data: str | None) -> list[Verdict]:
+def _enrolment(data: str | None) -> list[Claim]:
     clips = [item for item in load_named(ARABIC, data).items if isinstance(item, Path)][:SHOTS]
     cost = measure(clips, str(Path(data_folder(data)) / WEIGHTS))
     seconds, mib = f"{cost.seconds:.2f} s", cost.nbytes / 2**20
     return [
-        Verdict(f"An enrolment of {SHOTS} clips on two cores < {SECONDS:g} s", seconds, cost.seconds < SECONDS),
-        Verdict(f"An enrolment of {SHOTS} clips < {MIB} MiB over imports", f"{mib:.1f} MiB", mib < MIB),
+        Claim(f"An enrolment of {SHOTS} clips on two cores < {SECONDS:g} s", seconds, cost.seconds < SECONDS),
+        Claim(f"An enrolment of {SHOTS} clips < {MIB} MiB over imports", f"{mib:.1f} MiB", mib < MIB),
     ]

@@ -14,11 +14,11 @@ from edgelearn.data.audio.speech_commands import CLASSES, COMMANDS, load_named
 from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
 from edgelearn.errors import DataError
-from edgelearn.io import bcresnet_npz
+from edgelearn.interop import bcresnet_npz
+from edgelearn.keywords.learners import Embedder, Head, Learner
 from edgelearn.models import bcresnet
 from edgelearn.ops import Concatenate, Flatten, Mean
 
-from .learners import Embedder, Head, Learner
 from .personal import CANDIDATES, Personalisation, Protocol, average, personalise_chosen
 from .personal.trial import Trial
 

@@ -21,7 +21,7 @@ CORES = 2
 
 
 @dataclass(frozen=True)
-class Cost:
+class EnrolmentCost:
     """seconds: from clips in files to words that are known: decoding, features, the network, learning. nbytes: what
     the process held at its peak over what it held after the imports."""
 
@@ -29,7 +29,7 @@ class Cost:
     nbytes: int
 
 
-def measure(clips: Sequence[str | Path], network: str | None = None, learner: str = "nearest-mean") -> Cost:
+def measure(clips: Sequence[str | Path], network: str | None = None, learner: str = "nearest-mean") -> EnrolmentCost:
     """Of enrolling one word from these files by `learner`, on CORES cores (as many as there are, if fewer): the second
     of two processes, once compiled programs are kept. `network` is as networks.find_embedder takes it. Needs Linux.
 
@@ -41,7 +41,7 @@ def measure(clips: Sequence[str | Path], network: str | None = None, learner: st
         if done.returncode:
             reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
             raise EdgelearnError(f"The enrolment that was to be measured failed: {reason[0]}. Try it with `enrol`.")
-    return Cost(**json.loads(done.stdout.splitlines()[-1]))
+    return EnrolmentCost(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def _main() -> None:
@@ -56,16 +56,17 @@ def _main() -> None:
     import soundfile  # noqa: F401
     import soxr  # noqa: F401
 
-    from edgelearn.bench.machine import peak_resident_bytes, resident_bytes
-    from edgelearn.experiments.keywords.learners import Learner
-    from edgelearn.experiments.keywords.networks import find_embedder
-    from edgelearn.experiments.keywords.vocabulary import Vocabulary, features_of
+    from edgelearn.keywords.learners import Learner
+    from edgelearn.keywords.vocabulary import Vocabulary, features_of
+    from edgelearn.lab.bench.machine import peak_resident_bytes, resident_bytes
+
+    from .networks import find_embedder
 
     imported, start = resident_bytes(), time.perf_counter()
     embedder, _ = find_embedder(options.network)
     vocabulary = Vocabulary.empty(embedder).add("word", features_of(options.clips, embedder))
     vocabulary.enrol(embedder, Learner.named(options.learner)())
-    print(json.dumps(asdict(Cost(time.perf_counter() - start, peak_resident_bytes() - imported))))
+    print(json.dumps(asdict(EnrolmentCost(time.perf_counter() - start, peak_resident_bytes() - imported))))
 
 
 if __name__ == "__main__":

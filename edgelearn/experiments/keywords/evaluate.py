@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 
 from edgelearn.errors import DataError
-from edgelearn.runs.tables import render, table
+from edgelearn.keywords.learners import Embedder, Learner, Spotter
+from edgelearn.lab.runs.tables import render, table
 
 from .episodes import Episode, Episodes
-from .learners import Embedder, Learner, Spotter
 from .metrics import Interval, OpenSet, det_curve, interval, open_set
 
 MEASURES = tuple(field.name for field in fields(OpenSet) if field.name not in ("threshold", "false_accepts"))
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class EvaluationReport:
     """What `learner` came to in `episodes`: an Interval of each of MEASURES (see metrics.OpenSet; rates at 5 % false
     accepts), and the scores of all known and of all unknown clips, for a DET curve."""
 
@@ -40,7 +40,7 @@ class Report:
         return self.learner.to_dict() | settings | {"episodes": len(e), "measures": found}
 
 
-def evaluate(learner: Learner, embedder: Embedder, features: np.ndarray, episodes: Episodes) -> Report:
+def evaluate(learner: Learner, embedder: Embedder, features: np.ndarray, episodes: Episodes) -> EvaluationReport:
     """Enrol and test in each of `episodes`, whose data set's clips have `features` (n, frames, bands). Where the
     embeddings stay as they are, each clip is embedded once. Raises DataError for episodes without clips to reject, or
     of other clips than there are features of."""
@@ -54,7 +54,7 @@ class Evaluator:
         self.embedder, self.features = embedder, features
         self.embeddings = embedder.embed(features)
 
-    def run(self, learner: Learner, episodes: Episodes) -> Report:
+    def run(self, learner: Learner, episodes: Episodes) -> EvaluationReport:
         if not episodes.unknown:
             raise DataError(
                 f"{episodes.dataset.name} has no words left to reject beside {episodes.ways} to recognise. Ask for "
@@ -72,7 +72,7 @@ class Evaluator:
             known.append(sure)
             unknown.append(unsure)
         measures = {name: interval([getattr(each, name) for each in found]) for name in MEASURES}
-        return Report(learner, episodes, measures, np.concatenate(known), np.concatenate(unknown))
+        return EvaluationReport(learner, episodes, measures, np.concatenate(known), np.concatenate(unknown))
 
     def _episode(self, learner: Learner, episode: Episode, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Scores of the queries, and how known these and the unknown clips are."""
@@ -93,7 +93,7 @@ class Evaluator:
 HEADER = ("learner", "ways", "shots", "speaker", "accuracy", "AUROC", "equal error", "rejected*", "right*")
 
 
-def to_table(reports: Sequence[Report], width: int = 140) -> str:
+def to_table(reports: Sequence[EvaluationReport], width: int = 140) -> str:
     """A line for each report: means with 95 % intervals."""
     found = table(None, HEADER)
     columns = "accuracy", "auroc", "equal_error_rate", "false_rejects", "accepted_accuracy"

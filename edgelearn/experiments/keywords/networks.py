@@ -8,13 +8,13 @@ from pathlib import Path
 from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
 from edgelearn.errors import DataError
-from edgelearn.io import bcresnet_npz
+from edgelearn.interop import bcresnet_npz
+from edgelearn.keywords.embedder_file import load_embedder
+from edgelearn.keywords.learners import Embedder
 from edgelearn.models import bcresnet
 
-from .embedder_file import load_embedder
 from .embedding import make_embedder
 from .embedding.weights import read_run
-from .learners import Embedder
 from .sample import sample_embedder
 
 IN_DATA = Path("weights") / "bcresnet1_speech_commands.npz"  # under the data folder
@@ -24,9 +24,9 @@ SAMPLE_NAME = "sample"
 def find_embedder(
     network: str | None = None, data: str | None = None, device: str | Device | None = None
 ) -> tuple[Embedder, str]:
-    """An embedder and a sentence on where it comes from. `network` is "sample", the folder of a finished KeywordsJob,
-    or a file: a BC-ResNet-1 trained in PyTorch (.npz), or what embedder_file wrote. Without it, it is the BC-ResNet-1
-    of the folder `data` or EDGELEARN_DATA, and where there is none, the package's.
+    """An embedder and a sentence on where it comes from. `network` is "sample", the folder of a finished
+    KeywordsExperiment, or a file: a BC-ResNet-1 trained in PyTorch (.npz), or what embedder_file wrote. Without it,
+    it is the BC-ResNet-1 of the folder `data` or EDGELEARN_DATA, and where there is none, the package's.
 
     Raises FormatError for a file or folder that isn't one, DataError for a data folder that doesn't exist.
     """

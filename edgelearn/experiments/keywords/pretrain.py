@@ -12,15 +12,15 @@ from itertools import product
 
 import numpy as np
 
+from edgelearn import atomic
 from edgelearn.data.audio.augment import AddNoise, Shift, stretch, synthetic_noises
 from edgelearn.data.audio.clips import SILENCE, ClipDataset, load_clips
 from edgelearn.data.audio.synthetic import WORDS, speak
 from edgelearn.experiments.pretraining import parse
+from edgelearn.keywords.embedder_file import to_bytes
 from edgelearn.ops import AdamW
-from edgelearn.runs import atomic
 from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar, VariedSource
 
-from .embedder_file import to_bytes
 from .sample import FRONT_END, SAMPLE, sample_network
 
 EPOCHS, COUNT, SPEAKERS, TAKES, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 25, 80, 24, 4, 64, 5e-3, 0.01

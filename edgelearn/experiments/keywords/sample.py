@@ -14,11 +14,10 @@ from edgelearn.data.audio.features import BC_RESNET
 from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.device import Device
 from edgelearn.graph import Network
+from edgelearn.keywords.embedder_file import load_embedder
+from edgelearn.keywords.learners import Embedder
 from edgelearn.models import ds_cnn
 from edgelearn.models.ds_cnn import Size
-
-from .embedder_file import load_embedder
-from .learners import Embedder
 
 SAMPLE = Path(__file__).parent / "ds_cnn_synthesised.safetensors"
 FRONT_END = BC_RESNET

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgelearn.errors import RunError
 
-from .lanes import LANES, TORCH
+from .plans import LANES, TORCH
 
 
 @dataclass(frozen=True)

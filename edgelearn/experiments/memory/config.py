@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgelearn.compile.memory.policies import POLICIES
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import TrainingConfig
-from edgelearn.graph.policies import POLICIES
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class MemoryConfig(TrainingConfig):
     be."""
 
     reversible: bool = False
-    saving: str = "keep_all"
+    activation_memory: str = "keep_all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.saving not in POLICIES:
-            raise RunError(f"'{self.saving}' is no policy for activations: choose {', '.join(POLICIES)}.")
+        if self.activation_memory not in POLICIES:
+            raise RunError(f"'{self.activation_memory}' is no policy for activations: choose {', '.join(POLICIES)}.")

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgelearn.device import Context, choose_device
-from edgelearn.graph import Costs, Network, Session, account
+from edgelearn.compile import Offload, account
+from edgelearn.graph import Network
 from edgelearn.ops import pack
+from edgelearn.runtime import Context, Session, choose_device, launch_times
 
-from .lanes import lane_plan
+from .plans import lane_plan
 
 
 def prepare(
@@ -29,9 +30,7 @@ def prepare(
         return session.train([(packed, labels)], len(x), 0.0, next(steps))[0]
 
     step()
-    found, costs = account(plan), Costs.of(context.device)
-    if plan.paged_bytes:
-        costs = costs.with_pages(context.device)
+    found, costs = account(plan), launch_times(context.device, [Offload()] if plan.paged_bytes else ())
     facts = {
         "stored": found.stored, "paged": found.paged, "peak": found.peak, "planned": plan.peak_bytes,
         "allocated": context.ledger.peak, "predicted": costs.step(plan), "measured_costs": costs.known(plan),

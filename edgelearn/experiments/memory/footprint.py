@@ -12,10 +12,10 @@ import sys
 import numpy as np
 import pyopencl  # noqa: F401 -- before memory is counted
 
-from edgelearn.bench.machine import peak_resident_bytes, resident_bytes
+from edgelearn.compile.memory.policies import invertible
 from edgelearn.device import Device
 from edgelearn.errors import RunError
-from edgelearn.graph.policies import invertible
+from edgelearn.lab.bench.machine import peak_resident_bytes, resident_bytes
 from edgelearn.models import mobilenet_v2_reversible
 from edgelearn.ops import SGD
 from edgelearn.train import Model
@@ -37,7 +37,7 @@ def main(device: str) -> None:
     before = resident_bytes()
     rng = np.random.default_rng(0)
     model = Model(mobilenet_v2_reversible(), device=device)
-    model.compile(SGD(0.001), batchnorm="batch", saving=invertible)
+    model.compile(SGD(0.001), batchnorm="batch", activation_memory=invertible)
     x = rng.uniform(-1, 1, (STEPS, *model.network.input_shape)).astype(np.float32)
     model.fit(x, np.arange(STEPS, dtype=np.int32), batch_size=1)
     print(peak_resident_bytes() - before)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from edgelearn.runs import figures
+from edgelearn.lab.runs import figures
 
 from .compare import Measured
 

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from edgelearn.compile.memory.policies import cuts
 from edgelearn.errors import RunError
 from edgelearn.graph import INPUT, Network
-from edgelearn.graph.policies import cuts
 from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU, Softmax
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 
 def main(lane: str, network: str, alpha: str, examples: str, device: str) -> None:
-    from edgelearn.bench.machine import peak_resident_bytes
     from edgelearn.errors import EdgelearnError
     from edgelearn.experiments.networks import named_network
+    from edgelearn.lab.bench.machine import peak_resident_bytes
 
-    from .lanes import TORCH
+    from .plans import TORCH
 
     rng = np.random.default_rng(0)
     try:

@@ -8,9 +8,9 @@ import traitlets
 from edgelearn.data.audio.clips import ClipDataset, load_clips
 from edgelearn.data.audio.decode import fit
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords.learners import Embedder, Learner, NearestMean, Spotter
-from edgelearn.experiments.keywords.threshold import held_out_scores, threshold_for
-from edgelearn.experiments.keywords.vocabulary import Vocabulary, features_of_sound
+from edgelearn.keywords.learners import Embedder, Learner, NearestMean, Spotter
+from edgelearn.keywords.threshold import held_out_scores, threshold_for
+from edgelearn.keywords.vocabulary import Vocabulary, features_of_sound
 
 NO_SCORES = np.empty(0, np.float32)
 

@@ -9,7 +9,7 @@ import ipywidgets
 import numpy as np
 
 from edgelearn.data.audio.decode import decode
-from edgelearn.experiments.keywords.streaming import Detection, Detector
+from edgelearn.keywords import Detection, Detector
 from edgelearn.widgets.show import table_html
 
 from .clips_box import FORMATS

@@ -9,8 +9,9 @@ import numpy as np
 
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import det_curve
-from edgelearn.experiments.keywords.streaming import Detection, Occurrence, Scores
-from edgelearn.runs import figures
+from edgelearn.experiments.keywords.streaming import Occurrence
+from edgelearn.keywords import Detection, Scores
+from edgelearn.lab.runs import figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from html import escape
 import ipywidgets
 
 from edgelearn.errors import EdgelearnError
-from edgelearn.runs import figures
+from edgelearn.lab.runs import figures
 
 
 class Status(ipywidgets.HTML):

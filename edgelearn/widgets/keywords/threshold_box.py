@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipywidgets
 
-from edgelearn.runs import figures
+from edgelearn.lab.runs import figures
 
 from .enrolment import Enrolment
 from .plots import plot_det

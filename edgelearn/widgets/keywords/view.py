@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipywidgets
 import numpy as np
 
-from edgelearn.runs import figures
+from edgelearn.lab.runs import figures
 from edgelearn.widgets.show import table_html
 
 from .clips_box import ClipsBox

@@ -11,7 +11,7 @@ import pytest
 from edgelearn.data.audio import speech_commands
 from edgelearn.data.audio.clips import load_clips
 from edgelearn.data.audio.speech_commands import CLASSES, SPEECH_COMMANDS, load_named, load_speech_commands
-from edgelearn.errors import DataError, NetworkError
+from edgelearn.errors import DataError, DownloadError
 
 # As TensorFlow Datasets writes it: six clips of a tenth of a second, the label being in the samples.
 _PREPARE = """
@@ -52,7 +52,7 @@ def test_prepared_clips(tmp_path, monkeypatch):
 def test_no_network_is_noticed_at_once(nowhere, monkeypatch):
     away = replace(SPEECH_COMMANDS, url="http://127.0.0.1:9/speech_commands.tar.gz")
     monkeypatch.setattr(speech_commands, "SPEECH_COMMANDS", away)
-    with pytest.raises(NetworkError, match=r"cannot be reached.*EDGELEARN_DATA.*embedded sample"):
+    with pytest.raises(DownloadError, match=r"cannot be reached.*EDGELEARN_DATA.*embedded sample"):
         load_speech_commands()
     with pytest.raises(DataError, match="No prepared speech_commands"):
         load_speech_commands(download=False)

@@ -2,7 +2,7 @@
 
 from .config import KeywordsConfig
 from .data import TASKS, TaskData, by_word, load_task
-from .job import KeywordsJob
+from .job import KeywordsExperiment
 from .weights import make_embedder
 
-__all__ = ["TASKS", "KeywordsConfig", "KeywordsJob", "TaskData", "by_word", "load_task", "make_embedder"]
+__all__ = ["TASKS", "KeywordsConfig", "KeywordsExperiment", "TaskData", "by_word", "load_task", "make_embedder"]

@@ -8,8 +8,8 @@ from typing import Any
 
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import Config
-from edgelearn.experiments.keywords.learners import finetune
-from edgelearn.experiments.keywords.learners.classifiers import DISTANCES
+from edgelearn.keywords.learners import finetune
+from edgelearn.keywords.learners.classifiers import DISTANCES
 
 METHODS = ("classify", "prototypical", "dummies")
 NETWORKS = ("ds-resnet", "bcresnet", "ds-cnn-s", "ds-cnn-m", "ds-cnn-l")

@@ -9,17 +9,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from edgelearn import atomic
 from edgelearn.data.audio.cache import load_features
 from edgelearn.data.subfolders import skipped_lines
 from edgelearn.errors import DataError
-from edgelearn.experiments.job import Job, Say, process_peak_bytes
+from edgelearn.experiments.experiment import Experiment, Say, process_peak_bytes
 from edgelearn.experiments.keywords.episodes import Episodes
-from edgelearn.experiments.keywords.evaluate import Evaluator, Report, to_table
-from edgelearn.experiments.keywords.learners import Embedder, Learner, NearestMean
-from edgelearn.experiments.keywords.learners.finetune import trained
-from edgelearn.io import safetensors
+from edgelearn.experiments.keywords.evaluate import EvaluationReport, Evaluator, to_table
+from edgelearn.interop import safetensors
+from edgelearn.keywords.learners import Embedder, Learner, NearestMean
+from edgelearn.keywords.learners.finetune import trained
+from edgelearn.lab.runs import Run, figures
 from edgelearn.ops import AdamW
-from edgelearn.runs import Run, atomic, figures
 from edgelearn.train import Callback, CosineDecay, Model
 from edgelearn.train.phases import Phases
 
@@ -34,7 +35,7 @@ PROTOCOLS = (("same", 1), ("same", 5), ("other", 1), ("other", 5))  # speakers, 
 WAYS = 5
 
 
-class KeywordsJob(Job):
+class KeywordsExperiment(Experiment):
     """`run` does the whole training; a notebook can do its steps."""
 
     kind, command, config_type = "keywords", COMMAND, KeywordsConfig
@@ -57,11 +58,11 @@ class KeywordsJob(Job):
         self.model = Model(network, weights, config.device, config.seed)
         steps = max(1, config.epochs * self.steps)
         rate = CosineDecay(config.learning_rate, steps, warmup_steps=min(100, steps // 10))
-        batchnorm = "kept" if config.frozen or config.part != "all" else "batch"
+        batchnorm = "moving" if config.frozen or config.part != "all" else "batch"
         self.model.compile(AdamW(rate, weight_decay=config.weight_decay), batchnorm=batchnorm, loss=loss)
 
     @classmethod
-    def load(cls, config: KeywordsConfig) -> KeywordsJob:
+    def load(cls, config: KeywordsConfig) -> KeywordsExperiment:
         return cls(config, load_task(config))
 
     @cached_property
@@ -140,7 +141,7 @@ class KeywordsJob(Job):
                 found[speakers, shots] = problem
         return found
 
-    def test(self, learners: Sequence[Learner] | None = None) -> list[Report]:
+    def test(self, learners: Sequence[Learner] | None = None) -> list[EvaluationReport]:
         """Each of `learners` in those episodes that the test clips suffice for: enrolled by who is recognised, or by
         others, with 1 and 5 clips."""
         if learners is None:

@@ -12,10 +12,10 @@ from edgelearn.data.audio.cache import load_features
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.speech_commands import load_named
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords.learners import Background, Embedder, Head, Learner, Neighbours
 from edgelearn.experiments.keywords.personal import Personalisation, Protocol
 from edgelearn.experiments.keywords.personal.trial import Trial
 from edgelearn.experiments.keywords.splits import hold_out
+from edgelearn.keywords.learners import Background, Embedder, Head, Learner, Neighbours
 
 from .config import KeywordsConfig
 from .data import ARABIC, HELD_SPEAKERS, arabic
@@ -58,7 +58,7 @@ def personalise_arabic(
 def personalise_run(
     folder: str | Path, shots: Sequence[int], data: str | None = None, device: str | None = None
 ) -> list[Personalisation]:
-    """personalise_arabic for the network in the `folder` of a run of KeywordsJob."""
+    """personalise_arabic for the network in the `folder` of a run of KeywordsExperiment."""
     config, weights = read_run(Path(folder))
     return personalise_arabic(replace(config, data=data, device=device), weights, shots)
 

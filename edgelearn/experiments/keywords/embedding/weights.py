@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from edgelearn.errors import FormatError
-from edgelearn.experiments.keywords.learners import DummyGenerator, Embedder
-from edgelearn.io import safetensors
+from edgelearn.interop import safetensors
+from edgelearn.keywords.learners import DummyGenerator, Embedder
 
 from .config import KeywordsConfig
 from .networks import FRONT_END, SECONDS, make_network
@@ -43,8 +43,7 @@ def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Emb
 
 
 def read_run(folder: Path) -> tuple[KeywordsConfig, dict]:
-    """How the network of a KeywordsJob that is trained was trained, and its weights. Raises FormatError for another
-    folder."""
+    """The configuration and the weights of a finished KeywordsExperiment. Raises FormatError for another folder."""
     path = folder / WEIGHTS
     if not path.is_file():
         raise FormatError(

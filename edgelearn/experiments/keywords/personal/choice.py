@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from edgelearn.experiments.keywords.learners import Learner, Neighbours
+from edgelearn.keywords.learners import Learner, Neighbours
 
 from .results import Personalisation
 from .trial import Trial

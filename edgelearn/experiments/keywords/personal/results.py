@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from edgelearn.experiments.keywords.metrics import Interval, interval
-from edgelearn.runs.tables import render, table
+from edgelearn.lab.runs.tables import render, table
 
 _BOOTSTRAPS = 10_000
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords.learners import Background, Embedder, Learner, Spotter
 from edgelearn.experiments.keywords.splits import require_speakers
+from edgelearn.keywords.learners import Background, Embedder, Learner, Spotter
 
 from .results import Personalisation, User
 

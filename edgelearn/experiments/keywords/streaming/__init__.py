@@ -1,6 +1,7 @@
 """Words in sound that goes on: a detector in bounded memory, long recordings to try it on, and what it is judged by."""
 
-from .detector import Detection, Detector, Scores, ScoreStream, Trigger
+from edgelearn.keywords.detector import Detection, Detector, Scores, ScoreStream, Trigger
+
 from .judge import Judgement, Occurrence, judge, sweep
 from .labels import read_labels, write_labels
 from .recording import LongRecording

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .detector import REFRACTORY, Detection, Scores, Trigger
+from edgelearn.keywords.detector import REFRACTORY, Detection, Scores, Trigger
 
 TOLERANCE = 0.75  # seconds after a word in which it may be told
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgelearn import atomic
 from edgelearn.errors import DataError
-from edgelearn.runs import atomic
 
 from .judge import Occurrence
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from edgelearn import atomic
 from edgelearn.data.audio import RATE
 from edgelearn.data.audio.augment import synthetic_noises
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
-from edgelearn.runs import atomic
 
 from .judge import Occurrence
 

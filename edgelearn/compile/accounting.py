@@ -1,0 +1,83 @@
+"""How much memory activations take, by the definitions that published figures use without naming them.
+
+>>> print(account(make_plan(Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch"), device)))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import prod
+
+from edgelearn.errors import PlanError
+from edgelearn.graph.network import Network
+from edgelearn.launch import Buffer
+from edgelearn.ops import Activation, BatchNormalization, Conv2D, DepthwiseConv2D
+
+from .arena import lifetimes
+from .plan import Plan
+from .program import Program
+
+DEFINITIONS = {
+    "stored": "what lies between forward and backward pass: written before the gradient of the loss and read after it; "
+    "and the input, if the backward pass reads it",
+    "paged": "what is copied out of the device meanwhile, to the host's memory or a file",
+    "peak": "all of that at its most, and workspace, as allocated: the arena of temporaries, and the input",
+    "framework": "what convolutions read and what BatchNorm reads, each tensor once: saved where activations work in "
+    "place and keep nothing of their own",
+    "framework_not_in_place": "that, and what activations read: what PyTorch saves (2.13, ReLU6 in place or not)",
+    "conv_inputs": "what convolutions read, each tensor once",
+}
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Bytes that a micro-batch takes by each of the DEFINITIONS. `stored` is taken from the launches of the plan,
+    `paged` and `peak` are what it allocates; the others follow from the network's shapes, in float32 and without
+    padding."""
+
+    stored: int
+    paged: int
+    peak: int
+    framework: int
+    framework_not_in_place: int
+    conv_inputs: int
+
+    def __str__(self) -> str:
+        """A table of megabytes (10^6), names and definitions."""
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return "\n".join(f"{nbytes / 1e6:>9.2f} MB  {name:<22}  {DEFINITIONS[name]}" for name, nbytes in values)
+
+
+def account(plan: Plan) -> Accounting:
+    """Of a plan that trains. Raises PlanError for others."""
+    network, n = plan.request.network, plan.request.micro_batch
+    if plan.request.optimizer is None:
+        raise PlanError("Only a plan that trains saves activations: give the request an optimizer.")
+    convolved, normalized, activated = (
+        _inputs(network, *kinds) for kinds in ((Conv2D, DepthwiseConv2D), (BatchNormalization,), (Activation,))
+    )
+    return Accounting(
+        stored=sum(buffer.nbytes for buffer in stored(plan.program("train", n))),
+        paged=plan.paged_bytes,
+        peak=plan.arena_bytes + plan.storage.input.buffer.nbytes,
+        framework=_nbytes(network, convolved | normalized, n),
+        framework_not_in_place=_nbytes(network, convolved | normalized | activated, n),
+        conv_inputs=_nbytes(network, convolved, n),
+    )
+
+
+def stored(program: Program) -> list[Buffer]:
+    """What a training program keeps from its forward for its backward pass, the largest first."""
+    launches, turn = program.micro, program.ways_back.turn
+    kept = [life.buffer for life in lifetimes(launches) if life.first < turn < life.last]
+    if any(program.x.buffer in launch.reads for launch in launches[turn:]):
+        kept.append(program.x.buffer)
+    return sorted(kept, key=lambda buffer: -buffer.nbytes)
+
+
+def _inputs(network: Network, *kinds: type) -> set[str]:
+    return {node.inputs[0] for node in network.nodes.values() if isinstance(node.op, kinds)}
+
+
+def _nbytes(network: Network, names: set[str], n: int) -> int:
+    return 4 * n * sum(prod(network.shape_of(name)) for name in names)

@@ -1,0 +1,1 @@
+"""Activation memory: store, recompute, invert, offload or compress what the backward pass needs."""

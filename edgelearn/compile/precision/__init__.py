@@ -1,0 +1,1 @@
+"""Number formats and ranges of the tensors of a plan."""

@@ -1,0 +1,159 @@
+"""What lives as long as a plan: parameters, frozen constants, gradients, optimizer state, prepared weights, inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgelearn.graph.network import Network
+from edgelearn.launch import Buffer, Role
+from edgelearn.ops import Optimizer, Tensor, pack
+from edgelearn.ops.control import Control
+from edgelearn.ops.formats import Format
+from edgelearn.ops.jobs import Row
+from edgelearn.ops.observers import Observer
+from edgelearn.ops.quantize import Quantizer, first_record
+from edgelearn.ops.tensor import BLOCK, Shape, blocked_bytes
+
+Weights = dict[str, np.ndarray]
+
+
+class Storage:
+    """Every persistent tensor, made once and shared by all programs of a plan.
+
+    Trained parameters lie end to end, those that weight decay shrinks first, each starting at a multiple of
+    `alignment`; gradients and optimizer state lie in the same order, so that one launch updates them all. The host
+    writes `input`, of channel block `block`, and `control`; micro-batches of fewer than `most` examples use the start.
+    """
+
+    def __init__(
+        self, network: Network, trained: list[str], optimizer: Optimizer | None, alignment: int, most: int, block: int
+    ) -> None:
+        self.network, self.alignment = network, alignment
+        self._tensors: dict[tuple[str, Role], Tensor] = {}
+        self._partials: dict[str, Tensor | None] = {}
+        self._tables: dict[tuple[Row, ...], Buffer] = {}
+        self.fill: dict[Buffer, Callable[[Weights], np.ndarray]] = {}
+        self.offsets: dict[Buffer, int] = {}
+        self.sizes: dict[Role, int] = {}
+        self.parameters: dict[str, Tensor] = {}
+        self.gradients: dict[str, Tensor] = {}
+        self.frozen: dict[str, Tensor] = {}
+        self.quantizers: dict[str, Quantizer] = {}
+        slots = optimizer.slots if optimizer else ()
+        by_decay = sorted(trained, key=lambda name: not network.parameters[name].weight.decays)
+        for name in by_decay:
+            shape = network.parameters[name].weight.packed_shape
+            self.parameters[name] = self.tensor(name, shape, Role.PARAMETER)
+            self.gradients[name] = self.tensor(f"{name} gradient", shape, Role.GRADIENT)
+        self.fill |= {t.buffer: _packer(network, name) for name, t in self.parameters.items()}
+        total = self.sizes.get(Role.PARAMETER, 0)
+        decayed = next((self.offsets[t.buffer] for n, t in self.parameters.items()
+                        if not network.parameters[n].weight.decays), total)  # fmt: skip
+        self.ranges = [(0, decayed, True), (decayed, total - decayed, False)]
+        self.slots = [self._reserve(Buffer(slot, total, Role.OPTIMIZER)) for slot in slots]
+        self.slot_tensors = {
+            f"{slot.name}/{name}": Tensor(self._part(slot, parameter.buffer), parameter.shape)
+            for slot in self.slots
+            for name, parameter in self.parameters.items()
+        }
+        self.input = self.tensor("input", (most, *network.input_shape), Role.INPUT, block)
+        self.control = Control(
+            scalars=self.tensor("scalars", (1, 16), Role.CONTROL),
+            counters=self.tensor("counters", (1, 16), Role.CONTROL),
+            labels=self.tensor("labels", (1, most), Role.INPUT, nbytes=4 * most),
+        )
+
+    def tensor(
+        self,
+        name: str,
+        shape: Shape,
+        role: Role,
+        block: int = BLOCK,
+        layer: str = "",
+        nbytes: int | None = None,
+        dtype: str = "float32",
+    ) -> Tensor:
+        """The persistent tensor of this name, made when first asked for."""
+        key = name, role
+        if key not in self._tensors:
+            nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype) if nbytes is None else nbytes
+            self._tensors[key] = Tensor(self._reserve(Buffer(name, nbytes, role, layer, dtype)), shape, block)
+        return self._tensors[key]
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """Of all tensors, none inside another."""
+        return [tensor.buffer for tensor in self._tensors.values()]
+
+    def constant(self, name: str, shape: Shape, fill: Callable[[Weights], np.ndarray]) -> Tensor:
+        """A frozen tensor, whose packed words `fill` works out from the network's weights when the plan is loaded."""
+        found = self.tensor(name, shape, Role.CONSTANT)
+        self.fill[found.buffer] = fill
+        return found
+
+    def parameter(self, name: str) -> Tensor:
+        """The device's copy of a parameter: trained, or frozen."""
+        if name in self.parameters:
+            return self.parameters[name]
+        if name not in self.frozen:
+            shape = self.network.parameters[name].weight.packed_shape
+            self.frozen[name] = self.constant(name, shape, _packer(self.network, name))
+        return self.frozen[name]
+
+    def moving(self, name: str) -> Tensor:
+        """The copy that a step moves of a moving statistic; committed to the one that lasts when the step is finite.
+        Both lie in the same order, so that one launch copies them all."""
+        shape = self.network.parameters[name].weight.packed_shape
+        if name not in self.frozen:
+            self.frozen[name] = self.tensor(name, shape, Role.STATISTICS)
+            self.fill[self.frozen[name].buffer] = _packer(self.network, name)
+        return self.tensor(f"{name} of a step", shape, Role.MOVING)
+
+    def quantizer(self, name: str, fmt: Format, observer: Observer, channels: int = 0) -> Quantizer:
+        """The quantizer of this name, with its record, and with ranges for `channels` where there are any."""
+        if name not in self.quantizers:
+            record = self.tensor(f"{name} range", (1, 16), Role.RANGE)
+            self.fill[record.buffer] = lambda weights: first_record(observer)
+            per_channel = self.tensor(f"{name} ranges", (16, channels), Role.PREPARED) if channels else None
+            self.quantizers[name] = Quantizer(name, fmt, observer, record, per_channel)
+        return self.quantizers[name]
+
+    def stretch(self, role: Role, offset: int, nbytes: int) -> Buffer:
+        """A stretch of everything of one role, as one buffer."""
+        buffer = Buffer(f"all {role.value}", nbytes, role)
+        self.offsets[buffer] = offset
+        return buffer
+
+    def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
+        """A place for partial sums of `total`, as large as whoever asks first needs it; None if that is one group."""
+        if name not in self._partials:
+            shape = (groups, total.rows, total.blocks * total.block)
+            self._partials[name] = self.tensor(name, shape, Role.PARTIAL) if groups > 1 else None
+        return self._partials[name]
+
+    def table(self, rows: tuple[Row, ...]) -> Buffer:
+        """A constant of int32 words; for a buffer, where it starts in the memory of its role, in blocks."""
+        if rows not in self._tables:
+            found = self.tensor(f"table {len(self._tables)}", (1, len(rows) * len(rows[0])), Role.CONSTANT)
+            self.fill[found.buffer] = lambda weights: np.array(
+                [[self.offsets[word] // (4 * BLOCK) if isinstance(word, Buffer) else word for word in r] for r in rows],
+                np.int32,
+            )
+            self._tables[rows] = found.buffer
+        return self._tables[rows]
+
+    def _part(self, slot: Buffer, parameter: Buffer) -> Buffer:
+        return self.stretch(Role.OPTIMIZER, self.offsets[slot] + self.offsets[parameter], parameter.nbytes)
+
+    def _reserve(self, buffer: Buffer) -> Buffer:
+        self.offsets[buffer] = self.sizes.get(buffer.role, 0)
+        size = -(-buffer.nbytes // self.alignment) * self.alignment
+        self.sizes[buffer.role] = self.offsets[buffer] + size
+        return buffer
+
+
+def _packer(network: Network, name: str) -> Callable[[Weights], np.ndarray]:
+    shape = network.parameters[name].weight.packed_shape
+    return lambda weights: pack(weights[name].reshape(shape))

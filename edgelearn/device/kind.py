@@ -1,0 +1,48 @@
+"""Kinds of devices: what the fastest kernel configurations depend on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+
+from .device import Device
+
+REACH = 4  # a file serves devices with up to so many times its compute units, or so many times fewer
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """A kind of device: its OpenCL platform; "cpu", "gpu" or "accelerator"; its family, whose members differ in size
+    more than in nature (the instruction set of a CPU, the architecture of a GPU); floats in a vector register;
+    compute units."""
+
+    platform: str
+    kind: str
+    family: str
+    vector_width: int
+    compute_units: int
+
+    @classmethod
+    def of(cls, device: Device) -> DeviceKind:
+        return cls(device.platform, device.kind, device.architecture, device.vector_width, device.compute_units)
+
+    def distance(self, other: DeviceKind) -> float | None:
+        """How many times more compute units one of the two has; None where results for one say little about the
+        other."""
+        mine, others = ((k.platform, k.kind, k.family, k.vector_width) for k in (self, other))
+        ratio = max(self.compute_units, other.compute_units) / min(self.compute_units, other.compute_units)
+        return ratio if mine == others and ratio <= REACH else None
+
+    @property
+    def slug(self) -> str:
+        """A file's name for results of this kind."""
+        words = (
+            self.platform,
+            self.family,
+            f"simd{self.vector_width}" if self.kind == "cpu" else "",
+            self.compute_units,
+        )
+        return "-".join(filter(None, re.split(r"[^a-z0-9]+", " ".join(map(str, words)).lower())))
+
+    def to_dict(self) -> dict:
+        return asdict(self)

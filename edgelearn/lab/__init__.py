@@ -1,0 +1,1 @@
+"""The laboratory: run store, charts, benchmarks, profiles and tuning."""

@@ -1,0 +1,115 @@
+"""What a device can do at best: arithmetic, memory at every distance, and the price of a launch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgelearn.errors import DeviceError
+from edgelearn.launch import Access, Buffer, In, Out, Role
+from edgelearn.runtime import Context, Kernels, Runner
+from edgelearn.runtime.self_test import CHAINS, kernel, self_test
+
+BLOCK = 64  # bytes
+SMALLEST, LARGEST = 1 << 20, 1 << 29  # bytes that the sweep of working sets goes from and to
+TINY = 200  # launches of next to nothing
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """`flops`: FLOP/s of float32 multiply-adds. `bandwidth`: bytes/s by the size in bytes of the working set that is
+    read and written again and again, so that caches show; what is larger than the largest is as fast as that.
+    `launch`: seconds that a launch costs at least."""
+
+    flops: float
+    bandwidth: Mapping[int, float]
+    launch: float
+
+    def bandwidth_at(self, distance: float) -> float:
+        """Bytes/s of data last touched `distance` bytes of other data ago."""
+        sizes = sorted(self.bandwidth)
+        return self.bandwidth[next((size for size in sizes if distance <= size), sizes[-1])]
+
+    @property
+    def memory(self) -> float:
+        """Bytes/s of data that no cache holds."""
+        return self.bandwidth[max(self.bandwidth)]
+
+    @property
+    def cache(self) -> float:
+        """Bytes/s of data in the fastest cache that was seen."""
+        return max(self.bandwidth.values())
+
+    def to_dict(self) -> dict:
+        return {"flops": self.flops, "bandwidth": {str(k): v for k, v in self.bandwidth.items()}, "launch": self.launch}
+
+    @classmethod
+    def from_dict(cls, found: Mapping) -> Peaks:
+        return cls(found["flops"], {int(k): v for k, v in found["bandwidth"].items()}, found["launch"])
+
+
+def measure_peaks(context: Context, seconds: float = 0.1) -> Peaks:
+    """Measure for about `seconds` each, and take the best: chains of multiply-adds; the triad c = a + 3 b (of STREAM,
+    J. McCalpin 1995) on working sets of 1 MiB, 2 MiB and so on; and 200 launches of next to nothing.
+
+    Raises DeviceError when the device fails its self-test."""
+    test = self_test(context.device, 0.0)
+    if not test.passed:
+        raise DeviceError(
+            f"{context.device.id} fails its self-test: {test.problem}. Choose another device (`edgelearn devices`)."
+        )
+    bench = _Bench(context, seconds)
+    largest = min(LARGEST, context.device.memory // 4, context.device.largest_buffer)
+    sizes = [SMALLEST << i for i in range((largest // SMALLEST).bit_length())]
+    return Peaks(bench.flops(), {size: bench.bandwidth(size) for size in sizes}, bench.launch())
+
+
+class _Bench:
+    """Kernels of the self-test, many times in a row, so that the way from the host to the device doesn't count."""
+
+    def __init__(self, context: Context, seconds: float) -> None:
+        self.context, self.seconds = context, seconds
+        self.kernels = Kernels(context)
+        self.units, self.gpu = context.device.compute_units, context.device.is_gpu
+
+    def flops(self) -> float:
+        """FLOP/s."""
+        items, rounds, repeats = (1024 if self.gpu else 8) * self.units, 4096, 16
+        c = Buffer("c", items * BLOCK, Role.TEMPORARY)
+        done = repeats * items * rounds * CHAINS * (BLOCK // 4) * 2
+        return done / self._time("multiply_add", items, (Out(c), rounds), repeats)
+
+    def bandwidth(self, working_set: int) -> float:
+        """Bytes/s over three arrays of `working_set` bytes together."""
+        blocks = working_set // (3 * BLOCK)
+        repeats = max(1, (64 << 20) // working_set)
+        return 3 * BLOCK * blocks * repeats / self._triad(blocks, repeats)
+
+    def launch(self) -> float:
+        """Seconds a launch that has next to nothing to do."""
+        return self._triad(self.units, TINY) / TINY
+
+    def _triad(self, blocks: int, repeats: int) -> float:
+        count = 1 if self.gpu else max(1, min(1024, blocks // (4 * self.units)))
+        a, b, c = (Buffer(name, blocks * BLOCK, Role.TEMPORARY) for name in "abc")
+        return self._time("triad", -(-blocks // count), (In(a), In(b), Out(c), blocks, count), repeats)
+
+    def _time(self, name: str, items: int, arguments: tuple[Access | int, ...], repeats: int) -> float:
+        """The shortest time of `repeats` launches in a row, after a first one that touches all memory."""
+        launch = kernel(self.context.device, name, items, *arguments)
+        memory = {access.buffer: self.context.allocate(access.nbytes, access.buffer.name) for access in launch.accesses}
+        for held in memory.values():
+            self.context.fill_zero(held.handle, held.nbytes)
+        runner = Runner(self.context, self.kernels, [launch] * repeats, lambda buffer: (memory[buffer].handle, 0))
+        runner.enqueue()
+        self.context.finish()
+        best, stop = float("inf"), time.perf_counter() + self.seconds
+        while best == float("inf") or time.perf_counter() < stop:
+            start = time.perf_counter()
+            runner.enqueue()
+            self.context.finish()
+            best = min(best, time.perf_counter() - start)
+        for held in memory.values():
+            held.release()
+        return best

@@ -1,0 +1,110 @@
+"""What a step would take on a device that is not here.
+
+The plan is made for the device. Each launch takes as long as the roofline says, the longer of FLOPs at the published
+peak and bytes at the published bandwidth of memory; divided by the share of the roof that launches of its kind reached
+on measured devices, which the bound leaves out; plus the cost of a launch. See `ASSUMPTIONS` for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from edgelearn.compile import Plan, Request, make_plan
+
+from .edge import WIDTHS, EdgeDevice, edge_devices
+from .record import Record, efficiencies, expected, leave_one_out, like, shipped
+from .roofline import bounds, kind
+
+ASSUMPTIONS = (
+    "kernels come as close to the roof as on the devices measured of the same kind, or on all of them if there is none",
+    "every byte comes from memory, none from a cache",
+    "published peaks are held, without throttling",
+    "in fp16 every number is half as large, gradients and sums too, and the launches are the same",
+    "the host never keeps the device waiting",
+    "all of the memory is free",
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of a step on a device in one precision: `bound` is what no kernel could beat, `expected` what kernels like those
+    measured would take, both in seconds; those were of the kind `basis`, "gpu", "cpu" or "cpu and gpu". `nbytes` of
+    memory are needed, and either there or not (`fits`)."""
+
+    device: EdgeDevice
+    precision: str
+    plan: Plan
+    launches: int
+    bound: float
+    expected: float
+    basis: str
+    nbytes: int
+
+    @property
+    def fits(self) -> bool:
+        return self.nbytes <= self.device.memory
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Estimates of one step on several devices, and the records that they rest on."""
+
+    name: str
+    estimates: tuple[Estimate, ...]
+    records: tuple[Record, ...] = field(repr=False)
+
+    @property
+    def errors(self) -> dict[str, dict[str, float]]:
+        """By measured device and step: how far the step as predicted from the other devices is off, as a share of what
+        was measured; above 0 where the prediction is too long."""
+        found: dict[str, dict[str, float]] = {}
+        for record, step, seconds in leave_one_out(self.records) if len(self.records) > 1 else []:
+            found.setdefault(record.name, {})[step.name] = seconds / step.wall - 1
+        return found
+
+    @property
+    def sources(self) -> str:
+        """Where the figures of the devices are from, as text."""
+        devices = {estimate.device.name: estimate.device for estimate in self.estimates}.values()
+        return "\n".join(
+            line for device in devices for line in (device.name, *(f"  {k}: {v}" for k, v in device.sources.items()))
+        )
+
+    def table(self, width: int = 120) -> str:
+        """As text `width` characters wide: estimates, what they assume, and how far off they are where it is known."""
+        from .table import projection_text
+
+        return projection_text(self, width)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(self.table())}</pre>"
+
+
+def project(
+    request: Request, devices: Sequence[EdgeDevice] | None = None, name: str = "", records: Sequence[Record] = ()
+) -> Projection:
+    """Predict a step of `request` (`plan.request` of a plan) on `devices`, by default all that are described.
+
+    `records` are measurements to take efficiencies from, by default those of the package. Raises as `make_plan`."""
+    records = tuple(records) or shipped()
+    devices = [EdgeDevice.load(name) for name in edge_devices()] if devices is None else devices
+    estimates = tuple(
+        _estimate(request, device, precision, records) for device in devices for precision in device.flops
+    )
+    return Projection(name or request.network.name, estimates, records)
+
+
+def _estimate(request: Request, device: EdgeDevice, precision: str, records: Sequence[Record]) -> Estimate:
+    plan = make_plan(request, device.device(), traits=device.traits())
+    peaks, width = device.peaks(precision), WIDTHS[precision]
+    launches = plan.step_launches
+    found = bounds(plan, launches, peaks, width)
+    measured = like(device.kind, records)
+    basis, share = " and ".join(sorted({r.device["kind"] for r in measured})), efficiencies(measured)
+    seconds = expected([(kind(x), bound, 1) for x, bound in zip(launches, found, strict=True)], share, peaks.launch)
+    least = sum(found) + len(launches) * peaks.launch
+    nbytes = round(plan.peak_bytes * width)
+    return Estimate(device, precision, plan, len(launches), least, seconds, basis, nbytes)

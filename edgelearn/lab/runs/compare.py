@@ -1,0 +1,202 @@
+"""Runs side by side: what was asked differently, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgelearn.errors import DataError, RunError
+
+from . import figures
+from .statistics import wilson_interval
+from .store import Run, RunSummary
+from .tables import render, table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ABSENT = "–"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`differences` and `results` have a row per name, and in each a value per run, in the order of `ids`.
+
+    Accuracies are shares in [0, 1], `accuracy_interval` is Wilson's at 95 %, memory is in bytes. What a run
+    doesn't have is None; a config key that it lacks is absent from its `configs`.
+    """
+
+    ids: list[str]
+    configs: list[dict[str, Any]]
+    differences: list[str]
+    results: dict[str, list[Any]]
+    histories: list[list[dict[str, Any]]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the histories, as plain values."""
+        configs = list(zip(self.ids, self.configs, strict=True))
+        differences = {key: {run: config[key] for run, config in configs if key in config} for key in self.differences}
+        return {"runs": self.ids, "differences": differences, "results": self.results}
+
+    def to_text(self, width: int = 100) -> str:
+        """Two tables of plain text, no line longer than `width` characters."""
+        names = [str(number) for number in range(1, len(self.ids) + 1)]
+        legend = table("Runs", ["", "run"])
+        for name, run in zip(names, self.ids, strict=True):
+            legend.add_row(name, run)
+        config = table("What differs in the config", ["key", *names])
+        for key in self.differences:
+            config.add_row(key, *(_value(config[key]) if key in config else ABSENT for config in self.configs))
+        results = table("Results", ["", *names])
+        for name, text in _ROWS.items():
+            cells = [text(value) if value is not None else ABSENT for value in self.results[name]]
+            if name == "accuracy":
+                cells = [
+                    cell if interval is None else f"{cell}\n({_percent(interval[0])} to {_percent(interval[1])})"
+                    for cell, interval in zip(cells, self.results["accuracy_interval"], strict=True)
+                ]
+            results.add_row(_LABELS.get(name, name), *cells)
+        if not self.differences:
+            return render([legend, "The configs don't differ.", results], width)
+        return render([legend, config, results], width)
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """The learning curves over each other; raises RunError if no run has an epoch yet."""
+        names = [f"{number}: {run}" for number, run in enumerate(self.ids, start=1)]
+        return figures.plot_overlay(dict(zip(names, self.histories, strict=True)), path)
+
+
+def compare(runs: Sequence[Run]) -> Comparison:
+    """Compare runs, in the order given. Raises RunError if there are none, FormatError if one is damaged."""
+    if not runs:
+        raise RunError("There is nothing to compare: give at least one run.")
+    statuses = [run.status for run in runs]  # also rereads the records
+    histories = [run.history() for run in runs]
+    configs = [_flat(run.config) for run in runs]
+    keys = dict.fromkeys(key for config in configs for key in config)
+    outcomes = [
+        {"status": status, **_outcome(run.record, rows)}
+        for run, status, rows in zip(runs, statuses, histories, strict=True)
+    ]
+    return Comparison(
+        ids=[run.id for run in runs],
+        configs=configs,
+        differences=[key for key in keys if _differs([config.get(key, _MISSING) for config in configs])],
+        results={name: [outcome[name] for outcome in outcomes] for name in outcomes[0]},
+        histories=histories,
+    )
+
+
+def list_table(summaries: Sequence[RunSummary], width: int = 100) -> str:
+    """The list of runs as plain text; below it, what is wrong with damaged ones."""
+    if not summaries:
+        return "No runs yet."
+    found = table(None, ["run", "status", "started (UTC)", "epochs", "accuracy", "device"])
+    for summary in summaries:
+        accuracy, _ = _accuracy(summary.results, summary.last)
+        found.add_row(
+            summary.id,
+            summary.status,
+            summary.started[:16].replace("T", " "),
+            str(summary.epochs),
+            ABSENT if accuracy is None else _percent(accuracy),
+            str(summary.device.get("name", ABSENT)),
+        )
+    problems = [f"{summary.id}: {summary.problem}" for summary in summaries if summary.problem]
+    return render([found, *problems], width)
+
+
+_MISSING = object()
+_LABELS = {
+    "accuracy": "accuracy (95 % interval)",
+    "seconds": "time",
+    "planned": "memory planned",
+    "allocated": "memory allocated",
+    "process": "memory of the process",
+}
+
+
+def _outcome(record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    results = record.get("results") or {}
+    last = rows[-1] if rows else {}
+    memory = results.get("memory") or {}
+    accuracy, interval = _accuracy(results, last)
+    return {
+        "accuracy": accuracy,
+        "accuracy_interval": interval,
+        "correct": _correct(results),
+        "loss": results.get("loss", last.get("val_loss", last.get("loss"))),
+        "epochs": results.get("epochs", last.get("epoch")),
+        "seconds": results.get("seconds"),
+        "planned": memory.get("planned"),
+        "allocated": memory.get("allocated"),
+        "process": memory.get("process"),
+        "device": (record.get("device") or {}).get("name"),
+    }
+
+
+def _accuracy(results: Mapping[str, Any], last: Mapping[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
+    """The test accuracy and its interval, which only the counts give; else what the last epoch said."""
+    correct, total = results.get("correct"), results.get("total")
+    try:
+        return correct / total, wilson_interval(correct, total)
+    except (TypeError, ZeroDivisionError, DataError):
+        return results.get("accuracy", last.get("val_accuracy")), None
+
+
+def _correct(results: Mapping[str, Any]) -> str | None:
+    if results.get("correct") is None or results.get("total") is None:
+        return None
+    return f"{results['correct']} of {results['total']}"
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as `optimizer.lr`, so that a difference is shown where it is."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _differs(values: Sequence[Any]) -> bool:
+    return any(value != values[0] for value in values)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _seconds(value: float) -> str:
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+def _memory(value: int) -> str:
+    return f"{value / (1 << 20):,.1f} MiB"
+
+
+# Every row of the table of results but the interval, which stands beside the accuracy.
+_ROWS: dict[str, Callable[[Any], str]] = {
+    "status": str,
+    "accuracy": _percent,
+    "correct": str,
+    "loss": lambda value: f"{value:.4f}",
+    "epochs": str,
+    "seconds": _seconds,
+    "planned": _memory,
+    "allocated": _memory,
+    "process": _memory,
+    "device": str,
+}

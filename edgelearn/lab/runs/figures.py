@@ -1,0 +1,271 @@
+"""The figures that results are shown with: confusion matrix, learning curves, memory.
+
+Each function returns a matplotlib Figure and, given a path, also writes it there as a PNG in one step. No
+figure touches pyplot, so threads and notebooks may draw at once; a notebook shows `to_png(figure)`.
+Colors are those of M. Okabe and K. Ito, "Color Universal Design" (2008), which color-blind readers can tell
+apart; shares are one hue from light to dark. matplotlib is imported when the first figure is drawn.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgelearn import atomic
+from edgelearn.errors import RunError, ShapeError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
+PALETTE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GRAY = "#555555"
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_FEW_EPOCHS = 20
+_MAX_CELLS_WITH_TEXT = 12
+_DPI = 110
+_TITLE, _LABEL, _TICK = 13, 11, 10
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1))
+
+
+def confusion_matrix(true: Sequence[int], predicted: Sequence[int], n: int) -> np.ndarray:
+    """Counts [n, n] (int64): row is the true class, column the predicted one.
+
+    Raises ShapeError unless both are equally long lists of integers from 0 to n - 1.
+    """
+    true, predicted = np.asarray(true), np.asarray(predicted)
+    if true.ndim != 1 or true.shape != predicted.shape:
+        raise ShapeError(
+            f"True and predicted classes must be two equally long lists, but have shapes {true.shape} and "
+            f"{predicted.shape}."
+        )
+    for name, classes in (("true", true), ("predicted", predicted)):
+        if classes.size and classes.dtype.kind not in "iu":
+            raise ShapeError(f"The {name} classes must be integers, but are {classes.dtype}. Take the argmax first.")
+        if classes.size and not (classes.min() >= 0 and classes.max() < n):
+            raise ShapeError(
+                f"The {name} classes must lie from 0 to {n - 1}, but reach from {classes.min()} to {classes.max()}."
+            )
+    cells = true.astype(np.int64) * n + predicted.astype(np.int64)
+    return np.bincount(cells, minlength=n * n).reshape(n, n)
+
+
+def plot_confusion(matrix: np.ndarray, class_names: Sequence[str], path: str | Path | None = None) -> Figure:
+    """Draw counts [n, n]; a cell's color is its share of the true class, so that class sizes don't matter.
+
+    Raises ShapeError if the matrix doesn't fit the names, RunError if the PNG can't be written.
+    """
+    matrix = np.asarray(matrix)
+    n = len(class_names)
+    if n == 0 or matrix.shape != (n, n):
+        raise ShapeError(f"A matrix of shape {matrix.shape} doesn't fit {n} class names: it must be [n, n], n >= 1.")
+    totals = matrix.sum(axis=1, keepdims=True)
+    shares = matrix / np.maximum(totals, 1)
+    side = float(np.clip(0.75 * n, 3.2, 12))
+    figure = canvas(side + 2.6, side + 1.4)
+    axes = figure.add_subplot()
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    bar = figure.colorbar(image, ax=axes, shrink=0.85)
+    bar.set_label("Share of the true class (%)", fontsize=_LABEL)
+    bar.ax.yaxis.set_major_formatter(_percent_ticks())
+    bar.outline.set_visible(False)
+    if n <= _MAX_CELLS_WITH_TEXT:
+        for (row, column), count in np.ndenumerate(matrix):
+            share = shares[row, column]
+            text = f"{count:,}\n{100 * share:.0f} %" if count else "0"
+            color = "white" if share > 0.55 else "black"
+            axes.text(column, row, text, ha="center", va="center", color=color, fontsize=_TICK)
+    axes.set_xticks(range(n), class_names, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(n), class_names)
+    axes.tick_params(labelsize=_TICK if n <= 25 else 6, length=0)
+    axes.spines[:].set_visible(False)
+    correct, total = int(np.trace(matrix)), int(matrix.sum())
+    accuracy = f" ({100 * correct / total:.1f} %)" if total else ""
+    _label(axes, f"Confusion matrix: {correct:,} of {total:,} correct{accuracy}", "Predicted class", "True class")
+    return _written(figure, path)
+
+
+def plot_learning_curves(
+    rows: Sequence[Mapping[str, Any]],
+    path: str | Path | None = None,
+    *,
+    title: str | None = None,
+    reference: Mapping[str, float] | None = None,
+) -> Figure:
+    """Draw loss and accuracy over epochs, train (`loss`, `accuracy`) and test (`val_loss`, `val_accuracy`).
+
+    `rows` is a run's history; a row may lack any of them. `reference` names accuracies in [0, 1] to draw
+    as horizontal lines, such as {"published": 670 / 736}.
+    Raises RunError if there is no row, or if the PNG can't be written.
+    """
+    _require_rows([rows])
+    figure, loss, accuracy = _curve_panels(title)
+    for key, label, color, marker in (("", "train", BLUE, "o"), ("val_", "test", ORANGE, "s")):
+        style = {"color": color, "marker": marker, "label": label}
+        _curve(loss, rows, f"{key}loss", **style)
+        _curve(accuracy, rows, f"{key}accuracy", **style)
+    for line, (name, share) in enumerate((reference or {}).items()):
+        dashes = ("--", ":", "-.")[line % 3]
+        axes_label = f"{name}: {100 * share:.1f} %"
+        accuracy.axhline(share, color=GRAY, linestyle=dashes, linewidth=1.4, label=axes_label, zorder=1)
+    for axes in (loss, accuracy):
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=_TICK, frameon=False)
+    return _written(figure, path)
+
+
+def plot_overlay(
+    histories: Mapping[str, Sequence[Mapping[str, Any]]],
+    path: str | Path | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Draw the learning curves of several runs, by name, over each other: test solid, train thin and dotted.
+
+    Raises RunError if no run has a row, or if the PNG can't be written.
+    """
+    from matplotlib.lines import Line2D
+
+    _require_rows(list(histories.values()))
+    columns = 2 if max(map(len, histories)) > 20 else 4
+    figure, loss, accuracy = _curve_panels(title, legend_lines=-(-(len(histories) + 2) // columns))
+    handles = []
+    for index, (name, rows) in enumerate(histories.items()):
+        color = PALETTE[index % len(PALETTE)]
+        # The colors come round again after seven runs, then with another marker.
+        marker = _MARKERS[(index + index // len(PALETTE)) % len(_MARKERS)]
+        for axes, key in ((loss, "loss"), (accuracy, "accuracy")):
+            _curve(axes, rows, key, color=color, marker=marker, linestyle=":", linewidth=1.2, markersize=3)
+            _curve(axes, rows, f"val_{key}", color=color, marker=marker)
+        handles.append(Line2D([], [], color=color, marker=marker, markersize=5, linewidth=2, label=name))
+    handles.append(Line2D([], [], color=GRAY, linewidth=2, label="test"))
+    handles.append(Line2D([], [], color=GRAY, linewidth=1.2, linestyle=":", label="train"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=_TICK, frameon=False)
+    return _written(figure, path)
+
+
+def plot_memory(
+    planned: int | None, allocated: int | None, process: int | None, path: str | Path | None = None
+) -> Figure:
+    """Draw memory in bytes as bars: the plan's promise, the device's buffers, and the process's peak.
+
+    None means not measured, and says so. Raises RunError if the PNG can't be written.
+    """
+    bars = {"planned": planned, "allocated\non the device": allocated, "process, peak": process}
+    known = [size for size in bars.values() if size is not None]
+    largest = max(known, default=0)
+    unit, scale = next(((unit, scale) for unit, scale in _UNITS if largest >= scale), _UNITS[-1])
+    figure = canvas(7.5, 2.9)
+    axes = figure.add_subplot()
+    values = [(size or 0) / scale for size in bars.values()]
+    drawn = axes.barh(range(len(bars)), values, color=(BLUE, GREEN, ORANGE), height=0.6)
+    decimals = 0 if unit == "bytes" else 1
+    texts = ["not measured" if size is None else f"{size / scale:,.{decimals}f} {unit}" for size in bars.values()]
+    axes.bar_label(drawn, texts, padding=5, fontsize=_TICK)
+    axes.set_yticks(range(len(bars)), list(bars))
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.22 * max(*values, 1e-9))
+    axes.grid(axis="x", color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(labelsize=_TICK)
+    axes.tick_params(axis="y", length=0)
+    _label(axes, "Memory", f"Size ({unit})", "")
+    return _written(figure, path)
+
+
+def plot_spread(rows: Mapping[str, Sequence[float]], what: str, path: str | Path | None = None) -> Figure:
+    """Draw shares in [0, 1] by name, of repeated runs: a dot for each, a bar across at their mean, and down the figure
+    a line at the mean of the first. Raises RunError if there is no row, or if the PNG can't be written."""
+    if not rows:
+        raise RunError("There is nothing to draw yet: no run has finished.")
+    figure = canvas(9, 1.4 + 0.3 * len(rows))
+    axes = figure.add_subplot()
+    for place, values in enumerate(rows.values()):
+        mean = float(np.mean(values))
+        axes.plot(values, [place] * len(values), "o", color=BLUE, alpha=0.6, markersize=6, zorder=3)
+        axes.plot([mean, mean], [place - 0.3, place + 0.3], color=ORANGE, linewidth=2.5, zorder=4)
+        if place == 0:
+            axes.axvline(mean, color=GRAY, linestyle="--", linewidth=1.2, zorder=1)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(_percent_ticks())
+    axes.grid(axis="x", color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(labelsize=_TICK)
+    axes.tick_params(axis="y", length=0)
+    _label(axes, "", what, "")
+    return _written(figure, path)
+
+
+def to_png(figure: Figure) -> bytes:
+    """The figure as a PNG file's bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_DPI)
+    return buffer.getvalue()
+
+
+def canvas(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that pyplot doesn't know."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1, wspace=0.03)  # inches, inches, share of the width
+    return figure
+
+
+def _curve_panels(title: str | None, legend_lines: int = 0) -> tuple[Figure, Axes, Axes]:
+    from matplotlib.ticker import MaxNLocator
+
+    figure = canvas(10, 4.2 + 0.22 * legend_lines)
+    loss, accuracy = figure.subplots(1, 2)
+    _label(loss, "Loss", "Epoch", "Loss (mean over examples)")
+    _label(accuracy, "Accuracy", "Epoch", "Correct (%)")
+    accuracy.yaxis.set_major_formatter(_percent_ticks())
+    for axes in (loss, accuracy):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.grid(color="#dddddd", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=_TICK)
+    if title:
+        figure.suptitle(title, fontsize=_TITLE + 1)
+    return figure, loss, accuracy
+
+
+def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], key: str, **style: Any) -> None:
+    points = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
+    if not points:
+        return
+    # Few epochs show each as a marker; of many, about ten carry one, so that lines differ by more than color.
+    every = 1 if len(points) <= _FEW_EPOCHS else len(points) // 10
+    style = {"linewidth": 2, "markersize": 5, "markevery": every} | style
+    axes.plot(*zip(*points, strict=True), **style)
+
+
+def _percent_ticks() -> Any:
+    from matplotlib.ticker import PercentFormatter
+
+    return PercentFormatter(xmax=1, symbol="")
+
+
+def _label(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, fontsize=_TITLE)
+    axes.set_xlabel(x, fontsize=_LABEL)
+    axes.set_ylabel(y, fontsize=_LABEL)
+
+
+def _require_rows(histories: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    if not any(histories):
+        raise RunError("There is no epoch to draw yet: the history is empty. Wait for the first one to end.")
+
+
+def _written(figure: Figure, path: str | Path | None) -> Figure:
+    if path is not None:
+        atomic.write_bytes(path, to_png(figure))
+    return figure

@@ -1,0 +1,100 @@
+"""A workload on a device, to be timed with any choices."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+
+import numpy as np
+
+from edgelearn.compile import Plan, make_plan
+from edgelearn.compile.lower import input_block
+from edgelearn.compile.program import Program
+from edgelearn.launch import Buffer, Decision, KernelConfig, Launch, Role
+from edgelearn.ops import Traits, pack
+from edgelearn.runtime import Context, Kernels, Session
+
+from .workloads import Work
+
+GUESSED_CPU, GUESSED_GPU = 1e11, 1e13  # FLOP/s
+LEAST_STEPS, MOST_STEPS, LEAST_SECONDS = 2, 9, 0.1  # of a turn
+WARM_UP = 1  # step: it compiles, and loads kernels again that others have displaced from the driver's cache
+
+
+@dataclass(frozen=True)
+class Step:
+    """One measured step: its seconds on the host's clock, and the nanoseconds on the device that each decision is
+    answerable for."""
+
+    seconds: float
+    by_decision: Mapping[str, float]
+
+
+class Rig:
+    """`work` on the device of `context`, which profiles."""
+
+    def __init__(self, work: Work, context: Context, kernels: Kernels) -> None:
+        self.work, self.context, self.kernels = work, context, kernels
+        self.weights = work.request.network.initialize()
+        n, rng = work.request.micro_batch, np.random.default_rng(0)
+        x = rng.standard_normal((n, *work.request.network.input_shape), np.float32)
+        self.x = pack(x, input_block(work.request.network))
+        self.labels = np.zeros(n, np.int32)
+        self.steps = LEAST_STEPS
+
+    def plan(self, choices: Mapping[str, KernelConfig]) -> Plan:
+        device = self.context.device
+        return make_plan(self.work.request, device, traits=replace(Traits.of(device), tuned=choices))
+
+    def program(self, plan: Plan) -> Program:
+        return plan.program("train" if self.work.trains else "predict", self.work.request.micro_batch)
+
+    @cached_property
+    def decisions(self) -> dict[str, Decision]:
+        """Those of the step, by name."""
+        launches = self.program(self.plan({})).launches
+        return {launch.decision.name: launch.decision for launch in launches if launch.decision}
+
+    def seconds(self) -> float:
+        """A rough guess of how long a step takes."""
+        launches = self.program(self.plan({})).launches
+        return sum(launch.flops / (GUESSED_GPU if self.context.device.is_gpu else GUESSED_CPU) for launch in launches)
+
+    def run(self, choices: Mapping[str, KernelConfig]) -> list[Step]:
+        """Time some steps computed by `choices`: more of them where they are short."""
+        plan = self.plan(choices)
+        with closing(Session(plan, self.context, self.kernels)) as session:
+            session.load(self.weights)
+            steps = [self._step(session) for _ in range(WARM_UP + self.steps)][WARM_UP:]
+        self.steps = int(np.clip(LEAST_SECONDS / median(s.seconds for s in steps), LEAST_STEPS, MOST_STEPS))
+        return steps
+
+    def _step(self, session: Session) -> Step:
+        self.context.take_times()
+        start = time.perf_counter()
+        if self.work.trains:
+            session.train([(self.x, self.labels)], len(self.labels), rate=0.0, step=1)
+        else:
+            session.predict(self.x, len(self.labels), packed=True)
+        return Step(time.perf_counter() - start, shares(self.context.take_times()))
+
+
+def shares(times: Iterable[tuple[Launch, int, int]]) -> dict[str, float]:
+    """Nanoseconds by decision. Its launches' own; and of a launch that adds up partial sums, a share by their bytes:
+    who leaves many of them makes work for others."""
+    spent: Counter[str] = Counter()
+    left_by: dict[Buffer, str] = {}
+    for launch, start, end in times:
+        if launch.decision:
+            spent[launch.decision.name] += end - start
+            left_by |= {b: launch.decision.name for b in launch.writes if b.role is Role.PARTIAL}
+        elif left := [b for b in launch.reads if b in left_by]:
+            whole = sum(b.nbytes for b in launch.reads)
+            for buffer in left:
+                spent[left_by[buffer]] += (end - start) * buffer.nbytes / whole
+    return dict(spent)

@@ -1,0 +1,55 @@
+"""What tuning runs: steps of plans, whole, so that caches and clocks are as in real use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from edgelearn.compile import Plan, Request
+from edgelearn.errors import EdgelearnError
+from edgelearn.graph import split_frozen
+from edgelearn.lab.bench.engine import make_request
+from edgelearn.lab.bench.workloads import Workload
+from edgelearn.models import mobilenet_v1
+from edgelearn.ops import SGD
+
+CPU = ("train:1", "train:16", "cached:163", "cached:163/15", "flowers-sample", "forward:1", "forward:16", "train_bn:1")
+GPU = ("train:1", "train:32", "cached:163", "forward:1", "forward:32")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A step of training, or where nothing is trained of prediction, of one micro-batch."""
+
+    name: str
+    request: Request
+
+    @property
+    def trains(self) -> bool:
+        return self.request.optimizer is not None
+
+    @classmethod
+    def parse(cls, text: str) -> Work:
+        """A whole network's workload of `edgelearn bench`, in micro-batches as in "cached:163/15" if need be; or
+        "flowers-sample", the training of the embedded sample's network. Raises EdgelearnError for any other."""
+        if text == "flowers-sample":
+            network = mobilenet_v1((96, 96, 3), alpha=0.25, classes=5).freeze().unfreeze("conv_pw_13", "dense")
+            return cls(text, Request(split_frozen(network).suffix, 50, 50, SGD(momentum=0.9)))
+        kind, colon, sizes = text.partition(":")
+        batch, slash, micro = sizes.partition("/")
+        workload = Workload.parse(kind + colon + batch)
+        if slash and not (micro.isascii() and micro.isdigit() and 0 < int(micro) <= workload.batch):
+            raise EdgelearnError(f"Workload '{text}': behind the slash comes the micro-batch, 1 to {workload.batch}.")
+        micro_batch = int(micro) if slash else workload.micro_batch
+        return cls(text, replace(make_request(workload, micro_batch), batch_size=micro_batch))
+
+
+def works_of(plans: Iterable[Plan]) -> list[Work]:
+    """One for each size of micro-batch of each plan."""
+    found = []
+    for plan in plans:
+        r = plan.request
+        verb = "train" if r.optimizer else "predict"
+        for n in dict.fromkeys(plan.micro_batches(r.batch_size)):
+            found.append(Work(f"{verb} {r.network.name}:{n}", replace(r, batch_size=n, micro_batch=n)))
+    return found

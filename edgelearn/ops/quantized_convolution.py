@@ -1,0 +1,138 @@
+"""Launches of convolutions, pointwise ones and dense layers on 8-bit integers: see kernels/quantized_convolution.cl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgelearn.launch import KernelConfig
+
+from . import quantized_copy as quantized_copy
+from . import tiles
+from .convolution import Conv2D
+from .dense import Dense
+from .emit import Emitter, Epilogue, Traits
+from .quantize import RangeStatistics
+from .quantized_tensor import QuantizedTarget, QuantizedTensor, Result, check_accumulators
+from .sums import LONGEST_SUM, Sum, start_sum
+from .tensor import Tensor, ceil_div
+from .window import Window
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution over `images` of the window's size. Products without neighbours may arrange their rows at will."""
+
+    images: int
+    window: Window
+
+    @classmethod
+    def of(cls, op: Conv2D | Dense, x: Tensor, height: int, width: int) -> Geometry:
+        """Pointwise: one image of `height` x `width` rows."""
+        if isinstance(op, Dense):
+            return cls(1, Window.pointwise(height, width))
+        window = op.window(x.shape[1:])
+        if x.block == 16 and window.is_pointwise:
+            return cls(1, Window.pointwise(height, width))
+        return cls(x.images, window)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.images, self.window.height, self.window.width
+
+    def problem(self, channels: int, filters: int) -> tuple[int, ...]:
+        return *self.window.problem(self.images, channels), filters
+
+
+def emit_forward(
+    e: Emitter,
+    op: Conv2D | Dense,
+    x: QuantizedTensor,
+    kernel: QuantizedTensor,
+    y: Tensor | QuantizedTensor,
+    epilogue: Epilogue,
+    found: RangeStatistics | None = None,
+) -> None:
+    """y = activation((x * kernel) * scale + shift)"""
+    geometry, result = Geometry.of(op, x.tensor, 1, x.tensor.rows), Result(y, found)
+    window, (out_height, out_width) = geometry.window, geometry.window.output
+    channels, out = x.tensor.channels, result.tensor
+    check_accumulators(e.layer, window.taps * channels, x.format, kernel.format)
+    candidates = tiles.of_convolution(e.traits, out_width, out.blocks)
+    with e.choose("quantized_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
+        count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
+        e.launch(
+            "quantized_convolution.cl", "quantized_convolution_forward", (result.items(e, count),),
+            *x.read, *kernel.read, *result.arguments(e), *geometry.sizes, channels, out_height, out_width, out.blocks,
+            *epilogue.arguments,
+            whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
+            per_channel=kernel.format.per_channel, **choice, **window.macros, **epilogue.macros, **result.macros(e),
+        )  # fmt: skip
+
+
+def emit_backward_data(
+    e: Emitter,
+    op: Conv2D | Dense,
+    x: Tensor,
+    prepared: QuantizedTensor,
+    dy: QuantizedTensor,
+    target: QuantizedTarget,
+    found: RangeStatistics | None = None,
+) -> None:
+    """The gradient of the input, which is shaped like `x`, from the transposed kernel."""
+    geometry, result = Geometry.of(op, x, 1, x.rows), target.result(found)
+    window, (out_height, out_width) = geometry.window, geometry.window.output
+    stride, out = window.strides[1], dy.tensor.channels
+    check_accumulators(e.layer, window.taps * out, dy.format, prepared.format)
+    candidates = tiles.of_convolution(e.traits, ceil_div(window.width, stride), x.blocks)
+    with e.choose("quantized_convolution_backward_data", geometry.problem(x.channels, out), candidates) as choice:
+        across = stride * ceil_div(window.width, choice["tile"] * stride)
+        count = geometry.images * window.height * across * (x.blocks // choice["panels"])
+        e.launch(
+            "quantized_convolution.cl", "quantized_convolution_backward_data", (result.items(e, count),),
+            *dy.read, *prepared.read, *result.arguments(e), *geometry.sizes, out, out_height, out_width, x.blocks,
+            *target.mask_arguments,
+            whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
+            per_channel=prepared.format.per_channel, **choice, **window.macros, **target.macros, **result.macros(e),
+        )  # fmt: skip
+
+
+def emit_backward_weights(
+    e: Emitter,
+    op: Conv2D | Dense,
+    x: QuantizedTensor,
+    dy: QuantizedTensor,
+    gradient: Tensor,
+    sums: Tensor | None,
+    add: bool,
+) -> tuple[Sum, Sum | None]:
+    """As LinearOp.emit_backward_weights: what integers sum up is added to floats."""
+    value, given = x.tensor, dy.tensor
+    geometry = Geometry.of(op, value, value.images * value.height, value.width)
+    window, (out_height, out_width) = geometry.window, geometry.window.output
+    candidates = _depths(e.traits, value.block, given.blocks)
+    problem = geometry.problem(value.channels, given.channels)
+    dy_sum = quantized_copy.emit_channel_sums(e, dy, sums, add) if sums else None
+    with e.choose("quantized_convolution_backward_weights", problem, candidates) as choice:
+        depth, panels = choice["depth"], choice["panels"]
+        work = (window.taps * ceil_div(value.channels, depth), given.blocks // panels)
+        image_rows = geometry.images * out_height
+        _, rows = e.split_rows(image_rows, work[0] * work[1], 1 if e.traits.gpu else 4)
+        rows = min(rows, max(1, LONGEST_SUM // out_width))
+        found, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
+        check_accumulators(e.layer, rows * out_width, x.format, dy.format)
+        e.launch(
+            "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, found.groups),
+            *x.read, *dy.read, found.target.update if add else found.target.write,
+            *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
+            whole=True, flops=2 * given.rows * given.channels * window.taps * value.channels,
+            in_block=value.block, tile=1, panels=panels, depth=depth, **window.macros,
+        )  # fmt: skip
+        return found, dy_sum
+
+
+def _depths(traits: Traits, in_block: int, blocks: int) -> list[KernelConfig]:
+    """Channels x blocks of filters of a tile of the weights' gradient."""
+    depth = min(in_block, 2 if traits.gpu else 8)
+    best = {"depth": depth if in_block % depth == 0 else in_block, "panels": tiles.panels(traits, blocks)}
+    depths, panels = tiles.dividing(tiles.DEPTHS, in_block), tiles.dividing(tiles.PANELS, blocks)
+    return tiles.worth_trying(best, depth=depths, panels=panels)

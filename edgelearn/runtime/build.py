@@ -1,0 +1,110 @@
+"""Compile OpenCL C, once for each device and driver."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_dir
+
+from edgelearn.device import Device
+
+from .context import Context
+
+DIGEST = hashlib.sha256
+DIGEST_BYTES = DIGEST().digest_size
+
+
+def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
+    """A built cl.Program. Raises pyopencl.Error with the driver's log; its remarks on programs that did compile are
+    not shown.
+
+    Compiled programs are kept in the user's cache folder. A program made from its binary is there at once, and smaller:
+    PoCL keeps 1.3 MiB of its compiler's data structures for a program that came from source.
+    """
+    import pyopencl as cl
+
+    options = [*options, *_exact_division(context)]
+    kept = folder()
+    path = kept / _name(context.device, source, options) if kept else None
+    if path and (binary := _load(path)):
+        try:
+            return _from_binary(context, binary)
+        except cl.Error:  # the driver has changed and kept its name
+            path.unlink(missing_ok=True)
+    program = _without_remarks(cl.Program(context.cl_context, source), options)
+    if path is None:
+        return program
+    binary = program.get_info(cl.program_info.BINARIES)[0]
+    return _from_binary(context, binary) if _save(path, binary) else program
+
+
+def folder() -> Path | None:
+    """Where compiled programs are kept: EDGELEARN_PROGRAMS, else the user's cache. It may be deleted at any time. An
+    empty EDGELEARN_PROGRAMS keeps none, and spares PoCL, which compiles once more for the launch, the first of two
+    compilations."""
+    chosen = os.environ.get("EDGELEARN_PROGRAMS")
+    if chosen is None:
+        return Path(user_cache_dir("edgelearn", appauthor=False)) / "programs"
+    return Path(chosen) if chosen else None
+
+
+def _exact_division(context: Context) -> list[str]:
+    """GPUs may be off by 2.5 units in the last place when they divide, unless they are told not to: a zero point of 7.5
+    that comes out lower is rounded to another integer. CPUs divide exactly."""
+    import pyopencl as cl
+
+    able = context.cl_context.devices[0].single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+    return ["-cl-fp32-correctly-rounded-divide-sqrt"] if context.device.is_gpu and able else []
+
+
+def _from_binary(context: Context, binary: bytes) -> Any:
+    import pyopencl as cl
+
+    return _without_remarks(cl.Program(context.cl_context, context.cl_context.devices, [binary]))
+
+
+def _without_remarks(program: Any, options: Sequence[str] = ()) -> Any:
+    import pyopencl as cl
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        return program.build(options, cache_dir=False)
+
+
+def _name(device: Device, source: str, options: Sequence[str]) -> str:
+    """All that the binary depends on: the notes say what the driver was told about the CPU."""
+    key = "\n".join((device.id, device.version, device.driver, *device.notes, *options, source))
+    return DIGEST(key.encode()).hexdigest()
+
+
+def _load(path: Path) -> bytes | None:
+    """None where there is no whole file: a driver may crash on half a binary."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    binary = content[DIGEST_BYTES:]
+    return binary if binary and DIGEST(binary).digest() == content[:DIGEST_BYTES] else None
+
+
+def _save(path: Path, binary: bytes) -> bool:
+    """Whether the binary is there for the next time; a full disk costs no more than compiling again."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+    except OSError:
+        return False
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(DIGEST(binary).digest() + binary)
+        os.replace(temporary, path)
+        return True
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        return False

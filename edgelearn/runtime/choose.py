@@ -1,0 +1,50 @@
+"""Which device is used, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgelearn.device import Device
+from edgelearn.errors import DeviceError
+
+from .platforms import list_devices
+
+KINDS = {"gpu": 0, "accelerator": 1, "cpu": 2}
+
+
+@dataclass(frozen=True)
+class DeviceChoice:
+    """The chosen device, a sentence that explains it, and the devices passed over, best first."""
+
+    device: Device
+    reason: str
+    others: tuple[Device, ...] = ()
+
+
+def rank(devices: list[Device]) -> list[Device]:
+    """GPUs before accelerators before CPUs; more compute units times clock first; more memory last of all."""
+    return sorted(devices, key=lambda d: (KINDS[d.kind], -d.compute_units * max(1, d.clock_mhz), -d.memory))
+
+
+def choose_device(name: str | Device | None = None) -> DeviceChoice:
+    """The device whose name, platform or version contains `name` (any case), or the best of the machine.
+
+    Raises DeviceError when there is no device, when nothing matches, or when several match equally well.
+    """
+    if isinstance(name, Device):
+        return DeviceChoice(name, "given by the caller")
+    devices = rank(list_devices())
+    if not name:
+        best = devices[0]
+        why = f"a {best.kind.upper()} with {best.compute_units} compute units"
+        reason = f"the only device ({why})" if len(devices) == 1 else f"the best of {len(devices)} devices: {why}"
+        return DeviceChoice(best, reason, tuple(devices[1:]))
+    exact = [d for d in devices if name.lower() in (d.name.lower(), d.id.lower())]
+    found = exact or [d for d in devices if name.lower() in f"{d.id} {d.version}".lower()]
+    listing = "; ".join(d.id for d in devices)
+    if not found:
+        raise DeviceError(f"No OpenCL device is called '{name}'. There are: {listing}.")
+    if len(found) > 1 and len({d.id for d in found}) > 1:
+        matches = "; ".join(d.id for d in found)
+        raise DeviceError(f"'{name}' matches several devices: {matches}. Give more of the name.")
+    return DeviceChoice(found[0], f"named '{name}'", tuple(d for d in devices if d is not found[0]))

@@ -1,0 +1,83 @@
+"""A device in use: its OpenCL context, its in-order queue and its count of bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgelearn.device import Device
+
+from .memory import DeviceBuffer, Ledger
+from .platforms import opencl_device
+
+
+class Context:
+    """Everything that runs on one device shares one of these. With `profiling` the device's clock is read at the start
+    and the end of each launch, for `take_times`."""
+
+    def __init__(self, device: Device, profiling: bool = False) -> None:
+        import pyopencl as cl
+
+        self.device, self.profiling = device, profiling
+        self.cl_context = cl.Context([opencl_device(device)])
+        self._properties = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
+        self.queue = self._new_queue()
+        self._transfers: Any = None
+        self._events: list[tuple[Any, Any]] = []
+        self.ledger = Ledger(device.memory)
+
+    @property
+    def transfers(self) -> Any:
+        """A second in-order queue, for copies that go on while `queue` computes."""
+        if self._transfers is None:
+            self._transfers = self._new_queue()
+        return self._transfers
+
+    def _new_queue(self) -> Any:
+        import pyopencl as cl
+
+        return cl.CommandQueue(self.cl_context, properties=self._properties)
+
+    def allocate(self, nbytes: int, name: str) -> DeviceBuffer:
+        """Uninitialized device memory, counted in `ledger`. Raises DeviceError when the device has none left."""
+        return DeviceBuffer(self.cl_context, self.ledger, nbytes, name, self.device.kind == "cpu")
+
+    def write(self, target, array: np.ndarray, offset: int = 0) -> None:
+        """Copy a contiguous array into the cl.Buffer `target`, waiting for all that was enqueued before."""
+        self.copy(target, array, offset).wait()
+
+    def copy(self, target, array: np.ndarray, offset: int = 0) -> Any:
+        """Like `write`, but returns at once: an event that keeps the array alive, which must not be changed until the
+        event has been waited for."""
+        import pyopencl as cl
+
+        return cl.enqueue_copy(self.queue, target, array, dst_offset=offset, is_blocking=False)
+
+    def read(self, source, array: np.ndarray, offset: int = 0) -> np.ndarray:
+        """Fill a contiguous array from the cl.Buffer `source`, waiting for all that was enqueued before."""
+        import pyopencl as cl
+
+        cl.enqueue_copy(self.queue, array, source, src_offset=offset, is_blocking=True)
+        return array
+
+    def fill_zero(self, target, nbytes: int, offset: int = 0) -> None:
+        import pyopencl as cl
+
+        cl.enqueue_fill_buffer(self.queue, target, np.uint32(0), offset, nbytes)
+
+    def finish(self) -> None:
+        self.queue.finish()
+        if self._transfers is not None:
+            self._transfers.finish()
+
+    def note(self, launch: Any, event: Any) -> None:
+        """Keep the event of a launch until `take_times`."""
+        self._events.append((launch, event))
+
+    def take_times(self) -> list[tuple[Any, int, int]]:
+        """(launch, start, end) of every launch since the last call, in order, in nanoseconds of the device's clock.
+        Waits for them. A context without profiling has none."""
+        self.finish()
+        events, self._events = self._events, []
+        return [(launch, event.profile.start, event.profile.end) for launch, event in events]

@@ -1,0 +1,57 @@
+"""Compiled kernels of one context, shared between launches that need the same text and macros."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from edgelearn.errors import KernelError
+from edgelearn.launch.launch import Launch
+
+from . import source
+from .build import build
+from .context import Context
+
+Progress = Callable[[int, int, str], None]
+
+
+class Kernels:
+    """The compiled programs of a context. Compiled code is kept on disk between processes."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._programs: dict[tuple, Any] = {}
+
+    def compile(self, launches: Iterable[Launch], progress: Progress | None = None) -> None:
+        """Build what these launches need; `progress(done, total, name)` is told before each program."""
+        missing = {_key(run): run for run in launches if run.source and _key(run) not in self._programs}
+        for done, (key, launch) in enumerate(missing.items()):
+            if progress:
+                progress(done, len(missing), launch.kernel)
+            self._programs[key] = self._build(launch)
+        if progress and missing:
+            progress(len(missing), len(missing), "")
+
+    def kernel(self, launch: Launch) -> Any:
+        """A cl.Kernel of its own for this launch, arguments not yet set."""
+        import pyopencl as cl
+
+        self.compile([launch])
+        return cl.Kernel(self._programs[_key(launch)], launch.kernel)
+
+    def _build(self, launch: Launch) -> Any:
+        import pyopencl as cl
+
+        options = [f"-D{name}={value}" for name, value in launch.macros] + [f"-DGROUP={launch.group}"]
+        try:
+            return build(self.context, source.read(launch.source, launch.kernel), options)
+        except cl.Error as error:
+            raise KernelError(
+                f"kernels/{launch.source} did not compile for {self.context.device.id} with {' '.join(options)}. "
+                f"The driver says:\n{error}\nThis is a fault of edgelearn or of the driver: please report both lines, "
+                f"and choose another device meanwhile (`edgelearn devices` lists them)."
+            ) from None
+
+
+def _key(launch: Launch) -> tuple:
+    return launch.source, launch.kernel, launch.macros, launch.group

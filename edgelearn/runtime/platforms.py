@@ -1,0 +1,91 @@
+"""List the OpenCL devices of this machine."""
+
+from __future__ import annotations
+
+import platform as machine
+from typing import Any
+
+from edgelearn.device import Device
+from edgelearn.errors import DeviceError
+
+from . import faults
+from .workers import a_core_each
+
+NO_RUNTIME = (
+    "No OpenCL runtime was found, so there is no device to train on. Install one that runs on any CPU with:\n"
+    "    pip install 'pyopencl[pocl]'"
+)
+
+
+def list_devices() -> list[Device]:
+    """Every OpenCL device of this machine, in the order of its platforms.
+
+    Raises DeviceError, with the command that mends it, when there is no OpenCL runtime or no device at all.
+    """
+    try:
+        import pyopencl as cl
+    except ImportError as error:
+        raise DeviceError(f"{NO_RUNTIME}\n(import pyopencl: {error})") from None
+    try:
+        with a_core_each():
+            platforms = cl.get_platforms()
+    except cl.Error as error:
+        raise DeviceError(f"{NO_RUNTIME}\n({error})") from None
+    devices = []
+    for number, platform in enumerate(platforms):
+        try:
+            with a_core_each():
+                handles = platform.get_devices()
+        except cl.Error:  # a platform without devices, such as a GPU driver on a machine without the GPU
+            continue
+        devices += [_describe(platform, handle, (number, place)) for place, handle in enumerate(handles)]
+    if not devices:
+        names = ", ".join(p.name for p in platforms) or "none"
+        raise DeviceError(f"The OpenCL platforms found ({names}) have no device. {NO_RUNTIME}")
+    return devices
+
+
+def opencl_device(device: Device) -> Any:
+    """The cl.Device that `device` describes."""
+    import pyopencl as cl
+
+    platform, place = device.index
+    return cl.get_platforms()[platform].get_devices()[place]
+
+
+def _architecture(handle: Any, kind: str) -> str:
+    if kind == "cpu":
+        return machine.machine().lower()
+    try:  # NVIDIA's cl_nv_device_attribute_query
+        import pyopencl as cl
+
+        numbers = (handle.compute_capability_major_nv, handle.compute_capability_minor_nv)
+    except (AttributeError, cl.Error):
+        return " ".join(handle.name.split())
+    return f"compute capability {numbers[0]}.{numbers[1]}"
+
+
+def _describe(platform: Any, handle: Any, index: tuple[int, int]) -> Device:
+    import pyopencl as cl
+
+    kinds = {cl.device_type.CPU: "cpu", cl.device_type.GPU: "gpu"}
+    kind = next((name for flag, name in kinds.items() if handle.type & flag), "accelerator")
+    return Device(
+        name=" ".join(handle.name.split()),
+        platform=platform.name.strip(),
+        vendor=handle.vendor.strip(),
+        driver=handle.driver_version.strip(),
+        version=handle.version.strip(),
+        kind=kind,
+        memory=handle.global_mem_size,
+        largest_buffer=handle.max_mem_alloc_size,
+        local_memory=handle.local_mem_size,
+        compute_units=handle.max_compute_units,
+        clock_mhz=handle.max_clock_frequency,
+        alignment=max(64, handle.mem_base_addr_align // 8),
+        vector_width=handle.native_vector_width_float,
+        extensions=tuple(sorted(handle.extensions.split())),
+        notes=faults.mend(platform, handle),
+        architecture=_architecture(handle, kind),
+        index=index,
+    )

@@ -1,0 +1,26 @@
+"""Networks run on every OpenCL device of the machine, sharing compiled kernels."""
+
+import pytest
+
+from edgelearn.compile import Request, make_plan
+from edgelearn.runtime import Context, Kernels, Session, list_devices
+
+
+@pytest.fixture(scope="session", params=list_devices(), ids=lambda device: device.id.replace(" ", "-"))
+def kernels(request) -> Kernels:
+    return Kernels(Context(request.param))
+
+
+@pytest.fixture
+def start(kernels):
+    """Opens sessions of plans with weights loaded, and closes them after the test."""
+    opened = []
+
+    def open_session(request: Request, weights) -> Session:
+        opened.append(Session(make_plan(request, kernels.context.device), kernels.context, kernels))
+        opened[-1].load(weights)
+        return opened[-1]
+
+    yield open_session
+    for session in opened:
+        session.close()

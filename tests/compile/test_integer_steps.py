@@ -1,0 +1,169 @@
+"""Training steps on integers beside the same steps simulated in float32."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgelearn.compile import Precision, Request, make_plan
+from edgelearn.errors import PlanError
+from edgelearn.graph import Network
+from edgelearn.launch import Role, Traffic
+from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Flatten, ReLU
+from edgelearn.ops.formats import Float16, Format
+from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax
+from edgelearn.ops.quantize import NEXT_LOW
+
+from .quantized_reference import fitting
+from .saved import saved_bytes
+from .test_networks import CLASSES, EXAMPLES, drawn, residual, separable
+from .test_plan import batches
+
+FORMATS = {"weights": Format(symmetric=True), "activations": Format(), "gradients": Format()}
+STATIC = Precision(**FORMATS, observer=InHindsightMinMax(0.5), simulated=False)
+PRECISIONS = {
+    "in hindsight": STATIC,
+    "current": replace(STATIC, observer=CurrentMinMax()),
+    "searched": replace(STATIC, gradient_observer=DSGC(every=2), norm_inputs=Format()),
+    "some in float32": replace(STATIC, exceptions={"pw*": None, "b1": None, "input": None}, norm_inputs=Format()),
+}
+
+
+@pytest.mark.parametrize("batchnorm", ("batch", "moving"))
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("make", (residual, separable))
+def test_steps_agree_with_simulated_ones(start, make, name, batchnorm):
+    """Up to values so near a corner that float32 rounds them either way; with kept statistics, kernels for the pass to
+    data are rounded a second time, with scales in them."""
+    network = make()
+    weights, x, labels = drawn(network, 0)
+    request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, seed=5, precision=fitting(PRECISIONS[name], network))
+    found = []
+    for simulated in (False, True):
+        session = start(replace(request, precision=replace(request.precision, simulated=simulated)), weights)
+        for step in (1, 2, 3):
+            loss, _, finite = session.train(batches(session, x, labels), EXAMPLES, 0.0, step)
+            assert finite
+        found.append((loss, session.gradients(), session.records()))
+    (loss, gradients, records), (other_loss, others, other_records) = found
+    assert loss == pytest.approx(other_loss, rel=3e-3)
+    for parameter, g in gradients.items():
+        assert np.linalg.norm(g - others[parameter]) <= 0.05 * np.linalg.norm(others[parameter]) + 1e-4, parameter
+    assert set(records) == set(other_records)
+
+
+def chain() -> Network:
+    """Nothing but convolutions, and the loss: 8 x 8 pixels, 32 channels."""
+    net = Network("chain", (8, 8, 16))
+    for name in "abc":
+        net.add(name, Conv2D(32, 3, padding="same"))
+        net.add(f"{name}_relu", ReLU())
+    net.add("flatten", Flatten())
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
+def planned(kernels, precision: Precision, batch: int = 6, micro: int = 3):
+    return make_plan(Request(chain(), batch, micro, SGD(0.1), precision=precision), kernels.context.device)
+
+
+def test_saved_activations_are_a_quarter(kernels):
+    sizes = [saved_bytes(planned(kernels, precision), 3) for precision in (STATIC, Precision())]
+    assert sizes == [3 * 8 * 8 * (4 * 32 + 16), 4 * 3 * 8 * 8 * 4 * 32], "of integers the input too"
+
+
+def normalized() -> Network:
+    net = Network("normalized", (8, 8, 16))
+    for name in "abc":
+        net.add(name, Conv2D(32, 3, padding="same"))
+        net.add(f"{name}_norm", BatchNormalization())
+        net.add(f"{name}_relu", ReLU())
+    net.add("flatten", Flatten())
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
+def test_kernels_behind_kept_statistics_are_integers_alone(kernels):
+    """One for the forward pass and one, with scales in it, for the backward pass: no floats to transpose and round, and
+    none for gamma's gradient."""
+    plan = make_plan(Request(normalized(), 3, 3, SGD(0.1), precision=STATIC), kernels.context.device)
+    launches = plan.program("train", 3).launches
+    prepared = {a.buffer for launch in launches for a in launch.accesses if a.buffer.role is Role.PREPARED}
+    assert max(b.nbytes for b in prepared if b.dtype == "float32") < 9 * 32 * 32
+    assert sum(b.nbytes == 9 * 32 * 32 for b in prepared) == 4, "b and c: a's input is the network's"
+
+
+def test_integers_are_written_by_those_who_make_them(kernels):
+    """With static ranges, no float tensor lies between convolutions, in either direction; with dynamic ones all do."""
+    for precision, floats in ((STATIC, 0), (PRECISIONS["current"], 2 * 4 * 3 * 8 * 8 * 32)):
+        launches = planned(kernels, precision).program("train", 3).micro
+        passes = [
+            launch for launch in launches if launch.kernel.startswith("quantized_convolution") and launch.layer == "b"
+        ]
+        assert {launch.kernel.removeprefix("quantized_convolution_") for launch in passes} == {
+            "forward", "backward_data", "backward_weights",
+        }  # fmt: skip
+        tensors = {a.buffer for launch in passes for a in launch.accesses if a.buffer.role is Role.TEMPORARY}
+        large = [b for b in tensors if b.dtype == "float32" and b.nbytes > 1 << 14]
+        assert sum(b.nbytes for b in large) == floats
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_predicted_traffic_and_memory_are_what_is_moved_and_allocated(start, name):
+    network = normalized()
+    weights, x, labels = drawn(network, 0)
+    precision = fitting(PRECISIONS[name], network)
+    session = start(Request(network, EXAMPLES, 2, SGD(0.1), "batch", precision=precision), weights)
+    predicted = Traffic()
+    for step in (1, 2, 3):
+        predicted += session.plan.traffic(kind=session.plan.kind("train", session.ranges_known, step))
+        session.train(batches(session, x, labels), EXAMPLES, 0.1, step)
+    assert session.traffic == predicted
+    assert session.allocated_bytes == session.plan.peak_bytes
+
+
+def test_a_failed_step_changes_nothing(start):
+    network = chain()
+    weights, x, labels = drawn(network, 0)
+    session = start(Request(network, EXAMPLES, 2, SGD(0.1), precision=STATIC), weights)
+    assert session.train(batches(session, x, labels), EXAMPLES, 0.1, 1)[2]
+    before, ranges = session.weights(), session.records()
+    bad = x.copy()
+    bad[1, 2, 3, 4] = np.inf
+    assert not session.train(batches(session, bad, labels), EXAMPLES, 0.1, 2)[2]
+    for name, w in session.weights().items():
+        assert (w == before[name]).all()
+    for name, record in session.records().items():
+        assert (record[NEXT_LOW:] == ranges[name][NEXT_LOW:]).all(), name
+    culprit = session.first_nonfinite(batches(session, bad, labels), EXAMPLES, 0.1, 2)
+    assert culprit and "input" in culprit[1].name
+
+
+def test_micro_batches_of_any_size_round_alike(start):
+    network = chain()
+    weights, x, labels = drawn(network, 0)
+    rounding = {kind: replace(fmt, rounding="stochastic") for kind, fmt in FORMATS.items()}
+    precision = Precision(**rounding, observer=Fixed(-4.0, 4.0), gradient_observer=Fixed(-0.1, 0.1), simulated=False)
+    found = []
+    for micro in (1, EXAMPLES):
+        session = start(Request(network, EXAMPLES, micro, SGD(0.0), precision=precision), weights)
+        loss, _, _ = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
+        found.append((loss, session.gradients()))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
+    for name, g in found[0][1].items():
+        assert g == pytest.approx(found[1][1][name], rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"gradients": None}, "gradients are float32"),
+        ({"gradients": Float16()}, "gradients are half precision"),
+        ({"activations": Format(9)}, "activations are 9 bits"),
+        ({"norm_inputs": Format(9)}, "norm_inputs are 9 bits"),
+        ({"weights": Format()}, "symmetric weights"),
+    ],
+)
+def test_formats_without_integer_kernels(change, words):
+    with pytest.raises(PlanError, match=words):
+        replace(STATIC, **change)

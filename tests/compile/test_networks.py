@@ -1,0 +1,300 @@
+"""Whole small networks: a training step, evaluation and prediction against float64."""
+
+import numpy as np
+import pytest
+
+from edgelearn.compile import Request, make_plan
+from edgelearn.errors import PlanError
+from edgelearn.graph import INPUT, Network, split_frozen
+from edgelearn.ops import (
+    SGD,
+    Add,
+    AveragePooling2D,
+    BatchNormalization,
+    Concatenate,
+    Conv2D,
+    Dense,
+    DepthwiseConv2D,
+    Dropout,
+    Flatten,
+    GlobalAveragePooling2D,
+    MaxPooling2D,
+    Mean,
+    ReLU,
+    Reshape,
+    SiLU,
+    Softmax,
+    SoftmaxCrossEntropy,
+    SpatialDropout2D,
+    SubSpectralNormalization,
+    Traits,
+    ZeroPadding2D,
+    pack,
+)
+from edgelearn.runtime import Session
+
+from .reference import Arrays, predict, train_step
+
+RATE, STEP, EXAMPLES, CLASSES = 0.1, 3, 3, 5
+
+
+def unit(net: Network, name: str, op, *inputs: str, relu: ReLU | None = ReLU()) -> str:  # noqa: B008
+    net.add(name, op, *inputs)
+    last = net.add(f"{name}_bn", BatchNormalization())
+    return net.add(f"{name}_relu", relu) if relu else last
+
+
+def head(net: Network) -> Network:
+    net.add("pool", GlobalAveragePooling2D())
+    net.add("dense", Dense(CLASSES))
+    net.add("softmax", Softmax())
+    return net
+
+
+def residual() -> Network:
+    """A block with an identity shortcut, then one with a projection: both a fused and a bare ReLU have two readers."""
+    net = Network("residual", (6, 7, 3))
+    x = unit(net, "stem", Conv2D(20, 3, padding="same", use_bias=False))
+    unit(net, "a1", Conv2D(20, 3, padding="same", use_bias=False))
+    y = unit(net, "a2", Conv2D(20, 3, padding="same", use_bias=False), relu=None)
+    net.add("a_add", Add(), y, x)
+    x = net.add("a_relu", ReLU())
+    unit(net, "b1", Conv2D(33, 3, strides=2, padding="same", use_bias=False))
+    y = unit(net, "b2", Conv2D(33, 3, padding="same", use_bias=False), relu=None)
+    shortcut = unit(net, "projection", Conv2D(33, 1, strides=2, use_bias=False), x, relu=None)
+    net.add("b_add", Add(), shortcut, y)
+    net.add("b_relu", ReLU())
+    return head(net)
+
+
+def inception() -> Network:
+    """Four branches from one ReLU, joined at channels that no block of 16 begins with."""
+    net = Network("inception", (6, 7, 3))
+    net.add("stem", Conv2D(20, 3, padding="same"))
+    x = net.add("stem_relu", ReLU())
+    net.add("one", Conv2D(17, 1), x)
+    one = net.add("one_relu", ReLU())
+    net.add("three", Conv2D(20, 3, padding="same"), x)
+    three = net.add("three_relu", ReLU(6))
+    net.add("average", AveragePooling2D(3, 1, "same"), x)
+    net.add("projection", Conv2D(5, 1))
+    projection = net.add("projection_relu", ReLU())
+    most = net.add("max", MaxPooling2D(3, 1, "same"), x)
+    net.add("join", Concatenate(), one, three, projection, most)
+    net.add("mix", Conv2D(20, 1))
+    net.add("mix_relu", ReLU())
+    return head(net)
+
+
+def preactivation() -> Network:
+    """He et al. 2016: BatchNorm and ReLU before convolutions, and shortcuts that nothing touches."""
+    net = Network("preactivation", (6, 7, 3))
+    x = net.add("stem", Conv2D(20, 3, padding="same", use_bias=False))
+    for block in "ab":
+        net.add(f"{block}_bn1", BatchNormalization(), x)
+        net.add(f"{block}_relu1", ReLU())
+        net.add(f"{block}_conv1", Conv2D(20, 3, padding="same", use_bias=False))
+        net.add(f"{block}_bn2", BatchNormalization())
+        net.add(f"{block}_relu2", ReLU())
+        y = net.add(f"{block}_conv2", Conv2D(20, 3, padding="same", use_bias=False))
+        x = net.add(f"{block}_add", Add(), x, y)
+    net.add("bn", BatchNormalization())
+    net.add("relu", ReLU())
+    return head(net)
+
+
+def lenet() -> Network:
+    net = Network("lenet", (12, 12, 1))
+    net.add("conv1", Conv2D(6, 5, padding="same"))
+    net.add("relu1", ReLU())
+    net.add("pool1", MaxPooling2D())
+    net.add("conv2", Conv2D(17, 3))
+    net.add("relu2", ReLU())
+    net.add("pool2", AveragePooling2D())
+    net.add("flatten", Flatten())
+    net.add("dense1", Dense(20))
+    net.add("relu3", ReLU())
+    net.add("dropout", Dropout(0.4))
+    net.add("dense2", Dense(CLASSES))
+    net.add("softmax", Softmax())
+    return net
+
+
+def separable() -> Network:
+    """Dropout over an image, padding by itself, BatchNorm behind biases, and no softmax."""
+    net = Network("separable", (6, 7, 3))
+    unit(net, "stem", Conv2D(20, 3, padding="same"), relu=ReLU(6))
+    unit(net, "dw1", DepthwiseConv2D(3, padding="same"), relu=ReLU(6))
+    unit(net, "pw1", Conv2D(33, 1), relu=ReLU(6))
+    net.add("dropout", Dropout(0.2))
+    net.add("pad", ZeroPadding2D(((0, 1), (0, 1))))
+    unit(net, "dw2", DepthwiseConv2D(3, strides=2), relu=ReLU(6))
+    unit(net, "pw2", Conv2D(20, 1), relu=ReLU(6))
+    net.add("pool", GlobalAveragePooling2D())
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
+def broadcasted() -> Network:
+    """Kim et al. 2021: what a row of means has become is added to each row. The first block changes the channels, so
+    that it has no identity beside."""
+    net = Network("broadcasted", (8, 9, 1))
+    x = unit(net, "stem", Conv2D(20, (5, 3), strides=(2, 1), padding=((2, 2), (1, 1)), use_bias=False))
+    for block, filters, dilation in (("a", 33, 1), ("b", 33, 2)):
+        if net.shape_of(x)[-1] != filters:
+            unit(net, f"{block}_pointwise", Conv2D(filters, 1, use_bias=False), x)
+        net.add(f"{block}_frequency", DepthwiseConv2D((3, 1), padding="same", use_bias=False))
+        two = net.add(f"{block}_ssn", SubSpectralNormalization(sub_bands=2))
+        net.add(f"{block}_mean", Mean())
+        time = DepthwiseConv2D((1, 3), padding="same", dilation_rate=(1, dilation), use_bias=False)
+        unit(net, f"{block}_time", time, relu=None)
+        net.add(f"{block}_silu", SiLU())
+        net.add(f"{block}_mix", Conv2D(filters, 1, use_bias=False))
+        one = net.add(f"{block}_dropout", SpatialDropout2D(0.3))
+        net.add(f"{block}_add", Add(), one, two, *([x] if net.shape_of(x) == net.shape_of(two) else []))
+        x = net.add(f"{block}_relu", ReLU())
+    return head(net)
+
+
+def odd() -> Network:
+    """What nobody builds: a tensor added to itself, reshapes, an input with two readers, a layer that nobody reads,
+    logits behind a ReLU, and a softmax after the layer that nobody reads."""
+    net = Network("odd", (4, 5, 3))
+    a = net.add("a", Conv2D(20, 1), INPUT)
+    pad = net.add("pad", ZeroPadding2D(((1, 1), (0, 0))), INPUT)
+    b = net.add("b", Conv2D(20, 3, padding=((0, 0), (1, 1))), pad)
+    net.add("sum", Add(), a, b, a)
+    net.add("relu", ReLU())
+    net.add("image", Reshape((10, 2, 20)))
+    net.add("bn", BatchNormalization())
+    net.add("flat", Reshape((-1,)))
+    net.add("logits", Dense(CLASSES))
+    logits = net.add("logits_relu", ReLU())
+    net.add("unread", Dense(7), "flat")
+    net.add("softmax", Softmax(), logits)
+    return net
+
+
+NETWORKS = {f.__name__: f for f in (residual, inception, preactivation, lenet, separable, broadcasted, odd)}
+
+
+def drawn(network: Network, seed: int = 0) -> tuple[Arrays, np.ndarray, np.ndarray]:
+    """Weights whose biases and statistics are not 0 and 1, examples, labels."""
+    rng, weights = np.random.default_rng(seed), network.initialize(seed)
+    for name, parameter in network.parameters.items():
+        if parameter.role in ("gamma", "moving_variance"):
+            weights[name] = rng.uniform(0.5, 1.5, parameter.weight.shape).astype(np.float32)
+        elif parameter.role != "kernel":
+            weights[name] = rng.normal(0.0, 0.3, parameter.weight.shape).astype(np.float32)
+    x = rng.standard_normal((EXAMPLES, *network.input_shape)).astype(np.float32)
+    return weights, x, rng.integers(0, CLASSES, EXAMPLES).astype(np.int32)
+
+
+def close(actual: np.ndarray, expected: np.ndarray, scale: float, what: str) -> None:
+    assert actual.shape == expected.shape
+    error = np.abs(actual - expected).max()
+    assert error <= 3e-5 * scale, f"{what} is off by {error / scale:.1e}"
+
+
+def check_step(kernels, network: Network, micro: int, batchnorm: str = "moving", seed: int = 0, traits=None) -> None:
+    """Loss, right answers, every gradient, and the weights and statistics after one update."""
+    weights, x, labels = drawn(network, seed)
+    request = Request(network, EXAMPLES, micro, SGD(RATE), batchnorm, SoftmaxCrossEntropy(0.1), seed=2**40 + seed)
+    expected = train_step(request, weights, x, labels, STEP)
+    plan = make_plan(request, kernels.context.device, traits=traits)
+    session = Session(plan, kernels.context, kernels)
+    session.load(weights)
+    block = plan.program("train", micro).x.block
+    parts = [slice(first, first + micro) for first in range(0, EXAMPLES, micro)]
+    loss, correct, finite = session.train([(pack(x[p], block), labels[p]) for p in parts], EXAMPLES, RATE, STEP)
+    gradients, after = session.gradients(), session.weights()
+    session.close()
+    assert finite and correct == expected.correct
+    assert loss == pytest.approx(expected.loss, rel=1e-5)
+    assert set(gradients) == network.trainable
+    largest = max(np.abs(g).max() for g in expected.gradients.values())
+    for name, gradient in gradients.items():
+        g = expected.gradients.get(name, np.zeros(gradient.shape))
+        close(gradient, g, max(np.abs(g).max(), 3e-2 * largest), f"the gradient of {name}")
+    for name, weight in after.items():
+        g = expected.gradients.get(name, 0.0) if name in network.trainable else 0.0
+        w = expected.weights[name] - RATE * g
+        close(weight, w, np.abs(w).max() + RATE * largest, name)
+
+
+@pytest.mark.parametrize("micro", [1, 2, 3])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_step_with_kept_statistics(kernels, name, micro):
+    check_step(kernels, NETWORKS[name](), micro)
+
+
+@pytest.mark.parametrize("name", ["separable", "broadcasted"])
+@pytest.mark.parametrize("batchnorm", ["moving", "batch"])
+def test_step_as_on_a_gpu(kernels, name, batchnorm):
+    check_step(kernels, NETWORKS[name](), 2, batchnorm, traits=Traits(gpu=True, compute_units=8))
+
+
+@pytest.mark.parametrize("micro", [1, 2, 3])
+@pytest.mark.parametrize("name", ["residual", "preactivation", "separable", "broadcasted", "odd"])
+def test_step_with_batch_statistics(kernels, name, micro):
+    check_step(kernels, NETWORKS[name](), micro, "batch")
+
+
+@pytest.mark.parametrize(
+    ("name", "frozen"),
+    [
+        ("residual", ("stem*",)),
+        ("residual", ("stem*", "a*", "b1*", "*/gamma")),  # the projection is trained, what runs beside it is not
+        ("residual", ("*_bn", "projection")),
+        ("inception", ("stem", "three")),
+        ("inception", ("one", "three", "projection", "mix")),
+        ("preactivation", ("stem", "a_*")),
+        ("preactivation", ("*/kernel",)),
+        ("preactivation", ("*/beta",)),
+        ("lenet", ("conv*",)),
+        ("lenet", ("dense*", "*/bias")),
+        ("separable", ("stem*", "dw*", "*/bias")),
+        ("broadcasted", ("stem*", "a_*")),
+        ("broadcasted", ("*_ssn", "*/kernel")),
+        ("odd", ("b", "unread")),
+    ],
+)
+@pytest.mark.parametrize("batchnorm", ["moving", "batch"])
+def test_step_with_frozen_layers(kernels, name, frozen, batchnorm):
+    check_step(kernels, NETWORKS[name]().freeze(*frozen), 2, batchnorm)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_prediction(kernels, name):
+    network = NETWORKS[name]().freeze("*/kernel")
+    weights, x, labels = drawn(network)
+    plan = make_plan(Request(network, EXAMPLES, EXAMPLES), kernels.context.device)
+    session = Session(plan, kernels.context, kernels)
+    session.load(weights)
+    packed, y = pack(x, plan.program("predict", EXAMPLES).x.block), predict(network, weights, x)
+    close(session.predict(packed, EXAMPLES), y, np.abs(y).max(), "the output")
+    assert session.evaluate(packed, labels)[1] == (y.argmax(-1) == labels).sum()
+    session.close()
+
+
+def test_frozen_prefix_ends_before_dropout():
+    network = lenet().freeze("conv*", "dense1")
+    assert split_frozen(network).cut == "relu3"
+
+
+def test_network_survives_json():
+    for make in NETWORKS.values():
+        network = make().freeze("*/bias")
+        assert Network.from_json(network.to_json()).to_json() == network.to_json()
+
+
+def test_output_that_depends_on_no_trained_parameter(kernels):
+    network = odd().freeze().unfreeze("unread")
+    with pytest.raises(PlanError, match="depends on no trained parameter"):
+        make_plan(Request(network, 2, 1, SGD()), kernels.context.device)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_impossible_seeds(kernels, seed):
+    with pytest.raises(PlanError, match="seed"):
+        make_plan(Request(lenet(), seed=seed), kernels.context.device)

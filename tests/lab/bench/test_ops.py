@@ -1,0 +1,111 @@
+"""Ops by themselves: every contender's results against the engine's float64 references."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from edgelearn.errors import PlanError
+from edgelearn.lab.bench import engine_ops
+from edgelearn.lab.bench.contenders import choose
+from edgelearn.lab.bench.engine import make_request
+from edgelearn.lab.bench.machine import usable_cores
+from edgelearn.lab.bench.ops import OPS, OpProblem, OpSpec, digest, make_op_problem
+from edgelearn.lab.bench.problem import EPSILON
+from edgelearn.lab.bench.remote import Remote
+from edgelearn.lab.bench.workloads import Workload
+from edgelearn.ops import BatchNormalization, GlobalAveragePooling2D, SoftmaxCrossEntropy
+from edgelearn.runtime import Context, list_devices
+
+PLAIN = {"torch": "eager", "keras": "function", "tinygrad": "jit"}
+SMALL = {
+    "convolution": OpSpec("convolution", (10, 10, 3), 33, 3, 2),
+    "pointwise": OpSpec("convolution", (7, 7, 48), 33),
+    "depthwise": OpSpec("depthwise", (9, 9, 33), size=3),
+    "depthwise, stride 2": OpSpec("depthwise", (10, 10, 33), size=3, stride=2),
+    "dense": OpSpec("dense", (65,), 31),
+    "batchnorm": OpSpec("batchnorm", (7, 7, 33)),
+    "pool": OpSpec("pool", (7, 7, 33)),
+    "loss": OpSpec("loss", (31,)),
+    "update": OpSpec("update", (1000,)),
+}
+
+
+def expected(problem: OpProblem, trains: bool = True) -> list[np.ndarray]:
+    """Output, gradients of input and weights, in float64."""
+    spec = problem.spec
+    x, dy = problem.x.astype(np.float64), problem.dy.astype(np.float64)
+    weights = {name: array.astype(np.float64) for name, array in problem.weights.items()}
+    options = {}
+    if spec.kind == "update":
+        return [x - problem.learning_rate * dy]
+    if spec.kind == "loss":
+        losses, gradient = SoftmaxCrossEntropy().reference(x, problem.labels)
+        return [losses.mean(), gradient]
+    if spec.kind == "batchnorm":
+        op, options = BatchNormalization(epsilon=EPSILON), {"batch": True}
+    else:
+        op = GlobalAveragePooling2D() if spec.kind == "pool" else engine_ops.linear_op(spec)
+    y = op.reference_forward([x], weights, **options)
+    if not trains:
+        return [y]
+    (dx,), gradients = op.reference_backward([x], weights, dy, **options)
+    return [y, *([] if spec.reads_pictures else [dx]), *(gradients[name] for name in weights)]
+
+
+@pytest.fixture(scope="module", params=list_devices(), ids=lambda device: device.platform)
+def context(request):
+    return Context(request.param)
+
+
+@pytest.mark.parametrize("batch", (1, 3))
+@pytest.mark.parametrize("name", SMALL)
+def test_the_engine_computes_an_op(context, name, batch):
+    problem = make_op_problem(SMALL[name], batch, 0, 0.003)
+    for trains in (False, True) if SMALL[name].kind not in ("loss", "update") else (True,):
+        step = engine_ops.prepare(problem, trains, context)
+        assert step()() == pytest.approx(digest(*expected(problem, trains)), abs=1e-4)
+    if SMALL[name].kind != "update":
+        assert step()() == pytest.approx(digest(*expected(problem, trains)), abs=1e-4), "a second time the same"
+
+
+@pytest.fixture(scope="module", params=PLAIN)
+def peer(request):
+    (entry,) = choose([request.param])
+    if not entry.available():
+        pytest.skip(f"{entry.name} is not installed (needs {', '.join(entry.missing())})")
+    device = next((d for d in list_devices() if d.kind == "cpu"), None)
+    if device is None:
+        pytest.skip("no OpenCL device on the processor")
+    variables = next(iter(entry.environments.values()))
+    with Remote(entry.target, usable_cores(), device.id, variables, patience=120) as remote:
+        yield remote, PLAIN[entry.name]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_peer_computes_an_op(peer, name):
+    remote, variant = peer
+    workload = Workload(f"train/{name}", 2)
+    probe = remote.ask("prepare", asdict(workload), variant)["probe"]
+    first = digest(*expected(make_op_problem(OPS[name], 2, 0, workload.learning_rate)))
+    assert probe[: len(first)] == pytest.approx(first, abs=1e-3)
+
+
+def test_the_table_has_the_shapes_of_mobilenet():
+    assert OPS["conv1"].output_shape == (112, 112, 32) and OPS["conv_dw_2"].output_shape == (56, 56, 64)
+    assert OPS["conv_pw_13"].weights == {"kernel": (1, 1, 1024, 1024)} and OPS["loss"].output_shape == ()
+
+
+def test_a_digest_tells_other_values_other_sizes_and_another_order():
+    array = np.random.default_rng(0).standard_normal((20, 30))
+    same, flipped = digest(array), digest(array[::-1])
+    assert same[0] == pytest.approx(flipped[0]) and abs(same[1] - flipped[1]) > 0.1
+    assert digest(array * 1.05)[0] - same[0] == pytest.approx(np.log(1.05))
+    shifted = digest(np.roll(array, 1, axis=1))
+    assert abs(same[1] - shifted[1]) > 0.1
+    assert digest(array, array)[:2] == same
+
+
+def test_an_op_by_itself_has_no_plan():
+    with pytest.raises(PlanError, match="choose one of a whole network"):
+        make_request(Workload.parse("train/pool"), 1)

@@ -1,0 +1,43 @@
+import platform
+import subprocess
+
+import numpy as np
+
+from edgelearn.lab.runs import environment
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_environment():
+    found = environment.environment()
+    assert found["python"] == platform.python_version()
+    assert found["numpy"] == np.__version__
+    assert found["platform"]
+    assert {"edgelearn", "commit", "machine"} <= found.keys()
+
+
+def test_commit(tmp_path):
+    assert environment.commit(tmp_path) is None
+    git(tmp_path, "init")
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "code.py").write_text("1")
+    (tmp_path / "other").write_text("")
+    git(tmp_path, "add", "other")
+    git(tmp_path, "commit", "-m", "m")
+    assert environment.commit(package) is None  # installed inside somebody else's checkout
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "m")
+    head = git(tmp_path, "rev-parse", "HEAD")
+    assert environment.commit(package) == head
+    (package / "code.py").write_text("2")
+    assert environment.commit(package) == f"{head}-dirty"
+
+
+def test_no_git(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment.commit(tmp_path) is None

@@ -1,0 +1,276 @@
+"""The search on a small network, on every OpenCL device."""
+
+import numpy as np
+import pytest
+
+import edgelearn as el
+from edgelearn import tuned
+from edgelearn.compile import Request, make_plan
+from edgelearn.errors import EdgelearnError, FormatError
+from edgelearn.graph import Network
+from edgelearn.lab.tuning import Tuner, Work, search, works_of
+from edgelearn.lab.tuning.group import COMPARISONS, groups_of
+from edgelearn.lab.tuning.rig import Rig, Step, shares
+from edgelearn.lab.tuning.workloads import CPU, GPU
+from edgelearn.launch import Buffer, Decision, In, Launch, Out, Role
+from edgelearn.ops import SGD
+from edgelearn.runtime import Session, list_devices
+
+DEVICES = list_devices()
+MINUTES = 0.03  # enough for a turn or two of each stage
+
+
+@pytest.fixture(params=DEVICES, ids=[device.id for device in DEVICES])
+def device(request):
+    return request.param
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The user's folder, with nothing in it; no results are shipped."""
+    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path))
+    monkeypatch.setattr(tuned.store, "shipped", lambda: tmp_path / "none")
+    return tmp_path
+
+
+def network() -> Network:
+    net = Network("small", (12, 12, 16))
+    net.add("pointwise", el.ops.Conv2D(33, 1))
+    net.add("pool", el.ops.GlobalAveragePooling2D())
+    net.add("dense", el.ops.Dense(4))
+    return net
+
+
+def work(n: int = 2) -> Work:
+    return Work(f"small:{n}", Request(network(), n, n, SGD(0.1)))
+
+
+def test_finds_what_plans_then_use(device, folder):
+    parts = []
+    plan = make_plan(work().request, device)
+    assert plan.tuned_count == 0
+    report = el.tune(plan, device=device, progress=lambda part, name: parts.append(part))
+    (path,) = folder.iterdir()
+    assert report.path == path and str(path) in str(report) and "train small:2" in str(report)
+    assert parts == sorted(parts) and parts[0] == 0 and 0.5 < parts[-1] <= 1
+
+    choices = tuned.load(path).choices
+    plan = make_plan(work().request, device)
+    decisions = plan.decisions
+    assert set(choices) == set(decisions) and len(choices) > 3
+    assert plan.tuned_count == len(decisions)
+    for name, decision in decisions.items():
+        assert choices[name] in decision.candidates
+        assert decision.chosen == choices[name]
+
+
+def test_the_search_prefers_what_is_faster(device, folder, monkeypatch):
+    """With clocks that say which candidate of each decision is fastest, that one is chosen."""
+    tuner = Tuner(device, folder)
+    decisions = Rig(work(), tuner.context, tuner.kernels).decisions
+    fastest = {name: decision.candidates[-1] for name, decision in decisions.items()}
+
+    def run(rig, choices):
+        times = {name: 1.0 if choices[name] == fastest[name] else 2.0 for name in decisions}
+        return [Step(sum(times.values()), times)] * 3
+
+    monkeypatch.setattr(Rig, "run", run)
+    results = tuner.tune([work()]).results
+    assert results.choices == fastest
+    measured = results.workloads["small:2"]
+    assert measured["after"] * 2 == measured["before"] == 2 * len(decisions)
+    assert measured["changed"] == measured["decisions"] == len(decisions)
+
+
+def test_no_change_where_the_whole_is_slower(device, folder, monkeypatch):
+    tuner = Tuner(device, folder)
+    decisions = Rig(work(), tuner.context, tuner.kernels).decisions
+    safe = {name: decision.candidates[0] for name, decision in decisions.items()}
+
+    def run(rig, choices):
+        times = {name: 2.0 if choices[name] == safe[name] else 1.0 for name in decisions}
+        return [Step(1.0 if choices == safe else 1.1, times)] * 3
+
+    monkeypatch.setattr(Rig, "run", run)
+    results = tuner.tune([work()]).results
+    assert results.choices == safe
+    assert results.workloads["small:2"] == {"before": 1.0, "after": 1.0, "decisions": len(safe), "changed": 0}
+
+
+def test_an_interrupt_keeps_what_was_found_and_the_next_run_goes_on(device, folder, monkeypatch):
+    real, ran = Rig.run, []
+
+    def run(rig, choices):
+        ran.append(rig.work.name)
+        if ran.count("small:3") == 2:
+            raise KeyboardInterrupt
+        return real(rig, choices)
+
+    monkeypatch.setattr(Rig, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        Tuner(device, folder).tune([work(2), work(3)], MINUTES)
+    (path,) = folder.iterdir()
+    kept = tuned.load(path)
+    assert list(kept.workloads) == ["small:2"]
+    names = set(kept.choices)
+
+    ran.clear()
+    monkeypatch.setattr(Rig, "run", lambda *a: ran.append(a[0].work.name) or real(*a))
+    done = Tuner(device, folder).tune([work(2), work(3)], MINUTES).results
+    assert set(ran) == {"small:3"}, "what is done is not run again"
+    assert list(done.workloads) == ["small:2", "small:3"] and names <= set(done.choices)
+    second = make_plan(work(3).request, device).decisions
+    assert set(second) <= set(done.choices)
+
+    ran.clear()
+    Tuner(device, folder).tune([work(2)], MINUTES, again=True)
+    assert set(ran) == {"small:2"}
+    again = tuned.load(path)
+    assert set(again.workloads) == set(done.workloads) and set(again.choices) == set(done.choices)
+
+
+def test_tuning_again_loses_nothing_when_it_is_interrupted(device, folder, monkeypatch):
+    others = {name: d.candidates[-1] for name, d in make_plan(work().request, device).decisions.items()}
+    path = tuned.save(tuned.TuningResults(tuned.DeviceKind.of(device), {"workloads": {"small:2": {}}}, others), folder)
+
+    def run(rig, choices):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Rig, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        Tuner(device, folder).tune([work()], MINUTES, again=True)
+    assert tuned.load(path).choices == others
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(device, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(Rig, "run", lambda *a: pytest.fail("measured"))
+    with pytest.raises(FormatError, match="cannot be written"):
+        Tuner(device, tmp_path / "file").tune([work()], MINUTES)
+
+
+def test_little_time_is_shared_out(device, folder, monkeypatch):
+    """Every workload gets its share of the time, and candidates without a turn drop out."""
+    clock, ran = [0.0], []
+
+    def run(rig, choices):
+        clock[0] += 10.0
+        ran.append(rig.work.name)
+        return [Step(0.001, dict.fromkeys(rig.decisions, 1.0))] * 3
+
+    monkeypatch.setattr(Rig, "run", run)
+    monkeypatch.setattr(search.time, "monotonic", lambda: clock[0])
+    results = Tuner(device, folder).tune([work(2), work(3)], minutes=2).results
+    compared = 2 * COMPARISONS
+    assert 6 <= ran.count("small:2") - compared <= 9 and 6 <= ran.count("small:3") - compared <= 9
+    assert len(results.choices) == sum(w["decisions"] for w in results.workloads.values())
+
+
+def test_a_damaged_file_is_not_overwritten(device, folder):
+    path = tuned.path_of(tuned.DeviceKind.of(device), folder)
+    path.write_text("{")
+    with pytest.raises(FormatError, match="cannot be used"):
+        Tuner(device)
+    assert path.read_text() == "{"
+
+
+def test_tuned_and_safe_plans_agree(device, folder):
+    """Also where every decision is another one than the safe one."""
+    request, rng = work(3).request, np.random.default_rng(0)
+    weights, x = request.network.initialize(), rng.standard_normal((3 * 144, 16), np.float32)
+    safe = make_plan(request, device)
+    others = {name: decision.candidates[-1] for name, decision in safe.decisions.items()}
+    tuned.save(tuned.TuningResults(tuned.DeviceKind.of(device), {}, others), folder)
+    plan = make_plan(request, device)
+    assert plan.tuned_count == len(others) and safe.tuned_count == 0
+    found = []
+    for each in (safe, plan):
+        session = Session(each, el.device.Context(device))
+        session.load(weights)
+        loss, _, finite = session.train([(x, np.array([0, 1, 2], np.int32))], 3, 0.1, 1)
+        assert finite
+        found.append({"loss": np.array(loss), **session.gradients()})
+        session.close()
+    for name, array in found[0].items():
+        np.testing.assert_allclose(found[1][name], array, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+# -- what a decision is charged with -----------------------------------------------------------------------------------
+
+
+def test_shares():
+    """A launch that adds up what two decisions left costs each by its bytes; what nobody decided costs nobody."""
+    a, b = (Decision(f"{name} 1", ({"items": 0},), {"items": 0}) for name in "ab")
+    parts_a, parts_b = Buffer("a", 300, Role.PARTIAL), Buffer("b", 100, Role.PARTIAL)
+    other, total = Buffer("x", 600, Role.TEMPORARY), Buffer("sum", 8, Role.GRADIENT)
+
+    def launch(decision, *accesses):
+        return Launch("copy.cl", "copy", (), (1,), 1, accesses, decision=decision)
+
+    times = [
+        (launch(a, In(other), Out(parts_a)), 0, 70),
+        (launch(b, In(other), Out(parts_b)), 80, 90),
+        (launch(None, In(parts_a), In(parts_b), In(other), Out(total)), 100, 200),
+        (launch(None, In(total), In(other)), 200, 1000),
+        (launch(a, In(other), Out(parts_a)), 1000, 1001),
+    ]
+    assert shares(times) == {"a 1": 70 + 30 + 1, "b 1": 10 + 10}
+
+
+def test_groups():
+    """Workloads are timed together where they share what is open, also by way of a third one."""
+
+    class Fake:
+        def __init__(self, name, *decisions):
+            self.work = Work(name, None)
+            self.decisions = {d: Decision(d, ({"rows": 1}, {"rows": 2}), {"rows": 1}) for d in decisions}
+
+        def run(self, choices):
+            return [Step(1.0, dict.fromkeys(self.decisions, 3.0 + i)) for i in range(2)]
+
+    a, b, c, d = Fake("a", "1", "2"), Fake("b", "3", "s"), Fake("c", "2", "3"), Fake("d", "s")
+    groups = groups_of([a, b, c, d], {"s"})
+    assert [str(group) for group in groups] == ["a, b, c", "d"]
+    assert [set(group.open) for group in groups] == [{"1", "2", "3"}, set()]
+    assert set(groups[0].decisions) == {"1", "2", "3", "s"}
+    assert groups[0].run({}) == {"1": 3, "2": 6, "3": 6, "s": 3}, "times of several workloads add up"
+    assert [str(group) for group in groups_of([a, b, c, d], set())] == ["a, b, c, d"]
+
+
+# -- workloads ---------------------------------------------------------------------------------------------------------
+
+
+def test_works_of_plans():
+    """One for each size of micro-batch."""
+    device = DEVICES[0]
+    plans = [make_plan(Request(network(), 8, 3, SGD()), device), make_plan(Request(network(), 5, 5), device)]
+    works = works_of(plans)
+    assert [w.name for w in works] == ["train small:3", "train small:2", "predict small:5"]
+    assert [(w.trains, w.request.batch_size, w.request.micro_batch) for w in works] == [
+        (True, 3, 3), (True, 2, 2), (False, 5, 5)
+    ]  # fmt: skip
+
+
+def test_works_by_name():
+    cached = Work.parse("cached:163/15")
+    assert cached.request.batch_size == cached.request.micro_batch == 15 and cached.trains
+    assert not Work.parse("forward:2").trains
+    assert Work.parse("accumulate:8").request.micro_batch == 1
+    assert Work.parse("flowers-sample").request.network.output.shape == (5,)
+
+
+@pytest.mark.parametrize("text", ["backward:1", "train:0", "train:2/3", "train:2/0", "train:2/", "train:2/x"])
+def test_works_that_are_none(text):
+    with pytest.raises(EdgelearnError, match=r"Workload|workload"):
+        Work.parse(text)
+
+
+@pytest.mark.parametrize("text", ["train/conv1", "train/conv1:2", "forward/dense:8/2"])
+def test_ops_by_themselves_are_not_tuned(text):
+    with pytest.raises(EdgelearnError, match="is an op by itself"):
+        Work.parse(text)
+
+
+@pytest.mark.parametrize("text", CPU + GPU)
+def test_defaults_are_workloads(text):
+    assert Work.parse(text).name == text

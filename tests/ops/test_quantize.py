@@ -1,0 +1,249 @@
+import numpy as np
+import pytest
+
+from edgelearn.ops.control import NONFINITE, SEED, SEEN, STEP, Control
+from edgelearn.ops.dropout import uniform
+from edgelearn.ops.formats import Format
+from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Percentile, RunningMinMax
+from edgelearn.ops.quantize import (
+    BLEND,
+    FIELDS,
+    OWN,
+    Quantizer,
+    RangeStatistics,
+    emit_learn_range,
+    emit_measured_range,
+    emit_next_range,
+    emit_quantize,
+    emit_quantized_weights,
+    rule_of,
+    weight_parts,
+)
+from edgelearn.ops.rows import parts
+from edgelearn.ops.transpose import KernelView
+
+from .harness import SIZES, close
+
+SEED_USED, STEP_USED = 2**31 + 7, 2**31 + 3
+
+
+def record_of(bench, tensor) -> dict[str, float]:
+    return dict(zip(FIELDS, bench.get(tensor)[0], strict=True))
+
+
+def quantizer(bench, fmt, observer, **fields) -> Quantizer:
+    """With a record that says `fields`, else 0."""
+    record = np.zeros((1, 16), np.float32)
+    for name, value in fields.items():
+        record[0, FIELDS.index(name)] = value
+    return Quantizer("layer/activation", fmt, observer, bench.put(record))
+
+
+def control_of(bench, seen: int = 0, nonfinite: int = 0) -> Control:
+    scalars, counters = np.zeros((1, 16), np.float32), np.zeros((1, 16), np.float32)
+    scalars.view(np.uint32)[0, [SEED, STEP]] = SEED_USED, STEP_USED
+    counters[0, SEEN], counters[0, NONFINITE] = seen, nonfinite
+    return Control(bench.put(scalars), bench.put(counters), None)
+
+
+def expected_of(fmt: Format, v: np.ndarray, low, high, drawn=None, record=None) -> np.ndarray:
+    """By the definition in float32. `record`, (16, ...), has what the device has made of the range: the same, but for
+    the rounding of its divisions."""
+    scale, zero = fmt.parameters(np.float32(low), np.float32(high))
+    inverse = None
+    if record is not None:
+        assert np.allclose(record[0], scale, rtol=1e-6, atol=0) and np.abs(record[2] - zero).max() <= 1
+        scale, inverse, zero = record[0], record[1], record[2].astype(np.int64)
+    return fmt.dequantize(fmt.quantize(np.float32(v), scale, zero, drawn, inverse), scale, zero)
+
+
+@pytest.mark.parametrize("channels", SIZES)
+@pytest.mark.parametrize("symmetric", (False, True))
+def test_static_range(bench, rng, channels, symmetric):
+    """One pass: values, and by the way what they were."""
+    fmt, v = Format(8, symmetric), np.float32(rng.normal(0.5, 1, (3, 5, 7, channels)))
+    q = quantizer(bench, fmt, InHindsightMinMax(), next_low=-0.9, next_high=1.6)
+    emit_next_range(bench, q)
+    x = bench.put(v)
+    found = bench.empty((parts(bench, x), 16))
+    emit_quantize(bench, q, x, x, RangeStatistics(found, traced=True))
+    emit_learn_range(bench, q, found, control_of(bench), rule_of(q.observer))
+    bench.run()
+    w, record = bench.get(x), record_of(bench, q.record)
+    expected = expected_of(fmt, v, -0.9, 1.6, record=bench.get(q.record)[0])
+    assert np.array_equal(w, expected), "the same bits as in float32 by the definition"
+    assert record["count"] == v.size
+    exact = v / np.float64(record["scale"])
+    least, most = fmt.least - record["zero"], fmt.most - record["zero"]
+    assert abs(record["clipped"] - ((exact < least - 0.5) | (exact > most + 0.5)).sum()) <= 1
+    assert (record["least"], record["most"]) == (min(v.min(), 0), max(v.max(), 0))
+    close(
+        np.array([record[name] for name in ("signal", "noise", "product", "result")]),
+        np.array([(v**2).sum(), ((v - w) ** 2).sum(), (v * w).sum(), (w**2).sum()]),
+    )
+    assert (record["next_low"], record["next_high"]) == (record["least"], record["most"]), "the first one it has seen"
+
+
+@pytest.mark.parametrize("bits", (2, 4, 8, 16))
+def test_dynamic_range(bench, rng, bits):
+    fmt, v = Format(bits), np.float32(rng.normal(0.5, 1, (2, 9, 9, 33)))
+    q = quantizer(bench, fmt, CurrentMinMax())
+    x, y = bench.put(v), bench.empty(v.shape)
+    emit_measured_range(bench, q, x)
+    emit_quantize(bench, q, x, y)
+    bench.run()
+    assert np.array_equal(bench.get(y), expected_of(fmt, v, v.min(), v.max(), record=bench.get(q.record)[0]))
+
+
+def test_plain_images(bench, rng):
+    """Three channels without padding, which end within a row of 16."""
+    fmt, v = Format(8), np.float32(rng.normal(0.5, 1, (3, 5, 7, 3)))
+    q = quantizer(bench, fmt, CurrentMinMax())
+    x, y = bench.put(v, 3), bench.empty(v.shape, 3)
+    emit_measured_range(bench, q, x)
+    emit_quantize(bench, q, x, y)
+    bench.run()
+    assert np.array_equal(bench.get(y), expected_of(fmt, v, v.min(), v.max(), record=bench.get(q.record)[0]))
+
+
+@pytest.mark.parametrize("dtype", ("float32", "int8"))
+@pytest.mark.parametrize(("channels", "block"), ((3, 16), (16, 16), (40, 16), (1, 1), (3, 3), (7, 7)))
+def test_stochastic_rounding(bench, rng, channels, block, dtype):
+    """By seed, step, tensor, example and value alone: neither micro-batches nor blocks make a difference."""
+    fmt, v = Format(4, True, "stochastic"), np.float32(rng.normal(0, 1, (5, 3, 4, channels)))
+    drawn = uniform("layer/activation", v.shape, SEED_USED, STEP_USED, 7)
+    for first, last in ((0, 5), (0, 2), (2, 5)):
+        q = quantizer(bench, fmt, Fixed(-2, 2), next_low=-2, next_high=2)
+        bench.training = control_of(bench, seen=7 + first)
+        x = bench.put(v[first:last], block)
+        y = x if dtype == "float32" else bench.empty(x.shape, block, dtype)
+        found = bench.empty((parts(bench, x), 16))
+        emit_next_range(bench, q)
+        emit_quantize(bench, q, x, y, RangeStatistics(found))
+        bench.run()
+        record = bench.get(q.record)[0]
+        expected = expected_of(fmt, v, -2, 2, drawn, record)
+        assert len(np.unique(expected)) > fmt.levels // 2
+        assert np.array_equal(bench.get(y) if y is x else bench.get(y) * record[0], expected[first:last])
+        least, most = v[first:last].min(), v[first:last].max()
+        assert (bench.get(found)[:, 5].min(), bench.get(found)[:, 6].max()) == (min(least, 0), max(most, 0))
+
+
+def test_micro_batches_add_up(bench, rng):
+    v = np.float32(rng.normal(0, 1, (7, 11, 32)))
+    q = quantizer(bench, Format(8), InHindsightMinMax(0.75), next_low=-1, next_high=2, updates=3)
+    emit_next_range(bench, q)
+    found = bench.empty((parts(bench, bench.empty((4, 11, 32))), 16))
+    for index, part in enumerate((v[:4], v[4:])):
+        x = bench.put(part)
+        emit_quantize(bench, q, x, x, RangeStatistics(found, add=index > 0))
+    emit_learn_range(bench, q, found, control_of(bench), BLEND)
+    bench.run()
+    record = record_of(bench, q.record)
+    assert (record["least"], record["most"], record["count"]) == (v.min(), v.max(), v.size)
+    assert record["next_low"] == pytest.approx(0.25 * v.min() - 0.75)
+    assert record["next_high"] == pytest.approx(0.25 * v.max() + 1.5)
+    assert record["updates"] == 4
+
+
+@pytest.mark.parametrize("observer", (CurrentMinMax(), RunningMinMax(0.5), InHindsightMinMax(0.5)))
+def test_sequence_of_ranges(bench, observer):
+    """Three mini-batches of [0, m]: by hand, and by the estimator's own words."""
+    q = quantizer(bench, Format(8), observer)
+    used, high = [], 0.0
+    for step, most in enumerate((8.0, 4.0, 16.0)):
+        x = bench.put(np.float32([[0, most]]))
+        found = bench.empty((1, 16))
+        if observer.static and step:
+            emit_next_range(bench, q)
+        else:
+            emit_measured_range(bench, q, x)
+        emit_quantize(bench, q, x, x, RangeStatistics(found))
+        emit_learn_range(bench, q, found, control_of(bench), BLEND)
+        bench.run()
+        record = record_of(bench, q.record)
+        used.append(record["high"])
+        before = used[-1] if observer.static or step == 0 else high
+        low, high = observer.next(0.0, before, 0.0, most, step)
+        assert (record["next_low"], record["next_high"]) == (low, high)
+    by_hand = {CurrentMinMax: [8, 4, 16], RunningMinMax: [8, 6, 11], InHindsightMinMax: [8, 8, 6]}
+    assert used == by_hand[type(observer)]
+
+
+def test_nothing_is_learnt_from_a_failed_step(bench):
+    q = quantizer(bench, Format(8), InHindsightMinMax(), next_low=-1, next_high=2, updates=3)
+    before = record_of(bench, q.record)
+    emit_learn_range(bench, q, bench.put(np.full((2, 16), 5)), control_of(bench, nonfinite=1), BLEND)
+    bench.run()
+    assert record_of(bench, q.record) == before
+
+
+def test_nan_goes_through(bench):
+    q = quantizer(bench, Format(8), CurrentMinMax())
+    x = bench.put(np.float32([[1, np.nan, -1]]))
+    emit_measured_range(bench, q, x)
+    emit_quantize(bench, q, x, x)
+    bench.run()
+    assert np.isnan(bench.get(x)).tolist() == [[False, True, False]]
+
+
+def test_infinities_are_not_clipped_away(bench):
+    q = quantizer(bench, Format(8), Fixed(), next_low=-1, next_high=1)
+    x = bench.put(np.float32([[1, np.inf, -np.inf, 1e38]]))
+    emit_next_range(bench, q)
+    emit_quantize(bench, q, x, x)
+    bench.run()
+    assert np.isnan(bench.get(x)).tolist() == [[False, True, True, False]]
+
+
+@pytest.mark.parametrize("symmetric", (False, True))
+def test_direction_sensitive_clipping(bench, rng, symmetric):
+    """The best of the candidates, by float64."""
+    fmt, observer = Format(4, symmetric), DSGC(smallest=1 / 100)
+    v = 1e-12 * rng.standard_t(3, (3, 6, 6, 20)).astype(np.float32)  # heavy tails, and no larger than gradients
+    q = quantizer(bench, fmt, observer)
+    emit_measured_range(bench, q, bench.put(v))
+    bench.run()
+    record = record_of(bench, q.record)
+
+    def cosine(distance: float) -> float:
+        w = expected_of(fmt, v, max(v.min(), -distance), min(v.max(), distance)).astype(np.float64)
+        return (v * w).sum() / np.sqrt((np.float64(v) ** 2).sum() * (w**2).sum())
+
+    distances = np.abs(v).max() * observer.ratio ** np.arange(16)
+    chosen = max(-record["low"], record["high"])
+    assert np.isclose(distances, chosen, rtol=1e-5, atol=0).any() and chosen < np.abs(v).max()
+    assert cosine(chosen) >= max(map(cosine, distances)) - 1e-6
+
+
+def test_percentile(bench, rng):
+    v = np.float32(rng.standard_t(3, (3, 6, 6, 20)))
+    observer = Percentile(percent=97)
+    q = quantizer(bench, Format(8), observer)
+    emit_measured_range(bench, q, bench.put(v))
+    bench.run()
+    chosen = record_of(bench, q.record)["high"]
+    assert (np.abs(v) > chosen).mean() <= 0.03 < (np.abs(v) > chosen * observer.ratio).mean()
+
+
+@pytest.mark.parametrize("channels", SIZES)
+@pytest.mark.parametrize("per_channel", (False, True))
+@pytest.mark.parametrize("rounding", ("nearest", "stochastic"))
+def test_weights(bench, rng, channels, per_channel, rounding):
+    fmt = Format(8, symmetric=per_channel, rounding=rounding, per_channel=per_channel)
+    v = np.float32(rng.normal(0, 1, (3, 67, channels)) * rng.uniform(0.1, 3, channels))
+    v[1, 1, 0] = 0
+    channel_ranges = bench.put(np.zeros((16, -(-channels // 16) * 16))) if per_channel else None
+    q = Quantizer("layer/weights", fmt, CurrentMinMax(), bench.put(np.zeros((1, 16))), channel_ranges)
+    w, y = bench.put(v), bench.empty(v.shape)
+    found, control = bench.empty((weight_parts(bench, w), 16)), control_of(bench)
+    emit_quantized_weights(bench, q, KernelView(w), y, RangeStatistics(found, traced=True), control)
+    emit_learn_range(bench, q, found, control, OWN)
+    bench.run()
+    axes = (0, 1) if per_channel else None
+    drawn = uniform("layer/weights", (1, *v.shape), SEED_USED, STEP_USED)[0] if rounding == "stochastic" else None
+    ranges = bench.get(channel_ranges)[:, :channels] if per_channel else bench.get(q.record)[0]
+    assert np.array_equal(bench.get(y), expected_of(fmt, v, v.min(axes), v.max(axes), drawn, ranges))
+    record = record_of(bench, q.record)
+    assert (record["low"], record["high"], record["count"]) == (min(v.min(), 0), max(v.max(), 0), v.size)
+    assert record["signal"] == pytest.approx((v**2).sum(), rel=1e-5)

@@ -1,0 +1,122 @@
+"""Convolutions, pointwise ones and dense layers on integers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgelearn.errors import PlanError
+from edgelearn.ops import Conv2D, Dense, Epilogue, Traits, finish
+from edgelearn.ops import quantized_convolution as family
+from edgelearn.ops.quantize import RangeStatistics
+from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor
+
+from .integers import (
+    CLIPPED,
+    FORMATS,
+    PLAIN,
+    WEIGHTS,
+    Drawn,
+    check_every_choice,
+    check_geometry,
+    check_integers,
+    check_stochastic,
+)
+
+FEW = (1, 3, 32, 65)
+
+
+@pytest.mark.parametrize("channels", FEW)
+def test_channels_in(bench, rng, channels):
+    check_integers(Conv2D(17, 3, padding="same"), family, bench, rng, (5, 7, channels))
+
+
+@pytest.mark.parametrize("filters", FEW)
+def test_channels_out(bench, rng, filters):
+    check_integers(Conv2D(filters, 3, strides=2, padding="same"), family, bench, rng, (6, 9, 5))
+
+
+@pytest.mark.parametrize("rows", (1, 2, 33, 64, 1000))
+def test_pointwise_rows(bench, rng, rows):
+    check_integers(Conv2D(33, 1), family, bench, rng, (1, rows, 18), n=1)
+
+
+@pytest.mark.parametrize("n", (1, 7, 33))
+def test_dense(bench, rng, n):
+    check_integers(Dense(10), family, bench, rng, (65,), n=n)
+
+
+@pytest.mark.parametrize("channels", (1, 3))
+def test_unpadded_input(bench, rng, channels):
+    op = Conv2D(20, 3, strides=2, padding=((0, 1), (0, 1)))
+    check_integers(op, family, bench, rng, (8, 10, channels), block=channels)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats(bench, rng, name):
+    check_integers(Conv2D(18, (1, 3), padding="same"), family, bench, rng, (3, 9, 20), formats=FORMATS[name])
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_geometry(kernels, data):
+    shape = (data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20)))
+    check_geometry(lambda **window: Conv2D(data.draw(st.integers(1, 40)), **window), family, kernels, shape, data)
+
+
+def test_stochastic_rounding(bench, rng):
+    check_stochastic(Conv2D(20, 3, strides=2, padding="same", use_bias=False), family, bench, rng, (5, 6, 17))
+
+
+def test_stochastic_rounding_of_rows_that_are_no_images(bench, rng):
+    check_stochastic(Conv2D(20, 1, use_bias=False), family, bench, rng, (3, 5, 17))
+
+
+@pytest.mark.parametrize("size", (1, 3))
+def test_as_gpus_do(bench, rng, size):
+    """Members of a work-group put together what they find."""
+    bench.traits = Traits(gpu=True, compute_units=1)
+    check_integers(Conv2D(33, size, padding="same"), family, bench, rng, (9, 10, 20))
+
+
+def test_every_choice(bench, rng):
+    tried = check_every_choice(Conv2D(32, (1, 3), padding="same"), family, bench, rng, (2, 4, 4))
+    assert len(tried["quantized_convolution_forward"]) > 10
+
+
+def test_long_sums_of_the_largest_products(bench):
+    """Each partial sum of a gradient is nearly as large as an accumulator holds."""
+    op = Conv2D(1, 1, use_bias=False)
+    fields = np.float32([[1, 1, -128, *[0] * 13]])
+    x = QuantizedTensor(bench.put(np.full((3, 128, 128, 1), 127), 16, "int8", -128), bench.put(fields), PLAIN)
+    gradient = bench.empty((1, 1, 1, 1))
+    found, _ = family.emit_backward_weights(bench, op, x, x, gradient, None, add=False)
+    assert found.groups > 1
+    finish.emit_sum(bench, found)
+    bench.run()
+    assert bench.get(gradient).item() == pytest.approx(3 * 128 * 128 * 255**2, rel=1e-6)
+
+
+def test_sums_too_long_for_an_accumulator(bench):
+    x = QuantizedTensor(bench.empty((1, 70_000), dtype="int8"), bench.empty((1, 16)), PLAIN)
+    kernel = QuantizedTensor(bench.empty((70_000, 2), dtype="int8"), bench.empty((1, 16)), WEIGHTS)
+    with pytest.raises(PlanError, match="70,000 products of 8 x 8 bits, which can reach 2,266,950,000"):
+        family.emit_forward(bench, Dense(2), x, kernel, bench.empty((1, 2)), Epilogue())
+
+
+def test_shares_of_a_gradient_are_floats(bench):
+    x = QuantizedTensor(bench.empty((1, 4, 4, 6), dtype="int8"), bench.empty((1, 16)), PLAIN)
+    with pytest.raises(PlanError, match="add them up as floats"):
+        family.emit_backward_data(bench, Conv2D(6, 1), x.tensor, x, x, QuantizedTarget(x, accumulate=True))
+
+
+def test_a_nan_is_found(bench, rng):
+    shape = (1, 4, 4, 6)
+    x, kernel = Drawn(bench, rng, shape, PLAIN), Drawn(bench, rng, (1, 1, 6, 6), WEIGHTS)
+    found = RangeStatistics(bench.empty((2, 16)))
+    shift = bench.put(np.float32([0, 0, np.nan, 0, 0, 0]))
+    family.emit_forward(
+        bench, Conv2D(6, 1), x.ranged, kernel.ranged, bench.empty(shape), Epilogue(None, shift), found
+    )  # fmt: skip
+    bench.run()
+    assert np.isnan(bench.get(found.parts)[:, CLIPPED].sum())

@@ -1,0 +1,147 @@
+"""Floats to integers and back, and sums of integers."""
+
+import numpy as np
+import pytest
+
+from edgelearn.ops import Traits, finish
+from edgelearn.ops import quantized_copy as copy
+from edgelearn.ops.control import SEED, STEP, Control
+from edgelearn.ops.formats import Format
+from edgelearn.ops.observers import CurrentMinMax
+from edgelearn.ops.quantize import Quantizer, RangeStatistics, emit_quantized_weights
+from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor
+from edgelearn.ops.transpose import KernelView
+
+from .harness import SIZES
+from .integers import PLAIN, WEIGHTS, Drawn, F, check_found, draw, exactly, record_of, result_of, transposed
+
+SIGNAL, NOISE, PRODUCT, RESULT = range(9, 13)
+
+
+@pytest.fixture(params=(False, True), ids=("", "as GPUs do"))
+def bench(request, bench):
+    if request.param:
+        bench.traits = Traits(gpu=True, compute_units=1)
+    return bench
+
+
+@pytest.mark.parametrize("channels", SIZES)
+def test_to_integers(bench, rng, channels):
+    v = F(rng.standard_normal((2, 3, 5, channels)))
+    y, scale, zero = result_of(bench, v.shape, PLAIN, v)
+    found = RangeStatistics(bench.empty((3, 16)), traced=True)
+    copy.emit_to_integers(bench, bench.put(v), y, found)
+    bench.run()
+    q = PLAIN.quantize(v, scale, zero)
+    exactly(bench.get(y.tensor, zero), q)
+    records = bench.get(found.parts)
+    check_found(records, v, PLAIN, scale, zero)
+    w = PLAIN.dequantize(q, scale, zero)
+    for field, sums in ((SIGNAL, v * v), (NOISE, (v - w) ** 2), (PRODUCT, v * w), (RESULT, w * w)):
+        assert records[:, field].sum() == pytest.approx(sums.sum(), rel=1e-4)
+
+
+def test_what_is_found_is_that_of_all_micro_batches(bench, rng):
+    v = F(rng.standard_normal((2, 4, 3, 5)))
+    y, scale, zero = result_of(bench, v.shape[1:], PLAIN, v)
+    parts = bench.empty((3, 16))
+    for part in range(2):
+        copy.emit_to_integers(bench, bench.put(v[part]), y, RangeStatistics(parts, add=part > 0))
+        bench.run()
+    check_found(bench.get(parts), v, PLAIN, scale, zero)
+
+
+@pytest.mark.parametrize("channels", (1, 3, 15))
+def test_unpadded_input(bench, rng, channels):
+    v = F(rng.standard_normal((2, 3, 5, channels)))
+    record, scale, zero = record_of(bench, PLAIN, -1, 1)
+    y = QuantizedTensor(bench.empty(v.shape, channels, "int8"), record, PLAIN)
+    found = RangeStatistics(bench.empty((2, 16)))
+    copy.emit_to_integers(bench, bench.put(v, channels), y, found)
+    bench.run()
+    exactly(bench.get(y.tensor), PLAIN.quantize(v, scale, zero))
+    check_found(bench.get(found.parts), v, PLAIN, scale, zero)
+
+
+@pytest.mark.parametrize("channels", (1, 17, 64))
+def test_to_floats(bench, rng, channels):
+    x, share = Drawn(bench, rng, (2, 3, 5, channels), PLAIN), F(rng.standard_normal((2, 3, 5, channels)))
+    y, sum_of_shares = bench.empty(share.shape), bench.put(share)
+    copy.emit_to_floats(bench, x.ranged, QuantizedTarget(y))
+    copy.emit_to_floats(bench, x.ranged, QuantizedTarget(sum_of_shares, bench.put(share), 1, accumulate=True))
+    bench.run()
+    exactly(bench.get(y), x.values)
+    exactly(bench.get(sum_of_shares), np.where(share > 0, x.values, F(0)) + share)
+
+
+@pytest.mark.parametrize("per_channel", (False, True))
+@pytest.mark.parametrize("channels", (1, 17, 64))
+def test_weights(bench, rng, channels, per_channel):
+    """Of a range of their own."""
+    w, fmt = F(rng.standard_normal((9, 7, channels))), Format(5, symmetric=True, per_channel=per_channel)
+    y, q = bench.empty(w.shape, dtype="int8"), quantizer(bench, fmt, channels)
+    emit_quantized_weights(bench, q, KernelView(bench.put(w)), y, None, None)
+    bench.run()
+    fields = bench.get(q.channels or q.record)
+    scale, zero = fields[:3:2, :channels] if per_channel else fields[0, :3:2]
+    exactly(bench.get(y), fmt.quantize(w, scale, zero))
+    low, high = (w.min((0, 1)), w.max((0, 1))) if per_channel else (w.min(), w.max())
+    assert scale == pytest.approx(fmt.parameters(low, high)[0])
+
+
+@pytest.mark.parametrize("per_channel", (False, True))
+@pytest.mark.parametrize("scaled", (False, True))
+@pytest.mark.parametrize("shape", ((9, 7, 33), (1, 33, 7), (4, 16, 16)))
+def test_weights_as_the_pass_to_data_wants_them(bench, rng, shape, scaled, per_channel):
+    """Transposed and scaled as they are read, of a range of what comes of that."""
+    w, scale = F(rng.standard_normal(shape)), F(rng.uniform(0.5, 2, shape[-1:]))
+    fmt = Format(5, symmetric=True, per_channel=per_channel)
+    expected = transposed(w * scale if scaled else w)
+    for taps, values in ((shape[0], expected), (0, w * scale if scaled else w)):
+        view = KernelView(bench.put(w), taps, bench.put(scale) if scaled else None)
+        assert view.shape == values.shape
+        y, q = bench.empty(view.shape, dtype="int8"), quantizer(bench, fmt, values.shape[-1])
+        emit_quantized_weights(bench, q, view, y, None, None)
+        bench.run()
+        fields = bench.get(q.channels or q.record)
+        of_range = fields[:3:2, : values.shape[-1]] if per_channel else fields[0, :3:2]
+        exactly(bench.get(y), fmt.quantize(values, *of_range))
+        low, high = (values.min((0, 1)), values.max((0, 1))) if per_channel else (values.min(), values.max())
+        assert of_range[0] == pytest.approx(fmt.parameters(low, high)[0])
+
+
+def test_weights_rounded_at_random(bench, rng):
+    w, fmt = F(rng.standard_normal((1, 63, 17))), Format(4, symmetric=True, rounding="stochastic")
+    words = np.zeros(16, np.uint32)
+    words[[SEED, STEP]] = 5, 3
+    control = Control(bench.put(words.view(F)[None]), bench.put(np.zeros((1, 16))), None)
+    y, q = bench.empty(w.shape, dtype="int8"), quantizer(bench, fmt)
+    emit_quantized_weights(bench, q, KernelView(bench.put(w)), y, None, control)
+    bench.run()
+    scale, zero = bench.get(q.record)[0, :3:2]
+    exactly(bench.get(y), fmt.quantize(w, scale, zero, draw(w.shape, "w", 5, 3)))
+
+
+def quantizer(bench, fmt: Format, channels: int = 0) -> Quantizer:
+    per_channel = bench.empty((16, 64)) if fmt.per_channel else None
+    return Quantizer("w", fmt, CurrentMinMax(), bench.empty((1, 16)), per_channel)
+
+
+@pytest.mark.parametrize("shape", ((9, 7, 33), (1, 33, 7), (4, 16, 16)))
+def test_transposed(bench, rng, shape):
+    kernel = Drawn(bench, rng, shape, WEIGHTS)
+    found = copy.emit_transposed(bench, kernel.ranged, shape[0])
+    bench.emit_jobs()
+    bench.run()
+    exactly(bench.get(found.tensor), transposed(kernel.q))
+    assert found.record is kernel.ranged.record
+
+
+@pytest.mark.parametrize("rows", (1, 65, 5000))
+def test_channel_sums(bench, rng, rows):
+    x = Drawn(bench, rng, (rows, 17), WEIGHTS)
+    total = bench.empty((17,))
+    for turn in (1, 2):
+        finish.emit_sum(bench, copy.emit_channel_sums(bench, x.ranged, total, add=turn > 1))
+        bench.run()
+        assert bench.get(total) == pytest.approx(turn * x.values.sum(0), rel=1e-5, abs=1e-3)

@@ -1,0 +1,67 @@
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from edgelearn.runtime import Context, build, list_devices
+
+SOURCE = "__kernel void fill(__global float *x) { x[get_global_id(0)] = VALUE; }"
+
+
+@pytest.fixture(params=list_devices(), ids=lambda device: device.id)
+def context(request, tmp_path, monkeypatch):
+    monkeypatch.delenv("EDGELEARN_PROGRAMS")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return Context(request.param)
+
+
+def run(context, program):
+    memory = context.allocate(64, "x")
+    kernel = cl.Kernel(program, "fill")
+    kernel.set_args(memory.handle)
+    cl.enqueue_nd_range_kernel(context.queue, kernel, (16,), (1,))
+    return set(context.read(memory.handle, np.empty(16, np.float32)))
+
+
+def test_second_time_from_the_binary(context, monkeypatch):
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
+    (file,) = build.folder().iterdir()
+    before = file.stat().st_mtime_ns
+    monkeypatch.setattr(build, "_save", lambda *arguments: pytest.fail("compiled again"))
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
+    assert file.stat().st_mtime_ns == before
+
+
+def test_options_make_another_program(context):
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=4"])) == {4.0}
+
+
+@pytest.mark.parametrize("content", (b"", b"half", b"x" * 1000))
+def test_a_broken_file_is_compiled_again(context, content):
+    build.build(context, SOURCE, ["-DVALUE=3"])
+    (file,) = build.folder().iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(content or whole[:-1])
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
+    assert len(file.read_bytes()) == len(whole)
+
+
+def test_no_folder_to_keep_it_in(context, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
+
+
+def test_faults_of_the_text_are_told(context):
+    with pytest.raises(cl.Error, match="nonsense"):
+        build.build(context, "__kernel void fill() { nonsense; }")
+    assert not build.folder().exists()
+
+
+def test_another_folder_or_none(context, tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path / "mine"))
+    build.build(context, SOURCE, ["-DVALUE=5"])
+    assert len(list((tmp_path / "mine").iterdir())) == 1
+    monkeypatch.setenv("EDGELEARN_PROGRAMS", "")
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=6"])) == {6.0}
+    assert len(list((tmp_path / "mine").iterdir())) == 1 and not list(tmp_path.glob("edgelearn"))

@@ -1,0 +1,154 @@
+import gc
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from edgelearn import device as rooms
+from edgelearn.errors import DeviceError
+from edgelearn.runtime import Context, choose, choose_device, list_devices
+from edgelearn.runtime.choose import rank
+
+REMEDY = r"pip install 'pyopencl\[pocl\]'"
+
+
+@pytest.fixture
+def real():
+    return list_devices()[0]
+
+
+@pytest.fixture
+def several(monkeypatch, real):
+    """A laptop, as `choose_device` sees it."""
+    cpu = replace(real, name="Core i7", platform="PoCL", kind="cpu", compute_units=16, clock_mhz=4000, memory=32 << 30)
+    small = replace(cpu, name="Iris Xe", platform="Intel", kind="gpu", compute_units=96, clock_mhz=1300)
+    large = replace(cpu, name="RTX 4070", platform="NVIDIA", kind="gpu", compute_units=36, clock_mhz=5000)
+    chip = replace(cpu, name="NPU", platform="Intel", kind="accelerator", compute_units=2)
+    devices = [cpu, chip, small, large]
+    monkeypatch.setattr(choose, "list_devices", lambda: devices)
+    return devices
+
+
+class TestList:
+    def test_facts(self):
+        for device in list_devices():
+            assert device.kind in ("cpu", "gpu", "accelerator")
+            assert device.memory > 0 and 0 < device.largest_buffer <= device.memory
+            assert device.alignment >= 64 and device.alignment % 64 == 0
+            assert device.id == f"{device.platform} / {device.name}"
+            assert device.facts()["name"] == device.name and "handle" not in device.facts()
+
+    def test_no_opencl_library(self, monkeypatch):
+        """import pyopencl fails where nothing gives it an OpenCL library."""
+        import sys
+
+        monkeypatch.setitem(sys.modules, "pyopencl", None)
+        with pytest.raises(DeviceError, match=REMEDY):
+            list_devices()
+
+    def test_no_platform(self, monkeypatch):
+        def refuse():
+            raise cl.LogicError("clGetPlatformIDs failed: PLATFORM_NOT_FOUND_KHR")
+
+        monkeypatch.setattr(cl, "get_platforms", refuse)
+        with pytest.raises(DeviceError, match=f"(?s){REMEDY}.*PLATFORM_NOT_FOUND"):
+            choose_device()
+
+    @pytest.mark.parametrize("names", [(), ("NVIDIA CUDA", "Intel")])
+    def test_platforms_without_devices(self, monkeypatch, names):
+        class Empty:
+            def __init__(self, name):
+                self.name = name
+
+            def get_devices(self):
+                raise cl.RuntimeError("clGetDeviceIDs failed: DEVICE_NOT_FOUND")
+
+        monkeypatch.setattr(cl, "get_platforms", lambda: [Empty(name) for name in names])
+        with pytest.raises(DeviceError, match=f"(?s){', '.join(names) or 'none'}.*{REMEDY}"):
+            list_devices()
+
+
+class TestChoice:
+    def test_best_first(self, several):
+        cpu, chip, small, large = several
+        assert rank(several) == [large, small, chip, cpu]
+        choice = choose_device()
+        assert choice.device is large and choice.others == (small, chip, cpu)
+        assert "best of 4" in choice.reason and "GPU" in choice.reason and "36 compute units" in choice.reason
+
+    def test_the_only_one(self, several):
+        del several[1:]
+        choice = choose_device()
+        assert choice.device is several[0] and "the only device" in choice.reason and choice.others == ()
+
+    @pytest.mark.parametrize(
+        ("name", "which"), [("rtx", 3), ("RTX 4070", 3), ("nvidia", 3), ("pocl / core", 0), ("iris", 2), ("npu", 1)]
+    )
+    def test_by_part_of_the_name(self, several, name, which):
+        choice = choose_device(name)
+        assert choice.device is several[which] and name in choice.reason
+        assert len(choice.others) == 3 and choice.device not in choice.others
+
+    def test_exact_names_win(self, several):
+        several.append(replace(several[3], name="RTX 4070 Ti"))
+        assert choose_device("rtx 4070").device is several[3]
+
+    def test_twins(self, several):
+        several.append(replace(several[3]))
+        assert choose_device("rtx").device is several[3]
+
+    def test_unknown(self, several):
+        with pytest.raises(DeviceError, match=r"called 'Mali'.*NVIDIA / RTX 4070; Intel / Iris Xe"):
+            choose_device("Mali")
+
+    def test_ambiguous(self, several):
+        with pytest.raises(DeviceError, match="'intel' matches several devices: Intel / Iris Xe; Intel / NPU"):
+            choose_device("intel")
+
+    def test_given(self, real):
+        choice = choose_device(real)
+        assert choice.device is real and "caller" in choice.reason
+
+
+class TestMemory:
+    @pytest.mark.parametrize("nbytes", [1 << 20, 5 << 20, (6 << 20) + 4])
+    def test_holds_what_is_written(self, nbytes):
+        """Also where a CPU gets memory in huge pages, and outlives the name that it had here."""
+        for device in list_devices():
+            context = Context(device)
+            memory = context.allocate(nbytes, "a")
+            values = np.arange(nbytes // 4, dtype=np.float32)
+            context.write(memory.handle, values)
+            gc.collect()
+            assert np.array_equal(context.read(memory.handle, np.empty_like(values)), values)
+            memory.release()
+            assert context.ledger.held == 0
+
+    def test_ledger(self, real):
+        context = Context(real)
+        a, b = context.allocate(1000, "a"), context.allocate(500, "b")
+        assert (context.ledger.held, context.ledger.peak) == (1500, 1500)
+        a.release()
+        a.release()
+        assert (context.ledger.held, context.ledger.peak) == (500, 1500)
+        del b
+        assert context.ledger.held == 0
+
+    def test_refused(self, real):
+        context = Context(real)
+        with pytest.raises(DeviceError, match=r"'whale'.*smaller micro-batch"):
+            context.allocate(1 << 60, "whale")
+        assert context.ledger.held == 0
+
+    def test_copies(self, real):
+        context = Context(real)
+        buffer = context.allocate(64, "a")
+        context.fill_zero(buffer.handle, 64)
+        context.write(buffer.handle, np.arange(4, dtype=np.float32), offset=16)
+        found = context.read(buffer.handle, np.empty(16, np.float32))
+        assert found.tolist() == [0] * 4 + [0, 1, 2, 3] + [0] * 8
+
+
+def test_the_room_names_what_it_gives():
+    assert all(hasattr(rooms, name) for name in rooms.__all__)

@@ -1,0 +1,34 @@
+import pytest
+
+from edgelearn.runtime import list_devices, self_test, source
+
+DEVICES = list_devices()
+
+
+@pytest.fixture(params=DEVICES, ids=[device.id for device in DEVICES])
+def device(request):
+    return request.param
+
+
+def test_passes(device):
+    result = self_test(device, seconds=0.05)
+    assert result.passed, result.problem
+    assert result.bandwidth > 1e8
+    assert result.flops > 1e8
+    assert 0 < result.seconds < 60
+
+
+def test_a_compiler_that_fails(device, monkeypatch):
+    monkeypatch.setattr(source, "read", lambda name, kernel: "__kernel void triad(nonsense")
+    result = self_test(device, seconds=0.05)
+    assert not result.passed
+    assert result.problem
+    assert "\n" not in result.problem
+
+
+def test_a_device_that_miscalculates(device, monkeypatch):
+    read = source.read
+    monkeypatch.setattr(source, "read", lambda name, kernel: read(name, kernel).replace("* 3.0f", "* 4.0f"))
+    result = self_test(device, seconds=0.05)
+    assert not result.passed
+    assert result.problem == "a + 3 b came out wrong"
