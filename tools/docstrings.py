@@ -1,11 +1,12 @@
-"""Griffe extension for the manual: render the lists of docstrings.
+"""Griffe extension for the manual: turn this project's docstrings into Markdown.
 
-Docstrings in this project write arguments as
+Docstrings write arguments as
 
     Arguments:
     - `optimizer`: updates the weights.
 
-Markdown wants an empty line before the list; the heading is set in bold.
+Markdown wants an empty line before the list; the heading is set in bold. Lines of a doctest become a code block, and
+`[rows][16]` is a layout, not a reference.
 """
 
 import re
@@ -14,11 +15,15 @@ import griffe
 
 HEADING = re.compile(r"^(Arguments|Returns|Raises|Attributes|Methods|Fields):$", re.MULTILINE)
 LIST_AFTER_TEXT = re.compile(r"^(?![-*] )(\S.*)\n(?=[-*] )", re.MULTILINE)
+DOCTEST = re.compile(r"(?:^(?:>>>|\.\.\.).*\n?)+", re.MULTILINE)
+CODE_OR_LAYOUT = re.compile(r"`[^`]*`|(\])(\[)")
 
 
 def as_markdown(text: str) -> str:
-    """The docstring with bold headings and an empty line before each list."""
-    return LIST_AFTER_TEXT.sub(r"\1\n\n", HEADING.sub(r"**\1**", text))
+    """The docstring with bold headings, an empty line before each list, code blocks, and escaped layouts."""
+    text = LIST_AFTER_TEXT.sub(r"\1\n\n", HEADING.sub(r"**\1**", text))
+    text = CODE_OR_LAYOUT.sub(lambda match: r"]\[" if match[1] else match[0], text)
+    return DOCTEST.sub(lambda match: f"\n```python\n{match[0].rstrip()}\n```\n", text)
 
 
 class DocstringLists(griffe.Extension):

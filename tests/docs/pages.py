@@ -13,7 +13,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MANUAL = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-DOCUMENTS = [*MANUAL, *(ROOT / name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"))]
+DOCUMENTS = [
+    *MANUAL,
+    *(ROOT / name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "edgelearn").rglob("README.md")),
+]
 
 _BLOCK = re.compile(r"^(?P<fence>```+) *(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
 _PART = re.compile(

@@ -8,7 +8,7 @@ import yaml
 from .pages import DOCUMENTS, ROOT, name_of, prose, slugs
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-PICTURES = (ROOT / "docs" / "pictures").glob("*.*")
+PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
