@@ -124,9 +124,8 @@ def draw_architecture() -> None:
             middle = number * width + width / 2
             panel.text(middle, 0.47 - level, room, ha="center", va="center", fontweight="bold")
             panel.text(middle, 0.2 - level, what, ha="center", va="center", fontsize=8.5, color="#333")
-    panel.annotate(
-        "", (10.3, -len(ROOMS) + 1), (10.3, 0.7), arrowprops={"arrowstyle": "->", "color": "#556"}, annotation_clip=False
-    )
+    arrow = {"arrowstyle": "->", "color": "#556"}
+    panel.annotate("", (10.3, -len(ROOMS) + 1), (10.3, 0.7), arrowprops=arrow, annotation_clip=False)
     panel.text(10.42, -len(ROOMS) / 2 + 0.8, "imports", rotation=270, va="center", color="#556")
     panel.set_xlim(0, 10.7)
     panel.set_ylim(-len(ROOMS) + 0.9, 0.9)

@@ -1,8 +1,8 @@
 """The pages of the manual as text: their code blocks, links and headings.
 
 A code block runs unless the line before it is `<!-- skip: reason -->`. A comment that starts with `<!-- run` holds
-code that runs and isn't shown: small stand-ins for data that the page's reader has. A block with `title="name.cl"` stands
-for that file.
+code that runs and isn't shown: small stand-ins for data that the page's reader has. A block with `title="name.cl"`
+stands for that file.
 """
 
 from __future__ import annotations

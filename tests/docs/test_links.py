@@ -8,6 +8,8 @@ import yaml
 from .pages import DOCUMENTS, ROOT, name_of, prose, slugs
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+SOURCES = ("docs", "edgelearn", "kernels", "notebooks", "tests", "tools")
+EXAMPLES = {"my-board.json", "bench.json"}  # files that a reader makes
 PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
 
 
@@ -37,3 +39,15 @@ def test_every_page_is_in_the_navigation():
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
 def test_pictures_are_small(picture):
     assert picture.stat().st_size < 100_000
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_files_that_are_named_exist(document):
+    """Paths of sources in code type, by their ends: `graph/fuse.py`, `kernels/finish.cl`."""
+    if document.name == "CHANGELOG.md" or document.name.startswith("own-"):
+        pytest.skip("names files of before, or of the reader")
+    named = re.findall(r"`([\w./]*\w\.(?:py|cl|h|json|ipynb|yml|toml))`", document.read_text())
+    files = [path.relative_to(ROOT).as_posix() for folder in SOURCES for path in (ROOT / folder).rglob("*.*")]
+    files += [path.name for path in ROOT.iterdir()]
+    missing = {name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)}
+    assert missing <= EXAMPLES
