@@ -98,7 +98,7 @@ ROOMS = (
     (("cli", "commands"), ("widgets", "views in notebooks")),
     (("experiments", "a technique a folder"),),
     (("lab", "benchmarks, profiles, tuning, run store"),),
-    (("keywords", "learn words from few clips"), ("federated", "clients and rounds")),
+    (("keywords", "learn words from few clips"),),
     (("train", "Model, Trainer, callbacks, sources"),),
     (("data", "pictures, recordings"), ("interop", "file formats"), ("models", "networks")),
     (("runtime", "contexts, buffers, compiled kernels, Session"),),
