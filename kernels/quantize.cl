@@ -53,11 +53,11 @@ KERNEL quantize(SOURCE, INPUT(range) FOUND_ARGUMENTS, const int rows, const int 
 #if STOCHASTIC
     const int row = tile / PIECES, first = (row % m % pixels * blocks + row / m) * BLOCK + tile % PIECES * LANES;
     UNIFORM_FROM(uniform, first, before + row % m / pixels, tensor, scalars[STEP], seed)
-    QUANTISE_STOCHASTIC(t, v, inverse, lowest, highest, uniform)
+    QUANTIZE_STOCHASTIC(t, v, inverse, lowest, highest, uniform)
 #else
-    QUANTISE_NEAREST(t, v, inverse, lowest, highest)
+    QUANTIZE_NEAREST(t, v, inverse, lowest, highest)
 #endif
-    const V w = DEQUANTISE(t, scale) + (v - v);  // an infinity becomes a NaN, which is noticed; a limit would not be
+    const V w = DEQUANTIZE(t, scale) + (v - v);  // an infinity becomes a NaN, which is noticed; a limit would not be
 #if INTEGERS
     t += zero;
     STORE_ROW_AS(char, STORE_Q, y, t)
@@ -127,8 +127,8 @@ KERNEL try_ranges(INPUT(x), INPUT(range), OUTPUT(tried), const int rows, const i
     for (int lane = 0; lane < LANES; lane++) {
       const Record v = (Record)(LANE(values, lane));
       Record t;
-      QUANTISE_NEAREST(t, v, inverse, lowest, highest)
-      const Record w = DEQUANTISE(t, scale) * unit;
+      QUANTIZE_NEAREST(t, v, inverse, lowest, highest)
+      const Record w = DEQUANTIZE(t, scale) * unit;
       product += v * unit * w;
       result += w * w;
       beyond += ((v < lows) | (v > highs)) ? (Record)1 : (Record)0;
@@ -287,13 +287,13 @@ KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
 #define VALUES_WORD (NUMBERS_WORD + KERNEL_NUMBERS)
 #define TENSOR_WORD (VALUES_WORD + 1)
 #if INTEGERS
-#define QUANTISED_WEIGHTS OUTPUT_Q(y)
+#define QUANTIZED_WEIGHTS OUTPUT_Q(y)
 #define JOB_WEIGHTS(y, word) __global char *restrict y = y##_memory + (size_t)job[word] * 4 * BLOCK;
 #else
-#define QUANTISED_WEIGHTS OUTPUT(y)
+#define QUANTIZED_WEIGHTS OUTPUT(y)
 #define JOB_WEIGHTS(y, word) JOB_OUTPUT(y, word)
 #endif
-KERNEL weight_quantize(INPUT_KERNEL, QUANTISED_WEIGHTS, INPUT(range)
+KERNEL weight_quantize(INPUT_KERNEL, QUANTIZED_WEIGHTS, INPUT(range)
 #if FOUND
                        , OUTPUT(found)
 #endif
@@ -320,11 +320,11 @@ KERNEL weight_quantize(INPUT_KERNEL, QUANTISED_WEIGHTS, INPUT(range)
     V t;
 #if STOCHASTIC
     UNIFORM(uniform, row * blocks + block, 0, job[TENSOR_WORD], scalars[STEP], seed)
-    QUANTISE_STOCHASTIC(t, v, inverse, lowest, highest, uniform)
+    QUANTIZE_STOCHASTIC(t, v, inverse, lowest, highest, uniform)
 #else
-    QUANTISE_NEAREST(t, v, inverse, lowest, highest)
+    QUANTIZE_NEAREST(t, v, inverse, lowest, highest)
 #endif
-    const V w_ = DEQUANTISE(t, step) + (v - v);
+    const V w_ = DEQUANTIZE(t, step) + (v - v);
     const size_t at = ((size_t)block * m + row) * BLOCK;
 #if INTEGERS
     STORE_Q(y + at, t + zero);

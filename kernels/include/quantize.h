@@ -39,12 +39,12 @@
 
 // t = integer of v less the zero point, as floats: v / scale, kept within [bottom, top], rounded. A NaN stays a NaN.
 // `bottom` and `top` are the format's least and most less the zero point; `uniform` is in [0, 1).
-#define QUANTISE_NEAREST(t, v, inverse, bottom, top)                               \
+#define QUANTIZE_NEAREST(t, v, inverse, bottom, top)                               \
   t = (v) * (inverse);                                                             \
   t = t < (bottom) ? (bottom) : t;                                                 \
   t = t > (top) ? (top) : t;                                                       \
   t = ROUND_NEAREST(t);
-#define QUANTISE_STOCHASTIC(t, v, inverse, bottom, top, uniform)                   \
+#define QUANTIZE_STOCHASTIC(t, v, inverse, bottom, top, uniform)                   \
   t = (v) * (inverse);                                                             \
   t = t < (bottom) ? (bottom) : t;                                                 \
   t = t > (top) ? (top) : t;                                                       \
@@ -52,7 +52,7 @@
     const V near_ = ROUND_NEAREST(t), floor_ = near_ - (near_ > t ? (V)1 : (V)0);  \
     t = floor_ + ((uniform) < t - floor_ ? (V)1 : (V)0);                           \
   }
-#define DEQUANTISE(t, scale) ((t) * (scale))
+#define DEQUANTIZE(t, scale) ((t) * (scale))
 
 #if STOCHASTIC
 #include "philox.h"
