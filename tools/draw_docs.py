@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 import matplotlib
 
@@ -94,6 +94,40 @@ def draw_precision() -> None:
     save(figure, "precision")
 
 
+def draw_flowers() -> None:
+    """Each seed of each optimizer against the published figure."""
+    found = FIGURES["flowers"]
+    figure, panel = plt.subplots(figsize=(8, 2.2), layout="constrained")
+    for at, (_, values) in enumerate(found["rows"]):
+        panel.plot(values, [at] * len(values), "o", color=OURS, alpha=0.6)
+        panel.plot([median(values)] * 2, [at - 0.3, at + 0.3], color=OURS, linewidth=2)
+    panel.axvline(found["published"], color=THIRD)
+    panel.text(found["published"], -0.6, f" published: {found['published']}", color=THIRD, va="bottom")
+    panel.set_yticks(range(len(found["rows"])), [name for name, _ in found["rows"]])
+    panel.set_ylim(len(found["rows"]) - 0.5, -0.9)
+    panel.set_title(f"{found['title']} (bars: medians)", fontsize=11)
+    save(figure, "flowers")
+
+
+def draw_keywords() -> None:
+    """Errors before and after enrolment."""
+    found = FIGURES["keywords"]
+    figure, panel = plt.subplots(figsize=(8, 2.6), layout="constrained")
+    for number, (label, color) in enumerate(zip(found["columns"][1:], (OTHERS, OURS), strict=True)):
+        values = [row[1 + number] for row in found["rows"]]
+        places = [at + 0.36 * (number - 0.5) for at in range(len(values))]
+        panel.barh(places, values, height=0.34, color=color, label=label)
+        for place, value in zip(places, values, strict=True):
+            panel.text(value, place, f" {value:.2f}", va="center", fontsize=8)
+    panel.set_yticks(range(len(found["rows"])), [row[0] for row in found["rows"]])
+    panel.invert_yaxis()
+    panel.xaxis.set_visible(False)
+    panel.spines["bottom"].set_visible(False)
+    panel.set_title(found["title"], fontsize=11)
+    panel.legend(frameon=False, loc="upper right")
+    save(figure, "keywords")
+
+
 ROOMS = (
     (("cli", "commands"), ("widgets", "views in notebooks")),
     (("experiments", "a technique a folder"),),
@@ -168,5 +202,7 @@ def save(figure: plt.Figure, name: str) -> None:
 
 if __name__ == "__main__":
     plt.rcParams.update(STYLE)
-    for draw in (draw_memory, draw_speed, draw_precision, draw_architecture, draw_step):
+    for draw in (
+        draw_memory, draw_speed, draw_precision, draw_flowers, draw_keywords, draw_architecture, draw_step,
+    ):  # fmt: skip
         draw()
