@@ -9,6 +9,7 @@ computed or allocated, since no launch would read it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -21,9 +22,9 @@ from edgelearn.ops import (
     BatchNormalization,
     Conv2D,
     Epilogue,
-    GradientTarget,
     Optimizer,
     Softmax,
+    Target,
     Traits,
     batchnorm,
     finish,
@@ -35,10 +36,8 @@ from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.finish import emit_finite_check
 from edgelearn.ops.loss import emit_count
 from edgelearn.ops.optimizers import emit_commit
-from edgelearn.ops.quantize import RangeStatistics
 from edgelearn.ops.quantized import family, supports
-from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor, Result
-from edgelearn.ops.stored import Stored
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
 from edgelearn.ops.sums import Sum
 from edgelearn.ops.tensor import Tensor, pack
 
@@ -141,7 +140,7 @@ class Lowering:
             if stage.is_linear:
                 self._forward_linear(stage, floats[0], out)
             elif stage.op is None:
-                batchnorm.emit_normalize(self.micro, floats[0], self._kept(stage), out, stage.activation_code)
+                batchnorm.emit_normalize(self.micro, floats[0], self._kept(stage), Target(out), stage.activation_code)
             else:
                 stage.op.op.emit_forward(self.micro, [*floats, *self._weights(stage.op).values()], out)
         self.values[stage.output.name] = self._quantized(stage, out) if quantized else out
@@ -154,7 +153,7 @@ class Lowering:
     def _quantized(self, stage: Stage, out: Tensor) -> Stored:
         """What a stage has written, as the rest of the network reads it."""
         if stage.output.op.selects:
-            return self.quantizers.chosen([self.values[name] for name in stage.inputs], out)
+            return self.quantizers.selected([self.values[name] for name in stage.inputs], out)
         return self.quantizers.activation(stage.output.name, out)
 
     def _may_multiply(self, stage: Stage) -> bool:
@@ -164,22 +163,22 @@ class Lowering:
         return bool(layer) and supports(stage.op.op) and all(self.quantizers.stores(kind, layer) for kind in kinds)
 
     def _multiplies_integers(self, stage: Stage, x: Tensor | QuantizedTensor) -> bool:
-        return isinstance(x, QuantizedTensor) and self._may_multiply(stage)
+        return is_integers(x) and self._may_multiply(stage)
 
     def _forward_integers(self, stage: Stage, x: QuantizedTensor, quantized: bool) -> Tensor | QuantizedTensor:
         op, name, shape = stage.op.op, stage.output.name, (self.n, *stage.output.shape)
         kernel = self._kernel(stage)
 
-        def emit(y: Tensor | QuantizedTensor, epilogue: Epilogue, found: RangeStatistics | None = None) -> None:
-            family(op).emit_forward(self.micro, op, x, kernel, y, epilogue, found)
+        def emit(target: Target, epilogue: Epilogue) -> None:
+            family(op).emit_forward(self.micro, op, x, kernel, target, epilogue)
 
         if self._uses_batch(stage.norm):
             return self._normalize(stage, self._forward_to_norm(stage, emit), quantized)
         epilogue = self._epilogue(stage)
         if quantized and self.quantizers.stores("activations", name):
-            return self.quantizers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found))
+            return self.quantizers.write("activations", name, shape, lambda target: emit(target, epilogue))
         out = self.micro.tensor("output", shape)
-        emit(out, epilogue)
+        emit(Target(out), epilogue)
         return self._quantized(stage, out) if quantized else out
 
     def _forward_to_norm(self, stage: Stage, emit: Callable[..., None]) -> Stored:
@@ -187,9 +186,9 @@ class Lowering:
         shape, layer = (self.n, *stage.op.shape), stage.op.name
         epilogue = Epilogue(None, self._parameter(stage.op, "bias"))
         if self.quantizers.stores("norm_inputs", layer):
-            return self.quantizers.write("norm_inputs", layer, shape, lambda y, found: emit(y, epilogue, found))
+            return self.quantizers.write("norm_inputs", layer, shape, lambda target: emit(target, epilogue))
         y = self.micro.tensor("before BatchNorm", shape)
-        emit(y, epilogue)
+        emit(Target(y), epilogue)
         return self.quantizers.norm_input(layer, y)
 
     def _epilogue(self, stage: Stage) -> Epilogue:
@@ -224,22 +223,19 @@ class Lowering:
         weights = self._norm_parameters(stage) | moving
         self.before_norm[stage.name] = y
 
-        def emit(out: Tensor | Result) -> None:
-            s = batchnorm.emit_batch(self.micro, stage.norm.op, y, weights, out, stage.activation_code)
-            self.statistics[stage.name] = s
-
-        def emit_result(out: Tensor | QuantizedTensor, found: RangeStatistics | None) -> None:
+        def emit(target: Target) -> None:
+            code = stage.activation_code
             if stage.name in self.statistics:  # this is what runs again
-                s = self.statistics[stage.name]
-                batchnorm.emit_normalize(self.micro, y, s, Result(out, found), stage.activation_code)
+                batchnorm.emit_normalize(self.micro, y, self.statistics[stage.name], target, code)
             else:
-                emit(Result(out, found))
+                s = batchnorm.emit_batch(self.micro, stage.norm.op, y, weights, target, code)
+                self.statistics[stage.name] = s
 
         if quantized and self.quantizers.quantizes("activations", name):
             integers = self.quantizers.stores("activations", name)
-            return self.quantizers.write("activations", name, shape, emit_result, integers)
+            return self.quantizers.write("activations", name, shape, emit, integers)
         out = self.micro.tensor("output", shape)
-        emit(out)
+        emit(Target(out))
         return self._quantized(stage, out) if quantized else out
 
     def _uses_batch(self, norm: Node | None) -> bool:
@@ -308,7 +304,7 @@ class Lowering:
             emit_copy(self.micro, gradient, target)
         return answers
 
-    def _target(self, name: str, value: Tensor | QuantizedTensor) -> GradientTarget | None:
+    def _target(self, name: str, value: Tensor | QuantizedTensor) -> Target | None:
         """Where the gradient of node `name` goes, which holds `value`, or None where nothing below needs it."""
         stage = self.stage_of.get(name)
         if stage is None or stage.name not in self.backward:
@@ -318,7 +314,7 @@ class Lowering:
         if not accumulate:
             self._at(stage.name)
             self.gradients[name] = self.micro.tensor("output gradient", (self.n, *stage.output.shape))
-        return GradientTarget(self.gradients[name], value if code else None, code, accumulate)
+        return Target(self.gradients[name], value if code else None, code, accumulate)
 
     def _backward(self, stage: Stage) -> None:
         if stage.output.name not in self.gradients:
@@ -343,21 +339,19 @@ class Lowering:
                 self._backward_op(stage.op, floats, y, dz, targets)
 
     def _backward_op(
-        self, node: Node, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
+        self, node: Node, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[Target | None]
     ) -> None:
         """An op that runs by launches of its own."""
         weights, add = self._weights(node), not self.first
         totals = [self._gradient(node.name, role) for role in weights]
-        targets = targets + [GradientTarget(total, accumulate=add) if total else None for total in totals]
+        targets = targets + [Target(total, accumulate=add) if total else None for total in totals]
         if any(targets):
             parts = node.op.emit_backward(self.micro, [*inputs, *weights.values()], y, dy, targets) or ()
             sums = {part.total: part for part in parts}
             for total in filter(None, totals):
                 finish.emit_sum(self.finish, sums.get(total, Sum(total)))
 
-    def _backward_norm(
-        self, stage: Stage, y: Stored, dz: Tensor, target: GradientTarget | Result | None, kept: bool
-    ) -> None:
+    def _backward_norm(self, stage: Stage, y: Stored, dz: Tensor, target: Target | None, kept: bool) -> None:
         s = self.statistics[stage.name]
         dgamma, dbeta = (
             self._gradient(stage.norm.name, role) or self._place(stage, f"unused {role} gradient", s.scale)
@@ -367,7 +361,7 @@ class Lowering:
         for gradient in (dgamma, dbeta):
             finish.emit_sum(self.finish, Sum(gradient))
 
-    def _backward_linear(self, stage: Stage, x: Tensor, dz: Tensor, target: GradientTarget | None) -> None:
+    def _backward_linear(self, stage: Stage, x: Tensor, dz: Tensor, target: Target | None) -> None:
         op = stage.op.op
         dz, kept = self._before_norm(stage, dz)
         self._backward_parameters(stage, x, dz, kept)
@@ -378,8 +372,8 @@ class Lowering:
     def _prepared(self, stage: Stage, x: Tensor, scale: Tensor | None) -> Tensor:
         """The kernel as the pass to data reads it."""
         op, layer, kernels = stage.op.op, stage.op.name, self.quantizers.kernels
-        if kernels.stores_halves(layer):
-            return kernels.viewed_halves(layer, op.view(x, self._parameter(stage.op, "kernel"), scale))
+        if encoded := kernels.viewed(layer, op.view(x, self._parameter(stage.op, "kernel"), scale)):
+            return encoded
         return op.emit_prepared(self.prepare, x, self._kernel(stage), scale)
 
     def _before_norm(
@@ -392,15 +386,15 @@ class Lowering:
             done = dz if isinstance(dz, QuantizedTensor) else self.quantizers.gradient(layer, dz, integers)
             return done, self.statistics.get(stage.name)
 
-        def emit(target: GradientTarget | Result) -> None:
+        def emit(target: Target) -> None:
             self._backward_norm(stage, self.before_norm[stage.name], dz, target, kept=False)
 
         if self.quantizers.quantizes("gradients", layer):
             shape = dz.shape
-            dy = self.quantizers.write("gradients", layer, shape, lambda y, found: emit(Result(y, found)), integers)
+            dy = self.quantizers.write("gradients", layer, shape, emit, integers)
             return dy, None
         dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
-        emit(GradientTarget(dy))
+        emit(Target(dy))
         return self.quantizers.gradient(layer, dy), None
 
     def _backward_integers(self, stage: Stage, x: QuantizedTensor, dz: Tensor | QuantizedTensor) -> None:
@@ -413,20 +407,20 @@ class Lowering:
         view = op.view(x.tensor, self._parameter(stage.op, "kernel"), kept.scale if kept else None)
         prepared = self.quantizers.kernels.viewed_integers(layer, view)
 
-        def emit(target: QuantizedTarget, found: RangeStatistics | None = None) -> None:
-            family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dz, target, found)
+        def emit(target: Target) -> None:
+            family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dz, target)
 
         if self._is_all_of_gradient(name, below):
             code = self.fused_codes[name]
             mask = x if code else None
             self.gradients[name] = self.quantizers.write(
                 "gradients", below.op.name, x.tensor.shape,
-                lambda y, found: emit(QuantizedTarget(y, mask, code), found),
+                lambda target: emit(replace(target, mask=mask, activation=code)),
             )  # fmt: skip
         else:
             target = self._target(name, x)
             self._at(stage.name)
-            emit(QuantizedTarget(target.tensor, target.mask, target.activation, target.accumulate))
+            emit(target)
 
     def _is_all_of_gradient(self, name: str, below: Stage) -> bool:
         """Whether the gradient of `name` by its one reader is what the stage below multiplies, as integers."""

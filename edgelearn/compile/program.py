@@ -10,8 +10,7 @@ from edgelearn.launch import Buffer, Launch, Role
 from edgelearn.ops import Emitter, Loss, SoftmaxCrossEntropy, Traits
 from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.jobs import Row
-from edgelearn.ops.quantized_tensor import QuantizedTarget
-from edgelearn.ops.stored import Stored, tensor_of
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, tensor_of
 from edgelearn.ops.tensor import Shape, Tensor
 
 from .memory.activation_memory import ActivationMemory
@@ -77,8 +76,7 @@ class StorageEmitter(Emitter):
 
 @contextmanager
 def as_floats(e: Emitter, values: Sequence[Stored]) -> Iterator[list[Tensor]]:
-    """The values as float tensors for what is emitted inside; made of integers or halves beforehand, where launches
-    read them."""
+    """The values as float tensors, for what is emitted inside: decoded first if these launches read them."""
     start = len(e.launches)
     floats = [v if tensor_of(v).dtype == "float32" else e.tensor("as floats", v.shape) for v in values]
     yield floats
@@ -86,6 +84,6 @@ def as_floats(e: Emitter, values: Sequence[Stored]) -> Iterator[list[Tensor]]:
     del e.launches[start:]
     read = {buffer for launch in emitted for buffer in launch.reads}
     for value, tensor in zip(values, floats, strict=True):
-        if value is not tensor and tensor.buffer in read:
-            quantized_copy.emit_to_floats(e, value, QuantizedTarget(tensor))
+        if isinstance(value, QuantizedTensor) and value is not tensor and tensor.buffer in read:
+            quantized_copy.emit_decode(e, value, tensor)
     e.launches += emitted

@@ -9,8 +9,8 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import In
 
-from .base import Arrays, Gradients, Op
-from .emit import RELU, RELU6, SILU, Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import RELU, RELU6, SILU, Emitter
 from .tensor import Shape, Tensor
 
 
@@ -34,10 +34,8 @@ class Activation(Op):
             own=self.code, activation=0,
         )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        (target,) = targets
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        target = only(targets)
         groups, count = e.bands(y.rows, y.blocks, 64)
         e.launch(
             "activation.cl", "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y), dy.read,

@@ -10,12 +10,11 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import In, KernelConfig, Role
 
-from . import stored
 from .base import Arrays, Gradients, LinearOp, Op, Weight
-from .emit import Emitter, GradientTarget
-from .quantized_tensor import Result
+from .emit import Emitter
+from .quantized_tensor import Stored, reads, stored_macros, tensor_of
 from .rows import finders
-from .stored import Stored
+from .target import Target
 from .tensor import BLOCK, Shape, Tensor
 
 
@@ -118,7 +117,7 @@ class Sets:
     @classmethod
     def of(cls, y: Stored, gamma: Tensor) -> Sets:
         """As many sub-bands as gamma has rows."""
-        parts, value, macros = gamma.rows, stored.tensor_of(y), stored.macros(y)
+        parts, value, macros = gamma.rows, tensor_of(y), stored_macros(y)
         rows = value.rows // parts
         if parts == 1:
             return cls(value.blocks, rows, (rows,), macros, (rows, value.channels))
@@ -139,7 +138,7 @@ def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor
 
 
 def emit_batch(
-    e: Emitter, op: BatchNormalization, y: Stored, w: dict[str, Tensor], z: Tensor | Result, activation: int
+    e: Emitter, op: BatchNormalization, y: Stored, w: dict[str, Tensor], z: Target, activation: int
 ) -> Statistics:
     """z = activation(y * scale + shift) with the micro-batch's statistics, which move the moving ones."""
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
@@ -149,8 +148,8 @@ def emit_batch(
     with e.choose("batchnorm_forward", sets.problem, _variants(e, sets, z)) as choice:
         if choice["whole"]:
             e.launch(
-                "batchnorm.cl", "whole_forward", (sets.count,), *stored.reads(y), w["gamma"].read, w["beta"].read,
-                found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, z.write,
+                "batchnorm.cl", "whole_forward", (sets.count,), *reads(y), w["gamma"].read, w["beta"].read,
+                found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, z.tensor.write,
                 *sets.arguments, sets.count, *pace, activation=activation, **sets.macros,
             )  # fmt: skip
             with e.replay():
@@ -160,7 +159,7 @@ def emit_batch(
         groups, count = e.split_rows(sets.rows, sets.count * members)
         partials = e.tensor("partial statistics", (groups, 2, sets.count * 16))
         e.launch(
-            "batchnorm.cl", "group_statistics", (groups * members, sets.count), *stored.reads(y), partials.write,
+            "batchnorm.cl", "group_statistics", (groups * members, sets.count), *reads(y), partials.write,
             *sets.arguments, sets.count, count, **sets.macros,
         )  # fmt: skip
         e.launch(
@@ -172,17 +171,17 @@ def emit_batch(
     return found
 
 
-def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Tensor | Result, activation: int) -> None:
+def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Target, activation: int) -> None:
     """z = activation(y * scale + shift)"""
     sets = Sets.of(y, statistics.scale)
-    if isinstance(z, Result):
-        reads = (*stored.reads(y), statistics.scale.read, statistics.shift.read)
-        _emit_result(e, "normalize_forward_result", sets, reads, z, activation=activation)
+    if not z.is_plain:
+        inputs = (*reads(y), statistics.scale.read, statistics.shift.read)
+        _emit_result(e, "normalize_forward_result", sets, inputs, z, activation=activation)
         return
     groups, count = e.bands(sets.rows, sets.count, 64)
     e.launch(
-        "batchnorm.cl", "normalize_forward", (groups, sets.count), *stored.reads(y), statistics.scale.read,
-        statistics.shift.read, z.write, *sets.arguments, count, activation=activation, **sets.macros,
+        "batchnorm.cl", "normalize_forward", (groups, sets.count), *reads(y), statistics.scale.read,
+        statistics.shift.read, z.tensor.write, *sets.arguments, count, activation=activation, **sets.macros,
     )  # fmt: skip
 
 
@@ -193,7 +192,7 @@ def emit_backward(
     s: Statistics,
     dgamma: Tensor,
     dbeta: Tensor,
-    target: GradientTarget | Result | None,
+    target: Target | None,
     kept: bool,
     add: bool,
 ) -> None:
@@ -203,7 +202,7 @@ def emit_backward(
     with e.choose("batchnorm_backward", sets.problem, _variants(e, sets, target)) as choice:
         if target and choice["whole"]:
             e.launch(
-                "batchnorm.cl", "whole_backward", (sets.count,), dz.read, *stored.reads(y), s.scale.read, s.mean.read,
+                "batchnorm.cl", "whole_backward", (sets.count,), dz.read, *reads(y), s.scale.read, s.mean.read,
                 s.inverse.read, *sums, *sets.arguments, sets.count, int(kept), int(add), *target.arguments,
                 **target.macros, **sets.macros,
             )  # fmt: skip
@@ -212,7 +211,7 @@ def emit_backward(
         groups, count = e.split_rows(sets.rows, sets.count * members)
         partials = e.tensor("partial gradients", (groups, 2, sets.count * 16))
         e.launch(
-            "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, *stored.reads(y), s.mean.read,
+            "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, *reads(y), s.mean.read,
             s.inverse.read, partials.write, *sets.arguments, sets.count, count, **sets.macros,
         )  # fmt: skip
         slope, offset = e.tensor("slope", s.scale.shape), e.tensor("offset", s.scale.shape)
@@ -220,31 +219,32 @@ def emit_backward(
             "batchnorm.cl", "finish_gradients", (sets.count * members,), partials.read, s.scale.read, s.mean.read,
             s.inverse.read, *sums, slope.write, offset.write, sets.rows, sets.count, groups, int(kept), int(add),
         )  # fmt: skip
-        if isinstance(target, Result):
-            reads = (dz.read, *stored.reads(y), s.scale.read, slope.read, offset.read)
-            _emit_result(e, "normalize_backward_result", sets, reads, target)
+        if target and not target.is_plain:
+            inputs = (dz.read, *reads(y), s.scale.read, slope.read, offset.read)
+            _emit_result(e, "normalize_backward_result", sets, inputs, target)
         elif target:
             groups, count = e.bands(sets.rows, sets.count, 64)
             e.launch(
-                "batchnorm.cl", "normalize_backward", (groups, sets.count), dz.read, *stored.reads(y), s.scale.read,
+                "batchnorm.cl", "normalize_backward", (groups, sets.count), dz.read, *reads(y), s.scale.read,
                 slope.read, offset.read, *sets.arguments, count, *target.arguments, **target.macros, **sets.macros,
             )  # fmt: skip
 
 
-def _emit_result(e: Emitter, kernel: str, sets: Sets, reads: tuple[In, ...], result: Result, **macros: int) -> None:
-    y = result.tensor
+def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: int) -> None:
+    y = target.tensor
     tiles = y.rows * y.blocks * BLOCK // e.traits.vector
-    items = result.found.parts.rows * finders(e) if result.found else tiles
+    items = target.statistics.parts.rows * finders(e) if target.statistics else tiles
     e.launch(
-        "batchnorm.cl", kernel, (items,), *reads, *result.arguments(e), y.rows, *sets.arguments[1:], y.blocks * BLOCK,
-        group=finders(e), whole=True, lanes=e.traits.vector, **result.macros(e), **sets.macros, **macros,
+        "batchnorm.cl", kernel, (items,), *inputs, *target.result_arguments(e), y.rows, *sets.arguments[1:],
+        y.blocks * BLOCK, group=finders(e), whole=True, lanes=e.traits.vector, **target.result_macros(e), **sets.macros,
+        **macros,
     )  # fmt: skip
 
 
-def _variants(e: Emitter, sets: Sets, target: Tensor | GradientTarget | Result | None) -> list[KernelConfig]:
+def _variants(e: Emitter, sets: Sets, target: Target | None) -> list[KernelConfig]:
     """Whole: all rows of 16 channels by one work-item, where these are enough for the device; else groups of rows, as
     always where the result may be quantized."""
-    if isinstance(target, Result):
+    if target and not target.is_plain:
         return [{"whole": 0}]
     units = e.traits.compute_units
     enough = not e.traits.gpu and (sets.count % units == 0 or sets.count >= 4 * units)

@@ -8,8 +8,9 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
-from .emit import Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import Emitter
+from .target import Target
 from .tensor import Shape, Tensor
 
 
@@ -36,12 +37,10 @@ class SliceChannels(Op):
         return [dx], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit_moved(e, inputs[0], self.start, GradientTarget(y))
+        _emit_moved(e, inputs[0], self.start, Target(y))
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        _emit_moved(e, dy, -self.start, targets[0])
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        _emit_moved(e, dy, -self.start, only(targets))
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,13 @@ class PadChannels(Op):
         return [dy[..., self.before : self.before + inputs[0].shape[-1]]], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit_moved(e, inputs[0], -self.before, GradientTarget(y))
+        _emit_moved(e, inputs[0], -self.before, Target(y))
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        _emit_moved(e, dy, self.before, targets[0])
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        _emit_moved(e, dy, self.before, only(targets))
 
 
-def _emit_moved(e: Emitter, x: Tensor, shift: int, target: GradientTarget) -> None:
+def _emit_moved(e: Emitter, x: Tensor, shift: int, target: Target) -> None:
     """Channel c of target = channel c + shift of x, or 0."""
     y = target.tensor
     groups, count = e.bands(y.rows, y.blocks)

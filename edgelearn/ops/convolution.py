@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -12,9 +13,10 @@ from edgelearn.launch import KernelConfig
 
 from . import convolution_local, grouped, pointwise, tiles
 from .base import Arrays, Gradients, LinearOp, Weight, is_count
-from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .emit import Emitter, Epilogue, Traits
 from .reduce import emit_channel_sums
 from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
 from .tensor import Shape, Tensor, ceil_div
 from .transpose import KernelView
 from .window import Padding, Pair, Window, pair
@@ -66,9 +68,11 @@ class Conv2D(LinearOp):
         (x,), kernel = inputs, weights["kernel"]
         window = self.window(x.shape[1:])
         padded = _by_group(window.pad(x), self.groups)
-        y = 0.0
-        for ky, kx, region in window.slices():
-            y = y + np.einsum("nhwgi,igo->nhwgo", padded[region], _kernel_by_group(kernel[ky, kx], self.groups))
+        taps = (
+            np.einsum("nhwgi,igo->nhwgo", padded[region], _kernel_by_group(kernel[ky, kx], self.groups))
+            for ky, kx, region in window.slices()
+        )
+        y = reduce(np.add, taps)
         y = y.reshape(*y.shape[:3], -1)
         return y + weights["bias"] if self.use_bias else y
 
@@ -110,7 +114,7 @@ class Conv2D(LinearOp):
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         return KernelView(kernel, 0 if self.groups > 1 else self.window(x.shape[1:]).taps, scale)
 
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         window = self.window(x.shape[1:])
         if self.groups > 1:
             grouped.emit_backward_data(e, window, self.groups, x, prepared, dy, target)

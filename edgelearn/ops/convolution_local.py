@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from edgelearn.launch import KernelConfig
 
-from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .emit import Emitter, Epilogue, Traits
 from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Window
 
@@ -19,7 +20,7 @@ SHAPES = (
     (32, 64, 4, 4, 2), (32, 32, 4, 4, 2), (16, 32, 4, 4, 4), (16, 32, 4, 4, 8), (16, 16, 4, 4, 8), (8, 16, 2, 4, 8),
     (1, 16, 1, 4, 16), (128, 32, 8, 4, 1),
 )  # fmt: skip
-TILES = [dict(zip(NAMES, shape, strict=True)) for shape in SHAPES]
+TILES: list[KernelConfig] = [dict(zip(NAMES, shape, strict=True)) for shape in SHAPES]
 WAVES = (1, 2, 4)  # work-groups a compute unit that a weight gradient is split into
 WEIGHT_TILES = [tile | {"waves": waves} for waves in WAVES for tile in TILES if tile["rows"] % BLOCK == 0]
 REGISTERS, ITEMS = 1 << 16, 2048  # that a compute unit has, and work-items that it can hold
@@ -81,7 +82,7 @@ def emit_forward(
 
 
 def emit_backward_data(
-    e: Emitter, tile: KernelConfig, window: Window, transposed: Tensor, dy: Tensor, target: GradientTarget, flops: int
+    e: Emitter, tile: KernelConfig, window: Window, transposed: Tensor, dy: Tensor, target: Target, flops: int
 ) -> None:
     """Every stride-th row and column of an image is a product of its own."""
     dx, strides = target.tensor, window.strides

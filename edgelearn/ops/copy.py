@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from .emit import Emitter, GradientTarget
+from .emit import Emitter
+from .target import Target
 from .tensor import Tensor
 
 
-def emit_copy(e: Emitter, x: Tensor, target: GradientTarget) -> None:
+def emit_copy(e: Emitter, x: Tensor, target: Target) -> None:
     """target = x; masked, or added to what is there, as the target says."""
     groups, count = e.bands(x.rows, x.blocks, 64)
     e.launch(

@@ -15,9 +15,9 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
+from .base import Arrays, Gradients, Op, Targets, only
 from .copy import emit_copy
-from .emit import Emitter, GradientTarget
+from .emit import Emitter
 from .merge import Add
 from .tensor import Shape, Tensor
 
@@ -49,10 +49,8 @@ class Stream(Op):
             1 / self.step,
         )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        emit_copy(e, dy, targets[0])
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        emit_copy(e, dy, only(targets))
 
 
 @dataclass(frozen=True)
@@ -84,10 +82,10 @@ class Coupling(Add):
         return x + (np.round(f / self.step) * self.step if self.step else f)
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        self._emit(e, "couple", *inputs, y)
+        self._emit(e, "couple", inputs[0], inputs[1], y)
 
     def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
-        self._emit(e, "uncouple", y, *others, x)
+        self._emit(e, "uncouple", y, others[0], x)
 
     def _emit(self, e: Emitter, kernel: str, a: Tensor, f: Tensor, result: Tensor) -> None:
         groups, count = e.bands(a.rows, a.blocks, 64)

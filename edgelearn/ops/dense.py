@@ -10,8 +10,9 @@ from edgelearn.errors import ShapeError
 
 from . import pointwise
 from .base import Arrays, Gradients, LinearOp, Weight, is_count
-from .emit import Emitter, Epilogue, GradientTarget
+from .emit import Emitter, Epilogue
 from .sums import Sum
+from .target import Target
 from .tensor import Shape, Tensor
 from .transpose import KernelView
 
@@ -61,7 +62,7 @@ class Dense(LinearOp):
         few = scale is None and pointwise.has_few_rows(e, x)
         return kernel if few else super().emit_prepared(e, x, kernel, scale)
 
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         if len(prepared.shape) == 3:  # transposed; else it is the kernel itself
             pointwise.emit_backward_data(e, prepared, dy, target)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from edgelearn.launch import KernelConfig
 
 from . import tiles
 from .base import Arrays, Gradients, LinearOp, Weight
-from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .emit import Emitter, Epilogue, Traits
 from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
 from .tensor import Shape, Tensor, ceil_div
 from .transpose import KernelView
 from .window import Padding, Pair, Window, pair
@@ -53,7 +55,7 @@ class DepthwiseConv2D(LinearOp):
         (x,), kernel = inputs, weights["kernel"]
         window = self.window(x.shape[1:])
         padded = window.pad(x)
-        y = sum(padded[region] * kernel[ky, kx, :, 0] for ky, kx, region in window.slices())
+        y = reduce(np.add, (padded[region] * kernel[ky, kx, :, 0] for ky, kx, region in window.slices()))
         return y + weights["bias"] if self.use_bias else y
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
@@ -85,7 +87,7 @@ class DepthwiseConv2D(LinearOp):
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         return KernelView(kernel, 0, scale)
 
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         window = self.window(x.shape[1:])
         stride = window.strides[1]
         candidates = _tiles(e.traits, ceil_div(x.width, stride), stride)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from edgelearn.launch import Access, Buffer, Decision, In, KernelConfig, Launch, Many, Role
 from edgelearn.tuned import Traits
@@ -34,7 +35,7 @@ class Emitter:
         the first of them. Launches emitted inside belong to the decision."""
         name = f"{kernel} {'x'.join(map(str, shape))}"
         tuned = self.traits.tuned.get(name)
-        chosen = tuned if tuned in candidates else candidates[0]
+        chosen = tuned if tuned is not None and tuned in candidates else candidates[0]
         self.decision = Decision(name, tuple(candidates), chosen)
         try:
             yield chosen
@@ -45,7 +46,7 @@ class Emitter:
         self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = BLOCK, dtype: str = "float32"
     ) -> Tensor:
         """A new buffer of this layer for a blocked matrix of `shape`."""
-        nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype)
+        nbytes = blocked_bytes(prod(shape[:-1]), shape[-1], block, dtype)
         return Tensor(Buffer(f"{self.layer}/{name}", nbytes, role, self.layer, dtype), shape, block)
 
     def launch(
@@ -56,18 +57,27 @@ class Emitter:
         *arguments: Access | Many | int | float,
         group: int = 0,
         flops: int = 0,
-        layer: str = "",
-        whole: bool = False,
+        whole: int = False,
         **macros: int,
     ) -> None:
-        """Add a launch; see Launch. `grid` counts blocks of channels, which several work-items share on some devices,
-        unless the kernel wants `whole` ones."""
+        """Add a launch of the current layer.
+
+        Arguments:
+        - `source`: a file in `kernels/`, or the absolute path of one elsewhere.
+        - `kernel`: a kernel in it.
+        - `grid`: number of work-items, one for each block of 16 channels. On some devices several share a block, unless
+          the kernel takes `whole` blocks.
+        - `arguments`: accesses to buffers, ints (int32) and floats (float32).
+        - `group`: work-items of a work-group (default: the device's).
+        - `flops`: arithmetic of linear layers; a multiply-add counts two.
+        - `macros`: compiled into the kernel, in capitals.
+        """
         if not whole and self.traits.vector < BLOCK:
             grid = (grid[0] * (BLOCK // self.traits.vector), *grid[1:])
             macros["lanes"] = self.traits.vector
         named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
-        group, layer = group or self.traits.group, layer or self.layer
-        self.launches.append(Launch(source, kernel, named, grid, group, arguments, layer, flops, self.decision))
+        group = group or self.traits.group
+        self.launches.append(Launch(source, kernel, named, grid, group, arguments, self.layer, flops, self.decision))
 
     @contextmanager
     def replay(self) -> Iterator[None]:
@@ -95,12 +105,14 @@ class Emitter:
     def emit_jobs(self) -> None:
         """Launch the jobs collected so far, as few launches as their order allows."""
         for batch in batches(self.jobs):
-            items, first = sum(job.items for job in batch), batch[0]
+            items, first, before = sum(job.items for job in batch), batch[0], self.layer
             table = In(self.table(rows(batch)))
+            self.layer = layer(batch)
             self.launch(
                 first.source, first.kernel, (items,), *arguments(batch), table, len(batch), items, *first.settings,
-                whole=first.whole, layer=layer(batch), **dict(first.macros),
+                whole=first.whole, **dict(first.macros),
             )  # fmt: skip
+            self.layer = before
         self.jobs.clear()
 
     def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
@@ -146,23 +158,3 @@ class Epilogue:
     @property
     def arguments(self) -> list[In]:
         return [t.read for t in (self.scale, self.shift) if t is not None]
-
-
-@dataclass(frozen=True)
-class GradientTarget:
-    """Where a backward kernel puts the gradient of its input. `mask` is the input itself where it came out of a fused
-    activation; `accumulate` says that another consumer of the input has already written its share."""
-
-    tensor: Tensor
-    mask: Tensor | None = None
-    activation: int = LINEAR
-    accumulate: bool = False
-
-    @property
-    def macros(self) -> dict[str, int]:
-        return {"mask": self.mask is not None, "activation": self.activation, "accumulate": self.accumulate}
-
-    @property
-    def arguments(self) -> list[Access]:
-        write = self.tensor.update if self.accumulate else self.tensor.write
-        return [write] + ([self.mask.read_mask] if self.mask is not None else [])

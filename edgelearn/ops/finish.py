@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from edgelearn.launch import Buffer, In, Role
 
-from . import stored
 from .batchnorm import Statistics
 from .control import Control
 from .emit import Emitter
-from .stored import Stored
+from .quantized_tensor import Stored, reads, stored_macros
 from .sums import Sum
 from .tensor import BLOCK, Tensor, ceil_div
 
@@ -73,12 +72,12 @@ def _emit_sum(e: Emitter, found: Sum, scale: Tensor | None, kernel: Stored | Non
         accesses.append(scale.read)
     if kernel:
         sums = e.tensor(f"{total.buffer.name} times kernel", (items, BLOCK), Role.PARTIAL)
-        accesses += [*stored.reads(kernel), sums.write]
+        accesses += [*reads(kernel), sums.write]
     e.job(
         "finish.cl", "finish_sum", items * (e.traits.members if shared else 1), *accesses,
         numbers=(total.rows, total.blocks, count, found.groups), shared=shared,
         partials=partials is not None, scale=scale is not None, gamma=kernel is not None,
-        **(stored.macros(kernel) if kernel else {}),
+        **(stored_macros(kernel) if kernel else {}),
     )  # fmt: skip
     return sums
 

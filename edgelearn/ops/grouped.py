@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .emit import Emitter, Epilogue, GradientTarget
+from .emit import Emitter, Epilogue
 from .sums import Sum, start_sum
+from .target import Target
 from .tensor import Tensor
 from .window import Window
 
@@ -19,7 +20,7 @@ def emit_forward(
 
 
 def emit_backward_data(
-    e: Emitter, window: Window, groups: int, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget
+    e: Emitter, window: Window, groups: int, x: Tensor, prepared: Tensor, dy: Tensor, target: Target
 ) -> None:
     e.launch(
         "grouped.cl", "grouped_backward_data", (x.rows, x.blocks), dy.read, prepared.read, x.images, x.height,

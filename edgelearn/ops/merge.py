@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
 from math import prod
 
@@ -10,10 +11,11 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
+from .base import Arrays, Gradients, Op, Targets
 from .broadcast import emit_repeated, emit_summed
 from .copy import emit_copy
-from .emit import Emitter, GradientTarget
+from .emit import Emitter
+from .target import Target
 from .tensor import Shape, Tensor
 
 
@@ -33,7 +35,7 @@ class Add(Op):
         return (len(shapes) - 1) * prod(self.output_shape(*shapes))
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return sum(inputs)
+        return reduce(np.add, inputs)
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         repeated = [tuple(axis for axis, n in enumerate(x.shape) if n != dy.shape[axis]) for x in inputs]
@@ -51,12 +53,10 @@ class Add(Op):
             )  # fmt: skip
         for x in whole + repeated:
             emit = emit_copy if x.shape == y.shape else emit_repeated
-            emit(e, x, GradientTarget(y, accumulate=started))
+            emit(e, x, Target(y, accumulate=started))
             started = True
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         for x, target in zip(inputs, targets, strict=True):
             if target is not None:
                 emit = emit_copy if x.shape == dy.shape else emit_summed
@@ -92,9 +92,7 @@ class Concatenate(Op):
                 count, x.channels, offset, whole=True,
             )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         for x, offset, target in zip(inputs, _offsets(inputs), targets, strict=True):
             if target is None:
                 continue

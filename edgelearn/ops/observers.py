@@ -86,7 +86,7 @@ class CurrentMinMax(Blending):
     """The least and the most of the tensor itself."""
 
     static = remembers = False
-    momentum: ClassVar[float] = 0.0
+    momentum = 0.0
 
 
 @dataclass(frozen=True)

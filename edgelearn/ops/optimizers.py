@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import ClassVar
 
 import numpy as np
 
@@ -27,7 +26,10 @@ class Optimizer:
     learning_rate: object = 0.01
     weight_decay: float = 0.0
 
-    slots: ClassVar[tuple[str, ...]] = ()
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of the tensors of state that each parameter has."""
+        return ()
 
     def __post_init__(self) -> None:
         _check(0 <= self.weight_decay < inf, f"weight_decay is finite and not negative, not {self.weight_decay}.")
@@ -92,7 +94,9 @@ class Adam(Optimizer):
     beta_2: float = 0.999
     epsilon: float = 1e-7
 
-    slots: ClassVar[tuple[str, ...]] = ("first moment", "second moment")
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("first moment", "second moment")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from edgelearn.launch import KernelConfig
 
 from . import convolution_local, tiles
-from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .emit import Emitter, Epilogue, Traits
 from .sums import Sum, start_sum
+from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Window
 
@@ -28,7 +29,7 @@ def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epi
         )  # fmt: skip
 
 
-def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: GradientTarget) -> None:
+def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Target) -> None:
     dx = target.tensor
     shape = dy.rows, dy.channels, dx.channels
     with e.choose("pointwise_backward_data", shape, _tiles(e.traits, *shape)) as tile:
@@ -46,7 +47,7 @@ def has_few_rows(e: Emitter, x: Tensor) -> bool:
     return not e.traits.gpu and x.rows <= FEW_ROWS
 
 
-def emit_few_rows_backward_data(e: Emitter, kernel: Tensor, dy: Tensor, target: GradientTarget) -> None:
+def emit_few_rows_backward_data(e: Emitter, kernel: Tensor, dy: Tensor, target: Target) -> None:
     """Like `emit_backward_data`, from the kernel that is not transposed."""
     dx = target.tensor
     e.launch(

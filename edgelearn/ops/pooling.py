@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import In
 
-from .base import Arrays, Gradients, Op
-from .emit import Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import Emitter
 from .tensor import Shape, Tensor
 from .window import Padding, Pair, Window, pair
 
@@ -42,10 +43,8 @@ class GlobalAveragePooling2D(Op):
             x.images, x.height * x.width,
         )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        (x,), (target,) = inputs, targets
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        (x,), target = inputs, only(targets)
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
             "pooling.cl", "global_average_backward", (groups, x.blocks), dy.read, x.rows, count, x.height * x.width,
@@ -88,10 +87,8 @@ class Pooling2D(Op):
             x.width, y.height, y.width, **self.window(x.shape[1:]).macros,
         )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        (x,), (target,) = inputs, targets
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        (x,), target = inputs, only(targets)
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
             "pooling.cl", f"{self.kind}_backward", (groups, x.blocks), *self._compared(x, y), dy.read, x.rows, count,
@@ -140,7 +137,7 @@ class AveragePooling2D(Pooling2D):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         window = self.window(inputs[0].shape[1:])
         padded = window.pad(inputs[0])
-        return sum(padded[region] for _, _, region in window.slices()) / _pixels(window)
+        return reduce(np.add, (padded[region] for _, _, region in window.slices())) / _pixels(window)
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         window = self.window(inputs[0].shape[1:])
@@ -153,4 +150,4 @@ class AveragePooling2D(Pooling2D):
 def _pixels(window: Window) -> np.ndarray:
     """How many pixels each window holds: (1, height, width, 1)."""
     inside = window.pad(np.ones((1, window.height, window.width, 1)))
-    return sum(inside[region] for _, _, region in window.slices())
+    return reduce(np.add, (inside[region] for _, _, region in window.slices()))

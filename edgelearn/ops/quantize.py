@@ -12,10 +12,11 @@ from edgelearn.launch import Role
 
 from . import rows
 from .control import Control
-from .dropout import layer_code
 from .emit import Emitter
 from .formats import Format
 from .observers import DSGC, Blending, Observer, Percentile, Searching
+from .philox import layer_code
+from .range_statistics import RangeStatistics
 from .tensor import Tensor, ceil_div
 from .transpose import KernelView
 
@@ -27,7 +28,6 @@ NEXT_LOW, NEXT_HIGH, UPDATES = range(13, 16)
 
 BLEND, KEEP, OWN = range(3)  # how a range follows: learn_range in kernels/quantize.cl
 WEIGHT_ROWS, WEIGHT_ROWS_GPU = 256, 16  # of a block of a kernel that a work-item quantizes, on a GPU at least
-CODES = {"nearest": 0, "stochastic": 1}
 
 
 def first_record(observer: Observer) -> np.ndarray:
@@ -43,7 +43,7 @@ def moved(observer: Observer, record: np.ndarray) -> np.ndarray:
 
     Raises PlanError when that isn't a range: two finite numbers with 0 between them."""
     used, found, before = record[3:5], record[5:7], record[UPDATES] - 1
-    given = observer.next(*used, *found, before)
+    given = observer.next(used[0], used[1], found[0], found[1], before)
     try:
         with np.errstate(over="ignore"):
             low, high = np.array(given, np.float32).reshape(2)
@@ -79,16 +79,6 @@ class Quantizer:
         return self.format.bits, int(self.format.symmetric)
 
 
-@dataclass(frozen=True)
-class RangeStatistics:
-    """Where a mini-batch leaves what it finds of a tensor: `parts`, a record a row. `traced` adds the sums for signal
-    to noise and cosine; `add` says that earlier micro-batches have been there."""
-
-    parts: Tensor
-    traced: bool = False
-    add: bool = False
-
-
 def emit_next_range(e: Emitter, q: Quantizer) -> None:
     """A job: use the range that the last mini-batch has left."""
     e.job("quantize.cl", "next_range", 1, q.record.update, numbers=q.shape, whole=True)
@@ -110,7 +100,7 @@ def emit_measured_range(e: Emitter, q: Quantizer, x: Tensor, found: RangeStatist
         *q.shape, momentum, group=rows.finders(e), whole=True,
     )  # fmt: skip
     if isinstance(q.observer, Searching):
-        _emit_search(e, q, x)
+        _emit_search(e, q, q.observer, x)
 
 
 def statistics(e: Emitter, q: Quantizer, x: Tensor) -> RangeStatistics:
@@ -118,18 +108,18 @@ def statistics(e: Emitter, q: Quantizer, x: Tensor) -> RangeStatistics:
     return RangeStatistics(e.tensor(f"{q.name} statistics", (rows.parts(e, x), 16)))
 
 
-def _emit_search(e: Emitter, q: Quantizer, x: Tensor) -> None:
+def _emit_search(e: Emitter, q: Quantizer, observer: Searching, x: Tensor) -> None:
     count, rest, groups = rows.split(e, x)
     tried = e.tensor(f"{q.name} tried", (groups, 48))
-    ratio = float(q.observer.ratio)
+    ratio = float(observer.ratio)
     e.launch(
         "quantize.cl", "try_ranges", (rows.items(e, groups),), x.read, q.record.read, tried.write, count, rest,
         *q.shape, *q.bounds, ratio, group=rows.finders(e), whole=True, lanes=e.traits.vector,
     )  # fmt: skip
-    beyond = prod(x.shape) * (1 - q.observer.percent / 100) if isinstance(q.observer, Percentile) else 0.0
+    beyond = prod(x.shape) * (1 - observer.percent / 100) if isinstance(observer, Percentile) else 0.0
     e.launch(
         "quantize.cl", "choose_range", (rows.finders(e),), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
-        group=rows.finders(e), whole=True, direction=isinstance(q.observer, DSGC),
+        group=rows.finders(e), whole=True, direction=isinstance(observer, DSGC),
     )  # fmt: skip
 
 
@@ -141,17 +131,14 @@ def emit_quantize(e: Emitter, q: Quantizer, x: Tensor, y: Tensor, found: RangeSt
     if plain:  # a channel draws the same numbers as in a block of 16
         count, rest = x.rows * ceil_div(x.channels, e.traits.vector), x.channels
     source = (x.update,) if y is x else (x.read, y.write)
-    target, more = [], []
-    if found:
-        target = [found.parts.update if found.add else found.parts.write, prod(x.shape), int(found.add)]
-    if random:
-        control: Control = e.training
-        more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, layer_code(q.name)]
+    more = []
+    if random and e.training:
+        more = [e.training.scalars.read, e.training.counters.read, x.rows, x.images, x.blocks, layer_code(q.name)]
     e.launch(
-        "quantize.cl", "quantize", (rows.items(e, groups),), *source, q.record.read, *target, count, rest, *q.bounds,
-        *more, group=rows.finders(e), whole=True, lanes=e.traits.vector, found=found is not None,
-        traced=bool(found and found.traced), stochastic=random, plain=plain, in_place=y is x,
-        integers=y.dtype == "int8",
+        "quantize.cl", "quantize", (rows.items(e, groups),), *source, q.record.read,
+        *rows.statistics_arguments(x, found), count, rest, *q.bounds, *more, group=rows.finders(e), whole=True,
+        lanes=e.traits.vector, found=found is not None, traced=bool(found and found.traced), stochastic=random,
+        plain=plain, in_place=y is x, integers=y.dtype == "int8",
     )  # fmt: skip
 
 
@@ -163,7 +150,7 @@ def emit_check_found(e: Emitter, name: str, found: Tensor) -> None:
 
 def emit_learn_range(e: Emitter, q: Quantizer, found: Tensor, control: Control, rule: int) -> None:
     """A job: take in what the mini-batch found, unless it found a NaN or an infinity."""
-    momentum = float(q.observer.momentum) if rule == BLEND else 0.0
+    momentum = float(q.observer.momentum) if isinstance(q.observer, Blending) else 0.0
     e.job(
         "quantize.cl", "learn_range", e.traits.group, q.record.update, found.read, control.counters.read,
         numbers=(found.rows,), settings=(momentum,), whole=True, rule=rule,
@@ -201,7 +188,7 @@ def emit_quantized_weights(
         numbers=(*q.shape, y.blocks, items // y.blocks), whole=True, per_channel=per_channel,
     )  # fmt: skip
     random = q.format.rounding == "stochastic" and control is not None
-    more = ([found.parts.write] if found else []) + ([control.scalars.read] if random else [])
+    more = ([found.parts.write] if found else []) + ([control.scalars.read] if random and control else [])
     e.job(
         "quantize.cl", "weight_quantize", items, *view.read, y.write, target.read, *more,
         numbers=(*size, prod(y.shape), layer_code(q.name)), settings=q.bounds, whole=True, found=found is not None,

@@ -11,9 +11,9 @@ from . import tiles
 from .convolution import Conv2D
 from .dense import Dense
 from .emit import Emitter, Epilogue, Traits
-from .quantize import RangeStatistics
-from .quantized_tensor import QuantizedTarget, QuantizedTensor, Result, check_accumulators
+from .quantized_tensor import QuantizedTensor, check_accumulators
 from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
 from .tensor import Tensor, ceil_div
 from .window import Window
 
@@ -48,24 +48,24 @@ def emit_forward(
     op: Conv2D | Dense,
     x: QuantizedTensor,
     kernel: QuantizedTensor,
-    y: Tensor | QuantizedTensor,
+    target: Target,
     epilogue: Epilogue,
-    found: RangeStatistics | None = None,
 ) -> None:
-    """y = activation((x * kernel) * scale + shift)"""
-    geometry, result = Geometry.of(op, x.tensor, 1, x.tensor.rows), Result(y, found)
+    """target = activation((x * kernel) * scale + shift)"""
+    geometry = Geometry.of(op, x.tensor, 1, x.tensor.rows)
     window, (out_height, out_width) = geometry.window, geometry.window.output
-    channels, out = x.tensor.channels, result.tensor
+    channels, out = x.tensor.channels, target.tensor
     check_accumulators(e.layer, window.taps * channels, x.format, kernel.format)
     candidates = tiles.of_convolution(e.traits, out_width, out.blocks)
     with e.choose("quantized_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
         count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
         e.launch(
-            "quantized_convolution.cl", "quantized_convolution_forward", (result.items(e, count),),
-            *x.read, *kernel.read, *result.arguments(e), *geometry.sizes, channels, out_height, out_width, out.blocks,
-            *epilogue.arguments,
+            "quantized_convolution.cl", "quantized_convolution_forward", (target.items(e, count),),
+            *x.read, *kernel.read, *target.result_arguments(e), *geometry.sizes, channels, out_height, out_width,
+            out.blocks, *epilogue.arguments,
             whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
-            per_channel=kernel.format.per_channel, **choice, **window.macros, **epilogue.macros, **result.macros(e),
+            per_channel=kernel.format.per_channel, **choice, **window.macros, **epilogue.macros,
+            **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -75,11 +75,10 @@ def emit_backward_data(
     x: Tensor,
     prepared: QuantizedTensor,
     dy: QuantizedTensor,
-    target: QuantizedTarget,
-    found: RangeStatistics | None = None,
+    target: Target,
 ) -> None:
     """The gradient of the input, which is shaped like `x`, from the transposed kernel."""
-    geometry, result = Geometry.of(op, x, 1, x.rows), target.result(found)
+    geometry = Geometry.of(op, x, 1, x.rows)
     window, (out_height, out_width) = geometry.window, geometry.window.output
     stride, out = window.strides[1], dy.tensor.channels
     check_accumulators(e.layer, window.taps * out, dy.format, prepared.format)
@@ -88,11 +87,12 @@ def emit_backward_data(
         across = stride * ceil_div(window.width, choice["tile"] * stride)
         count = geometry.images * window.height * across * (x.blocks // choice["panels"])
         e.launch(
-            "quantized_convolution.cl", "quantized_convolution_backward_data", (result.items(e, count),),
-            *dy.read, *prepared.read, *result.arguments(e), *geometry.sizes, out, out_height, out_width, x.blocks,
-            *target.mask_arguments,
+            "quantized_convolution.cl", "quantized_convolution_backward_data", (target.items(e, count),),
+            *dy.read, *prepared.read, *target.result_arguments(e), *geometry.sizes, out, out_height, out_width,
+            x.blocks, *target.mask_arguments,
             whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
-            per_channel=prepared.format.per_channel, **choice, **window.macros, **target.macros, **result.macros(e),
+            per_channel=prepared.format.per_channel, **choice, **window.macros, **target.mask_macros,
+            **target.result_macros(e),
         )  # fmt: skip
 
 

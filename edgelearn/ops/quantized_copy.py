@@ -6,30 +6,40 @@ from dataclasses import replace
 
 from edgelearn.launch import Role
 
-from . import stored
 from .emit import Emitter
+from .formats import has_range
 from .observers import CurrentMinMax
-from .quantize import Quantizer, RangeStatistics, emit_quantize
-from .quantized_tensor import QuantizedTarget, QuantizedTensor, Result
-from .stored import Stored
+from .quantize import Quantizer, emit_quantize
+from .quantized_tensor import QuantizedTensor, Stored, reads, stored_macros, tensor_of
+from .range_statistics import RangeStatistics
 from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
 from .tensor import Tensor, ceil_div
 
 
 def emit_to_integers(e: Emitter, x: Tensor, y: QuantizedTensor, found: RangeStatistics | None = None) -> None:
     """y = x by the range that y's record has by then. Stochastic rounding is for training."""
+    assert has_range(y.format) and y.record
     emit_quantize(e, Quantizer(y.name, y.format, CurrentMinMax(), y.record), x, y.tensor, found)
 
 
-def emit_to_floats(e: Emitter, x: Stored, target: QuantizedTarget) -> None:
-    """What integers or halves stand for, through the derivative of an activation or added to another share where the
-    target says so."""
-    result, tensor = target.result(None), stored.tensor_of(x)
+def emit_to_floats(e: Emitter, x: Stored, target: Target) -> None:
+    """target = the floats that integers or halves stand for."""
+    tensor = tensor_of(x)
+    groups, _ = e.split_rows(tensor.rows * tensor.blocks, 1)
     e.launch(
-        "quantized_copy.cl", "to_floats", (_items(e, result, tensor),), *stored.reads(x), *result.arguments(e),
-        tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, **stored.macros(x), **target.macros,
-        **result.macros(e),
+        "quantized_copy.cl", "to_floats", (target.items(e, groups),), *reads(x), *target.result_arguments(e),
+        tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, **stored_macros(x), **target.mask_macros,
+        **target.result_macros(e),
     )  # fmt: skip
+
+
+def emit_decode(e: Emitter, x: QuantizedTensor, y: Tensor) -> None:
+    """y = the floats that `x` stands for, in any number format."""
+    if x.format.needs_range:
+        emit_to_floats(e, x, Target(y))
+    else:
+        x.format.emit_decode(e, x.tensor, y)
 
 
 def emit_transposed(e: Emitter, kernel: QuantizedTensor, taps: int) -> QuantizedTensor:
@@ -54,8 +64,3 @@ def emit_channel_sums(e: Emitter, x: QuantizedTensor, total: Tensor, add: bool) 
         whole=True,
     )  # fmt: skip
     return found
-
-
-def _items(e: Emitter, result: Result, x: Tensor) -> int:
-    groups, _ = e.split_rows(x.rows * x.blocks, 1)
-    return result.items(e, groups)

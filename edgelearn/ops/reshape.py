@@ -9,8 +9,9 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
-from .emit import Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import Emitter
+from .target import Target
 from .tensor import Shape, Tensor
 
 
@@ -31,12 +32,10 @@ class Flatten(Op):
         return [dy.reshape(inputs[0].shape)], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit(e, inputs[0], GradientTarget(y))
+        _emit(e, inputs[0], Target(y))
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        _emit(e, dy, targets[0])
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        _emit(e, dy, only(targets))
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Reshape(Flatten):
         return found
 
 
-def _emit(e: Emitter, x: Tensor, target: GradientTarget) -> None:
+def _emit(e: Emitter, x: Tensor, target: Target) -> None:
     """target = the values of x, each at its place in the target's shape."""
     y = target.tensor
     groups, count = e.bands(y.rows, y.blocks)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from edgelearn.launch import Access
+
 from .emit import Emitter
+from .range_statistics import RangeStatistics
 from .tensor import Tensor, ceil_div
 
 FINDERS = 256  # work-items of a GPU's work-group that leave a record together
@@ -33,3 +38,11 @@ def finders(e: Emitter) -> int:
 def items(e: Emitter, groups: int) -> int:
     """Work-items of so many such groups."""
     return groups * finders(e)
+
+
+def statistics_arguments(x: Tensor, statistics: RangeStatistics | None) -> list[Access | int]:
+    """FOUND_ARGUMENTS in kernels/include/found.h, of a kernel that goes through all of `x`."""
+    if statistics is None:
+        return []
+    parts, add = statistics.parts, statistics.add
+    return [parts.update if add else parts.write, prod(x.shape), int(add)]

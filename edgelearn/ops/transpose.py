@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgelearn.launch import In, Role
 
@@ -39,7 +40,7 @@ class KernelView:
         return (self.kernel.read,) if self.scale is None else (self.kernel.read, self.scale.read)
 
     @property
-    def macros(self) -> dict[str, int]:
+    def macros(self) -> dict[str, Any]:
         """SCALE and TRANSPOSED in kernels/include/weights.h."""
         return {"scale": self.scale is not None, "transposed": self.taps > 0}
 

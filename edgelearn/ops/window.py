@@ -43,18 +43,18 @@ class Window:
         reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
         if padding == "same":
             total = [max((-(-n // s) - 1) * s + r - n, 0) for n, s, r in zip(size, strides, reach, strict=True)]
-            resolved = tuple((t // 2, t - t // 2) for t in total)
+            vertical, horizontal = ((t // 2, t - t // 2) for t in total)
         elif padding == "valid":
-            resolved = ((0, 0), (0, 0))
+            vertical = horizontal = (0, 0)
         elif not isinstance(padding, tuple | list) or len(padding) != 2:
             raise ShapeError(f"padding is 'same', 'valid' or ((top, bottom), (left, right)), not {padding!r}.")
         else:
-            resolved = tuple(pair(p) for p in padding)
-            if min(*resolved[0], *resolved[1]) < 0:
-                raise ShapeError(f"padding is not negative, but it is {resolved}.")
-        if any(n + sum(p) < r for n, p, r in zip(size, resolved, reach, strict=True)):
+            vertical, horizontal = (pair(p) for p in padding)
+            if min(*vertical, *horizontal) < 0:
+                raise ShapeError(f"padding is not negative, but it is {padding}.")
+        if any(n + sum(p) < r for n, p, r in zip(size, (vertical, horizontal), reach, strict=True)):
             raise ShapeError(f"A {kernel} window (dilation {dilation}) does not fit an image of {tuple(size)}.")
-        return cls(*size, kernel, strides, dilation, resolved)
+        return cls(size[0], size[1], kernel, strides, dilation, (vertical, horizontal))
 
     @classmethod
     def pointwise(cls, height: int, width: int) -> Window:
@@ -69,8 +69,9 @@ class Window:
     @property
     def output(self) -> Pair:
         """Height and width of the output."""
-        size = zip((self.height, self.width), self.kernel, self.strides, self.dilation, self.padding, strict=True)
-        return tuple((n + sum(p) - (k - 1) * d - 1) // s + 1 for n, k, s, d, p in size)
+        axes = zip((self.height, self.width), self.kernel, self.strides, self.dilation, self.padding, strict=True)
+        height, width = ((n + sum(p) - (k - 1) * d - 1) // s + 1 for n, k, s, d, p in axes)
+        return height, width
 
     @property
     def taps(self) -> int:

@@ -8,8 +8,9 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
-from .emit import Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import Emitter
+from .target import Target
 from .tensor import Shape, Tensor
 from .window import Pair, pair
 
@@ -47,16 +48,14 @@ class ZeroPadding2D(Op):
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (top, _), (left, _) = self.sides
-        _emit_moved(e, inputs[0], -top, -left, GradientTarget(y))
+        _emit_moved(e, inputs[0], -top, -left, Target(y))
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         (top, _), (left, _) = self.sides
-        _emit_moved(e, dy, top, left, targets[0])
+        _emit_moved(e, dy, top, left, only(targets))
 
 
-def _emit_moved(e: Emitter, x: Tensor, down: int, right: int, target: GradientTarget) -> None:
+def _emit_moved(e: Emitter, x: Tensor, down: int, right: int, target: Target) -> None:
     """target at (y, x) = x at (y + down, x + right), or 0 outside it."""
     y = target.tensor
     groups, count = e.bands(y.rows, y.blocks, 64)

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import Dropout, GradientTarget, SpatialDropout2D
+from edgelearn.ops import Dropout, SpatialDropout2D, Target
 from edgelearn.ops.control import SEED, SEED_HIGH, SEEN, STEP, Control
-from edgelearn.ops.dropout import philox
+from edgelearn.ops.philox import philox
 
 from .harness import SIZES, close
 
@@ -59,10 +59,10 @@ def test_forward_and_backward(bench, rng, kind, channels):
 
     (dx,), _ = op.reference_backward([x], {}, dy, factors)
     tx, tdy, tdx = bench.put(x), bench.put(dy), bench.empty(x.shape)
-    op.emit_backward(bench, [tx], None, tdy, [GradientTarget(tdx)])
+    op.emit_backward(bench, [tx], None, tdy, [Target(tdx)])
     bench.run()
     close(bench.get(tdx), dx)
-    op.emit_backward(bench, [tx], None, tdy, [GradientTarget(tdx, tx, 2, accumulate=True)])
+    op.emit_backward(bench, [tx], None, tdy, [Target(tdx, tx, 2, accumulate=True)])
     bench.run()
     close(bench.get(tdx), dx + dx * ((x > 0) & (x < 6)))
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import AveragePooling2D, GlobalAveragePooling2D, GradientTarget, MaxPooling2D
+from edgelearn.ops import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D, Target
 
 from .harness import SIZES, Workbench
 from .plain import check_plain
@@ -44,7 +44,7 @@ def test_gradient_goes_to_the_first_maximum(bench):
     tx, ty, tdx = bench.put(x), bench.empty((1, 1, 1, 1)), bench.empty(x.shape)
     op = MaxPooling2D()
     op.emit_forward(bench, [tx], ty)
-    op.emit_backward(bench, [tx], ty, bench.put(np.ones((1, 1, 1, 1))), [GradientTarget(tdx)])
+    op.emit_backward(bench, [tx], ty, bench.put(np.ones((1, 1, 1, 1))), [Target(tdx)])
     bench.run()
     assert bench.get(tdx).ravel().tolist() == [1, 0, 0, 0]
 

@@ -12,8 +12,7 @@ from math import inf, isqrt, prod
 from edgelearn.graph.fuse import fuse
 from edgelearn.graph.network import INPUT, Network
 from edgelearn.graph.reversible import invertible_streams
-from edgelearn.ops import Add, Concatenate
-from edgelearn.ops.formats import AnyFormat, Float16, Format
+from edgelearn.ops import Add, Concatenate, Float16, Format, NumberFormat
 
 from .strategies import Compress, Encoding, Invert, Offload, Recompute, Strategy
 
@@ -54,7 +53,7 @@ def invertible(network: Network) -> dict[str, Strategy]:
     return _recomputed(network, kept) | inverses
 
 
-def compressed(network: Network, kept_in: AnyFormat = Format(8)) -> dict[str, Strategy]:  # noqa: B008
+def compressed(network: Network, kept_in: NumberFormat = Format(8)) -> dict[str, Strategy]:  # noqa: B008
     """Everything is `kept_in` a format; what BatchNorm writes is recomputed from what it reads. Gradients are
     approximate."""
     return _stashed(network, Compress(kept_in))

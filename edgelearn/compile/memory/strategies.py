@@ -12,12 +12,10 @@ from edgelearn.graph.reversible import invertible_streams
 from edgelearn.launch import Buffer, Role, Transfer
 from edgelearn.ops import Emitter, ReLU, Tensor, bits
 from edgelearn.ops import quantized_copy as quantized_copy
-from edgelearn.ops.formats import AnyFormat, Float16, Format
-from edgelearn.ops.half import emit_halved
+from edgelearn.ops.formats import Format, NumberFormat, has_range
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import Quantizer, emit_measured_range
-from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor
-from edgelearn.ops.stored import Stored
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
 
 
 @dataclass(frozen=True)
@@ -104,10 +102,10 @@ class Compress(Encoding):
     each channel."""
 
     lossy: ClassVar[bool] = True
-    format: AnyFormat = Format(8)  # noqa: RUF009
+    format: NumberFormat = Format(8)  # noqa: RUF009
 
     def __post_init__(self) -> None:
-        if self.format.per_channel or self.format.storage not in ("int8", "float16"):
+        if self.format.per_channel or self.format.storage in ("int16", "float32"):
             raise PlanError(f"Activations are kept as halves or in at most 8 bits by one range, not in {self.format}.")
 
     def __str__(self) -> str:
@@ -117,9 +115,9 @@ class Compress(Encoding):
         self._check_floats(node, x)
         name = f"{node.name}/compressed to {self.format}"
         y = e.tensor(f"compressed to {self.format}", x.shape, block=x.block, dtype=self.format.storage)
-        if isinstance(self.format, Float16):
-            emit_halved(e, x, y)
-            return y
+        if not has_range(self.format):
+            self.format.emit_encode(e, x, y)
+            return QuantizedTensor(y, None, self.format, name)
         record = e.tensor("range of what is kept", (1, 16), Role.RANGE)
         held = QuantizedTensor(y, record, self.format, name)
         emit_measured_range(e, Quantizer(name, self.format, CurrentMinMax(), record), x)
@@ -127,7 +125,7 @@ class Compress(Encoding):
         return held
 
     def get(self, e: Emitter, held: Stored, x: Tensor) -> None:
-        quantized_copy.emit_to_floats(e, held, QuantizedTarget(x))
+        quantized_copy.emit_decode(e, held, x)
 
 
 @dataclass(frozen=True)

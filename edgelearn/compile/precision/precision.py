@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph.network import INPUT, Network
-from edgelearn.ops.formats import AnyFormat, Format, format_from
+from edgelearn.ops.formats import Format, NumberFormat, format_from, has_range
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax, Observer
 
 KINDS = ("weights", "activations", "norm_inputs", "gradients")
@@ -40,20 +40,20 @@ class Precision:
     Raises PlanError for what can't be.
     """
 
-    weights: AnyFormat | None = None
-    activations: AnyFormat | None = None
-    gradients: AnyFormat | None = None
+    weights: NumberFormat | None = None
+    activations: NumberFormat | None = None
+    gradients: NumberFormat | None = None
     observer: Observer = InHindsightMinMax()  # noqa: RUF009
     gradient_observer: Observer | None = None
     exceptions: Mapping[str, int | None] = field(default_factory=dict)
     traced: bool = False
     simulated: bool = True
-    norm_inputs: AnyFormat | None = None
+    norm_inputs: NumberFormat | None = None
 
     def __post_init__(self) -> None:
         for kind in KINDS:
             fmt = getattr(self, kind)
-            if not isinstance(fmt, AnyFormat | None):
+            if not isinstance(fmt, NumberFormat | None):
                 raise PlanError(f"The format of {kind} is such as Format(bits=8), Float16() or None, not {fmt!r}.")
             if fmt is not None and fmt.per_channel and kind != "weights":
                 raise PlanError(f"A range for each channel is for weights alone: leave per_channel off for {kind}.")
@@ -76,10 +76,10 @@ class Precision:
                     f"Integer kernels need weights, activations and gradients of 8 bits or fewer, but {kind} are "
                     f"{fmt or 'float32'}: give them such a format, or simulate."
                 )
-        if not self.weights.symmetric:
+        if has_range(self.weights) and not self.weights.symmetric:
             raise PlanError("Integer kernels need symmetric weights: Format(symmetric=True).")
 
-    def format(self, kind: str, layer: str) -> AnyFormat | None:
+    def format(self, kind: str, layer: str) -> NumberFormat | None:
         """How `layer`'s tensor of `kind` (one of KINDS) is rounded."""
         fmt = getattr(self, kind)
         for pattern, bits in self.exceptions.items():
@@ -104,11 +104,11 @@ class Precision:
     @property
     def quantizes(self) -> bool:
         """Whether any tensor is to be integers."""
-        return any(isinstance(getattr(self, kind), Format) for kind in KINDS)
+        return any(has_range(getattr(self, kind)) for kind in KINDS)
 
     @property
     def _observers(self) -> list[Observer]:
-        return [self.observer_of(kind) for kind in KINDS[1:] if isinstance(getattr(self, kind), Format)]
+        return [self.observer_of(kind) for kind in KINDS[1:] if has_range(getattr(self, kind))]
 
     def mode(self, training: bool, known: bool, step: int = 0) -> str:
         """How the program of a mini-batch, or of an evaluation, gets its ranges: KNOWN, as its estimators say; SEARCHED
@@ -173,7 +173,7 @@ class Precision:
         lines = [] if self.simulated else ["stored as they are; int8 tensors are multiplied as integers"]
         for kind in KINDS:
             fmt = getattr(self, kind)
-            ranges = f"; {self.observer_of(kind)}" if isinstance(fmt, Format) else ""
+            ranges = f"; {self.observer_of(kind)}" if has_range(fmt) else ""
             lines.append(f"{kind:<12} {fmt or 'float32'}{ranges}")
         others = [f"{name} {'float32' if bits is None else f'{bits} bits'}" for name, bits in self.exceptions.items()]
         return "\n".join(lines + ([f"{'exceptions':<12} {', '.join(others)}"] if others else []))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from edgelearn.compile.storage import Storage
 from edgelearn.launch import Role
 from edgelearn.ops import Emitter, Tensor
-from edgelearn.ops.quantize import Quantizer, RangeStatistics, emit_check_found, emit_learn_range
+from edgelearn.ops.quantize import Quantizer, emit_check_found, emit_learn_range
+from edgelearn.ops.range_statistics import RangeStatistics
 
 from .precision import Precision
 
@@ -29,8 +30,8 @@ class RangeCollector:
             self._checked[q.name] = found
         return RangeStatistics(found, self.precision.traced, add)
 
-    def of_halves(self, name: str, count: int, add: bool = False) -> RangeStatistics | None:
-        """The same for halves, that have no range and are always checked: an activation may hide an infinity."""
+    def of_rangeless(self, name: str, count: int, add: bool = False) -> RangeStatistics | None:
+        """The same for formats without a range, which are always checked: an activation may hide an infinity."""
         if not self.training:
             return None
         found = self._checked[name] = self.storage.tensor(f"{name} found", (count, 16), Role.FOUND)

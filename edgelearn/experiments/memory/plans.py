@@ -11,8 +11,7 @@ from edgelearn.compile.memory.strategies import Encoding
 from edgelearn.device import Device
 from edgelearn.errors import PlanError, RunError
 from edgelearn.graph import Network, reversible
-from edgelearn.ops import SGD
-from edgelearn.ops.formats import Float16, Format
+from edgelearn.ops import SGD, Float16, Format
 from edgelearn.ops.observers import InHindsightMinMax
 from edgelearn.runtime import launch_times
 

@@ -16,10 +16,10 @@ from edgelearn.ops import (
     Emitter,
     Epilogue,
     GlobalAveragePooling2D,
-    GradientTarget,
     LinearOp,
     Op,
     SoftmaxCrossEntropy,
+    Target,
     Tensor,
     Traits,
     batchnorm,
@@ -138,7 +138,7 @@ def _linear(stand: Stand, problem: OpProblem, trains: bool) -> Results:
         dx = stand.tensor("dx", problem.x.shape)
         prepared = op.emit_prepared(stand, x, kernel, None)
         stand.emit_jobs()
-        op.emit_backward_data(stand, x, prepared, dy, GradientTarget(dx))
+        op.emit_backward_data(stand, x, prepared, dy, Target(dx))
         results.append(lambda: stand.get(dx))
     dkernel = stand.tensor("dkernel", matrix, Role.GRADIENT)
     dbias = stand.tensor("dbias", bias.shape, Role.GRADIENT) if bias else None
@@ -154,7 +154,7 @@ def _plain(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     if not trains:
         return [lambda: stand.get(y)]
     dx = stand.tensor("dx", problem.x.shape)
-    op.emit_backward(stand, [x], y, stand.put(problem.dy), [GradientTarget(dx)])
+    op.emit_backward(stand, [x], y, stand.put(problem.dy), [Target(dx)])
     return [lambda: stand.get(y), lambda: stand.get(dx)]
 
 
@@ -163,12 +163,12 @@ def _batchnorm(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     channels = problem.spec.shape[-1]
     moving = {"moving_mean": np.zeros(channels, np.float32), "moving_variance": np.ones(channels, np.float32)}
     weights = {name: stand.put(array) for name, array in (problem.weights | moving).items()}
-    statistics = batchnorm.emit_batch(stand, op, x, weights, y, LINEAR)
+    statistics = batchnorm.emit_batch(stand, op, x, weights, Target(y), LINEAR)
     if not trains:
         return [lambda: stand.get(y)]
     dx = stand.tensor("dx", problem.x.shape)
     dgamma, dbeta = (stand.tensor(name, (channels,), Role.GRADIENT) for name in ("dgamma", "dbeta"))
-    dy, target = stand.put(problem.dy), GradientTarget(dx)
+    dy, target = stand.put(problem.dy), Target(dx)
     batchnorm.emit_backward(stand, x, dy, statistics, dgamma, dbeta, target, kept=False, add=False)
     return [lambda t=t: stand.get(t) for t in (y, dx, dgamma, dbeta)]
 
