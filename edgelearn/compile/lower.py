@@ -472,13 +472,13 @@ class Lowering:
         return self.storage.gradients.get(f"{layer}/{role}")
 
     def _update(self, optimizer: Optimizer) -> None:
-        self.quantizers.noted.check(self.finish)
+        self.quantizers.statistics.check(self.finish)
         self._at("optimizer")
         total = self.storage.sizes[Role.PARAMETER]
         self.finish.emit_jobs()
         flags = self.storage.stretch(Role.CHECK, 0, self.storage.sizes[Role.CHECK])
         emit_finite_check(self.finish, flags, self.control)
-        self.quantizers.noted.learn(self.finish)
+        self.quantizers.statistics.learn(self.finish)
         self.finish.emit_jobs()
         self._at("optimizer")
         if statistics := self.storage.sizes.get(Role.STATISTICS):

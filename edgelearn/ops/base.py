@@ -1,4 +1,4 @@
-"""What an op is: shapes, weights, cost, a float64 reference, and launches."""
+"""Base classes of ops: shapes, weights, cost, a float64 reference, and launches."""
 
 from __future__ import annotations
 

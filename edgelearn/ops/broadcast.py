@@ -1,4 +1,4 @@
-"""Images of one row or one column beside whole ones, as NumPy broadcasts them."""
+"""Broadcasting of images of one row or one column, as in NumPy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from .tensor import Tensor
 
 
 def emit_repeated(e: Emitter, x: Tensor, target: Target, factor: float = 1.0) -> None:
-    """target = factor * x, repeated along height or width where x has 1 and the target more."""
+    """Emit target = factor * x, repeated along height or width where x has 1 and the target more."""
     _emit(e, "repeat", x, target, factor, least=64)
 
 
 def emit_summed(e: Emitter, x: Tensor, target: Target, factor: float = 1.0) -> None:
-    """target = factor * x, summed along height or width where the target has 1 and x more: the way back."""
+    """Emit target = factor * x, summed along height or width where the target has 1 and x more: the gradient of
+    `emit_repeated`."""
     _emit(e, "sum_repeated", x, target, factor, least=8)
 
 

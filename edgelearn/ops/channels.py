@@ -1,4 +1,4 @@
-"""SliceChannels and PadChannels: some of the channels, and zeros beside them."""
+"""SliceChannels and PadChannels: a range of the channels, and zeros around the channels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tensor import Shape, Tensor
 
 @dataclass(frozen=True)
 class SliceChannels(Op):
-    """Channels `start` to `start` + `size` - 1."""
+    """Channels `start` to `start` + `size` - 1. Raises ShapeError if the input doesn't have them."""
 
     start: int
     size: int
@@ -45,7 +45,7 @@ class SliceChannels(Op):
 
 @dataclass(frozen=True)
 class PadChannels(Op):
-    """Zeros as channels: `before` in front of the input's, `after` behind them."""
+    """Adds channels of zeros: `before` in front of the input's channels, `after` behind them."""
 
     before: int = 0
     after: int = 0
@@ -72,7 +72,7 @@ class PadChannels(Op):
 
 
 def _emit_moved(e: Emitter, x: Tensor, shift: int, target: Target) -> None:
-    """Channel c of target = channel c + shift of x, or 0."""
+    """Emit channel c of target = channel c + shift of x, or 0."""
     y = target.tensor
     groups, count = e.bands(y.rows, y.blocks)
     e.launch(

@@ -24,11 +24,17 @@ from .window import Padding, Pair, Window, pair
 
 @dataclass(frozen=True)
 class Conv2D(LinearOp):
-    """2-D convolution (cross-correlation, as everywhere in the field) over (height, width, channels).
+    """2-D convolution (cross-correlation) over (height, width, channels), as in Keras.
 
-    `kernel_size`, `strides` and `dilation_rate` are ints or (y, x); `padding` is "same", "valid" or
-    ((top, bottom), (left, right)). Kernel: (ky, kx, channels / groups, filters), as in Keras; it begins as one of
-    edgelearn.ops.initializers draws it.
+    Arguments:
+    - `filters`: output channels.
+    - `kernel_size`, `strides`, `dilation_rate`: int or (y, x).
+    - `padding`: "same", "valid" or ((top, bottom), (left, right)).
+    - `groups`: divides input channels and filters (default 1).
+    - `use_bias`: add a bias to each filter (default True).
+    - `kernel_initializer`: one of edgelearn.ops.initializers.INITIALIZERS.
+
+    Kernel: (ky, kx, channels / groups, filters). Raises ShapeError if arguments and input don't fit.
     """
 
     filters: int
@@ -55,10 +61,10 @@ class Conv2D(LinearOp):
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
         kernel = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
-        found = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
+        weights = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
         if self.use_bias:
-            found["bias"] = Weight((self.filters,), "zeros")
-        return found
+            weights["bias"] = Weight((self.filters,), "zeros")
+        return weights
 
     def flops(self, shape: Shape) -> int:
         height, width, filters = self.output_shape(shape)
@@ -177,8 +183,8 @@ class Conv2D(LinearOp):
 
 
 def _tiles(traits: Traits, window: Window, x: Tensor, y: Tensor, width: int, products: int = 1) -> list[KernelConfig]:
-    """Tiles of a convolution or its pass to data, which reads `x` and writes `y` in rows of `width` neighbours, as so
-    many `products`."""
+    """Tile sizes for a convolution, or for its gradient to the input, that reads `x` and writes `y` in rows of `width`
+    neighbours, as a number of matrix `products`."""
     plain = tiles.of_convolution(traits, width, y.blocks)
     if not traits.gpu or x.block < 16:
         return plain
@@ -187,7 +193,7 @@ def _tiles(traits: Traits, window: Window, x: Tensor, y: Tensor, width: int, pro
 
 
 def _depths(traits: Traits, window: Window, x: Tensor, dy: Tensor) -> list[KernelConfig]:
-    """Channels x blocks of filters of a tile of the weights' gradient, and work-items a compute unit."""
+    """Tile sizes for the weights' gradient: channels, blocks of filters, and work-items a compute unit."""
     depth = min(x.block, 2 if traits.gpu else 8)
     depth = depth if x.block % depth == 0 else x.block
     best = {"depth": depth, "panels": tiles.panels(traits, dy.blocks), "items": 0}

@@ -44,9 +44,10 @@ def weight_tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[K
 
 
 def _cost(traits: Traits, tile: KernelConfig, rows: int, depth: int, channels: int, split: int = 1) -> float:
-    """What the busiest compute unit has to do: the multiply-adds of its tiles and the writing of their sums, dearer
-    where small tiles read more for each, and where few sums at a time leave it waiting. On an H200 the cheapest tile is
-    on average 2 % slower than the fastest one, over the layers of ResNet-18, MobileNet and MobileNet V2."""
+    """Estimated work of the busiest compute unit: the multiply-adds of its tiles and the writing of their sums. Small
+    tiles cost more, since they read more for each multiply-add, and so do few sums at a time, which leave it waiting.
+    On an H200 the cheapest tile is on average 2 % slower than the fastest, over the layers of ResNet-18, MobileNet and
+    MobileNet V2."""
     rounds = ceil_div(_groups(tile, rows, channels) * split, traits.compute_units)
     of_item, group = tile["item_rows"] * tile["item_columns"], _group(tile)
     resident = max(1, min(REGISTERS // (group * (2 * of_item + 36)), ITEMS // group))
@@ -84,7 +85,7 @@ def emit_forward(
 def emit_backward_data(
     e: Emitter, tile: KernelConfig, window: Window, transposed: Tensor, dy: Tensor, target: Target, flops: int
 ) -> None:
-    """Every stride-th row and column of an image is a product of its own."""
+    """Emit the gradient of the input; every stride-th row and column of an image is a matrix product of its own."""
     dx, strides = target.tensor, window.strides
     images = dx.rows // (window.height * window.width)
     rows = images * ceil_div(window.height, strides[0]) * ceil_div(window.width, strides[1])

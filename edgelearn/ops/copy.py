@@ -1,4 +1,4 @@
-"""Values passed on as they are."""
+"""Copy of a tensor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .tensor import Tensor
 
 
 def emit_copy(e: Emitter, x: Tensor, target: Target) -> None:
-    """target = x; masked, or added to what is there, as the target says."""
+    """Emit target = x, masked or accumulated by the target."""
     groups, count = e.bands(x.rows, x.blocks, 64)
     e.launch(
         "copy.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,

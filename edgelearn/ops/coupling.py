@@ -1,9 +1,8 @@
 """Additive couplings (Dinh et al. 2014, "NICE", arXiv 1410.8516), and the streams that they add to.
 
-A sum of floats is rounded, so what comes back is not quite what was there. Values that are multiples of a power of two,
-`step`, add up exactly as long as they stay below 2^24 steps: then the inverse has the bits of the original (the idea of
-Hoogeboom et al. 2019, "Integer discrete flows", arXiv 1905.07376). Gradients pass through the rounding as if it weren't
-there.
+A sum of floats is rounded, so its inverse is only approximate. Multiples of a power of two, `step`, add up exactly as
+long as they stay below 2^24 steps: then the inverse restores the bits (the idea of Hoogeboom et al. 2019, "Integer
+discrete flows", arXiv 1905.07376). Gradients ignore the rounding.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ STEP = 2.0**-16  # exact up to 256
 
 @dataclass(frozen=True)
 class Stream(Op):
-    """The multiples of `step`, a power of two, nearest to the input: where a stream begins."""
+    """Rounds the input to multiples of `step`, a power of two: the start of a stream."""
 
     step: float = STEP
 
@@ -55,8 +54,10 @@ class Stream(Op):
 
 @dataclass(frozen=True)
 class Coupling(Add):
-    """y = x + f, rounded to multiples of `step` unless that is 0; x need not be kept, since it comes back as y - f. For
-    that f must be made of another stream. x is on multiples of `step` already."""
+    """y = x + f, with f rounded to multiples of `step` unless that is 0; x must be multiples of `step` already.
+
+    x need not be stored, since y - f restores it, provided that f is computed from another stream.
+    """
 
     step: float = STEP
 

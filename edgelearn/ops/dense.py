@@ -19,8 +19,15 @@ from .transpose import KernelView
 
 @dataclass(frozen=True)
 class Dense(LinearOp):
-    """Fully connected layer over (features,). Kernel: (features, units), as in Keras; it begins as one of
-    edgelearn.ops.initializers draws it."""
+    """Fully connected layer over (features,), as in Keras.
+
+    Arguments:
+    - `units`: outputs.
+    - `use_bias`: add a bias to each unit (default True).
+    - `kernel_initializer`: one of edgelearn.ops.initializers.INITIALIZERS.
+
+    Kernel: (features, units). Raises ShapeError if arguments and input don't fit.
+    """
 
     units: int
     use_bias: bool = True
@@ -34,10 +41,10 @@ class Dense(LinearOp):
         return (self.units,)
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
-        found = {"kernel": Weight((shape[0], self.units), self.kernel_initializer, decays=True)}
+        weights = {"kernel": Weight((shape[0], self.units), self.kernel_initializer, decays=True)}
         if self.use_bias:
-            found["bias"] = Weight((self.units,), "zeros")
-        return found
+            weights["bias"] = Weight((self.units,), "zeros")
+        return weights
 
     def flops(self, shape: Shape) -> int:
         return 2 * shape[0] * self.units

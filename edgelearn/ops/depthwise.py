@@ -1,4 +1,4 @@
-"""DepthwiseConv2D: every channel has a kernel of its own."""
+"""DepthwiseConv2D: a convolution of each channel with its own kernel."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .window import Padding, Pair, Window, pair
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(LinearOp):
-    """Depthwise 2-D convolution with depth multiplier 1 (Conv2D with groups has any other).
+    """Depthwise 2-D convolution with depth multiplier 1 (for others use Conv2D with groups).
 
-    Arguments as of Conv2D. Kernel: (ky, kx, channels, 1), as in Keras.
+    Arguments: see Conv2D. Kernel: (ky, kx, channels, 1), as in Keras.
     """
 
     kernel_size: int | Pair
@@ -42,10 +42,10 @@ class DepthwiseConv2D(LinearOp):
     def weights(self, shape: Shape) -> dict[str, Weight]:
         ky, kx = pair(self.kernel_size)
         matrix = (ky * kx, shape[-1])
-        found = {"kernel": Weight((ky, kx, shape[-1], 1), self.kernel_initializer, decays=True, matrix=matrix)}
+        weights = {"kernel": Weight((ky, kx, shape[-1], 1), self.kernel_initializer, decays=True, matrix=matrix)}
         if self.use_bias:
-            found["bias"] = Weight((shape[-1],), "zeros")
-        return found
+            weights["bias"] = Weight((shape[-1],), "zeros")
+        return weights
 
     def flops(self, shape: Shape) -> int:
         height, width, channels = self.output_shape(shape)
@@ -123,7 +123,7 @@ class DepthwiseConv2D(LinearOp):
 
 
 def _tiles(traits: Traits, width: int, stride: int = 1) -> list[KernelConfig]:
-    """Neighbouring outputs of a tile, and work-items a compute unit."""
+    """Tile sizes: neighbouring outputs, and work-items a compute unit."""
     best = {"tile": tiles.depthwise_tile(traits, width, stride), "items": 0}
     return tiles.worth_trying(best, tile=tiles.up_to(tiles.DEPTHWISE_TILES, width), items=tiles.items(traits))
 
@@ -131,8 +131,8 @@ def _tiles(traits: Traits, width: int, stride: int = 1) -> list[KernelConfig]:
 def _parts(
     e: Emitter, images: int, height: int, width: int, blocks: int, tile: int, items: int
 ) -> tuple[tuple[int, int], int, int]:
-    """(grid, rows and tiles of a row a work-item does): single tiles on GPUs unless `items` says otherwise, bands of
-    rows on CPUs."""
+    """(grid, rows a work-item, tiles of a row a work-item): single tiles on GPUs unless `items` is given, bands of rows
+    on CPUs."""
     steps = 1 if e.traits.gpu else ceil_div(width, tile)
     columns = ceil_div(width, tile * steps)
     _, rows = e.split_rows(height, images * blocks * columns, least=1 if e.traits.gpu else 7, items=items)

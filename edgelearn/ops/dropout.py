@@ -1,4 +1,4 @@
-"""Dropout whose mask is drawn anew wherever it is needed, from a counter."""
+"""Dropout whose mask is not stored: it is drawn again, from a counter, wherever it is needed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from .tensor import Shape, Tensor
 
 @dataclass(frozen=True)
 class Dropout(Op):
-    """In training each value is zero with probability `rate`, and divided by 1 - rate otherwise (Srivastava et al.
-    2014); elsewhere values pass unchanged. Which ones is a function of the plan's seed, the step, the layer's name,
-    the example's place in its mini-batch and the value's place in the example: micro-batches and devices don't matter.
+    """In training each value becomes 0 with probability `rate`, and is divided by 1 - rate otherwise (Srivastava et al.
+    2014); else values pass unchanged.
+
+    The mask is a function of the plan's seed, the step, the layer's name, the example's place in its mini-batch and the
+    value's place in the example: it depends neither on micro-batches nor on the device. Raises ShapeError for a rate
+    outside [0, 1).
     """
 
     rate: float = 0.5
@@ -36,12 +39,12 @@ class Dropout(Op):
         return shape
 
     def _drawn(self, shape: Shape) -> Shape:
-        """The shape of what is drawn for an example of `shape`."""
+        """Shape of the random numbers for an example of `shape`."""
         return shape
 
     def factors(self, layer: str, shape: Shape, examples: int, seed: int, step: int, first: int = 0) -> np.ndarray:
-        """What training multiplies examples `first`, `first` + 1, ... of a mini-batch with: (examples, *shape), or 1
-        instead of sizes along which it is the same."""
+        """The factors of examples `first`, `first` + 1, ... of a mini-batch in training: (examples, *shape), where axes
+        of equal factors have size 1."""
         drawn = uniform(layer, (examples, *self._drawn(shape)), seed, step, first)
         return (drawn >= np.float32(self.rate)) / (1 - self.rate)
 
@@ -78,8 +81,7 @@ class Dropout(Op):
 
 @dataclass(frozen=True)
 class SpatialDropout2D(Dropout):
-    """Dropout of whole channels of (height, width, channels): pixels beside each other hold much the same, so that
-    values dropped one by one would be known from their neighbours (Tompson et al. 2015)."""
+    """Dropout of whole channels of (height, width, channels): neighbouring pixels are alike (Tompson et al. 2015)."""
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 3:

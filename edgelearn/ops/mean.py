@@ -18,8 +18,11 @@ from .tensor import Shape, Tensor
 
 @dataclass(frozen=True)
 class Mean(Op):
-    """The mean over `axis` of (height, width, channels), 1 for the height and 2 for the width, whose size becomes 1:
-    keras.ops.mean with keepdims=True."""
+    """The mean of (height, width, channels) over one axis, whose size becomes 1: keras.ops.mean with keepdims=True.
+
+    Arguments:
+    - `axis`: 1 for the height (default), 2 for the width.
+    """
 
     axis: int = 1
 

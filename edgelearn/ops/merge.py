@@ -1,4 +1,4 @@
-"""Add and Concatenate: several tensors into one."""
+"""Add and Concatenate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .tensor import Shape, Tensor
 
 @dataclass(frozen=True)
 class Add(Op):
-    """The sum of two or more tensors. As in Keras, one whose height or width is 1 is repeated along it."""
+    """The sum of two or more tensors. As in Keras, heights and widths of 1 are broadcast."""
 
     def output_shape(self, *shapes: Shape) -> Shape:
         if len(shapes) < 2 or (len(set(shapes)) > 1 and not _broadcast(shapes)):
@@ -65,7 +65,7 @@ class Add(Op):
 
 @dataclass(frozen=True)
 class Concatenate(Op):
-    """The channels of two or more tensors side by side; their other sizes agree."""
+    """Concatenates the channels of two or more tensors of equal height and width."""
 
     selects = True
 
@@ -83,7 +83,7 @@ class Concatenate(Op):
         return np.split(dy, _offsets(inputs)[1:], -1), {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        """The first input fills all of y, with zeros in the places of the others."""
+        """The first input's launch also writes zeros in the places of the others."""
         for x, offset in zip(inputs, _offsets(inputs), strict=True):
             blocks = y.blocks if offset == 0 else -(-(offset + x.channels) // y.block) - offset // y.block
             groups, count = e.bands(x.rows, blocks, 64)
@@ -104,7 +104,7 @@ class Concatenate(Op):
 
 
 def _broadcast(shapes: tuple[Shape, ...]) -> bool:
-    """Whether images are repeated to one size."""
+    """True for images that can be broadcast to one size."""
     if any(len(shape) != 3 for shape in shapes):
         return False
     heights, widths, channels = (set(sizes) for sizes in zip(*shapes, strict=True))
@@ -112,5 +112,5 @@ def _broadcast(shapes: tuple[Shape, ...]) -> bool:
 
 
 def _offsets(inputs: list[Tensor] | list[np.ndarray]) -> list[int]:
-    """The channel where each input begins."""
+    """The first channel of each input."""
     return list(accumulate((x.shape[-1] for x in inputs[:-1]), initial=0))

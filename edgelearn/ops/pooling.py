@@ -54,8 +54,15 @@ class GlobalAveragePooling2D(Op):
 
 @dataclass(frozen=True)
 class Pooling2D(Op):
-    """Base of pooling over windows of `pool_size` pixels, `strides` (by default `pool_size`) apart; both are ints or
-    (y, x). `padding` is "valid", "same" or ((top, bottom), (left, right)), and never counts."""
+    """Base of pooling over windows.
+
+    Arguments:
+    - `pool_size`: int or (y, x) (default 2).
+    - `strides`: int or (y, x) (default `pool_size`).
+    - `padding`: "valid", "same" or ((top, bottom), (left, right)); padding is ignored in maximum and mean.
+
+    Raises ShapeError if the windows don't fit the input, or if one would hold only padding.
+    """
 
     pool_size: int | Pair = 2
     strides: int | Pair | None = None
@@ -64,7 +71,7 @@ class Pooling2D(Op):
     kind: ClassVar[str]
 
     def window(self, shape: Shape) -> Window:
-        """Raises ShapeError also where a window would hold nothing but padding."""
+        """The windows over an input of `shape`."""
         size = pair(self.pool_size)
         window = Window.of(shape, size, size if self.strides is None else pair(self.strides), self.padding)
         geometry = zip(shape[:2], size, window.strides, window.padding, window.output, strict=True)
@@ -97,7 +104,7 @@ class Pooling2D(Op):
         )  # fmt: skip
 
     def _compared(self, x: Tensor, y: Tensor) -> list[In]:
-        """What the backward pass reads beside dy."""
+        """Tensors other than dy that the backward pass reads."""
         return []
 
 
@@ -130,7 +137,7 @@ class MaxPooling2D(Pooling2D):
 
 @dataclass(frozen=True)
 class AveragePooling2D(Pooling2D):
-    """The mean of each window's pixels: padding is left out of sum and count, as in Keras."""
+    """The mean of each window's pixels, without padding, as in Keras."""
 
     kind = "average"
 
@@ -148,6 +155,6 @@ class AveragePooling2D(Pooling2D):
 
 
 def _pixels(window: Window) -> np.ndarray:
-    """How many pixels each window holds: (1, height, width, 1)."""
+    """The number of pixels in each window: (1, height, width, 1)."""
     inside = window.pad(np.ones((1, window.height, window.width, 1)))
     return reduce(np.add, (inside[region] for _, _, region in window.slices()))

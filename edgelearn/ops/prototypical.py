@@ -1,4 +1,4 @@
-"""The loss of prototypical networks, with and without dummy prototypes: a micro-batch is an episode."""
+"""The loss of prototypical networks, with and without dummy prototypes. A micro-batch is an episode."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Prototypical(Loss):
 
     @property
     def support(self) -> int:
-        """How many examples of an episode are learned from."""
+        """The number of support examples of an episode."""
         return self.ways * self.shots
 
     def fits(self, examples: int) -> bool:
@@ -84,7 +84,7 @@ class Prototypical(Loss):
         return range(self.ways + (self.dummies > 0))
 
     def _share(self, examples: int) -> float:
-        """How often a query counts, so that the mean over all examples is that over queries."""
+        """The weight of a query, so that the mean over all examples is the mean over queries."""
         return examples / (examples - self.support)
 
     def prototypes(self, support: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from .window import Window
 
 @dataclass(frozen=True)
 class Geometry:
-    """A convolution over `images` of the window's size. Products without neighbours may arrange their rows at will."""
+    """A convolution over `images` of the window's size. Pointwise ones may have their rows in images of any size."""
 
     images: int
     window: Window
@@ -105,7 +105,7 @@ def emit_backward_weights(
     sums: Tensor | None,
     add: bool,
 ) -> tuple[Sum, Sum | None]:
-    """As LinearOp.emit_backward_weights: what integers sum up is added to floats."""
+    """As LinearOp.emit_backward_weights; sums of integers are added to floats."""
     value, given = x.tensor, dy.tensor
     geometry = Geometry.of(op, value, value.images * value.height, value.width)
     window, (out_height, out_width) = geometry.window, geometry.window.output
@@ -118,16 +118,16 @@ def emit_backward_weights(
         image_rows = geometry.images * out_height
         _, rows = e.split_rows(image_rows, work[0] * work[1], 1 if e.traits.gpu else 4)
         rows = min(rows, max(1, LONGEST_SUM // out_width))
-        found, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
+        kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * out_width, x.format, dy.format)
         e.launch(
-            "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, found.groups),
-            *x.read, *dy.read, found.target.update if add else found.target.write,
+            "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, kernel_sum.groups),
+            *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
             *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
             whole=True, flops=2 * given.rows * given.channels * window.taps * value.channels,
             in_block=value.block, tile=1, panels=panels, depth=depth, **window.macros,
         )  # fmt: skip
-        return found, dy_sum
+        return kernel_sum, dy_sum
 
 
 def _depths(traits: Traits, in_block: int, blocks: int) -> list[KernelConfig]:

@@ -1,4 +1,4 @@
-"""Launches that make integers of floats and floats of integers, transpose integers, and add them up."""
+"""Conversions between integers and floats; transposition and sums of integers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .target import Target
 from .tensor import Tensor, ceil_div
 
 
-def emit_to_integers(e: Emitter, x: Tensor, y: QuantizedTensor, found: RangeStatistics | None = None) -> None:
-    """y = x by the range that y's record has by then. Stochastic rounding is for training."""
+def emit_to_integers(e: Emitter, x: Tensor, y: QuantizedTensor, statistics: RangeStatistics | None = None) -> None:
+    """Emit y = x, quantized by the range in y's record. Rounding is stochastic only in training."""
     assert has_range(y.format) and y.record
-    emit_quantize(e, Quantizer(y.name, y.format, CurrentMinMax(), y.record), x, y.tensor, found)
+    emit_quantize(e, Quantizer(y.name, y.format, CurrentMinMax(), y.record), x, y.tensor, statistics)
 
 
 def emit_to_floats(e: Emitter, x: Stored, target: Target) -> None:
-    """target = the floats that integers or halves stand for."""
+    """Emit target = the floats that integers or halves stand for."""
     tensor = tensor_of(x)
     groups, _ = e.split_rows(tensor.rows * tensor.blocks, 1)
     e.launch(
@@ -35,7 +35,7 @@ def emit_to_floats(e: Emitter, x: Stored, target: Target) -> None:
 
 
 def emit_decode(e: Emitter, x: QuantizedTensor, y: Tensor) -> None:
-    """y = the floats that `x` stands for, in any number format."""
+    """Emit y = the floats that `x` stands for, in any number format."""
     if x.format.needs_range:
         emit_to_floats(e, x, Target(y))
     else:
@@ -43,7 +43,7 @@ def emit_decode(e: Emitter, x: QuantizedTensor, y: Tensor) -> None:
 
 
 def emit_transposed(e: Emitter, kernel: QuantizedTensor, taps: int) -> QuantizedTensor:
-    """A job: as transpose.emit_transposed. The range is the same."""
+    """Emit the job that transposes a kernel, as transpose.emit_transposed."""
     inputs, outputs = kernel.tensor.rows // taps, kernel.tensor.channels
     y = e.tensor("integer kernel transposed", (taps, outputs, inputs), Role.PREPARED, dtype="int8")
     e.job(
@@ -57,10 +57,10 @@ def emit_channel_sums(e: Emitter, x: QuantizedTensor, total: Tensor, add: bool) 
     """As reduce.emit_channel_sums."""
     rows, blocks = x.tensor.rows, x.tensor.blocks
     groups, _ = e.split_rows(rows, blocks)
-    found, count = start_sum(e, total, rows, max(groups, ceil_div(rows, LONGEST_SUM)))
+    total_sum, count = start_sum(e, total, rows, max(groups, ceil_div(rows, LONGEST_SUM)))
     e.launch(
-        "quantized_copy.cl", "integer_channel_sums", (blocks, found.groups), *x.read,
-        found.target.update if add else found.target.write, rows, blocks, count, int(add),
+        "quantized_copy.cl", "integer_channel_sums", (blocks, total_sum.groups), *x.read,
+        total_sum.target.update if add else total_sum.target.write, rows, blocks, count, int(add),
         whole=True,
     )  # fmt: skip
-    return found
+    return total_sum

@@ -70,22 +70,22 @@ def emit_backward_weights(
     sums: Tensor | None,
     add: bool,
 ) -> tuple[Sum, Sum | None]:
-    """As LinearOp.emit_backward_weights: what integers sum up is added to floats."""
+    """As LinearOp.emit_backward_weights; sums of integers are added to floats."""
     value, given, window = x.tensor, dy.tensor, op.window(x.tensor.shape[1:])
     image_rows, problem = value.images * given.height, window.problem(value.images, value.channels)
     dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
     with e.choose("quantized_depthwise_backward_weights", problem, _tiles(e.traits, given.width)) as choice:
         _, rows = e.split_rows(image_rows, value.blocks, 1 if e.traits.gpu else 7)
         rows = min(rows, max(1, LONGEST_SUM // given.width))
-        found, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
+        kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * given.width, x.format, dy.format)
         e.launch(
-            "quantized_depthwise.cl", "quantized_depthwise_backward_weights", (found.groups, value.blocks),
-            *x.read, *dy.read, found.target.update if add else found.target.write,
-            value.images, value.height, value.width, given.height, given.width, rows, found.groups, value.blocks,
+            "quantized_depthwise.cl", "quantized_depthwise_backward_weights", (kernel_sum.groups, value.blocks),
+            *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
+            value.images, value.height, value.width, given.height, given.width, rows, kernel_sum.groups, value.blocks,
             int(add), whole=True, flops=op.flops(value.shape[1:]) * value.images, **choice, **window.macros,
         )  # fmt: skip
-        return found, dy_sum
+        return kernel_sum, dy_sum
 
 
 def _tiles(traits: Traits, width: int) -> list[KernelConfig]:

@@ -1,4 +1,4 @@
-"""Flatten and Reshape: another shape for the same values, in C order as in Keras."""
+"""Flatten and Reshape, in C order as in Keras."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Flatten(Op):
 
 @dataclass(frozen=True)
 class Reshape(Flatten):
-    """To `target_shape`, one of whose sizes may be -1: whatever is left for it."""
+    """Changes the shape to `target_shape`, one of whose sizes may be -1, the size that is left."""
 
     target_shape: tuple[int, ...] = (-1,)
 
@@ -49,14 +49,14 @@ class Reshape(Flatten):
         sizes_fit = self.target_shape.count(-1) <= 1 and all(n > 0 or n == -1 for n in self.target_shape)
         if not self.target_shape or not sizes_fit or prod(shape) % known:
             raise ShapeError(f"{shape} has {prod(shape)} values, which cannot be reshaped to {self.target_shape}.")
-        found = tuple(prod(shape) // known if n == -1 else n for n in self.target_shape)
-        if prod(found) != prod(shape):
-            raise ShapeError(f"{shape} has {prod(shape)} values, but {self.target_shape} has {prod(found)}.")
-        return found
+        target = tuple(prod(shape) // known if n == -1 else n for n in self.target_shape)
+        if prod(target) != prod(shape):
+            raise ShapeError(f"{shape} has {prod(shape)} values, but {self.target_shape} has {prod(target)}.")
+        return target
 
 
 def _emit(e: Emitter, x: Tensor, target: Target) -> None:
-    """target = the values of x, each at its place in the target's shape."""
+    """Emit target = the values of x in the target's shape."""
     y = target.tensor
     groups, count = e.bands(y.rows, y.blocks)
     e.launch(

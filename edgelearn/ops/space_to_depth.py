@@ -1,4 +1,4 @@
-"""SpaceToDepth: down-sampling that loses nothing."""
+"""SpaceToDepth: invertible down-sampling."""
 
 from __future__ import annotations
 

@@ -17,8 +17,13 @@ from .window import Pair, pair
 
 @dataclass(frozen=True)
 class ZeroPadding2D(Op):
-    """Zeros around (height, width, channels). `padding` is one number for all sides, (vertical, horizontal), or
-    ((top, bottom), (left, right)), as in Keras."""
+    """Pads (height, width, channels) with zeros, as in Keras.
+
+    Arguments:
+    - `padding`: an int for all sides, (vertical, horizontal), or ((top, bottom), (left, right)) (default 1).
+
+    Raises ShapeError for negative padding.
+    """
 
     selects = True
 
@@ -56,7 +61,7 @@ class ZeroPadding2D(Op):
 
 
 def _emit_moved(e: Emitter, x: Tensor, down: int, right: int, target: Target) -> None:
-    """target at (y, x) = x at (y + down, x + right), or 0 outside it."""
+    """Emit target at (y, x) = x at (y + down, x + right), or 0 outside x."""
     y = target.tensor
     groups, count = e.bands(y.rows, y.blocks, 64)
     e.launch(

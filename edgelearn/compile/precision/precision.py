@@ -1,4 +1,4 @@
-"""Which tensors of a step are quantized, how, and with which ranges: a choice of the plan."""
+"""Number formats and ranges of the tensors of a plan."""
 
 from __future__ import annotations
 
@@ -13,31 +13,36 @@ from edgelearn.ops.formats import Format, NumberFormat, format_from, has_range
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax, Observer
 
 KINDS = ("weights", "activations", "norm_inputs", "gradients")
-KNOWN, SEARCHED, MEASURED = "", ", ranges searched", ", ranges measured"  # how a program gets its ranges: see `mode`
+KNOWN, SEARCHED, MEASURED = "", ", ranges searched", ", ranges measured"  # modes of a program: see `mode`
 
 
 @dataclass(frozen=True)
 class Precision:
-    """Formats (Format, integers; Float16, halves) of the kernels of linear layers, of what layers write, and of the
-    gradients of linear layers' outputs; None is float32. `norm_inputs` are what linear layers write for a BatchNorm to
-    normalize by batch statistics: the backward pass needs them too, so that a plan that leaves them in float32 keeps
-    more than half of what it keeps without any format. Channels share a range there before BatchNorm makes them alike:
-    behind depthwise layers, 8 bits can be too few. Everything else stays float32: master weights, biases, BatchNorm,
-    sums, and the network's output.
+    """Number formats and range observers of a plan.
 
-    Ranges of weights are always their own, and halves need none. `estimator` is that of activations, of `norm_inputs`
-    and, unless `gradient_estimator` is given, of gradients. `exceptions` gives layers, by name or pattern, other bits
-    where they have integers, or None for float32: {"conv1": 8, "dense": None}; the network's input is the activation of
-    layer "input". `traced` also keeps, for each tensor of integers, signal to noise and cosine. Gradients pass through
-    the rounding of activations as if it weren't there (straight-through, Bengio et al. 2013).
+    Everything that isn't named here stays float32: master weights, biases, BatchNorm, sums, and the network's output.
+    Gradients ignore the rounding of activations (straight-through, Bengio et al. 2013).
 
-    `simulated` tensors are float32 and hold what integers or halves would stand for. Others are stored as what they
-    are, but for gradients in half precision, which are rounded where they lie and don't last. Int8 kernels multiply
-    integers wherever a layer's weights, input and gradient all have 8 bits or fewer. Halves are made floats where they
-    are read: they save memory, not time. An overflow of half precision fails the step, which then changes nothing;
-    gradients up to 2^-25 become 0, and no loss is scaled to prevent it.
+    Arguments:
+    - `weights`, `activations`, `gradients`: format of the kernels of linear layers, of the layers' outputs, and of the
+      gradients of linear layers' outputs: Format (integers), Float16 (halves), a NumberFormat of your own, or None for
+      float32 (default).
+    - `norm_inputs`: format of the outputs of linear layers that a BatchNorm normalizes by batch statistics. They are
+      stored for the backward pass, so in float32 they take more than half of the memory of activations. Channels share
+      a range there before BatchNorm equalizes them: behind depthwise layers, 8 bits can be too few.
+    - `observer`: of the ranges of activations and `norm_inputs` (default InHindsightMinMax). Weights always use their
+      own range.
+    - `gradient_observer`: of the ranges of gradients (default `observer`).
+    - `exceptions`: bits of the integers of some layers, by name or pattern, or None for float32: {"conv1": 8, "dense":
+      None}. The network's input is the activation of layer "input".
+    - `traced`: also record signal to noise and cosine of each tensor of integers.
+    - `simulated`: True (default) keeps float32 tensors that hold the rounded values. False stores tensors in their
+      format, but gradients in halves, which are rounded in place and short-lived. Int8 kernels then multiply integers
+      in every layer whose weights, input and gradient have 8 bits or fewer. Halves are decoded where they are read:
+      they save memory, not time.
 
-    Raises PlanError for what can't be.
+    An overflow of half precision fails the step, which then changes nothing; gradients up to 2^-25 become 0, and there
+    is no loss scaling. Raises PlanError for settings that contradict each other.
     """
 
     weights: NumberFormat | None = None
@@ -59,7 +64,7 @@ class Precision:
                 raise PlanError(f"A range for each channel is for weights alone: leave per_channel off for {kind}.")
         for observer in (self.observer, self.gradient_observer or self.observer):
             if not isinstance(observer, Observer):
-                raise PlanError(f"Ranges come from an estimator such as CurrentMinMax(), not from {observer!r}.")
+                raise PlanError(f"Ranges come from an observer such as CurrentMinMax(), not from {observer!r}.")
         for bits in self.exceptions.values():
             if bits is not None:
                 Format(bits)
@@ -80,7 +85,7 @@ class Precision:
             raise PlanError("Integer kernels need symmetric weights: Format(symmetric=True).")
 
     def format(self, kind: str, layer: str) -> NumberFormat | None:
-        """How `layer`'s tensor of `kind` (one of KINDS) is rounded."""
+        """The format of `layer`'s tensor of `kind` (one of KINDS); None for float32."""
         fmt = getattr(self, kind)
         for pattern, bits in self.exceptions.items():
             if fmt is not None and fnmatchcase(layer, pattern):
@@ -88,7 +93,7 @@ class Precision:
         return fmt
 
     def check(self, network: Network) -> None:
-        """Raises PlanError for exceptions that fit no layer of `network`."""
+        """Raises PlanError for exceptions that match no layer of `network`."""
         for pattern in self.exceptions:
             if not any(fnmatchcase(name, pattern) for name in (INPUT, *network.nodes)):
                 raise PlanError(
@@ -103,7 +108,7 @@ class Precision:
 
     @property
     def quantizes(self) -> bool:
-        """Whether any tensor is to be integers."""
+        """True if any tensor is rounded to integers."""
         return any(has_range(getattr(self, kind)) for kind in KINDS)
 
     @property
@@ -111,21 +116,21 @@ class Precision:
         return [self.observer_of(kind) for kind in KINDS[1:] if has_range(getattr(self, kind))]
 
     def mode(self, training: bool, known: bool, step: int = 0) -> str:
-        """How the program of a mini-batch, or of an evaluation, gets its ranges: KNOWN, as its estimators say; SEARCHED
-        in the steps in which some search; MEASURED, all from their tensors, before any range is `known`."""
+        """The mode of a program: KNOWN, ranges of the observers; SEARCHED, in steps in which an observer searches;
+        MEASURED, all ranges from their tensors, before any range is `known`."""
         if not known and any(e.start is None and (e.static if training else e.remembers) for e in self._observers):
             return MEASURED
         return SEARCHED if training and any(e.is_due(step) for e in self._observers) else KNOWN
 
     def modes(self, training: bool) -> list[str]:
-        """All that `mode` may say."""
-        found = [KNOWN, self.mode(training, known=False)]
+        """All modes that programs may have."""
+        modes = [KNOWN, self.mode(training, known=False)]
         if training and any(e.is_due(1) for e in self._observers):
-            found.append(SEARCHED)
-        return list(dict.fromkeys(found))
+            modes.append(SEARCHED)
+        return list(dict.fromkeys(modes))
 
     def is_static(self, kind: str, mode: str, training: bool) -> bool:
-        """Whether a program takes the ranges of `kind` as they were left; else it measures the tensors."""
+        """True if a program uses the ranges of `kind` that are stored; else it measures the tensors."""
         observer = self.observer_of(kind)
         if mode == MEASURED:
             return observer.start is not None
@@ -137,16 +142,16 @@ class Precision:
 
     def to_dict(self) -> dict:
         """JSON-able; the inverse of `from_dict`."""
-        found = {kind: fmt.to_dict() if (fmt := getattr(self, kind)) else None for kind in KINDS}
+        formats = {kind: fmt.to_dict() if (fmt := getattr(self, kind)) else None for kind in KINDS}
         own = self.gradient_observer.to_dict() if self.gradient_observer else None
         more = {"exceptions": dict(self.exceptions), "traced": self.traced, "simulated": self.simulated}
-        return found | {"observer": self.observer.to_dict(), "gradient_observer": own} | more
+        return formats | {"observer": self.observer.to_dict(), "gradient_observer": own} | more
 
     @classmethod
-    def from_dict(cls, found: dict) -> Precision:
-        """Raises FormatError for what isn't a precision."""
+    def from_dict(cls, data: dict) -> Precision:
+        """Raises FormatError for other data than that of `to_dict`."""
         try:
-            settings = {**found}
+            settings = {**data}
             for kind in KINDS:
                 if settings.get(kind) is not None:
                     settings[kind] = format_from(settings[kind])
@@ -162,7 +167,7 @@ class Precision:
 
     @classmethod
     def from_json(cls, text: str) -> Precision:
-        """Raises FormatError for what isn't a precision."""
+        """Raises FormatError for other data than that of `to_dict`."""
         try:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:

@@ -14,8 +14,8 @@ from edgelearn.ops.quantize import (
     emit_measured_range,
     emit_next_range,
     emit_quantize,
+    new_statistics,
     rule_of,
-    statistics,
 )
 from edgelearn.ops.quantized_copy import emit_to_integers
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
@@ -37,7 +37,7 @@ class Quantizers:
     Arguments:
     - `precision`: formats and observers.
     - `mode`: how ranges are obtained (see Precision.mode).
-    - `training`: also collect the statistics of tensors, in `noted`.
+    - `training`: also collect the statistics of tensors, in `statistics`.
     - `first`: statistics start anew.
     """
 
@@ -53,8 +53,8 @@ class Quantizers:
     ) -> None:
         self.precision, self.storage, self.prepare, self.micro = precision, storage, prepare, micro
         self.mode, self.training, self.first = mode, training, first
-        self.noted = RangeCollector(precision, storage, training)
-        self.kernels = RoundedKernels(precision, storage, prepare, self.noted)
+        self.statistics = RangeCollector(precision, storage, training)
+        self.kernels = RoundedKernels(precision, storage, prepare, self.statistics)
 
     def input(self, layer: str, x: Tensor, integers: bool) -> Stored:
         """The network's input `x`, as `integers` if all its readers accept them. A format without a range rounds it in
@@ -114,8 +114,8 @@ class Quantizers:
         return not self.precision.simulated and fmt is not None and fmt.storage == "int8"
 
     def write(self, kind: str, layer: str, shape: Shape, emit: Emit, integers: bool = True) -> Stored:
-        """What `emit` writes to its target, quantized to integers, or to the floats that these stand for. If the range
-        is known by then, `emit` writes it directly; else it writes floats, whose statistics give the range."""
+        """The tensor that `emit` writes to its target, quantized: as `integers`, or as the floats that these stand for.
+        With a static range `emit` quantizes it; else it writes floats, whose statistics give the range."""
         fmt = self.precision.format(kind, layer)
         assert has_range(fmt)
         q = self._quantizer(fmt, kind, layer)
@@ -129,12 +129,12 @@ class Quantizers:
             if kind == "gradients":  # which are never recomputed
                 emit(target)
             else:
-                self._emit_once(lambda found: emit(replace(target, statistics=found)), target.statistics)
+                self._emit_once(lambda statistics: emit(replace(target, statistics=statistics)), target.statistics)
         else:
             values = self.micro.tensor(f"{kind} as floats", shape) if integers else y.tensor
-            found = statistics(self.micro, q, values)
-            emit(Target(values, statistics=found))
-            emit_measured_range(self.micro, q, values, found)
+            statistics = new_statistics(self.micro, q, values)
+            emit(Target(values, statistics=statistics))
+            emit_measured_range(self.micro, q, values, statistics)
             self._emit_quantize(q, values, y.tensor)
         return y if integers else y.tensor
 
@@ -151,8 +151,8 @@ class Quantizers:
     def _encode(self, fmt: NumberFormat, kind: str, layer: str, x: Tensor, y: Tensor) -> Stored:
         """In a format without a range."""
         name = f"{layer}/{kind}"
-        found = self.noted.of_rangeless(name, parts(self.micro, x), not self.first)
-        self._emit_once(partial(fmt.emit_encode, self.micro, x, y), found)
+        statistics = self.statistics.of_rangeless(name, parts(self.micro, x), not self.first)
+        self._emit_once(partial(fmt.emit_encode, self.micro, x, y), statistics)
         return y if y.dtype == "float32" else QuantizedTensor(y, None, fmt, name)
 
     def _quantizer(self, fmt: Format, kind: str, layer: str) -> Quantizer:
@@ -175,12 +175,12 @@ class Quantizers:
     def _emit_quantize(self, q: Quantizer, x: Tensor, y: Tensor) -> None:
         self._emit_once(partial(emit_quantize, self.micro, q, x, y), self._statistics(q, x))
 
-    def _emit_once(self, emit: Callable[[RangeStatistics | None], None], found: RangeStatistics | None) -> None:
-        """A launch that collects statistics only the first time, not when it runs again."""
-        emit(found)
-        if found:
+    def _emit_once(self, emit: Callable[[RangeStatistics | None], None], statistics: RangeStatistics | None) -> None:
+        """Emit a launch that collects statistics the first time, but not when it is recomputed."""
+        emit(statistics)
+        if statistics:
             with self.micro.replay():
                 emit(None)
 
     def _statistics(self, q: Quantizer, x: Tensor) -> RangeStatistics | None:
-        return self.noted.of(q, parts(self.micro, x), rule_of(q.observer), not self.first)
+        return self.statistics.of(q, parts(self.micro, x), rule_of(q.observer), not self.first)

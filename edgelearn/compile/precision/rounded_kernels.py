@@ -1,4 +1,4 @@
-"""Kernels of linear layers as the passes of a program read them: rounded once a mini-batch, in `prepare`."""
+"""Kernels of linear layers, rounded once a mini-batch as the passes of a program read them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .range_collector import RangeCollector
 class RoundedKernels:
     """Emits the jobs of `prepare` that round kernels, each once; a kernel in float32 is returned as it is."""
 
-    def __init__(self, precision: Precision, storage: Storage, prepare: Emitter, noted: RangeCollector) -> None:
-        self.precision, self.storage, self.prepare, self.noted = precision, storage, prepare, noted
+    def __init__(self, precision: Precision, storage: Storage, prepare: Emitter, statistics: RangeCollector) -> None:
+        self.precision, self.storage, self.prepare, self.statistics = precision, storage, prepare, statistics
         self._made: dict[tuple[str, str], Tensor] = {}
 
     def floats(self, layer: str, kernel: Tensor) -> Stored:
@@ -71,7 +71,7 @@ class RoundedKernels:
         return fmt
 
     def _dtype(self, fmt: NumberFormat) -> str:
-        """How kernels are stored in a format without a range."""
+        """The dtype of kernels in a format without a range."""
         return fmt.storage if not self.precision.simulated and StoredType.has(fmt.storage) else "float32"
 
     def _quantizer(self, fmt: Format, layer: str, kernel: Tensor) -> Quantizer:
@@ -84,8 +84,9 @@ class RoundedKernels:
             q = self._quantizer(fmt, layer, kernel)
             name = f"{layer}/kernel quantized, {dtype}"
             y = self._made[key] = self.storage.tensor(name, kernel.shape, Role.PREPARED, layer=layer, dtype=dtype)
-            found = None if self.noted.knows(q.name) else self.noted.of(q, weight_parts(self.prepare, kernel), OWN)
-            emit_quantized_weights(self.prepare, q, KernelView(kernel), y, found, self._control)
+            known, parts = self.statistics.knows(q.name), weight_parts(self.prepare, kernel)
+            statistics = None if known else self.statistics.of(q, parts, OWN)
+            emit_quantized_weights(self.prepare, q, KernelView(kernel), y, statistics, self._control)
         return self._made[key]
 
     def _encoded(self, fmt: NumberFormat, name: str, layer: str, view: KernelView) -> Stored:
@@ -93,10 +94,10 @@ class RoundedKernels:
         if key not in self._made:
             y = self.storage.tensor(f"{name}, encoded", view.shape, Role.PREPARED, layer=layer, dtype=dtype)
             self._made[key] = y
-            statistics = self.noted.of_rangeless(name, weight_parts(self.prepare, y))
+            statistics = self.statistics.of_rangeless(name, weight_parts(self.prepare, y))
             fmt.emit_encode_weights(self.prepare, view, y, statistics)
         return self._made[key] if dtype == "float32" else QuantizedTensor(self._made[key], None, fmt, name)
 
     @property
     def _control(self) -> Control | None:
-        return self.storage.control if self.noted.training else None
+        return self.storage.control if self.statistics.training else None
