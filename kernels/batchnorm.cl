@@ -43,7 +43,8 @@ typedef struct { input gamma, beta; output scale, shift, mean, inverse, moving_m
 typedef struct { V scale, shift; } Affine;
 
 // Scale, shift and 1 / deviation from a mean and a biased variance; moving averages moved as Keras does:
-// moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum from the host, which float32 would round.
+// moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum from the host, which float32 would
+// round.
 INLINE Affine write_statistics(const Parts parts, const int block, const V mean, const V variance, const float epsilon,
                                const float pace) {
   const int at = block * BLOCK;
@@ -61,8 +62,8 @@ INLINE Affine write_statistics(const Parts parts, const int block, const V mean,
 
 typedef struct { V slope, offset; } Backward;  // dx = dz * scale - y * slope + offset
 
-// Gradients of gamma and beta from the sums of dz and of dz * normalized y, and what the gradient of y needs: nothing but
-// the scale where statistics are moving ones (`moving`), which do not depend on y
+// Gradients of gamma and beta from the sums of dz and of dz * normalized y, and what the gradient of y needs: nothing
+// but the scale where statistics are moving ones (`moving`), which do not depend on y
 INLINE Backward write_gradients(output dgamma, output dbeta, const V sum, const V product, const V scale, const V mean,
                                 const V inverse, const int m, const int moving, const int add) {
   store(dbeta, add ? load(dbeta) + sum : sum);
@@ -222,7 +223,8 @@ KERNEL group_gradients(INPUT(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(deviati
   const int group = get_group_id(0), block = get_global_id(1);
   const int start = group * count, stop = start + count < m ? start + count : m;
   const Decoding decoding = decoding_of(y, block / SUB_BANDS);
-  const V mean = load(ITEM_START(mean_in) + block * BLOCK), inverse = load(ITEM_START(deviation_inverse) + block * BLOCK);
+  const V mean = load(ITEM_START(mean_in) + block * BLOCK);
+  const V inverse = load(ITEM_START(deviation_inverse) + block * BLOCK);
   V sum = (V)0, product = (V)0;
   for (int row = start + ITEM % MEMBERS; row < stop; row += MEMBERS) {
     const size_t at = set_row_at(rows, block, row);

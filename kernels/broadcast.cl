@@ -1,5 +1,5 @@
-// Broadcasting of images with one row or one column: values are repeated along those axes, and summed backward. An image
-// of `from_h` x `from_w` pixels becomes one of `height` x `width`.
+// Broadcasting of images with one row or one column: values are repeated along those axes, and summed backward. An
+// image of `from_h` x `from_w` pixels becomes one of `height` x `width`.
 #include "elementwise.h"
 
 // dx[image, py, px] = factor * x[image, py or 0, px or 0]: m rows of dx

@@ -73,8 +73,8 @@ KERNEL convolution_backward_data(INPUT(dy), INPUT(t), const int images, const in
   backward_tile(GRADIENT, START(dy), ITEM_START(t), SIZES, out, image, iy, ix, panel, 0);
 }
 
-// partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over (image, output row)
-// pairs, `rows` a member of a work-group, which computes one tap, DEPTH channels of x and PANELS blocks of dy.
+// partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over (image, output
+// row) pairs, `rows` a member of a work-group, which computes one tap, DEPTH channels of x and PANELS blocks of dy.
 KERNEL convolution_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
                                     const int width, const int channels, const int out_height, const int out_width,
                                     const int rows, const int out_blocks, const int add) {

@@ -4,8 +4,9 @@
 //
 // A work-group computes ROWS rows x COLUMNS channels. SLICES teams of TEAM work-items share the depth: each takes every
 // SLICES-th block of 16, copies its part of both matrices to local memory, the next one already on its way in
-// registers, and multiplies; the first team adds up the others' sums, in order. A work-item holds ITEM_ROWS x ITEM_COLUMNS
-// sums: rows next to each other, channels in fours that lie ACROSS fours apart, so that neighbours read neighbouring words.
+// registers, and multiplies; the first team adds up the others' sums, in order. A work-item holds ITEM_ROWS x
+// ITEM_COLUMNS sums: rows next to each other, channels in fours that lie ACROSS fours apart, so that neighbours read
+// neighbouring words.
 #define VECTOR_WIDTH 4
 #define FIRST_CHANNEL 0
 #include "blocked.h"
@@ -56,7 +57,8 @@ INLINE void fetch(V *next, const int fours, const int width, input from, const i
                   const int blocks, const int row, const int stop, const int me) {
   UNROLL for (int j = 0; j < fours; j++) {
     const int i = j * TEAM + me, b = block + i / 64, r = row + i / 4 % BLOCK;
-    next[j] = i < width * 4 && b < blocks && r < stop ? load(from + ((size_t)b * height + r) * BLOCK + i % 4 * 4) : (V)0;
+    next[j] = i < width * 4 && b < blocks && r < stop
+                  ? load(from + ((size_t)b * height + r) * BLOCK + i % 4 * 4) : (V)0;
   }
 }
 
@@ -83,7 +85,8 @@ INLINE void keep_transposed(const V *next, const Place p) {
 }
 
 // The left matrix of a forward or backward product: rows of x as the listed taps read them. A row is a pixel of a grid,
-// `down` x `across` an image; its place times a step, plus what a tap adds, is where it reads x. There are zeros around x.
+// `down` x `across` an image; its place times a step, plus what a tap adds, is where it reads x. There are zeros
+// around x.
 typedef struct {
   input x, w;
   int rows, images, height, width, k;
@@ -98,8 +101,8 @@ typedef struct { int y[LEFT_FOURS], x[LEFT_FOURS], at[LEFT_FOURS]; } Pixels;  //
 #define LOCAL_TAPS(name) __local int name[3 * TAPS + 1]
 #endif
 
-// Lists all taps, or for a backward product those that pixels (top, edge), (top + STRIDE_Y, edge) ... meet; returns their
-// number, but at least 1.
+// Lists all taps, or for a backward product those that pixels (top, edge), (top + STRIDE_Y, edge) ... meet; returns
+// their number, but at least 1.
 INLINE int list_taps(__local int *taps, const int backward, const int top, const int edge) {
 #if DIRECT
   return 1;
@@ -186,7 +189,8 @@ INLINE void multiply(V sum[ITEM_ROWS][FOURS], const Place p, V *row_sum) {
       column[j] = *(__local const V *)(p.right + u * COLUMNS + p.my_column + j * ACROSS * 4);
 #if ITEM_ROWS % 4 == 0
     V left[ITEM_ROWS / 4];
-    UNROLL for (int i = 0; i < ITEM_ROWS / 4; i++) left[i] = *(__local const V *)(p.left + u * LEFT_WIDTH + p.my_row + i * 4);
+    UNROLL for (int i = 0; i < ITEM_ROWS / 4; i++)
+      left[i] = *(__local const V *)(p.left + u * LEFT_WIDTH + p.my_row + i * 4);
 #endif
     UNROLL for (int i = 0; i < ITEM_ROWS; i++) {
 #if ITEM_ROWS % 4 == 0
@@ -254,8 +258,8 @@ KERNEL convolution_local_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images
   if (p.slice > 0) return;
   UNROLL for (int j = 0; j < FOURS; j++) UNROLL for (int i = 0; i < ITEM_ROWS; i++) {
     const int row = row_of(p, i), channel = channel_of(p, j);
-    if (row < rows && channel < p.panels * BLOCK)
-      store(y + ((size_t)(channel / BLOCK) * rows + row) * BLOCK + channel % BLOCK, apply(affine_of(EPILOGUE, channel), sum[i][j]));
+    const size_t at = ((size_t)(channel / BLOCK) * rows + row) * BLOCK + channel % BLOCK;
+    if (row < rows && channel < p.panels * BLOCK) store(y + at, apply(affine_of(EPILOGUE, channel), sum[i][j]));
   }
 }
 
@@ -274,7 +278,8 @@ KERNEL convolution_local_backward_data(INPUT(x), INPUT(w), const int images, con
   const int rows = images * down * across, in_rows = images * in_height * in_width;
   const Product product = {START(x), START(w), rows, images, height, width, k, list_taps(taps, 1, top, edge), taps};
   Pixels pixels;
-  find_pixels(&pixels, product, p, rows ? down : 1, rows ? across : 1, 1, 1);  // small images have no row or column for some
+  // small images have no row or column for some products
+  find_pixels(&pixels, product, p, rows ? down : 1, rows ? across : 1, 1, 1);
   V sum[ITEM_ROWS][FOURS];
   multiply_rows(sum, product, &pixels, p, room);
   if (p.slice > 0) return;
@@ -299,20 +304,30 @@ INLINE int channel_of_row(const int row) { return block_of(row) * BLOCK + row % 
 
 // What a weight gradient reads of x: `rows` pixels of dy in all, of which this group has those before `stop`
 typedef struct { input x; int rows, images, height, width, out_height, out_width, stop; } Seen;
+typedef struct { int y[LEFT_FOURS], x[LEFT_FOURS]; } Offsets;  // that the taps of a work-item's vectors add
+
+INLINE void find_offsets(Offsets *offsets, const Place p) {
+#if !DIRECT
+  UNROLL for (int j = 0; j < LEFT_FOURS; j++) {
+    const int tap = tap_of(p.first_row + (j * TEAM + p.me) / 64 * BLOCK);
+    offsets->y[j] = INPUT_Y(0, tap / KERNEL_W);
+    offsets->x[j] = INPUT_X(0, tap % KERNEL_W);
+  }
+#endif
+}
 
 // Loads 16 channels of x as a tap reads them, before 16 rows of dy from `row` on: the left matrix has them next to each
 // other.
-INLINE void fetch_seen(V *next, const Seen s, const Place p, const int row) {
+INLINE void fetch_seen(V *next, const Seen s, const Offsets *offsets, const Place p, const int row) {
 #if DIRECT
   fetch(next, LEFT_FOURS, ROWS, s.x, s.rows, p.first_row / BLOCK, p.blocks, row, s.stop, p.me);
 #else
   UNROLL for (int j = 0; j < LEFT_FOURS; j++) {
-    const int i = j * TEAM + p.me, left_row = p.first_row + i / 64 * BLOCK;
-    const int tap = tap_of(left_row), block = block_of(left_row);
+    const int i = j * TEAM + p.me, block = block_of(p.first_row + i / 64 * BLOCK);
     // of the 16 rows, the one that a work-item fetches: often always the same one
     const int r = row + (TEAM % 64 == 0 ? p.me : i) / 4 % BLOCK;
-    const int y = r / s.out_width % s.out_height * STRIDE_Y + INPUT_Y(0, tap / KERNEL_W);
-    const int column = r % s.out_width * STRIDE_X + INPUT_X(0, tap % KERNEL_W);
+    const int y = r / s.out_width % s.out_height * STRIDE_Y + offsets->y[j];
+    const int column = r % s.out_width * STRIDE_X + offsets->x[j];
     const long image = (long)block * s.images + r / (s.out_width * s.out_height);
     next[j] = i < ROWS * 4 && block < p.blocks && r < s.stop && is_in(y, s.height) && is_in(column, s.width)
                   ? load(s.x + ((image * s.height + y) * s.width + column) * BLOCK + i % 4 * 4) : (V)0;
@@ -336,6 +351,8 @@ KERNEL convolution_local_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials)
   const int start = group * span, stop = start + span < rows ? start + span : rows, begin = start + p.slice * BLOCK;
   const Seen seen = {START(x), rows, images, height, width, out_height, out_width, stop};
   V left_next[LEFT_FOURS], right_next[RIGHT_FOURS], sum[ITEM_ROWS][FOURS];
+  Offsets offsets;
+  find_offsets(&offsets, p);
   clear(sum);
 #if SUMS
   V row_sum[FOURS];
@@ -343,14 +360,14 @@ KERNEL convolution_local_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials)
 #else
   V *const row_sum = 0;
 #endif
-  fetch_seen(left_next, seen, p, begin);
+  fetch_seen(left_next, seen, &offsets, p, begin);
   fetch(right_next, RIGHT_FOURS, COLUMNS, dy, rows, p.first_panel, p.panels, begin, stop, p.me);
   for (int first = start; first < stop; first += SLICES * BLOCK) {
     const int next = first + (SLICES + p.slice) * BLOCK;
     keep(left_next, LEFT_FOURS, ROWS, p.left, LEFT_WIDTH, p.me);
     keep(right_next, RIGHT_FOURS, COLUMNS, p.right, COLUMNS, p.me);
     barrier(CLK_LOCAL_MEM_FENCE);
-    fetch_seen(left_next, seen, p, next);
+    fetch_seen(left_next, seen, &offsets, p, next);
     fetch(right_next, RIGHT_FOURS, COLUMNS, dy, rows, p.first_panel, p.panels, next, stop, p.me);
     multiply(sum, p, row_sum);
     barrier(CLK_LOCAL_MEM_FENCE);

@@ -14,8 +14,8 @@
 #define STEP ((float2)(1.0f))
 #endif
 
-// From 2^23 on a float has no fraction: adding and subtracting it rounds smaller values to the nearest whole number, ties
-// to even.
+// From 2^23 on a float has no fraction: adding and subtracting it rounds smaller values to the nearest whole number,
+// ties to even.
 #define WHOLE 8388608.0f
 
 // The multiple of step.x nearest to v; step.y is its inverse.

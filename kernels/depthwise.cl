@@ -86,7 +86,8 @@ KERNEL depthwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials)
   for (int row = first; row < last; row++) for (int ox = 0; ox < out_width; ox += TILE) {
     const int image = row / out_height, oy = row % out_height;
     input plane = ITEM_START(x) + (size_t)(block * images + image) * height * width * BLOCK;
-    input d = ITEM_START(dy) + ((size_t)(block * images + image) * out_height * out_width + oy * out_width + ox) * BLOCK;
+    const size_t plane_of_dy = (size_t)(block * images + image) * out_height * out_width;
+    input d = ITEM_START(dy) + (plane_of_dy + oy * out_width + ox) * BLOCK;
     UNROLL for (int i = 0; i < TILE; i++) { g[i] = (V)0; if (ox + i < out_width) g[i] = load(d + i * BLOCK); }
 #if SUMS
     UNROLL for (int i = 0; i < TILE; i++) columns += g[i];

@@ -1,4 +1,5 @@
-// Inverted dropout (Srivastava et al. 2014, section 10). Nothing is stored: the backward pass draws the same bits again.
+// Inverted dropout (Srivastava et al. 2014, section 10). Nothing is stored: the backward pass draws the same bits
+// again.
 #include "elementwise.h"
 #include "philox.h"
 #include "scalars.h"

@@ -32,8 +32,8 @@ INLINE void write_flag(output flags, const int place, const V rest) {
 }
 
 // total = the sum of `groups` PARTIALS, or what is there already; times SCALE. With GAMMA also
-// sums[block][part] = sum of w * total over the part's `count` rows, from which finish_gamma has dgamma. With SHARED, the
-// members of a work-group share the partials of the same rows.
+// sums[block][part] = sum of w * total over the part's `count` rows, from which finish_gamma has dgamma. With SHARED,
+// the members of a work-group share the partials of the same rows.
 //
 // Under moving statistics the convolution before has left total = x^T dz and dbeta = sum dz, with dz the gradient after
 // scale and shift. Since y = x w + bias,

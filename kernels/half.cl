@@ -1,5 +1,5 @@
-// Rounding to half precision: halves are written (WRITTEN FLOAT16) or, simulated, the floats that these stand for. Range
-// statistics are those of the results, so that an overflow shows. A tensor is taken as it lies in memory.
+// Rounding to half precision: halves are written (WRITTEN FLOAT16) or, simulated, the floats that these stand for.
+// Range statistics are those of the results, so that an overflow shows. A tensor is taken as it lies in memory.
 #include "blocked.h"
 #include "stored.h"
 #include "statistics.h"

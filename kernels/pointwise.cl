@@ -84,8 +84,8 @@ INLINE float sum_of_elements(const V v) {
 }
 #endif
 
-// The same from the weights as they are, [n/16][k][16]: a work-item computes 16 channels of dx. For so few rows m that a
-// transposed copy of the weights, read once, would cost more than these sums over the elements of vectors.
+// The same from the weights as they are, [n/16][k][16]: a work-item computes 16 channels of dx. For so few rows m that
+// a transposed copy of the weights, read once, would cost more than these sums over the elements of vectors.
 KERNEL few_rows_backward_data(INPUT(dy), INPUT(w), const int m, const int k, const int n_blocks, GRADIENT_ARGUMENTS) {
   input dy = ITEM_START(dy), w = ITEM_START(w);
   const Gradient dx = GRADIENT;
@@ -105,8 +105,8 @@ KERNEL few_rows_backward_data(INPUT(dy), INPUT(w), const int m, const int k, con
 }
 
 // dw = (add ? dw : 0) + x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x
-// PANELS blocks. Groups have partial sums of their own, one after the other in dw. With SUMS, the first tiles also add up
-// the rows of dy they read.
+// PANELS blocks. Groups have partial sums of their own, one after the other in dw. With SUMS, the first tiles also add
+// up the rows of dy they read.
 KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw)
 #if SUMS
                                   , OUTPUT(sums)

@@ -1,14 +1,14 @@
-// Prototypical networks (Snell et al. 2017): the rows of x are an episode. The first WAYS * SHOTS are its support, class
-// after class; the others are queries, whose label is their class, or WAYS where that is none of them. A row holds an
-// embedding of `size` channels, followed by DUMMIES times as many, of which dummy prototypes are made.
+// Prototypical networks (Snell et al. 2017): the rows of x are an episode. The first WAYS * SHOTS are its support,
+// class after class; the others are queries, whose label is their class, or WAYS where that is none of them. A row
+// holds an embedding of `size` channels, followed by DUMMIES times as many, of which dummy prototypes are made.
 #include "blocked.h"
 #include "scalars.h"
 
 #define SUPPORT (WAYS * SHOTS)
 #define PROTOTYPES (WAYS + DUMMIES)
 
-// Columns of `slopes`, what a query's loss contributes to gradients: of x along each prototype, of x along the query, and
-// of each prototype along itself
+// Columns of `slopes`, what a query's loss contributes to gradients: of x along each prototype, of x along the query,
+// and of each prototype along itself
 #define ALONG_PROTOTYPE(m) (m)
 #define ALONG_QUERY PROTOTYPES
 #define OF_PROTOTYPE(m) (PROTOTYPES + 1 + (m))
@@ -38,7 +38,8 @@ INLINE int largest_class(__global const float *x, const int n, const int c) {
   return best;
 }
 
-// p[m] = the mean of class m's support, or of a dummy, in every channel the largest of the classes' means; a work-item a value
+// p[m] = the mean of class m's support, or of a dummy, in every channel the largest of the classes' means; a work-item
+// a value
 KERNEL prototypes(INPUT(x), OUTPUT(p), const int n, const int size) {
   input x = START(x);
   const int item = get_global_id(0), m = item / size, c = item % size;
@@ -47,9 +48,10 @@ KERNEL prototypes(INPUT(x), OUTPUT(p), const int n, const int size) {
   START(p)[at(m, c, PROTOTYPES)] = mean_of_class(x, n, m < WAYS ? m : largest_class(x, n, channel), channel);
 }
 
-// Similarities of a query to the prototypes are logits: -scale |x - p|^2, or scale cos(x, p) if COSINE; those to dummies
-// have a scale of their own. The loss of a query is -log of the softmax at its class, or of its sum over all dummies times
-// `open_weight`; support has none. Losses, right answers and slopes are times `share`. One work-group an example.
+// Similarities of a query to the prototypes are logits: -scale |x - p|^2, or scale cos(x, p) if COSINE; those to
+// dummies have a scale of their own. The loss of a query is -log of the softmax at its class, or of its sum over all
+// dummies times `open_weight`; support has none. Losses, right answers and slopes are times `share`. One work-group an
+// example.
 KERNEL prototypical(INPUT(x), INPUT(p), INPUT_OF(int, labels), OUTPUT(losses), OUTPUT(right), const int n,
                     const int size, const float scale, const float dummy_scale, const float open_weight,
                     const float share
@@ -135,7 +137,8 @@ KERNEL prototypical_gradient(INPUT(x), INPUT(p), INPUT(slopes), OUTPUT(dx), cons
   if (row >= SUPPORT) {
     if (part == 0) {
       slope = slopes[at(row - SUPPORT, ALONG_QUERY, queries)] * x[at(row, c, n)];
-      for (int m = 0; m < PROTOTYPES; m++) slope += slopes[at(row - SUPPORT, ALONG_PROTOTYPE(m), queries)] * p[at(m, c, PROTOTYPES)];
+      for (int m = 0; m < PROTOTYPES; m++)
+        slope += slopes[at(row - SUPPORT, ALONG_PROTOTYPE(m), queries)] * p[at(m, c, PROTOTYPES)];
     }
   } else if (part == 0 || (part <= DUMMIES && largest_class(x, n, channel) == row / SHOTS)) {
     const int m = part == 0 ? row / SHOTS : WAYS + part - 1;

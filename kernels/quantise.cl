@@ -1,6 +1,6 @@
-// Quantisation: a tensor is rounded to integers (WRITTEN INT8) or, simulated, to the floats that these stand for, and range
-// statistics are taken as it is written. A tensor is taken as it lies in memory: the zeros that pad channels are in every
-// range. Statistics of a tensor: a record (range.h) for each work-group, then one for the tensor.
+// Quantisation: a tensor is rounded to integers (WRITTEN INT8) or, simulated, to the floats that these stand for, and
+// range statistics are taken as it is written. A tensor is taken as it lies in memory: the zeros that pad channels are
+// in every range. Statistics of a tensor: a record (range.h) for each work-group, then one for the tensor.
 #include "integers.h"
 #include "rows.h"
 #include "weights.h"
@@ -11,14 +11,15 @@ KERNEL statistics(INPUT(x) STATISTICS_ARGUMENTS, const int rows, const int rest)
   input x = START(x);
   RangeStatistics s = NO_STATISTICS;
   const Tiles tiles = tiles_of_item(rows);
-  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) observe(&s, load_row(x, row_of(tile, rows, rest)));
+  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step)
+    observe(&s, load_row(x, row_of(tile, rows, rest)));
   WRITE_STATISTICS(s, shared);
 }
 
-// y = x rounded; `bottom` and `top` are the least and the most integer. m rows of 16 channels, of `images`, are there for
-// random numbers.
-KERNEL quantise(ROUNDED_ARGUMENTS, INPUT(range) STATISTICS_ARGUMENTS, const int rows, const int rest, const float bottom,
-                const float top
+// y = x rounded; `bottom` and `top` are the least and the most integer. m rows of 16 channels, of `images`, are there
+// for random numbers.
+KERNEL quantise(ROUNDED_ARGUMENTS, INPUT(range) STATISTICS_ARGUMENTS, const int rows, const int rest,
+                const float bottom, const float top
 #if STOCHASTIC
                 , INPUT_OF(uint, scalars), INPUT(counters), const int m, const int images, const int blocks,
                 const int tensor
@@ -29,7 +30,8 @@ KERNEL quantise(ROUNDED_ARGUMENTS, INPUT(range) STATISTICS_ARGUMENTS, const int 
   __global Written *y = START(y);
   input range = START(range);
   const float zero = range[ZERO];
-  const V scale = (V)range[SCALE_OF], inverse = (V)range[INVERSE], lowest = (V)(bottom - zero), highest = (V)(top - zero);
+  const V scale = (V)range[SCALE_OF], inverse = (V)range[INVERSE];
+  const V lowest = (V)(bottom - zero), highest = (V)(top - zero);
 #if STOCHASTIC
   __global const uint *scalars = START(scalars);
   const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
@@ -237,7 +239,8 @@ INLINE Record extreme_of_group(Record mine, const int want_most, __local Record 
   return mine;
 }
 
-// The range of weights from `parts` extremes of each of `blocks` blocks; with PER_CHANNEL a work-group a block, else one
+// The range of weights from `parts` extremes of each of `blocks` blocks; with PER_CHANNEL a work-group a block, else
+// one
 KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
   LOCAL_RECORDS(shared);
   if (ITEM >= items) return;
@@ -297,7 +300,8 @@ KERNEL weight_quantise(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
   for (int row = k.start; row < k.stop; row++) {
     const V v = kernel_row(k, row);
 #if STOCHASTIC
-    const V uniform = uniform_numbers((row * k.blocks + k.block) * BLOCK, 0, job.words[TENSOR_WORD], scalars[STEP], seed);
+    const int first = (row * k.blocks + k.block) * BLOCK;
+    const V uniform = uniform_numbers(first, 0, job.words[TENSOR_WORD], scalars[STEP], seed);
 #else
     const V uniform = (V)0;
 #endif

@@ -1,6 +1,7 @@
 // Convolutions of 8-bit integers with any kernel, stride, padding and dilation, and matrix products, as those with one
-// tap. x: [c/IN_BLOCK][images*height*width][IN_BLOCK], w: [out/16][taps][channels][16], of which x may have a zero point;
-// taps in the padding contribute nothing. A work-item computes TILE outputs of a row x PANELS blocks of 16 channels.
+// tap. x: [c/IN_BLOCK][images*height*width][IN_BLOCK], w: [out/16][taps][channels][16], of which x may have a zero
+// point; taps in the padding contribute nothing. A work-item computes TILE outputs of a row x PANELS blocks of 16
+// channels.
 #include "integers.h"
 #include "epilogue.h"
 

@@ -1,6 +1,6 @@
 // Depthwise convolution of 8-bit integers: each channel has its own KERNEL_H x KERNEL_W taps. x: [c/16][images*height*
-// width][16], w: [c/16][taps][16], of which x may have a zero point; taps in the padding contribute nothing. A work-item
-// computes TILE outputs of a row, loading each input column once.
+// width][16], w: [c/16][taps][16], of which x may have a zero point; taps in the padding contribute nothing. A
+// work-item computes TILE outputs of a row, loading each input column once.
 #include "integers.h"
 #include "epilogue.h"
 
@@ -34,10 +34,10 @@ KERNEL quantised_depthwise_forward(INPUT_QUANTISED(x), INPUT_QUANTISED(w), RESUL
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
     const Place at = place_of(tile, images, out_height, across);
     const int ox = at.column * TILE, first = (at.image * out_height + at.row) * out_width + ox;
+    bytes plane = START(x) + (size_t)(at.block * images + at.image) * height * width * BLOCK;
     Ints tap[TAPS], sum[TILE];
     load_taps(tap, START(w), at.block);
-    forward_tile(sum, START(x) + (size_t)(at.block * images + at.image) * height * width * BLOCK, tap, SIZES, at.row, ox,
-                 zero);
+    forward_tile(sum, plane, tap, SIZES, at.row, ox, zero);
     const V step = field(w_range, SCALE_OF, at.block) * x_range[SCALE_OF];
     const Affine affine = affine_of(EPILOGUE, at.block * BLOCK);
     UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width)

@@ -15,12 +15,14 @@ KERNEL space_to_depth(INPUT(x), ROWS_ARGUMENTS, const int height, const int widt
     for (int i = 0; i < filled; i++) {
       const int c = band.block * BLOCK + i;
 #if BACK
-      const size_t from_m = m / (size * size), from = (image * (height / size) + iy / size) * (width / size) + ix / size;
+      const size_t from_m = m / (size * size);
+      const size_t from = (image * (height / size) + iy / size) * (width / size) + ix / size;
       const int channel = (iy % size * size + ix % size) * channels + c;
 #else
       const int pixel = c / from_channels, channel = c % from_channels;
       const size_t from_m = (size_t)m * size * size;
-      const size_t from = ((size_t)(image * height + iy) * size + pixel / size) * width * size + ix * size + pixel % size;
+      const size_t from_row = ((size_t)(image * height + iy) * size + pixel / size) * width * size;
+      const size_t from = from_row + ix * size + pixel % size;
 #endif
       ELEMENT(v, i) = x[value_at(channel, from_m, from)];
     }

@@ -2,7 +2,8 @@
 #include "blocked.h"
 #include "jobs.h"
 
-// t[tap]: [in/16][out][16] = (w[tap]: [out/16][in][16])^T; with SCALE, each output channel times its scale. A job a layer.
+// t[tap]: [in/16][out][16] = (w[tap]: [out/16][in][16])^T; with SCALE, each output channel times its scale. A job a
+// layer.
 #if SCALE
 #define TRANSPOSE_ARGUMENTS INPUT(w), OUTPUT(t), INPUT(scale), JOBS
 #define SCALE_START JOB_START(scale, 3)

@@ -1,5 +1,5 @@
-// The blocked matrix: every tensor is rows x channels, stored as [channels/16][rows][16]. Channels are padded with zeros
-// to a multiple of 16, and every kernel keeps the padding zero.
+// The blocked matrix: every tensor is rows x channels, stored as [channels/16][rows][16]. Channels are padded with
+// zeros to a multiple of 16, and every kernel keeps the padding zero.
 //
 // Macros hold what the host sets when it compiles a kernel (sizes, variants) and bind arguments that only some variants
 // have. Everything else is an inline function.
@@ -41,8 +41,8 @@ typedef __global float *restrict output;
 
 // A kernel gets a tensor as the memory it lies in and its offset there, in units of 64 bytes (a block of 16 floats).
 // INPUT(x) and OUTPUT(x) declare the two arguments. START(x) is a pointer to the tensor, ITEM_START(x) to the first
-// channel that this work-item handles. Sub-buffers would do the same, but NVIDIA's driver (580) crashes when overlapping
-// sub-buffers are released.
+// channel that this work-item handles. Sub-buffers would do the same, but NVIDIA's driver (580) crashes when
+// overlapping sub-buffers are released.
 #define INPUT_OF(type, x) __global const type *restrict x##_memory, const uint x##_start
 #define OUTPUT_OF(type, x) __global type *restrict x##_memory, const uint x##_start
 #define INPUT(x) INPUT_OF(float, x)

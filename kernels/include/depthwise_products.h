@@ -45,7 +45,8 @@ INLINE void gather_column(Sum sum[TILE], const Sum column, const Sum tap[TAPS], 
   }
 }
 
-// sum = the gradients of TILE inputs, every STRIDE_X-th from (iy, ox * STRIDE_X + residue) on; `plane` is an image of dy
+// sum = the gradients of TILE inputs, every STRIDE_X-th from (iy, ox * STRIDE_X + residue) on; `plane` is an image of
+// dy
 INLINE void backward_tile(Sum sum[TILE], Data plane, const Sum tap[TAPS], const Sizes s, const int iy, const int ox,
                           const int residue, const short zero) {
   clear(sum, TILE);
@@ -59,7 +60,8 @@ INLINE void backward_tile(Sum sum[TILE], Data plane, const Sum tap[TAPS], const 
         gather_column(sum, column_at(p + q * BLOCK, zero), tap, q, ky, residue);
     } else {
       UNROLL for (int q = FIRST_REACH; q <= LAST_REACH; q++)
-        if (ox + q >= 0 && ox + q < s.out_width) gather_column(sum, column_at(p + q * BLOCK, zero), tap, q, ky, residue);
+        if (ox + q >= 0 && ox + q < s.out_width)
+          gather_column(sum, column_at(p + q * BLOCK, zero), tap, q, ky, residue);
     }
   }
 }

@@ -1,5 +1,5 @@
-// Kernels over the m rows of each block, row by row: get_global_id(1) is the block, and a work-item handles `count` of its
-// rows. Most of them write a Gradient (gradient.h).
+// Kernels over the m rows of each block, row by row: get_global_id(1) is the block, and a work-item handles `count` of
+// its rows. Most of them write a Gradient (gradient.h).
 #include "blocked.h"
 #include "gradient.h"
 

@@ -1,6 +1,6 @@
 // Integers that stand for real numbers: see edgelearn/ops/formats.py.
-// A range record is a block of 16 floats. Records of formats with a range for each channel (PER_CHANNEL) have, for each 16
-// channels, such a block for each field: [channels/16][16 fields][16].
+// A range record is a block of 16 floats. Records of formats with a range for each channel (PER_CHANNEL) have, for
+// each 16 channels, such a block for each field: [channels/16][16 fields][16].
 
 #define SCALE_OF 0        // a step, in the tensor's units
 #define INVERSE 1         // 1 / scale
@@ -30,7 +30,9 @@
 typedef float16 Record;
 typedef Record __attribute__((aligned(4))) Record_in_memory;
 INLINE Record load_record(__global const float *pointer) { return *(__global const Record_in_memory *)pointer; }
-INLINE void store_record(__global float *pointer, const Record record) { *(__global Record_in_memory *)pointer = record; }
+INLINE void store_record(__global float *pointer, const Record record) {
+  *(__global Record_in_memory *)pointer = record;
+}
 
 // Where a work-item reads the record of an input
 #define RANGE_CHANNEL (PER_CHANNEL ? FIRST_CHANNEL : 0)
@@ -75,8 +77,8 @@ INLINE V quantised(const V v, const V inverse, const V lowest, const V highest, 
 
 #if STOCHASTIC
 #include "philox.h"
-// A uniform number of [0, 1) for each element, for the values that begin at number `first`, a multiple of 4, of an example
-// of the mini-batch: the same whatever the device and the micro-batch.
+// A uniform number of [0, 1) for each element, for the values that begin at number `first`, a multiple of 4, of an
+// example of the mini-batch: the same whatever the device and the micro-batch.
 INLINE V uniform_numbers(const uint first, const uint example, const uint tensor, const uint step, const uint2 seed) {
 #if VECTOR_WIDTH == 4
   const uint4 words = philox((uint4)(first / 4, example, tensor, step), seed);

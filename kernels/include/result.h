@@ -1,6 +1,6 @@
-// How a kernel writes its result, whose m rows are pixels of images: as floats, or, QUANTISED, rounded by a range that is
-// known by then, and WRITTEN as integers (INT8) or as the floats that these stand for (FLOAT32). The values written are
-// observed (statistics.h).
+// How a kernel writes its result, whose m rows are pixels of images: as floats, or, QUANTISED, rounded by a range that
+// is known by then, and WRITTEN as integers (INT8) or as the floats that these stand for (FLOAT32). The values written
+// are observed (statistics.h).
 //
 // A backward kernel writes a gradient: MASK and ACCUMULATE are as in gradient.h. MASKED_BY is the format of the
 // activation whose derivative is applied; what another consumer has written is floats.

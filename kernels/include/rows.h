@@ -1,7 +1,7 @@
-// A tensor as it lies in memory, row by row; a row is as many floats as a work-item handles at a time. The zeros that pad
-// channels are values like others. A tensor of fewer than 16 channels a block may end within a row, after `rest` of its
-// floats. PLAIN: such a tensor pixel by pixel, `rest` channels each, in PIECES rows, none of which may be aligned. Else
-// 16 channels have PIECES rows.
+// A tensor as it lies in memory, row by row; a row is as many floats as a work-item handles at a time. The zeros that
+// pad channels are values like others. A tensor of fewer than 16 channels a block may end within a row, after `rest`
+// of its floats. PLAIN: such a tensor pixel by pixel, `rest` channels each, in PIECES rows, none of which may be
+// aligned. Else 16 channels have PIECES rows.
 #include "stored.h"
 
 #ifndef PLAIN
@@ -18,7 +18,8 @@ typedef struct { size_t start; int is_cut, count; } Row;  // a row that is cut h
 INLINE Row row_of(const int tile, const int rows, const int rest) {
 #if PLAIN
   const int left = rest - tile % PIECES * VECTOR_WIDTH;
-  return (Row){(size_t)(tile / PIECES) * rest + tile % PIECES * VECTOR_WIDTH, 1, left < VECTOR_WIDTH ? left : VECTOR_WIDTH};
+  const size_t start = (size_t)(tile / PIECES) * rest + tile % PIECES * VECTOR_WIDTH;
+  return (Row){start, 1, left < VECTOR_WIDTH ? left : VECTOR_WIDTH};
 #else
   return (Row){(size_t)tile * VECTOR_WIDTH, rest && tile == rows - 1, rest};
 #endif

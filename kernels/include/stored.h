@@ -1,5 +1,6 @@
-// The formats that tensors are stored in: the numbers of Storage in edgelearn/ops/formats.py, and how vectors of values are
-// read and written. Integers of 8 bits stand for scale * (q - zero), by the record of their range (range.h).
+// The formats that tensors are stored in: the numbers of Storage in edgelearn/ops/formats.py, and how vectors of
+// values are read and written. Integers of 8 bits stand for scale * (q - zero), by the record of their range
+// (range.h).
 //   STORED is the format of a kernel's stored input, WRITTEN that of its result.
 #define FLOAT32 0
 #define FLOAT16 1
@@ -18,8 +19,8 @@ typedef VECTOR(short) Shorts;
 typedef VECTOR(ushort) Halves;
 typedef __global const char *restrict bytes;
 
-// IEEE 754 half precision by integer arithmetic: devices without cl_khr_fp16 have no type for it, and PoCL does not inline
-// vload_half and vstore_half.
+// IEEE 754 half precision by integer arithmetic: devices without cl_khr_fp16 have no type for it, and PoCL does not
+// inline vload_half and vstore_half.
 #define HALF_INFINITY 0x7C00
 
 // The bits of the halves nearest to v, ties to even: from 65520 on an infinity, below 2^-14 a multiple of 2^-24
@@ -50,7 +51,9 @@ INLINE void store_half(__global ushort *pointer, const Ints half_bits) {
 }
 
 // Integers are read through 16 bits, so that compilers see that products fit instructions for pairs of those.
-INLINE Ints load_int8(bytes pointer) { return VECTOR(convert_int)(VECTOR(convert_short)(*(__global const Chars *)pointer)); }
+INLINE Ints load_int8(bytes pointer) {
+  return VECTOR(convert_int)(VECTOR(convert_short)(*(__global const Chars *)pointer));
+}
 INLINE Ints load_centred(bytes pointer, const short zero) {
   return VECTOR(convert_int)(VECTOR(convert_short)(*(__global const Chars *)pointer) - (Shorts)zero);
 }

@@ -1,6 +1,6 @@
-// The geometry of a sliding window, known at compile time: KERNEL_H x KERNEL_W taps, strides, dilations, and the padding
-// above and to the left (that below and to the right follows from the sizes).
-// Tap (ky, kx) of output pixel (y, x) reads input pixel (INPUT_Y(y, ky), INPUT_X(x, kx)).
+// The geometry of a sliding window, known at compile time: KERNEL_H x KERNEL_W taps, strides, dilations, and the
+// padding above and to the left (that below and to the right follows from the sizes). Tap (ky, kx) of output pixel (y,
+// x) reads input pixel (INPUT_Y(y, ky), INPUT_X(x, kx)).
 
 #define TAPS (KERNEL_H * KERNEL_W)
 #define INPUT_Y(y, ky) ((y) * STRIDE_Y - PAD_TOP + (ky) * DILATION_Y)

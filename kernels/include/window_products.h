@@ -1,5 +1,6 @@
-// The loops of a convolution, the same for floats and for 8-bit integers. x: [c/IN_BLOCK][images*height*width][IN_BLOCK],
-// dy: [out/16][images*out_height*out_width][16], w: [out/16][taps][channels][16]. Whoever includes this defines
+// The loops of a convolution, the same for floats and for 8-bit integers. x:
+// [c/IN_BLOCK][images*height*width][IN_BLOCK], dy: [out/16][images*out_height*out_width][16], w:
+// [out/16][taps][channels][16]. Whoever includes this defines
 //   Data: a pointer to a tensor's numbers; Sum: a vector of 16 sums of products;
 //   value_of(x, zero): an input as a Sum, less its zero point; weights_at(p): 16 weights as a Sum;
 //   gradients_at(p, zero): 16 gradients as a Sum, less their zero point;
@@ -7,8 +8,8 @@
 //   Outputs, Gradients or Weights.
 // Floats have the zero point 0 and ignore it.
 //
-// Sums are local to the function that has the loops: clang 14 optimizes functions before it inlines them, and keeps sums
-// that it gets from a caller in memory.
+// Sums are local to the function that has the loops: clang 14 optimizes functions before it inlines them, and keeps
+// sums that it gets from a caller in memory.
 #include "window.h"
 
 INLINE void clear(Sum sum[][PANELS], const int rows) {
@@ -49,7 +50,8 @@ INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, co
             add_products(sum, p + c, STRIDE_X * IN_BLOCK, weights + c * BLOCK, panel_stride, zero, 0, 0, 0, 0);
         } else {
           for (int c = 0; c < count; c++)
-            add_products(sum, p + c, STRIDE_X * IN_BLOCK, weights + c * BLOCK, panel_stride, zero, 1, ix, STRIDE_X, s.width);
+            add_products(sum, p + c, STRIDE_X * IN_BLOCK, weights + c * BLOCK, panel_stride, zero, 1, ix, STRIDE_X,
+                         s.width);
         }
       }
     }
@@ -57,8 +59,8 @@ INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, co
   write_outputs(target, sum, s, image, oy, ox, panel);
 }
 
-// Gradients of TILE inputs, every STRIDE_X-th from (iy, ix) on, so that their outputs are neighbours: the products of all
-// taps and channels of dy with transposed weights t: [channels/16][taps][out][16]
+// Gradients of TILE inputs, every STRIDE_X-th from (iy, ix) on, so that their outputs are neighbours: the products of
+// all taps and channels of dy with transposed weights t: [channels/16][taps][out][16]
 INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s, const int out, const int image,
                           const int iy, const int ix, const int panel, const short zero) {
   Sum sum[TILE][PANELS];
@@ -89,8 +91,8 @@ INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s
   write_gradients(target, sum, s, image, iy, ix, panel);
 }
 
-// Gradients of the weights of one tap, of DEPTH channels of x from `channel` on and PANELS blocks of dy from `panel` on:
-// products over the (image, output row) pairs from `first` to `last`
+// Gradients of the weights of one tap, of DEPTH channels of x from `channel` on and PANELS blocks of dy from `panel`
+// on: products over the (image, output row) pairs from `first` to `last`
 INLINE void weight_tile(const Weights target, Data x, Data dy, const Sizes s, const int tap, const int channel,
                         const int panel, const int first, const int last, const short zero, const short dy_zero) {
   Sum sum[DEPTH][PANELS];
