@@ -193,7 +193,7 @@ INLINE int set_of(const Rows rows, const int block, const int row) {
 #endif
 }
 
-// The same to a result that may be quantised, and whose range statistics are taken. Here m counts all rows of a block.
+// The same to a result that may be quantized, and whose range statistics are taken. Here m counts all rows of a block.
 KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RESULT_ARGUMENTS, SET_ARGUMENTS,
                                 const int channels) {
   LOCAL_RECORDS(shared);

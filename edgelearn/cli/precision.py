@@ -1,4 +1,4 @@
-"""Train with quantised weights, activations and gradients: what it costs in accuracy, and what it saves.
+"""Train with quantized weights, activations and gradients: what it costs in accuracy, and what it saves.
 
 `train` makes one training of a task, `sweep` all that are compared (those that are finished are not made again),
 `report` shows what there is, `trace` what became of each tensor of a training. `time` measures steps side by side,
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from edgelearn.device import choose_device
 from edgelearn.errors import RunError
-from edgelearn.experiments.quantised_backprop.config import ESTIMATORS, PrecisionConfig
-from edgelearn.experiments.quantised_backprop.sweep import SEEDS
+from edgelearn.experiments.quantized_backprop.config import ESTIMATORS, PrecisionConfig
+from edgelearn.experiments.quantized_backprop.sweep import SEEDS
 from edgelearn.graph.precision import KINDS
 from edgelearn.runs import RunStore, atomic, figures
 
@@ -106,13 +106,13 @@ def _config(options: argparse.Namespace) -> PrecisionConfig:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from edgelearn.experiments.quantised_backprop import PrecisionJob
+    from edgelearn.experiments.quantized_backprop import PrecisionJob
 
     return train(PrecisionJob, _config(options), options)
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from edgelearn.experiments.quantised_backprop.sweep import chosen, sweep
+    from edgelearn.experiments.quantized_backprop.sweep import chosen, sweep
 
     if not sweep(_config(options), chosen(options.only), options.seeds, RunStore(options.runs)):
         print(f"Stopped and saved. Go on with: {options.command_line}")
@@ -122,8 +122,8 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.quantised_backprop import TASKS, report
-    from edgelearn.experiments.quantised_backprop.sweep import chosen, collect, device_names, expected
+    from edgelearn.experiments.quantized_backprop import TASKS, report
+    from edgelearn.experiments.quantized_backprop.sweep import chosen, collect, device_names, expected
 
     config = _config(options)
     rows = collect(config, chosen(options.only), options.seeds, RunStore(options.runs))
@@ -144,7 +144,7 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _trace(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.quantised_backprop import report, traces
+    from edgelearn.experiments.quantized_backprop import report, traces
 
     run, trace = traces.of_run(RunStore(options.runs), options.name)
     print(f"{run.id}: {len(trace.steps)} steps traced")
@@ -157,8 +157,8 @@ def _trace(options: argparse.Namespace) -> None:
 
 def _time(options: argparse.Namespace) -> None:
     from edgelearn.experiments.networks import named_network
-    from edgelearn.experiments.quantised_backprop import report
-    from edgelearn.experiments.quantised_backprop.timing import LANES, time_steps
+    from edgelearn.experiments.quantized_backprop import report
+    from edgelearn.experiments.quantized_backprop.timing import LANES, time_steps
 
     device = choose_device(options.device).device
     lanes = options.lanes or list(LANES)
@@ -172,14 +172,14 @@ def _time(options: argparse.Namespace) -> None:
 
 
 def _tasks(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.quantised_backprop import TASKS, report
+    from edgelearn.experiments.quantized_backprop import TASKS, report
 
     print(report.text(("task", "epochs", "what it is"), [(n, str(k.epochs), k.title) for n, k in TASKS.items()]))
 
 
 def _cost(options: argparse.Namespace) -> None:
     from edgelearn.experiments.networks import named_network
-    from edgelearn.experiments.quantised_backprop import claims, report
+    from edgelearn.experiments.quantized_backprop import claims, report
 
     built = claims.networks()
     chosen = {name: built.get(name) or named_network(name) for name in options.networks or built}
@@ -190,7 +190,7 @@ def _cost(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     from edgelearn.experiments import verdict
-    from edgelearn.experiments.quantised_backprop import claims, report
+    from edgelearn.experiments.quantized_backprop import claims, report
 
     device = choose_device(options.device).device
     verdicts = claims.check(_config(options), options.seeds, RunStore(options.runs), device)
@@ -199,7 +199,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _print(options: argparse.Namespace, header, rows) -> None:
-    from edgelearn.experiments.quantised_backprop import report
+    from edgelearn.experiments.quantized_backprop import report
 
     width = shutil.get_terminal_size((110, 24)).columns
     print(report.markdown(header, rows) if options.markdown else report.text(header, rows, width))

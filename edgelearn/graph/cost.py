@@ -1,7 +1,7 @@
 """What moving a layer's tensors costs in low precision, by the formula of Fournarakis and Nagel 2021, "In-hindsight
 quantization range estimation for quantized training" (arXiv 2105.04246): a forward pass of one example reads weights
 and input and writes the output, each once, at their bit-widths. A range that depends on the output itself (dynamic)
-costs a detour: the accumulators go to memory and come back before they can be quantised. What the formula leaves out:
+costs a detour: the accumulators go to memory and come back before they can be quantized. What the formula leaves out:
 caches that are too small; biases, ranges and other vectors; layers that are no convolution.
 
 >>> layer_cost(resnet18(), "conv2_block1_1_conv").saving  # 428.0 KiB instead of 1,996.0 KiB

@@ -25,15 +25,15 @@ from edgelearn.ops import (
     Traits,
     batchnorm,
     finish,
-    quantised_copy,
+    quantized_copy,
     reduce,
 )
 from edgelearn.ops.control import Answers, emit_count
 from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.finish import emit_finite_check
 from edgelearn.ops.optimizers import emit_commit
-from edgelearn.ops.quantise import Findings
-from edgelearn.ops.quantised import family, supports
+from edgelearn.ops.quantize import Findings
+from edgelearn.ops.quantized import family, supports
 from edgelearn.ops.ranged import Ranged, RangedTarget, Result
 from edgelearn.ops.stored import Stored
 from edgelearn.ops.sums import Sum
@@ -42,7 +42,7 @@ from edgelearn.ops.tensor import Tensor, pack
 from .fuse import Stage, fuse, trained_stages
 from .network import INPUT, Network, Node
 from .program import Program, Settings, StorageEmitter, as_floats
-from .quantisers import Quantisers
+from .quantizers import Quantizers
 from .storage import Storage
 from .ways_back import WaysBack
 
@@ -68,7 +68,7 @@ class Lowering:
         self.x = Tensor(storage.input.buffer, (n, *network.input_shape), storage.input.block)
         self.control = storage.control
         self.micro.training = self.control if settings.train else None
-        self.quantisers = Quantisers(
+        self.quantizers = Quantizers(
             settings.precision, storage, self.prepare, self.micro, settings.ranges, settings.train, first
         )
         self.values: dict[str, Stored] = {INPUT: self.x}
@@ -89,7 +89,7 @@ class Lowering:
         if self.settings.loss and name != logits:
             stages = [stage for stage in stages if stage.output is not output]
             name = logits
-        self._quantise_input()
+        self._quantize_input()
         for stage in stages:
             self._forward(stage, stage.output.name not in (logits, output.name))
         y = self.values[name]
@@ -124,17 +124,17 @@ class Lowering:
     def _at(self, layer: str) -> None:
         self.prepare.layer = self.micro.layer = self.finish.layer = layer
 
-    def _forward(self, stage: Stage, quantised: bool) -> None:
-        """Compute a stage; `quantised` unless it ends in the network's output."""
+    def _forward(self, stage: Stage, quantized: bool) -> None:
+        """Compute a stage; `quantized` unless it ends in the network's output."""
         self._at(stage.name)
         inputs = [self.values[name] for name in stage.inputs]
         if stage.is_linear and self._multiplies_integers(stage, inputs[0]):
             self.integer.add(stage.name)
-            self.values[stage.output.name] = self._forward_integers(stage, inputs[0], quantised)
+            self.values[stage.output.name] = self._forward_integers(stage, inputs[0], quantized)
             return
         with as_floats(self.micro, inputs) as floats:
             if self._uses_batch(stage.norm):
-                self.values[stage.output.name] = self._forward_batch(stage, floats[0], quantised)
+                self.values[stage.output.name] = self._forward_batch(stage, floats[0], quantized)
                 return
             out = self.micro.tensor("output", (self.n, *stage.output.shape))
             if stage.is_linear:
@@ -143,29 +143,29 @@ class Lowering:
                 batchnorm.emit_normalize(self.micro, floats[0], self._kept(stage), out, stage.activation_code)
             else:
                 stage.op.op.emit_forward(self.micro, floats, out)
-        self.values[stage.output.name] = self._quantised(stage, out) if quantised else out
+        self.values[stage.output.name] = self._quantized(stage, out) if quantized else out
 
-    def _quantise_input(self) -> None:
+    def _quantize_input(self) -> None:
         self._at(INPUT)
         consumers = [stage for stage in self.stages if INPUT in stage.inputs]
-        self.values[INPUT] = self.quantisers.input(INPUT, self.x, all(map(self._may_multiply, consumers)))
+        self.values[INPUT] = self.quantizers.input(INPUT, self.x, all(map(self._may_multiply, consumers)))
 
-    def _quantised(self, stage: Stage, out: Tensor) -> Stored:
+    def _quantized(self, stage: Stage, out: Tensor) -> Stored:
         """What a stage has written, as the rest of the network reads it."""
         if stage.output.op.selects:
-            return self.quantisers.chosen([self.values[name] for name in stage.inputs], out)
-        return self.quantisers.activation(stage.output.name, out)
+            return self.quantizers.chosen([self.values[name] for name in stage.inputs], out)
+        return self.quantizers.activation(stage.output.name, out)
 
     def _may_multiply(self, stage: Stage) -> bool:
         """Whether integer kernels compute a stage if they get its input as integers."""
         layer = stage.op.name if stage.is_linear else ""
         kinds = ("weights", "gradients")
-        return bool(layer) and supports(stage.op.op) and all(self.quantisers.stores(kind, layer) for kind in kinds)
+        return bool(layer) and supports(stage.op.op) and all(self.quantizers.stores(kind, layer) for kind in kinds)
 
     def _multiplies_integers(self, stage: Stage, x: Tensor | Ranged) -> bool:
         return isinstance(x, Ranged) and self._may_multiply(stage)
 
-    def _forward_integers(self, stage: Stage, x: Ranged, quantised: bool) -> Tensor | Ranged:
+    def _forward_integers(self, stage: Stage, x: Ranged, quantized: bool) -> Tensor | Ranged:
         op, name, shape = stage.op.op, stage.output.name, (self.n, *stage.output.shape)
         kernel = self._kernel(stage)
 
@@ -173,23 +173,23 @@ class Lowering:
             family(op).emit_forward(self.micro, op, x, kernel, y, epilogue, found)
 
         if self._uses_batch(stage.norm):
-            return self._normalize(stage, self._forward_to_norm(stage, emit), quantised)
+            return self._normalize(stage, self._forward_to_norm(stage, emit), quantized)
         epilogue = self._epilogue(stage)
-        if quantised and self.quantisers.stores("activations", name):
-            return self.quantisers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found))
+        if quantized and self.quantizers.stores("activations", name):
+            return self.quantizers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found))
         out = self.micro.tensor("output", shape)
         emit(out, epilogue)
-        return self._quantised(stage, out) if quantised else out
+        return self._quantized(stage, out) if quantized else out
 
     def _forward_to_norm(self, stage: Stage, emit: Callable[..., None]) -> Stored:
         """What batch statistics are to normalize."""
         shape, layer = (self.n, *stage.op.shape), stage.op.name
         epilogue = Epilogue(None, self._parameter(stage.op, "bias"))
-        if self.quantisers.stores("norm_inputs", layer):
-            return self.quantisers.write("norm_inputs", layer, shape, lambda y, found: emit(y, epilogue, found))
+        if self.quantizers.stores("norm_inputs", layer):
+            return self.quantizers.write("norm_inputs", layer, shape, lambda y, found: emit(y, epilogue, found))
         y = self.micro.tensor("before BatchNorm", shape)
         emit(y, epilogue)
-        return self.quantisers.norm_input(layer, y)
+        return self.quantizers.norm_input(layer, y)
 
     def _epilogue(self, stage: Stage) -> Epilogue:
         """Without batch statistics."""
@@ -200,23 +200,23 @@ class Lowering:
 
     def _forward_linear(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         op, code, folds = stage.op.op, stage.activation_code, stage.norm is not None
-        if folds and stage.name not in self.in_backward and not self.quantisers.rounds("weights", stage.op.name):
+        if folds and stage.name not in self.in_backward and not self.quantizers.rounds("weights", stage.op.name):
             kernel, bias = self._folded(stage)
             op.emit_forward(self.micro, x, kernel, out, Epilogue(None, bias, code))
             return
         with as_floats(self.micro, [self._kernel(stage)]) as (kernel,):
             op.emit_forward(self.micro, x, kernel, out, self._epilogue(stage))
 
-    def _forward_batch(self, stage: Stage, x: Tensor, quantised: bool) -> Stored:
+    def _forward_batch(self, stage: Stage, x: Tensor, quantized: bool) -> Stored:
         """With the micro-batch's statistics."""
         if not stage.is_linear:
-            return self._normalize(stage, x, quantised)
+            return self._normalize(stage, x, quantized)
         y, bias = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape)), self._parameter(stage.op, "bias")
         with as_floats(self.micro, [self._kernel(stage)]) as (kernel,):
             stage.op.op.emit_forward(self.micro, x, kernel, y, Epilogue(None, bias))
-        return self._normalize(stage, self.quantisers.norm_input(stage.op.name, y), quantised)
+        return self._normalize(stage, self.quantizers.norm_input(stage.op.name, y), quantized)
 
-    def _normalize(self, stage: Stage, y: Stored, quantised: bool) -> Stored:
+    def _normalize(self, stage: Stage, y: Stored, quantized: bool) -> Stored:
         """The output of a stage whose BatchNorm normalizes `y` with the micro-batch's statistics."""
         name, shape = stage.output.name, (self.n, *stage.output.shape)
         moving = {role: self.storage.moving(f"{stage.norm.name}/{role}") for role in ("moving_mean", "moving_variance")}
@@ -234,12 +234,12 @@ class Lowering:
             else:
                 emit(Result(out, found))
 
-        if quantised and self.quantisers.quantises("activations", name):
-            integers = self.quantisers.stores("activations", name)
-            return self.quantisers.write("activations", name, shape, emit_result, integers)
+        if quantized and self.quantizers.quantizes("activations", name):
+            integers = self.quantizers.stores("activations", name)
+            return self.quantizers.write("activations", name, shape, emit_result, integers)
         out = self.micro.tensor("output", shape)
         emit(out)
-        return self._quantised(stage, out) if quantised else out
+        return self._quantized(stage, out) if quantized else out
 
     def _uses_batch(self, norm: Node | None) -> bool:
         """As in Keras, a BatchNorm layer that is frozen keeps its statistics also while others use the batch's."""
@@ -261,8 +261,8 @@ class Lowering:
         """The stage's kernel as its passes read it; the update has `_parameter`."""
         layer, kernel = stage.op.name, self._parameter(stage.op, "kernel")
         if stage.name in self.integer:
-            return self.quantisers.kernels.integers(layer, kernel)
-        return self.quantisers.kernels.floats(layer, kernel)
+            return self.quantizers.kernels.integers(layer, kernel)
+        return self.quantizers.kernels.floats(layer, kernel)
 
     def _norm_parameters(self, stage: Stage) -> dict[str, Tensor]:
         roles = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -359,7 +359,7 @@ class Lowering:
 
     def _prepared(self, stage: Stage, x: Tensor, scale: Tensor | None) -> Tensor:
         """The kernel as the pass to data reads it."""
-        op, layer, kernels = stage.op.op, stage.op.name, self.quantisers.kernels
+        op, layer, kernels = stage.op.op, stage.op.name, self.quantizers.kernels
         if kernels.stores_halves(layer):
             return kernels.viewed_halves(layer, op.view(x, self._parameter(stage.op, "kernel"), scale))
         return op.emit_prepared(self.prepare, x, self._kernel(stage), scale)
@@ -367,23 +367,23 @@ class Lowering:
     def _before_norm(
         self, stage: Stage, dz: Tensor | Ranged, integers: bool = False
     ) -> tuple[Tensor | Ranged, batchnorm.Statistics | None]:
-        """The gradient of what the stage's BatchNorm normalizes, or, behind kept statistics, `dz` and these; quantised,
+        """The gradient of what the stage's BatchNorm normalizes, or, behind kept statistics, `dz` and these; quantized,
         as `integers` where these are wanted."""
         layer = stage.op.name
         if not self._uses_batch(stage.norm):
-            done = dz if isinstance(dz, Ranged) else self.quantisers.gradient(layer, dz, integers)
+            done = dz if isinstance(dz, Ranged) else self.quantizers.gradient(layer, dz, integers)
             return done, self.statistics.get(stage.name)
 
         def emit(target: GradientTarget | Result) -> None:
             self._backward_norm(stage, self.before_norm[stage.name], dz, target, kept=False)
 
-        if self.quantisers.quantises("gradients", layer):
+        if self.quantizers.quantizes("gradients", layer):
             shape = dz.shape
-            dy = self.quantisers.write("gradients", layer, shape, lambda y, found: emit(Result(y, found)), integers)
+            dy = self.quantizers.write("gradients", layer, shape, lambda y, found: emit(Result(y, found)), integers)
             return dy, None
         dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
         emit(GradientTarget(dy))
-        return self.quantisers.gradient(layer, dy), None
+        return self.quantizers.gradient(layer, dy), None
 
     def _backward_integers(self, stage: Stage, x: Ranged, dz: Tensor | Ranged) -> None:
         op, layer, name = stage.op.op, stage.op.name, stage.inputs[0]
@@ -393,7 +393,7 @@ class Lowering:
         if below is None or below.name not in self.backward:
             return
         view = op.view(x.tensor, self._parameter(stage.op, "kernel"), kept.scale if kept else None)
-        prepared = self.quantisers.kernels.viewed_integers(layer, view)
+        prepared = self.quantizers.kernels.viewed_integers(layer, view)
 
         def emit(target: RangedTarget, found: Findings | None = None) -> None:
             family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dz, target, found)
@@ -401,7 +401,7 @@ class Lowering:
         if self._is_all_of_gradient(name, below):
             code = self.fused_codes[name]
             mask = x if code else None
-            self.gradients[name] = self.quantisers.write(
+            self.gradients[name] = self.quantizers.write(
                 "gradients", below.op.name, x.tensor.shape, lambda y, found: emit(RangedTarget(y, mask, code), found),
             )  # fmt: skip
         else:
@@ -436,7 +436,7 @@ class Lowering:
             )
             kernel_sum, dz_sum = emit(self.micro, x=x, dy=dz, gradient=kernel_total, sums=sums_total, add=add)
         elif sums_total:
-            sums = quantised_copy if isinstance(dz, Ranged) else reduce
+            sums = quantized_copy if isinstance(dz, Ranged) else reduce
             dz_sum = sums.emit_channel_sums(self.micro, dz, sums_total, add)
         if dz_sum:
             finish.emit_sum(self.finish, dz_sum)
@@ -457,13 +457,13 @@ class Lowering:
         return self.storage.gradients.get(f"{layer}/{role}")
 
     def _update(self, optimizer: Optimizer) -> None:
-        self.quantisers.noted.check(self.finish)
+        self.quantizers.noted.check(self.finish)
         self._at("optimizer")
         total = self.storage.sizes[Role.PARAMETER]
         self.finish.emit_jobs()
         flags = self.storage.stretch(Role.CHECK, 0, self.storage.sizes[Role.CHECK])
         emit_finite_check(self.finish, flags, self.control)
-        self.quantisers.noted.learn(self.finish)
+        self.quantizers.noted.learn(self.finish)
         self.finish.emit_jobs()
         self._at("optimizer")
         if statistics := self.storage.sizes.get(Role.STATISTICS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgelearn.launch import Role
 from edgelearn.ops import Emitter, Tensor
-from edgelearn.ops.quantise import Findings, Quantiser, emit_check_found, emit_learn_range
+from edgelearn.ops.quantize import Findings, Quantizer, emit_check_found, emit_learn_range
 
 from .precision import Precision
 from .storage import Storage
@@ -16,9 +16,9 @@ class Noted:
     def __init__(self, precision: Precision, storage: Storage, training: bool) -> None:
         self.precision, self.storage, self.training = precision, storage, training
         self._checked: dict[str, Tensor] = {}
-        self._learnt: dict[str, tuple[Quantiser, Tensor, int]] = {}
+        self._learnt: dict[str, tuple[Quantizer, Tensor, int]] = {}
 
-    def of(self, q: Quantiser, count: int, rule: int, add: bool = False) -> Findings | None:
+    def of(self, q: Quantizer, count: int, rule: int, add: bool = False) -> Findings | None:
         """Where `count` records of integers go, from which the next range follows by `rule`. Simulated integers hold
         the NaN that a NaN or an infinity became; others don't, and are checked."""
         if not self.training:

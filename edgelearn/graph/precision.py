@@ -1,4 +1,4 @@
-"""Which tensors of a step are quantised, how, and with which ranges: a choice of the plan."""
+"""Which tensors of a step are quantized, how, and with which ranges: a choice of the plan."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Precision:
         for bits in self.exceptions.values():
             if bits is not None:
                 Format(bits)
-        if not self.simulated and self.quantises:
+        if not self.simulated and self.quantizes:
             self._check_integers()
 
     def _check_integers(self) -> None:
@@ -103,7 +103,7 @@ class Precision:
         return self.gradient_estimator or self.estimator if kind == "gradients" else self.estimator
 
     @property
-    def quantises(self) -> bool:
+    def quantizes(self) -> bool:
         """Whether any tensor is to be integers."""
         return any(isinstance(getattr(self, kind), Format) for kind in KINDS)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from edgelearn.launch import Buffer, Launch, Role
-from edgelearn.ops import Emitter, Loss, SoftmaxCrossEntropy, Traits, quantised_copy
+from edgelearn.ops import Emitter, Loss, SoftmaxCrossEntropy, Traits, quantized_copy
 from edgelearn.ops.jobs import Row
 from edgelearn.ops.ranged import RangedTarget
 from edgelearn.ops.stored import Stored, tensor_of
@@ -22,7 +22,7 @@ from .ways_back import WaysBack
 @dataclass(frozen=True)
 class Settings:
     """What a program computes. `batchnorm` is "kept" or "batch": whose statistics training normalizes with; `ranges`
-    says how quantised tensors get theirs (see Precision.mode); `saving` is how activations come back."""
+    says how quantized tensors get theirs (see Precision.mode); `saving` is how activations come back."""
 
     loss: Loss | None = SoftmaxCrossEntropy()  # noqa: RUF009
     train: bool = True
@@ -86,5 +86,5 @@ def as_floats(e: Emitter, values: Sequence[Stored]) -> Iterator[list[Tensor]]:
     read = {buffer for launch in emitted for buffer in launch.reads}
     for value, tensor in zip(values, floats, strict=True):
         if value is not tensor and tensor.buffer in read:
-            quantised_copy.emit_to_floats(e, value, RangedTarget(tensor))
+            quantized_copy.emit_to_floats(e, value, RangedTarget(tensor))
     e.launches += emitted

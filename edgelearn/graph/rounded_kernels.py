@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from edgelearn.launch import Role
-from edgelearn.ops import Emitter, Tensor, quantised_copy
+from edgelearn.ops import Emitter, Tensor, quantized_copy
 from edgelearn.ops.control import Control
 from edgelearn.ops.estimators import CurrentMinMax
 from edgelearn.ops.formats import Float16
 from edgelearn.ops.half import emit_halved_weights
-from edgelearn.ops.quantise import OWN, Quantiser, emit_quantised_weights, weight_parts
+from edgelearn.ops.quantize import OWN, Quantizer, emit_quantized_weights, weight_parts
 from edgelearn.ops.ranged import Ranged
 from edgelearn.ops.transpose import KernelView
 
@@ -31,12 +31,12 @@ class RoundedKernels:
             return kernel
         if isinstance(fmt, Float16):
             return self._halves(f"{layer}/weights", layer, KernelView(kernel))
-        return self._quantised(layer, kernel, "float32")
+        return self._quantized(layer, kernel, "float32")
 
     def integers(self, layer: str, kernel: Tensor) -> Ranged:
         """For passes that multiply integers."""
-        q = self._quantiser(layer, kernel)
-        return Ranged(self._quantised(layer, kernel, "int8"), q.channels or q.record, q.format, q.name)
+        q = self._quantizer(layer, kernel)
+        return Ranged(self._quantized(layer, kernel, "int8"), q.channels or q.record, q.format, q.name)
 
     def stores_halves(self, layer: str) -> bool:
         return not self.precision.simulated and isinstance(self.precision.format("weights", layer), Float16)
@@ -51,28 +51,28 @@ class RoundedKernels:
         fmt, name = self.precision.format("weights", layer), f"{layer}/prepared weights"
         if view.scale is None and not (view.taps and fmt.per_channel):
             integers = self.integers(layer, view.kernel)
-            return quantised_copy.emit_transposed(self.prepare, integers, view.taps) if view.taps else integers
+            return quantized_copy.emit_transposed(self.prepare, integers, view.taps) if view.taps else integers
         record = self.storage.tensor(f"{name} range", (1, 16), Role.PREPARED)
         fields = (16, view.shape[-1])
         channels = self.storage.tensor(f"{name} ranges", fields, Role.PREPARED) if fmt.per_channel else None
-        q = Quantiser(name, fmt, CurrentMinMax(), record, channels)
+        q = Quantizer(name, fmt, CurrentMinMax(), record, channels)
         y = self.storage.tensor(f"{name}, integers", view.shape, Role.PREPARED, layer=layer, dtype="int8")
-        emit_quantised_weights(self.prepare, q, view, y, None, self._control)
+        emit_quantized_weights(self.prepare, q, view, y, None, self._control)
         return Ranged(y, channels or record, fmt, name)
 
-    def _quantiser(self, layer: str, kernel: Tensor) -> Quantiser:
+    def _quantizer(self, layer: str, kernel: Tensor) -> Quantizer:
         fmt = self.precision.format("weights", layer)
         channels = kernel.channels if fmt.per_channel else 0
-        return self.storage.quantiser(f"{layer}/weights", fmt, self.precision.estimator_of("weights"), channels)
+        return self.storage.quantizer(f"{layer}/weights", fmt, self.precision.estimator_of("weights"), channels)
 
-    def _quantised(self, layer: str, kernel: Tensor, dtype: str) -> Tensor:
+    def _quantized(self, layer: str, kernel: Tensor, dtype: str) -> Tensor:
         key = layer, dtype
         if key not in self._made:
-            q = self._quantiser(layer, kernel)
-            name = f"{layer}/kernel quantised, {dtype}"
+            q = self._quantizer(layer, kernel)
+            name = f"{layer}/kernel quantized, {dtype}"
             y = self._made[key] = self.storage.tensor(name, kernel.shape, Role.PREPARED, layer=layer, dtype=dtype)
             found = None if self.noted.knows(q.name) else self.noted.of(q, weight_parts(self.prepare, kernel), OWN)
-            emit_quantised_weights(self.prepare, q, KernelView(kernel), y, found, self._control)
+            emit_quantized_weights(self.prepare, q, KernelView(kernel), y, found, self._control)
         return self._made[key]
 
     def _halves(self, name: str, layer: str, view: KernelView) -> Tensor:

@@ -16,7 +16,7 @@ from edgelearn.launch.program import Progress
 from edgelearn.ops import Optimizer, Tensor, pack, unpack
 from edgelearn.ops import control as places
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
-from edgelearn.ops.quantise import FIELDS, Quantiser, moved
+from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 
 from .plan import Plan
 from .saving import pages_of
@@ -42,7 +42,7 @@ class Session:
         )
         self._runners: dict[tuple, Runner] = {}
         self._sent: deque[Any] = deque()  # copies of inputs on their way
-        self.ranges_known = False  # whether training has left ranges for quantised tensors
+        self.ranges_known = False  # whether training has left ranges for quantized tensors
         self._examples = 0  # of the micro-batch that is on the device
         training = plan.request.optimizer is not None
         programs = [p for (kind, _, _), p in plan.programs.items() if kind.startswith("train") or not training]
@@ -87,34 +87,34 @@ class Session:
         self.context.finish()
 
     def records(self) -> Weights:
-        """What is known of the quantised tensors, by "layer/kind", in one read: (16,) as ops.quantise.FIELDS says."""
+        """What is known of the quantized tensors, by "layer/kind", in one read: (16,) as ops.quantize.FIELDS says."""
         words = self._range_words()
-        return {name: self._record(words, q).copy() for name, q in self.plan.storage.quantisers.items()}
+        return {name: self._record(words, q).copy() for name, q in self.plan.storage.quantizers.items()}
 
     def _range_words(self) -> np.ndarray:
         memory = self._memory.get(Role.RANGE)
         words = np.empty(memory.nbytes // 4 if memory else 0, np.float32)
         return self.context.read(memory.handle, words, 0) if memory else words
 
-    def _record(self, words: np.ndarray, q: Quantiser) -> np.ndarray:
+    def _record(self, words: np.ndarray, q: Quantizer) -> np.ndarray:
         start = self.plan.offsets[q.record.buffer] // 4
         return words[start : start + 16]
 
     def load_records(self, records: Weights) -> None:
         """Go on with the ranges that a training has left. Raises FormatError when tensors are missing, or
         a record isn't one."""
-        quantisers = self.plan.storage.quantisers
-        if missing := sorted(set(quantisers) - set(records)):
+        quantizers = self.plan.storage.quantizers
+        if missing := sorted(set(quantizers) - set(records)):
             raise FormatError(
-                f"The ranges of quantised tensors lack '{missing[0]}': they are of another network or precision. "
+                f"The ranges of quantized tensors lack '{missing[0]}': they are of another network or precision. "
                 f"Compile with those that they are of."
             )
-        for name, q in quantisers.items():
+        for name, q in quantizers.items():
             record = np.asarray(records[name], np.float32)
             if record.shape != (len(FIELDS),):
                 raise FormatError(f"The range of '{name}' is {record.shape}, not (16,): take another checkpoint.")
             self._write(q.record.buffer, record)
-        self.ranges_known = bool(quantisers)
+        self.ranges_known = bool(quantizers)
 
     def _unpacked(self, tensors: dict[str, Tensor]) -> Weights:
         """Read tensors back in the shapes of the parameters at the ends of their names."""
@@ -150,7 +150,7 @@ class Session:
     def _learn_ranges(self) -> None:
         """What kernels haven't done: ranges whose estimators run on the host, in one read and one write."""
         self.ranges_known = True
-        on_host = [q for q in self.plan.storage.quantisers.values() if q.estimator.on_host]
+        on_host = [q for q in self.plan.storage.quantizers.values() if q.estimator.on_host]
         if on_host:
             words = self._range_words()
             for q in on_host:
@@ -235,7 +235,7 @@ class Session:
 
     @contextmanager
     def _ranges_left(self) -> Iterator[None]:
-        """What is known of quantised tensors is afterwards as it was: a step takes its ranges from there, and moves
+        """What is known of quantized tensors is afterwards as it was: a step takes its ranges from there, and moves
         them."""
         words = self._range_words()
         try:

@@ -12,7 +12,7 @@ from edgelearn.ops.control import Control
 from edgelearn.ops.estimators import Estimator
 from edgelearn.ops.formats import Format
 from edgelearn.ops.jobs import Row
-from edgelearn.ops.quantise import Quantiser, first_record
+from edgelearn.ops.quantize import Quantizer, first_record
 from edgelearn.ops.tensor import BLOCK, Shape, blocked_bytes
 
 from .network import Network
@@ -41,7 +41,7 @@ class Storage:
         self.parameters: dict[str, Tensor] = {}
         self.gradients: dict[str, Tensor] = {}
         self.frozen: dict[str, Tensor] = {}
-        self.quantisers: dict[str, Quantiser] = {}
+        self.quantizers: dict[str, Quantizer] = {}
         slots = optimizer.slots if optimizer else ()
         by_decay = sorted(trained, key=lambda name: not network.parameters[name].weight.decays)
         for name in by_decay:
@@ -112,14 +112,14 @@ class Storage:
             self.fill[self.frozen[name].buffer] = _packer(self.network, name)
         return self.tensor(f"{name} of a step", shape, Role.MOVING)
 
-    def quantiser(self, name: str, fmt: Format, estimator: Estimator, channels: int = 0) -> Quantiser:
-        """The quantiser of this name, with its record, and with ranges for `channels` where there are any."""
-        if name not in self.quantisers:
+    def quantizer(self, name: str, fmt: Format, estimator: Estimator, channels: int = 0) -> Quantizer:
+        """The quantizer of this name, with its record, and with ranges for `channels` where there are any."""
+        if name not in self.quantizers:
             record = self.tensor(f"{name} range", (1, 16), Role.RANGE)
             self.fill[record.buffer] = lambda weights: first_record(estimator)
             per_channel = self.tensor(f"{name} ranges", (16, channels), Role.PREPARED) if channels else None
-            self.quantisers[name] = Quantiser(name, fmt, estimator, record, per_channel)
-        return self.quantisers[name]
+            self.quantizers[name] = Quantizer(name, fmt, estimator, record, per_channel)
+        return self.quantizers[name]
 
     def stretch(self, role: Role, offset: int, nbytes: int) -> Buffer:
         """A stretch of everything of one role, as one buffer."""

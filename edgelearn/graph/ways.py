@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Role, Transfer
-from edgelearn.ops import Emitter, ReLU, Tensor, bits, quantised_copy
+from edgelearn.ops import Emitter, ReLU, Tensor, bits, quantized_copy
 from edgelearn.ops.estimators import CurrentMinMax
 from edgelearn.ops.formats import AnyFormat, Float16, Format
 from edgelearn.ops.half import emit_halved
-from edgelearn.ops.quantise import Quantiser, emit_measured_range
+from edgelearn.ops.quantize import Quantizer, emit_measured_range
 from edgelearn.ops.ranged import Ranged, RangedTarget
 from edgelearn.ops.stored import Stored
 
@@ -122,12 +122,12 @@ class Compress(Stash):
             return y
         record = e.tensor("range of what is kept", (1, 16), Role.RANGE)
         held = Ranged(y, record, self.format, name)
-        emit_measured_range(e, Quantiser(name, self.format, CurrentMinMax(), record), x)
-        quantised_copy.emit_to_integers(e, x, held)
+        emit_measured_range(e, Quantizer(name, self.format, CurrentMinMax(), record), x)
+        quantized_copy.emit_to_integers(e, x, held)
         return held
 
     def get(self, e: Emitter, held: Stored, x: Tensor) -> None:
-        quantised_copy.emit_to_floats(e, held, RangedTarget(x))
+        quantized_copy.emit_to_floats(e, held, RangedTarget(x))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Role(Enum):
     CHECK = "checks of gradients"  # for NaN and infinity
     OPTIMIZER = "optimizer state"
     PREPARED = "prepared weights"  # derived from parameters once a mini-batch
-    RANGE = "ranges of quantised tensors"  # which training moves
+    RANGE = "ranges of quantized tensors"  # which training moves
     FOUND = "ranges found in a step"  # in parts
     INPUT = "inputs"  # written by the host
     CONTROL = "counters"  # a few numbers between host and device

@@ -34,7 +34,7 @@ def resnet18(
 def resnet18_cifar(
     input_shape: tuple[int, int, int] = (32, 32, 3), alpha: float = 1.0, classes: int = 10, softmax: bool = True
 ) -> Network:
-    """ResNet-18 for pictures of 32 x 32, as papers on quantised training use it: the stem is a 3 x 3 convolution of
+    """ResNet-18 for pictures of 32 x 32, as papers on quantized training use it: the stem is a 3 x 3 convolution of
     stride 1 without the pooling behind it, so that the stages see 32, 16, 8 and 4 pixels. All else is `resnet18`."""
     network = Network(f"resnet18_cifar_{alpha:g}_{input_shape[0]}", input_shape)
     _convolution(network, "conv1", int(64 * alpha), 3)

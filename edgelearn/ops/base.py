@@ -54,7 +54,7 @@ class Op:
 
     registry: ClassVar[dict[str, type[Op]]] = {}
     random: ClassVar[bool] = False  # whether training draws random numbers in it
-    selects: ClassVar[bool] = False  # whether every output is one of the inputs, or 0: then it is as quantised as they
+    selects: ClassVar[bool] = False  # whether every output is one of the inputs, or 0: then it is as quantized as they
     compares: ClassVar[bool] = False  # whether its backward pass looks for the output among the inputs
     invertible: ClassVar[bool] = False  # whether `emit_inverse` has the first input back
     inverts_exactly: ClassVar[bool] = True  # whether that has the bits of what was there

@@ -239,7 +239,7 @@ def _emit_result(e: Emitter, kernel: str, sets: Sets, reads: tuple[In, ...], res
 
 def _variants(e: Emitter, sets: Sets, target: Tensor | GradientTarget | Result | None) -> list[Choice]:
     """Whole: all rows of 16 channels by one work-item, where these are enough for the device; else groups of rows, as
-    always where the result may be quantised."""
+    always where the result may be quantized."""
     if isinstance(target, Result):
         return [{"whole": 0}]
     units = e.traits.compute_units

@@ -1,4 +1,4 @@
-"""Range estimators: which range the next tensor is quantised with.
+"""Range estimators: which range the next tensor is quantized with.
 
 A static range is known before the tensor is written, which then needs one pass; a dynamic one depends on the tensor
 itself, which is written, read for its statistics, and read again. Ranges move once a mini-batch; a dynamic range is

@@ -47,7 +47,7 @@ class Format:
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 2 <= self.bits <= 16:
-            raise PlanError(f"A quantised format has 2 to 16 bits, not {self.bits!r}.")
+            raise PlanError(f"A quantized format has 2 to 16 bits, not {self.bits!r}.")
         if self.rounding not in ROUNDINGS:
             raise PlanError(f"Rounding is 'nearest' or 'stochastic', not {self.rounding!r}.")
 
@@ -92,7 +92,7 @@ class Format:
         zero = np.zeros(np.shape(scale), np.int64)
         return scale, zero if self.symmetric else np.int64(np.rint(-low / scale)) + self.least
 
-    def quantise(self, v, scale, zero, uniform: np.ndarray | None = None, inverse=None) -> np.ndarray:
+    def quantize(self, v, scale, zero, uniform: np.ndarray | None = None, inverse=None) -> np.ndarray:
         """int64 for values `v`. `uniform` numbers of [0, 1), one for each value, decide stochastic rounding. `inverse`
         is 1 / scale where a device has rounded it otherwise, as the divisions of some GPUs do.
 
@@ -107,7 +107,7 @@ class Format:
         floor = np.floor(t)
         return np.int64(floor + (uniform < t - floor)) + zero
 
-    def dequantise(self, q, scale, zero) -> np.ndarray:
+    def dequantize(self, q, scale, zero) -> np.ndarray:
         """The values that integers `q` stand for, in the precision of `scale`."""
         return (np.asarray(q) - zero).astype(np.asarray(scale).dtype) * scale
 

@@ -7,7 +7,7 @@ from math import prod
 from . import rows
 from .emit import Emitter
 from .formats import Storage
-from .quantise import Findings, kernel_numbers, weight_parts
+from .quantize import Findings, kernel_numbers, weight_parts
 from .tensor import Tensor
 from .transpose import KernelView
 

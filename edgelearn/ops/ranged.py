@@ -1,4 +1,4 @@
-"""Tensors of integers with the records of their ranges, and how kernels write results that may be quantised."""
+"""Tensors of integers with the records of their ranges, and how kernels write results that may be quantized."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgelearn.launch import Access, In
 from .dropout import layer_code
 from .emit import LINEAR, Emitter
 from .formats import Format, Storage
-from .quantise import Findings
+from .quantize import Findings
 from .tensor import Shape, Tensor
 
 LARGEST = (1 << 31) - 1  # an accumulator holds
@@ -39,7 +39,7 @@ class Ranged:
 
 @dataclass(frozen=True)
 class Result:
-    """How a kernel writes `y`: as floats, or quantised by the range that y's record has by then. What it writes is
+    """How a kernel writes `y`: as floats, or quantized by the range that y's record has by then. What it writes is
     noted in `found`. Stochastic rounding is for training alone. With `accumulate` another share of it is there, as
     floats."""
 
@@ -53,7 +53,7 @@ class Result:
 
     def macros(self, e: Emitter) -> dict[str, int]:
         return {
-            "quantised": isinstance(self.y, Ranged),
+            "quantized": isinstance(self.y, Ranged),
             "written": Storage.of(self.tensor.dtype),
             "stochastic": self._draws(e),
             "statistics": self.found is not None,
@@ -67,7 +67,7 @@ class Result:
         given: list[Access | int | float] = [t.update if self.accumulate else t.write]
         if isinstance(self.y, Ranged):
             if self.accumulate:
-                raise PlanError(f"'{t.buffer.name}' is a sum of shares: add them up as floats, and quantise the sum.")
+                raise PlanError(f"'{t.buffer.name}' is a sum of shares: add them up as floats, and quantize the sum.")
             given += [self.y.record.read, float(self.y.format.least), float(self.y.format.most)]
         if self._draws(e):
             given += [e.training.scalars.read, e.training.counters.read]

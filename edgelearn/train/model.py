@@ -58,7 +58,7 @@ class Model:
         self.network, self.seed = network, seed
         self._session: Session | None = None
         self._slots: Weights = {}  # the host's copy of the optimizer's state
-        self._records: Weights = {}  # and of the ranges of quantised tensors
+        self._records: Weights = {}  # and of the ranges of quantized tensors
         self.weights = network.initialize(seed) if weights is None else weights
         self.choice: Choice = beside.choice if beside else choose_device(device)
         self.context = beside.context if beside else Context(self.choice.device)
@@ -101,7 +101,7 @@ class Model:
         also: Sequence[Stash] = (),
     ) -> Model:
         """How `fit` trains. `batchnorm` is "kept" (moving statistics are used and left alone, as in fine-tuning) or
-        "batch" (each micro-batch's own, and moving averages follow). `precision` says what is quantised, in training
+        "batch" (each micro-batch's own, and moving averages follow). `precision` says what is quantized, in training
         and wherever the network runs: nothing by default. `saving` says which activations come back how in the backward
         pass (see graph/policies.py); within a budget the planner chooses, among exact ways on the device and `also`
         others, such as Compress() or Page() (see graph/ways.py). `loss` is softmax cross-entropy with `label_smoothing`
@@ -162,7 +162,7 @@ class Model:
                 raise PlanError(f"The cache of features is {' or '.join(map(repr, DTYPES))} or None, not {cache!r}.")
             if self.precision != Precision():
                 raise PlanError(
-                    "Features of quantised layers follow training: they can't be cached. Leave the cache off."
+                    "Features of quantized layers follow training: they can't be cached. Leave the cache off."
                 )
             split = self._split()
             found["extract"] = self._forward_plan(split.prefix, budget)
@@ -277,7 +277,7 @@ class Model:
         return passes.predict(self._open(self.forward_plan(batch_size)), x)
 
     def range_records(self) -> Weights:
-        """What is known of the quantised tensors, by "layer/kind": float32 (16,), fields as ops.quantise.FIELDS."""
+        """What is known of the quantized tensors, by "layer/kind": float32 (16,), fields as ops.quantize.FIELDS."""
         training = self._session is not None and self._session.plan.request.optimizer is not None
         return self._session.records() if training and self._session.ranges_known else dict(self._records)
 
@@ -303,7 +303,7 @@ class Model:
         """Go back to where `state` was taken. Raises FormatError when it is another network's or training's."""
         found = State.of(tensors, state)
         slots = {f"{slot}/{name}" for slot in self.optimizer.slots for name in self.network.trainable}
-        found.check(self._changing(), slots, self.precision.quantises)
+        found.check(self._changing(), slots, self.precision.quantizes)
         self.weights = self.weights | found.weights
         self.position, self._slots, self._records = found.position, found.slots, found.records
 
@@ -400,7 +400,7 @@ class Model:
         if plan.request.optimizer is not None and self._slots:
             session.load_optimizer_state(self._slots)
         training = plan.request.optimizer is not None and self.position.updates
-        if self._records or training:  # which may not have any, but must have them for all that it quantises
+        if self._records or training:  # which may not have any, but must have them for all that it quantizes
             session.load_records(self._records)
         self._session = session
         return session

@@ -1,4 +1,4 @@
-"""What became of every quantised tensor, step by step."""
+"""What became of every quantized tensor, step by step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.io.safetensors import read_weights, to_bytes
-from edgelearn.ops.quantise import FIELDS
+from edgelearn.ops.quantize import FIELDS
 
 from .callbacks import Callback, Logs
 
@@ -52,13 +52,13 @@ class RangeTrace:
 
     @property
     def signal_to_noise(self) -> np.ndarray:
-        """Decibels: the values' squares against those of what quantisation did to them."""
+        """Decibels: the values' squares against those of what quantization did to them."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return 10 * np.log10(self._traced("signal") / self._field("noise"))
 
     @property
     def cosine(self) -> np.ndarray:
-        """Between a tensor before and after it was quantised; 0 where nothing was left of it."""
+        """Between a tensor before and after it was quantized; 0 where nothing was left of it."""
         tiny = np.finfo(np.float32).tiny
         return self._field("product") / np.sqrt(self._traced("signal") * np.maximum(self._field("result"), tiny))
 
@@ -119,7 +119,7 @@ class TraceRanges(Callback):
         if (step - 1) % self.every == 0:
             found = self.model.range_records()
             if not found:
-                raise PlanError("Nothing is quantised, so there are no ranges to trace: compile with a precision.")
+                raise PlanError("Nothing is quantized, so there are no ranges to trace: compile with a precision.")
             self._tensors = list(found)
             self._steps.append(step)
             self._records.append(np.stack(list(found.values())))

@@ -16,7 +16,7 @@ WEIGHTS, OPTIMIZER, RANGES = GROUPS = "weights", "optimizer", "ranges"
 @dataclass(frozen=True)
 class State:
     """`weights` that training changes, the optimizer's `slots` by "slot/parameter", `records` of the ranges of
-    quantised tensors, and the `position`."""
+    quantized tensors, and the `position`."""
 
     weights: Weights
     slots: Weights
@@ -43,9 +43,9 @@ class State:
         except TypeError as error:
             raise FormatError(f"The checkpoint's state is not edgelearn's: {error}.") from None
 
-    def check(self, weights: Iterable[str], slots: Iterable[str], quantises: bool) -> None:
+    def check(self, weights: Iterable[str], slots: Iterable[str], quantizes: bool) -> None:
         """Raises FormatError unless it is of a training that changes these `weights`, with an optimizer that has these
-        `slots`, and only quantises if this one does."""
+        `slots`, and only quantizes if this one does."""
         slots = slots if self.slots or self.position.updates else ()
         for what, found, wanted in ("weights", self.weights, weights), ("optimizer state", self.slots, slots):
             if odd := set(found) ^ set(wanted):
@@ -54,8 +54,8 @@ class State:
                     f"{'unknown' if min(odd) in found else 'missing'}. Build the same network, freeze the same layers "
                     f"and compile with the same optimizer before restoring."
                 )
-        if self.records and not quantises:
+        if self.records and not quantizes:
             raise FormatError(
-                "The checkpoint is of a training that quantised tensors, unlike this one: compile with the same "
+                "The checkpoint is of a training that quantized tensors, unlike this one: compile with the same "
                 "precision before restoring."
             )

@@ -1,7 +1,7 @@
 """Live views and pictures for the notebooks."""
 
 from edgelearn.experiments.plan_figures import plot_roles, plot_timeline
-from edgelearn.experiments.quantised_backprop.traces import plot_ranges
+from edgelearn.experiments.quantized_backprop.traces import plot_ranges
 
 from .bits import BitsView
 from .budgets import BudgetView

@@ -8,7 +8,7 @@ from html import escape
 import ipywidgets
 
 from edgelearn.errors import EdgelearnError
-from edgelearn.experiments.quantised_backprop import ESTIMATORS, PrecisionConfig, PrecisionJob
+from edgelearn.experiments.quantized_backprop import ESTIMATORS, PrecisionConfig, PrecisionJob
 from edgelearn.runs import RunStore, figures
 from edgelearn.train import Callback, Model
 

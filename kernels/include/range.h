@@ -65,7 +65,7 @@ INLINE Record scaled_record(const Record v, const Record inverse, const Record l
 }
 
 // The integer of v less the zero point, as a float. `uniform` numbers are in [0, 1); rounding to nearest ignores them.
-INLINE V quantised(const V v, const V inverse, const V lowest, const V highest, const V uniform) {
+INLINE V quantized(const V v, const V inverse, const V lowest, const V highest, const V uniform) {
   const V t = scaled(v, inverse, lowest, highest), near = nearest(t);
 #if STOCHASTIC
   const V below = near - (near > t ? (V)1 : (V)0);

@@ -1,4 +1,4 @@
-// How a kernel writes its result, whose m rows are pixels of images: as floats, or, QUANTISED, rounded by a range that
+// How a kernel writes its result, whose m rows are pixels of images: as floats, or, QUANTIZED, rounded by a range that
 // is known by then, and WRITTEN as integers (INT8) or as the floats that these stand for (FLOAT32). The values written
 // are observed (statistics.h).
 //
@@ -9,8 +9,8 @@
 #include "scalars.h"
 #include "activation.h"
 
-#ifndef QUANTISED
-#define QUANTISED 0
+#ifndef QUANTIZED
+#define QUANTIZED 0
 #endif
 #ifndef MASK
 #define MASK 0
@@ -31,7 +31,7 @@ typedef struct {
   uint2 seed;
 } Result;
 
-INLINE Result quantised_result(__global Written *restrict values, const int m, input range, const float bottom,
+INLINE Result quantized_result(__global Written *restrict values, const int m, input range, const float bottom,
                                const float top) {
   Result r;
   r.values = values;
@@ -56,17 +56,17 @@ INLINE Result with_random_numbers(Result r, __global const uint *restrict scalar
   return r;
 }
 
-#if QUANTISED && STOCHASTIC
+#if QUANTIZED && STOCHASTIC
 #define RESULT_ARGUMENTS                                                                                         \
   OUTPUT_OF(Written, result), INPUT(result_range), const float bottom, const float top, INPUT_OF(uint, scalars), \
   INPUT(counters), const int pixels, const int blocks, const int tensor STATISTICS_ARGUMENTS
 #define RESULT(m)                                                                                      \
-  with_random_numbers(quantised_result(ITEM_START(result), m, START(result_range), bottom, top), START(scalars), \
+  with_random_numbers(quantized_result(ITEM_START(result), m, START(result_range), bottom, top), START(scalars), \
                       START(counters), pixels, blocks, tensor)
-#elif QUANTISED
+#elif QUANTIZED
 #define RESULT_ARGUMENTS \
   OUTPUT_OF(Written, result), INPUT(result_range), const float bottom, const float top STATISTICS_ARGUMENTS
-#define RESULT(m) quantised_result(ITEM_START(result), m, START(result_range), bottom, top)
+#define RESULT(m) quantized_result(ITEM_START(result), m, START(result_range), bottom, top)
 #else
 #define RESULT_ARGUMENTS OUTPUT(result) STATISTICS_ARGUMENTS
 #define RESULT(m) ((Result){ITEM_START(result), m})
@@ -77,7 +77,7 @@ INLINE size_t result_at(const Result r, const int block, const int row) { return
 INLINE void write_result(const Result r, RangeStatistics *s, const int block, const int row, const V v) {
   __global Written *target = r.values + result_at(r, block, row);
   observe(s, v);
-#if QUANTISED
+#if QUANTIZED
 #if STOCHASTIC
   const V uniform = uniform_numbers((row % r.pixels * r.blocks + block) * BLOCK + FIRST_CHANNEL,
                                     r.before + row / r.pixels, r.tensor, r.step, r.seed);
@@ -85,7 +85,7 @@ INLINE void write_result(const Result r, RangeStatistics *s, const int block, co
   const V uniform = (V)0;
 #endif
   const V inverse = (V)r.inverse, lowest = (V)r.lowest, highest = (V)r.highest;
-  const V t = quantised(v, inverse, lowest, highest, uniform), w = t * r.scale;
+  const V t = quantized(v, inverse, lowest, highest, uniform), w = t * r.scale;
   observe_clipping(s, v * inverse, lowest, highest);
   observe_rounding(s, v, w);
 #if WRITTEN == INT8
@@ -117,7 +117,7 @@ INLINE void write_result_gradient(const Result r, const Mask mask, RangeStatisti
                                   V v) {
   const size_t at = result_at(r, block, row);
 #if MASK && MASKED_BY == INT8
-  v = passes(dequantised(mask.activation + at, (V)mask.scale, (V)mask.zero)) ? v : (V)0;
+  v = passes(dequantized(mask.activation + at, (V)mask.scale, (V)mask.zero)) ? v : (V)0;
 #elif MASK
   v = passes(load(mask.activation + at)) ? v : (V)0;
 #endif

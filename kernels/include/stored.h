@@ -57,7 +57,7 @@ INLINE Ints load_int8(bytes pointer) {
 INLINE Ints load_centred(bytes pointer, const short zero) {
   return VECTOR(convert_int)(VECTOR(convert_short)(*(__global const Chars *)pointer) - (Shorts)zero);
 }
-INLINE V dequantised(bytes pointer, const V scale, const V zero) {
+INLINE V dequantized(bytes pointer, const V scale, const V zero) {
   return (VECTOR(convert_float)(load_int8(pointer)) - zero) * scale;
 }
 // `q`: whole numbers as floats

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.quantised_backprop import ESTIMATORS, TASKS, PrecisionConfig, PrecisionJob, arms
-from edgelearn.experiments.quantised_backprop.sweep import chosen, key
+from edgelearn.experiments.quantized_backprop import ESTIMATORS, TASKS, PrecisionConfig, PrecisionJob, arms
+from edgelearn.experiments.quantized_backprop.sweep import chosen, key
 from edgelearn.ops import Float16, Format
 
 
@@ -37,7 +37,7 @@ def test_the_precision_is_the_papers():
     assert (precision.weights.bits, precision.weights.symmetric) == (4, True)
     assert precision.activations is None and precision.gradients.rounding == "stochastic"
     assert precision.estimator == ESTIMATORS["current"] and precision.simulated and not precision.traced
-    assert not PrecisionConfig("sample", "fp32", "fp32", "fp32").precision.quantises
+    assert not PrecisionConfig("sample", "fp32", "fp32", "fp32").precision.quantizes
 
 
 def test_half_precision_and_inputs_of_batchnorm():

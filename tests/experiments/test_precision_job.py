@@ -8,11 +8,11 @@ import pytest
 
 from edgelearn.device import choose_device
 from edgelearn.errors import DataError, NonFiniteError, RunError
-from edgelearn.experiments.quantised_backprop import PrecisionConfig, PrecisionJob, claims, collect, report, sweep
-from edgelearn.experiments.quantised_backprop.job import TRACE
-from edgelearn.experiments.quantised_backprop.sweep import EXPECTED, Row, arms, chosen, device_names
-from edgelearn.experiments.quantised_backprop.tasks import TASKS
-from edgelearn.experiments.quantised_backprop.timing import Times, time_steps
+from edgelearn.experiments.quantized_backprop import PrecisionConfig, PrecisionJob, claims, collect, report, sweep
+from edgelearn.experiments.quantized_backprop.job import TRACE
+from edgelearn.experiments.quantized_backprop.sweep import EXPECTED, Row, arms, chosen, device_names
+from edgelearn.experiments.quantized_backprop.tasks import TASKS
+from edgelearn.experiments.quantized_backprop.timing import Times, time_steps
 from edgelearn.graph import Network
 from edgelearn.ops import Dense, Flatten
 from edgelearn.runs import RunStore
@@ -90,13 +90,13 @@ def test_a_sweep_goes_on_past_a_training_that_diverges(swept, tmp_path):
 def test_a_table_of_what_came_of_it(swept, tmp_path):
     rows = collect(BASE, chosen([]), (0, 1, 2), swept[0])
     assert [row.arm for row in rows] == ROWS and all(set(row.accuracies) == {0, 1} for row in rows)
-    plain, quantised, _ = report.cells(rows, [Row("fp32", {0: 0.5, 1: 0.7}, {}, ())])
-    assert plain[4] == "60.00 ± 14.14" and plain[3] == "" and quantised[4] == ""
+    plain, quantized, _ = report.cells(rows, [Row("fp32", {0: 0.5, 1: 0.7}, {}, ())])
+    assert plain[4] == "60.00 ± 14.14" and plain[3] == "" and quantized[4] == ""
     below = 100 * (rows[0].mean - rows[1].mean)
-    assert quantised[1] == report.spread(list(rows[1].accuracies.values())) and quantised[3] == f"{below:+.2f}"
+    assert quantized[1] == report.spread(list(rows[1].accuracies.values())) and quantized[3] == f"{below:+.2f}"
     memory = rows[1].results["memory"]
     assert memory["planned"] == memory["allocated"] < memory["process"]
-    assert int(quantised[8]) > int(plain[8]), "simulated quantisation reads and writes more, and says so"
+    assert int(quantized[8]) > int(plain[8]), "simulated quantization reads and writes more, and says so"
     assert "everything" in report.text(report.HEADER, report.cells(rows))
     assert report.markdown(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
     report.plot(rows, tmp_path / "chart.png")

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import PlanError, RunError
-from edgelearn.experiments.quantised_backprop import traces
-from edgelearn.experiments.quantised_backprop.job import TRACE
-from edgelearn.experiments.quantised_backprop.traces import plot_ranges
-from edgelearn.ops.quantise import FIELDS
+from edgelearn.experiments.quantized_backprop import traces
+from edgelearn.experiments.quantized_backprop.job import TRACE
+from edgelearn.experiments.quantized_backprop.traces import plot_ranges
+from edgelearn.ops.quantize import FIELDS
 from edgelearn.runs import RunStore, atomic
 from edgelearn.train import RangeTrace
 

@@ -6,9 +6,9 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.cost import layer_cost, network_cost
 from edgelearn.launch import Traffic
 from edgelearn.models import mobilenet_v2, resnet18, vgg16
-from edgelearn.ops import Conv2D, Emitter, Epilogue, Traits, quantised, quantised_copy
+from edgelearn.ops import Conv2D, Emitter, Epilogue, Traits, quantized, quantized_copy
 from edgelearn.ops.formats import Format
-from edgelearn.ops.quantise import Findings
+from edgelearn.ops.quantize import Findings
 from edgelearn.ops.ranged import Ranged
 
 KIB = 1024
@@ -53,10 +53,10 @@ def test_integer_kernels_move_what_the_formula_says(dynamic):
     op, found = Conv2D(64, 3, padding="same"), Findings(e.tensor("found", (16, 16)))
     if dynamic:  # the range comes from what is found of the sums, which are then there as floats
         sums = e.tensor("sums", y.tensor.shape)
-        quantised.family(op).emit_forward(e, op, x, kernel, sums, Epilogue(), found)
-        quantised_copy.emit_to_integers(e, sums, y)
+        quantized.family(op).emit_forward(e, op, x, kernel, sums, Epilogue(), found)
+        quantized_copy.emit_to_integers(e, sums, y)
     else:
-        quantised.family(op).emit_forward(e, op, x, kernel, y, Epilogue(), found)
+        quantized.family(op).emit_forward(e, op, x, kernel, y, Epilogue(), found)
     moved = Traffic.of(e.launches).by("tensor")
     beside = moved.pop("/range") + moved.pop("/found")
     cost = layer_cost(resnet18(), "conv2_block1_1_conv")

@@ -12,11 +12,11 @@ from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, Add, Conv2D, Dense, Flatten, Float16, Format, MaxPooling2D, ReLU
 from edgelearn.ops.tensor import unpack
 
-from .quantised_reference import Twin
+from .quantized_reference import Twin
 from .saved import saved_bytes
 from .test_networks import CLASSES, EXAMPLES, drawn, inception, residual
 from .test_plan import batches
-from .test_quantised_steps import without_dropout
+from .test_quantized_steps import without_dropout
 
 HALF = Float16()
 HALVES = Precision(HALF, HALF, HALF, norm_inputs=HALF)

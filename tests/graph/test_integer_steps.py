@@ -11,9 +11,9 @@ from edgelearn.launch import Role, Traffic
 from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Flatten, ReLU
 from edgelearn.ops.estimators import DSGC, CurrentMinMax, Fixed, InHindsightMinMax
 from edgelearn.ops.formats import Float16, Format
-from edgelearn.ops.quantise import NEXT_LOW
+from edgelearn.ops.quantize import NEXT_LOW
 
-from .quantised_reference import fitting
+from .quantized_reference import fitting
 from .saved import saved_bytes
 from .test_networks import CLASSES, EXAMPLES, drawn, residual, separable
 from .test_plan import batches
@@ -97,9 +97,9 @@ def test_integers_are_written_by_those_who_make_them(kernels):
     for precision, floats in ((STATIC, 0), (PRECISIONS["current"], 2 * 4 * 3 * 8 * 8 * 32)):
         launches = planned(kernels, precision).program("train", 3).micro
         passes = [
-            launch for launch in launches if launch.kernel.startswith("quantised_convolution") and launch.layer == "b"
+            launch for launch in launches if launch.kernel.startswith("quantized_convolution") and launch.layer == "b"
         ]
-        assert {launch.kernel.removeprefix("quantised_convolution_") for launch in passes} == {
+        assert {launch.kernel.removeprefix("quantized_convolution_") for launch in passes} == {
             "forward", "backward_data", "backward_weights",
         }  # fmt: skip
         tensors = {a.buffer for launch in passes for a in launch.accesses if a.buffer.role is Role.TEMPORARY}

@@ -11,7 +11,7 @@ from edgelearn.ops import Epilogue, LinearOp, Tensor, finish
 from edgelearn.ops.control import SEED, SEED_HIGH, STEP, Control
 from edgelearn.ops.dropout import layer_code, philox
 from edgelearn.ops.formats import Format
-from edgelearn.ops.quantise import Findings
+from edgelearn.ops.quantize import Findings
 from edgelearn.ops.ranged import Ranged, RangedTarget
 from edgelearn.ops.tensor import ceil_div
 
@@ -108,7 +108,7 @@ def check_integers(
     )  # fmt: skip
     family.emit_forward(bench, op, x.ranged, kernel.ranged, as_floats, Epilogue(), found_floats)
     bench.run()
-    exactly(bench.get(ty.tensor, y_zero), of_activations.quantise(y, y_scale, y_zero))
+    exactly(bench.get(ty.tensor, y_zero), of_activations.quantize(y, y_scale, y_zero))
     exactly(bench.get(as_floats), floats)
     check_found(bench.get(found.parts), y, of_activations, y_scale, y_zero)
     check_found(bench.get(found_floats.parts), floats, None)
@@ -142,7 +142,7 @@ def check_backward_data(op, family, bench: Workbench, rng, x: Drawn, dy: Drawn, 
     target = RangedTarget(as_floats, bench.put(x.values), 1, accumulate=True)
     family.emit_backward_data(bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, target)
     bench.run()
-    exactly(bench.get(tdx.tensor, zero), of_gradients.quantise(masked, scale, zero))
+    exactly(bench.get(tdx.tensor, zero), of_gradients.quantize(masked, scale, zero))
     check_found(bench.get(found.parts), masked, of_gradients, scale, zero)
     exactly(bench.get(as_floats), np.where(x.values > 0, values, F(0)) + share)
 
@@ -194,7 +194,7 @@ def check_stochastic(op: LinearOp, family, bench: Workbench, rng: np.random.Gene
         family.emit_forward(bench, op, tx, kernel.ranged, ty, Epilogue())
         bench.run()
         drawn = slice(first, first + count)
-        exactly(bench.get(ty.tensor, zero), fmt.quantise(y[drawn], scale, zero, uniform[drawn]))
+        exactly(bench.get(ty.tensor, zero), fmt.quantize(y[drawn], scale, zero, uniform[drawn]))
 
 
 def draw(shape, name: str, seed: int, step: int) -> np.ndarray:

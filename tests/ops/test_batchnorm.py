@@ -6,13 +6,13 @@ from edgelearn.launch import Role
 from edgelearn.ops import BatchNormalization, GradientTarget, Tensor, Traits, batchnorm
 from edgelearn.ops.estimators import InHindsightMinMax
 from edgelearn.ops.formats import Format
-from edgelearn.ops.quantise import Findings, emit_next_range, emit_quantise
+from edgelearn.ops.quantize import Findings, emit_next_range, emit_quantize
 from edgelearn.ops.ranged import Ranged, Result
 from edgelearn.ops.rows import parts
 
 from .harness import SIZES, close, every_choice
 from .integers import Drawn
-from .test_quantise import control_of, quantiser
+from .test_quantize import control_of, quantizer
 
 OP = BatchNormalization(momentum=0.9, epsilon=1e-3)
 
@@ -168,8 +168,8 @@ def test_batch_statistics_of_what_is_stored(bench, rng, rows, channels, kind):
     assert len(every_choice(bench, check)["batchnorm_forward"]) == 2
 
 
-def check_quantised(bench, rng, *shape, dtype, rounding, op=OP):
-    """The same as if it were quantised afterwards, but for values that the last bit of a float rounds elsewhere."""
+def check_quantized(bench, rng, *shape, dtype, rounding, op=OP):
+    """The same as if it were quantized afterwards, but for values that the last bit of a float rounds elsewhere."""
     fmt, y, dz = Format(8, rounding=rounding), rng.standard_normal(shape), rng.standard_normal(shape)
     weight = op.weights(shape[1:])["gamma"].shape
     w = draw_weights(rng, weight)
@@ -185,12 +185,12 @@ def check_quantised(bench, rng, *shape, dtype, rounding, op=OP):
         batchnorm.emit_backward(bench, ty, bench.put(dz), s, dgamma, dbeta, target, kept=False, add=False)
 
     for emit in (forward, backward):
-        q = quantiser(bench, fmt, InHindsightMinMax(), next_low=-1.1, next_high=1.7)
+        q = quantizer(bench, fmt, InHindsightMinMax(), next_low=-1.1, next_high=1.7)
         emit_next_range(bench, q)
         plain, noted, after, written = (bench.empty(shape, dtype=d) for d in ("float32", "float32", dtype, dtype))
         found, again = (bench.empty((parts(bench, plain), 16)) for _ in range(2))
         emit(plain)
-        emit_quantise(bench, q, plain, after)
+        emit_quantize(bench, q, plain, after)
         emit(Result(noted, Findings(found)))
         emit(Result(Ranged(written, q.record, fmt, q.name), Findings(again)))
         bench.run()
@@ -208,8 +208,8 @@ def check_quantised(bench, rng, *shape, dtype, rounding, op=OP):
 @pytest.mark.parametrize("rounding", ("nearest", "stochastic"))
 @pytest.mark.parametrize("dtype", ("float32", "int8"))
 @pytest.mark.parametrize("channels", (1, 33))
-def test_quantised_as_it_is_written(bench, rng, channels, dtype, rounding):
-    check_quantised(bench, rng, 6, 5, 31, channels, dtype=dtype, rounding=rounding)
+def test_quantized_as_it_is_written(bench, rng, channels, dtype, rounding):
+    check_quantized(bench, rng, 6, 5, 31, channels, dtype=dtype, rounding=rounding)
 
 
 def test_gradients_without_a_target(bench, rng):

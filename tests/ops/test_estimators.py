@@ -13,7 +13,7 @@ from edgelearn.ops.estimators import (
     Percentile,
     RunningMinMax,
 )
-from edgelearn.ops.quantise import NEXT_HIGH, NEXT_LOW, UPDATES, first_record, moved
+from edgelearn.ops.quantize import NEXT_HIGH, NEXT_LOW, UPDATES, first_record, moved
 
 
 @dataclass(frozen=True)

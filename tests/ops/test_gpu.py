@@ -27,7 +27,7 @@ from . import (
     test_dropout,
     test_finish,
     test_optimizers,
-    test_quantise,
+    test_quantize,
     test_reduce,
     test_softmax_cross_entropy,
     test_sub_spectral_normalization,
@@ -92,8 +92,8 @@ def test_normalization(gpu, rng, channels):
     test_batchnorm.test_backward(gpu, rng, rows=1537, channels=channels, kept=False)
     test_sub_spectral_normalization.test_backward(gpu, rng, shape=(2, 20, 101, channels), kept=False)
     for dtype in ("float32", "int8"):
-        test_batchnorm.test_quantised_as_it_is_written(gpu, rng, channels, dtype, "stochastic")
-    test_sub_spectral_normalization.test_quantised_as_it_is_written(gpu, rng)
+        test_batchnorm.test_quantized_as_it_is_written(gpu, rng, channels, dtype, "stochastic")
+    test_sub_spectral_normalization.test_quantized_as_it_is_written(gpu, rng)
 
 
 @pytest.mark.parametrize("groups", (1, 16, 17, 100))
@@ -140,16 +140,16 @@ def test_updates(gpu, rng, name):
 
 
 @pytest.mark.parametrize("channels", (1, 33))
-def test_quantised_tensors(gpu, rng, channels):
-    test_quantise.test_static_range(gpu, rng, channels=channels, symmetric=False)
-    test_quantise.test_stochastic_rounding(gpu, rng, channels=channels, block=16, dtype="int8")
-    test_quantise.test_weights(gpu, rng, channels=channels, per_channel=True, rounding="stochastic")
-    test_quantise.test_weights(gpu, rng, channels=channels, per_channel=False, rounding="nearest")
+def test_quantized_tensors(gpu, rng, channels):
+    test_quantize.test_static_range(gpu, rng, channels=channels, symmetric=False)
+    test_quantize.test_stochastic_rounding(gpu, rng, channels=channels, block=16, dtype="int8")
+    test_quantize.test_weights(gpu, rng, channels=channels, per_channel=True, rounding="stochastic")
+    test_quantize.test_weights(gpu, rng, channels=channels, per_channel=False, rounding="nearest")
 
 
 def test_ranges(gpu, rng):
-    test_quantise.test_dynamic_range(gpu, rng, bits=8)
-    test_quantise.test_plain_images(gpu, rng)
-    test_quantise.test_micro_batches_add_up(gpu, rng)
-    test_quantise.test_direction_sensitive_clipping(gpu, rng, symmetric=False)
-    test_quantise.test_percentile(gpu, rng)
+    test_quantize.test_dynamic_range(gpu, rng, bits=8)
+    test_quantize.test_plain_images(gpu, rng)
+    test_quantize.test_micro_batches_add_up(gpu, rng)
+    test_quantize.test_direction_sensitive_clipping(gpu, rng, symmetric=False)
+    test_quantize.test_percentile(gpu, rng)

@@ -5,8 +5,8 @@ import pytest
 
 from edgelearn.ops import Traits
 from edgelearn.ops.half import emit_halved, emit_halved_weights
-from edgelearn.ops.quantise import Findings, weight_parts
-from edgelearn.ops.quantised_copy import emit_to_floats
+from edgelearn.ops.quantize import Findings, weight_parts
+from edgelearn.ops.quantized_copy import emit_to_floats
 from edgelearn.ops.ranged import RangedTarget
 from edgelearn.ops.transpose import KernelView
 

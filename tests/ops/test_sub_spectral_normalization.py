@@ -5,7 +5,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.ops import SubSpectralNormalization, Traits, batchnorm
 
 from .harness import SIZES, close
-from .test_batchnorm import check_backward, check_forward, check_quantised, draw_weights, put_all
+from .test_batchnorm import check_backward, check_forward, check_quantized, draw_weights, put_all
 
 SHAPES = [(1, 5, 7, 1), (2, 5, 1, 33), (3, 10, 13, 16), (2, 20, 101, 17)]  # images, frequency, time, channels
 
@@ -26,8 +26,8 @@ def test_backward(bench, rng, shape, kept):
     assert len(check_backward(bench, rng, *shape, kept=kept, op=norm())["batchnorm_backward"]) == 4
 
 
-def test_quantised_as_it_is_written(bench, rng):
-    check_quantised(bench, rng, 4, 10, 13, 17, dtype="float32", rounding="stochastic", op=norm())
+def test_quantized_as_it_is_written(bench, rng):
+    check_quantized(bench, rng, 4, 10, 13, 17, dtype="float32", rounding="stochastic", op=norm())
 
 
 @pytest.mark.parametrize("channels", SIZES)

@@ -1,4 +1,4 @@
-"""Models that train with quantised tensors: ranges are part of what training leaves, keeps and traces."""
+"""Models that train with quantized tensors: ranges are part of what training leaves, keeps and traces."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import pytest
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Precision
 from edgelearn.ops import SGD, CurrentMinMax, Fixed, Format, InHindsightMinMax
-from edgelearn.ops.quantise import FIELDS
+from edgelearn.ops.quantize import FIELDS
 from edgelearn.train import Model, RangeTrace, TraceRanges
 
 from .test_model_state import moved
@@ -48,7 +48,7 @@ def test_evaluation_has_trainings_ranges():
     assert again["loss"] == pytest.approx(history["val_loss"][-1], rel=1e-6)
     assert moved(model, make()).evaluate(x, y, 5) == again
     model.compile(SGD(0.1), batchnorm="batch")
-    assert model.evaluate(x, y, 5) != again, "no precision, no quantisation"
+    assert model.evaluate(x, y, 5) != again, "no precision, no quantization"
 
 
 def test_learns_as_float32_does():
@@ -63,16 +63,16 @@ def test_learns_as_float32_does():
 
 def test_a_checkpoint_of_another_precision():
     x, y = examples(10)
-    plain, quantised = make(Precision()), make()
-    for model in (plain, quantised):
+    plain, quantized = make(Precision()), make()
+    for model in (plain, quantized):
         model.fit(x, y, 5, 1)
-    with pytest.raises(FormatError, match="quantised tensors, unlike"):
-        moved(quantised, make(Precision()))
-    for found, precision in (plain, INT8), (quantised, Precision(gradients=GRADIENTS)):
+    with pytest.raises(FormatError, match="quantized tensors, unlike"):
+        moved(quantized, make(Precision()))
+    for found, precision in (plain, INT8), (quantized, Precision(gradients=GRADIENTS)):
         other = moved(found, make(precision))
-        with pytest.raises(FormatError, match="ranges of quantised tensors lack '"):
+        with pytest.raises(FormatError, match="ranges of quantized tensors lack '"):
             other.fit(x, y, 5, 2)
-    tensors, state = quantised.state()
+    tensors, state = quantized.state()
     cut = make()
     cut.restore({name: t[:3] if name.startswith("ranges/") else t for name, t in tensors.items()}, state)
     with pytest.raises(FormatError, match=r"is \(3,\), not \(16,\)"):
@@ -132,7 +132,7 @@ def test_cosines_of_tensors_of_any_size(size):
 
 def test_traces_that_cannot_be(tmp_path):
     x, y = examples(10)
-    with pytest.raises(PlanError, match="Nothing is quantised"):
+    with pytest.raises(PlanError, match="Nothing is quantized"):
         make(Precision()).fit(x, y, 5, 1, callbacks=[TraceRanges()])
     with pytest.raises(PlanError, match="1 or more"):
         TraceRanges(0)
@@ -148,7 +148,7 @@ def test_traces_that_cannot_be(tmp_path):
         RangeTrace.read(path)
 
 
-def test_a_precision_that_quantises_nothing_here_can_be_resumed():
+def test_a_precision_that_quantizes_nothing_here_can_be_resumed():
     """`norm_inputs` are what BatchNorm normalizes by the batch's statistics: with kept ones there are none."""
     precision = Precision(norm_inputs=Format(8))
     stopped = make(precision, "kept")

@@ -1,7 +1,7 @@
 import pytest
 
 from edgelearn.errors import DataError
-from edgelearn.experiments.quantised_backprop import PrecisionConfig, PrecisionJob
+from edgelearn.experiments.quantized_backprop import PrecisionConfig, PrecisionJob
 from edgelearn.runs import RunStore
 from edgelearn.widgets import BitsView
 

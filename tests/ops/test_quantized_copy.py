@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import Traits, finish
-from edgelearn.ops import quantised_copy as copy
+from edgelearn.ops import quantized_copy as copy
 from edgelearn.ops.control import SEED, STEP, Control
 from edgelearn.ops.estimators import CurrentMinMax
 from edgelearn.ops.formats import Format
-from edgelearn.ops.quantise import Findings, Quantiser, emit_quantised_weights
+from edgelearn.ops.quantize import Findings, Quantizer, emit_quantized_weights
 from edgelearn.ops.ranged import Ranged, RangedTarget
 from edgelearn.ops.transpose import KernelView
 
@@ -32,11 +32,11 @@ def test_to_integers(bench, rng, channels):
     found = Findings(bench.empty((3, 16)), traced=True)
     copy.emit_to_integers(bench, bench.put(v), y, found)
     bench.run()
-    q = PLAIN.quantise(v, scale, zero)
+    q = PLAIN.quantize(v, scale, zero)
     exactly(bench.get(y.tensor, zero), q)
     records = bench.get(found.parts)
     check_found(records, v, PLAIN, scale, zero)
-    w = PLAIN.dequantise(q, scale, zero)
+    w = PLAIN.dequantize(q, scale, zero)
     for field, sums in ((SIGNAL, v * v), (NOISE, (v - w) ** 2), (PRODUCT, v * w), (RESULT, w * w)):
         assert records[:, field].sum() == pytest.approx(sums.sum(), rel=1e-4)
 
@@ -59,7 +59,7 @@ def test_unpadded_input(bench, rng, channels):
     found = Findings(bench.empty((2, 16)))
     copy.emit_to_integers(bench, bench.put(v, channels), y, found)
     bench.run()
-    exactly(bench.get(y.tensor), PLAIN.quantise(v, scale, zero))
+    exactly(bench.get(y.tensor), PLAIN.quantize(v, scale, zero))
     check_found(bench.get(found.parts), v, PLAIN, scale, zero)
 
 
@@ -79,12 +79,12 @@ def test_to_floats(bench, rng, channels):
 def test_weights(bench, rng, channels, per_channel):
     """Of a range of their own."""
     w, fmt = F(rng.standard_normal((9, 7, channels))), Format(5, symmetric=True, per_channel=per_channel)
-    y, q = bench.empty(w.shape, dtype="int8"), quantiser(bench, fmt, channels)
-    emit_quantised_weights(bench, q, KernelView(bench.put(w)), y, None, None)
+    y, q = bench.empty(w.shape, dtype="int8"), quantizer(bench, fmt, channels)
+    emit_quantized_weights(bench, q, KernelView(bench.put(w)), y, None, None)
     bench.run()
     fields = bench.get(q.channels or q.record)
     scale, zero = fields[:3:2, :channels] if per_channel else fields[0, :3:2]
-    exactly(bench.get(y), fmt.quantise(w, scale, zero))
+    exactly(bench.get(y), fmt.quantize(w, scale, zero))
     low, high = (w.min((0, 1)), w.max((0, 1))) if per_channel else (w.min(), w.max())
     assert scale == pytest.approx(fmt.parameters(low, high)[0])
 
@@ -100,12 +100,12 @@ def test_weights_as_the_pass_to_data_wants_them(bench, rng, shape, scaled, per_c
     for taps, values in ((shape[0], expected), (0, w * scale if scaled else w)):
         view = KernelView(bench.put(w), taps, bench.put(scale) if scaled else None)
         assert view.shape == values.shape
-        y, q = bench.empty(view.shape, dtype="int8"), quantiser(bench, fmt, values.shape[-1])
-        emit_quantised_weights(bench, q, view, y, None, None)
+        y, q = bench.empty(view.shape, dtype="int8"), quantizer(bench, fmt, values.shape[-1])
+        emit_quantized_weights(bench, q, view, y, None, None)
         bench.run()
         fields = bench.get(q.channels or q.record)
         of_range = fields[:3:2, : values.shape[-1]] if per_channel else fields[0, :3:2]
-        exactly(bench.get(y), fmt.quantise(values, *of_range))
+        exactly(bench.get(y), fmt.quantize(values, *of_range))
         low, high = (values.min((0, 1)), values.max((0, 1))) if per_channel else (values.min(), values.max())
         assert of_range[0] == pytest.approx(fmt.parameters(low, high)[0])
 
@@ -115,16 +115,16 @@ def test_weights_rounded_at_random(bench, rng):
     words = np.zeros(16, np.uint32)
     words[[SEED, STEP]] = 5, 3
     control = Control(bench.put(words.view(F)[None]), bench.put(np.zeros((1, 16))), None)
-    y, q = bench.empty(w.shape, dtype="int8"), quantiser(bench, fmt)
-    emit_quantised_weights(bench, q, KernelView(bench.put(w)), y, None, control)
+    y, q = bench.empty(w.shape, dtype="int8"), quantizer(bench, fmt)
+    emit_quantized_weights(bench, q, KernelView(bench.put(w)), y, None, control)
     bench.run()
     scale, zero = bench.get(q.record)[0, :3:2]
-    exactly(bench.get(y), fmt.quantise(w, scale, zero, draw(w.shape, "w", 5, 3)))
+    exactly(bench.get(y), fmt.quantize(w, scale, zero, draw(w.shape, "w", 5, 3)))
 
 
-def quantiser(bench, fmt: Format, channels: int = 0) -> Quantiser:
+def quantizer(bench, fmt: Format, channels: int = 0) -> Quantizer:
     per_channel = bench.empty((16, 64)) if fmt.per_channel else None
-    return Quantiser("w", fmt, CurrentMinMax(), bench.empty((1, 16)), per_channel)
+    return Quantizer("w", fmt, CurrentMinMax(), bench.empty((1, 16)), per_channel)
 
 
 @pytest.mark.parametrize("shape", ((9, 7, 33), (1, 33, 7), (4, 16, 16)))

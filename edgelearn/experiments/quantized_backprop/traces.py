@@ -1,4 +1,4 @@
-"""What became of every quantised tensor of a training: as a table, and drawn."""
+"""What became of every quantized tensor of a training: as a table, and drawn."""
 
 from __future__ import annotations
 
@@ -82,5 +82,5 @@ def _text(value: float, spec: str) -> str:
 def _rows(trace: RangeTrace, kind: str) -> list[int]:
     rows = [i for i, name in enumerate(trace.tensors) if name.endswith(f"/{kind}")]
     if not rows or not len(trace.steps):
-        raise PlanError(f"The trace has no {kind}: quantise them, and train for a step.")
+        raise PlanError(f"The trace has no {kind}: quantize them, and train for a step.")
     return rows

@@ -1,4 +1,4 @@
-"""Whole small networks with quantised tensors: training steps against float64, and what micro-batches, evaluation and
+"""Whole small networks with quantized tensors: training steps against float64, and what micro-batches, evaluation and
 failed steps do to ranges."""
 
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from edgelearn.launch import Role
 from edgelearn.ops import SGD
 from edgelearn.ops.estimators import DSGC, CurrentMinMax, Estimator, Fixed, InHindsightMinMax, RunningMinMax
 from edgelearn.ops.formats import Format
-from edgelearn.ops.quantise import FIELDS
+from edgelearn.ops.quantize import FIELDS
 
-from .quantised_reference import Twin, fitting
+from .quantized_reference import Twin, fitting
 from .test_networks import EXAMPLES, drawn, residual, separable
 from .test_plan import batches, small
 
@@ -42,7 +42,7 @@ PRECISIONS = {
 }
 
 
-# Sums and means of quantised values are fractions of steps, and some of them halves: float32 rounds these either way.
+# Sums and means of quantized values are fractions of steps, and some of them halves: float32 rounds these either way.
 LATTICES = {"*_add": None, "?_relu": None, "pool": None}
 
 

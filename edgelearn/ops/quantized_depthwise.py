@@ -1,4 +1,4 @@
-"""Launches of depthwise convolutions on 8-bit integers: see kernels/quantised_depthwise.cl."""
+"""Launches of depthwise convolutions on 8-bit integers: see kernels/quantized_depthwise.cl."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from edgelearn.launch import Choice
 from . import tiles
 from .depthwise import DepthwiseConv2D
 from .emit import Emitter, Epilogue, Traits
-from .quantise import Findings
-from .quantised_copy import emit_channel_sums
+from .quantize import Findings
+from .quantized_copy import emit_channel_sums
 from .ranged import Ranged, RangedTarget, Result, check_accumulators
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
@@ -28,10 +28,10 @@ def emit_forward(
     window, out = op.window(value.shape[1:]), result.tensor
     check_accumulators(e.layer, window.taps, x.format, kernel.format)
     problem = window.problem(value.images, value.channels)
-    with e.choose("quantised_depthwise_forward", problem, _tiles(e.traits, out.width)) as choice:
+    with e.choose("quantized_depthwise_forward", problem, _tiles(e.traits, out.width)) as choice:
         count = out.images * out.height * ceil_div(out.width, choice["tile"]) * out.blocks
         e.launch(
-            "quantised_depthwise.cl", "quantised_depthwise_forward", (result.items(e, count),),
+            "quantized_depthwise.cl", "quantized_depthwise_forward", (result.items(e, count),),
             *x.read, *kernel.read, *result.arguments(e), value.images, value.height, value.width, out.height,
             out.width, out.blocks, *epilogue.arguments,
             whole=True, flops=op.flops(value.shape[1:]) * value.images, per_channel=kernel.format.per_channel,
@@ -52,10 +52,10 @@ def emit_backward_data(
     given, result, window = dy.tensor, target.result(found), op.window(x.shape[1:])
     check_accumulators(e.layer, window.taps, dy.format, prepared.format)
     stride, problem = window.strides[1], window.problem(x.images, x.channels)
-    with e.choose("quantised_depthwise_backward_data", problem, _tiles(e.traits, ceil_div(x.width, stride))) as choice:
+    with e.choose("quantized_depthwise_backward_data", problem, _tiles(e.traits, ceil_div(x.width, stride))) as choice:
         count = x.images * x.height * ceil_div(x.width, choice["tile"] * stride) * x.blocks
         e.launch(
-            "quantised_depthwise.cl", "quantised_depthwise_backward_data", (result.items(e, count),),
+            "quantized_depthwise.cl", "quantized_depthwise_backward_data", (result.items(e, count),),
             *dy.read, *prepared.read, *result.arguments(e), x.images, x.height, x.width, given.height, given.width,
             x.blocks, *target.mask_arguments,
             whole=True, flops=op.flops(x.shape[1:]) * x.images, per_channel=prepared.format.per_channel,
@@ -70,13 +70,13 @@ def emit_backward_weights(
     value, given, window = x.tensor, dy.tensor, op.window(x.tensor.shape[1:])
     image_rows, problem = value.images * given.height, window.problem(value.images, value.channels)
     dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
-    with e.choose("quantised_depthwise_backward_weights", problem, _tiles(e.traits, given.width)) as choice:
+    with e.choose("quantized_depthwise_backward_weights", problem, _tiles(e.traits, given.width)) as choice:
         _, rows = e.split_rows(image_rows, value.blocks, 1 if e.traits.gpu else 7)
         rows = min(rows, max(1, LONGEST_SUM // given.width))
         found, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * given.width, x.format, dy.format)
         e.launch(
-            "quantised_depthwise.cl", "quantised_depthwise_backward_weights", (found.groups, value.blocks),
+            "quantized_depthwise.cl", "quantized_depthwise_backward_weights", (found.groups, value.blocks),
             *x.read, *dy.read, found.target.update if add else found.target.write,
             value.images, value.height, value.width, given.height, given.width, rows, found.groups, value.blocks,
             int(add), whole=True, flops=op.flops(value.shape[1:]) * value.images, **choice, **window.macros,

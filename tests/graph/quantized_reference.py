@@ -1,4 +1,4 @@
-"""A training step with quantised tensors in float64, stage by stage: what simulated sessions are compared with."""
+"""A training step with quantized tensors in float64, stage by stage: what simulated sessions are compared with."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Twin:
             self.ranges[name] = (*map(float, estimator.next(low, high, least, most, updates)), updates + 1)
         return loss, gradients
 
-    def _quantised(self, kind: str, layer: str, v: np.ndarray, step: int, first: int) -> np.ndarray:
+    def _quantized(self, kind: str, layer: str, v: np.ndarray, step: int, first: int) -> np.ndarray:
         precision, name = self.request.precision, f"{layer}/{kind}"
         fmt = precision.format(kind, layer)
         if fmt is None:
@@ -78,14 +78,14 @@ class Twin:
             corner = drawn
         distance = np.abs(t - np.floor(t) - corner)[inside] / np.maximum(np.abs(t[inside]), 1)
         self.closest = min(self.closest, distance.min(initial=np.inf))
-        return fmt.dequantise(fmt.quantise(v, scale, zero, drawn), scale, zero)
+        return fmt.dequantize(fmt.quantize(v, scale, zero, drawn), scale, zero)
 
     def _micro_batch(self, x, labels, step: int, first: int, examples: int) -> tuple[float, Arrays]:
         network = self.request.network
         end = network.output.inputs[0] if isinstance(network.output.op, Softmax) else network.output.name
         stages = [s for s in fuse(network) if not isinstance(s.output.op, Softmax)]
         kernels: Arrays = {}
-        values = {INPUT: self._quantised("activations", INPUT, x, step, first)}
+        values = {INPUT: self._quantized("activations", INPUT, x, step, first)}
         for stage in stages:
             v = [values[name] for name in stage.inputs]
             for node in stage.nodes:
@@ -93,14 +93,14 @@ class Twin:
                 if "kernel" in own:
                     role = network.parameters[f"{node.name}/kernel"].weight
                     matrix = np.float64(np.float32(own["kernel"])).reshape(role.packed_shape)
-                    kernels[node.name] = self._quantised("weights", node.name, matrix, step, 0).reshape(role.shape)
+                    kernels[node.name] = self._quantized("weights", node.name, matrix, step, 0).reshape(role.shape)
                     own["kernel"] = kernels[node.name]
                 v = [node.op.reference_forward(v, own, **self._more(node))]
                 if node is stage.op and stage.norm and self._more(stage.norm)["batch"] and stage.is_linear:
-                    v = [self._quantised("norm_inputs", node.name, v[0], step, first)]
+                    v = [self._quantized("norm_inputs", node.name, v[0], step, first)]
                 values[node.name] = v[0]
             if stage.output.name != end and not stage.output.op.selects:
-                values[stage.output.name] = self._quantised("activations", stage.output.name, v[0], step, first)
+                values[stage.output.name] = self._quantized("activations", stage.output.name, v[0], step, first)
 
         losses, gradient = self.request.loss.reference(values[end], labels)
         flowing, found = {end: gradient * len(x) / examples}, {}
@@ -115,13 +115,13 @@ class Twin:
             inputs = [values[name] for name in (node.inputs if index == 0 else [stage.nodes[index - 1].name])]
             batch = self._more(node).get("batch", False)
             linear = stage.is_linear and node is stage.op
-            if isinstance(node.op, ReLU):  # by its own output, as it was quantised
+            if isinstance(node.op, ReLU):  # by its own output, as it was quantized
                 y = values[node.name]
                 passes = (y > 0) & (y < (np.inf if node.op.max_value is None else node.op.max_value))
                 dy = [dy[0] * passes]
                 continue
             if stage.is_linear and ((node is stage.norm and not batch) or (linear and self._last_linear(stage))):
-                dy = [self._quantised("gradients", stage.op.name, dy[0], step, first)]
+                dy = [self._quantized("gradients", stage.op.name, dy[0], step, first)]
             own = self._own(node.name)
             if node.name in kernels:
                 own["kernel"] = kernels[node.name]
@@ -132,7 +132,7 @@ class Twin:
             flowing[name] = flowing.get(name, 0.0) + dx
 
     def _last_linear(self, stage: Stage) -> bool:
-        """Whether it is the gradient of the linear layer's own output that is quantised, not that behind kept
+        """Whether it is the gradient of the linear layer's own output that is quantized, not that behind kept
         statistics."""
         return stage.norm is None or self._more(stage.norm)["batch"]
 

@@ -17,7 +17,7 @@ from .job import PrecisionJob
 
 SEEDS = (0, 1, 2)
 EXPECTED = Path(__file__).parent / "expected.json"
-# What is quantised to 8 bits in the three tables of the paper: gradients (1), activations (2), and everything (3).
+# What is quantized to 8 bits in the three tables of the paper: gradients (1), activations (2), and everything (3).
 PARTS = {
     "gradients": {"weights": FLOAT, "activations": FLOAT},
     "activations": {"weights": FLOAT, "gradients": FLOAT},
@@ -37,7 +37,7 @@ class Arm:
 
 
 def arms() -> list[Arm]:
-    """float32; each part quantised with each estimator; and everything, with a range for each channel of kernels, and
+    """float32; each part quantized with each estimator; and everything, with a range for each channel of kernels, and
     with fewer bits for gradients."""
     few = "in-hindsight", "current"
     found = [Arm(FLOAT, dict.fromkeys(("weights", "activations", "gradients"), FLOAT))]

@@ -1,4 +1,4 @@
-"""Training with quantised weights, activations and gradients, after Fournarakis and Nagel 2021, "In-hindsight
+"""Training with quantized weights, activations and gradients, after Fournarakis and Nagel 2021, "In-hindsight
 quantization range estimation for quantized training" (arXiv 2105.04246). See README.md beside this file."""
 
 from .config import ESTIMATORS, PrecisionConfig

@@ -21,7 +21,7 @@ INLINE Place place_of(const int tile, const int images, const int height, const 
 }
 
 // y = activation((x * w) * scale + shift)
-KERNEL quantised_depthwise_forward(INPUT_QUANTISED(x), INPUT_QUANTISED(w), RESULT_ARGUMENTS, const int images,
+KERNEL quantized_depthwise_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_ARGUMENTS, const int images,
                                    const int height, const int width, const int out_height, const int out_width,
                                    const int all_blocks EPILOGUE_ARGUMENTS) {
   LOCAL_RECORDS(shared);
@@ -47,7 +47,7 @@ KERNEL quantised_depthwise_forward(INPUT_QUANTISED(x), INPUT_QUANTISED(w), RESUL
 }
 
 // dx = dy * w backwards
-KERNEL quantised_depthwise_backward_data(INPUT_QUANTISED(dy), INPUT_QUANTISED(w), RESULT_ARGUMENTS, const int images,
+KERNEL quantized_depthwise_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(w), RESULT_ARGUMENTS, const int images,
                                          const int height, const int width, const int out_height,
                                          const int out_width, const int all_blocks MASK_ARGUMENTS) {
   LOCAL_RECORDS(shared);
@@ -79,7 +79,7 @@ KERNEL quantised_depthwise_backward_data(INPUT_QUANTISED(dy), INPUT_QUANTISED(w)
 
 // partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image, output row)
 // pairs
-KERNEL quantised_depthwise_backward_weights(INPUT_QUANTISED(x), INPUT_QUANTISED(dy), OUTPUT(partials), const int images,
+KERNEL quantized_depthwise_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy), OUTPUT(partials), const int images,
                                             const int height, const int width, const int out_height,
                                             const int out_width, const int rows, const int groups, const int blocks,
                                             const int add) {

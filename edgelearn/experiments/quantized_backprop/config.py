@@ -1,4 +1,4 @@
-"""What is quantised, with which ranges, in which training; a run's record holds all of it."""
+"""What is quantized, with which ranges, in which training; a run's record holds all of it."""
 
 from __future__ import annotations
 

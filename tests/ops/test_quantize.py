@@ -5,17 +5,17 @@ from edgelearn.ops.control import NONFINITE, SEED, SEEN, STEP, Control
 from edgelearn.ops.dropout import uniform
 from edgelearn.ops.estimators import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Percentile, RunningMinMax
 from edgelearn.ops.formats import Format
-from edgelearn.ops.quantise import (
+from edgelearn.ops.quantize import (
     BLEND,
     FIELDS,
     OWN,
     Findings,
-    Quantiser,
+    Quantizer,
     emit_learn_range,
     emit_measured_range,
     emit_next_range,
-    emit_quantise,
-    emit_quantised_weights,
+    emit_quantize,
+    emit_quantized_weights,
     rule_of,
     weight_parts,
 )
@@ -31,12 +31,12 @@ def record_of(bench, tensor) -> dict[str, float]:
     return dict(zip(FIELDS, bench.get(tensor)[0], strict=True))
 
 
-def quantiser(bench, fmt, estimator, **fields) -> Quantiser:
+def quantizer(bench, fmt, estimator, **fields) -> Quantizer:
     """With a record that says `fields`, else 0."""
     record = np.zeros((1, 16), np.float32)
     for name, value in fields.items():
         record[0, FIELDS.index(name)] = value
-    return Quantiser("layer/activation", fmt, estimator, bench.put(record))
+    return Quantizer("layer/activation", fmt, estimator, bench.put(record))
 
 
 def control_of(bench, seen: int = 0, nonfinite: int = 0) -> Control:
@@ -54,7 +54,7 @@ def expected_of(fmt: Format, v: np.ndarray, low, high, drawn=None, record=None) 
     if record is not None:
         assert np.allclose(record[0], scale, rtol=1e-6, atol=0) and np.abs(record[2] - zero).max() <= 1
         scale, inverse, zero = record[0], record[1], record[2].astype(np.int64)
-    return fmt.dequantise(fmt.quantise(np.float32(v), scale, zero, drawn, inverse), scale, zero)
+    return fmt.dequantize(fmt.quantize(np.float32(v), scale, zero, drawn, inverse), scale, zero)
 
 
 @pytest.mark.parametrize("channels", SIZES)
@@ -62,11 +62,11 @@ def expected_of(fmt: Format, v: np.ndarray, low, high, drawn=None, record=None) 
 def test_static_range(bench, rng, channels, symmetric):
     """One pass: values, and by the way what they were."""
     fmt, v = Format(8, symmetric), np.float32(rng.normal(0.5, 1, (3, 5, 7, channels)))
-    q = quantiser(bench, fmt, InHindsightMinMax(), next_low=-0.9, next_high=1.6)
+    q = quantizer(bench, fmt, InHindsightMinMax(), next_low=-0.9, next_high=1.6)
     emit_next_range(bench, q)
     x = bench.put(v)
     found = bench.empty((parts(bench, x), 16))
-    emit_quantise(bench, q, x, x, Findings(found, traced=True))
+    emit_quantize(bench, q, x, x, Findings(found, traced=True))
     emit_learn_range(bench, q, found, control_of(bench), rule_of(q.estimator))
     bench.run()
     w, record = bench.get(x), record_of(bench, q.record)
@@ -87,10 +87,10 @@ def test_static_range(bench, rng, channels, symmetric):
 @pytest.mark.parametrize("bits", (2, 4, 8, 16))
 def test_dynamic_range(bench, rng, bits):
     fmt, v = Format(bits), np.float32(rng.normal(0.5, 1, (2, 9, 9, 33)))
-    q = quantiser(bench, fmt, CurrentMinMax())
+    q = quantizer(bench, fmt, CurrentMinMax())
     x, y = bench.put(v), bench.empty(v.shape)
     emit_measured_range(bench, q, x)
-    emit_quantise(bench, q, x, y)
+    emit_quantize(bench, q, x, y)
     bench.run()
     assert np.array_equal(bench.get(y), expected_of(fmt, v, v.min(), v.max(), record=bench.get(q.record)[0]))
 
@@ -98,10 +98,10 @@ def test_dynamic_range(bench, rng, bits):
 def test_plain_images(bench, rng):
     """Three channels without padding, which end within a row of 16."""
     fmt, v = Format(8), np.float32(rng.normal(0.5, 1, (3, 5, 7, 3)))
-    q = quantiser(bench, fmt, CurrentMinMax())
+    q = quantizer(bench, fmt, CurrentMinMax())
     x, y = bench.put(v, 3), bench.empty(v.shape, 3)
     emit_measured_range(bench, q, x)
-    emit_quantise(bench, q, x, y)
+    emit_quantize(bench, q, x, y)
     bench.run()
     assert np.array_equal(bench.get(y), expected_of(fmt, v, v.min(), v.max(), record=bench.get(q.record)[0]))
 
@@ -113,13 +113,13 @@ def test_stochastic_rounding(bench, rng, channels, block, dtype):
     fmt, v = Format(4, True, "stochastic"), np.float32(rng.normal(0, 1, (5, 3, 4, channels)))
     drawn = uniform("layer/activation", v.shape, SEED_USED, STEP_USED, 7)
     for first, last in ((0, 5), (0, 2), (2, 5)):
-        q = quantiser(bench, fmt, Fixed(-2, 2), next_low=-2, next_high=2)
+        q = quantizer(bench, fmt, Fixed(-2, 2), next_low=-2, next_high=2)
         bench.training = control_of(bench, seen=7 + first)
         x = bench.put(v[first:last], block)
         y = x if dtype == "float32" else bench.empty(x.shape, block, dtype)
         found = bench.empty((parts(bench, x), 16))
         emit_next_range(bench, q)
-        emit_quantise(bench, q, x, y, Findings(found))
+        emit_quantize(bench, q, x, y, Findings(found))
         bench.run()
         record = bench.get(q.record)[0]
         expected = expected_of(fmt, v, -2, 2, drawn, record)
@@ -131,12 +131,12 @@ def test_stochastic_rounding(bench, rng, channels, block, dtype):
 
 def test_micro_batches_add_up(bench, rng):
     v = np.float32(rng.normal(0, 1, (7, 11, 32)))
-    q = quantiser(bench, Format(8), InHindsightMinMax(0.75), next_low=-1, next_high=2, updates=3)
+    q = quantizer(bench, Format(8), InHindsightMinMax(0.75), next_low=-1, next_high=2, updates=3)
     emit_next_range(bench, q)
     found = bench.empty((parts(bench, bench.empty((4, 11, 32))), 16))
     for index, part in enumerate((v[:4], v[4:])):
         x = bench.put(part)
-        emit_quantise(bench, q, x, x, Findings(found, add=index > 0))
+        emit_quantize(bench, q, x, x, Findings(found, add=index > 0))
     emit_learn_range(bench, q, found, control_of(bench), BLEND)
     bench.run()
     record = record_of(bench, q.record)
@@ -149,7 +149,7 @@ def test_micro_batches_add_up(bench, rng):
 @pytest.mark.parametrize("estimator", (CurrentMinMax(), RunningMinMax(0.5), InHindsightMinMax(0.5)))
 def test_sequence_of_ranges(bench, estimator):
     """Three mini-batches of [0, m]: by hand, and by the estimator's own words."""
-    q = quantiser(bench, Format(8), estimator)
+    q = quantizer(bench, Format(8), estimator)
     used, high = [], 0.0
     for step, most in enumerate((8.0, 4.0, 16.0)):
         x = bench.put(np.float32([[0, most]]))
@@ -158,7 +158,7 @@ def test_sequence_of_ranges(bench, estimator):
             emit_next_range(bench, q)
         else:
             emit_measured_range(bench, q, x)
-        emit_quantise(bench, q, x, x, Findings(found))
+        emit_quantize(bench, q, x, x, Findings(found))
         emit_learn_range(bench, q, found, control_of(bench), BLEND)
         bench.run()
         record = record_of(bench, q.record)
@@ -171,7 +171,7 @@ def test_sequence_of_ranges(bench, estimator):
 
 
 def test_nothing_is_learnt_from_a_failed_step(bench):
-    q = quantiser(bench, Format(8), InHindsightMinMax(), next_low=-1, next_high=2, updates=3)
+    q = quantizer(bench, Format(8), InHindsightMinMax(), next_low=-1, next_high=2, updates=3)
     before = record_of(bench, q.record)
     emit_learn_range(bench, q, bench.put(np.full((2, 16), 5)), control_of(bench, nonfinite=1), BLEND)
     bench.run()
@@ -179,19 +179,19 @@ def test_nothing_is_learnt_from_a_failed_step(bench):
 
 
 def test_nan_goes_through(bench):
-    q = quantiser(bench, Format(8), CurrentMinMax())
+    q = quantizer(bench, Format(8), CurrentMinMax())
     x = bench.put(np.float32([[1, np.nan, -1]]))
     emit_measured_range(bench, q, x)
-    emit_quantise(bench, q, x, x)
+    emit_quantize(bench, q, x, x)
     bench.run()
     assert np.isnan(bench.get(x)).tolist() == [[False, True, False]]
 
 
 def test_infinities_are_not_clipped_away(bench):
-    q = quantiser(bench, Format(8), Fixed(), next_low=-1, next_high=1)
+    q = quantizer(bench, Format(8), Fixed(), next_low=-1, next_high=1)
     x = bench.put(np.float32([[1, np.inf, -np.inf, 1e38]]))
     emit_next_range(bench, q)
-    emit_quantise(bench, q, x, x)
+    emit_quantize(bench, q, x, x)
     bench.run()
     assert np.isnan(bench.get(x)).tolist() == [[False, True, True, False]]
 
@@ -201,7 +201,7 @@ def test_direction_sensitive_clipping(bench, rng, symmetric):
     """The best of the candidates, by float64."""
     fmt, estimator = Format(4, symmetric), DSGC(smallest=1 / 100)
     v = 1e-12 * rng.standard_t(3, (3, 6, 6, 20)).astype(np.float32)  # heavy tails, and no larger than gradients
-    q = quantiser(bench, fmt, estimator)
+    q = quantizer(bench, fmt, estimator)
     emit_measured_range(bench, q, bench.put(v))
     bench.run()
     record = record_of(bench, q.record)
@@ -219,7 +219,7 @@ def test_direction_sensitive_clipping(bench, rng, symmetric):
 def test_percentile(bench, rng):
     v = np.float32(rng.standard_t(3, (3, 6, 6, 20)))
     estimator = Percentile(percent=97)
-    q = quantiser(bench, Format(8), estimator)
+    q = quantizer(bench, Format(8), estimator)
     emit_measured_range(bench, q, bench.put(v))
     bench.run()
     chosen = record_of(bench, q.record)["high"]
@@ -234,10 +234,10 @@ def test_weights(bench, rng, channels, per_channel, rounding):
     v = np.float32(rng.normal(0, 1, (3, 67, channels)) * rng.uniform(0.1, 3, channels))
     v[1, 1, 0] = 0
     channel_ranges = bench.put(np.zeros((16, -(-channels // 16) * 16))) if per_channel else None
-    q = Quantiser("layer/weights", fmt, CurrentMinMax(), bench.put(np.zeros((1, 16))), channel_ranges)
+    q = Quantizer("layer/weights", fmt, CurrentMinMax(), bench.put(np.zeros((1, 16))), channel_ranges)
     w, y = bench.put(v), bench.empty(v.shape)
     found, control = bench.empty((weight_parts(bench, w), 16)), control_of(bench)
-    emit_quantised_weights(bench, q, KernelView(w), y, Findings(found, traced=True), control)
+    emit_quantized_weights(bench, q, KernelView(w), y, Findings(found, traced=True), control)
     emit_learn_range(bench, q, found, control, OWN)
     bench.run()
     axes = (0, 1) if per_channel else None

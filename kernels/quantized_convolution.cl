@@ -62,7 +62,7 @@ INLINE Place place_of(const int tile, const int images, const int height, const 
 }
 
 // y = activation((x * w) * scale + shift)
-KERNEL quantised_convolution_forward(INPUT_QUANTISED(x), INPUT_QUANTISED(w), RESULT_ARGUMENTS, const int images,
+KERNEL quantized_convolution_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_ARGUMENTS, const int images,
                                      const int height, const int width, const int channels, const int out_height,
                                      const int out_width, const int out_blocks EPILOGUE_ARGUMENTS) {
   LOCAL_RECORDS(shared);
@@ -81,7 +81,7 @@ KERNEL quantised_convolution_forward(INPUT_QUANTISED(x), INPUT_QUANTISED(w), RES
 
 // dx = dy * w backwards, given transposed weights t: [channels/16][taps][out][16]. A tile holds every STRIDE_X-th
 // input column from one residue on, so that its outputs are neighbours.
-KERNEL quantised_convolution_backward_data(INPUT_QUANTISED(dy), INPUT_QUANTISED(t), RESULT_ARGUMENTS, const int images,
+KERNEL quantized_convolution_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(t), RESULT_ARGUMENTS, const int images,
                                            const int height, const int width, const int out, const int out_height,
                                            const int out_width, const int blocks_in MASK_ARGUMENTS) {
   LOCAL_RECORDS(shared);
@@ -100,7 +100,7 @@ KERNEL quantised_convolution_backward_data(INPUT_QUANTISED(dy), INPUT_QUANTISED(
 
 // partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image,
 // output row) pairs; a work-item has one tap, DEPTH channels of x and PANELS blocks of dy.
-KERNEL quantised_convolution_backward_weights(INPUT_QUANTISED(x), INPUT_QUANTISED(dy), OUTPUT(partials),
+KERNEL quantized_convolution_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy), OUTPUT(partials),
                                               const int images, const int height, const int width, const int channels,
                                               const int out_height, const int out_width, const int rows,
                                               const int out_blocks, const int add) {

@@ -9,16 +9,16 @@ from functools import partial
 from edgelearn.ops import Emitter, Tensor
 from edgelearn.ops.formats import Float16, Format
 from edgelearn.ops.half import emit_halved
-from edgelearn.ops.quantise import (
+from edgelearn.ops.quantize import (
     Findings,
-    Quantiser,
+    Quantizer,
     emit_measured_range,
     emit_next_range,
-    emit_quantise,
+    emit_quantize,
     rule_of,
     statistics,
 )
-from edgelearn.ops.quantised_copy import emit_to_integers
+from edgelearn.ops.quantized_copy import emit_to_integers
 from edgelearn.ops.ranged import Ranged
 from edgelearn.ops.rows import parts
 from edgelearn.ops.stored import Stored
@@ -32,7 +32,7 @@ from .storage import Storage
 Emit = Callable[[Tensor | Ranged, Findings | None], None]
 
 
-class Quantisers:
+class Quantizers:
     """Emits, into a program's `prepare` and `micro`, what rounds its tensors as `precision` says; a tensor whose format
     is float32 comes back as it is. `mode` is how ranges are got (see Precision.mode); `training` also leaves what was
     found in `noted`; `first` says that findings start anew."""
@@ -60,8 +60,8 @@ class Quantisers:
         if isinstance(self.precision.format("activations", layer), Float16):
             return self._halve("activations", layer, x, x)
         integers = integers and self.stores("activations", layer)
-        y = x if integers else self.micro.tensor("quantised", x.shape, block=x.block)
-        return self._quantise("activations", layer, x, y, integers)
+        y = x if integers else self.micro.tensor("quantized", x.shape, block=x.block)
+        return self._quantize("activations", layer, x, y, integers)
 
     def activation(self, layer: str, x: Tensor) -> Stored:
         """What a layer has written."""
@@ -86,7 +86,7 @@ class Quantisers:
             return halves
         if len(inputs) == 1 and isinstance(inputs[0], Ranged):
             x = inputs[0]
-            integers = replace(x, tensor=self.micro.tensor("quantised activations", y.shape, dtype="int8"))
+            integers = replace(x, tensor=self.micro.tensor("quantized activations", y.shape, dtype="int8"))
             exact = replace(x.format, rounding="nearest")  # they are what integers stand for
             emit_to_integers(self.micro, y, replace(integers, format=exact))
             return integers
@@ -95,7 +95,7 @@ class Quantisers:
     def rounds(self, kind: str, layer: str) -> bool:
         return self.precision.format(kind, layer) is not None
 
-    def quantises(self, kind: str, layer: str) -> bool:
+    def quantizes(self, kind: str, layer: str) -> bool:
         """Whether a tensor is rounded to integers, stored or simulated."""
         return isinstance(self.precision.format(kind, layer), Format)
 
@@ -105,13 +105,13 @@ class Quantisers:
         return not self.precision.simulated and fmt is not None and fmt.storage == "int8"
 
     def write(self, kind: str, layer: str, shape: Shape, emit: Emit, integers: bool = True) -> Tensor | Ranged:
-        """What `emit` writes, quantised: it does so itself where the range is known by then, else it writes floats,
+        """What `emit` writes, quantized: it does so itself where the range is known by then, else it writes floats,
         whose range is what is found of them. As `integers`, or as the floats that these stand for."""
-        q = self._quantiser(kind, layer)
+        q = self._quantizer(kind, layer)
         if integers:
             y = self._integers(kind, q, shape)
         else:
-            y = Ranged(self.micro.tensor(f"quantised {kind}", shape), q.record, q.format, q.name)
+            y = Ranged(self.micro.tensor(f"quantized {kind}", shape), q.record, q.format, q.name)
         if self.precision.is_static(kind, self.mode, self.training):
             emit_next_range(self.prepare, q)
             found = self._findings(q, y.tensor)
@@ -124,7 +124,7 @@ class Quantisers:
             found = statistics(self.micro, q, values)
             emit(values, found)
             emit_measured_range(self.micro, q, values, found)
-            self._emit_quantise(q, values, y.tensor)
+            self._emit_quantize(q, values, y.tensor)
         return y if integers else y.tensor
 
     def _round(self, kind: str, layer: str, x: Tensor, integers: bool) -> Stored:
@@ -134,33 +134,33 @@ class Quantisers:
         if isinstance(fmt, Float16):
             y = x if self.precision.simulated else self.micro.tensor(f"{kind} in halves", x.shape, dtype="float16")
             return self._halve(kind, layer, x, y)
-        return self._quantise(kind, layer, x, x, integers)
+        return self._quantize(kind, layer, x, x, integers)
 
     def _halve(self, kind: str, layer: str, x: Tensor, y: Tensor) -> Tensor:
         found = self.noted.of_halves(f"{layer}/{kind}", parts(self.micro, x), not self.first)
         self._emit_once(partial(emit_halved, self.micro, x, y), found)
         return y
 
-    def _quantiser(self, kind: str, layer: str) -> Quantiser:
+    def _quantizer(self, kind: str, layer: str) -> Quantizer:
         fmt = self.precision.format(kind, layer)
-        return self.storage.quantiser(f"{layer}/{kind}", fmt, self.precision.estimator_of(kind))
+        return self.storage.quantizer(f"{layer}/{kind}", fmt, self.precision.estimator_of(kind))
 
-    def _integers(self, kind: str, q: Quantiser, shape: Shape, block: int = 16) -> Ranged:
-        tensor = self.micro.tensor(f"quantised {kind}", shape, block=block, dtype="int8")
+    def _integers(self, kind: str, q: Quantizer, shape: Shape, block: int = 16) -> Ranged:
+        tensor = self.micro.tensor(f"quantized {kind}", shape, block=block, dtype="int8")
         return Ranged(tensor, q.record, q.format, q.name)
 
-    def _quantise(self, kind: str, layer: str, x: Tensor, y: Tensor, integers: bool) -> Tensor | Ranged:
-        q = self._quantiser(kind, layer)
+    def _quantize(self, kind: str, layer: str, x: Tensor, y: Tensor, integers: bool) -> Tensor | Ranged:
+        q = self._quantizer(kind, layer)
         if self.precision.is_static(kind, self.mode, self.training):
             emit_next_range(self.prepare, q)
         else:
             emit_measured_range(self.micro, q, x)
         found = self._integers(kind, q, x.shape, x.block) if integers else y
-        self._emit_quantise(q, x, found.tensor if integers else y)
+        self._emit_quantize(q, x, found.tensor if integers else y)
         return found
 
-    def _emit_quantise(self, q: Quantiser, x: Tensor, y: Tensor) -> None:
-        self._emit_once(partial(emit_quantise, self.micro, q, x, y), self._findings(q, x))
+    def _emit_quantize(self, q: Quantizer, x: Tensor, y: Tensor) -> None:
+        self._emit_once(partial(emit_quantize, self.micro, q, x, y), self._findings(q, x))
 
     def _emit_once(self, emit: Callable[[Findings | None], None], found: Findings | None) -> None:
         """A launch that leaves what it finds; if it must run again, it doesn't."""
@@ -169,5 +169,5 @@ class Quantisers:
             with self.micro.again():
                 emit(None)
 
-    def _findings(self, q: Quantiser, x: Tensor) -> Findings | None:
+    def _findings(self, q: Quantizer, x: Tensor) -> Findings | None:
         return self.noted.of(q, parts(self.micro, x), rule_of(q.estimator), not self.first)

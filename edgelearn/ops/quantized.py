@@ -6,16 +6,16 @@ from types import ModuleType
 
 from edgelearn.errors import PlanError
 
-from . import quantised_convolution, quantised_depthwise
+from . import quantized_convolution, quantized_depthwise
 from .base import LinearOp
 from .convolution import Conv2D
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
 
 FAMILIES: dict[type[LinearOp], ModuleType] = {
-    Conv2D: quantised_convolution,
-    Dense: quantised_convolution,
-    DepthwiseConv2D: quantised_depthwise,
+    Conv2D: quantized_convolution,
+    Dense: quantized_convolution,
+    DepthwiseConv2D: quantized_depthwise,
 }
 
 

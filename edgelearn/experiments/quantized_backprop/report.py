@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 HEADER = (
-    "quantised", "test accuracy", "seeds", "below fp32", "expected", "planned", "allocated", "process", "moved/step"
+    "quantized", "test accuracy", "seeds", "below fp32", "expected", "planned", "allocated", "process", "moved/step"
 )  # fmt: skip
 TIME_HEADER = ("step", "ms", "to current", "planned MiB", "moved MiB")
 

@@ -52,7 +52,7 @@ class PrecisionJob(TaskJob):
     def compile(self, optimizer: Optimizer) -> None:
         precision = self.config.precision
         self.model.compile(optimizer, batchnorm=self.task.batchnorm, precision=precision)
-        self.trace = TraceRanges(self.config.trace) if self.config.trace and precision.quantises else None
+        self.trace = TraceRanges(self.config.trace) if self.config.trace and precision.quantizes else None
 
     def describe(self) -> dict:
         return super().describe() | {"precision": self.model.precision.to_dict()}

@@ -1,4 +1,4 @@
-"""Launches of convolutions, pointwise ones and dense layers on 8-bit integers: see kernels/quantised_convolution.cl."""
+"""Launches of convolutions, pointwise ones and dense layers on 8-bit integers: see kernels/quantized_convolution.cl."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from edgelearn.launch import Choice
 
-from . import quantised_copy, tiles
+from . import quantized_copy, tiles
 from .convolution import Conv2D
 from .dense import Dense
 from .emit import Emitter, Epilogue, Traits
-from .quantise import Findings
+from .quantize import Findings
 from .ranged import Ranged, RangedTarget, Result, check_accumulators
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Tensor, ceil_div
@@ -57,10 +57,10 @@ def emit_forward(
     channels, out = x.tensor.channels, result.tensor
     check_accumulators(e.layer, window.taps * channels, x.format, kernel.format)
     candidates = tiles.of_convolution(e.traits, out_width, out.blocks)
-    with e.choose("quantised_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
+    with e.choose("quantized_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
         count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
         e.launch(
-            "quantised_convolution.cl", "quantised_convolution_forward", (result.items(e, count),),
+            "quantized_convolution.cl", "quantized_convolution_forward", (result.items(e, count),),
             *x.read, *kernel.read, *result.arguments(e), *geometry.sizes, channels, out_height, out_width, out.blocks,
             *epilogue.arguments,
             whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
@@ -83,11 +83,11 @@ def emit_backward_data(
     stride, out = window.strides[1], dy.tensor.channels
     check_accumulators(e.layer, window.taps * out, dy.format, prepared.format)
     candidates = tiles.of_convolution(e.traits, ceil_div(window.width, stride), x.blocks)
-    with e.choose("quantised_convolution_backward_data", geometry.problem(x.channels, out), candidates) as choice:
+    with e.choose("quantized_convolution_backward_data", geometry.problem(x.channels, out), candidates) as choice:
         across = stride * ceil_div(window.width, choice["tile"] * stride)
         count = geometry.images * window.height * across * (x.blocks // choice["panels"])
         e.launch(
-            "quantised_convolution.cl", "quantised_convolution_backward_data", (result.items(e, count),),
+            "quantized_convolution.cl", "quantized_convolution_backward_data", (result.items(e, count),),
             *dy.read, *prepared.read, *result.arguments(e), *geometry.sizes, out, out_height, out_width, x.blocks,
             *target.mask_arguments,
             whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
@@ -104,8 +104,8 @@ def emit_backward_weights(
     window, (out_height, out_width) = geometry.window, geometry.window.output
     candidates = _depths(e.traits, value.block, given.blocks)
     problem = geometry.problem(value.channels, given.channels)
-    dy_sum = quantised_copy.emit_channel_sums(e, dy, sums, add) if sums else None
-    with e.choose("quantised_convolution_backward_weights", problem, candidates) as choice:
+    dy_sum = quantized_copy.emit_channel_sums(e, dy, sums, add) if sums else None
+    with e.choose("quantized_convolution_backward_weights", problem, candidates) as choice:
         depth, panels = choice["depth"], choice["panels"]
         work = (window.taps * ceil_div(value.channels, depth), given.blocks // panels)
         image_rows = geometry.images * out_height
@@ -114,7 +114,7 @@ def emit_backward_weights(
         found, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * out_width, x.format, dy.format)
         e.launch(
-            "quantised_convolution.cl", "quantised_convolution_backward_weights", (*work, found.groups),
+            "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, found.groups),
             *x.read, *dy.read, found.target.update if add else found.target.write,
             *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
             whole=True, flops=2 * given.rows * given.channels * window.taps * value.channels,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgelearn.ops import DepthwiseConv2D, Traits
-from edgelearn.ops import quantised_depthwise as family
+from edgelearn.ops import quantized_depthwise as family
 
 from .integers import FORMATS, check_every_choice, check_geometry, check_integers, check_stochastic
 
@@ -47,4 +47,4 @@ def test_as_gpus_do(bench, rng):
 
 def test_every_choice(bench, rng):
     tried = check_every_choice(DepthwiseConv2D(3, padding="same"), family, bench, rng, (3, 7, 16))
-    assert len(tried["quantised_depthwise_forward"]) > 3
+    assert len(tried["quantized_depthwise_forward"]) > 3

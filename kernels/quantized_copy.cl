@@ -19,7 +19,7 @@ KERNEL to_floats(INPUT_STORED(x), RESULT_ARGUMENTS, const int m, const int block
 }
 
 // sums[group]: (add ? what was there : 0) + the sum of each channel over the `count` rows of a group
-KERNEL integer_channel_sums(INPUT_QUANTISED(x), OUTPUT(sums), const int m, const int blocks, const int count,
+KERNEL integer_channel_sums(INPUT_QUANTIZED(x), OUTPUT(sums), const int m, const int blocks, const int count,
                             const int add) {
   bytes x = START(x);
   input range = START(x_range);

@@ -1,4 +1,4 @@
-// Quantisation: a tensor is rounded to integers (WRITTEN INT8) or, simulated, to the floats that these stand for, and
+// Quantization: a tensor is rounded to integers (WRITTEN INT8) or, simulated, to the floats that these stand for, and
 // range statistics are taken as it is written. A tensor is taken as it lies in memory: the zeros that pad channels are
 // in every range. Statistics of a tensor: a record (range.h) for each work-group, then one for the tensor.
 #include "integers.h"
@@ -18,7 +18,7 @@ KERNEL statistics(INPUT(x) STATISTICS_ARGUMENTS, const int rows, const int rest)
 
 // y = x rounded; `bottom` and `top` are the least and the most integer. m rows of 16 channels, of `images`, are there
 // for random numbers.
-KERNEL quantise(ROUNDED_ARGUMENTS, INPUT(range) STATISTICS_ARGUMENTS, const int rows, const int rest,
+KERNEL quantize(ROUNDED_ARGUMENTS, INPUT(range) STATISTICS_ARGUMENTS, const int rows, const int rest,
                 const float bottom, const float top
 #if STOCHASTIC
                 , INPUT_OF(uint, scalars), INPUT(counters), const int m, const int images, const int blocks,
@@ -48,7 +48,7 @@ KERNEL quantise(ROUNDED_ARGUMENTS, INPUT(range) STATISTICS_ARGUMENTS, const int 
 #else
     const V uniform = (V)0;
 #endif
-    const V t = quantised(v, inverse, lowest, highest, uniform);
+    const V t = quantized(v, inverse, lowest, highest, uniform);
     const V w = t * scale + (v - v);  // an infinity becomes a NaN, which is noticed; the end of the range would not be
     store_row(y, row, WRITTEN == INT8 ? t + zero : w);
     observe(&s, v);
@@ -175,7 +175,7 @@ KERNEL check_finite(INPUT(records), OUTPUT(flag), JOBS) {
   JOB_START(flag, 2)[0] = ELEMENT(all, CLIPPED) - ELEMENT(all, CLIPPED) == 0.0f ? 0.0f : 1.0f;
 }
 
-// How learn_range gets the next range; the same numbers as in edgelearn/ops/quantise.py
+// How learn_range gets the next range; the same numbers as in edgelearn/ops/quantize.py
 #define RULE_BLEND 0  // from the statistics, and with `momentum` from the range before
 #define RULE_KEEP 1   // the range in use
 #define RULE_OWN 2    // from the statistics, which were also the range in use
@@ -269,7 +269,7 @@ KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
 #endif
 }
 
-// Words of a job of weight_quantise
+// Words of a job of weight_quantize
 #define RANGE_WORD BEHIND(2)
 #define SCALARS_WORD (RANGE_WORD + STATISTICS + 1)
 #define NUMBERS_WORD (RANGE_WORD + STATISTICS + STOCHASTIC + 1)
@@ -277,7 +277,7 @@ KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
 #define TENSOR_WORD (VALUES_WORD + 1)
 
 // y = the kernel's rows, rounded by its range
-KERNEL weight_quantise(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
+KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
 #if STATISTICS
                        , OUTPUT(records)
 #endif
@@ -305,7 +305,7 @@ KERNEL weight_quantise(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
 #else
     const V uniform = (V)0;
 #endif
-    const V t = quantised(v, inverse, lowest, highest, uniform), w = t * scale + (v - v);
+    const V t = quantized(v, inverse, lowest, highest, uniform), w = t * scale + (v - v);
     const size_t at = ((size_t)k.block * k.m + row) * BLOCK;
 #if WRITTEN == INT8
     store_int8(y + at, t + zero);

@@ -30,7 +30,7 @@ def _flowers(sample: bool, data: str | None, download: bool, size: int) -> np.nd
 def flowers(
     config: PrecisionConfig, sample: bool, trainable: tuple[str, ...], batch_size: int, optimizer: Optimizer
 ) -> Task:
-    """Fine-tuning as edgelearn.experiments.flowers has it, without the cache of features, since quantised ones change
+    """Fine-tuning as edgelearn.experiments.flowers has it, without the cache of features, since quantized ones change
     as ranges move; all pictures are decoded beforehand."""
     settings = FlowersConfig(
         data=config.data, sample=sample, download=config.download, trainable=trainable, seed=config.seed,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from edgelearn.errors import PlanError
 from edgelearn.ops import Conv2D, Dense, Epilogue, Traits, finish
-from edgelearn.ops import quantised_convolution as family
-from edgelearn.ops.quantise import Findings
+from edgelearn.ops import quantized_convolution as family
+from edgelearn.ops.quantize import Findings
 from edgelearn.ops.ranged import Ranged, RangedTarget
 
 from .integers import (
@@ -81,7 +81,7 @@ def test_as_gpus_do(bench, rng, size):
 
 def test_every_choice(bench, rng):
     tried = check_every_choice(Conv2D(32, (1, 3), padding="same"), family, bench, rng, (2, 4, 4))
-    assert len(tried["quantised_convolution_forward"]) > 10
+    assert len(tried["quantized_convolution_forward"]) > 10
 
 
 def test_long_sums_of_the_largest_products(bench):

@@ -1,4 +1,4 @@
-"""Quantisation: int8 tensors, or, simulated, float32 ones that hold nothing but what integers could stand for."""
+"""Quantization: int8 tensors, or, simulated, float32 ones that hold nothing but what integers could stand for."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FIELDS = (
 )  # fmt: skip
 NEXT_LOW, NEXT_HIGH, UPDATES = range(13, 16)
 
-BLEND, KEEP, OWN = range(3)  # how a range follows: learn_range in kernels/quantise.cl
-WEIGHT_ROWS, WEIGHT_ROWS_GPU = 256, 16  # of a block of a kernel that a work-item quantises, on a GPU at least
+BLEND, KEEP, OWN = range(3)  # how a range follows: learn_range in kernels/quantize.cl
+WEIGHT_ROWS, WEIGHT_ROWS_GPU = 256, 16  # of a block of a kernel that a work-item quantizes, on a GPU at least
 
 
 def first_record(estimator: Estimator) -> np.ndarray:
@@ -59,8 +59,8 @@ def moved(estimator: Estimator, record: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Quantiser:
-    """How one tensor is quantised, and where its range is: `record`, (1, 16), fields as FIELDS says. Formats with a
+class Quantizer:
+    """How one tensor is quantized, and where its range is: `record`, (1, 16), fields as FIELDS says. Formats with a
     range for each channel have `channels`, (16, channels), besides. `name` also says which random numbers are drawn."""
 
     name: str
@@ -88,52 +88,52 @@ class Findings:
     add: bool = False
 
 
-def emit_next_range(e: Emitter, q: Quantiser) -> None:
+def emit_next_range(e: Emitter, q: Quantizer) -> None:
     """A job: use the range that the last mini-batch has left."""
-    e.job("quantise.cl", "next_range", 1, q.record.update, numbers=q.shape, whole=True)
+    e.job("quantize.cl", "next_range", 1, q.record.update, numbers=q.shape, whole=True)
 
 
-def emit_measured_range(e: Emitter, q: Quantiser, x: Tensor, found: Findings | None = None) -> None:
+def emit_measured_range(e: Emitter, q: Quantizer, x: Tensor, found: Findings | None = None) -> None:
     """Use the range of `x` itself: a pass over it for its statistics, unless whoever wrote it has `found` them, and one
     more for a search."""
     if found is None:
         found = statistics(e, q, x)
         count, rest, groups = rows.split(e, x, found.parts.rows)
         e.launch(
-            "quantise.cl", "statistics", (rows.items(e, groups),), x.read, found.parts.write, prod(x.shape), 0, count,
+            "quantize.cl", "statistics", (rows.items(e, groups),), x.read, found.parts.write, prod(x.shape), 0, count,
             rest, group=rows.finders(e), whole=True, vector_width=e.traits.vector, statistics=True,
         )  # fmt: skip
     momentum = float(q.estimator.momentum) if isinstance(q.estimator, Blending) else 0.0
     e.launch(
-        "quantise.cl", "measured_range", (rows.finders(e),), found.parts.read, q.record.update, found.parts.rows,
+        "quantize.cl", "measured_range", (rows.finders(e),), found.parts.read, q.record.update, found.parts.rows,
         *q.shape, momentum, group=rows.finders(e), whole=True,
     )  # fmt: skip
     if isinstance(q.estimator, Searching):
         _emit_search(e, q, x)
 
 
-def statistics(e: Emitter, q: Quantiser, x: Tensor) -> Findings:
-    """A place for what is found of `x` before it is quantised."""
+def statistics(e: Emitter, q: Quantizer, x: Tensor) -> Findings:
+    """A place for what is found of `x` before it is quantized."""
     return Findings(e.tensor(f"{q.name} statistics", (rows.parts(e, x), 16)))
 
 
-def _emit_search(e: Emitter, q: Quantiser, x: Tensor) -> None:
+def _emit_search(e: Emitter, q: Quantizer, x: Tensor) -> None:
     count, rest, groups = rows.split(e, x)
     tried = e.tensor(f"{q.name} tried", (groups, 48))
     ratio = float(q.estimator.ratio)
     e.launch(
-        "quantise.cl", "try_ranges", (rows.items(e, groups),), x.read, q.record.read, tried.write, count, rest,
+        "quantize.cl", "try_ranges", (rows.items(e, groups),), x.read, q.record.read, tried.write, count, rest,
         *q.shape, *q.bounds, ratio, group=rows.finders(e), whole=True, vector_width=e.traits.vector,
     )  # fmt: skip
     beyond = prod(x.shape) * (1 - q.estimator.percent / 100) if isinstance(q.estimator, Percentile) else 0.0
     e.launch(
-        "quantise.cl", "choose_range", (rows.finders(e),), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
+        "quantize.cl", "choose_range", (rows.finders(e),), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
         group=rows.finders(e), whole=True, direction=isinstance(q.estimator, DSGC),
     )  # fmt: skip
 
 
-def emit_quantise(e: Emitter, q: Quantiser, x: Tensor, y: Tensor, found: Findings | None = None) -> None:
-    """y = x quantised with the range in use; `y` may be `x`. Stochastic rounding is for training alone."""
+def emit_quantize(e: Emitter, q: Quantizer, x: Tensor, y: Tensor, found: Findings | None = None) -> None:
+    """y = x quantized with the range in use; `y` may be `x`. Stochastic rounding is for training alone."""
     count, rest, groups = rows.split(e, x, found.parts.rows if found else 0)
     random = q.format.rounding == "stochastic" and e.training is not None
     plain = random and x.block < 16
@@ -147,7 +147,7 @@ def emit_quantise(e: Emitter, q: Quantiser, x: Tensor, y: Tensor, found: Finding
         control: Control = e.training
         more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, layer_code(q.name)]
     e.launch(
-        "quantise.cl", "quantise", (rows.items(e, groups),), *source, q.record.read, *target, count, rest, *q.bounds,
+        "quantize.cl", "quantize", (rows.items(e, groups),), *source, q.record.read, *target, count, rest, *q.bounds,
         *more, group=rows.finders(e), whole=True, vector_width=e.traits.vector, statistics=found is not None,
         traced=bool(found and found.traced), stochastic=random, plain=plain, in_place=y is x,
         written=Storage.of(y.dtype),
@@ -157,14 +157,14 @@ def emit_quantise(e: Emitter, q: Quantiser, x: Tensor, y: Tensor, found: Finding
 def emit_check_found(e: Emitter, name: str, found: Tensor) -> None:
     """A job: a flag where the tensor of that name held a NaN or an infinity."""
     flag = e.tensor(f"{name} flag", (1, 1), Role.CHECK)
-    e.job("quantise.cl", "check_finite", e.traits.group, found.read, flag.write, numbers=(found.rows,), whole=True)
+    e.job("quantize.cl", "check_finite", e.traits.group, found.read, flag.write, numbers=(found.rows,), whole=True)
 
 
-def emit_learn_range(e: Emitter, q: Quantiser, found: Tensor, control: Control, rule: int) -> None:
+def emit_learn_range(e: Emitter, q: Quantizer, found: Tensor, control: Control, rule: int) -> None:
     """A job: take in what the mini-batch found, unless it found a NaN or an infinity."""
     momentum = float(q.estimator.momentum) if rule == BLEND else 0.0
     e.job(
-        "quantise.cl", "learn_range", e.traits.group, q.record.update, found.read, control.counters.read,
+        "quantize.cl", "learn_range", e.traits.group, q.record.update, found.read, control.counters.read,
         numbers=(found.rows,), settings=(momentum,), whole=True, rule=rule,
     )  # fmt: skip
 
@@ -184,25 +184,25 @@ def kernel_numbers(e: Emitter, view: KernelView, y: Tensor) -> tuple[int, ...]:
     return y.rows, y.blocks, _weight_rows(e, y), *view.sizes
 
 
-def emit_quantised_weights(
-    e: Emitter, q: Quantiser, view: KernelView, y: Tensor, found: Findings | None, control: Control | None
+def emit_quantized_weights(
+    e: Emitter, q: Quantizer, view: KernelView, y: Tensor, found: Findings | None, control: Control | None
 ) -> None:
-    """Jobs: y = the kernel as `view` says, quantised with its own range; stochastic rounding where there is
+    """Jobs: y = the kernel as `view` says, quantized with its own range; stochastic rounding where there is
     `control`."""
     items, per_channel = weight_parts(e, y), q.channels is not None
     extremes = e.tensor(f"{q.name} extremes", (2 * items, 16), Role.PREPARED)
     target, size = q.channels or q.record, kernel_numbers(e, view, y)
     e.job(
-        "quantise.cl", "weight_statistics", items, *view.read, extremes.write, numbers=size, whole=True, **view.macros,
+        "quantize.cl", "weight_statistics", items, *view.read, extremes.write, numbers=size, whole=True, **view.macros,
     )  # fmt: skip
     e.job(
-        "quantise.cl", "weight_range", (y.blocks if per_channel else 1) * e.traits.group, extremes.read, target.update,
+        "quantize.cl", "weight_range", (y.blocks if per_channel else 1) * e.traits.group, extremes.read, target.update,
         numbers=(*q.shape, y.blocks, items // y.blocks), whole=True, per_channel=per_channel,
     )  # fmt: skip
     random = q.format.rounding == "stochastic" and control is not None
     more = ([found.parts.write] if found else []) + ([control.scalars.read] if random else [])
     e.job(
-        "quantise.cl", "weight_quantise", items, *view.read, y.write, target.read, *more,
+        "quantize.cl", "weight_quantize", items, *view.read, y.write, target.read, *more,
         numbers=(*size, prod(y.shape), layer_code(q.name)), settings=q.bounds, whole=True, statistics=found is not None,
         traced=bool(found and found.traced), stochastic=random, per_channel=per_channel,
         written=Storage.of(y.dtype), **view.macros,
