@@ -146,7 +146,7 @@ class Lowering:
             elif stage.op is None:
                 batchnorm.emit_normalize(self.micro, floats[0], self._kept(stage), out, stage.activation_code)
             else:
-                stage.op.op.emit_forward(self.micro, floats, out)
+                stage.op.op.emit_forward(self.micro, [*floats, *self._weights(stage.op).values()], out)
         self.values[stage.output.name] = self._quantized(stage, out) if quantized else out
 
     def _quantize_input(self) -> None:
@@ -206,10 +206,10 @@ class Lowering:
         op, code, folds = stage.op.op, stage.activation_code, stage.norm is not None
         if folds and stage.name not in self.in_backward and not self.quantizers.rounds("weights", stage.op.name):
             kernel, bias = self._folded(stage)
-            op.emit_forward(self.micro, x, kernel, out, Epilogue(None, bias, code))
+            op.emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, code))
             return
         with as_floats(self.micro, [self._kernel(stage)]) as (kernel,):
-            op.emit_forward(self.micro, x, kernel, out, self._epilogue(stage))
+            op.emit_linear(self.micro, x, kernel, out, self._epilogue(stage))
 
     def _forward_batch(self, stage: Stage, x: Tensor, quantized: bool) -> Stored:
         """With the micro-batch's statistics."""
@@ -217,7 +217,7 @@ class Lowering:
             return self._normalize(stage, x, quantized)
         y, bias = self.micro.tensor("before BatchNorm", (self.n, *stage.op.shape)), self._parameter(stage.op, "bias")
         with as_floats(self.micro, [self._kernel(stage)]) as (kernel,):
-            stage.op.op.emit_forward(self.micro, x, kernel, y, Epilogue(None, bias))
+            stage.op.op.emit_linear(self.micro, x, kernel, y, Epilogue(None, bias))
         return self._normalize(stage, self.quantizers.norm_input(stage.op.name, y), quantized)
 
     def _normalize(self, stage: Stage, y: Stored, quantized: bool) -> Stored:
@@ -260,6 +260,10 @@ class Lowering:
     def _parameter(self, node, role: str) -> Tensor | None:
         name = f"{node.name}/{role}"
         return self.storage.parameter(name) if name in self.network.parameters else None
+
+    def _weights(self, node: Node) -> dict[str, Tensor]:
+        roles = node.op.weights(*self.network.input_shapes(node.inputs))
+        return {role: self.storage.parameter(f"{node.name}/{role}") for role in roles}
 
     def _kernel(self, stage: Stage) -> Stored:
         """The stage's kernel as its passes read it; the update has `_parameter`."""
@@ -338,8 +342,21 @@ class Lowering:
                 self._backward_linear(stage, floats[0], dz, targets[0])
             elif stage.op is None:
                 self._backward_norm(stage, floats[0], dz, targets[0], not self._uses_batch(stage.norm))
-            elif any(targets):
-                stage.op.op.emit_backward(self.micro, floats, y, dz, targets)
+            else:
+                self._backward_op(stage.op, floats, y, dz, targets)
+
+    def _backward_op(
+        self, node: Node, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
+    ) -> None:
+        """An op that runs by launches of its own."""
+        weights, add = self._weights(node), not self.first
+        totals = [self._gradient(node.name, role) for role in weights]
+        targets = targets + [GradientTarget(total, accumulate=add) if total else None for total in totals]
+        if any(targets):
+            parts = node.op.emit_backward(self.micro, [*inputs, *weights.values()], y, dy, targets) or ()
+            sums = {part.total: part for part in parts}
+            for total in filter(None, totals):
+                finish.emit_sum(self.finish, sums.get(total, Sum(total)))
 
     def _backward_norm(
         self, stage: Stage, y: Stored, dz: Tensor, target: GradientTarget | Result | None, kept: bool
