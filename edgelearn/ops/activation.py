@@ -9,13 +9,13 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import In
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .emit import RELU, RELU6, SILU, Emitter, GradientTarget
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
-class Activation(PlainOp):
+class Activation(Op):
     """Base of functions of one value."""
 
     @property
@@ -61,15 +61,16 @@ class ReLU(Activation):
 
     @property
     def code(self) -> int:
-        """Also the ACTIVATION of kernels/include/activation.h."""
         return RELU if self.max_value is None else RELU6
+
+    @property
+    def activation_code(self) -> int:
+        return self.code
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return np.clip(inputs[0], 0, self.max_value)
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         (x,) = inputs
         passes = (x > 0) if self.max_value is None else (x > 0) & (x < self.max_value)
         return [dy * passes], {}
@@ -87,9 +88,7 @@ class SiLU(Activation):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return inputs[0] * _sigmoid(inputs[0])
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         (x,) = inputs
         s = _sigmoid(x)
         return [dy * s * (1 + x * (1 - s))], {}

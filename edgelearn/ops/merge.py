@@ -10,7 +10,7 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .broadcast import emit_repeated, emit_summed
 from .copy import emit_copy
 from .emit import Emitter, GradientTarget
@@ -18,7 +18,7 @@ from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
-class Add(PlainOp):
+class Add(Op):
     """The sum of two or more tensors. As in Keras, one whose height or width is 1 is repeated along it."""
 
     def output_shape(self, *shapes: Shape) -> Shape:
@@ -35,9 +35,7 @@ class Add(PlainOp):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return sum(inputs)
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         repeated = [tuple(axis for axis, n in enumerate(x.shape) if n != dy.shape[axis]) for x in inputs]
         return [dy.sum(axes, keepdims=True) for axes in repeated], {}
 
@@ -66,7 +64,7 @@ class Add(PlainOp):
 
 
 @dataclass(frozen=True)
-class Concatenate(PlainOp):
+class Concatenate(Op):
     """The channels of two or more tensors side by side; their other sizes agree."""
 
     selects = True
@@ -81,9 +79,7 @@ class Concatenate(PlainOp):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return np.concatenate(inputs, -1)
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         return np.split(dy, _offsets(inputs)[1:], -1), {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from edgelearn.compile.memory.activation_memory import pages_of
 from edgelearn.compile.plan import Plan
+from edgelearn.compile.program import Kind, Program, ProgramKey
 from edgelearn.compile.storage import Weights
 from edgelearn.errors import DeviceError, FormatError
 from edgelearn.launch import Buffer, Launch, Role, Traffic
@@ -49,7 +50,7 @@ class Session:
         self.ranges_known = False  # whether training has left ranges for quantized tensors
         self._examples = 0  # of the micro-batch that is on the device
         training = plan.request.optimizer is not None
-        programs = [p for (kind, _, _), p in plan.programs.items() if kind.startswith("train") or not training]
+        programs = [p for key, p in plan.programs.items() if key.kind is Kind.TRAIN or not training]
         self.kernels.compile([launch for program in programs for launch in program.launches], progress)
         for memory in self._memory.values():  # last of all: what fails before drops memory that nothing is writing to
             context.fill_zero(memory.handle, memory.nbytes)
@@ -138,14 +139,14 @@ class Session:
         """
         optimizer: Optimizer = self.plan.request.optimizer
         self._begin(examples, rate, optimizer.correction(step), step)
-        sizes, kind = self.plan.micro_batches(examples), self.plan.kind("train", self.ranges_known, step)
+        sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
         for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
-            key, self._examples = (kind, n, index == 0), n
+            key, self._examples = ProgramKey(Kind.TRAIN, n, ranges, index == 0), n
             if index == 0:
                 self._run(key, "prepare")
             self._feed(x, labels)
             self._run(key, "micro")
-        self._run((kind, sizes[0], True), "finish")
+        self._run(ProgramKey(Kind.TRAIN, sizes[0], ranges), "finish")
         loss, correct, finite = self._end(examples)
         if finite:
             self._learn_ranges()
@@ -165,16 +166,16 @@ class Session:
     def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
         """(sum of losses, right answers) of one micro-batch."""
         self._begin(len(labels))
-        self._forward(self.plan.kind("evaluate", self.ranges_known), len(labels), x, labels)
+        self._forward(self._forward_key(Kind.EVALUATE, len(labels)), x, labels)
         loss, correct, _ = self._end(1)
         return loss, correct
 
     def predict(self, x: np.ndarray | None, n: int, packed: bool = False) -> np.ndarray:
         """The network's output for one micro-batch: (n, ...), or the device's packed words. None stands for the x that
         is on the device from the call before."""
-        kind = self.plan.kind("predict", self.ranges_known)
-        self._forward(kind, n, x)
-        y = self.plan.program(kind, n).y
+        key = self._forward_key(Kind.PREDICT, n)
+        self._forward(key, x)
+        y = self.plan.programs[key].y
         words = self._read(y.buffer)
         return words if packed else unpack(words, y.shape)
 
@@ -186,7 +187,7 @@ class Session:
         if Role.TEMPORARY in self._memory:  # what a failed step left in padding that nobody writes is not to blame
             self.context.fill_zero(self._memory[Role.TEMPORARY].handle, self._memory[Role.TEMPORARY].nbytes)
         self._begin(examples, rate, self.plan.request.optimizer.correction(step), step)
-        sizes, kind = self.plan.micro_batches(examples), self.plan.kind("train", self.ranges_known, step)
+        sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
         culprit: list[Buffer] = []
 
         def look(launch: Launch) -> bool:
@@ -198,18 +199,18 @@ class Session:
             for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
                 self._feed(x, labels)
                 for part in ("prepare", "micro") if index == 0 else ("micro",):
-                    found = self._runner((kind, n, index == 0), part).step_through(look)
+                    found = self._runner(ProgramKey(Kind.TRAIN, n, ranges, index == 0), part).step_through(look)
                     if found:
                         return found, culprit[0]
-            found = self._runner((kind, sizes[0], True), "finish").step_through(look)
+            found = self._runner(ProgramKey(Kind.TRAIN, sizes[0], ranges), "finish").step_through(look)
             return (found, culprit[0]) if found else None
 
     def reconstruction_errors(self, step: int) -> dict[str, float]:
         """How far off the activations are that a plan inverts, for the micro-batch that `step` has left on the device:
         by layer, in the order in which they are inverted, the largest difference over the largest value. Gradients are
         overwritten; nothing else that lasts changes."""
-        kind = self.plan.kind("train", self.ranges_known, step)
-        program = self.plan.program(kind, self._examples)
+        key = ProgramKey(Kind.TRAIN, self._examples, self.plan.ranges(Kind.TRAIN, self.ranges_known, step))
+        program = self._program(key)
         originals = {copy: buffer for buffer, copy in program.inverted.items()}
         values: dict[Buffer, np.ndarray] = {}
         errors: dict[str, float] = {}
@@ -227,7 +228,7 @@ class Session:
         self._begin(self._examples, step=step)
         with self._ranges_left():
             for part in ("prepare", "micro"):
-                self._runner((kind, self._examples, True), part).step_through(look)
+                self._runner(key, part).step_through(look)
         return errors
 
     @property
@@ -248,10 +249,13 @@ class Session:
             if words.size:
                 self.context.copy(self._memory[Role.RANGE].handle, words, 0).wait()
 
-    def _forward(self, kind: str, n: int, x: np.ndarray | None, labels: np.ndarray | None = None) -> None:
+    def _forward_key(self, kind: Kind, n: int) -> ProgramKey:
+        return ProgramKey(kind, n, self.plan.ranges(kind, self.ranges_known))
+
+    def _forward(self, key: ProgramKey, x: np.ndarray | None, labels: np.ndarray | None = None) -> None:
         self._feed(x, labels)
-        self._run((kind, n, True), "prepare")
-        self._run((kind, n, True), "micro")
+        self._run(key, "prepare")
+        self._run(key, "micro")
 
     def _begin(self, examples: int, rate: float = 0.0, correction: float = 1.0, step: int = 0) -> None:
         scalars = np.zeros(16, np.float32)
@@ -277,20 +281,22 @@ class Session:
         if labels is not None:
             self._send(storage.control.labels.buffer, np.asarray(labels, np.int32))
 
-    def _run(self, key: tuple[str, int, bool], part: str) -> None:
+    def _run(self, key: ProgramKey, part: str) -> None:
         self._runner(key, part).enqueue()
 
-    def _runner(self, key: tuple[str, int, bool], part: str) -> Runner:
+    def _runner(self, key: ProgramKey, part: str) -> Runner:
         if (key, part) not in self._runners:
-            program = self.plan.program(*key)
+            program = self._program(key)
             if not self.can_step:
                 raise DeviceError(
-                    f"There is no memory for a micro-batch of {key[1]}: plan it before the session starts, and start "
-                    f"another session where steps have ended."
+                    f"There is no memory for a micro-batch of {key.examples}: steps have ended. Start another session."
                 )
             self.kernels.compile(program.launches, self._progress)
             self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self._at)
         return self._runners[key, part]
+
+    def _program(self, key: ProgramKey) -> Program:
+        return self.plan.program(key.kind, key.examples, key.ranges, key.first)
 
     def _at(self, buffer: Buffer) -> tuple[Any, int]:
         memory = self._pages.words if buffer.role is Role.PAGED else self._memory[buffer.role].handle

@@ -145,9 +145,10 @@ class Model:
         micro_batch: int | None = None,
         budget: BudgetLike | None = None,
         cache: str | None = None,
+        examples: Sequence[int] = (),
     ) -> Phases:
         """The plans of all that `fit` puts on the device, one after the other: "extract" with a `cache`, and "train".
-        Raises as `plan`."""
+        `examples`: numbers of examples to train on and, if there are two, to validate with. Raises as `plan`."""
         found = Phases()
         trained = self.network
         if cache is not None:
@@ -158,11 +159,12 @@ class Model:
                     "Features of quantized layers follow training: they can't be cached. Leave the cache off."
                 )
             split = self._split()
-            found["extract"] = self._forward_plan(split.prefix, budget)
+            found["extract"] = self._forward_plan(split.prefix, budget, None, examples)
             trained = split.suffix
         micro = batch_size if micro_batch is None else micro_batch
         settings = self.optimizer, self.batchnorm, self.loss
         more = {"precision": self.precision, "activation_memory": self.activation_memory(trained)}
+        more |= {"last_batches": tuple(examples[:1]), "remainders": tuple(examples[1:])}
         request = Request(trained, batch_size, micro, *settings, seed=self.seed, **more)
         found["train"] = make_plan(request, self.device, budget, costs=self._launch_times(budget), allow=self.allow)
         return found
@@ -217,7 +219,8 @@ class Model:
             raise PlanError(f"{type(self.loss).__name__} needs examples in the order of their episodes: shuffle=False.")
         self._check_whole(len(x), batch_size)
         self._check_whole(batch_size, min(micro_batch or batch_size, batch_size))
-        phases = self.phases(batch_size, micro_batch and min(micro_batch, len(x)), budget, cache)
+        lengths = [len(source) for source in ([x] if validation_data is None else [x, validation_data[0]])]
+        phases = self.phases(batch_size, micro_batch and min(micro_batch, len(x)), budget, cache, lengths)
         self._steps_of_epoch = -(-len(x) // batch_size)
         self.epochs, self.steps_total = epochs, epochs * self._steps_of_epoch
         history = History()
@@ -258,7 +261,7 @@ class Model:
         """Mean loss and accuracy over examples `x` with int labels `y`. Raises PlanError where the loss is one of whole
         episodes and `batch_size` isn't."""
         x, y = self._labeled(x, y)
-        plan = self.forward_plan(batch_size)
+        plan = self._forward_plan(self.network, None, batch_size, [len(x)])
         if plan.request.loss is None:
             self.loss.check(self._outputs(), plan.request.micro_batch)
         self._check_whole(len(x), plan.request.micro_batch)
@@ -267,7 +270,7 @@ class Model:
     def predict(self, x, batch_size: int | None = None) -> np.ndarray:
         """The network's output for examples `x`: float32 (n, ...), probabilities where it ends in a softmax."""
         x = sources.as_source(x, self.network.input_shape)
-        return passes.predict(self._open(self.forward_plan(batch_size)), x)
+        return passes.predict(self._open(self._forward_plan(self.network, None, batch_size, [len(x)])), x)
 
     def range_records(self) -> Weights:
         """What is known of the quantized tensors, by "layer/kind": float32 (16,), fields as ops.quantize.FIELDS."""
@@ -358,10 +361,13 @@ class Model:
             )
         return split
 
-    def _forward_plan(self, network: Network, budget: BudgetLike | None, size: int | None = None) -> Plan:
+    def _forward_plan(
+        self, network: Network, budget: BudgetLike | None, size: int | None = None, examples: Sequence[int] = ()
+    ) -> Plan:
         def make(n: int) -> Plan:
             loss = self.loss if len(network.output.shape) == 1 and self.loss.fits(n) else None
-            return make_plan(Request(network, n, n, loss=loss, precision=self.precision), self.device, budget)
+            request = Request(network, n, n, loss=loss, precision=self.precision, remainders=tuple(examples))
+            return make_plan(request, self.device, budget)
 
         return make(size) if size is not None else largest_that_fits(make, budget)
 
