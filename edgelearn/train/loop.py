@@ -102,7 +102,10 @@ class Loop:
 def start(
     status: TrainingStatus, loss: Loss, examples: int, batch_size: int, micro_batch: int, epochs: int, shuffle: bool
 ) -> None:
-    """Check that training can continue until `epochs` are done, and write the totals into `status`. Raises PlanError."""
+    """Check that training can continue until `epochs` are done, and write the totals into `status`.
+
+    Raises PlanError if it can't.
+    """
     at = status.position
     if at.epoch >= epochs:
         raise PlanError(

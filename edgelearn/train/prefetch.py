@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from typing import TypeVar
@@ -11,7 +11,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def ahead(keys: Iterable[Key], make: Callable[[Key], Value]) -> Iterator[tuple[Key, Value]]:
+def ahead(keys: Iterable[Key], make: Callable[[Key], Value]) -> Generator[tuple[Key, Value]]:
     """Yield (key, make(key)) in order, each made while the caller works on the one before. Errors of `make` are raised
     at their turn. A single key is made on the caller's thread."""
     remaining = iter(keys)

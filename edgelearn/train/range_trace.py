@@ -98,14 +98,14 @@ class RangeTrace:
     @classmethod
     def read(cls, path: str | Path) -> RangeTrace:
         """Read a file that `to_bytes` made. Raises FormatError for any other."""
-        found = read_weights(path)
-        steps = found.pop(STEPS, None)
-        keys = sorted(found)
-        fits = steps is not None and all(found[key].shape == (len(steps), 16) for key in keys)
-        if not fits or not all(key[:4].isdigit() for key in keys):
+        arrays = read_weights(path)
+        steps = arrays.pop(STEPS, None)
+        keys = sorted(arrays)
+        fits = steps is not None and all(arrays[key].shape == (len(steps), 16) for key in keys)
+        if steps is None or not fits or not all(key[:4].isdigit() for key in keys):
             raise FormatError(f"{path} is not a trace of ranges: give a file that RangeTrace.to_bytes made.")
         shape = len(steps), len(keys), 16
-        records = np.stack([found[key] for key in keys], 1) if keys else np.zeros(shape, np.float32)
+        records = np.stack([arrays[key] for key in keys], 1) if keys else np.zeros(shape, np.float32)
         return cls([key[5:] for key in keys], steps, records)
 
 
@@ -123,12 +123,12 @@ class TraceRanges(Callback):
     def on_train_batch_end(self, batch: int, logs: Logs) -> None:
         step = self.model.position.updates
         if (step - 1) % self.every == 0:
-            found = self.model.range_records()
-            if not found:
+            ranges = self.model.range_records()
+            if not ranges:
                 raise PlanError("Nothing is quantized, so there are no ranges to trace: compile with a precision.")
-            self._tensors = list(found)
+            self._tensors = list(ranges)
             self._steps.append(step)
-            self._records.append(np.stack(list(found.values())))
+            self._records.append(np.stack(list(ranges.values())))
 
     def go_on(self, before: RangeTrace, updates: int) -> None:
         """Continue an earlier trace: its records of the first `updates` steps are kept."""

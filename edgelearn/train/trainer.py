@@ -16,7 +16,7 @@ from . import passes
 from .callbacks import Callback, CallbackList, History
 from .loop import Loop, start
 from .reconstruction import watched
-from .sources import Source, as_source, check_whole, labeled
+from .sources import Source, as_source, labeled
 from .state import TrainingState
 from .status import Logs, TrainedModel, TrainingStatus
 from .training_session import Progress, TrainingSession
@@ -82,9 +82,9 @@ class Trainer(TrainedModel):
 
     def restore(self, tensors: Weights, position: dict) -> None:
         """Return to where `state` was called. Raises FormatError if it was called on another training."""
-        state = TrainingState.of(tensors, position)
-        session = self.training.session
-        state.check(session.changing, self.plan.storage.slot_tensors, self.plan.request.precision.quantizes)
+        state, session = TrainingState.of(tensors, position), self.training.session
+        quantizes = self.plan.request.precision.quantizes
+        state.check(session.changing, self.plan.storage.slot_tensors, quantizes)
         self.training.resume(self._weights, state)
 
     def step(self, x, y: np.ndarray) -> Logs:
@@ -97,19 +97,14 @@ class Trainer(TrainedModel):
         Raises ShapeError for examples that don't fit, NonFiniteError naming the first layer where a NaN or infinity
         appeared; the weights are then unchanged.
         """
-        x, y = self._mini_batch(x, y)
-        indices = np.arange(len(x))
-        loss, correct = self.training.update(x, y, indices, self.training.mini_batch(x, y, indices))
-        return {"loss": loss, "accuracy": correct / len(x)}
+        return self.training.step(*self._mini_batch(x, y))
 
     def gradients(self, x, y: np.ndarray) -> Weights:
         """Return the gradients of the mean loss over a mini-batch, float32 by "layer/role"; nothing else changes.
 
         Arguments and errors as `step`; a NaN or an infinity is returned as it is.
         """
-        x, y = self._mini_batch(x, y)
-        stream = self.training.mini_batch(x, y, np.arange(len(x)))
-        return self.training.session.compute_gradients(stream, len(x), self.position.updates + 1)
+        return self.training.gradients(*self._mini_batch(x, y))
 
     def fit(
         self, x, y: np.ndarray, epochs: int = 1, *, validation_data: tuple | None = None, validation_frequency: int = 1,
@@ -120,10 +115,10 @@ class Trainer(TrainedModel):
         Arguments and errors as Model.fit.
         """
         request = self.plan.request
-        x, y = labeled(x, y, self._network, request.loss)
+        x, y = labeled(x, y, self._network, self.training.loss)
         if validation_data is not None:
-            validation_data = labeled(*validation_data, self._network, request.loss)
-        start(self.status, request.loss, len(x), request.batch_size, request.micro_batch, epochs, shuffle)
+            validation_data = labeled(validation_data[0], validation_data[1], self._network, self.training.loss)
+        start(self.status, self.training.loss, len(x), request.batch_size, request.micro_batch, epochs, shuffle)
         history = History()
         notify = CallbackList(self, [*watched(callbacks, self.plan), history])
         loop = Loop(
@@ -134,7 +129,7 @@ class Trainer(TrainedModel):
         return history
 
     def evaluate(self, x, y: np.ndarray) -> Logs:
-        x, y = labeled(x, y, self._network, self.plan.request.loss)
+        x, y = labeled(x, y, self._network, self.training.loss)
         return passes.evaluate(self.training.session, x, y)
 
     def predict(self, x) -> np.ndarray:
@@ -148,9 +143,8 @@ class Trainer(TrainedModel):
         return self.training.session.reconstruction_errors(self.position.updates)
 
     def _mini_batch(self, x, y: np.ndarray) -> tuple[Source, np.ndarray]:
-        x, y = labeled(x, y, self._network, self.plan.request.loss)
-        planned = self.plan.request
-        if len(x) > planned.batch_size:
-            raise PlanError(f"{len(x)} examples are more than the {planned.batch_size} that the plan's batches hold.")
-        check_whole(planned.loss, len(x), planned.micro_batch)
+        x, y = labeled(x, y, self._network, self.training.loss)
+        most = self.plan.request.batch_size
+        if len(x) > most:
+            raise PlanError(f"{len(x)} examples are more than the {most} of the plan's mini-batches.")
         return x, y

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from edgelearn.runtime import Context, Kernels, Session
 
 from .prefetch import ahead
 from .schedules import rate_at
-from .sources import Source
+from .sources import Source, check_whole
 from .state import TrainingState
-from .status import Position, TrainingStatus
+from .status import Logs, Position, TrainingStatus
 
 MicroBatch = tuple[np.ndarray, np.ndarray]  # examples in the device's layout, labels
 Progress = Callable[[int, int, str], None]
@@ -73,7 +73,7 @@ class TrainingSession:
 
     def micro_batches(
         self, x: Source, y: np.ndarray, parts: Iterable[np.ndarray]
-    ) -> Iterator[tuple[np.ndarray, MicroBatch]]:
+    ) -> Generator[tuple[np.ndarray, MicroBatch]]:
         """Yield (indices, micro-batch) for each of `parts`, prepared ahead."""
         fetch = self.session.fetch
         return ahead(parts, lambda part: (fetch(x, part), y[part]))
@@ -96,6 +96,19 @@ class TrainingSession:
             raise NonFiniteError(self._diagnose(x, y, indices, rate))
         at.updates += 1
         return loss, correct
+
+    def step(self, x: Source, y: np.ndarray) -> Logs:
+        """Run one update from all of `x` and `y`. Returns and raises as Trainer.step."""
+        check_whole(self.loss, len(x), self.plan.request.micro_batch)
+        indices = np.arange(len(x))
+        loss, correct = self.update(x, y, indices, self.mini_batch(x, y, indices))
+        return {"loss": loss, "accuracy": correct / len(x)}
+
+    def gradients(self, x: Source, y: np.ndarray) -> Weights:
+        """Return the gradients of the mean loss over all of `x` and `y`. See Trainer.gradients."""
+        check_whole(self.loss, len(x), self.plan.request.micro_batch)
+        stream = self.mini_batch(x, y, np.arange(len(x)))
+        return self.session.compute_gradients(stream, len(x), self.position.updates + 1)
 
     def _diagnose(self, x: Source, y: np.ndarray, indices: np.ndarray, rate: float) -> str:
         """Explain where the NaN or infinity of this step came from, and what to do."""
