@@ -51,7 +51,7 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
         (["time", "mobilenet_v1", "--alpha", "0"], "such as 0.5, not 0"),
         (["time", "--only", "fast"], "'fast' is not timed: choose fp32"),
         (["cost", "LeNet"], "'LeNet' is no network"),
-        (["trace"], "has a trace of its tensors: train one"),
+        (["trace"], "edgelearn precision train TASK --trace"),
     ],
 )
 def test_what_cannot_be(runs, capsys, words, problem):
