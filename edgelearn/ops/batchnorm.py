@@ -110,7 +110,7 @@ class Statistics:
 @dataclass(frozen=True)
 class Sets:
     """The division of a tensor into `count` sets of `rows` of 16 channels that share statistics: all rows of the
-    channels, or those of a sub-band; with the arguments and macros by which kernels read them (ROWS and ROW
+    channels, or those of a sub-band; with the arguments and macros by which kernels read them (SET_ARGUMENTS
     in kernels/batchnorm.cl)."""
 
     count: int
@@ -244,8 +244,8 @@ def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], ta
     items = target.statistics.parts.rows * finders(e) if target.statistics else tiles
     e.launch(
         "batchnorm.cl", kernel, (items,), *inputs, *target.result_arguments(e), y.rows, *sets.arguments[1:],
-        y.blocks * BLOCK, group=finders(e), whole=True, lanes=e.traits.vector, **target.result_macros(e), **sets.macros,
-        **macros,
+        y.blocks * BLOCK, group=finders(e), whole=True, vector_width=e.traits.vector, **target.result_macros(e),
+        **sets.macros, **macros,
     )  # fmt: skip
 
 

@@ -11,6 +11,6 @@ def emit_copy(e: Emitter, x: Tensor, target: Target) -> None:
     """Emit target = x, masked or accumulated by the target."""
     groups, count = e.bands(x.rows, x.blocks, 64)
     e.launch(
-        "copy.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,
+        "elementwise.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,
         **target.macros,
     )  # fmt: skip

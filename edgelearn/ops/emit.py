@@ -80,7 +80,7 @@ class Emitter:
         """
         if not whole and self.traits.vector < BLOCK:
             grid = (grid[0] * (BLOCK // self.traits.vector), *grid[1:])
-            macros["lanes"] = self.traits.vector
+            macros["vector_width"] = self.traits.vector
         named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
         group = group or self.traits.group
         self.launches.append(Launch(source, kernel, named, grid, group, arguments, self.layer, flops, self.decision))

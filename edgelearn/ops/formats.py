@@ -1,7 +1,7 @@
 """Number formats of tensors: what a format is, and integers that stand for real numbers.
 
 Integers q stand for scale * (q - zero), by a range that always contains 0, so that 0 (padding, a ReLU's floor) is
-exact. Kernels: kernels/include/quantize.h. Half precision: half.py.
+exact. Kernels: kernels/include/stored.h, kernels/include/range.h. Half precision: half.py.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class NumberFormat:
     def emit_encode(self, e: Emitter, x: Tensor, y: Tensor, statistics: RangeStatistics | None = None) -> None:
         """Emit y = encoded x; decoded again, if `y` is float32 (simulated). `y` may be `x`.
 
-        `statistics` are of the decoded values: COUNT, LEAST_FOUND and MOST_FOUND (kernels/include/quantize.h), and a
+        `statistics` are of the decoded values: COUNT, LEAST_FOUND and MOST_FOUND (kernels/include/range.h), and a
         NaN as CLIPPED if a value is no finite number, which makes the step fail.
         """
         raise NotImplementedError

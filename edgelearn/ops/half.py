@@ -9,7 +9,7 @@ import numpy as np
 
 from . import rows
 from .emit import Emitter
-from .formats import NumberFormat
+from .formats import NumberFormat, StoredType
 from .quantize import kernel_numbers, weight_parts
 from .quantized_copy import emit_to_floats
 from .range_statistics import RangeStatistics
@@ -50,8 +50,8 @@ class Float16(NumberFormat):
         source = (x.update,) if y is x else (x.read, y.write)
         e.launch(
             "half.cl", "round_halves", (rows.items(e, groups),), *source, *rows.statistics_arguments(x, statistics),
-            count, rest, group=rows.finders(e), whole=True, lanes=e.traits.vector, found=statistics is not None,
-            in_place=y is x, halves=y.dtype == "float16",
+            count, rest, group=rows.finders(e), whole=True, vector_width=e.traits.vector,
+            statistics=statistics is not None, in_place=y is x, written=StoredType.of(y.dtype),
         )  # fmt: skip
 
     def emit_encode_weights(
@@ -60,8 +60,8 @@ class Float16(NumberFormat):
         e.job(
             "half.cl", "weight_halves", weight_parts(e, y), *view.read, y.write,
             *([statistics.parts.write] if statistics else []),
-            numbers=(*kernel_numbers(e, view, y), prod(y.shape)), whole=True, found=statistics is not None,
-            halves=y.dtype == "float16", **view.macros,
+            numbers=(*kernel_numbers(e, view, y), prod(y.shape)), whole=True, statistics=statistics is not None,
+            written=StoredType.of(y.dtype), **view.macros,
         )  # fmt: skip
 
     def emit_decode(self, e: Emitter, x: Tensor, y: Tensor) -> None:

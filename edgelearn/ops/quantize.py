@@ -13,7 +13,7 @@ from edgelearn.launch import Role
 from . import rows
 from .control import Control
 from .emit import Emitter
-from .formats import Format
+from .formats import Format, StoredType
 from .observers import DSGC, Blending, Observer, Percentile, Searching
 from .philox import layer_code
 from .range_statistics import RangeStatistics
@@ -99,7 +99,7 @@ def emit_measured_range(e: Emitter, q: Quantizer, x: Tensor, statistics: RangeSt
         count, rest, groups = rows.split(e, x, statistics.parts.rows)
         e.launch(
             "quantize.cl", "statistics", (rows.items(e, groups),), x.read, statistics.parts.write, prod(x.shape), 0,
-            count, rest, group=rows.finders(e), whole=True, lanes=e.traits.vector, found=True,
+            count, rest, group=rows.finders(e), whole=True, vector_width=e.traits.vector, statistics=True,
         )  # fmt: skip
     momentum = float(q.observer.momentum) if isinstance(q.observer, Blending) else 0.0
     e.launch(
@@ -121,7 +121,7 @@ def _emit_search(e: Emitter, q: Quantizer, observer: Searching, x: Tensor) -> No
     ratio = float(observer.ratio)
     e.launch(
         "quantize.cl", "try_ranges", (rows.items(e, groups),), x.read, q.record.read, tried.write, count, rest,
-        *q.shape, *q.bounds, ratio, group=rows.finders(e), whole=True, lanes=e.traits.vector,
+        *q.shape, *q.bounds, ratio, group=rows.finders(e), whole=True, vector_width=e.traits.vector,
     )  # fmt: skip
     beyond = prod(x.shape) * (1 - observer.percent / 100) if isinstance(observer, Percentile) else 0.0
     e.launch(
@@ -142,17 +142,18 @@ def emit_quantize(e: Emitter, q: Quantizer, x: Tensor, y: Tensor, statistics: Ra
     if random and e.training:
         more = [e.training.scalars.read, e.training.counters.read, x.rows, x.images, x.blocks, layer_code(q.name)]
     e.launch(
-        "quantize.cl", "quantize", (rows.items(e, groups),), *source, q.record.read, *rows.statistics_arguments(x,
-        statistics), count, rest, *q.bounds, *more, group=rows.finders(e), whole=True, lanes=e.traits.vector,
-        found=statistics is not None, traced=bool(statistics and statistics.traced), stochastic=random, plain=plain,
-        in_place=y is x, integers=y.dtype == "int8",
+        "quantize.cl", "quantize", (rows.items(e, groups),), *source, q.record.read,
+        *rows.statistics_arguments(x, statistics), count, rest, *q.bounds, *more, group=rows.finders(e), whole=True,
+        vector_width=e.traits.vector, statistics=statistics is not None,
+        traced=bool(statistics and statistics.traced), stochastic=random, plain=plain, in_place=y is x,
+        written=StoredType.of(y.dtype),
     )  # fmt: skip
 
 
 def emit_check_finite(e: Emitter, name: str, parts: Tensor) -> None:
     """Emit the job that sets a flag if the tensor `name`, of these statistics, held a NaN or an infinity."""
     flag = e.tensor(f"{name} flag", (1, 1), Role.CHECK)
-    e.job("quantize.cl", "check_found", e.traits.group, parts.read, flag.write, numbers=(parts.rows,), whole=True)
+    e.job("quantize.cl", "check_finite", e.traits.group, parts.read, flag.write, numbers=(parts.rows,), whole=True)
 
 
 def emit_learn_range(e: Emitter, q: Quantizer, parts: Tensor, control: Control, rule: int) -> None:
@@ -198,9 +199,9 @@ def emit_quantized_weights(
     more = ([statistics.parts.write] if statistics else []) + ([control.scalars.read] if random and control else [])
     e.job(
         "quantize.cl", "weight_quantize", items, *view.read, y.write, target.read, *more,
-        numbers=(*size, prod(y.shape), layer_code(q.name)), settings=q.bounds, whole=True, found=statistics is not None,
-        traced=bool(statistics and statistics.traced), stochastic=random, per_channel=per_channel,
-        integers=y.dtype == "int8", **view.macros,
+        numbers=(*size, prod(y.shape), layer_code(q.name)), settings=q.bounds, whole=True,
+        statistics=statistics is not None, traced=bool(statistics and statistics.traced), stochastic=random, per_channel=per_channel,
+        written=StoredType.of(y.dtype), **view.macros,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ class QuantizedTensor:
 
     Arguments:
     - `tensor`: the encoded values; for integers also, simulated, the floats that they stand for.
-    - `record`: the range (fields in kernels/include/quantize.h): (1, 16), or (16, channels) for a format with a range
+    - `record`: the range (fields in kernels/include/range.h): (1, 16), or (16, channels) for a format with a range
       for each channel; None for formats that need none.
     - `format`: the number format.
     - `name`: selects the random numbers of stochastic rounding.

@@ -12,7 +12,7 @@ class RangeStatistics:
     """Records of a tensor's values in one mini-batch, one for each work-group.
 
     Arguments:
-    - `parts`: (records, 16), fields as in kernels/include/quantize.h.
+    - `parts`: (records, 16), fields as in kernels/include/range.h.
     - `traced`: also sum up signal, noise and product, for signal to noise and cosine.
     - `add`: add to the records of earlier micro-batches.
     """

@@ -41,7 +41,7 @@ def items(e: Emitter, groups: int) -> int:
 
 
 def statistics_arguments(x: Tensor, statistics: RangeStatistics | None) -> list[Access | int]:
-    """FOUND_ARGUMENTS in kernels/include/found.h, of a kernel that goes through all of `x`."""
+    """STATISTICS_ARGUMENTS in kernels/include/statistics.h, of a kernel that goes through all of `x`."""
     if statistics is None:
         return []
     parts, add = statistics.parts, statistics.add

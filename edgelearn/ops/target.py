@@ -8,6 +8,7 @@ from edgelearn.errors import PlanError
 from edgelearn.launch import Access, In
 
 from .emit import LINEAR, Emitter
+from .formats import StoredType
 from .philox import layer_code
 from .quantized_tensor import QuantizedTensor, Stored, reads, tensor_of
 from .range_statistics import RangeStatistics
@@ -57,11 +58,9 @@ class Target:
 
     @property
     def mask_macros(self) -> dict[str, int]:
-        """MASK in kernels/include/integers.h, and ACTIVATION."""
-        return {
-            "mask": 0 if self.mask is None else 1 + isinstance(self.mask, QuantizedTensor),
-            "activation": self.activation,
-        }
+        """MASK, MASKED_BY and ACTIVATION in kernels/include/result.h."""
+        macros: dict[str, int] = {"mask": self.mask is not None, "activation": self.activation}
+        return macros | ({"masked_by": StoredType.INT8} if isinstance(self.mask, QuantizedTensor) else {})
 
     @property
     def mask_arguments(self) -> tuple[In, ...]:
@@ -69,9 +68,10 @@ class Target:
 
     def result_macros(self, e: Emitter) -> dict[str, int]:
         return {
-            "quantized": 0 if isinstance(self.y, Tensor) else 1 if self.tensor.dtype == "int8" else 2,
+            "quantized": isinstance(self.y, QuantizedTensor),
+            "written": StoredType.of(self.tensor.dtype),
             "stochastic": self._draws(e),
-            "found": self.statistics is not None,
+            "statistics": self.statistics is not None,
             "traced": self.statistics is not None and self.statistics.traced,
             "accumulate": self.accumulate,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from fnmatch import fnmatchcase
 
 from edgelearn.errors import FormatError, PlanError
@@ -13,7 +14,14 @@ from edgelearn.ops.formats import Format, NumberFormat, format_from, has_range
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax, Observer
 
 KINDS = ("weights", "activations", "norm_inputs", "gradients")
-KNOWN, SEARCHED, MEASURED = "", ", ranges searched", ", ranges measured"  # modes of a program: see `mode`
+
+
+class RangeMode(Enum):
+    """How a program gets the ranges of quantized tensors: see `Precision.mode`."""
+
+    OBSERVED = "observed"
+    SEARCHED = "searched"
+    MEASURED = "measured"
 
 
 @dataclass(frozen=True)
@@ -115,28 +123,28 @@ class Precision:
     def _observers(self) -> list[Observer]:
         return [self.observer_of(kind) for kind in KINDS[1:] if has_range(getattr(self, kind))]
 
-    def mode(self, training: bool, known: bool, step: int = 0) -> str:
-        """The mode of a program: KNOWN, ranges of the observers; SEARCHED, in steps in which an observer searches;
+    def mode(self, training: bool, known: bool, step: int = 0) -> RangeMode:
+        """The mode of a program: OBSERVED, ranges of the observers; SEARCHED, in steps in which an observer searches;
         MEASURED, all ranges from their tensors, before any range is `known`."""
         if not known and any(e.start is None and (e.static if training else e.remembers) for e in self._observers):
-            return MEASURED
-        return SEARCHED if training and any(e.is_due(step) for e in self._observers) else KNOWN
+            return RangeMode.MEASURED
+        return RangeMode.SEARCHED if training and any(e.is_due(step) for e in self._observers) else RangeMode.OBSERVED
 
-    def modes(self, training: bool) -> list[str]:
+    def modes(self, training: bool) -> list[RangeMode]:
         """All modes that programs may have."""
-        modes = [KNOWN, self.mode(training, known=False)]
+        modes = [RangeMode.OBSERVED, self.mode(training, known=False)]
         if training and any(e.is_due(1) for e in self._observers):
-            modes.append(SEARCHED)
+            modes.append(RangeMode.SEARCHED)
         return list(dict.fromkeys(modes))
 
-    def is_static(self, kind: str, mode: str, training: bool) -> bool:
-        """True if a program uses the ranges of `kind` that are stored; else it measures the tensors."""
+    def is_static(self, kind: str, mode: RangeMode, training: bool) -> bool:
+        """True if a program uses the stored ranges of `kind`; else it measures the tensors."""
         observer = self.observer_of(kind)
-        if mode == MEASURED:
+        if mode == RangeMode.MEASURED:
             return observer.start is not None
         if not training:
             return observer.remembers
-        return observer.static and not (mode == SEARCHED and observer.is_due(1))
+        return observer.static and not (mode == RangeMode.SEARCHED and observer.is_due(1))
 
     # -- as data -------------------------------------------------------------------------------------------------
 
