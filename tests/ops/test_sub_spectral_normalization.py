@@ -53,5 +53,5 @@ def test_sub_bands_do_not_meet(rng):
 
 @pytest.mark.parametrize(("sub_bands", "shape"), [(5, (12, 4, 3)), (0, (12, 4, 3)), (5, (10,))])
 def test_heights_that_do_not_divide(sub_bands, shape):
-    with pytest.raises(ShapeError, match="equal parts"):
+    with pytest.raises(ShapeError):
         norm(sub_bands).output_shape(shape)
