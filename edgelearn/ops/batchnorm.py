@@ -13,7 +13,7 @@ from edgelearn.launch import In, KernelConfig, Role
 from .base import Arrays, Gradients, LinearOp, Op, Weight
 from .emit import Emitter
 from .quantized_tensor import Stored, reads, stored_macros, tensor_of
-from .rows import finders
+from .rows import group_size
 from .target import Target
 from .tensor import BLOCK, Shape, Tensor
 
@@ -241,10 +241,10 @@ def emit_backward(
 def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: int) -> None:
     y = target.tensor
     tiles = y.rows * y.blocks * BLOCK // e.traits.vector
-    items = target.statistics.parts.rows * finders(e) if target.statistics else tiles
+    items = target.statistics.parts.rows * group_size(e) if target.statistics else tiles
     e.launch(
         "batchnorm.cl", kernel, (items,), *inputs, *target.result_arguments(e), y.rows, *sets.arguments[1:],
-        y.blocks * BLOCK, group=finders(e), whole=True, vector_width=e.traits.vector, **target.result_macros(e),
+        y.blocks * BLOCK, group=group_size(e), whole=True, vector_width=e.traits.vector, **target.result_macros(e),
         **sets.macros, **macros,
     )  # fmt: skip
 

@@ -50,7 +50,7 @@ class Float16(NumberFormat):
         source = (x.update,) if y is x else (x.read, y.write)
         e.launch(
             "half.cl", "round_halves", (rows.items(e, groups),), *source, *rows.statistics_arguments(x, statistics),
-            count, rest, group=rows.finders(e), whole=True, vector_width=e.traits.vector,
+            count, rest, group=rows.group_size(e), whole=True, vector_width=e.traits.vector,
             statistics=statistics is not None, in_place=y is x, written=StoredType.of(y.dtype),
         )  # fmt: skip
 

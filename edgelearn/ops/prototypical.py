@@ -60,13 +60,13 @@ class Prototypical(Loss):
     def __post_init__(self) -> None:
         if self.num_classes < 2 or self.shots < 1 or self.dummy_prototypes < 0:
             raise PlanError(
-                f"Expected num_classes >= 2, shots >= 1 and dummy_prototypes >= 0, got {self.num_classes}, {self.shots} "
-                f"and {self.dummy_prototypes}."
+                f"Expected num_classes >= 2, shots >= 1 and dummy_prototypes >= 0, got {self.num_classes}, "
+                f"{self.shots} and {self.dummy_prototypes}."
             )
         if self.distance not in DISTANCES or not min(self.scale, self.dummy_temperature, self.open_weight) > 0:
             raise PlanError(
-                f"Expected a distance of {' or '.join(DISTANCES)}, and scale, dummy_temperature and open_weight above 0, "
-                f"got {self.distance!r}, {self.scale}, {self.dummy_temperature} and {self.open_weight}."
+                f"Expected a distance of {' or '.join(DISTANCES)}, and scale, dummy_temperature and open_weight above "
+                f"0, got {self.distance!r}, {self.scale}, {self.dummy_temperature} and {self.open_weight}."
             )
 
     @property

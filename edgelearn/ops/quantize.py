@@ -99,12 +99,12 @@ def emit_measured_range(e: Emitter, q: Quantizer, x: Tensor, statistics: RangeSt
         count, rest, groups = rows.split(e, x, statistics.parts.rows)
         e.launch(
             "quantize.cl", "statistics", (rows.items(e, groups),), x.read, statistics.parts.write, prod(x.shape), 0,
-            count, rest, group=rows.finders(e), whole=True, vector_width=e.traits.vector, statistics=True,
+            count, rest, group=rows.group_size(e), whole=True, vector_width=e.traits.vector, statistics=True,
         )  # fmt: skip
     momentum = float(q.observer.momentum) if isinstance(q.observer, Blending) else 0.0
     e.launch(
-        "quantize.cl", "measured_range", (rows.finders(e),), statistics.parts.read, q.record.update,
-        statistics.parts.rows, *q.shape, momentum, group=rows.finders(e), whole=True,
+        "quantize.cl", "measured_range", (rows.group_size(e),), statistics.parts.read, q.record.update,
+        statistics.parts.rows, *q.shape, momentum, group=rows.group_size(e), whole=True,
     )  # fmt: skip
     if isinstance(q.observer, Searching):
         _emit_search(e, q, q.observer, x)
@@ -121,12 +121,12 @@ def _emit_search(e: Emitter, q: Quantizer, observer: Searching, x: Tensor) -> No
     ratio = float(observer.ratio)
     e.launch(
         "quantize.cl", "try_ranges", (rows.items(e, groups),), x.read, q.record.read, tried.write, count, rest,
-        *q.shape, *q.bounds, ratio, group=rows.finders(e), whole=True, vector_width=e.traits.vector,
+        *q.shape, *q.bounds, ratio, group=rows.group_size(e), whole=True, vector_width=e.traits.vector,
     )  # fmt: skip
     beyond = prod(x.shape) * (1 - observer.percent / 100) if isinstance(observer, Percentile) else 0.0
     e.launch(
-        "quantize.cl", "choose_range", (rows.finders(e),), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
-        group=rows.finders(e), whole=True, direction=isinstance(observer, DSGC),
+        "quantize.cl", "choose_range", (rows.group_size(e),), tried.read, q.record.update, groups, *q.shape, ratio,
+        beyond, group=rows.group_size(e), whole=True, direction=isinstance(observer, DSGC),
     )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def emit_quantize(e: Emitter, q: Quantizer, x: Tensor, y: Tensor, statistics: Ra
         more = [e.training.scalars.read, e.training.counters.read, x.rows, x.images, x.blocks, layer_code(q.name)]
     e.launch(
         "quantize.cl", "quantize", (rows.items(e, groups),), *source, q.record.read,
-        *rows.statistics_arguments(x, statistics), count, rest, *q.bounds, *more, group=rows.finders(e), whole=True,
+        *rows.statistics_arguments(x, statistics), count, rest, *q.bounds, *more, group=rows.group_size(e), whole=True,
         vector_width=e.traits.vector, statistics=statistics is not None,
         traced=bool(statistics and statistics.traced), stochastic=random, plain=plain, in_place=y is x,
         written=StoredType.of(y.dtype),

@@ -1,4 +1,4 @@
-"""Where kernels leave what they see of a tensor: for its next range, and to detect overflows."""
+"""Statistics of a tensor's values, which kernels collect: for its next range, and to detect overflows."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from .emit import Emitter
 from .range_statistics import RangeStatistics
 from .tensor import Tensor, ceil_div
 
-FINDERS = 256  # work-items of a GPU's work-group, which write one record of statistics
+GROUP_SIZE_GPU = 256  # work-items of a GPU's work-group, which write one record of statistics
 GROUPS_GPU, GROUPS_CPU = 4, 8  # work-groups a compute unit, of which each reads at least
 LEAST_GPU, LEAST_CPU = 4096, 1024  # floats
 
@@ -18,11 +18,11 @@ LEAST_GPU, LEAST_CPU = 4096, 1024  # floats
 def split(e: Emitter, x: Tensor, groups: int = 0) -> tuple[int, int, int]:
     """(rows, floats of the last row if it isn't full, work-groups), where a row is the floats that a work-item handles
     at a time; `groups` sets the number of work-groups."""
-    floats, lanes = x.rows * x.blocks * x.block, e.traits.vector
+    floats, vector = x.rows * x.blocks * x.block, e.traits.vector
     if not groups:
         most, least = (GROUPS_GPU, LEAST_GPU) if e.traits.gpu else (GROUPS_CPU, LEAST_CPU)
         groups = max(1, min(most * e.traits.compute_units, ceil_div(floats, least)))
-    return ceil_div(floats, lanes), floats % lanes, groups
+    return ceil_div(floats, vector), floats % vector, groups
 
 
 def parts(e: Emitter, x: Tensor) -> int:
@@ -30,14 +30,14 @@ def parts(e: Emitter, x: Tensor) -> int:
     return split(e, x)[2]
 
 
-def finders(e: Emitter) -> int:
+def group_size(e: Emitter) -> int:
     """The size of a work-group that writes a record, or merges all records."""
-    return FINDERS if e.traits.gpu else e.traits.group
+    return GROUP_SIZE_GPU if e.traits.gpu else e.traits.group
 
 
 def items(e: Emitter, groups: int) -> int:
     """The number of work-items of `groups` such work-groups."""
-    return groups * finders(e)
+    return groups * group_size(e)
 
 
 def statistics_arguments(x: Tensor, statistics: RangeStatistics | None) -> list[Access | int]:

@@ -1,4 +1,4 @@
-"""Where a kernel writes its result, and what it does to it on the way."""
+"""The sink of a kernel: mask, accumulate, quantize and write its result."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ KINDS = ("weights", "activations", "norm_inputs", "gradients")
 
 
 class RangeMode(Enum):
-    """How a program gets the ranges of quantized tensors: see `Precision.mode`."""
+    """Origin of the ranges of quantized tensors in a program: see `Precision.mode`."""
 
     OBSERVED = "observed"
     SEARCHED = "searched"
