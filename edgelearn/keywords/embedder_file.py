@@ -1,4 +1,4 @@
-"""An embedder in a file: weights as safetensors, which say what network and what features they are for."""
+"""Embedders in files: weights as safetensors, with the network and the front end as metadata."""
 
 from __future__ import annotations
 
@@ -21,15 +21,25 @@ def to_bytes(
     network: Network, weights: Mapping, front_end: features.FrontEnd, seconds: float = 1.0,
     notes: Mapping[str, str] | None = None,
 ) -> bytes:  # fmt: skip
-    """The file's content: `network`, whose output is an embedding, with `weights`, and `notes` on where it comes from.
-    Write it with edgelearn.lab.runs.atomic to be safe from interruptions."""
+    """Serialise an embedder.
+
+    Arguments:
+    - `network`: its output is an embedding.
+    - `weights`: arrays by name.
+    - `front_end`, `seconds`: as in `Embedder`.
+    - `notes`: more metadata, such as where the weights come from.
+
+    Write the bytes with `edgelearn.atomic.write_bytes`.
+    """
     head = {"version": _VERSION, "front_end": features.to_json(front_end), "seconds": seconds}
     described = {_KIND: json.dumps(head), "network": network.to_json()}
     return safetensors.to_bytes({name: weights[name] for name in network.parameters}, described | dict(notes or {}))
 
 
 def load_embedder(path: str | Path, device: str | Device | None = None) -> Embedder:
-    """Raises FormatError for a file that is damaged, of something else, or of a newer edgelearn."""
+    """Read an embedder from a file. `device`: part of a device's name (default: chosen).
+
+    Raises FormatError for a file that is damaged, holds something else, or is of a newer version."""
     weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
     try:
         head = json.loads(metadata[_KIND])

@@ -1,20 +1,33 @@
 """The package's network, its training, and embedders in files."""
 
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import edgelearn
 from edgelearn.data.audio.clips import load_clips
 from edgelearn.data.audio.features import BC_RESNET, DS_CNN_ARM, from_json, to_json
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.errors import FormatError
-from edgelearn.experiments.keywords import auroc, pretrain
+from edgelearn.experiments.keywords import auroc
 from edgelearn.experiments.keywords.networks import find_embedder
-from edgelearn.experiments.keywords.sample import SAMPLE, other_words, sample_embedder, sample_network
 from edgelearn.interop import safetensors
 from edgelearn.keywords.embedder_file import load_embedder, to_bytes
 from edgelearn.keywords.learners import NearestMean
+from edgelearn.keywords.sample import SAMPLE, other_words, sample_embedder
 
-TINY = {"epochs": 2, "words": 3, "speakers": 4, "takes": 4}
+TINY = {"epochs": 2, "words": 3, "speakers": 4, "takes": 2}
+TOOL = Path(edgelearn.__file__).parents[1] / "tools" / "pretrain_keywords.py"
+
+
+@pytest.fixture(scope="module")
+def pretrain():
+    spec = spec_from_file_location("pretrain_keywords", TOOL)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -28,23 +41,23 @@ def test_the_sample_tells_its_words_apart_and_others_from_them(embedder):
     enrolled = np.arange(len(known)) % 4 == 0
     spotter = NearestMean().enrol(embedder, features[enrolled], known.labels[enrolled])
     assert (spotter.scores(features[~enrolled]).argmax(1) == known.labels[~enrolled]).mean() > 0.95
-    assert auroc(spotter.knownness(features[~enrolled]), spotter.knownness(others)) > 0.97
+    assert auroc(spotter.known_score(features[~enrolled]), spotter.known_score(others)) > 0.97
 
 
 def test_the_file_is_small_and_says_what_it_is():
     assert SAMPLE.stat().st_size < 300_000
-    said = safetensors.read_metadata(SAMPLE)
-    assert said["command"].startswith("python -m edgelearn.experiments.keywords.pretrain --epochs")
-    assert said["made of"] == "synthesised words; no human voice"
+    notes = safetensors.read_metadata(SAMPLE)
+    assert notes["command"].startswith("python tools/pretrain_keywords.py --epochs")
+    assert notes["made of"] == "synthesised words; no human voice"
 
 
-def test_no_word_is_the_samples():
+def test_no_word_is_the_samples(pretrain):
     words = pretrain.pretraining_words(200, 0)
     assert len(set(words)) == 200 and not set(words) & set(WORDS)
     assert words == pretrain.pretraining_words(200, 0) != pretrain.pretraining_words(200, 1)
 
 
-def test_the_loss_falls_and_the_command_writes_the_same_bits(tmp_path, capsys):
+def test_the_loss_falls_and_the_command_writes_the_same_bits(pretrain, tmp_path, capsys):
     weights, history = pretrain.pretrain(**TINY, seed=3)
     assert history.history["loss"][1] < history.history["loss"][0]
     output = tmp_path / "network.safetensors"
@@ -52,26 +65,26 @@ def test_the_loss_falls_and_the_command_writes_the_same_bits(tmp_path, capsys):
     pretrain.main([*options, "--seed", "3", "--output", str(output)])
     written = load_embedder(output)
     assert all(np.array_equal(written.weights[name], array) for name, array in weights.items())
-    assert written.front_end == BC_RESNET and written.network.to_json() == sample_network().to_json()
+    assert written.front_end == BC_RESNET and written.network.to_json() == pretrain.sample_network().to_json()
     assert "epoch    2/2" in capsys.readouterr().out and [path.name for path in tmp_path.iterdir()] == [output.name]
 
 
 def test_a_file_that_is_no_embedder(tmp_path):
     path = tmp_path / "network.safetensors"
     path.write_bytes(safetensors.to_bytes({"a": np.zeros(3, np.float32)}))
-    with pytest.raises(FormatError, match="holds no embedder"):
+    with pytest.raises(FormatError, match=r"network.safetensors"):
         load_embedder(path)
-    network = sample_network()
+    network = sample_embedder().network
     whole = to_bytes(network, network.initialize(), BC_RESNET)
     path.write_bytes(whole.replace(b'\\"version\\": 1', b'\\"version\\": 2'))
-    with pytest.raises(FormatError, match="version 2; this edgelearn reads version 1"):
+    with pytest.raises(FormatError, match=r"version 2.*version 1"):
         load_embedder(path)
 
 
 @pytest.mark.parametrize("front_end", [BC_RESNET, DS_CNN_ARM])
 def test_settings_of_features_as_text(front_end):
     assert from_json(to_json(front_end)) == front_end
-    with pytest.raises(FormatError, match="no settings of features"):
+    with pytest.raises(FormatError, match="speed"):
         from_json('{"speed": 3}')
 
 
@@ -81,6 +94,6 @@ def test_which_network(monkeypatch, tmp_path):
     assert find_embedder(str(SAMPLE))[1] == f"Network: {SAMPLE}."
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "bcresnet1_speech_commands.npz").write_bytes(b"nothing")
-    with pytest.raises(FormatError, match=r"not an \.npz file"):
+    with pytest.raises(FormatError, match=r"\.npz"):
         find_embedder(data=str(tmp_path))
     assert find_embedder("sample", data=str(tmp_path))[0].size == 64
