@@ -12,14 +12,13 @@ from itertools import product
 
 import numpy as np
 
-from edgelearn import atomic
 from edgelearn.data.audio.augment import AddNoise, Shift, stretch, synthetic_noises
 from edgelearn.data.audio.clips import SILENCE, ClipDataset, load_clips
 from edgelearn.data.audio.features import BC_RESNET
 from edgelearn.data.audio.synthetic import WORDS, speak
 from edgelearn.experiments.pretraining import parse
 from edgelearn.graph import Network
-from edgelearn.keywords.embedder_file import to_bytes
+from edgelearn.keywords import Embedder, save_embedder
 from edgelearn.keywords.sample import SAMPLE
 from edgelearn.models import ds_cnn
 from edgelearn.models.ds_cnn import Size
@@ -129,9 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "made of": "synthesised words; no human voice",
         "accuracy on held-out speakers": f"{history.history['val_accuracy'][-1]:.4f}",
     }
-    data = to_bytes(sample_network(), weights, BC_RESNET, notes=metadata)
-    atomic.write_bytes(asked.output, data)
-    print(f"{asked.output}: {len(data) / 1e3:.0f} kB on disk")
+    save_embedder(asked.output, Embedder(sample_network(), weights, device=asked.settings["device"]), metadata)
+    print(f"{asked.output}: {asked.output.stat().st_size / 1e3:.0f} kB on disk")
 
 
 if __name__ == "__main__":

@@ -57,5 +57,5 @@ def _check(options: argparse.Namespace) -> int:
     failed = False
     for claim in check(runs, options.data, options.device):
         print(f"{claim.word}  {claim.claim}: {claim.measured}", flush=True)
-        failed |= claim.holds is False
+        failed |= claim.passed is False
     return int(failed)

@@ -14,35 +14,26 @@ from pathlib import Path
 from edgelearn import atomic
 from edgelearn.compile.precision.precision import KINDS
 from edgelearn.errors import RunError
-from edgelearn.experiments.precision.config import OBSERVERS, PrecisionConfig
+from edgelearn.experiments.config import TrainingConfig
+from edgelearn.experiments.precision.config import PrecisionConfig
 from edgelearn.experiments.precision.sweep import SEEDS
 from edgelearn.lab.runs import RunStore, figures
 from edgelearn.runtime import choose_device
 
 from .numbers import whole
+from .options import add_options, read_config
 from .training import add_runs, add_runs_folder, train
-
-SETTINGS = tuple(PrecisionConfig.__dataclass_fields__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     one = commands.add_parser("train", help="one training")
-    _add_task(one)
-    add = one.add_argument
-    for name in ("weights", "activations", "gradients"):
-        add(f"--{name}", metavar="BITS", default="8", help="2 to 16 bits, fp16 or fp32")
-    add("--per-channel", action="store_true", help="a range for each output channel of a kernel")
-    add("--norm-inputs", metavar="BITS", default="fp32", help="of what BatchNorm normalizes by the batch's statistics")
-    add("--observer", choices=OBSERVERS, default="in-hindsight", help="where ranges come from")
-    add("--integers", action="store_true", help="store what is rounded, and compute with int8")
-    add("--trace", type=int, default=0, metavar="STEPS", help="keep what became of every tensor, each so many steps")
-    add("--seed", type=int, default=0)
+    add_options(one, PrecisionConfig)
     add_runs(one)
     one.set_defaults(act=_train)
     for name, act, words in (("sweep", _sweep, "all trainings of a task"), ("report", _report, "what a sweep came to")):
         command = commands.add_parser(name, help=words)
-        _add_task(command)
+        add_options(command, TrainingConfig, skip=("seed",))
         command.add_argument("--only", nargs="+", default=[], metavar="ROW", help='rows by pattern, as "fp32" "every*"')
         add_runs_folder(command)
         command.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
@@ -76,46 +67,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cost.set_defaults(act=_cost)
     commands.add_parser("tasks", help="what can be trained").set_defaults(act=_tasks)
-    check = commands.add_parser("check", help="the claim, point by point: pass or fail")
-    _add_task(check)
+    check = commands.add_parser("check", help="the claims: passed, failed or not measured")
+    add_options(check, TrainingConfig, skip=("seed",))
     add_runs_folder(check)
     check.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     check.set_defaults(act=_check)
-
-
-def _add_task(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "task",
-        nargs="?",
-        default="sample",
-        help="what is trained: see `edgelearn precision tasks`",
-    )
-    add("--data", metavar="DIR", help="a folder with prepared data sets and weights (default: EDGELEARN_DATA)")
-    add("--no-download", dest="download", action="store_false", help="never use the network")
-    add("--epochs", type=int, help="the task's by default")
-    add("--micro-batch", type=int, help="examples at a time on the device; the task's by default")
-    add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
 
 
 def run(options: argparse.Namespace) -> int:
     return options.act(options) or 0
 
 
-def _config(options: argparse.Namespace) -> PrecisionConfig:
-    return PrecisionConfig(**{name: value for name, value in vars(options).items() if name in SETTINGS})
-
-
 def _train(options: argparse.Namespace) -> int:
     from edgelearn.experiments.precision import PrecisionExperiment
 
-    return train(PrecisionExperiment, _config(options), options)
+    return train(PrecisionExperiment, options)
 
 
 def _sweep(options: argparse.Namespace) -> int:
     from edgelearn.experiments.precision.sweep import chosen, sweep
 
-    if not sweep(_config(options), chosen(options.only), options.seeds, RunStore(options.runs)):
+    if not sweep(read_config(PrecisionConfig, options), chosen(options.only), options.seeds, RunStore(options.runs)):
         print(f"Stopped and saved. Go on with: {options.command_line}")
         return 130
     _report(options)
@@ -126,11 +98,11 @@ def _report(options: argparse.Namespace) -> None:
     from edgelearn.experiments.precision import TASKS, report
     from edgelearn.experiments.precision.sweep import chosen, collect, device_names, expected
 
-    config = _config(options)
+    config = read_config(PrecisionConfig, options)
     rows = collect(config, chosen(options.only), options.seeds, RunStore(options.runs))
     if not rows:
         raise RunError(
-            f"No training of '{options.task}' with these settings is finished in {RunStore(options.runs).root}. Make "
+            f"No training of '{config.task}' with these settings is finished in {RunStore(options.runs).root}. Make "
             f"them with 'edgelearn precision sweep' and the same options."
         )
     print(f"{config.task}, {device_names(rows)}")
@@ -141,7 +113,7 @@ def _report(options: argparse.Namespace) -> None:
     if options.json:
         found = {"device": device_names(rows), "date": f"{date.today()}", "command": options.command_line}
         found["arms"] = {row.arm: row.to_dict() for row in rows}
-        atomic.write_json(Path(options.json), {"tasks": {options.task: found}})
+        atomic.write_json(Path(options.json), {"tasks": {config.task: found}})
 
 
 def _trace(options: argparse.Namespace) -> None:
@@ -193,10 +165,11 @@ def _check(options: argparse.Namespace) -> int:
     from edgelearn.experiments import claim as verdict
     from edgelearn.experiments.precision import claims, report
 
-    device = choose_device(options.device).device
-    verdicts = claims.check(_config(options), options.seeds, RunStore(options.runs), device)
+    config = read_config(PrecisionConfig, options)
+    device = choose_device(config.device).device
+    verdicts = claims.check(config, options.seeds, RunStore(options.runs), device)
     print(report.text(verdict.HEADER, verdict.cells(verdicts)))
-    return int(any(v.holds is False for v in verdicts))
+    return int(any(v.passed is False for v in verdicts))
 
 
 def _print(options: argparse.Namespace, header, rows) -> None:

@@ -1,7 +1,7 @@
 """Keywords of a user's own, for applications: embedders, learners, vocabularies and listeners."""
 
 from .detector import Detection, Scores, ScoreStream, Trigger
-from .embedder_file import load_embedder
+from .embedder_file import load_embedder, save_embedder
 from .learners import Embedder, Learner
 from .listener import Listener
 from .threshold import OtherWords
@@ -9,5 +9,5 @@ from .vocabulary import Vocabulary
 
 __all__ = [
     "Detection", "Embedder", "Learner", "Listener", "OtherWords", "ScoreStream", "Scores", "Trigger", "Vocabulary",
-    "load_embedder",
+    "load_embedder", "save_embedder",
 ]  # fmt: skip

@@ -175,7 +175,8 @@ def file_features(files: Sequence[str | Path], embedder: Embedder) -> np.ndarray
     """Features (n, frames, bands) of recordings to enrol with `embedder`. Raises DataError for one that can't be read
     or is silent."""
     paths = [Path(file) for file in files]
-    clips = ClipDataset("clips", "folder", "Clips.", ("clip",), np.zeros(len(paths), int), np.full(len(paths), ""), paths)
+    labels, speakers = np.zeros(len(paths), int), np.full(len(paths), "")
+    clips = ClipDataset("clips", "folder", "Clips.", ("clip",), labels, speakers, paths)
     return clip_features(load_clips(clips, rate=embedder.front_end.rate, seconds=embedder.seconds), embedder)
 
 

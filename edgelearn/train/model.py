@@ -16,6 +16,7 @@ from edgelearn.compile.memory.strategies import Encoding
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network, Split, split_frozen
+from edgelearn.interop.weights import Weights, check_weights
 from edgelearn.ops import SGD, Loss, Optimizer, SoftmaxCrossEntropy
 from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_device, launch_times
 
@@ -28,7 +29,6 @@ from .reconstruction import WatchReconstruction
 from .sources import Source
 from .state import TrainingState
 from .summary import summary
-from .weights import Weights, checked
 
 
 class Model:
@@ -70,7 +70,7 @@ class Model:
     @weights.setter
     def weights(self, weights: Weights) -> None:
         self._close()
-        self._weights = checked(self.network, weights)
+        self._weights = check_weights(self.network, weights)
 
     @property
     def device(self) -> Device:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from edgelearn.errors import FormatError
+from edgelearn.interop.weights import Weights
 
 from .loop import Position
-from .weights import Weights
 
 WEIGHTS, OPTIMIZER, RANGES = GROUPS = "weights", "optimizer", "ranges"
 

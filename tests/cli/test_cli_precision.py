@@ -42,8 +42,8 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
     ("words", "problem"),
     [
         (["train", "moon"], "'moon' is no task"),
-        (["train", "--resume", "--seed", "3"], "'seed' can't be changed on the way"),
-        (["train", "--weights", "half"], "'half' is no precision"),
+        (["train", "--resume", "--seed", "3"], "--seed can't be changed"),
+        (["train", "--activations", "fp32", "--integers"], "--integers: "),
         (["train", "cifar10-resnet18", "--no-download"], "Set EDGELEARN_DATA"),
         (["report", "--only", "nothing"], "No row is called 'nothing'"),
         (["time", "alexnet"], "'alexnet' is no network: choose "),

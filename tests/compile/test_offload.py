@@ -56,7 +56,7 @@ def test_bytes_are_where_the_plan_says(start, kernels):
     session = start(gone.request, drawn(added())[0])
     assert session.allocated_bytes == gone.peak_bytes and session.paged_bytes == gone.paged_bytes
     found = explain(gone)
-    assert {("stem", "paged"), ("stem", "restored")} <= {(layer, way) for layer, _, way, _ in found.activations}
+    assert {("stem", "offloaded"), ("stem", "restored")} <= {(layer, way) for layer, _, way, _ in found.activations}
     assert max(moment.paged for moment in found.timeline) == moved
     assert sum(share.nbytes for share in found.shares) == gone.peak_bytes
     assert "paged" in str(gone) and "the host's memory" in str(gone) and " paged 0.0" in found.timetable()

@@ -13,9 +13,10 @@ from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.errors import FormatError
 from edgelearn.experiments.keywords import auroc
 from edgelearn.experiments.keywords.networks import find_embedder
-from edgelearn.interop import safetensors
-from edgelearn.keywords.embedder_file import load_embedder, to_bytes
-from edgelearn.keywords.learners import NearestMean
+from edgelearn.interop import model_file, safetensors
+from edgelearn.interop.model_file import ModelFile
+from edgelearn.keywords import Embedder, load_embedder, save_embedder
+from edgelearn.keywords.learners import DummyGenerator, Head, NearestMean
 from edgelearn.keywords.sample import SAMPLE, other_words, sample_embedder
 
 TINY = {"epochs": 2, "words": 3, "speakers": 4, "takes": 2}
@@ -46,7 +47,7 @@ def test_the_sample_tells_its_words_apart_and_others_from_them(embedder):
 
 def test_the_file_is_small_and_says_what_it_is():
     assert SAMPLE.stat().st_size < 300_000
-    notes = safetensors.read_metadata(SAMPLE)
+    notes = model_file.read(SAMPLE).metadata["notes"]
     assert notes["command"].startswith("python tools/pretrain_keywords.py --epochs")
     assert notes["made of"] == "synthesised words; no human voice"
 
@@ -69,15 +70,27 @@ def test_the_loss_falls_and_the_command_writes_the_same_bits(pretrain, tmp_path,
     assert "epoch    2/2" in capsys.readouterr().out and [path.name for path in tmp_path.iterdir()] == [output.name]
 
 
-def test_a_file_that_is_no_embedder(tmp_path):
+def test_an_embedder_there_and_back(embedder, tmp_path):
+    rng, d, path = np.random.default_rng(0), embedder.size, tmp_path / "network.safetensors"
+    shapes = (d, d), (d,), (d, 2 * d), (2 * d,)
+    dummies = DummyGenerator(*(rng.normal(size=s).astype(np.float32) for s in shapes), "euclidean", 0.1, 28.0)
+    head = Head(rng.normal(size=(d, 3)).astype(np.float32), np.zeros(3, np.float32))
+    save_embedder(path, Embedder(embedder.network, embedder.weights, head=head, dummies=dummies), {"seed": "0"})
+    loaded = load_embedder(path)
+    features = embedder.features(load_clips(other_words().take([0, 1])))
+    x = loaded.embed(features)
+    assert np.array_equal(x, embedder.embed(features)) and np.array_equal(loaded.head.scores(x), head.scores(x))
+    assert np.array_equal(loaded.dummies(x), dummies(x)) and loaded.dummies.dummy_temperature == 28
+    assert embedder.head is embedder.dummies is None
+
+
+def test_a_file_that_is_no_embedder(embedder, tmp_path):
     path = tmp_path / "network.safetensors"
     path.write_bytes(safetensors.to_bytes({"a": np.zeros(3, np.float32)}))
-    with pytest.raises(FormatError, match=r"network.safetensors"):
+    with pytest.raises(FormatError, match=r"network\.safetensors"):
         load_embedder(path)
-    network = sample_embedder().network
-    whole = to_bytes(network, network.initialize(), BC_RESNET)
-    path.write_bytes(whole.replace(b'\\"version\\": 1', b'\\"version\\": 2'))
-    with pytest.raises(FormatError, match=r"version 2.*version 1"):
+    model_file.write(path, ModelFile(embedder.network, embedder.weights))
+    with pytest.raises(FormatError, match="front_end"):
         load_embedder(path)
 
 

@@ -84,7 +84,7 @@ def test_a_sweep_goes_on_past_a_training_that_diverges(swept, tmp_path):
     assert report.cells([first, second])[0][1:3] == ("", "0, 1 diverged")
     report.plot([first, second])
     found = Row("everything, in-hindsight", {0: 0.9}, {}, (), (1,))
-    assert claims.accuracy([found, Row("fp32", {0: 0.9}, {}, ())], found.arm, "fp32", 1.0).holds is False
+    assert claims.accuracy([found, Row("fp32", {0: 0.9}, {}, ())], found.arm, "fp32", 1.0).passed is False
 
 
 def test_a_table_of_what_came_of_it(swept, tmp_path):
@@ -177,7 +177,7 @@ def test_resuming_another_kind_of_run(tmp_path):
 
 
 def test_the_published_figures_are_the_formulas():
-    assert [verdict.holds for verdict in claims.costs()] == [True] * 5
+    assert [verdict.passed for verdict in claims.costs()] == [True] * 5
 
 
 def test_verdicts_on_accuracy():
@@ -187,22 +187,22 @@ def test_verdicts_on_accuracy():
     name = "everything, in-hindsight"
     plain, close, far = row("fp32", 0.9, 0.8, 0.7), row(name, 0.897, 0.795, 0.696), row("x", 0.91, 0.9, 0.8)
     verdict = claims.accuracy([plain, close], close.arm, "fp32", 0.5)
-    assert verdict.holds and verdict.word == "pass" and verdict.measured.startswith("-0.40 points, mean of 3 seeds")
-    assert claims.accuracy([plain, close], close.arm, "fp32", 0.3).word == "FAIL"
-    assert claims.accuracy([far, close], close.arm, "x", 1.0).holds is False
-    assert claims.accuracy([plain], close.arm, "fp32", 1.0).word == "open"
-    assert claims.accuracy([plain, row(name, 0.9, 0.8)], name, "fp32", 1.0).word == "open", "of too few seeds"
+    assert verdict.passed and verdict.word == "passed" and verdict.measured.startswith("-0.40 points, mean of 3 seeds")
+    assert claims.accuracy([plain, close], close.arm, "fp32", 0.3).word == "failed"
+    assert claims.accuracy([far, close], close.arm, "x", 1.0).passed is False
+    assert claims.accuracy([plain], close.arm, "fp32", 1.0).word == "not measured"
+    assert claims.accuracy([plain, row(name, 0.9, 0.8)], name, "fp32", 1.0).word == "not measured", "of too few seeds"
     more = row("fp32", 0.9, 0.8, 0.7, 0.1)
     assert claims.accuracy([more, close], close.arm, "fp32", 0.5) == verdict, "of the seeds that both have"
 
 
 def test_counters_and_steps(device):
-    assert all(verdict.holds for verdict in claims.counters(device))
-    assert all(verdict.holds for verdict in claims.steps(device))
+    assert all(verdict.passed for verdict in claims.counters(device))
+    assert all(verdict.passed for verdict in claims.steps(device))
 
 
 @pytest.mark.parametrize(
-    ("ratios", "word"), [((0.7, 0.8, 0.9), "pass"), ((1.1, 1.2, 1.3), "FAIL"), ((0.5, 1.1, 1.2), "open")]
+    ("ratios", "word"), [((0.7, 0.8, 0.9), "passed"), ((1.1, 1.2, 1.3), "failed"), ((0.5, 1.1, 1.2), "not measured")]
 )
 def test_verdicts_on_time(ratios, word):
     seconds = {"in-hindsight": np.array(ratios), "current": np.ones(3)}

@@ -375,7 +375,7 @@ def test_networks_that_cannot_be_trained(data):
         ({"label_smoothing": 1.0}, "label_smoothing"),
         ({"label_smoothing": -0.1}, "label_smoothing"),
         ({"label_smoothing": float("nan")}, "label_smoothing"),
-        ({"batchnorm": "moving"}, "'kept'.*'batch'"),
+        ({"batchnorm": "kept"}, "'moving'.*'batch'"),
         ({"optimizer": "sgd"}, r"such as SGD\(0.01\).* not 'sgd'"),
         ({"optimizer": SGD}, r"such as SGD\(0.01\)"),
     ],

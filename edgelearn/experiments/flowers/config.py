@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
 
-from edgelearn.errors import RunError
-from edgelearn.experiments.config import Config
+from edgelearn.compile.memory.budget import budgets
+from edgelearn.experiments.config import DATA, DOWNLOAD, Config, device_setting, seed_setting, setting
 from edgelearn.ops import SGD, Adam, AdamW, Optimizer
 
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
+CACHES = ("fp32", "fp16")
 PUBLISHED = {"before": 147 / 736, "after": 670 / 736}  # accuracies that Qualcomm publishes for this job
 PUBLISHED_JOB = {"epochs": 100, "batch_size": 163, "micro_batch": 15, "learning_rate": 0.003}
 SAMPLE_JOB = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_rate": 0.01}
@@ -25,30 +25,29 @@ class FlowersConfig(Config):
     Raises RunError for values that can't be.
     """
 
-    images: str | None = None
-    data: str | None = None
-    sample: bool = False
-    download: bool = True
-    weights: str | None = None
-    trainable: tuple[str, ...] = ("conv_pw_13", "dense")
-    epochs: int | None = None
-    batch_size: int | None = None
-    micro_batch: int | None = None
-    optimizer: str = "momentum"
-    learning_rate: float | None = None
-    label_smoothing: float = 0.0
-    cache: str | None = "fp32"
-    cache_folder: str | None = None
-    budget: int | str | None = None
-    seed: int = 0
-    device: str | None = None
-
-    def __post_init__(self) -> None:
-        self.check(("epochs", "batch_size", "micro_batch"))
-        if self.learning_rate is not None and not 0 < self.learning_rate < inf:
-            raise RunError(f"learning_rate is {self.learning_rate}, but has to be above 0 and finite.")
-        if self.optimizer not in OPTIMIZERS:
-            raise RunError(f"'{self.optimizer}' is not an optimizer: choose {', '.join(OPTIMIZERS)}.")
+    images: str | None = setting(None, "your own pictures: a subfolder a class, JPEG or PNG, any size", metavar="DIR")
+    data: str | None = setting(None, DATA, metavar="DIR")
+    sample: bool = setting(False, "the embedded sample: drawn flowers and a small network")
+    download: bool = setting(True, DOWNLOAD)
+    weights: str | None = setting(
+        None, "MobileNet V1 1.0/224 in Keras's HDF5 layout, or 'sample' for the small network", metavar="FILE"
+    )
+    trainable: tuple[str, ...] = setting(("conv_pw_13", "dense"), "patterns of the layers to train", metavar="PATTERN")
+    epochs: int | None = setting(None, "passes over the pictures (default: 100, embedded sample: 20)", minimum=1)
+    batch_size: int | None = setting(None, "examples per update (default: 163, embedded sample: 50)", minimum=1)
+    micro_batch: int | None = setting(
+        None, "examples at a time on the device, gradients are summed (default: 15, embedded sample: 50)", minimum=1
+    )
+    optimizer: str = setting("momentum", "optimizer", choices=OPTIMIZERS)
+    learning_rate: float | None = setting(None, "learning rate (default: 0.003, embedded sample: 0.01)", above=0)
+    label_smoothing: float = setting(0.0, "share of the label given to all classes", minimum=0, maximum=1)
+    cache: str | None = setting("fp32", "format of the frozen layers' features kept in memory", choices=CACHES)
+    cache_folder: str | None = setting(None, "keep the features in a temporary file in this folder", metavar="DIR")
+    budget: int | str | None = setting(
+        None, "limit of the memory plan: '64MB', '20MB peak', '8MB stored' or several", check=budgets, metavar="SIZE"
+    )
+    seed: int = seed_setting()
+    device: str | None = device_setting()
 
     def resolve(self, sample: bool) -> FlowersConfig:
         """With nothing left open: what a run records, and what it is resumed with."""

@@ -92,7 +92,7 @@ def _logits(clips: ClipDataset, embedder: Embedder, head: Head, data: str | None
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = Path(folder) / "features.npy", Path(folder) / "logits.npy"
         np.save(inputs, embedder.examples(features))
-        twin, weights = f"{__package__}.torch_bcresnet", Path(data_folder(data)) / IN_DATA
+        twin, weights = f"{__package__}.torch_bcresnet", Path(data_folder(data) or "") / IN_DATA
         command = [sys.executable, "-m", twin, weights, inputs, outputs]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -162,7 +162,7 @@ def _personal(name: str, reports: Sequence[PersonalisationReport]) -> list[Claim
 
 def _enrolment(data: str | None) -> list[Claim]:
     clips = [item for item in load_named(ARABIC, data).items if isinstance(item, Path)][:SHOTS]
-    cost = measure(clips, str(Path(data_folder(data)) / IN_DATA))
+    cost = measure(clips, str(Path(data_folder(data) or "") / IN_DATA))
     seconds, mib = f"{cost.seconds:.2f} s", cost.nbytes / 2**20
     return [
         Claim(f"An enrolment of {SHOTS} clips on two cores < {SECONDS:g} s", seconds, cost.seconds < SECONDS),

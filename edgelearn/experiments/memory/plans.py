@@ -14,6 +14,7 @@ from edgelearn.graph import Network, reversible
 from edgelearn.ops import SGD
 from edgelearn.ops.formats import Float16, Format
 from edgelearn.ops.observers import InHindsightMinMax
+from edgelearn.runtime import launch_times
 
 PRECISIONS = {
     "fp16 saved": Precision(activations=Float16(), norm_inputs=Float16(), simulated=False),
@@ -45,9 +46,9 @@ def lane_plan(
     progress: Callable[[str], None] = lambda text: None,
 ) -> Plan:
     """The plan of a training step in this lane: that of a policy, of a precision, or within a budget, for which the
-    planner may choose `also` other ways; `progress` is called with a line for each plan that it tries. "invertible"
-    couples the network's residual blocks, and so does TWIN, which keeps everything. Raises RunError for another lane,
-    PlanError where nothing fits, or nothing can be coupled."""
+    planner may choose the strategies in `allow`, too; `progress` is called with a line for each plan that it tries.
+    "invertible" couples the network's residual blocks, and so does TWIN, which keeps everything. Raises RunError for
+    another lane, PlanError where nothing fits, or nothing can be coupled."""
     request = {"batch_size": examples, "micro_batch": examples, "optimizer": SGD(0.01), "batchnorm": batchnorm}
     if lane in COUPLED:
         network = reversible(network)
@@ -56,7 +57,8 @@ def lane_plan(
     if lane in PRECISIONS:
         return make_plan(Request(network, **request, precision=PRECISIONS[lane]), device)
     if lane.endswith(("stored", "peak", "device")):
-        return make_plan(Request(network, **request), device, lane, allow=allow, progress=progress)
+        times = launch_times(device, allow) if allow else None
+        return make_plan(Request(network, **request), device, lane, costs=times, allow=allow, progress=progress)
     raise RunError(f"'{lane}' is no lane: choose {', '.join(LANES)}, or another budget such as '6 MB stored'.")
 
 

@@ -104,9 +104,7 @@ class Learner:
     def from_dict(record: dict) -> Learner:
         """Inverse of `to_dict`. Raises DataError for an unknown learner or setting."""
         kind = Learner.named(record.get("learner", ""))
-        settings = {
-            k: Learner.from_dict(v) if isinstance(v, dict) else v for k, v in record.items() if k != "learner"
-        }
+        settings = {k: Learner.from_dict(v) if isinstance(v, dict) else v for k, v in record.items() if k != "learner"}
         try:
             return kind(**settings)
         except TypeError as error:

@@ -109,7 +109,8 @@ class FineTune(Learner):
         count = round(len(labels) * self.rehearsal / (1 - self.rehearsal)) if embedder.background else 0
         if not count:
             return np.tile(x, (self.epochs, *(1,) * (x.ndim - 1))), np.tile(labels, self.epochs)
-        rng, others, other_labels = np.random.default_rng([seed, _REHEARSAL]), background(), embedder.required_background.labels
+        rng, others = np.random.default_rng([seed, _REHEARSAL]), background()
+        other_labels = embedder.required_background.labels
         draws = [rng.integers(len(others), size=count) for _ in range(self.epochs)]
         return (
             np.concatenate([part for draw in draws for part in (x, others[draw])]),

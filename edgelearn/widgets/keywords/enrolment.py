@@ -32,7 +32,7 @@ class Enrolment(traitlets.HasTraits):
     """
 
     vocabulary: traitlets.Instance[Vocabulary] = traitlets.Instance(Vocabulary)
-    listener: traitlets.Instance[Listener | None] = traitlets.Instance(Listener, allow_none=True)
+    listener: traitlets.Instance[Listener | None] = traitlets.Instance(Listener, allow_none=True)  # pyright: ignore
     threshold = traitlets.Float(np.inf)
 
     def __init__(

@@ -93,7 +93,7 @@ def by_word(dataset: ClipDataset) -> ClipDataset:
     (`tree_<speaker>_nohash_0`), _silence_ is left out."""
     spoken = dataset.take(dataset.words != SILENCE)
     words = [
-        item.name.partition("_")[0] if word == UNKNOWN else word
+        item.name.partition("_")[0] if word == UNKNOWN and isinstance(item, Path) else word
         for word, item in zip(spoken.words.tolist(), spoken.items, strict=True)
     ]
     names = tuple(sorted(set(words)))

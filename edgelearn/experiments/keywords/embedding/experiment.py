@@ -39,7 +39,6 @@ class KeywordsExperiment(Experiment):
     """Training of an embedding. `run` does all of it; a notebook can call the steps."""
 
     kind, command, config_type = "keywords", COMMAND, KeywordsConfig
-    config: KeywordsConfig
     same: ClassVar = {"data": ("origin", "words", "train", "test")}
 
     def __init__(self, config: KeywordsConfig, data: TaskData) -> None:
@@ -147,7 +146,7 @@ class KeywordsExperiment(Experiment):
         `learners`: default nearest mean by both distances, and dummy prototypes if the embedder has them.
         """
         if learners is None:
-            learners = [NearestMean("euclidean"), NearestMean("cosine")]
+            learners = list[Learner]([NearestMean("euclidean"), NearestMean("cosine")])
             if self.embedder.dummies:
                 clips = self.data.train[0]
                 learners.append(

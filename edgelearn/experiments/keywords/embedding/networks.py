@@ -15,6 +15,7 @@ from .config import KeywordsConfig
 FRONT_END: FrontEnd = BC_RESNET
 SECONDS = 1.0
 _DS_CNN = "ds-cnn-"
+DUMMY_LAYERS = "dummies_dense", "dummies"  # generate dummy prototypes
 
 
 def make_network(config: KeywordsConfig) -> Network:
@@ -44,7 +45,7 @@ def add_head(network: Network, config: KeywordsConfig, words: int) -> Loss:
 def add_dummies(network: Network, dummies: int) -> None:
     """Add the layers from which `ops.Prototypical` generates dummy prototypes."""
     embedding, (size,) = network.output.name, network.output.shape
-    network.add("dummies_dense", Dense(size))
+    network.add(DUMMY_LAYERS[0], Dense(size))
     network.add("dummies_relu", ReLU())
-    network.add("dummies", Dense(dummies * size))
-    network.add("with_dummies", Concatenate(), embedding, "dummies")
+    network.add(DUMMY_LAYERS[1], Dense(dummies * size))
+    network.add("with_dummies", Concatenate(), embedding, DUMMY_LAYERS[1])

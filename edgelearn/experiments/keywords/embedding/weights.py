@@ -13,7 +13,7 @@ from edgelearn.interop import safetensors
 from edgelearn.keywords.learners import DummyGenerator, Embedder
 
 from .config import KeywordsConfig
-from .networks import FRONT_END, SECONDS, make_network
+from .networks import DUMMY_LAYERS, FRONT_END, SECONDS, make_network
 
 WEIGHTS = "weights.safetensors"  # of the embedding and of the layers it was trained with
 COMMAND = "edgelearn keywords train"
@@ -37,9 +37,11 @@ def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Emb
     own = {name: weights[name] for name in network.parameters}
     dummies = None
     if config.method == "dummy-prototypes":
-        arrays = (weights[f"{layer}/{role}"] for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias"))
-        settings = {"distance": config.distance, "scale": config.scale, "dummy_temperature": config.dummy_temperature}
-        dummies = DummyGenerator(*arrays, **settings)
+        first, second = DUMMY_LAYERS
+        dummies = DummyGenerator(
+            weights[f"{first}/kernel"], weights[f"{first}/bias"], weights[f"{second}/kernel"],
+            weights[f"{second}/bias"], config.distance, config.scale, config.dummy_temperature,
+        )  # fmt: skip
     return Embedder(network, own, FRONT_END, SECONDS, None, config.device, dummies)
 
 
