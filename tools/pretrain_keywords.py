@@ -22,7 +22,7 @@ from edgelearn.keywords import Embedder, save_embedder
 from edgelearn.keywords.sample import SAMPLE
 from edgelearn.models import ds_cnn
 from edgelearn.models.ds_cnn import Size
-from edgelearn.ops import AdamW
+from edgelearn.ops import AdamW, SoftmaxCrossEntropy
 from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar, VariedSource
 
 EPOCHS, COUNT, SPEAKERS, TAKES, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 25, 80, 24, 4, 64, 5e-3, 0.01
@@ -89,7 +89,7 @@ def pretrain(
     model = Model(sample_network(len(train_clips.class_names)), device=device, seed=seed)
     steps = epochs * -(-len(train_clips) // BATCH_SIZE)
     rate = CosineDecay(LEARNING_RATE, steps - steps // 10, warmup_steps=steps // 10)
-    model.compile(AdamW(rate, WEIGHT_DECAY), label_smoothing=0.1, batchnorm="batch")
+    model.compile(AdamW(rate, WEIGHT_DECAY), SoftmaxCrossEntropy(label_smoothing=0.1), batchnorm="batch")
     train = _Clips(load_clips(train_clips).astype(np.float16), vary, _examples)
     test = _examples(load_clips(test_clips)), test_clips.labels
     history = model.fit(train, train_clips.labels, BATCH_SIZE, epochs, validation_data=test, callbacks=callbacks)
@@ -102,7 +102,7 @@ class _Clips(VariedSource):
 
     def __init__(self, clips, vary, preprocess, epoch=0) -> None:
         super().__init__(clips, vary, preprocess, epoch)
-        self.shape = (*BC_RESNET.shape(clips.shape[1]), 1)
+        self.shape = (len(clips), *BC_RESNET.shape(clips.shape[1]), 1)
 
     def at_epoch(self, epoch: int) -> _Clips:
         return _Clips(self.pictures, self.vary, self.preprocess, epoch)

@@ -22,6 +22,7 @@ from edgelearn.ops import (
     Conv2D,
     Epilogue,
     GradientTarget,
+    Loss,
     Optimizer,
     Softmax,
     Traits,
@@ -44,7 +45,8 @@ from edgelearn.ops.tensor import Tensor, pack
 
 from .memory.rematerialiser import Rematerialiser
 from .precision.quantizers import Quantizers
-from .program import Program, Settings, StorageEmitter, as_floats
+from .program import Kind, Program, ProgramKey, StorageEmitter, as_floats
+from .request import Request
 from .storage import Storage
 
 
@@ -56,21 +58,22 @@ def input_block(network: Network) -> int:
 
 
 class Lowering:
-    """Lowers a network for micro-batches of `n` examples. `first` says that gradients start anew."""
+    """Lowers the network of a request to the program of `key`."""
 
-    def __init__(
-        self, network: Network, storage: Storage, traits: Traits, settings: Settings, n: int, first: bool
-    ) -> None:
-        self.network, self.storage, self.settings, self.n, self.first = network, storage, settings, n, first
+    def __init__(self, request: Request, storage: Storage, traits: Traits, key: ProgramKey) -> None:
+        self.request, self.network, self.storage = request, request.network, storage
+        self.n, self.first, self.train = key.examples, key.first, key.kind is Kind.TRAIN
+        self.loss = None if key.kind is Kind.PREDICT else request.loss
+        network, n = self.network, self.n
         self.stages = fuse(network)
         self.in_backward = trained_stages(network, self.stages)  # what lies below is frozen: folded, in every program
-        self.backward = self.in_backward if settings.train else set()
+        self.backward = self.in_backward if self.train else set()
         self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(3))
         self.x = Tensor(storage.input.buffer, (n, *network.input_shape), storage.input.block)
         self.control = storage.control
-        self.micro.training = self.control if settings.train else None
+        self.micro.training = self.control if self.train else None
         self.quantizers = Quantizers(
-            settings.precision, storage, self.prepare, self.micro, settings.ranges, settings.train, first
+            request.precision, storage, self.prepare, self.micro, key.ranges, self.train, self.first
         )
         self.values: dict[str, Stored] = {INPUT: self.x}
         self.before_norm: dict[str, Stored] = {}
@@ -79,15 +82,14 @@ class Lowering:
         self.fused_codes = {s.output.name: s.activation_code for s in self.stages}
         self.stage_of = {s.output.name: s for s in self.stages}
         self.integer: set[str] = set()  # names of stages that multiply integers
-        self.ways_back = Rematerialiser(network, settings.activation_memory, self.micro)
+        self.rematerialiser = Rematerialiser(network, request.activation_memory, self.micro)
 
-    def program(self, optimizer: Optimizer | None = None) -> Program:
-        stages, output = self.stages, self.network.output
-        loss = self.settings.loss
+    def program(self) -> Program:
+        stages, output, loss = self.stages, self.network.output, self.loss
         bare = isinstance(output.op, Softmax) and (loss is None or loss.takes_logits)
         logits = output.inputs[0] if bare else output.name
         name = output.name
-        if self.settings.loss and name != logits:
+        if loss and name != logits:
             stages = [stage for stage in stages if stage.output is not output]
             name = logits
         self._quantize_input()
@@ -95,20 +97,21 @@ class Lowering:
             self._forward(stage, stage.output.name not in (logits, output.name))
         y = self.values[name]
         turn = len(self.micro.launches)
-        answers = self._loss(name) if self.settings.loss else None
-        if self.settings.train:
-            self.ways_back.start(self._tensors(), turn)
+        answers = self._loss(name, loss) if loss else None
+        if self.train:
+            self.rematerialiser.start(self._tensors(), turn)
             for stage in reversed(stages):
                 if stage.name in self.backward:
                     self._backward(stage)
-            self.ways_back.finish()
-            self._update(optimizer)
+            self.rematerialiser.finish()
+            assert self.request.optimizer is not None
+            self._update(self.request.optimizer)
         if answers:
             self._at("loss")
             emit_count(self.micro, answers, self.control)
         self.prepare.emit_jobs()
         launches = self.prepare.launches, self.micro.launches, self.finish.launches
-        return Program(*launches, self.x, y, self.ways_back)
+        return Program(*launches, self.x, y, self.rematerialiser)
 
     def _tensors(self) -> dict[str, Tensor | QuantizedTensor]:
         """What the forward pass has left, by layer. Those that run as one kernel share a tensor."""
@@ -244,7 +247,7 @@ class Lowering:
 
     def _uses_batch(self, norm: Node | None) -> bool:
         """As in Keras, a BatchNorm layer that is frozen keeps its statistics also while others use the batch's."""
-        if norm is None or not self.settings.train or self.settings.batchnorm != "batch":
+        if norm is None or not self.train or self.request.batchnorm != "batch":
             return False
         return not self.network.trainable.isdisjoint({f"{norm.name}/gamma", f"{norm.name}/beta"})
 
@@ -280,7 +283,7 @@ class Lowering:
 
     # -- backward ------------------------------------------------------------------------------------------------
 
-    def _loss(self, name: str) -> Answers:
+    def _loss(self, name: str, loss: Loss) -> Answers:
         """The loss of node `name`, and its gradient to the node: through the activation where one is fused."""
         logits = self.values[name]
         if len(logits.shape) != 2:
@@ -288,9 +291,9 @@ class Lowering:
                 f"The loss needs (classes,) as the network's output, but '{self.network.output.name}' gives "
                 f"{logits.shape[1:]}: end the network with a Dense layer."
             )
-        self.settings.loss.check(logits.channels, self.n)
-        target = self._target(name, logits) if self.settings.train else None
-        if self.settings.train and target is None:
+        loss.check(logits.channels, self.n)
+        target = self._target(name, logits) if self.train else None
+        if self.train and target is None:
             raise PlanError(
                 f"Nothing to train: the output '{self.network.output.name}' depends on no trained parameter. "
                 f"Unfreeze a layer that leads to it."
@@ -299,7 +302,7 @@ class Lowering:
         gradient = target.tensor if target else None
         if target and target.mask:
             gradient = self.micro.tensor("logits' gradient", logits.shape)
-        answers = self.settings.loss.emit(self.micro, logits, self.control, gradient)
+        answers = loss.emit(self.micro, logits, self.control, gradient)
         if target and target.mask:
             emit_copy(self.micro, gradient, target)
         return answers
@@ -321,7 +324,7 @@ class Lowering:
             return  # nothing that reaches the loss reads it
         if stage.op and stage.op.op.invertible:
             self._at(stage.name)
-            self.ways_back.invert(stage.op)
+            self.rematerialiser.invert(stage.op)
         dz = self.gradients[stage.output.name]
         inputs = [self.values[name] for name in stage.inputs]
         if stage.name in self.integer:

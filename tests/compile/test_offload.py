@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgelearn.compile import Compress, Offload, Recompute, Request, account, make_plan
+from edgelearn.compile import Compress, Kind, Offload, Recompute, Request, account, make_plan
 from edgelearn.compile.arena import lifetimes
 from edgelearn.compile.explain import explain
 from edgelearn.compile.memory.policies import paged
@@ -66,7 +66,7 @@ def test_transfers_go_on_while_launches_compute(kernels):
     """Each transfer is awaited before what it needs is read or written over, later than it begins."""
     network = added()
     plan = make_plan(Request(network, 1, 1, SGD(0.1), activation_memory=everything(network)), kernels.context.device)
-    launches = plan.program("train", 1).micro
+    launches = plan.program(Kind.TRAIN, 1).micro
     begun: dict[Buffer, int] = {}
     between = []
     for at, launch in enumerate(launches):
@@ -79,7 +79,7 @@ def test_transfers_go_on_while_launches_compute(kernels):
             between.append(at - begun.pop(launch.buffer) - 1)
         assert len(begun) <= 1, "one at a time"
     assert not begun and len(between) == 2 * len([b for b in plan.offsets if b.role is Role.PAGED]) / len(
-        {key for key in plan.programs if key[0] == "train"}
+        {key for key in plan.programs if key.kind is Kind.TRAIN}
     )
     assert sum(n > 0 for n in between) > len(between) / 2
     lives = {life.buffer: life for life in lifetimes(launches)}

@@ -21,6 +21,7 @@ from edgelearn.errors import DownloadError
 from edgelearn.experiments.experiment import Experiment, Say, process_peak_bytes
 from edgelearn.interop import safetensors
 from edgelearn.lab.runs import Run, figures, wilson_interval
+from edgelearn.ops import SoftmaxCrossEntropy
 from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.phases import Phases
 
@@ -39,7 +40,7 @@ class FlowersExperiment(Experiment):
         network = pretrained.network
         network.freeze().unfreeze(*config.trainable)
         self.model = Model(network, pretrained.weights, config.device, config.seed)
-        self.model.compile(config.make_optimizer(), config.label_smoothing)
+        self.model.compile(config.make_optimizer(), SoftmaxCrossEntropy(config.label_smoothing))
         self.train_indices, self.test_indices = stratified_split(dataset.labels, 0.8, config.seed)
         pictures = PictureSource(len(dataset), pretrained.size, partial(load_images, dataset), normalize)
         self.train = Subset(pictures, self.train_indices)
@@ -73,7 +74,8 @@ class FlowersExperiment(Experiment):
         """The memory plans of the job: extracting features, training, testing."""
         c = self.config
         size = min(c.batch_size, len(self.train))
-        phases = self.model.phases(size, min(c.micro_batch, size), c.budget, c.cache)
+        lengths = len(self.train), len(self.test)
+        phases = self.model.phases(size, min(c.micro_batch, size), c.budget, c.cache, lengths)
         phases["test"] = self.model.forward_plan(budget=c.budget)
         return phases
 

@@ -24,7 +24,7 @@ def prepare(
     plan = lane_plan(lane, network, context.device, len(x))
     session = Session(plan, context)
     session.load(plan.request.network.initialize(0))
-    packed, steps = pack(x, plan.program("predict", len(x)).x.block), itertools.count(1)
+    packed, steps = pack(x, plan.storage.input.block), itertools.count(1)
 
     def step() -> float:
         return session.train([(packed, labels)], len(x), 0.0, next(steps))[0]

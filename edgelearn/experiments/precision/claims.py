@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgelearn.compile import Request, make_plan
+from edgelearn.compile import Kind, Request, make_plan
 from edgelearn.compile.accounting import stored
 from edgelearn.compile.precision.formula import LayerTraffic, convolutions, layer_traffic, network_traffic
 from edgelearn.device import Device
@@ -70,7 +70,7 @@ def counted(network: Network, observer: str, device: Device) -> dict[str, tuple[
     precision = PrecisionConfig(integers=True, observer=observer).precision
     plan = make_plan(Request(network, precision=precision, loss=None), device)
     moved: dict[str, int] = {}
-    for (layer, _, tensor, _), nbytes in Traffic.of(plan.program(plan.kind("predict"), 1).micro).items():
+    for (layer, _, tensor, _), nbytes in Traffic.of(plan.program(Kind.PREDICT).micro).items():
         if not tensor.endswith(VECTORS):
             moved[layer] = moved.get(layer, 0) + nbytes
     static = precision.observer.static
@@ -115,12 +115,12 @@ def steps(device: Device, batch: int = 4) -> list[Claim]:
         x = np.zeros(plan.storage.input.buffer.nbytes // 4, np.float32)
         predicted = Traffic()
         for step in (1, 2):
-            predicted += plan.traffic(kind=plan.kind("train", session.ranges_known, step))
+            predicted += plan.traffic(ranges=plan.ranges(Kind.TRAIN, session.ranges_known, step))
             session.train([(x, np.zeros(batch, np.int32))], batch, 0.01, step)
         traffic, allocated = session.traffic, session.allocated_bytes
     finally:
         session.close()
-    saved = {name: sum(buffer.nbytes for buffer in stored(p.program("train", batch))) for name, p in plans.items()}
+    saved = {name: sum(buffer.nbytes for buffer in stored(p.program(Kind.TRAIN))) for name, p in plans.items()}
     counted, expected = sum(traffic.values()), sum(predicted.values())
     return [
         Claim("Bytes that a step moves are as predicted", f"{counted:,} and {expected:,}", traffic == predicted),

@@ -86,7 +86,7 @@ class _Steps:
     def __init__(self, plan: Plan, kernels: Kernels, seed: int) -> None:
         r = plan.request
         rng = np.random.default_rng(seed)
-        block = plan.program("predict", r.micro_batch).x.block
+        block = plan.storage.input.block
         self.plan, self.session = plan, Session(plan, kernels.context, kernels)
         self.session.load(r.network.initialize(seed))
         self.parts = [

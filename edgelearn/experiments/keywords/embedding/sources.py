@@ -11,7 +11,6 @@ import numpy as np
 from edgelearn.data.audio.augment import AddNoise, Shift, SpecAugment, synthetic_noises
 from edgelearn.data.audio.clips import ClipDataset, load_clips
 from edgelearn.errors import DataError
-from edgelearn.ops import pack
 from edgelearn.ops.tensor import Shape
 
 from .config import KeywordsConfig
@@ -76,7 +75,7 @@ class ClipSource:
     Arguments:
     - `recordings`: the clips.
     - `examples`: maps clips float32 (n, samples) to inputs of the network.
-    - `shape`: of an input.
+    - `example_shape`: of an input.
     - `augment`: functions of (clips, indices, epoch), applied to the samples; see `data.audio.augment`.
     - `mask`: the same, applied to the features; None for none.
     - `order`: maps an epoch to the clip of each example (default: every clip is one example).
@@ -85,11 +84,15 @@ class ClipSource:
 
     recordings: Recordings
     examples: Callable[[np.ndarray], np.ndarray]
-    shape: Shape
+    example_shape: Shape
     augment: tuple[Callable, ...] = ()
     mask: Callable | None = None
     order: Callable[[int], np.ndarray] | None = None
     epoch: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        return (len(self), *self.example_shape)
 
     def __len__(self) -> int:
         return len(self._clips)
@@ -111,7 +114,7 @@ class ClipSource:
             other.__dict__["_inputs"] = self._inputs
         return other
 
-    def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
         if self.augment:
             clips = self.recordings.floats(self._clips[indices])
             for augment in self.augment:
@@ -121,7 +124,7 @@ class ClipSource:
             x = self._inputs[self._clips[indices]]
         if self.mask is not None:
             x = self.mask(x[..., 0], indices, self.epoch)[..., None]
-        return pack(x, block)
+        return x
 
 
 def augmentations(config: KeywordsConfig, bands_first: bool) -> tuple[tuple[Callable, ...], Callable | None]:
