@@ -21,27 +21,25 @@ def add_options(parser: argparse.ArgumentParser, config: type[Config], skip: Col
     """
     for setting in settings(config).values():
         if setting.name not in skip:
-            names = [setting.name] if setting.positional else [option(setting.name)]
-            parser.add_argument(*names, default=argparse.SUPPRESS, help=_help(setting), **_arguments(setting))
+            parser.add_argument(option(setting), default=argparse.SUPPRESS, help=_help(setting), **_arguments(setting))
 
 
 def read_config(config: type[C], options: argparse.Namespace) -> C:
     """The configuration that `options` choose. Raises RunError, with the option's name, for an invalid value."""
     try:
-        return config(**{name: _value(setting, options) for name, setting in chosen(config, options).items()})
+        return config(**{s.name: _value(s, options) for s in settings(config).values() if hasattr(options, s.name)})
     except ConfigError as error:
-        positional = settings(config)[error.name].positional
-        raise RunError(f"{error.name if positional else option(error.name)}: {error.problem}") from None
+        raise RunError(f"{option(settings(config)[error.name])}: {error.problem}") from None
 
 
-def chosen(config: type[Config], options: argparse.Namespace) -> dict[str, Setting]:
-    """The settings that were given on the command line, by name."""
-    return {name: setting for name, setting in settings(config).items() if hasattr(options, name)}
+def changed(config: Config) -> list[str]:
+    """The options whose values in `config` aren't the default."""
+    return [option(each) for each in settings(type(config)).values() if getattr(config, each.name) != each.default]
 
 
-def option(name: str) -> str:
-    """A field's option: "--batch-size"."""
-    return f"--{name.replace('_', '-')}"
+def option(setting: Setting) -> str:
+    """A setting on the command line: "--batch-size", or its name if the command takes it without."""
+    return setting.name if setting.positional else f"--{setting.name.replace('_', '-')}"
 
 
 def _arguments(setting: Setting) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from edgelearn.experiments.experiment import Experiment
 from edgelearn.lab.runs import RunStore
 from edgelearn.train import ProgressBar
 
-from .options import chosen, option, read_config
+from .options import changed, read_config
 
 
 def add_runs_folder(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +28,13 @@ def train(experiment: type[Experiment], options: argparse.Namespace) -> int:
     """Start a training, or resume the one that --resume names; returns the exit status. Raises RunError for settings
     that are given with --resume."""
     store = RunStore(options.runs)
+    config = read_config(experiment.config_type, options)
     if options.resume is None:
-        results = experiment.start(read_config(experiment.config_type, options), store, [ProgressBar()])
+        results = experiment.start(config, store, [ProgressBar()])
     else:
-        if given := chosen(experiment.config_type, options):
+        if given := changed(config):
             raise RunError(
-                f"{option(next(iter(given)))} can't be changed: a resumed run keeps its configuration. Leave it out, "
-                f"or start a new run."
+                f"{given[0]} can't be changed: a resumed run keeps its configuration. Leave it out, or start a new run."
             )
         name = options.resume or store.newest_unfinished(experiment.kind)
         results = experiment.resume(name, store, [ProgressBar()])

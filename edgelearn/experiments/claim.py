@@ -31,3 +31,8 @@ class Claim:
 def cells(claims: Sequence[Claim]) -> list[tuple[str, ...]]:
     """Rows of a table under HEADER."""
     return [(each.word, each.claim, each.measured) for each in claims]
+
+
+def status(claims: Sequence[Claim]) -> int:
+    """Exit status of a command that checks `claims`: 1 if one failed, else 0."""
+    return int(any(each.passed is False for each in claims))

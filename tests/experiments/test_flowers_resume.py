@@ -66,7 +66,7 @@ def rows(run):
 
 def assert_same(run, whole):
     assert run.status == "finished"
-    weights = "weights.safetensors"
+    weights = "model.safetensors"
     assert (run.folder / weights).read_bytes() == (whole.folder / weights).read_bytes()
     assert rows(run) == rows(whole)
     assert run.record["before"] == whole.record["before"]

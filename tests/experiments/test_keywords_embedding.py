@@ -9,6 +9,7 @@ import soundfile
 from edgelearn.data.audio.clips import UNKNOWN, ClipDataset
 from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.errors import DataError, FormatError, RunError
+from edgelearn.experiments.experiment import silent
 from edgelearn.experiments.keywords import hold_out
 from edgelearn.experiments.keywords.embedding import (
     KeywordsConfig,
@@ -114,9 +115,9 @@ def test_settings_that_cannot_be(settings, problem):
 def test_from_data_to_results(tmp_path):
     """Trained a little, then given dummies: words and speakers that are tested weren't trained on."""
     split = hold_out(embedded_words(10, 6, 10), 4, 3)
-    job = KeywordsExperiment(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
-    with RunStore(tmp_path).create("keywords", job.config.to_dict(), **job.describe()) as run:
-        results = job.run(run, say=lambda text: None)
+    experiment = KeywordsExperiment(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
+    with RunStore(tmp_path).create("keywords", experiment.config.to_dict(), **experiment.describe()) as run:
+        results = experiment.run(run, log=silent)
     assert len(results["reports"]) == 8
     assert {report["speakers"] for report in results["reports"]} == {"same", "other"}
     data = run.record["data"]
@@ -126,10 +127,10 @@ def test_from_data_to_results(tmp_path):
     config = KeywordsConfig(
         **SMALL, method="dummy-prototypes", frozen=True, start=str(start), num_classes=6, shots=2, queries=2
     )
-    second = KeywordsExperiment(config, job.data)
+    second = KeywordsExperiment(config, experiment.data)
     before = dict(second.model.weights)
     with RunStore(tmp_path).create("keywords", config.to_dict(), **second.describe()) as other:
-        results = second.run(other, say=lambda text: None)
+        results = second.run(other, log=silent)
     assert [report["learner"] for report in results["reports"]].count("dummy-prototypes") == 4
     changed = {name for name, array in second.model.weights.items() if not np.array_equal(array, before[name])}
     assert changed == {f"{layer}/{role}" for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias")}
@@ -167,10 +168,10 @@ def test_a_part_of_the_embedding_learns(tmp_path, part, network, layers):
     data = TaskData((words.only(words.class_names[:2]),), words.only(words.class_names[2:]))
     start = tmp_path / "start.safetensors"
     start.write_bytes(safetensors.to_bytes(make_network(KeywordsConfig(**settings)).initialize(1)))
-    job = KeywordsExperiment(KeywordsConfig(**settings, part=part, start=str(start)), data)
-    before = dict(job.model.weights)
-    job.fit([])
-    changed = {name for name, array in job.model.weights.items() if not np.array_equal(array, before[name])}
+    experiment = KeywordsExperiment(KeywordsConfig(**settings, part=part, start=str(start)), data)
+    before = dict(experiment.model.weights)
+    experiment.fit([])
+    changed = {name for name, array in experiment.model.weights.items() if not np.array_equal(array, before[name])}
     learning = {name for name in changed if not name.startswith("classifier/")}
     assert changed - learning and learning and all(name.startswith(layers) for name in learning)
     assert not any("moving" in name for name in learning)
@@ -192,25 +193,25 @@ def test_a_folder_of_ones_own(tmp_path, monkeypatch):
     config = KeywordsConfig(**SMALL | {"task": str(tmp_path / "mine")})
     with pytest.raises(DataError, match="--no-english"):
         load_task(config)
-    job = KeywordsExperiment.load(replace(config, english=False))
-    (train,), test = job.data.train, job.data.test
+    experiment = KeywordsExperiment.load(replace(config, english=False))
+    (train,), test = experiment.data.train, experiment.data.test
     assert len(train.class_names) == 2 and len(test.class_names) == 3
     assert not set(train.words) & set(test.words) and not set(train.speakers) & set(test.speakers)
-    said = job.sources()
+    said = experiment.sources()
     assert sum("broken.wav" in line for line in said) == 1
     assert [line for line in said if line.startswith("  not tested with 5 clips by the same")]
-    assert {report.episodes.speakers for report in job.test()} == {"same", "other"}
+    assert {report.episodes.speakers for report in experiment.test()} == {"same", "other"}
     with pytest.raises(RunError, match="nowhere"):
         load_task(replace(config, task=str(tmp_path / "nowhere")))
 
 
 def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
     split = hold_out(embedded_words(10, 6, 10), 4, 3)
-    job = KeywordsExperiment(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
+    experiment = KeywordsExperiment(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
     monkeypatch.setattr(KeywordsExperiment, "test", lambda self: 1 / 0)
-    monkeypatch.setattr(KeywordsExperiment, "load", classmethod(lambda cls, config: job))
+    monkeypatch.setattr(KeywordsExperiment, "load", classmethod(lambda cls, config: experiment))
     with pytest.raises(ZeroDivisionError):
-        KeywordsExperiment.start(job.config, RunStore(tmp_path), [], lambda text: None)
+        KeywordsExperiment.start(experiment.config, RunStore(tmp_path), [], silent)
     (folder,) = tmp_path.iterdir()
     assert make_embedder(*read_run(folder)).size == 16
 

@@ -1,4 +1,4 @@
-"""What a flowers run is made of; a run's record holds all of it."""
+"""Configuration of fine-tuning on flowers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from edgelearn.ops import SGD, Adam, AdamW, Optimizer
 
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
 CACHES = ("fp32", "fp16")
-PUBLISHED = {"before": 147 / 736, "after": 670 / 736}  # accuracies that Qualcomm publishes for this job
-PUBLISHED_JOB = {"epochs": 100, "batch_size": 163, "micro_batch": 15, "learning_rate": 0.003}
-SAMPLE_JOB = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_rate": 0.01}
+ACCURACY = {"before": 147 / 736, "after": 670 / 736}  # published by Qualcomm
+PUBLISHED = {"epochs": 100, "batch_size": 163, "micro_batch": 15, "learning_rate": 0.003}
+SAMPLE = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_rate": 0.01}
 
 
 @dataclass(frozen=True)
 class FlowersConfig(Config):
-    """Where `epochs`, `batch_size`, `micro_batch` or `learning_rate` are None, they are the published job's (18
-    mini-batches of 163, 100 epochs, learning rate 0.003), or with the embedded sample SAMPLE_JOB's.
+    """Fine-tuning of MobileNet V1.
 
-    `images`, `data` and `sample` choose the pictures (see edgelearn.data.flowers.load_flowers), `weights` the network:
-    a Keras HDF5 file, or "sample" for the small network in the package. `trainable` are patterns of parameters.
-    Raises RunError for values that can't be.
+    `images`, `data` and `sample` choose the pictures (see edgelearn.data.flowers.load_flowers), `weights` the network.
+    Where `epochs`, `batch_size`, `micro_batch` or `learning_rate` are None, the published values hold, or with the
+    embedded sample those of SAMPLE. Raises ConfigError for an invalid value.
     """
 
     images: str | None = setting(None, "your own pictures: a subfolder a class, JPEG or PNG, any size", metavar="DIR")
@@ -50,13 +49,13 @@ class FlowersConfig(Config):
     device: str | None = device_setting()
 
     def resolve(self, sample: bool) -> FlowersConfig:
-        """With nothing left open: what a run records, and what it is resumed with."""
-        job = SAMPLE_JOB if sample else PUBLISHED_JOB
-        chosen = {name: value for name, value in job.items() if getattr(self, name) is None}
-        return replace(self, sample=sample, **chosen)
+        """Fill in the published values, or the sample's, where this configuration has None."""
+        values = SAMPLE if sample else PUBLISHED
+        missing = {name: value for name, value in values.items() if getattr(self, name) is None}
+        return replace(self, sample=sample, **missing)
 
     def make_optimizer(self) -> Optimizer:
-        rate = self.learning_rate
+        rate = self.learning_rate or PUBLISHED["learning_rate"]
         return {
             "sgd": SGD(rate),
             "momentum": SGD(rate, momentum=0.9),
