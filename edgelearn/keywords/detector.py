@@ -23,7 +23,7 @@ HOP, SMOOTHING, REFRACTORY = 0.1, 0.5, 1.0  # seconds
 
 @dataclass(frozen=True)
 class Detection:
-    """A detected word. `time`: of the detection, in seconds from the start. `score`: the averaged known score."""
+    """A detected `word`. `time`: of the detection, in seconds from the start. `score`: the averaged known score."""
 
     word: str
     time: float

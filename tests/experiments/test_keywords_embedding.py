@@ -114,7 +114,7 @@ def test_settings_that_cannot_be(settings, problem):
 
 def test_from_data_to_results(tmp_path):
     """Trained a little, then given dummies: words and speakers that are tested weren't trained on."""
-    split = hold_out(embedded_words(10, 6, 10), 4, 3)
+    split = hold_out(embedded_words(8, 4, 10), 3, 2)
     experiment = KeywordsExperiment(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
     with RunStore(tmp_path).create("keywords", experiment.config.to_dict(), **experiment.describe()) as run:
         results = experiment.run(run, log=silent)
@@ -206,7 +206,7 @@ def test_a_folder_of_ones_own(tmp_path, monkeypatch):
 
 
 def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
-    split = hold_out(embedded_words(10, 6, 10), 4, 3)
+    split = hold_out(embedded_words(4, 3, 2), 2, 1)
     experiment = KeywordsExperiment(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
     monkeypatch.setattr(KeywordsExperiment, "test", lambda self: 1 / 0)
     monkeypatch.setattr(KeywordsExperiment, "load", classmethod(lambda cls, config: experiment))

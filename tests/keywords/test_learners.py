@@ -84,17 +84,6 @@ def test_one_of_your_own(embedder):
         del Learner.registry["median"]
 
 
-def test_settings_there_and_back():
-    learner = NearestMean("euclidean")
-    assert Learner.from_dict(learner.to_dict()) == learner
-    with pytest.raises(DataError, match="'oracle'"):
-        Learner.from_dict({"learner": "oracle"})
-    with pytest.raises(DataError, match="nearest-mean"):
-        Learner.from_dict({"learner": "nearest-mean", "colour": "red"})
-    with pytest.raises(DataError, match="epochs"):
-        Learner.from_dict({"learner": "fine-tune", "epochs": 0})
-
-
 @pytest.mark.parametrize(
     "labels, message",
     [([0, 1], r"\(2,\)"), ([0, 0, 2], "Word 1 of 3"), ([0, 1, -1], "from -1 to 1"), ([0.0, 1.0, 1.0], "float64")],
@@ -204,10 +193,17 @@ def test_dummies_reject(embedder):
     assert np.allclose(spotter.known_score(features), np.log(p[:, :CLASSES].max(1) / p[:, CLASSES:].sum(1)), rtol=1e-3)
 
 
-def test_settings_with_a_base_there_and_back():
+def test_settings_and_names():
     learner = PseudoLabels(FineTune("all", epochs=3), bound=0.5)
-    assert Learner.from_dict(learner.to_dict()) == learner
+    settings = learner.to_dict()
+    assert settings["learner"] == "pseudo-labels" and settings["bound"] == 0.5
+    assert settings["base"]["learner"] == "fine-tune" and settings["base"]["epochs"] == 3
     assert supervised(learner) == FineTune("all", epochs=3)
+    with pytest.raises(DataError, match="'oracle'"):
+        Learner.named("oracle")
+    for invalid in ({"part": "tail"}, {"epochs": 0}, {"rehearsal": 1.0}):
+        with pytest.raises(DataError, match=next(iter(invalid))):
+            FineTune(**invalid)
     assert set(Learner.registry) == {
         "nearest-mean", "dummy-prototypes", "fine-tune", "neighbours", "pseudo-labels", "entropy",
         "batchnorm-statistics",

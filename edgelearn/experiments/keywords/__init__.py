@@ -6,21 +6,6 @@ from .speakers import part_of, which_set
 from .splits import LeakError, Split, WordSplit, check_disjoint, hold_out
 
 __all__ = [
-    "Episode",
-    "Episodes",
-    "Interval",
-    "LeakError",
-    "OpenSet",
-    "Split",
-    "WordSplit",
-    "accuracy",
-    "auroc",
-    "check_disjoint",
-    "det_curve",
-    "equal_error_rate",
-    "hold_out",
-    "interval",
-    "open_set",
-    "part_of",
-    "which_set",
-]
+    "Episode", "Episodes", "Interval", "LeakError", "OpenSet", "Split", "WordSplit", "accuracy", "auroc",
+    "check_disjoint", "det_curve", "equal_error_rate", "hold_out", "interval", "open_set", "part_of", "which_set",
+]  # fmt: skip

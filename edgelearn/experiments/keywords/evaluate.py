@@ -12,7 +12,7 @@ from edgelearn.keywords.learners import Embedder, Learner
 from edgelearn.lab.runs.tables import render, table
 
 from .episodes import Episode, Episodes
-from .metrics import Interval, OpenSet, det_curve, interval, open_set
+from .metrics import Interval, OpenSet, interval, open_set
 
 MEASURES = tuple(field.name for field in fields(OpenSet) if field.name not in ("threshold", "false_accepts"))
 
@@ -32,10 +32,6 @@ class EvaluationReport:
     measures: dict[str, Interval]
     known: np.ndarray
     unknown: np.ndarray
-
-    def det(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """DET curve over the clips of all episodes: see `metrics.det_curve`."""
-        return det_curve(self.known, self.unknown)
 
     def to_dict(self) -> dict:
         names = "num_classes", "shots", "queries", "unknown", "unknown_words", "unlabelled", "speakers", "seed"

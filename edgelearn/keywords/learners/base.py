@@ -15,7 +15,7 @@ from .embedder import Embedder
 
 @dataclass(frozen=True, eq=False)
 class Spotter:
-    """The result of an enrolment: an embedder (the one given, or an adapted copy) and a classifier."""
+    """The result of an enrolment: an `embedder` (the one given, or an adapted copy) and a `classifier`."""
 
     embedder: Embedder
     classifier: Classifier
@@ -99,16 +99,6 @@ class Learner:
         """Name and settings, for JSON."""
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         return {"learner": self.name} | {k: v.to_dict() if isinstance(v, Learner) else v for k, v in settings.items()}
-
-    @staticmethod
-    def from_dict(record: dict) -> Learner:
-        """Inverse of `to_dict`. Raises DataError for an unknown learner or setting."""
-        kind = Learner.named(record.get("learner", ""))
-        settings = {k: Learner.from_dict(v) if isinstance(v, dict) else v for k, v in record.items() if k != "learner"}
-        try:
-            return kind(**settings)
-        except TypeError as error:
-            raise DataError(f"These settings are not of the learner {kind.name!r}: {error}.") from None
 
     @staticmethod
     def named(name: str) -> type[Learner]:
