@@ -11,12 +11,12 @@ from functools import partial
 from itertools import product
 
 import numpy as np
+from pretraining import parse
 
 from edgelearn.data.audio.augment import AddNoise, Shift, stretch, synthetic_noises
 from edgelearn.data.audio.clips import SILENCE, ClipDataset, load_clips
 from edgelearn.data.audio.features import BC_RESNET
 from edgelearn.data.audio.synthetic import WORDS, speak
-from edgelearn.experiments.pretraining import parse
 from edgelearn.graph import Network
 from edgelearn.keywords import Embedder, save_embedder
 from edgelearn.keywords.sample import SAMPLE

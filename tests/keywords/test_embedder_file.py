@@ -1,12 +1,8 @@
 """The package's network, its training, and embedders in files."""
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import edgelearn
 from edgelearn.data.audio.clips import load_clips
 from edgelearn.data.audio.features import BC_RESNET, DS_CNN_ARM, from_json, to_json
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
@@ -18,17 +14,6 @@ from edgelearn.interop.model_file import ModelFile
 from edgelearn.keywords import Embedder, load_embedder, save_embedder
 from edgelearn.keywords.learners import DummyGenerator, Head, NearestMean
 from edgelearn.keywords.sample import SAMPLE, other_words, sample_embedder
-
-TINY = {"epochs": 2, "words": 3, "speakers": 4, "takes": 2}
-TOOL = Path(edgelearn.__file__).parents[1] / "tools" / "pretrain_keywords.py"
-
-
-@pytest.fixture(scope="module")
-def pretrain():
-    spec = spec_from_file_location("pretrain_keywords", TOOL)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -50,24 +35,6 @@ def test_the_file_is_small_and_says_what_it_is():
     notes = model_file.read(SAMPLE).metadata["notes"]
     assert notes["command"].startswith("python tools/pretrain_keywords.py --epochs")
     assert notes["made of"] == "synthesised words; no human voice"
-
-
-def test_no_word_is_the_samples(pretrain):
-    words = pretrain.pretraining_words(200, 0)
-    assert len(set(words)) == 200 and not set(words) & set(WORDS)
-    assert words == pretrain.pretraining_words(200, 0) != pretrain.pretraining_words(200, 1)
-
-
-def test_the_loss_falls_and_the_command_writes_the_same_bits(pretrain, tmp_path, capsys):
-    weights, history = pretrain.pretrain(**TINY, seed=3)
-    assert history.history["loss"][1] < history.history["loss"][0]
-    output = tmp_path / "network.safetensors"
-    options = [part for name, value in TINY.items() for part in (f"--{name}", str(value))]
-    pretrain.main([*options, "--seed", "3", "--output", str(output)])
-    written = load_embedder(output)
-    assert all(np.array_equal(written.weights[name], array) for name, array in weights.items())
-    assert written.front_end == BC_RESNET and written.network.to_json() == pretrain.sample_network().to_json()
-    assert "epoch    2/2" in capsys.readouterr().out and [path.name for path in tmp_path.iterdir()] == [output.name]
 
 
 def test_an_embedder_there_and_back(embedder, tmp_path):
