@@ -63,7 +63,7 @@ def _listen(options: argparse.Namespace) -> None:
         print(f"{detection.time:10.2f} s  {detection.word}  {detection.score:.3f}")
         detections.append(detection)
     if labels is not None:
-        timeline = [said for said in labels if said.word in vocabulary.words]
+        timeline = [spoken for spoken in labels if spoken.word in vocabulary.words]
         print(evaluate_detections(detections, timeline, listener.seconds))
 
 

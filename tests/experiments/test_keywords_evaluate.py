@@ -172,7 +172,7 @@ def test_who_accepts_everything_gains_nothing(embedder):
     found = validation.run(Eager(), 3)
     assert found.column("false_accepts_before").mean() < 0.6
     assert found.increase("false_accepts") <= 0.1  # by a threshold set on the other half of the people
-    assert validation._embedders[False].background.others.shape[0] == len(features) // 6
+    assert validation._embedders[False].background.non_keywords.shape[0] == len(features) // 6
 
 
 def test_settings_are_chosen_on_other_users(embedder):
@@ -206,6 +206,6 @@ def test_the_imported_network_and_its_personalisation():
     some = slice(None, None, 500)
     plain = load_english()
     assert np.allclose(plain.head.scores(plain.embed(validation.features[some])), scores[some], atol=1e-4)
-    (report,) = personalise_english([validation], [5], [Neighbours(8.0), Neighbours(16.0)])
+    (report,) = personalise_english([validation], [5], [Neighbours(8.0)])
     assert len(report.users) == 43 and report.reduction >= 0.3
     assert report.increase("false_accepts") <= 0.01

@@ -97,7 +97,7 @@ def open_set(
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean of `count` values, with a confidence interval of mean ± margin."""
+    """Mean of `count` values, with a confidence interval of `mean` ± `margin`."""
 
     mean: float
     margin: float

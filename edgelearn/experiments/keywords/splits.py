@@ -17,7 +17,7 @@ class LeakError(DataError):
 
 @dataclass(frozen=True)
 class Split:
-    """Clips to train with, and clips of other words, other speakers, or both, to test with."""
+    """Clips to `train` with, and clips of other words, other speakers, or both, to `test` with."""
 
     train: ClipDataset
     test: ClipDataset
@@ -75,7 +75,8 @@ def check_disjoint(train: ClipDataset, test: ClipDataset, words: bool = True, sp
 
 @dataclass(frozen=True)
 class WordSplit:
-    """Words to train, validate and test with, and words that are always unknown. Raises LeakError if these overlap."""
+    """Words to `train`, to `test` and for `validation`, and words that are always `unknown`. Raises LeakError if these
+    overlap."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -34,12 +34,12 @@ class Background:
     Arguments:
     - `features`: (n, frames, bands).
     - `labels`: classes of the embedder's head, int (n,).
-    - `others`: features (m, frames, bands) of non-keywords, to set thresholds by.
+    - `non_keywords`: features (m, frames, bands) of other words, to set thresholds by (default none).
     """
 
     features: np.ndarray
     labels: np.ndarray
-    others: np.ndarray | None = None
+    non_keywords: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,9 +114,11 @@ def plot_stream(
     axes.axhline(threshold, color=figures.GRAY, linestyle="--", linewidth=1.2)
     low, high = float(scores.known.min()), float(scores.known.max())
     top = high + 0.12 * (high - low)
-    for said in timeline:
-        axes.plot([said.start, said.end], [top, top], color=figures.GREEN, linewidth=5, solid_capstyle="butt")
-        axes.annotate(said.word, (said.start, top), (0, 5), textcoords="offset points", fontsize=9, color=figures.GREEN)
+    for spoken in timeline:
+        axes.plot([spoken.start, spoken.end], [top, top], color=figures.GREEN, linewidth=5, solid_capstyle="butt")
+        axes.annotate(
+            spoken.word, (spoken.start, top), (0, 5), textcoords="offset points", fontsize=9, color=figures.GREEN
+        )
     for detection in detections:
         at = detection.time, detection.score
         axes.plot(*at, "o", color=figures.ORANGE, markersize=6)

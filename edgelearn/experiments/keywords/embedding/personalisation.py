@@ -53,10 +53,9 @@ def personalise_arabic(
     classes = head.num_classes
     labels = [words.index(word) if word in words else classes for word in users.words.tolist()]
     names = (*(f"word {number}" for number in range(classes)), "another")
-    non_keywords = np.empty(0) if background.others is None else background.others
-    scores = head.scores(embedder.embed(non_keywords))
+    scores = head.scores(embedder.embed(background.non_keywords))
     protocol = Protocol(tuple(range(len(words))), folds=2, against="none")
-    protocol = protocol.with_accepts(scores, int(FALSE_ACCEPTS * len(non_keywords)))
+    protocol = protocol.with_accepts(scores, int(FALSE_ACCEPTS * len(scores)))
     features = load_features(users, FRONT_END, SECONDS)
     validation = CrossValidation(embedder, replace(users, class_names=names, labels=labels), features, protocol)
     return [validation.run(learner or Neighbours(), count) for count in shots]

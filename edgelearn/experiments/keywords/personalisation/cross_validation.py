@@ -22,7 +22,7 @@ class CrossValidation:
     """Personalisation of every user of a data set, for any number of learners.
 
     Before enrolment a clip is classified by the embedder's head, after it by the learner's classifier. The threshold
-    after enrolment accepts no more of the background's non-keywords (`Background.others`) than before. False accepts
+    after enrolment accepts no more of the background's non-keywords (`Background.non_keywords`) than before. False accepts
     are other people's non-keywords that are accepted; errors on other people's keywords are counted as well. If the
     embedder has no background, it consists of the clips of one half of the other people, and false accepts are counted
     on the other half.
@@ -51,6 +51,7 @@ class CrossValidation:
         self.is_word = np.isin(self.labels, protocol.words)
         self.answers = np.where(self.is_word, self.labels, -1)
         self.embeddings = embedder.embed(features)
+        self._before = protocol.predict(self.head.scores(self.embeddings))
         self.half = np.zeros(len(features), bool)  # of the people, for each clip
         self._embedders = {False: embedder, True: embedder}  # with the background for users of each half
         if embedder.background is None:
@@ -66,7 +67,7 @@ class CrossValidation:
                 self._embedders[half] = embedder.with_background(background)
         for embedder in self._embedders.values():
             _ = embedder.metric  # computed once for all users: not part of an enrolment's seconds
-        self._non_keywords = {half: _embed_others(self._embedders[half]) for half in (False, True)}
+        self._non_keywords = {half: _non_keywords(each) for half, each in self._embedders.items()}
 
     def run(self, learner: Learner, shots: int) -> PersonalisationReport:
         """Test every user, enrolled by `learner` with up to `shots` clips of each word.
@@ -95,7 +96,7 @@ class CrossValidation:
 
     def _user(self, learner: Learner, user: str, words: Sequence[np.ndarray], shots: int) -> UserResult:
         """Average over folds. `words`: the user's clips of each word."""
-        before, half, folds = self.protocol, self.half_of(user), []
+        half, folds, count = self.half_of(user), [], self.protocol.folds
         others = (self.half == half) & (self.speakers != user)
         strangers = [np.flatnonzero(others & (self.is_word == word)) for word in (False, True)]
         if not all(map(len, strangers)):
@@ -103,9 +104,9 @@ class CrossValidation:
                 f"Nobody but {user} has clips of {'non-keywords' if len(strangers[1]) else 'keywords'} to count errors "
                 f"on. Add clips by other people."
             )
-        for fold in range(before.folds):
-            tested = np.concatenate([clips[fold :: before.folds] for clips in words])
-            support = np.concatenate([np.setdiff1d(clips, clips[fold :: before.folds])[:shots] for clips in words])
+        for fold in range(count):
+            tested = np.concatenate([clips[fold::count] for clips in words])
+            support = np.concatenate([np.setdiff1d(clips, clips[fold::count])[:shots] for clips in words])
             if not len(tested):
                 continue
             start = time.perf_counter()
@@ -116,7 +117,7 @@ class CrossValidation:
                 np.mean(predicted != self.answers[clips])
                 for clips in (tested, *strangers)
                 for predicted in (
-                    before.predict(self.head.scores(self.embeddings[clips])),
+                    self._before[clips],
                     after.predict(spotter.classifier.scores(self._embed(spotter.embedder, clips))),
                 )
             ]
@@ -136,7 +137,7 @@ class CrossValidation:
         before = self._non_keywords[half]
         if not len(before):
             return self.protocol
-        now = before if spotter.embedder.model is self.embedder.model else _embed_others(spotter.embedder)
+        now = before if spotter.embedder.model is self.embedder.model else _non_keywords(spotter.embedder)
         count = np.count_nonzero(self.protocol.predict(self.head.scores(before)) >= 0)
         return self.protocol.with_accepts(spotter.classifier.scores(now), int(count))
 
@@ -152,10 +153,9 @@ class CrossValidation:
         return sum(array.nbytes for array in (*changed, *arrays))
 
 
-def _embed_others(embedder: Embedder) -> np.ndarray:
+def _non_keywords(embedder: Embedder) -> np.ndarray:
     """Embeddings of the background's non-keywords."""
-    others = embedder.background.others if embedder.background else None
-    return embedder.embed(np.empty(0) if others is None else others)
+    return embedder.embed(embedder.required_background.non_keywords)
 
 
 def _halves(speakers: np.ndarray, seed: int) -> np.ndarray:

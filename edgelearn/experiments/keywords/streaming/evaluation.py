@@ -73,10 +73,10 @@ def evaluate_detections(
     """
     remaining, delays = list(timeline), []
     for detection in detections:
-        for said in remaining:
-            if said.word == detection.word and said.start <= detection.time <= said.end + tolerance:
-                remaining.remove(said)
-                delays.append(detection.time - said.end)
+        for spoken in remaining:
+            if spoken.word == detection.word and spoken.start <= detection.time <= spoken.end + tolerance:
+                remaining.remove(spoken)
+                delays.append(detection.time - spoken.end)
                 break
     return DetectionReport(len(timeline), tuple(delays), len(detections) - len(delays), seconds)
 

@@ -13,7 +13,7 @@ from .evaluation import Occurrence
 
 def write_labels(path: str | Path, timeline: Sequence[Occurrence]) -> None:
     """Write the spoken words to a text file. Raises RunError if it can't be written."""
-    lines = [f"{said.start:.6f}\t{said.end:.6f}\t{said.word}\n" for said in timeline]
+    lines = [f"{spoken.start:.6f}\t{spoken.end:.6f}\t{spoken.word}\n" for spoken in timeline]
     atomic.write_bytes(path, "".join(lines).encode())
 
 
