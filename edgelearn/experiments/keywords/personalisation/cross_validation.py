@@ -22,10 +22,10 @@ class CrossValidation:
     """Personalisation of every user of a data set, for any number of learners.
 
     Before enrolment a clip is classified by the embedder's head, after it by the learner's classifier. The threshold
-    after enrolment accepts no more of the background's non-keywords (`Background.non_keywords`) than before. False accepts
-    are other people's non-keywords that are accepted; errors on other people's keywords are counted as well. If the
-    embedder has no background, it consists of the clips of one half of the other people, and false accepts are counted
-    on the other half.
+    after enrolment accepts no more of the background's non-keywords than before. False accepts are other people's
+    non-keywords that are accepted; errors on other people's keywords are counted as well. If the embedder has no
+    background, it consists of the clips of one half of the other people, and false accepts are counted on the other
+    half.
 
     Arguments:
     - `embedder`: has a head with the classes of `dataset`.
