@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.config import Config, device_setting, seed_setting, setting
+from edgelearn.experiments.config import DATA, Config, device_setting, seed_setting, setting
 from edgelearn.keywords.learners import finetune
 from edgelearn.keywords.learners.classifiers import DISTANCES
 
@@ -55,9 +55,11 @@ class KeywordsConfig(Config):
     learning_rate: float = setting(3e-3, "highest learning rate of AdamW; it falls along a cosine", above=0)
     weight_decay: float = setting(0.02, "weight decay of AdamW", minimum=0)
     label_smoothing: float = setting(0.1, "label smoothing of the classifier", minimum=0, maximum=1)
-    start: str | None = setting(None, "initial weights of the embedding (safetensors), such as those of a run")
+    start: str | None = setting(
+        None, "initial weights of the embedding (safetensors), such as those of a run", metavar="FILE"
+    )
     episodes: int = setting(1000, "test episodes of each kind; intervals need at least 2", minimum=2)
-    data: str | None = setting(None, "folder with data sets (default: EDGELEARN_DATA)")
+    data: str | None = setting(None, DATA, metavar="DIR")
     seed: int = seed_setting()
     device: str | None = device_setting()
 
