@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 from drawn_shapes import pretraining_pictures
+from pretraining import parse
 
 from edgelearn import atomic
 from edgelearn.data.dataset import ImageDataset
@@ -18,7 +19,6 @@ from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import mini_batches
 from edgelearn.experiments.flowers.weights import SAMPLE
-from edgelearn.experiments.pretraining import parse
 from edgelearn.graph import Network
 from edgelearn.interop import safetensors
 from edgelearn.models import mobilenet_v1
