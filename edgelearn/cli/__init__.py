@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
-        first_line = module.__doc__.splitlines()[0]
+        first_line = (module.__doc__ or "").partition("\n")[0]
         command = commands.add_parser(name, help=first_line, description=module.__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
         module.add_arguments(command)

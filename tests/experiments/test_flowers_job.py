@@ -132,7 +132,7 @@ def test_the_published_job():
     assert any("Non-trainable parameters: 2,180,288" in text for text in said)
     assert list(found.phases) == ["extract", "train", "test"]
     assert found.phases["train"].peak_bytes < found.model.plan(163, 41).peak_bytes
-    words = found.train.packed(np.array([0, 2933]), 3)
+    words = found.train[np.array([0, 2933])]
     assert words.min() >= -1 and words.max() <= 1 and words.std() > 0.2
 
 
