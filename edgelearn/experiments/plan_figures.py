@@ -74,7 +74,7 @@ def plot_timeline(plan: Plan, title: str = "") -> Figure:
         bottom = [a + b for a, b in zip(bottom, sizes, strict=True)]
     if any(moment.paged for moment in moments):
         paged = [moment.paged / 1e6 for moment in moments]
-        axes.step(range(len(moments)), paged, ":", where="mid", color=figures.GRAY, label="paged, outside the device")
+        axes.step(range(len(moments)), paged, ":", where="mid", color=figures.GRAY, label="offloaded")
     arena, dashed = plan.arena_bytes / 1e6, {"color": figures.GRAY, "linestyle": "--", "linewidth": 1.4}
     axes.axhline(arena, **dashed)
     text = f"the arena they share: {arena:,.2f} MB"

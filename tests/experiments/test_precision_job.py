@@ -166,7 +166,7 @@ def test_devices_of_a_table(tmp_path):
 
 def test_photographs_are_never_replaced(monkeypatch):
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
-    with pytest.raises(DataError, match="Set EDGELEARN_DATA"):
+    with pytest.raises(DataError, match="EDGELEARN_DATA"):
         PrecisionExperiment.load(PrecisionConfig("cifar10-resnet18", download=False))
     with pytest.raises(DataError):
         PrecisionExperiment.load(PrecisionConfig("flowers", download=False))
@@ -176,7 +176,7 @@ def test_resuming_another_kind_of_run(tmp_path):
     store = RunStore(tmp_path / "runs")
     with store.create("flowers", {"seed": 0}) as run:
         name = run.id
-    with pytest.raises(RunError, match="is a run of 'flowers', not of precision"):
+    with pytest.raises(RunError, match="'flowers'"):
         PrecisionExperiment.resume(name, store, [])
 
 
