@@ -7,7 +7,7 @@ from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Traits
 
 from . import arena
-from .lower import Lowering, input_block
+from .lower import input_block, lower
 from .plan import Plan
 from .program import Kind, Program, ProgramKey
 from .request import Request
@@ -20,7 +20,7 @@ def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
     network, alignment = request.network, device.alignment
     trained = [name for name in network.parameters if name in request.trainable] if request.optimizer else []
     storage = Storage(network, trained, request.optimizer, alignment, request.micro_batch, input_block(network))
-    programs = {key: Lowering(request, storage, traits, key).program() for key in program_keys(request)}
+    programs = {key: lower(request, storage, traits, key) for key in program_keys(request)}
     offsets: dict[Buffer, int] = {}
     sizes = [_place(program, alignment, offsets) for program in programs.values()]
     arena_bytes, paged_bytes = map(max, zip(*sizes, strict=True))

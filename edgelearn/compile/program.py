@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
-from edgelearn.launch import Buffer, Launch, Role
-from edgelearn.ops import Emitter, Traits
-from edgelearn.ops import quantized_copy as quantized_copy
-from edgelearn.ops.jobs import Row
-from edgelearn.ops.quantized_tensor import QuantizedTarget
-from edgelearn.ops.stored import Stored, tensor_of
-from edgelearn.ops.tensor import Shape, Tensor
+from edgelearn.launch import Buffer, Launch
+from edgelearn.ops.tensor import Tensor
 
 from .memory.rematerialiser import Rematerialiser
 from .precision.precision import RangeMode
-from .storage import Storage
 
 
 class Kind(Enum):
@@ -74,40 +66,3 @@ class Program:
     def inverted(self) -> dict[Buffer, Buffer]:
         """Buffers of the forward pass, and those of the backward pass that hold the same again."""
         return self.rematerialiser.inverted
-
-
-class StorageEmitter(Emitter):
-    """An emitter whose persistent tensors come from the plan's storage."""
-
-    def __init__(self, traits: Traits, storage: Storage) -> None:
-        super().__init__(traits)
-        self.storage = storage
-
-    def tensor(
-        self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = 16, dtype: str = "float32"
-    ) -> Tensor:
-        if role is Role.TEMPORARY:
-            return super().tensor(name, shape, role, block, dtype)
-        return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer, dtype=dtype)
-
-    def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
-        return self.storage.partials(name, groups, total)
-
-    def table(self, rows: tuple[Row, ...]) -> Buffer:
-        return self.storage.table(rows)
-
-
-@contextmanager
-def as_floats(e: Emitter, values: Sequence[Stored]) -> Iterator[list[Tensor]]:
-    """The values as float tensors for what is emitted inside; made of integers or halves beforehand, where launches
-    read them."""
-    start = len(e.launches)
-    floats = [v if tensor_of(v).dtype == "float32" else e.tensor("as floats", v.shape) for v in values]
-    yield floats
-    emitted = e.launches[start:]
-    del e.launches[start:]
-    read = {buffer for launch in emitted for buffer in launch.reads}
-    for value, tensor in zip(values, floats, strict=True):
-        if value is not tensor and tensor.buffer in read:
-            quantized_copy.emit_to_floats(e, value, QuantizedTarget(tensor))
-    e.launches += emitted

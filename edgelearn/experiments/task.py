@@ -100,7 +100,7 @@ class TaskExperiment(Experiment[T]):
 
     @cached_property
     def phases(self) -> Phases:
-        return self.model.phases(*self._sizes)
+        return self.model.phases(*self._sizes, examples=(len(self.task.train[1]), len(self.task.test[1])))
 
     @property
     def _sizes(self) -> tuple[int, int]:

@@ -134,7 +134,7 @@ def test_explained(kernels):
     ways = {(layer, way) for layer, _, way, _ in found.activations}
     assert {("relu", "compressed"), ("relu", "restored"), ("stem", "stored")} <= ways
     kept = sum(nbytes for _, _, way, nbytes in found.activations if way in ("stored", "compressed"))
-    assert kept == found.accounting.stored == sum(b.nbytes for b in stored(plan.program(Kind.TRAIN, 2)))
+    assert kept == found.accounting.stored == sum(b.nbytes for b in stored(plan.program(Kind.TRAIN)))
     assert sum(share.nbytes for share in found.shares) == plan.peak_bytes
     assert "mask 5" in str(plan)
 

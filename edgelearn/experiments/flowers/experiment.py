@@ -76,7 +76,8 @@ class FlowersExperiment(Experiment[FlowersConfig]):
     def phases(self) -> Phases:
         """Memory plans: extracting features, training, testing."""
         c = self.config
-        phases = self.model.phases(*self._sizes, c.budget, c.cache)
+        lengths = len(self.train), len(self.test)
+        phases = self.model.phases(*self._sizes, c.budget, c.cache, lengths)
         phases["test"] = self.model.forward_plan(budget=c.budget)
         return phases
 
