@@ -64,9 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     timed.add_argument("--batch-size", type=whole(1), default=1)
     timed.add_argument("--alpha", type=float, default=1.0, help="the networks' width")
     timed.add_argument("--batchnorm", choices=("moving", "batch"), default="moving")
-    timed.add_argument("--lanes", nargs="+", metavar="LANE", help='some of them, as "fp32" "integers, current"')
+    timed.add_argument("--variants", nargs="+", metavar="VARIANT", help='some of them, as "fp32" "integers, current"')
     timed.add_argument("--rounds", type=whole(1), default=15)
-    timed.add_argument("--steps", type=whole(1), default=5, help="of each lane in a round")
+    timed.add_argument("--steps", type=whole(1), default=5, help="of each variant in a round")
     timed.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
     timed.add_argument("--markdown", action="store_true", help="the table in Markdown")
     timed.set_defaults(act=_time)
@@ -157,17 +157,17 @@ def _trace(options: argparse.Namespace) -> None:
 
 
 def _time(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.networks import named_network
     from edgelearn.experiments.precision import report
-    from edgelearn.experiments.precision.timing import LANES, time_steps
+    from edgelearn.experiments.precision.timing import VARIANTS, time_steps
+    from edgelearn.models.named import named_network
 
     device = choose_device(options.device).device
-    lanes = options.lanes or list(LANES)
-    if unknown := [name for name in lanes if name not in LANES]:
-        raise RunError(f"'{unknown[0]}' is no lane: choose {'; '.join(LANES)}.")
+    variants = options.variants or list(VARIANTS)
+    if unknown := [name for name in variants if name not in VARIANTS]:
+        raise RunError(f"'{unknown[0]}' is no variant: choose {'; '.join(VARIANTS)}.")
     sizes = options.batch_size, options.batchnorm, options.rounds, options.steps
     for network in [named_network(name, options.alpha) for name in options.networks]:
-        times = time_steps(network, device, *sizes, lanes)
+        times = time_steps(network, device, *sizes, variants)
         print(f"{network.name}, {options.batch_size} examples a step, {device.id}")
         _print(options, report.TIME_HEADER, report.time_cells(times))
 
@@ -179,8 +179,8 @@ def _tasks(options: argparse.Namespace) -> None:
 
 
 def _cost(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.networks import named_network
     from edgelearn.experiments.precision import claims, report
+    from edgelearn.models.named import named_network
 
     built = claims.networks()
     chosen = {name: built.get(name) or named_network(name) for name in options.networks or built}

@@ -49,7 +49,7 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
         (["time", "alexnet"], "'alexnet' is no network: choose "),
         (["time", "ds_cnn", "--alpha", "0.5"], "'ds_cnn' has no width to choose"),
         (["time", "mobilenet_v1", "--alpha", "0"], "such as 0.5, not 0"),
-        (["time", "--lanes", "fast"], "'fast' is no lane: choose fp32"),
+        (["time", "--variants", "fast"], "'fast' is no variant: choose fp32"),
         (["cost", "LeNet"], "'LeNet' is no network"),
         (["trace"], "has a trace of its tensors: train one"),
     ],
@@ -69,8 +69,8 @@ def test_trace(runs, capsys, tmp_path):
 
 
 def test_time(capsys):
-    lanes = ["--lanes", "in-hindsight", "current", "--rounds", "2", "--steps", "1", "--alpha", "0.25"]
-    assert main(["precision", "time", "mobilenet_v1", *lanes]) == 0
+    variants = ["--variants", "in-hindsight", "current", "--rounds", "2", "--steps", "1", "--alpha", "0.25"]
+    assert main(["precision", "time", "mobilenet_v1", *variants]) == 0
     assert "in-hindsight" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["precision", "time", "--rounds", "0"])

@@ -1,4 +1,4 @@
-"""Which network trains with which ways back for activations; a run's record holds all of it."""
+"""Configuration of a training; a run's record holds all of it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from edgelearn.experiments.config import TrainingConfig
 
 @dataclass(frozen=True)
 class MemoryConfig(TrainingConfig):
-    """A training of `task` (see tasks.TASKS) from scratch: of the plain network, or of its `reversible` twin, with the
-    policy `saving`, one of graph.policies.POLICIES. What is None is the task's. Raises RunError for values that can't
-    be."""
+    """Settings of one training from scratch; None means the task's own value.
+
+    - `task`: a name in tasks.TASKS.
+    - `reversible`: train the reversible version of the network.
+    - `activation_memory`: a policy of compile.memory.policies.
+
+    Raises RunError for impossible values.
+    """
 
     reversible: bool = False
     activation_memory: str = "keep_all"
@@ -21,4 +26,5 @@ class MemoryConfig(TrainingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.activation_memory not in POLICIES:
-            raise RunError(f"'{self.activation_memory}' is no policy for activations: choose {', '.join(POLICIES)}.")
+            policies = ", ".join(POLICIES)
+            raise RunError(f"'{self.activation_memory}' is no policy of activation memory: choose {policies}.")

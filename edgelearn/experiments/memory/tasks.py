@@ -1,4 +1,4 @@
-"""What is trained from scratch: the same data, settings and seeds for the plain and for the reversible network."""
+"""Tasks to train from scratch: the same data, settings and seeds for the plain and for the reversible network."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _drawings() -> tuple[ImageDataset, np.ndarray]:
 
 def drawings(config: MemoryConfig, network: Network) -> Task:
     """The embedded drawings of flowers at CIFAR's size."""
-    dataset, pictures = _drawings()
+    dataset, images = _drawings()
     train, test = stratified_split(dataset.labels, seed=config.seed)
-    source = PictureSource(len(dataset), SIZE, lambda indices, size: pictures[indices], standardized)
+    source = PictureSource(len(dataset), SIZE, lambda indices, size: images[indices], standardized)
     data = {"origin": dataset.origin, "description": dataset.description, "classes": list(dataset.class_names),
             "train": len(train), "test": len(test), "skipped": 0}  # fmt: skip
     sides = ((Subset(source, part), dataset.labels[part]) for part in (train, test))

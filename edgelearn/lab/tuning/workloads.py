@@ -1,4 +1,4 @@
-"""What tuning runs: steps of plans, whole, so that caches and clocks are as in real use."""
+"""Work for tuning: whole steps of plans, so that caches and clocks are as in real use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPU = ("train:1", "train:32", "cached:163", "forward:1", "forward:32")
 
 @dataclass(frozen=True)
 class Work:
-    """A step of training, or where nothing is trained of prediction, of one micro-batch."""
+    """A training step of one micro-batch, or a prediction where nothing is trained."""
 
     name: str
     request: Request
@@ -45,11 +45,11 @@ class Work:
 
 
 def works_of(plans: Iterable[Plan]) -> list[Work]:
-    """One for each size of micro-batch of each plan."""
-    found = []
+    """A work for each size of micro-batch of each plan."""
+    works = []
     for plan in plans:
         r = plan.request
         verb = "train" if r.optimizer else "predict"
         for n in dict.fromkeys(plan.micro_batches(r.batch_size)):
-            found.append(Work(f"{verb} {r.network.name}:{n}", replace(r, batch_size=n, micro_batch=n)))
-    return found
+            works.append(Work(f"{verb} {r.network.name}:{n}", replace(r, batch_size=n, micro_batch=n)))
+    return works
