@@ -78,9 +78,9 @@ def test_networks_without_rows_of_residual_blocks_are_measured_without_couplings
 def test_what_cannot_be_compared(device):
     with pytest.raises(RunError, match="by hand"):
         named_plan("by hand", NETWORK, device)
-    with pytest.raises(RunError, match="'keep_all'.*'lenet'"):
+    with pytest.raises(RunError, match=r"'keep_all'.*'lenet'"):
         compare("lenet", ["keep_all"], rounds=1)
-    with pytest.raises(RunError, match="'1 KB stored'.* 1,000 bytes"):
+    with pytest.raises(RunError, match=r"'1 KB stored'.* 1,000 bytes"):
         compare("mobilenet_v2_cifar", ["1 KB stored"], rounds=1, alpha=0.25)
     with pytest.raises(RunError, match="not 0"):
         compare(rounds=0)
@@ -96,7 +96,7 @@ def test_a_plan_whose_process_ends_is_named(monkeypatch):
         return call(worker, *request)
 
     monkeypatch.setattr(Worker, "call", killed)
-    with pytest.raises(RunError, match="'keep_all'.*SIGKILL"):
+    with pytest.raises(RunError, match=r"'keep_all'.*SIGKILL"):
         compare("mobilenet_v2_cifar", ["keep_all"], rounds=1, alpha=0.25)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgelearn.compile import Plan, Request, account, make_plan
+from edgelearn.compile.lower import input_block
 from edgelearn.compile.memory.policies import invertible
 from edgelearn.device import Device
 from edgelearn.experiments.claim import Claim
@@ -122,7 +123,7 @@ def _step(plan: Plan, device: Device) -> tuple[dict[str, np.ndarray], int]:
     labels = rng.integers(0, network.output.shape[-1], n).astype(np.int32)
     session = Session(plan, context, Kernels(context))
     session.load(network.initialize(0))
-    session.train([(pack(x, plan.program("predict", n).x.block), labels)], n, 0.0, 1)
+    session.train([(pack(x, input_block(network)), labels)], n, 0.0, 1)
     result = session.gradients(), context.ledger.peak
     session.close()
     return result

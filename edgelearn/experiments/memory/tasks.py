@@ -34,9 +34,10 @@ def drawings(config: MemoryConfig, network: Network) -> Task:
     source = PictureSource(len(dataset), SIZE, lambda indices, size: images[indices], standardized)
     data = {"origin": dataset.origin, "description": dataset.description, "classes": list(dataset.class_names),
             "train": len(train), "test": len(test), "skipped": 0}  # fmt: skip
-    sides = ((Subset(source, part), dataset.labels[part]) for part in (train, test))
     model = Model(network, None, config.device, config.seed)
-    return Task(model, *sides, lambda steps: Adam(2e-3), data, drawn_weights(config.seed), 50, "batch")
+    train_side, test_side = ((Subset(source, part), dataset.labels[part]) for part in (train, test))
+    weights = drawn_weights(config.seed)
+    return Task(model, train_side, test_side, lambda steps: Adam(2e-3), data, weights, 50, "batch")
 
 
 def _network(config: MemoryConfig, **settings) -> Network:

@@ -35,11 +35,10 @@ def draw(report: BenchReport) -> Figure:
         raise DataError("There is nothing to draw: no contender was measured. The report's table says why.")
     heights = [len(variants) * LINE + TITLE for _, variants in panels]
     figure = Figure(figsize=(9, sum(heights) + 0.5), layout="constrained", facecolor="white")
-    for axes, (workload, variants) in zip(
-        figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0], panels, strict=True
-    ):
+    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (workload, variants) in zip(grid, panels, strict=True):
         _panel(axes, report, workload, variants)
-    axes.set_xlabel(f"time / {report.subject}'s (less is faster)")
+    grid[-1].set_xlabel(f"time / {report.subject}'s (less is faster)")
     return figure
 
 

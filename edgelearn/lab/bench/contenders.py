@@ -28,6 +28,7 @@ class Contender(Protocol):
 
     def variants(self, workload: Workload) -> list[str]:
         """The ways this contender can do `workload`; empty if it can't."""
+        ...
 
     def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         """Prepare everything up to the first step, and return the step, which ends when its work is done.
@@ -36,6 +37,7 @@ class Contender(Protocol):
         (or the logits, for `forward`), so that contenders can be compared; for a single op a function that returns the
         digest of all its results, which isn't timed.
         """
+        ...
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,8 @@ def _linear(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     op.emit_forward(stand, x, kernel, y, Epilogue(None, bias))
     if not trains:
         return [lambda: stand.get(y)]
-    dy, results = stand.put(problem.dy), [lambda: stand.get(y)]
+    dy = stand.put(problem.dy)
+    results: Results = [lambda: stand.get(y)]
     if not spec.reads_pictures:
         dx = stand.tensor("dx", problem.x.shape)
         prepared = op.emit_prepared(stand, x, kernel, None)
@@ -128,9 +129,12 @@ def _linear(stand: Stand, problem: OpProblem, trains: bool) -> Results:
         results.append(lambda: stand.get(dx))
     dkernel = stand.tensor("dkernel", matrix, Role.GRADIENT)
     dbias = stand.tensor("dbias", bias.shape, Role.GRADIENT) if bias else None
+    results.append(lambda: stand.get(dkernel))
+    if dbias is not None:
+        results.append(lambda tensor=dbias: stand.get(tensor))
     for total in filter(None, op.emit_backward_weights(stand, x, dy, dkernel, dbias, add=False)):
         finish.emit_sum(stand, total)
-    return [*results, lambda: stand.get(dkernel), *([lambda: stand.get(dbias)] if bias else [])]
+    return results
 
 
 def _plain(stand: Stand, problem: OpProblem, trains: bool) -> Results:

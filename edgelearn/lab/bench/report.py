@@ -124,8 +124,9 @@ class BenchReport:
         """The report that `write` wrote. Raises FormatError if it is none, DataError if it can't be read."""
         try:
             record = json.loads(Path(path).read_bytes())
-            own = {field.name: record[field.name] for field in fields(cls)}
-            return cls(**own | {"variants": [_variant(variant) for variant in record["variants"]]})
+            own: dict[str, Any] = {field.name: record[field.name] for field in fields(cls)}
+            own["variants"] = [_variant(variant) for variant in record["variants"]]
+            return cls(**own)
         except OSError as error:
             raise DataError(
                 f"Can't read {path}: {error.strerror}. Give a file that `edgelearn bench --json` wrote."
@@ -137,5 +138,6 @@ class BenchReport:
 
 
 def _variant(record: dict[str, Any]) -> Variant:
-    own = {field.name: record[field.name] for field in fields(Variant)}
-    return Variant(**own | {"blocks": [Block(**block) for block in record["blocks"]]})
+    own: dict[str, Any] = {field.name: record[field.name] for field in fields(Variant)}
+    own["blocks"] = [Block(**block) for block in record["blocks"]]
+    return Variant(**own)

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -43,11 +43,11 @@ class BenchWorker:
         """Make the step and run it a few times; the numbers it computes are the probe. The peak of memory restarts
         then, so that compilers and the arrays that numbers were drawn in don't count."""
         begin = time.perf_counter()
-        self.step = self.contender.prepare(Workload(**workload), variant)
-        probe = _numbers(self.step())
+        step = self.step = self.contender.prepare(Workload(**workload), variant)
+        probe = _numbers(step())
         first_step_seconds = time.perf_counter() - begin
         for _ in range(PROBED_STEPS - 1):
-            probe += _numbers(self.step())
+            probe += _numbers(step())
         release_free_memory()
         self.start_peak = peak_resident_bytes()
         self.peak_restarted = restart_peak()
@@ -73,8 +73,9 @@ class BenchWorker:
 def _numbers(result: Any) -> list[float]:
     """Numbers by which contenders are compared: those that the result gives if it is a function, else its first few.
     Raises ArithmeticError unless they are finite."""
+    numbers: list[float]
     if callable(result):
-        numbers = result()
+        numbers = cast("Callable[[], list[float]]", result)()
     else:
         numbers = [] if result is None else [float(x) for x in np.ravel(np.asarray(result))[:PROBED_NUMBERS]]
     if not all(map(math.isfinite, numbers)):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import Plan
+from edgelearn.compile.lower import input_block
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.lab.measure import RoundsConfig, Sample, measure_in_turn, sample, usable_cores
@@ -89,7 +90,7 @@ class _Steps:
     def __init__(self, plan: Plan, kernels: Kernels, seed: int) -> None:
         r = plan.request
         rng = np.random.default_rng(seed)
-        block = plan.program("predict", r.micro_batch).x.block
+        block = input_block(r.network)
         self.plan, self.context, self.session = plan, kernels.context, Session(plan, kernels.context, kernels)
         self.session.load(r.network.initialize(seed))
         self.parts = [

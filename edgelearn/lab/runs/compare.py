@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,10 +144,10 @@ def _outcome(record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> di
 def _accuracy(results: Mapping[str, Any], last: Mapping[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
     """(test accuracy, its interval), from counts of examples; without counts the last epoch's accuracy, no interval."""
     correct, total = results.get("correct"), results.get("total")
-    try:
-        return correct / total, wilson_interval(correct, total)
-    except (TypeError, ZeroDivisionError, DataError):
-        return results.get("accuracy", last.get("val_accuracy")), None
+    if correct is not None and total:
+        with suppress(TypeError, DataError):  # a record may hold anything
+            return correct / total, wilson_interval(correct, total)
+    return results.get("accuracy", last.get("val_accuracy")), None
 
 
 def _correct(results: Mapping[str, Any]) -> str | None:

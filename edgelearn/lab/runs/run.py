@@ -201,6 +201,7 @@ class Run:
             if isinstance(error, Exception) and self._lock.held:
                 self.fail(error)
         except RunError as unsaved:
+            assert error is not None
             error.add_note(f"The run could not be marked as failed: {unsaved}")
         finally:
             self.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property, partial
 
@@ -36,7 +36,7 @@ class Group:
 
     def run(self, choices: Mapping[str, KernelConfig]) -> dict[str, float]:
         """Nanoseconds by decision, summed over the workloads; the fastest step of each counts."""
-        spent: Counter[str] = Counter()
+        spent: dict[str, float] = defaultdict(float)
         for rig in self.rigs:
             steps = rig.run(choices)
             for name in rig.decisions:

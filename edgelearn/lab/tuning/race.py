@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
@@ -63,7 +63,7 @@ class Race:
 def settle(races: Iterable[Race]) -> dict[str, KernelConfig]:
     """The chosen candidate by name of the decision. Among candidates as good as the fastest, the one that other
     decisions of the same kernel spend most time in: fewer kernels compile faster, and fit into a driver's cache."""
-    used: Counter[tuple[str, str]] = Counter()
+    used: dict[tuple[str, str], float] = defaultdict(float)
     settled = {}
     for race in sorted((race for race in races if race.samples), key=lambda race: -race.time(0)):
         name, candidates = race.decision.name, race.decision.candidates

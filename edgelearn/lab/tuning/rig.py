@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -86,7 +86,7 @@ class Rig:
 def shares(times: Iterable[tuple[Launch, int, int]]) -> dict[str, float]:
     """Nanoseconds by decision: those of its launches, and a share, by bytes, of the launches that add up partial sums
     it has left."""
-    spent: Counter[str] = Counter()
+    spent: dict[str, float] = defaultdict(float)
     left_by: dict[Buffer, str] = {}
     for launch, start, end in times:
         if launch.decision:

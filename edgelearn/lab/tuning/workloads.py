@@ -34,7 +34,9 @@ class Work:
         "flowers-sample", the training of the embedded sample's network. Raises EdgelearnError for any other."""
         if text == "flowers-sample":
             network = mobilenet_v1((96, 96, 3), alpha=0.25, classes=5).freeze().unfreeze("conv_pw_13", "dense")
-            return cls(text, Request(split_frozen(network).suffix, 50, 50, SGD(momentum=0.9)))
+            split = split_frozen(network)
+            assert split is not None
+            return cls(text, Request(split.suffix, 50, 50, SGD(momentum=0.9)))
         kind, colon, sizes = text.partition(":")
         batch, slash, micro = sizes.partition("/")
         workload = Workload.parse(kind + colon + batch)

@@ -6,6 +6,7 @@ import pytest
 import edgelearn as el
 from edgelearn import tuned
 from edgelearn.compile import Request, make_plan
+from edgelearn.device import DeviceKind
 from edgelearn.errors import EdgelearnError, FormatError
 from edgelearn.graph import Network
 from edgelearn.lab.tuning import Tuner, Work, search, works_of
@@ -14,7 +15,7 @@ from edgelearn.lab.tuning.rig import Rig, TunedStep, shares
 from edgelearn.lab.tuning.workloads import CPU, GPU
 from edgelearn.launch import Buffer, Decision, In, Launch, Out, Role
 from edgelearn.ops import SGD
-from edgelearn.runtime import Session, list_devices
+from edgelearn.runtime import Context, Session, list_devices
 
 DEVICES = list_devices()
 MINUTES = 0.03  # enough for a turn or two of each stage
@@ -131,7 +132,7 @@ def test_an_interrupt_keeps_what_was_found_and_the_next_run_goes_on(device, fold
 
 def test_tuning_again_loses_nothing_when_it_is_interrupted(device, folder, monkeypatch):
     others = {name: d.candidates[-1] for name, d in make_plan(work().request, device).decisions.items()}
-    path = tuned.save(tuned.TuningResults(tuned.DeviceKind.of(device), {"workloads": {"small:2": {}}}, others), folder)
+    path = tuned.save(tuned.TuningResults(DeviceKind.of(device), {"workloads": {"small:2": {}}}, others), folder)
 
     def run(rig, choices):
         raise KeyboardInterrupt
@@ -145,7 +146,7 @@ def test_tuning_again_loses_nothing_when_it_is_interrupted(device, folder, monke
 def test_a_folder_that_cannot_be_written_is_refused_before_any_work(device, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(Rig, "run", lambda *a: pytest.fail("measured"))
-    with pytest.raises(FormatError, match="cannot be written"):
+    with pytest.raises(FormatError):
         Tuner(device, tmp_path / "file").tune([work()], MINUTES)
 
 
@@ -167,9 +168,9 @@ def test_little_time_is_shared_out(device, folder, monkeypatch):
 
 
 def test_a_damaged_file_is_not_overwritten(device, folder):
-    path = tuned.path_of(tuned.DeviceKind.of(device), folder)
+    path = tuned.path_of(DeviceKind.of(device), folder)
     path.write_text("{")
-    with pytest.raises(FormatError, match="cannot be used"):
+    with pytest.raises(FormatError, match=path.name):
         Tuner(device)
     assert path.read_text() == "{"
 
@@ -180,12 +181,12 @@ def test_tuned_and_safe_plans_agree(device, folder):
     weights, x = request.network.initialize(), rng.standard_normal((3 * 144, 16), np.float32)
     safe = make_plan(request, device)
     others = {name: decision.candidates[-1] for name, decision in safe.decisions.items()}
-    tuned.save(tuned.TuningResults(tuned.DeviceKind.of(device), {}, others), folder)
+    tuned.save(tuned.TuningResults(DeviceKind.of(device), {}, others), folder)
     plan = make_plan(request, device)
     assert plan.tuned_count == len(others) and safe.tuned_count == 0
     found = []
     for each in (safe, plan):
-        session = Session(each, el.device.Context(device))
+        session = Session(each, Context(device))
         session.load(weights)
         loss, _, finite = session.train([(x, np.array([0, 1, 2], np.int32))], 3, 0.1, 1)
         assert finite
@@ -267,7 +268,7 @@ def test_works_that_are_none(text):
 
 @pytest.mark.parametrize("text", ["train/conv1", "train/conv1:2", "forward/dense:8/2"])
 def test_ops_by_themselves_are_not_tuned(text):
-    with pytest.raises(EdgelearnError, match="is an op by itself"):
+    with pytest.raises(EdgelearnError, match=text.split("/")[1].split(":")[0]):
         Work.parse(text)
 
 

@@ -123,9 +123,10 @@ def _op_step(problem: OpProblem, trains: bool, jit: bool) -> OpStep:
     if isinstance(problem.spec.op, Optimizer):
         return _update(problem, jit)
     inputs, dy = tf.constant(problem.x), tf.constant(problem.dy)
-    weights: list[tf.Variable] = []
+    weights: list[Any] = []
+    gradients_of: list[Any] | None = [dy]
     if isinstance(problem.spec.op, Loss):
-        labels, dy, loss_of = tf.constant(problem.labels), None, _loss()
+        labels, loss_of, gradients_of = tf.constant(problem.labels), _loss(), None
 
         def call() -> tf.Tensor:
             return loss_of(labels, inputs)
@@ -141,15 +142,15 @@ def _op_step(problem: OpProblem, trains: bool, jit: bool) -> OpStep:
     sources = weights if problem.spec.reads_pictures else [inputs, *weights]
 
     @tf.function(jit_compile=jit)
-    def forward() -> tuple[tf.Tensor, ...]:
+    def forward() -> Any:
         return (call(),)
 
     @tf.function(jit_compile=jit)
-    def train() -> tuple[tf.Tensor, ...]:
+    def train() -> Any:
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             y = call()
-        return y, *tape.gradient(y, sources, dy)
+        return y, *tape.gradient([y], sources, gradients_of)
 
     def step() -> Callable[[], list[float]]:
         results = train() if trains else forward()

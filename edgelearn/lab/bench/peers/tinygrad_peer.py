@@ -76,7 +76,7 @@ def _point_at_opencl() -> None:
     import pyopencl
 
     list_devices()
-    folder = Path(pyopencl.__file__).parent
+    folder = Path(str(pyopencl.__file__)).parent
     loaders = sorted([*folder.glob(".libs/libOpenCL*"), *folder.with_name("pyopencl.libs").glob("libOpenCL*")])
     if loaders:
         os.environ.setdefault("OPENCL_PATH", str(loaders[0]))
