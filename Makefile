@@ -12,7 +12,7 @@ OCLGRIND ?= oclgrind
 OCLGRIND_ARGS ?= --data-races
 OCLGRIND_TESTS ?= tests/ops
 
-.PHONY: flowers test notebooks oclgrind clean
+.PHONY: flowers test docs notebooks oclgrind clean
 
 flowers: $(VENV)/.flowers
 	$(BIN)/edgelearn flowers $(ARGS)
@@ -21,7 +21,12 @@ test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+
+# The manual, in build/site; a broken link or reference is an error.
+docs: $(VENV)/.docs
+	$(BIN)/zensical build --strict --clean
 
 notebooks: $(VENV)/.notebooks
 	$(BIN)/jupyter lab notebooks $(ARGS)
@@ -42,8 +47,9 @@ clean:
 $(VENV)/.flowers: EXTRAS = tensorflow,audio
 $(VENV)/.notebooks: EXTRAS = tensorflow,audio,notebooks
 $(VENV)/.test: EXTRAS = tensorflow,audio,notebooks,test
+$(VENV)/.docs: EXTRAS = docs
 
-$(VENV)/.flowers $(VENV)/.notebooks $(VENV)/.test: pyproject.toml
+$(VENV)/.flowers $(VENV)/.notebooks $(VENV)/.test $(VENV)/.docs: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
 	touch $@

@@ -15,7 +15,7 @@ from edgelearn.ops import Activation, BatchNormalization, Conv2D, DepthwiseConv2
 
 from .arena import lifetimes
 from .plan import Plan
-from .program import Program
+from .program import Kind, Program
 
 DEFINITIONS = {
     "stored": "what lies between forward and backward pass: written before the gradient of the loss and read after it; "
@@ -57,7 +57,7 @@ def account(plan: Plan) -> Accounting:
         _inputs(network, *kinds) for kinds in ((Conv2D, DepthwiseConv2D), (BatchNormalization,), (Activation,))
     )
     return Accounting(
-        stored=sum(buffer.nbytes for buffer in stored(plan.program("train", n))),
+        stored=sum(buffer.nbytes for buffer in stored(plan.program(Kind.TRAIN))),
         paged=plan.paged_bytes,
         peak=plan.arena_bytes + plan.storage.input.buffer.nbytes,
         framework=_nbytes(network, convolved | normalized, n),
@@ -68,7 +68,7 @@ def account(plan: Plan) -> Accounting:
 
 def stored(program: Program) -> list[Buffer]:
     """What a training program keeps from its forward for its backward pass, the largest first."""
-    launches, turn = program.micro, program.ways_back.turn
+    launches, turn = program.micro, program.rematerialiser.turn
     kept = [life.buffer for life in lifetimes(launches) if life.first < turn < life.last]
     if any(program.x.buffer in launch.reads for launch in launches[turn:]):
         kept.append(program.x.buffer)

@@ -13,7 +13,7 @@ from .accounting import stored as stored_buffers
 from .arena import Lifetime, alive, lifetimes
 from .memory.strategies import Encoding, Invert, Recompute
 from .plan import Plan
-from .program import Program
+from .program import Kind, Program
 
 KEPT, WORKSPACE, GAPS = "stored", "workspace", "gaps"
 ALL = "(all layers)"
@@ -103,8 +103,7 @@ class Explanation:
 
 
 def explain(plan: Plan) -> Explanation:
-    kind = plan.kind("train" if plan.request.optimizer else "predict")
-    program = plan.program(kind, plan.request.micro_batch)
+    program = plan.program(Kind.TRAIN if plan.request.optimizer else Kind.PREDICT)
     ways = _Ways(plan, program)
     lives = lifetimes(program.micro, [program.y.buffer])
     timeline = list(_timeline(program, lives, ways))
@@ -126,7 +125,7 @@ class _Ways:
 
     def __init__(self, plan: Plan, program: Program) -> None:
         trains = plan.request.optimizer is not None
-        self.back = program.ways_back
+        self.back = program.rematerialiser
         self.first = self.back.first if trains else len(program.micro)
         self.forward = [buffer for launch in program.micro[: self.first] for buffer in launch.writes]
         self.stored = set(stored_buffers(program)) if trains else set()

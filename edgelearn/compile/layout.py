@@ -1,44 +1,62 @@
-"""A plan of a request, whatever it takes."""
+"""From a request to its plan: all programs lowered, and all buffers given their places."""
 
 from __future__ import annotations
 
 from edgelearn.device import Device
-from edgelearn.errors import PlanError
+from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Traits
 
-from .lower import input_block
-from .memory.activation_memory import check
-from .plan import Plan, Request
+from . import arena
+from .lower import input_block, lower
+from .plan import Plan
+from .program import Kind, Program, ProgramKey
+from .request import Request
 from .storage import Storage
 
 
 def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
-    """Every launch and every byte. Raises PlanError for an impossible request."""
-    network, micro = request.network, request.micro_batch
-    if micro > request.batch_size:
-        raise PlanError(f"A micro-batch of {micro} is larger than the mini-batch of {request.batch_size}.")
-    if request.batchnorm not in ("moving", "batch"):
-        raise PlanError(f"batchnorm is 'moving' or 'batch', not '{request.batchnorm}'.")
-    if not 0 <= request.seed < 1 << 64:
-        raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {request.seed}.")
-    if not network.nodes:
-        raise PlanError(f"The network '{network.name}' has no layers.")
-    request.precision.check(network)
-    check(network, request.activation_memory, request.precision)
-    if request.optimizer and request.loss is None:
-        raise PlanError("A training needs a loss to make smaller, but the request's is None: give it one.")
-    trained = [name for name in network.parameters if name in network.trainable] if request.optimizer else []
-    if request.optimizer and not trained:
-        raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense').")
-    storage = Storage(network, trained, request.optimizer, device.alignment, micro, input_block(network))
-    plan = Plan(request, traits, device.alignment, storage, frozenset(network.trainable))
+    """The plan of `request`, whatever it takes. Raises PlanError for an impossible request."""
+    request.check()
+    network, alignment = request.network, device.alignment
+    trained = [name for name in network.parameters if name in request.trainable] if request.optimizer else []
+    storage = Storage(network, trained, request.optimizer, alignment, request.micro_batch, input_block(network))
+    programs = {key: lower(request, storage, traits, key) for key in program_keys(request)}
+    offsets: dict[Buffer, int] = {}
+    sizes = [_place(program, alignment, offsets) for program in programs.values()]
+    arena_bytes, paged_bytes = map(max, zip(*sizes, strict=True))
+    return Plan(request, traits, alignment, storage, programs, offsets | storage.offsets, arena_bytes, paged_bytes)
+
+
+def program_keys(request: Request) -> list[ProgramKey]:
+    """Every program that a session of this request may run.
+
+    A mini-batch takes a first micro-batch, following ones, and a last, shorter one, which train with each way to get
+    ranges. Evaluation and prediction take full micro-batches and the request's `remainders`; without an optimizer, also
+    those of its mini-batches.
+    """
+    batches = [request.micro_batches(examples) for examples in (request.batch_size, *request.last_batches)]
+    forward = [request.micro_batch, *request.remainders]
+    keys: list[ProgramKey] = []
     if request.optimizer:
-        sizes = plan.micro_batches(request.batch_size)
-        for mode in request.precision.modes(training=True):
-            for index, n in enumerate(sizes[:2] + sizes[2:][-1:]):
-                plan.program(f"train{mode}", n, index == 0)
-    for mode in request.precision.modes(training=False):
-        if request.loss:
-            plan.program(f"evaluate{mode}", micro)
-        plan.program(f"predict{mode}", micro)
-    return plan
+        for ranges in request.precision.modes(training=True):
+            keys += [ProgramKey(Kind.TRAIN, n, ranges, first=i == 0) for sizes in batches for i, n in enumerate(sizes)]
+    else:
+        forward += [n for sizes in batches for n in sizes]
+    for ranges in request.precision.modes(training=False):
+        for n in dict.fromkeys(forward):
+            if request.loss and (n == request.micro_batch or request.loss.fits(n)):
+                keys.append(ProgramKey(Kind.EVALUATE, n, ranges))
+            keys.append(ProgramKey(Kind.PREDICT, n, ranges))
+    return list(dict.fromkeys(keys))
+
+
+def _place(program: Program, alignment: int, offsets: dict[Buffer, int]) -> tuple[int, int]:
+    """Add the offsets of a program's temporaries and pages; bytes of its arena and its pages."""
+    size = 0
+    for part, keep in ((program.prepare, []), (program.micro, [program.y.buffer]), (program.finish, [])):
+        placed, nbytes = arena.place(arena.lifetimes(part, keep), alignment)
+        offsets |= placed
+        size = max(size, nbytes)
+    pages, paged = arena.place(arena.lifetimes(program.micro, role=Role.PAGED), alignment)
+    offsets |= pages
+    return size, paged

@@ -3,65 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from edgelearn.errors import PlanError
-from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
-from edgelearn.ops import Loss, Optimizer, SoftmaxCrossEntropy, Traits
+from edgelearn.ops import Traits
 
 from . import arena
-from .lower import Lowering
-from .memory.activation_memory import ActivationMemory, pages_of
-from .precision.precision import Precision
-from .program import Program, Settings
+from .memory.activation_memory import pages_of
+from .precision.precision import Precision, RangeMode
+from .program import Kind, Program, ProgramKey
+from .request import Request
 from .storage import Storage
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is to be planned: a mini-batch of `batch_size` examples in micro-batches of `micro_batch`, gradients
-    summed over them. Without an optimizer the plan only predicts and evaluates. `seed`, of 64 bits, is that of Dropout
-    and of stochastic rounding. `saving` says of activations that aren't kept for the backward pass how they come back
-    (see graph/saving.py)."""
-
-    network: Network
-    batch_size: int = 1
-    micro_batch: int = 1
-    optimizer: Optimizer | None = None
-    batchnorm: str = "moving"
-    loss: Loss | None = SoftmaxCrossEntropy()  # noqa: RUF009
-    seed: int = 0
-    precision: Precision = Precision()  # noqa: RUF009
-    activation_memory: ActivationMemory = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Raises PlanError for batch sizes that can't be."""
-        sizes = self.batch_size, self.micro_batch
-        if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
-            raise PlanError("Batch sizes are whole numbers of at least 1, not {!r} and {!r}.".format(*sizes))
-        for name, size in zip(("batch_size", "micro_batch"), sizes, strict=True):
-            object.__setattr__(self, name, int(size))
-
-
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """Programs by (kind, examples, first), sizes by role, and the offset of every buffer in its role's memory."""
+    """Every launch of the programs that a session may run, and the place of every byte. Made by `layout.lay_out`.
+
+    - `programs`: by key, all that there will ever be.
+    - `offsets`: of each buffer in the memory of its role, in bytes.
+    - `arena_bytes`: size of the memory that temporaries share.
+    - `paged_bytes`: size of the pages outside the device.
+    - `alignment`: bytes; all offsets are multiples of it.
+    """
 
     request: Request
     traits: Traits
     alignment: int
     storage: Storage
-    trainable: frozenset[str]  # the network's, when this was planned
-    programs: dict[tuple[str, int, bool], Program] = field(default_factory=dict)
-    offsets: dict[Buffer, int] = field(default_factory=dict)
-    arena_bytes: int = 0
-    paged_bytes: int = 0  # outside the device
+    programs: Mapping[ProgramKey, Program]
+    offsets: Mapping[Buffer, int]
+    arena_bytes: int
+    paged_bytes: int
 
     @cached_property
     def bytes_by_role(self) -> dict[Role, int]:
@@ -74,23 +52,28 @@ class Plan:
         """All device memory that the plan will hold."""
         return sum(self.bytes_by_role.values())
 
-    def program(self, kind: str, examples: int, first: bool = True) -> Program:
-        """The program of `kind` ("train", "evaluate" or "predict", and how ranges are got: see `kind`) for a
-        micro-batch; made when first asked for."""
-        key = kind, examples, first
+    def program(
+        self, kind: Kind, examples: int | None = None, ranges: RangeMode = RangeMode.OBSERVED, first: bool = True
+    ) -> Program:
+        """The program of this key; `examples` is the request's micro-batch unless given. Raises PlanError for a
+        program that the plan doesn't have, naming the sizes that it has."""
+        key = ProgramKey(kind, self.request.micro_batch if examples is None else examples, ranges, first)
         if key not in self.programs:
-            self._add(key)
+            sizes = sorted({k.examples for k in self.programs if replace(k, examples=key.examples) == key})
+            which = f"last_batches=({key.examples},)" if kind is Kind.TRAIN else f"remainders=({key.examples},)"
+            raise PlanError(
+                f"The plan has no program '{key}': its sizes for this are {sizes}. Name all that will run in the "
+                f"request, such as Request(..., {which})."
+            )
         return self.programs[key]
 
-    def kind(self, kind: str, known: bool = True, step: int = 0) -> str:
-        """The program that does `kind` in `step` of a training, whether or not ranges of tensors are `known`."""
-        return kind + self.request.precision.mode(kind == "train", known, step)
+    def ranges(self, kind: Kind, known: bool = True, step: int = 0) -> RangeMode:
+        """How the program that does `kind` in `step` of a training gets ranges, whether or not they are `known`."""
+        return self.request.precision.mode(kind is Kind.TRAIN, known, step)
 
     def micro_batches(self, examples: int) -> list[int]:
-        """Sizes of the micro-batches of a mini-batch: full ones, the last one shorter where it doesn't divide."""
-        micro = self.request.micro_batch
-        full, rest = divmod(examples, micro)
-        return [micro] * full + ([rest] if rest else [])
+        """Sizes of the micro-batches of `examples` examples: see `Request.micro_batches`."""
+        return self.request.micro_batches(examples)
 
     def micro_batch_count(self, examples: int) -> int:
         return -(-examples // self.request.micro_batch)
@@ -98,10 +81,10 @@ class Plan:
     @property
     def step_launches(self) -> list[Launch]:
         """The launches of a step, in order: of a whole mini-batch where the plan trains, of a prediction otherwise."""
-        kind = "train" if self.request.optimizer is not None else "predict"
+        kind = Kind.PREDICT if self.request.optimizer is None else Kind.TRAIN
         sizes = self.micro_batches(self.request.batch_size)
-        programs = [self.program(kind, n, index == 0 or kind == "predict") for index, n in enumerate(sizes)]
-        if kind == "predict":
+        programs = [self.program(kind, n, first=index == 0 or kind is Kind.PREDICT) for index, n in enumerate(sizes)]
+        if kind is Kind.PREDICT:
             return [launch for program in programs for launch in program.prepare + program.micro]
         micro = [launch for program in programs for launch in program.micro]
         return programs[0].prepare + micro + programs[0].finish
@@ -117,23 +100,22 @@ class Plan:
         """How many of the decisions are as tuned for this kind of device; the others are the safe defaults."""
         return sum(self.traits.tuned.get(name) == decision.chosen for name, decision in self.decisions.items())
 
-    def live_bytes(self, kind: str = "train") -> list[tuple[str, int]]:
+    def live_bytes(self, kind: Kind = Kind.TRAIN) -> list[tuple[str, int]]:
         """(layer, bytes of temporaries alive) at each launch of the largest micro-batch: the timeline of a step."""
-        program = self.program(kind, self.request.micro_batch)
+        program = self.program(kind)
         launches, lives = program.micro, arena.lifetimes(program.micro, [program.y.buffer])
         return [
             (launch.layer, sum(buffer.nbytes for buffer in arena.alive(lives, at)))
             for at, launch in enumerate(launches)
         ]
 
-    def traffic(self, examples: int | None = None, kind: str = "train") -> Traffic:
-        """Bytes that an update from a mini-batch of `examples` (by default a full one) moves; `kind` as `self.kind`
-        says for a step."""
+    def traffic(self, examples: int | None = None, ranges: RangeMode = RangeMode.OBSERVED) -> Traffic:
+        """Bytes that an update from a mini-batch of `examples` (by default a full one) moves, where quantized tensors
+        get their `ranges` so."""
         sizes = self.micro_batches(examples or self.request.batch_size)
-        start = self.program(kind, sizes[0])
-        moved = Traffic.of(start.launches)
+        moved = Traffic.of(self.program(Kind.TRAIN, sizes[0], ranges).launches)
         for n, times in Counter(sizes[1:]).items():
-            moved += Traffic.of(self.program(kind, n, False).micro, times)
+            moved += Traffic.of(self.program(Kind.TRAIN, n, ranges, first=False).micro, times)
         return moved
 
     def to_dict(self) -> dict:
@@ -146,7 +128,7 @@ class Plan:
             "decisions": {"tuned": self.tuned_count, "all": len(self.decisions)},
             "precision": r.precision.to_dict(),
             "activation_memory": {name: str(strategy) for name, strategy in r.activation_memory.items()},
-            "launches": {f"{kind} {n}": len(p.launches) for (kind, n, first), p in self.programs.items() if first},
+            "launches": {str(key): len(p.launches) for key, p in self.programs.items() if key.first},
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -168,25 +150,3 @@ class Plan:
         if r.precision != Precision():
             lines += [f"  {line}" for line in str(r.precision).splitlines()]
         return "\n".join(lines)
-
-    def _add(self, key: tuple[str, int, bool]) -> None:
-        kind, examples, first = key
-        r = self.request
-        if r.network.trainable != self.trainable:
-            raise PlanError("Layers were frozen or unfrozen after this plan was made: make a new one.")
-        base, _, _ = kind.partition(",")
-        settings = Settings(
-            None if base == "predict" else r.loss, base == "train", r.batchnorm, r.precision,
-            kind.removeprefix(base), r.activation_memory,
-        )  # fmt: skip
-        lowering = Lowering(r.network, self.storage, self.traits, settings, examples, first)
-        program = self.programs[key] = lowering.program(r.optimizer)
-        for part, keep in ((program.prepare, []), (program.micro, [program.y.buffer]), (program.finish, [])):
-            offsets, size = arena.place(arena.lifetimes(part, keep), self.alignment)
-            self.offsets |= offsets
-            self.arena_bytes = max(self.arena_bytes, size)
-        pages, size = arena.place(arena.lifetimes(program.micro, role=Role.PAGED), self.alignment)
-        self.offsets |= pages
-        self.paged_bytes = max(self.paged_bytes, size)
-        self.offsets |= self.storage.offsets
-        self.__dict__.pop("bytes_by_role", None)

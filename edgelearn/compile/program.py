@@ -2,47 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum
 
-from edgelearn.launch import Buffer, Launch, Role
-from edgelearn.ops import Emitter, Loss, SoftmaxCrossEntropy, Traits
-from edgelearn.ops import quantized_copy as quantized_copy
-from edgelearn.ops.jobs import Row
-from edgelearn.ops.quantized_tensor import QuantizedTarget
-from edgelearn.ops.stored import Stored, tensor_of
-from edgelearn.ops.tensor import Shape, Tensor
+from edgelearn.launch import Buffer, Launch
+from edgelearn.ops.tensor import Tensor
 
-from .memory.activation_memory import ActivationMemory
 from .memory.rematerialiser import Rematerialiser
-from .precision.precision import KNOWN, Precision
-from .storage import Storage
+from .precision.precision import RangeMode
+
+
+class Kind(Enum):
+    """What a program does with a micro-batch."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    PREDICT = "predict"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a program computes. `batchnorm` is "moving" or "batch": whose statistics training normalizes with; `ranges`
-    says how quantized tensors get theirs (see Precision.mode); `saving` is how activations come back."""
+class ProgramKey:
+    """Names a program of a plan.
 
-    loss: Loss | None = SoftmaxCrossEntropy()  # noqa: RUF009
-    train: bool = True
-    batchnorm: str = "moving"
-    precision: Precision = Precision()  # noqa: RUF009
-    ranges: str = KNOWN
-    activation_memory: ActivationMemory = field(default_factory=dict)
+    Arguments:
+    - `kind`: what it does.
+    - `examples`: size of the micro-batch.
+    - `ranges`: how quantized tensors get their ranges.
+    - `first`: the micro-batch begins a mini-batch, so that gradients start anew.
+    """
+
+    kind: Kind
+    examples: int
+    ranges: RangeMode = RangeMode.OBSERVED
+    first: bool = True
+
+    def __str__(self) -> str:
+        ranges = "" if self.ranges is RangeMode.OBSERVED else f", ranges {self.ranges.value}"
+        return f"{self.kind.value} {self.examples}{ranges}{'' if self.first else ', not the first'}"
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Program:
-    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them."""
+    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them.
 
-    prepare: list[Launch] = field(default_factory=list)
-    micro: list[Launch] = field(default_factory=list)
-    finish: list[Launch] = field(default_factory=list)
-    x: Tensor | None = None
-    y: Tensor | None = None
-    ways_back: Rematerialiser | None = None
+    - `prepare`: once a mini-batch: what derives from parameters.
+    - `micro`: for each micro-batch: forward and backward pass.
+    - `finish`: once a mini-batch: gradients completed and checked, weights updated.
+    - `x`, `y`: the network's input and output.
+    """
+
+    prepare: list[Launch]
+    micro: list[Launch]
+    finish: list[Launch]
+    x: Tensor
+    y: Tensor
+    rematerialiser: Rematerialiser
 
     @property
     def launches(self) -> list[Launch]:
@@ -51,41 +65,4 @@ class Program:
     @property
     def inverted(self) -> dict[Buffer, Buffer]:
         """Buffers of the forward pass, and those of the backward pass that hold the same again."""
-        return self.ways_back.inverted if self.ways_back else {}
-
-
-class StorageEmitter(Emitter):
-    """An emitter whose persistent tensors come from the plan's storage."""
-
-    def __init__(self, traits: Traits, storage: Storage) -> None:
-        super().__init__(traits)
-        self.storage = storage
-
-    def tensor(
-        self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = 16, dtype: str = "float32"
-    ) -> Tensor:
-        if role is Role.TEMPORARY:
-            return super().tensor(name, shape, role, block, dtype)
-        return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer, dtype=dtype)
-
-    def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
-        return self.storage.partials(name, groups, total)
-
-    def table(self, rows: tuple[Row, ...]) -> Buffer:
-        return self.storage.table(rows)
-
-
-@contextmanager
-def as_floats(e: Emitter, values: Sequence[Stored]) -> Iterator[list[Tensor]]:
-    """The values as float tensors for what is emitted inside; made of integers or halves beforehand, where launches
-    read them."""
-    start = len(e.launches)
-    floats = [v if tensor_of(v).dtype == "float32" else e.tensor("as floats", v.shape) for v in values]
-    yield floats
-    emitted = e.launches[start:]
-    del e.launches[start:]
-    read = {buffer for launch in emitted for buffer in launch.reads}
-    for value, tensor in zip(values, floats, strict=True):
-        if value is not tensor and tensor.buffer in read:
-            quantized_copy.emit_to_floats(e, value, QuantizedTarget(tensor))
-    e.launches += emitted
+        return self.rematerialiser.inverted

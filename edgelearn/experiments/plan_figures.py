@@ -29,7 +29,7 @@ _PURPOSES = {
     "stored": figures.BLUE,
     "recomputed": figures.ORANGE,
     "inverted": figures.GREEN,
-    "kept in fewer bits": "#56B4E9",
+    "compressed": "#56B4E9",
     "restored": "#E69F00",
     "workspace": "#BBBBBB",
 }

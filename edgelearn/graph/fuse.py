@@ -1,26 +1,32 @@
-"""Layers that run as one kernel: a convolution or dense layer, the BatchNorm behind it, the activation behind that."""
+"""Fusion: a linear op, the BatchNorm behind it and the activation behind that run as one kernel."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgelearn.ops import BatchNormalization, LinearOp, ReLU
+from edgelearn.ops import BatchNormalization, LinearOp
 
 from .network import Network, Node
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Up to three layers in a row. `op` is the first one unless that is a BatchNorm by itself: behind no convolution,
-    or of sub-bands, which have more scales and shifts than a convolution has channels."""
+    """Layers in a row that are computed together, each reading the one before.
 
-    op: Node | None
-    norm: Node | None = None
-    activation: Node | None = None
+    Arguments:
+    - `nodes`: a linear op, a BatchNorm and an activation, of which each may be missing; or any other op by itself.
+    """
+
+    nodes: tuple[Node, ...]
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
-        return tuple(n for n in (self.op, self.norm, self.activation) if n is not None)
+    def op(self) -> Node | None:
+        """The first layer, unless it is a BatchNorm that no linear op precedes."""
+        return None if isinstance(self.nodes[0].op, BatchNormalization) else self.nodes[0]
+
+    @property
+    def norm(self) -> Node | None:
+        return next((node for node in self.nodes if isinstance(node.op, BatchNormalization)), None)
 
     @property
     def name(self) -> str:
@@ -36,48 +42,37 @@ class Stage:
 
     @property
     def is_linear(self) -> bool:
-        return self.op is not None and isinstance(self.op.op, LinearOp)
+        return isinstance(self.nodes[0].op, LinearOp)
 
     @property
     def activation_code(self) -> int:
-        return self.activation.op.code if self.activation else 0
+        """ACTIVATION in kernels/include/activation.h of the activation that other kernels apply; 0 if there is none."""
+        return self.output.op.activation_code if len(self.nodes) > 1 else 0
 
 
 def fuse(network: Network) -> list[Stage]:
-    """The network as stages, in order. A layer joins the one before it only where nobody else reads that."""
+    """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that and no
+    other layer reads it."""
     stages: list[Stage] = []
-    taken: set[str] = set()
-
-    def follower(node: Node, kind: type) -> Node | None:
-        readers = network.consumers(node.name)
-        return readers[0] if len(readers) == 1 and isinstance(readers[0].op, kind) else None
-
-    def foldable(node: Node) -> Node | None:
-        norm = follower(node, BatchNormalization)
-        return norm if norm and norm.op.per_channel else None
-
+    fused: set[str] = set()
     for node in network.nodes.values():
-        if node.name in taken:
+        if node.name in fused:
             continue
-        if isinstance(node.op, LinearOp):
-            norm = foldable(node)
-            stage = Stage(node, norm, follower(norm or node, ReLU))
-        elif isinstance(node.op, BatchNormalization):
-            stage = Stage(None, node, follower(node, ReLU))
-        else:
-            stage = Stage(node)
-        taken |= {n.name for n in stage.nodes}
-        stages.append(stage)
+        nodes = [node]
+        while len(readers := network.consumers(nodes[-1].name)) == 1 and readers[0].op.fuses_after(nodes[-1].op):
+            nodes += readers
+        fused |= {node.name for node in nodes}
+        stages.append(Stage(tuple(nodes)))
     return stages
 
 
 def trained_stages(network: Network, stages: list[Stage]) -> set[str]:
-    """Names of the stages through which a gradient must pass: those with trained parameters, and all above them."""
+    """Names of the stages that a gradient must reach: those with trained parameters, and all above them."""
     layers = {network.parameters[name].layer for name in network.trainable}
-    found: set[str] = set()
+    trained: set[str] = set()
     alive: set[str] = set()  # names of nodes whose gradient is needed
     for stage in stages:
         if any(node.name in layers for node in stage.nodes) or any(i in alive for i in stage.inputs):
-            found.add(stage.name)
+            trained.add(stage.name)
             alive |= {node.name for node in stage.nodes}
-    return found
+    return trained

@@ -1,7 +1,7 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
 from .activation import Activation, ReLU, SiLU
-from .base import LinearOp, Op, PlainOp, Weight
+from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
@@ -61,7 +61,6 @@ __all__ = [
     "Optimizer",
     "PadChannels",
     "Percentile",
-    "PlainOp",
     "Prototypical",
     "ReLU",
     "Reshape",

@@ -9,18 +9,18 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import In
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .emit import RELU, RELU6, SILU, Emitter, GradientTarget
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
-class Activation(PlainOp):
+class Activation(Op):
     """Base of functions of one value."""
 
     @property
     def code(self) -> int:
-        """The OWN of kernels/activation.cl."""
+        """The OWN of kernels/elementwise.cl."""
         raise NotImplementedError
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -30,7 +30,7 @@ class Activation(PlainOp):
         (x,) = inputs
         groups, count = e.bands(x.rows, x.blocks, 64)
         e.launch(
-            "activation.cl", "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count,
+            "elementwise.cl", "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count,
             own=self.code, activation=0,
         )  # fmt: skip
 
@@ -40,7 +40,7 @@ class Activation(PlainOp):
         (target,) = targets
         groups, count = e.bands(y.rows, y.blocks, 64)
         e.launch(
-            "activation.cl", "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y), dy.read,
+            "elementwise.cl", "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y), dy.read,
             y.rows, count, *target.arguments, own=self.code, **target.macros,
         )  # fmt: skip
 
@@ -61,15 +61,16 @@ class ReLU(Activation):
 
     @property
     def code(self) -> int:
-        """Also the ACTIVATION of kernels/include/activation.h."""
         return RELU if self.max_value is None else RELU6
+
+    @property
+    def activation_code(self) -> int:
+        return self.code
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return np.clip(inputs[0], 0, self.max_value)
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         (x,) = inputs
         passes = (x > 0) if self.max_value is None else (x > 0) & (x < self.max_value)
         return [dy * passes], {}
@@ -87,9 +88,7 @@ class SiLU(Activation):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return inputs[0] * _sigmoid(inputs[0])
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         (x,) = inputs
         s = _sigmoid(x)
         return [dy * s * (1 + x * (1 - s))], {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from math import prod
 from typing import Any, ClassVar, Self
@@ -10,19 +11,30 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .emit import Emitter, Epilogue, GradientTarget
+from .emit import LINEAR, Emitter, Epilogue, GradientTarget
 from .initializers import INITIALIZERS
 from .sums import Sum
 from .tensor import Shape, Tensor
 from .transpose import KernelView, emit_prepared
 
 Arrays = dict[str, np.ndarray]
+Gradients = tuple[list[np.ndarray], Arrays]  # of the inputs, and of the trainable weights by role
+Targets = list[GradientTarget | None]
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight as Keras shapes it, and `matrix`: the shape it is packed from (see tensor.pack). Raises ShapeError for
-    an unknown initializer (see `initialize`)."""
+    """One weight of an op.
+
+    Arguments:
+    - `shape`: as in Keras.
+    - `initializer`: one of edgelearn.ops.initializers.INITIALIZERS (default "glorot_uniform").
+    - `trainable`: False for statistics.
+    - `decays`: True if weight decay shrinks it.
+    - `matrix`: shape it is packed from (see `tensor.pack`), if that isn't `shape`.
+
+    Raises ShapeError for an unknown initializer.
+    """
 
     shape: Shape
     initializer: str = "glorot_uniform"
@@ -32,7 +44,7 @@ class Weight:
 
     def __post_init__(self) -> None:
         if self.initializer not in INITIALIZERS:
-            raise ShapeError(f"An initializer is one of {', '.join(INITIALIZERS)}, not '{self.initializer}'.")
+            raise ShapeError(f"Expected an initializer of {', '.join(INITIALIZERS)}, got '{self.initializer}'.")
 
     @property
     def packed_shape(self) -> Shape:
@@ -44,20 +56,25 @@ class Weight:
 
     @property
     def fan_in(self) -> int:
-        """How many inputs a value of the layer's output is made from."""
+        """Number of inputs that contribute to one output value."""
         return prod(self.packed_shape[:-1])
 
 
 @dataclass(frozen=True)
 class Op:
-    """A layer's computation, as data: its fields are its configuration. Shapes are without the batch."""
+    """A layer's computation as data: fields are its configuration, methods its shapes, its reference and its launches.
+
+    A new op is a frozen dataclass in one file. It overrides `output_shape`, `weights` if it has any,
+    `reference_forward`, `reference_backward`, `emit_forward` and `emit_backward`. Shapes have no batch axis.
+    """
 
     registry: ClassVar[dict[str, type[Op]]] = {}
-    random: ClassVar[bool] = False  # whether training draws random numbers in it
-    selects: ClassVar[bool] = False  # whether every output is one of the inputs, or 0: then it is as quantized as they
-    compares: ClassVar[bool] = False  # whether its backward pass looks for the output among the inputs
-    invertible: ClassVar[bool] = False  # whether `emit_inverse` has the first input back
-    inverts_exactly: ClassVar[bool] = True  # whether that has the bits of what was there
+    random: ClassVar[bool] = False  # training draws random numbers
+    selects: ClassVar[bool] = False  # every output value is one of the inputs or 0, so it has their number format
+    compares: ClassVar[bool] = False  # the backward pass searches the inputs for the output's values
+    invertible: ClassVar[bool] = False  # `emit_inverse` restores the first input
+    inverts_exactly: ClassVar[bool] = True  # to the bit
+    has_epilogue: ClassVar[bool] = False  # its kernels can apply an activation as they write (see `Epilogue`)
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
@@ -68,34 +85,64 @@ class Op:
         return asdict(self)
 
     def plain(self) -> Self:
-        """The same with Python's numbers where NumPy's were given, and tuples for lists: what JSON, kernels and
-        dictionaries take."""
+        """The same op with Python numbers for NumPy's and tuples for lists, as JSON, kernels and dict keys need."""
         return replace(self, **{field.name: _plain(getattr(self, field.name)) for field in fields(self)})
 
-    def output_shape(self, *shapes: Shape) -> Shape:
-        """Shape of the output; raises ShapeError when the inputs don't fit."""
+    def output_shape(self, *shapes: Any, **_: Any) -> Shape:
+        """Shape of the output for inputs of `shapes`. Raises ShapeError if they don't fit."""
         raise NotImplementedError
 
-    def weights(self, *shapes: Shape) -> dict[str, Weight]:
+    def weights(self, *shapes: Any, **_: Any) -> dict[str, Weight]:
+        """Weights by role ("kernel", "bias"), for inputs of `shapes`."""
         return {}
 
-    def flops(self, *shapes: Shape) -> int:
+    def flops(self, *shapes: Any, **_: Any) -> int:
         """Floating-point operations of the forward pass of one example; a multiply-add counts two."""
         return 0
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        """The definition, in the arrays' own precision (float64 in tests). Arrays have the batch first."""
+        """The definition in NumPy, in the precision of the arrays (float64 in tests). The first axis is the batch."""
         raise NotImplementedError
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
-        """Gradients of sum(y * dy) to the inputs and to the trainable weights."""
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        """Gradients of sum(y * dy) with respect to the inputs and to the trainable weights."""
         raise NotImplementedError
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        """Emit the launches that write `y`.
+
+        Arguments:
+        - `inputs`: the layer's inputs, then its weights in the order of `weights`.
+        """
+        raise NotImplementedError
+
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets
+    ) -> Iterable[Sum] | None:
+        """Emit the launches that write the gradient of each of `inputs` that has a target.
+
+        Kernels that read `inputs` or `y` keep them in memory until then. The target of a weight accumulates over the
+        micro-batches of a mini-batch. An op that adds up a weight's gradient in parts (see `start_sum`) returns the
+        Sums, which are completed at the end of the mini-batch.
+        """
+        raise NotImplementedError
+
+    def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
+        """Emit the launches that restore the first input `x` from the output and the other inputs, if `invertible`."""
+        raise NotImplementedError
+
+    @property
+    def activation_code(self) -> int:
+        """ACTIVATION of kernels/include/activation.h if an epilogue can apply this op, else LINEAR."""
+        return LINEAR
+
+    def fuses_after(self, before: Op) -> bool:
+        """True if the kernels of `before` can apply this op as they write, if no other layer reads `before`."""
+        return self.activation_code != LINEAR and before.has_epilogue
 
 
 def is_count(value: Any) -> bool:
-    """Whether there can be so many of something that there must be."""
+    """True for an int of 1 or more."""
     return isinstance(value, int) and value >= 1
 
 
@@ -106,44 +153,32 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class PlainOp(Op):
-    """An op without trainable weights, lowered as a whole."""
-
-    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        raise NotImplementedError
-
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        """Write the gradient of each input that has a target. Kernels that read `inputs` or `y` keep them alive."""
-        raise NotImplementedError
-
-    def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
-        """The first input, from the output and the other inputs, where the op is invertible."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
 class LinearOp(Op):
-    """An op that is linear in its input and has a kernel: the anchor that BatchNorm and an activation fuse into."""
+    """An op that is linear in its input and has a kernel. Its launches also apply a BatchNorm and an activation."""
 
-    def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+    has_epilogue: ClassVar[bool] = True
+
+    def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+        """Emit y = epilogue(x * kernel)."""
         raise NotImplementedError
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
-        """The kernel as `emit_backward_data` wants it, each output channel times its scale."""
+        """The kernel as `emit_backward_data` reads it, each output channel multiplied by its scale."""
         raise NotImplementedError
 
     def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
-        """The same as a tensor; once a mini-batch."""
+        """Emit the jobs, once a mini-batch, that write `view` to a tensor."""
         return emit_prepared(e, self.view(x, kernel, scale))
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+        """Emit the gradient of `x` from the prepared kernel."""
         raise NotImplementedError
 
     def emit_backward_weights(
         self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
     ) -> tuple[Sum, Sum | None]:
-        """Add the gradient of the kernel to `gradient`, and where `sums` is given, dy summed over its rows to that:
-        both once `finish` has completed the sums returned. Without `add` they start anew."""
+        """Emit the gradient of the kernel and, if `sums` is given, the sum of dy over its rows (the bias's gradient).
+
+        `add`: add to what earlier micro-batches wrote. `finish` completes the sums returned.
+        """
         raise NotImplementedError

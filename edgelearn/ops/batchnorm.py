@@ -11,7 +11,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.launch import In, KernelConfig, Role
 
 from . import stored
-from .base import Arrays, Op, Weight
+from .base import Arrays, Gradients, LinearOp, Op, Weight
 from .emit import Emitter, GradientTarget
 from .quantized_tensor import Result
 from .rows import finders
@@ -30,7 +30,8 @@ class BatchNormalization(Op):
     momentum: float = 0.99
     epsilon: float = 1e-3
 
-    per_channel: ClassVar[bool] = True  # one scale and shift a channel, which a convolution can apply as it writes
+    has_epilogue: ClassVar[bool] = True
+    per_channel: ClassVar[bool] = True  # one scale and shift a channel, which a linear op can apply as it writes
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum <= 1:
@@ -39,6 +40,9 @@ class BatchNormalization(Op):
             raise ShapeError(
                 f"BatchNormalization needs an epsilon above 0, not {self.epsilon}: it divides by its root."
             )
+
+    def fuses_after(self, before: Op) -> bool:
+        return self.per_channel and isinstance(before, LinearOp)
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
@@ -80,7 +84,7 @@ class BatchNormalization(Op):
 
     def reference_backward(
         self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray, batch: bool = False
-    ) -> tuple[list[np.ndarray], Arrays]:
+    ) -> Gradients:
         normal, inverse = self._reference_normal(inputs[0], weights, batch)
         dz = self._to_rows(dy)
         gradients = {"gamma": (dz * normal).sum(0), "beta": dz.sum(0)}
@@ -102,7 +106,7 @@ class Statistics:
 @dataclass(frozen=True)
 class Sets:
     """How a tensor falls into rows of 16 channels that share statistics: those of a sub-band, or all. `count` sets of
-    `rows`, and the arguments and macros by which kernels find and read them (ROWS and ROW
+    `rows`, and the arguments and macros by which kernels find and read them (SET_ARGUMENTS
     in kernels/batchnorm.cl)."""
 
     count: int
@@ -233,7 +237,7 @@ def _emit_result(e: Emitter, kernel: str, sets: Sets, reads: tuple[In, ...], res
     items = result.found.parts.rows * finders(e) if result.found else tiles
     e.launch(
         "batchnorm.cl", kernel, (items,), *reads, *result.arguments(e), y.rows, *sets.arguments[1:], y.blocks * BLOCK,
-        group=finders(e), whole=True, lanes=e.traits.vector, **result.macros(e), **sets.macros, **macros,
+        group=finders(e), whole=True, vector_width=e.traits.vector, **result.macros(e), **sets.macros, **macros,
     )  # fmt: skip
 
 

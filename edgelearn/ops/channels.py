@@ -8,13 +8,13 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
-class SliceChannels(PlainOp):
+class SliceChannels(Op):
     """Channels `start` to `start` + `size` - 1."""
 
     start: int
@@ -30,9 +30,7 @@ class SliceChannels(PlainOp):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return inputs[0][..., self.start : self.start + self.size]
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         dx = np.zeros_like(inputs[0])
         dx[..., self.start : self.start + self.size] = dy
         return [dx], {}
@@ -47,7 +45,7 @@ class SliceChannels(PlainOp):
 
 
 @dataclass(frozen=True)
-class PadChannels(PlainOp):
+class PadChannels(Op):
     """Zeros as channels: `before` in front of the input's, `after` behind them."""
 
     before: int = 0
@@ -64,9 +62,7 @@ class PadChannels(PlainOp):
         (x,) = inputs
         return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(self.before, self.after)])
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         return [dy[..., self.before : self.before + inputs[0].shape[-1]]], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:

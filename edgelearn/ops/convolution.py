@@ -11,7 +11,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.launch import KernelConfig
 
 from . import convolution_local, grouped, pointwise, tiles
-from .base import Arrays, LinearOp, Weight, is_count
+from .base import Arrays, Gradients, LinearOp, Weight, is_count
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .reduce import emit_channel_sums
 from .sums import LONGEST_SUM, Sum, start_sum
@@ -72,9 +72,7 @@ class Conv2D(LinearOp):
         y = y.reshape(*y.shape[:3], -1)
         return y + weights["bias"] if self.use_bias else y
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         (x,), kernel = inputs, weights["kernel"]
         window = self.window(x.shape[1:])
         padded = _by_group(window.pad(x), self.groups)
@@ -88,7 +86,7 @@ class Conv2D(LinearOp):
             gradients["bias"] = dy.sum((0, 1, 2))
         return [window.crop(dx.reshape(*dx.shape[:3], -1))], gradients
 
-    def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+    def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
         window = self.window(x.shape[1:])
         if self.groups > 1:
             grouped.emit_forward(e, window, self.groups, x, kernel, y, epilogue)

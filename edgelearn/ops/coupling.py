@@ -15,7 +15,7 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .copy import emit_copy
 from .emit import Emitter, GradientTarget
 from .merge import Add
@@ -25,7 +25,7 @@ STEP = 2.0**-16  # exact up to 256
 
 
 @dataclass(frozen=True)
-class Stream(PlainOp):
+class Stream(Op):
     """The multiples of `step`, a power of two, nearest to the input: where a stream begins."""
 
     step: float = STEP
@@ -39,9 +39,7 @@ class Stream(PlainOp):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return np.round(inputs[0] / self.step) * self.step
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         return [dy], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from edgelearn.errors import ShapeError
 
 from . import pointwise
-from .base import Arrays, LinearOp, Weight, is_count
+from .base import Arrays, Gradients, LinearOp, Weight, is_count
 from .emit import Emitter, Epilogue, GradientTarget
 from .sums import Sum
 from .tensor import Shape, Tensor
@@ -45,15 +45,13 @@ class Dense(LinearOp):
         y = inputs[0] @ weights["kernel"]
         return y + weights["bias"] if self.use_bias else y
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         gradients = {"kernel": inputs[0].T @ dy}
         if self.use_bias:
             gradients["bias"] = dy.sum(0)
         return [dy @ weights["kernel"].T], gradients
 
-    def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+    def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
         pointwise.emit_forward(e, x, kernel, y, epilogue)
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:

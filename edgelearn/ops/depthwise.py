@@ -9,7 +9,7 @@ import numpy as np
 from edgelearn.launch import KernelConfig
 
 from . import tiles
-from .base import Arrays, LinearOp, Weight
+from .base import Arrays, Gradients, LinearOp, Weight
 from .emit import Emitter, Epilogue, GradientTarget, Traits
 from .sums import LONGEST_SUM, Sum, start_sum
 from .tensor import Shape, Tensor, ceil_div
@@ -56,9 +56,7 @@ class DepthwiseConv2D(LinearOp):
         y = sum(padded[region] * kernel[ky, kx, :, 0] for ky, kx, region in window.slices())
         return y + weights["bias"] if self.use_bias else y
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         (x,), kernel = inputs, weights["kernel"]
         window = self.window(x.shape[1:])
         padded = window.pad(x)
@@ -71,7 +69,7 @@ class DepthwiseConv2D(LinearOp):
             gradients["bias"] = dy.sum((0, 1, 2))
         return [window.crop(dx)], gradients
 
-    def emit_forward(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+    def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
         window = self.window(x.shape[1:])
         with e.choose(
             "depthwise_forward", window.problem(x.images, x.channels), _tiles(e.traits, y.width, window.strides[1])

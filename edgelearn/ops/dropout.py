@@ -10,14 +10,14 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .copy import emit_copy
 from .emit import Emitter, GradientTarget
 from .tensor import BLOCK, Shape, Tensor, ceil_div
 
 
 @dataclass(frozen=True)
-class Dropout(PlainOp):
+class Dropout(Op):
     """In training each value is zero with probability `rate`, and divided by 1 - rate otherwise (Srivastava et al.
     2014); elsewhere values pass unchanged. Which ones is a function of the plan's seed, the step, the layer's name,
     the example's place in its mini-batch and the value's place in the example: micro-batches and devices don't matter.
@@ -51,7 +51,7 @@ class Dropout(PlainOp):
 
     def reference_backward(
         self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray, factors: np.ndarray | float = 1.0
-    ) -> tuple[list[np.ndarray], Arrays]:
+    ) -> Gradients:
         return [dy * factors], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .broadcast import emit_repeated, emit_summed
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
-class Mean(PlainOp):
+class Mean(Op):
     """The mean over `axis` of (height, width, channels), 1 for the height and 2 for the width, whose size becomes 1:
     keras.ops.mean with keepdims=True."""
 
@@ -36,9 +36,7 @@ class Mean(PlainOp):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return inputs[0].mean(self.axis, keepdims=True)
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         (x,) = inputs
         return [np.broadcast_to(dy / x.shape[self.axis], x.shape).copy()], {}
 

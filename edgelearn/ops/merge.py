@@ -10,7 +10,7 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .broadcast import emit_repeated, emit_summed
 from .copy import emit_copy
 from .emit import Emitter, GradientTarget
@@ -18,7 +18,7 @@ from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
-class Add(PlainOp):
+class Add(Op):
     """The sum of two or more tensors. As in Keras, one whose height or width is 1 is repeated along it."""
 
     def output_shape(self, *shapes: Shape) -> Shape:
@@ -35,9 +35,7 @@ class Add(PlainOp):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return sum(inputs)
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         repeated = [tuple(axis for axis, n in enumerate(x.shape) if n != dy.shape[axis]) for x in inputs]
         return [dy.sum(axes, keepdims=True) for axes in repeated], {}
 
@@ -49,7 +47,7 @@ class Add(PlainOp):
             a, b, *whole = whole
             groups, count = e.bands(y.rows, y.blocks, 64)
             e.launch(
-                "merge.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
+                "elementwise.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
             )  # fmt: skip
         for x in whole + repeated:
             emit = emit_copy if x.shape == y.shape else emit_repeated
@@ -66,7 +64,7 @@ class Add(PlainOp):
 
 
 @dataclass(frozen=True)
-class Concatenate(PlainOp):
+class Concatenate(Op):
     """The channels of two or more tensors side by side; their other sizes agree."""
 
     selects = True
@@ -81,9 +79,7 @@ class Concatenate(PlainOp):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return np.concatenate(inputs, -1)
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         return np.split(dy, _offsets(inputs)[1:], -1), {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
@@ -92,8 +88,8 @@ class Concatenate(PlainOp):
             blocks = y.blocks if offset == 0 else -(-(offset + x.channels) // y.block) - offset // y.block
             groups, count = e.bands(x.rows, blocks, 64)
             e.launch(
-                "merge.cl", "concatenate_forward", (groups, blocks), x.read, y.update if offset else y.write, x.rows,
-                count, x.channels, offset, whole=True,
+                "concatenate.cl", "concatenate_forward", (groups, blocks), x.read, y.update if offset else y.write,
+                x.rows, count, x.channels, offset, whole=True,
             )  # fmt: skip
 
     def emit_backward(
@@ -104,8 +100,8 @@ class Concatenate(PlainOp):
                 continue
             groups, count = e.bands(x.rows, x.blocks, 64)
             e.launch(
-                "merge.cl", "concatenate_backward", (groups, x.blocks), dy.read, x.rows, count, x.channels, offset,
-                *target.arguments, whole=True, **target.macros,
+                "concatenate.cl", "concatenate_backward", (groups, x.blocks), dy.read, x.rows, count, x.channels,
+                offset, *target.arguments, whole=True, **target.macros,
             )  # fmt: skip
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import In
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
 from .window import Padding, Pair, Window, pair
 
 
 @dataclass(frozen=True)
-class GlobalAveragePooling2D(PlainOp):
+class GlobalAveragePooling2D(Op):
     """(height, width, channels) -> (channels,): the mean over all pixels."""
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -31,9 +31,7 @@ class GlobalAveragePooling2D(PlainOp):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return inputs[0].mean((1, 2))
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         (x,) = inputs
         return [np.broadcast_to(dy[:, None, None] / (x.shape[1] * x.shape[2]), x.shape).copy()], {}
 
@@ -56,7 +54,7 @@ class GlobalAveragePooling2D(PlainOp):
 
 
 @dataclass(frozen=True)
-class Pooling2D(PlainOp):
+class Pooling2D(Op):
     """Base of pooling over windows of `pool_size` pixels, `strides` (by default `pool_size`) apart; both are ints or
     (y, x). `padding` is "valid", "same" or ((top, bottom), (left, right)), and never counts."""
 
@@ -119,9 +117,7 @@ class MaxPooling2D(Pooling2D):
         padded = window.pad(inputs[0], -np.inf)
         return np.max([padded[region] for _, _, region in window.slices()], axis=0)
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         window = self.window(inputs[0].shape[1:])
         padded, y = window.pad(inputs[0], -np.inf), self.reference_forward(inputs, weights)
         dx, waiting = np.zeros_like(padded), np.ones_like(y, bool)
@@ -146,9 +142,7 @@ class AveragePooling2D(Pooling2D):
         padded = window.pad(inputs[0])
         return sum(padded[region] for _, _, region in window.slices()) / _pixels(window)
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         window = self.window(inputs[0].shape[1:])
         dx = window.pad(np.zeros_like(inputs[0]))
         for _, _, region in window.slices():

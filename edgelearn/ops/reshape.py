@@ -9,13 +9,13 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
-class Flatten(PlainOp):
+class Flatten(Op):
     """(..., channels) -> (features,)."""
 
     selects = True
@@ -27,9 +27,7 @@ class Flatten(PlainOp):
         (x,) = inputs
         return x.reshape(len(x), *self.output_shape(x.shape[1:]))
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         return [dy.reshape(inputs[0].shape)], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:

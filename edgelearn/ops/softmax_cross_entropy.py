@@ -8,7 +8,7 @@ import numpy as np
 
 from edgelearn.errors import PlanError, ShapeError
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Op
 from .control import Answers, Control
 from .emit import Emitter, GradientTarget
 from .loss import Loss
@@ -16,7 +16,7 @@ from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
-class Softmax(PlainOp):
+class Softmax(Op):
     """Probabilities over (classes,). As a network's last layer it is trained together with the cross-entropy."""
 
     def output_shape(self, shape: Shape) -> Shape:

@@ -8,13 +8,13 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
-class SpaceToDepth(PlainOp):
+class SpaceToDepth(Op):
     """Each square of `size` x `size` pixels becomes one pixel that has all their channels, pixel by pixel as in
     TensorFlow: the invertible down-sampling of Jacobsen et al. 2018, "i-RevNet" (arXiv 1802.07088, figure 2)."""
 
@@ -36,9 +36,7 @@ class SpaceToDepth(PlainOp):
         squares = x.reshape(n, height // self.size, self.size, width // self.size, self.size, -1).swapaxes(2, 3)
         return squares.reshape(n, height // self.size, width // self.size, -1)
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         n, height, width, _ = dy.shape
         squares = dy.reshape(n, height, width, self.size, self.size, -1).swapaxes(2, 3)
         return [squares.reshape(inputs[0].shape)], {}

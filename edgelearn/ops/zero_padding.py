@@ -8,14 +8,14 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, PlainOp
+from .base import Arrays, Gradients, Op
 from .emit import Emitter, GradientTarget
 from .tensor import Shape, Tensor
 from .window import Pair, pair
 
 
 @dataclass(frozen=True)
-class ZeroPadding2D(PlainOp):
+class ZeroPadding2D(Op):
     """Zeros around (height, width, channels). `padding` is one number for all sides, (vertical, horizontal), or
     ((top, bottom), (left, right)), as in Keras."""
 
@@ -40,9 +40,7 @@ class ZeroPadding2D(PlainOp):
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         return np.pad(inputs[0], ((0, 0), *self.sides, (0, 0)))
 
-    def reference_backward(
-        self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray
-    ) -> tuple[list[np.ndarray], Arrays]:
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         _, height, width, _ = inputs[0].shape
         (top, _), (left, _) = self.sides
         return [dy[:, top : top + height, left : left + width]], {}

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.compile.lower import input_block
 from edgelearn.compile.memory.activation_memory import pages_of
 from edgelearn.compile.plan import Plan
+from edgelearn.compile.program import Kind, Program, ProgramKey
 from edgelearn.compile.storage import Weights
 from edgelearn.errors import DeviceError, FormatError
 from edgelearn.launch import Buffer, Launch, Role, Traffic
@@ -20,6 +22,7 @@ from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 
 from .context import Context
+from .feature_cache import FeatureCache
 from .kernels import Kernels, Progress
 from .pages import Pages
 from .runner import Runner
@@ -48,8 +51,9 @@ class Session:
         self._sent: deque[Any] = deque()  # copies of inputs on their way
         self.ranges_known = False  # whether training has left ranges for quantized tensors
         self._examples = 0  # of the micro-batch that is on the device
+        self._block = input_block(plan.request.network)
         training = plan.request.optimizer is not None
-        programs = [p for (kind, _, _), p in plan.programs.items() if kind.startswith("train") or not training]
+        programs = [p for key, p in plan.programs.items() if key.kind is Kind.TRAIN or not training]
         self.kernels.compile([launch for program in programs for launch in program.launches], progress)
         for memory in self._memory.values():  # last of all: what fails before drops memory that nothing is writing to
             context.fill_zero(memory.handle, memory.nbytes)
@@ -66,12 +70,17 @@ class Session:
     def weights(self) -> Weights:
         """Float32 copies of what training may have changed, under the names and shapes of the network: trained
         parameters, and with batch statistics the moving ones."""
+        return self._unpacked(self.changing)
+
+    @property
+    def changing(self) -> dict[str, Tensor]:
+        """The tensors of weights that training may change, by name."""
         storage = self.plan.storage
-        found = dict(storage.parameters)
+        tensors = dict(storage.parameters)
         if self.plan.request.batchnorm == "batch":
             moving = ("/moving_mean", "/moving_variance")
-            found |= {name: t for name, t in storage.frozen.items() if name.endswith(moving)}
-        return self._unpacked(found)
+            tensors |= {name: t for name, t in storage.frozen.items() if name.endswith(moving)}
+        return tensors
 
     def gradients(self) -> Weights:
         """The gradients of the last mini-batch, as `weights`."""
@@ -126,6 +135,21 @@ class Session:
         shapes = {name: (t, parameters["/".join(name.split("/")[-2:])].weight.shape) for name, t in tensors.items()}
         return {name: unpack(self._read(t.buffer), t.shape).reshape(shape) for name, (t, shape) in shapes.items()}
 
+    def reset_optimizer(self) -> None:
+        """Set the optimizer's state to zeros, as before the first step."""
+        if memory := self._memory.get(Role.OPTIMIZER):
+            self.context.fill_zero(memory.handle, memory.nbytes)
+
+    # -- inputs --------------------------------------------------------------------------------------------------
+
+    def pack(self, x: np.ndarray) -> np.ndarray:
+        """Return examples (n, ..., channels) in the device's layout, as steps take them. Any thread may call this."""
+        return pack(x, self._block)
+
+    def fetch(self, source: Any, indices: np.ndarray) -> np.ndarray:
+        """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
+        return source.device_layout(indices) if isinstance(source, FeatureCache) else self.pack(source[indices])
+
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def train(
@@ -138,18 +162,27 @@ class Session:
         """
         optimizer: Optimizer = self.plan.request.optimizer
         self._begin(examples, rate, optimizer.correction(step), step)
-        sizes, kind = self.plan.micro_batches(examples), self.plan.kind("train", self.ranges_known, step)
-        for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
-            key, self._examples = (kind, n, index == 0), n
-            if index == 0:
-                self._run(key, "prepare")
-            self._feed(x, labels)
-            self._run(key, "micro")
-        self._run((kind, sizes[0], True), "finish")
+        self._accumulate(micro_batches, examples, step)
+        self._finish_step(examples, step)
         loss, correct, finite = self._end(examples)
         if finite:
             self._learn_ranges()
         return loss, correct, finite
+
+    def _accumulate(self, micro_batches: Iterable, examples: int, step: int) -> None:
+        """Forward and backward passes of a mini-batch."""
+        sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
+        for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
+            key, self._examples = ProgramKey(Kind.TRAIN, n, ranges, index == 0), n
+            if index == 0:
+                self._run(key, "prepare")
+            self._feed(x, labels)
+            self._run(key, "micro")
+
+    def _finish_step(self, examples: int, step: int) -> None:
+        """Complete the gradients, check them and update the weights."""
+        size, ranges = self.plan.micro_batches(examples)[0], self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
+        self._run(ProgramKey(Kind.TRAIN, size, ranges), "finish")
 
     def _learn_ranges(self) -> None:
         """What kernels haven't done: ranges whose estimators run on the host, in one read and one write."""
@@ -165,18 +198,38 @@ class Session:
     def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
         """(sum of losses, right answers) of one micro-batch."""
         self._begin(len(labels))
-        self._forward(self.plan.kind("evaluate", self.ranges_known), len(labels), x, labels)
+        self._forward(self._forward_key(Kind.EVALUATE, len(labels)), x, labels)
         loss, correct, _ = self._end(1)
         return loss, correct
 
-    def predict(self, x: np.ndarray | None, n: int, packed: bool = False) -> np.ndarray:
-        """The network's output for one micro-batch: (n, ...), or the device's packed words. None stands for the x that
-        is on the device from the call before."""
-        kind = self.plan.kind("predict", self.ranges_known)
-        self._forward(kind, n, x)
-        y = self.plan.program(kind, n).y
-        words = self._read(y.buffer)
-        return words if packed else unpack(words, y.shape)
+    def compute_gradients(
+        self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, step: int
+    ) -> Weights:
+        """Return the gradients of the mean loss over a mini-batch, as `gradients`. Weights, optimizer state, statistics
+        and ranges stay as they are."""
+        counters = self.plan.storage.control.counters.buffer
+        self._begin(examples, step=step)
+        with self._ranges_left():
+            self._accumulate(micro_batches, examples, step)
+            words = self._read(counters)
+            words[LOSS] = np.nan  # the finite check at the end of the step then withholds the update
+            self._write(counters, words)
+            self._finish_step(examples, step)
+            return self.gradients()
+
+    def predict(self, x: np.ndarray | None, n: int) -> np.ndarray:
+        """Return the network's output (n, ...) for one micro-batch. None stands for the x that is on the device from
+        the call before."""
+        key = self._forward_key(Kind.PREDICT, n)
+        self._forward(key, x)
+        y = self.plan.programs[key].y
+        return unpack(self._read(y.buffer), y.shape)
+
+    def predict_packed(self, x: np.ndarray | None, n: int) -> np.ndarray:
+        """Return the network's output for one micro-batch in the device's layout."""
+        key = self._forward_key(Kind.PREDICT, n)
+        self._forward(key, x)
+        return self._read(self.plan.programs[key].y.buffer)
 
     def first_nonfinite(
         self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
@@ -186,7 +239,7 @@ class Session:
         if Role.TEMPORARY in self._memory:  # what a failed step left in padding that nobody writes is not to blame
             self.context.fill_zero(self._memory[Role.TEMPORARY].handle, self._memory[Role.TEMPORARY].nbytes)
         self._begin(examples, rate, self.plan.request.optimizer.correction(step), step)
-        sizes, kind = self.plan.micro_batches(examples), self.plan.kind("train", self.ranges_known, step)
+        sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
         culprit: list[Buffer] = []
 
         def look(launch: Launch) -> bool:
@@ -198,18 +251,18 @@ class Session:
             for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
                 self._feed(x, labels)
                 for part in ("prepare", "micro") if index == 0 else ("micro",):
-                    found = self._runner((kind, n, index == 0), part).step_through(look)
+                    found = self._runner(ProgramKey(Kind.TRAIN, n, ranges, index == 0), part).step_through(look)
                     if found:
                         return found, culprit[0]
-            found = self._runner((kind, sizes[0], True), "finish").step_through(look)
+            found = self._runner(ProgramKey(Kind.TRAIN, sizes[0], ranges), "finish").step_through(look)
             return (found, culprit[0]) if found else None
 
     def reconstruction_errors(self, step: int) -> dict[str, float]:
         """How far off the activations are that a plan inverts, for the micro-batch that `step` has left on the device:
         by layer, in the order in which they are inverted, the largest difference over the largest value. Gradients are
         overwritten; nothing else that lasts changes."""
-        kind = self.plan.kind("train", self.ranges_known, step)
-        program = self.plan.program(kind, self._examples)
+        key = ProgramKey(Kind.TRAIN, self._examples, self.plan.ranges(Kind.TRAIN, self.ranges_known, step))
+        program = self._program(key)
         originals = {copy: buffer for buffer, copy in program.inverted.items()}
         values: dict[Buffer, np.ndarray] = {}
         errors: dict[str, float] = {}
@@ -227,7 +280,7 @@ class Session:
         self._begin(self._examples, step=step)
         with self._ranges_left():
             for part in ("prepare", "micro"):
-                self._runner((kind, self._examples, True), part).step_through(look)
+                self._runner(key, part).step_through(look)
         return errors
 
     @property
@@ -248,10 +301,13 @@ class Session:
             if words.size:
                 self.context.copy(self._memory[Role.RANGE].handle, words, 0).wait()
 
-    def _forward(self, kind: str, n: int, x: np.ndarray | None, labels: np.ndarray | None = None) -> None:
+    def _forward_key(self, kind: Kind, n: int) -> ProgramKey:
+        return ProgramKey(kind, n, self.plan.ranges(kind, self.ranges_known))
+
+    def _forward(self, key: ProgramKey, x: np.ndarray | None, labels: np.ndarray | None = None) -> None:
         self._feed(x, labels)
-        self._run((kind, n, True), "prepare")
-        self._run((kind, n, True), "micro")
+        self._run(key, "prepare")
+        self._run(key, "micro")
 
     def _begin(self, examples: int, rate: float = 0.0, correction: float = 1.0, step: int = 0) -> None:
         scalars = np.zeros(16, np.float32)
@@ -277,20 +333,22 @@ class Session:
         if labels is not None:
             self._send(storage.control.labels.buffer, np.asarray(labels, np.int32))
 
-    def _run(self, key: tuple[str, int, bool], part: str) -> None:
+    def _run(self, key: ProgramKey, part: str) -> None:
         self._runner(key, part).enqueue()
 
-    def _runner(self, key: tuple[str, int, bool], part: str) -> Runner:
+    def _runner(self, key: ProgramKey, part: str) -> Runner:
         if (key, part) not in self._runners:
-            program = self.plan.program(*key)
+            program = self._program(key)
             if not self.can_step:
                 raise DeviceError(
-                    f"There is no memory for a micro-batch of {key[1]}: plan it before the session starts, and start "
-                    f"another session where steps have ended."
+                    f"There is no memory for a micro-batch of {key.examples}: steps have ended. Start another session."
                 )
             self.kernels.compile(program.launches, self._progress)
             self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self._at)
         return self._runners[key, part]
+
+    def _program(self, key: ProgramKey) -> Program:
+        return self.plan.program(key.kind, key.examples, key.ranges, key.first)
 
     def _at(self, buffer: Buffer) -> tuple[Any, int]:
         memory = self._pages.words if buffer.role is Role.PAGED else self._memory[buffer.role].handle

@@ -24,11 +24,17 @@ def folder() -> Path:
 
 @cache
 def read(name: str, kernel: str) -> str:
-    """The text of kernels/`name` with its headers put in and of its kernels only `kernel`: drivers take as long over
-    kernels that nobody launches."""
-    text = (folder() / name).read_text()
+    """The text of one kernel with its headers included; drivers would compile the file's other kernels too.
+
+    Arguments:
+    - `name`: a file in `kernels/`, or the absolute path of one elsewhere, whose own headers lie next to it.
+
+    Raises KernelError if the file has no such kernel.
+    """
+    path = folder() / name
+    text = path.read_text()
     if kernel not in (match[1] for match in FUNCTION.finditer(text)):
-        raise KernelError(f"kernels/{name} has no kernel '{kernel}'.")
+        raise KernelError(f"{path} has no kernel '{kernel}'.")
     text = FUNCTION.sub(lambda match: match[0] if match[1] == kernel else "", text)
     seen: set[str] = set()
 
@@ -39,6 +45,7 @@ def read(name: str, kernel: str) -> str:
         if file in seen:
             return ""
         seen.add(file)
-        return expand((folder() / "include" / file).read_text())
+        own = path.with_name(file)
+        return expand((own if own.is_file() else folder() / "include" / file).read_text())
 
     return expand(text)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from edgelearn.compile import Invert, Offload, Recompute, Request, account, make_plan
+from edgelearn.compile import Invert, Kind, Offload, Recompute, Request, account, make_plan
 from edgelearn.compile.accounting import stored
 from edgelearn.compile.explain import explain
 from edgelearn.compile.memory.policies import POLICIES, cuts, invertible, nested, square_root
@@ -143,7 +143,7 @@ def test_a_layer_may_be_called_loss(kernels, name):
     for activation_memory in ({}, {name: Offload()}):
         plan = planned(kernels, net if "dense" in net.nodes else head(net), activation_memory)
         found = account(plan)
-        kept = {buffer.name for buffer in stored(plan.program("train", 1))}
+        kept = {buffer.name for buffer in stored(plan.program(Kind.TRAIN, 1))}
         assert (f"{name}/output" in kept) == (not activation_memory) and {"conv/output", "pool/output"} <= kept
         assert found.paged == (4096 if activation_memory else 0) and explain(plan).timeline[-1].forward is False
 
@@ -156,7 +156,7 @@ def test_invertible_mobilenet_v2(kernels, batchnorm):
     assert found.stored <= 4.19 * MB and found.framework >= 12.8 * found.stored
     assert found.peak <= 20 * MB
     streams = {"block_7_add": False, "block_8_add": True, "block_9_add": True}
-    names = {buffer.layer for buffer in stored(plan.program("train", 1)) if buffer.name.endswith("/output")}
+    names = {buffer.layer for buffer in stored(plan.program(Kind.TRAIN, 1)) if buffer.name.endswith("/output")}
     assert {name: name in names for name in streams} == streams
 
 
@@ -254,7 +254,7 @@ def test_space_to_depth_is_inverted(start):
     request = Request(
         net, EXAMPLES, EXAMPLES, SGD(0.1), activation_memory={"relu": Invert("squares")}
     )  # "conv" is to be kept
-    assert start(request, net.initialize(0)).plan.program("train", EXAMPLES).inverted == {}
+    assert start(request, net.initialize(0)).plan.program(Kind.TRAIN, EXAMPLES).inverted == {}
     weights, x, labels = draw(net, EXAMPLES)
     gradients = []
     for activation_memory in ({}, invertible(net)):

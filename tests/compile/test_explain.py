@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgelearn.compile import Precision, Request, make_plan
+from edgelearn.compile import Kind, Precision, Request, make_plan
 from edgelearn.compile.explain import explain
 from edgelearn.compile.memory.policies import checkpoints, invertible, keep_all
 from edgelearn.graph import reversible
@@ -20,7 +20,7 @@ def test_shares_add_up_to_what_is_planned(kernels, name):
     assert sum(share.nbytes for share in found.shares) == plan.peak_bytes
     assert all(share.nbytes >= 0 for share in found.shares)
     assert max(moment.nbytes for moment in found.timeline) == max(nbytes for _, nbytes in plan.live_bytes(
-        "train" if plan.request.optimizer else "predict"
+        Kind.TRAIN if plan.request.optimizer else Kind.PREDICT
     ))  # fmt: skip
     assert (found.accounting is None) == (plan.request.optimizer is None)
     assert str(plan) in str(found) and "dense" in found.table()
@@ -52,7 +52,7 @@ def test_floats_made_of_what_is_stored_are_workspace(kernels, policy):
     precision = Precision(half, half, None, norm_inputs=half, simulated=False)
     request = Request(network, 2, 2, SGD(0.1), "batch", precision=precision, activation_memory=policy(network))
     plan = make_plan(request, kernels.context.device)
-    found, back = explain(plan), plan.program("train", 2).ways_back
+    found, back = explain(plan), plan.program(Kind.TRAIN, 2).rematerialiser
     assert len([way for _, _, way, _ in found.activations if way == "recomputed"]) == len(set(back.copies.values()))
     if policy is keep_all:
         assert {way for _, _, way, _ in found.activations} == {"stored"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgelearn.compile import Precision, Request, make_plan
+from edgelearn.compile import Kind, Precision, Request, make_plan
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role, Traffic
@@ -87,7 +87,7 @@ def test_kernels_behind_kept_statistics_are_integers_alone(kernels):
     """One for the forward pass and one, with scales in it, for the backward pass: no floats to transpose and round, and
     none for gamma's gradient."""
     plan = make_plan(Request(normalized(), 3, 3, SGD(0.1), precision=STATIC), kernels.context.device)
-    launches = plan.program("train", 3).launches
+    launches = plan.program(Kind.TRAIN, 3).launches
     prepared = {a.buffer for launch in launches for a in launch.accesses if a.buffer.role is Role.PREPARED}
     assert max(b.nbytes for b in prepared if b.dtype == "float32") < 9 * 32 * 32
     assert sum(b.nbytes == 9 * 32 * 32 for b in prepared) == 4, "b and c: a's input is the network's"
@@ -96,7 +96,7 @@ def test_kernels_behind_kept_statistics_are_integers_alone(kernels):
 def test_integers_are_written_by_those_who_make_them(kernels):
     """With static ranges, no float tensor lies between convolutions, in either direction; with dynamic ones all do."""
     for precision, floats in ((STATIC, 0), (PRECISIONS["current"], 2 * 4 * 3 * 8 * 8 * 32)):
-        launches = planned(kernels, precision).program("train", 3).micro
+        launches = planned(kernels, precision).program(Kind.TRAIN, 3).micro
         passes = [
             launch for launch in launches if launch.kernel.startswith("quantized_convolution") and launch.layer == "b"
         ]
@@ -116,7 +116,7 @@ def test_predicted_traffic_and_memory_are_what_is_moved_and_allocated(start, nam
     session = start(Request(network, EXAMPLES, 2, SGD(0.1), "batch", precision=precision), weights)
     predicted = Traffic()
     for step in (1, 2, 3):
-        predicted += session.plan.traffic(kind=session.plan.kind("train", session.ranges_known, step))
+        predicted += session.plan.traffic(ranges=session.plan.ranges(Kind.TRAIN, session.ranges_known, step))
         session.train(batches(session, x, labels), EXAMPLES, 0.1, step)
     assert session.traffic == predicted
     assert session.allocated_bytes == session.plan.peak_bytes

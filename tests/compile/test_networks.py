@@ -204,7 +204,7 @@ def check_step(kernels, network: Network, micro: int, batchnorm: str = "moving",
     plan = make_plan(request, kernels.context.device, traits=traits)
     session = Session(plan, kernels.context, kernels)
     session.load(weights)
-    block = plan.program("train", micro).x.block
+    block = plan.storage.input.block
     parts = [slice(first, first + micro) for first in range(0, EXAMPLES, micro)]
     loss, correct, finite = session.train([(pack(x[p], block), labels[p]) for p in parts], EXAMPLES, RATE, STEP)
     gradients, after = session.gradients(), session.weights()
@@ -271,7 +271,7 @@ def test_prediction(kernels, name):
     plan = make_plan(Request(network, EXAMPLES, EXAMPLES), kernels.context.device)
     session = Session(plan, kernels.context, kernels)
     session.load(weights)
-    packed, y = pack(x, plan.program("predict", EXAMPLES).x.block), predict(network, weights, x)
+    packed, y = pack(x, plan.storage.input.block), predict(network, weights, x)
     close(session.predict(packed, EXAMPLES), y, np.abs(y).max(), "the output")
     assert session.evaluate(packed, labels)[1] == (y.argmax(-1) == labels).sum()
     session.close()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgelearn.compile import Compress, Offload, Recompute, Request, account, make_plan
+from edgelearn.compile import Compress, Kind, Offload, Recompute, Request, account, make_plan
 from edgelearn.compile.arena import lifetimes
 from edgelearn.compile.explain import explain
 from edgelearn.compile.memory.policies import paged
@@ -56,7 +56,7 @@ def test_bytes_are_where_the_plan_says(start, kernels):
     session = start(gone.request, drawn(added())[0])
     assert session.allocated_bytes == gone.peak_bytes and session.paged_bytes == gone.paged_bytes
     found = explain(gone)
-    assert {("stem", "paged"), ("stem", "restored")} <= {(layer, way) for layer, _, way, _ in found.activations}
+    assert {("stem", "offloaded"), ("stem", "restored")} <= {(layer, way) for layer, _, way, _ in found.activations}
     assert max(moment.paged for moment in found.timeline) == moved
     assert sum(share.nbytes for share in found.shares) == gone.peak_bytes
     assert "paged" in str(gone) and "the host's memory" in str(gone) and " paged 0.0" in found.timetable()
@@ -66,7 +66,7 @@ def test_transfers_go_on_while_launches_compute(kernels):
     """Each transfer is awaited before what it needs is read or written over, later than it begins."""
     network = added()
     plan = make_plan(Request(network, 1, 1, SGD(0.1), activation_memory=everything(network)), kernels.context.device)
-    launches = plan.program("train", 1).micro
+    launches = plan.program(Kind.TRAIN, 1).micro
     begun: dict[Buffer, int] = {}
     between = []
     for at, launch in enumerate(launches):
@@ -79,7 +79,7 @@ def test_transfers_go_on_while_launches_compute(kernels):
             between.append(at - begun.pop(launch.buffer) - 1)
         assert len(begun) <= 1, "one at a time"
     assert not begun and len(between) == 2 * len([b for b in plan.offsets if b.role is Role.PAGED]) / len(
-        {key for key in plan.programs if key[0] == "train"}
+        {key for key in plan.programs if key.kind is Kind.TRAIN}
     )
     assert sum(n > 0 for n in between) > len(between) / 2
     lives = {life.buffer: life for life in lifetimes(launches)}

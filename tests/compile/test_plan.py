@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgelearn.compile import Request, make_plan
+from edgelearn.compile import Kind, Request, make_plan
 from edgelearn.compile.arena import lifetimes
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network
@@ -64,7 +64,7 @@ def draw(network: Network, n: int, seed: int = 0):
 
 
 def batches(session: Session, x: np.ndarray, labels: np.ndarray):
-    block, start = session.plan.program("predict", session.plan.request.micro_batch).x.block, 0
+    block, start = session.plan.storage.input.block, 0
     for n in session.plan.micro_batches(len(x)):
         yield pack(x[start : start + n], block), labels[start : start + n]
         start += n
@@ -88,12 +88,13 @@ def start(kernels):
 
 # -- bytes -----------------------------------------------------------------------------------------------------------
 
+SIZES = {"last_batches": (5,), "remainders": (5,)}
 REQUESTS = {
-    "micro-batch of all": Request(small(), 6, 6, SGD(0.1)),
-    "micro-batches of 1, Adam": Request(small(), 6, 1, Adam()),
-    "uneven micro-batches": Request(small(), 6, 4, SGD(0.1, momentum=0.9)),
-    "batch statistics": Request(small(), 6, 4, SGD(0.1), "batch"),
-    "frozen below": Request(small().freeze().unfreeze("dense"), 6, 3, AdamW()),
+    "micro-batch of all": Request(small(), 6, 6, SGD(0.1), **SIZES),
+    "micro-batches of 1, Adam": Request(small(), 6, 1, Adam(), **SIZES),
+    "uneven micro-batches": Request(small(), 6, 4, SGD(0.1, momentum=0.9), last_batches=(5,), remainders=(6,)),
+    "batch statistics": Request(small(), 6, 4, SGD(0.1), "batch", last_batches=(5,), remainders=(2,)),
+    "frozen below": Request(small().freeze().unfreeze("dense"), 6, 3, AdamW(), last_batches=(5,), remainders=(1,)),
     "prediction": Request(small(), 6, 3),
     "prediction without a loss": Request(small(), 6, 3, loss=None),
 }
@@ -111,15 +112,14 @@ def test_planned_is_what_is_allocated(kernels, name):
     planned, compiled = plan.peak_bytes, len(told)
     assert context.ledger.held == session.allocated_bytes == planned > 0
     session.load(weights)
-    micro, rest = request.micro_batch, 6 % request.micro_batch or 1
     if request.optimizer:
         for step in (1, 2):
             assert session.train(batches(session, x, labels), 6, 0.1, step)[2]
         assert len(told) == compiled > 0
         part = draw(request.network, 5)
         assert session.train(batches(session, *part[1:]), 5, 0.1, 3)[2], "the last mini-batch of an epoch is shorter"
-    for n in (micro, rest):
-        packed = pack(x[:n], plan.program("predict", n).x.block)
+    for n in (request.micro_batch, *request.remainders):
+        packed = pack(x[:n], plan.storage.input.block)
         if request.loss:
             session.evaluate(packed, labels[:n])
         session.predict(packed, n)
@@ -142,7 +142,7 @@ def test_weights_outlast_steps(start):
     session.end_steps()
     assert before - session.allocated_bytes == session.plan.arena_bytes > 0
     assert all((w == expected[name]).all() for name, w in session.weights().items())
-    with pytest.raises(DeviceError, match="start another session where steps have ended"):
+    with pytest.raises(DeviceError, match="micro-batch of 6"):
         session.train(batches(session, x, labels), 6, 0.1, 2)
 
 
@@ -151,7 +151,7 @@ def test_weights_outlast_steps(start):
 )
 def test_programs_of_a_mini_batch(kernels, batch, expected):
     plan = make_plan(Request(small(), batch, 6, SGD(0.1)), kernels.context.device)
-    assert {(n, first) for kind, n, first in plan.programs if kind == "train"} == expected
+    assert {(key.examples, key.first) for key in plan.programs if key.kind is Kind.TRAIN} == expected
 
 
 @pytest.mark.parametrize("micro", (4, 15))
@@ -159,12 +159,13 @@ def test_programs_of_a_mini_batch(kernels, batch, expected):
     "make", (small, flowers, lambda: mobilenet_v1((32, 32, 3), 0.25, 5)), ids=("small", "flowers", "all")
 )
 def test_shorter_micro_batches_fit_the_same_plan(kernels, make, micro):
-    plan = make_plan(Request(make(), 30, micro, SGD(0.1)), kernels.context.device)
-    planned = plan.peak_bytes
-    for n in range(1, micro):
-        for kind, first in (("train", True), ("train", False), ("evaluate", True), ("predict", True)):
-            plan.program(kind, n, first)
-    assert plan.peak_bytes == planned
+    request, shorter = Request(make(), 30, micro, SGD(0.1)), range(1, micro)
+    all_sizes = replace(request, last_batches=(*shorter, *(micro + n for n in shorter)), remainders=shorter)
+    alone, plan = (make_plan(r, kernels.context.device) for r in (request, all_sizes))
+    for n in shorter:
+        for kind, first in ((Kind.TRAIN, True), (Kind.TRAIN, False), (Kind.EVALUATE, True), (Kind.PREDICT, True)):
+            assert plan.program(kind, n, first=first).x.shape[0] == n
+    assert plan.peak_bytes == alone.peak_bytes
 
 
 def test_no_two_buffers_alive_at_once_overlap(kernels):
@@ -195,7 +196,7 @@ def test_parts_of_a_role_do_not_overlap(kernels):
 
 @pytest.mark.parametrize("micro", (6, 4, 1))
 def test_predicted_traffic_is_what_is_enqueued(start, micro):
-    request = Request(small(), 6, micro, Adam())
+    request = Request(small(), 6, micro, Adam(), last_batches=(5,))
     weights, x, labels = draw(request.network, 6)
     session = start(request, weights)
     assert not session.traffic
@@ -255,7 +256,7 @@ def test_device_too_small(kernels):
     [
         ({"batch_size": 0, "micro_batch": 0}, "at least 1"),
         ({"micro_batch": 9}, "larger than the mini-batch"),
-        ({"batchnorm": "frozen"}, "'kept' or 'batch'"),
+        ({"batchnorm": "frozen"}, "'moving' or 'batch'"),
         ({"network": Network("empty", (3,))}, "no layers"),
         ({"network": small().freeze()}, "Nothing to train"),
     ],
@@ -281,10 +282,10 @@ def test_nothing_is_planned_below_the_lowest_trained_layer(kernels):
     plan = make_plan(Request(flowers(), batch, batch, SGD(0.1)), device)
     forward = make_plan(Request(flowers(), batch, batch), device)
     whole = make_plan(Request(mobilenet_v1((32, 32, 3), 0.25, 5), batch, batch, SGD(0.1)), device)
-    program = plan.program("train", batch)
+    program = plan.program(Kind.TRAIN, batch)
 
     trained = ("conv_pw_13", "global_average_pooling2d", "dense", "loss")
-    more = program.micro[len(forward.program("evaluate", batch).micro) - 1 :]  # both end by counting
+    more = program.micro[len(forward.program(Kind.EVALUATE, batch).micro) - 1 :]  # both end by counting
     assert {launch.layer for launch in more} <= set(trained)
     backward = [launch for launch in program.micro if "backward" in launch.kernel]
     assert {launch.layer for launch in backward} == {"conv_pw_13", "global_average_pooling2d", "dense"}
@@ -299,7 +300,7 @@ def test_nothing_is_planned_below_the_lowest_trained_layer(kernels):
     assert Role.OPTIMIZER not in plan.bytes_by_role
     assert plan.bytes_by_role[Role.TEMPORARY] == forward.bytes_by_role[Role.TEMPORARY], "no activation is kept longer"
     assert whole.bytes_by_role[Role.TEMPORARY] > 3 * plan.bytes_by_role[Role.TEMPORARY]
-    assert len(whole.program("train", batch).launches) > 2 * len(program.launches)
+    assert len(whole.program(Kind.TRAIN, batch).launches) > 2 * len(program.launches)
 
 
 def test_frozen_layers_are_folded(kernels):
@@ -443,8 +444,8 @@ def test_overflow_in_the_backward_pass_is_found_where_it_is(start):
 def test_labels_of_any_integer_type(start):
     network = small()
     weights, x, labels = draw(network, 3)
-    session = start(Request(network, 8, 8, SGD()), weights)
-    packed = pack(x, session.plan.program("predict", 8).x.block)
+    session = start(Request(network, 8, 8, SGD(), remainders=(3,)), weights)
+    packed = pack(x, session.plan.storage.input.block)
     assert session.evaluate(packed, labels.astype(np.int64)) == session.evaluate(packed, labels)
 
 
@@ -465,10 +466,28 @@ def test_state_carries_training_on(start):
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def test_a_plan_does_not_outlive_its_frozen_layers(kernels):
+def test_plans_are_complete(start):
+    """Sizes that a request doesn't name are refused; freezing layers later changes nothing."""
     network = small()
-    plan = make_plan(Request(network, 6, 4, SGD(0.1)), kernels.context.device)
-    plan.program("evaluate", 3)
+    weights, x, labels = draw(network, 6)
+    session = start(Request(network, 6, 4, SGD(0.1)), weights)
     network.freeze("conv")
-    with pytest.raises(PlanError, match="after this plan was made: make a new one"):
-        plan.program("evaluate", 1)
+    packed = pack(x[:3], session.plan.storage.input.block)
+    with pytest.raises(PlanError, match=r"\[4\].*remainders=\(3,\)"):
+        session.evaluate(packed, labels[:3])
+    with pytest.raises(PlanError, match=r"last_batches=\(3,\)"):
+        session.train([(packed, labels[:3])], 3, 0.1, 1)
+    assert session.train(batches(session, x, labels), 6, 0.1, 1)[2]
+
+
+def test_requests_are_values(kernels):
+    network = small()
+    request = Request(network, 6, 4, SGD(0.1), last_batches=(23,), remainders=(9, 4, 5), activation_memory={})
+    assert (request.last_batches, request.remainders) == ((5,), (1,))
+    same = Request(network, 6, 4, SGD(0.1), last_batches=(5,), remainders=(1,))
+    assert request == same and hash(request) == hash(same)
+    network.freeze("conv")
+    assert request != replace(request) and request == same, "what is trained is part of it"
+    assert request != Request(small(), 6, 4, SGD(0.1), last_batches=(5,), remainders=(1,))
+    with pytest.raises(PlanError, match="frozen or unfrozen"):
+        make_plan(request, kernels.context.device)

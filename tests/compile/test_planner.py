@@ -347,7 +347,7 @@ def test_no_budget_at_all():
 
 @pytest.mark.parametrize("allow", (Compress(), [Recompute()], ["halves"]), ids=repr)
 def test_what_the_planner_may_not_choose_besides(kernels, allow):
-    with pytest.raises(PlanError, match="`also` lists ways that keep something else"):
+    with pytest.raises(PlanError, match="allow"):
         make_plan(Request(tapering()), kernels.context.device, allow=allow)
 
 

@@ -3,13 +3,14 @@ from dataclasses import replace
 import pytest
 
 from edgelearn.compile import Precision, Request, make_plan
-from edgelearn.compile.precision.precision import KNOWN, MEASURED, SEARCHED
+from edgelearn.compile.precision.precision import RangeMode
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network
 from edgelearn.ops import Dense, Flatten
 from edgelearn.ops.formats import Float16, Format
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, RunningMinMax
 
+OBSERVED, SEARCHED, MEASURED = RangeMode
 MIXED = Precision(
     Format(8, symmetric=True, per_channel=True), Format(8), Format(4, rounding="stochastic"),
     InHindsightMinMax(0.8), DSGC(every=10), {"conv1": 8, "dense*": None}, traced=True,
@@ -45,22 +46,29 @@ def test_exceptions_are_of_layers_that_there_are(kernels):
 
 def test_how_programs_get_their_ranges():
     """In hindsight from the second step on; the search of gradients every tenth."""
-    assert [MIXED.mode(True, step > 1, step) for step in (1, 2, 11)] == [MEASURED, KNOWN, SEARCHED]
-    assert MIXED.modes(training=True) == [KNOWN, MEASURED, SEARCHED]
-    assert MIXED.modes(training=False) == [KNOWN, MEASURED]
+    assert [MIXED.mode(True, step > 1, step) for step in (1, 2, 11)] == [
+        MEASURED,
+        OBSERVED,
+        SEARCHED,
+    ]
+    assert MIXED.modes(training=True) == [OBSERVED, MEASURED, SEARCHED]
+    assert MIXED.modes(training=False) == [OBSERVED, MEASURED]
     assert MIXED.is_static("activations", SEARCHED, True) and not MIXED.is_static("gradients", SEARCHED, True)
     current = Precision(activations=Format(), observer=CurrentMinMax())
-    assert current.modes(training=True) == current.modes(training=False) == [KNOWN]
-    assert not current.is_static("activations", KNOWN, training=False)
+    assert current.modes(training=True) == current.modes(training=False) == [OBSERVED]
+    assert not current.is_static("activations", OBSERVED, training=False)
     running = Precision(activations=Format(), observer=RunningMinMax())
-    assert running.modes(training=True) == [KNOWN] and running.modes(training=False) == [KNOWN, MEASURED]
-    assert running.is_static("activations", KNOWN, training=False)
+    assert running.modes(training=True) == [OBSERVED] and running.modes(training=False) == [
+        OBSERVED,
+        MEASURED,
+    ]
+    assert running.is_static("activations", OBSERVED, training=False)
     fixed = Precision(activations=Format(), gradients=Format(), observer=Fixed(), gradient_observer=InHindsightMinMax())
     assert fixed.is_static("activations", MEASURED, True) and not fixed.is_static("gradients", MEASURED, True)
-    assert Precision(activations=Format(), observer=Fixed()).modes(training=True) == [KNOWN]
-    assert Precision(weights=Format()).modes(training=True) == [KNOWN], "weights have their own, always"
-    assert Precision(gradients=Float16()).modes(training=True) == [KNOWN], "halves need none"
-    assert HALVES.modes(training=True) == [KNOWN, MEASURED]
+    assert Precision(activations=Format(), observer=Fixed()).modes(training=True) == [OBSERVED]
+    assert Precision(weights=Format()).modes(training=True) == [OBSERVED], "weights have their own, always"
+    assert Precision(gradients=Float16()).modes(training=True) == [OBSERVED], "halves need none"
+    assert HALVES.modes(training=True) == [OBSERVED, MEASURED]
 
 
 def test_what_cannot_be():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from edgelearn.compile import Precision, Request, make_plan
+from edgelearn.compile import Kind, Precision, RangeMode, Request, make_plan
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role
@@ -230,9 +230,9 @@ def test_what_a_plan_says(kernels):
     """A static range costs one launch a tensor, a dynamic one three; the float32 plan has none of it."""
     request, *_ = prepared(Precision(gradients=Format(8), observer=InHindsightMinMax()))
     plan, device = make_plan(request, kernels.context.device), kernels.context.device
-    known, measured = (plan.program(kind, 6).micro for kind in ("train", "train, ranges measured"))
+    known, measured = (plan.program(Kind.TRAIN, 6, mode).micro for mode in (RangeMode.OBSERVED, RangeMode.MEASURED))
     plain = make_plan(replace(request, precision=Precision()), device)
-    assert len(known) == len(plain.program("train", 6).micro) + 4
+    assert len(known) == len(plain.program(Kind.TRAIN, 6).micro) + 4
     assert len(measured) == len(known) + 2 * 4
     assert plan.bytes_by_role[Role.RANGE] == 4 * plan.alignment and Role.RANGE not in plain.bytes_by_role
     assert "gradients    8 bits asymmetric; InHindsightMinMax(momentum=0.9)" in str(plan)

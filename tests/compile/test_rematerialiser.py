@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgelearn.compile import Precision, Recompute, Request, make_plan
+from edgelearn.compile import Kind, Precision, Recompute, Request, make_plan
 from edgelearn.compile.memory.policies import POLICIES, checkpoints, invertible, nested, square_root
 from edgelearn.graph import Network, reversible
 from edgelearn.models import mobilenet_v2, mobilenet_v2_reversible
@@ -66,13 +66,13 @@ def test_recomputed_steps_have_the_same_bits(start, kernels, name, batchnorm):
     network = NETWORKS[name]()
     request = Request(network, EXAMPLES, 2, SGD(0.05), batchnorm, seed=7)
     expected = steps(start, request)
-    fewest = len(make_plan(request, kernels.context.device).program("train", 2).micro)
+    fewest = len(make_plan(request, kernels.context.device).program(Kind.TRAIN, 2).micro)
     for policy in (checkpoints, square_root, nested, everything):
         activation_memory = policy(network)
         same(steps(start, replace(request, activation_memory=activation_memory)), expected)
         launches = (
             make_plan(replace(request, activation_memory=activation_memory), kernels.context.device)
-            .program("train", 2)
+            .program(Kind.TRAIN, 2)
             .micro
         )
         assert len(launches) > fewest, "nothing was recomputed"

@@ -78,7 +78,7 @@ def start(kernels, network, found, *settings):
 def train(session, found):
     """A step at learning rate 0, so that only gradients and statistics change; returns the mean loss."""
     batch_size, micro = session.plan.request.batch_size, session.plan.request.micro_batch
-    block = session.plan.program("train", micro).x.block
+    block = session.plan.storage.input.block
     labels = found["labels"].astype(np.int32)
     stops = range(0, batch_size, micro)
     batches = [(pack(found["images"][i : i + micro], block), labels[i : i + micro]) for i in stops]
@@ -112,7 +112,7 @@ def test_logits(kernels, case, frozen):
     if frozen:
         network.freeze().unfreeze(list(network.nodes)[-1])
     session = start(kernels, network, found, 8, 8)
-    x = pack(found["images"], session.plan.program("predict", 8).x.block)
+    x = pack(found["images"], session.plan.storage.input.block)
     assert np.abs(session.predict(x, 8) - expected).max() <= 1e-4 * np.abs(expected).max()
     loss, correct = session.evaluate(x, found["labels"].astype(np.int32))
     assert loss == pytest.approx(8 * float(found["loss 8"]), rel=1e-5, abs=8 * ROUNDING)

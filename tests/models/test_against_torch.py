@@ -81,7 +81,7 @@ def start(kernels, case):
 
 
 def step(session: Session, found, n: int, rate: float = 0.0, number: int = 1) -> float:
-    block = session.plan.program("train", n).x.block
+    block = session.plan.storage.input.block
     batch = pack(found["images"][:n], block), found["labels"][:n].astype(np.int32)
     loss, _, finite = session.train([batch], n, rate, number)
     assert finite
@@ -94,7 +94,7 @@ def test_logits(start, case, frozen):
     if frozen:
         network.freeze().unfreeze("classifier")
     session = start(network, 3, 3)
-    x = pack(case.found["images"], session.plan.program("predict", 3).x.block)
+    x = pack(case.found["images"], session.plan.storage.input.block)
     logits = case.found["logits"]
     assert np.abs(session.predict(x, 3) - logits).max() <= 1e-5 * np.abs(logits).max()
 

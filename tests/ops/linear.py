@@ -26,13 +26,13 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
 
     tx, tk = bench.put(x, block), bench.put(kernel.reshape(kernel_weight.packed_shape))
     ts, tt, ty = bench.put(scale), bench.put(shift), bench.empty((n, *out_shape))
-    op.emit_forward(bench, tx, tk, ty, Epilogue(ts, tt, 2))
+    op.emit_linear(bench, tx, tk, ty, Epilogue(ts, tt, 2))
     bench.run()
     close(bench.get(ty), np.clip(y * scale + shift, 0, 6))
-    op.emit_forward(bench, tx, tk, ty, Epilogue(None, tt, 1))
+    op.emit_linear(bench, tx, tk, ty, Epilogue(None, tt, 1))
     bench.run()
     close(bench.get(ty), np.maximum(y + shift, 0))
-    op.emit_forward(bench, tx, tk, ty, Epilogue())
+    op.emit_linear(bench, tx, tk, ty, Epilogue())
     bench.run()
     close(bench.get(ty), y)
 
@@ -81,7 +81,7 @@ def check_every_choice(
 
     def check() -> None:
         ty, tg, tsums = bench.empty(y.shape), bench.empty(weight.packed_shape), bench.empty(y.shape[-1:])
-        op.emit_forward(bench, tx, tk, ty, Epilogue(ts, tt, 2))
+        op.emit_linear(bench, tx, tk, ty, Epilogue(ts, tt, 2))
         for found in op.emit_backward_weights(bench, tx, tdy, tg, tsums, add=False):
             finish.emit_sum(bench, found)
         if block == 16:
@@ -132,7 +132,7 @@ def check_geometry(make, kernels: Kernels, shape, data) -> None:
 
     tx, tk, tdy = bench.put(x), bench.put(kernel.reshape(weight.packed_shape)), bench.put(dy)
     ty, tdx, tg = bench.empty(y.shape), bench.empty(x.shape), bench.empty(weight.packed_shape)
-    op.emit_forward(bench, tx, tk, ty, Epilogue())
+    op.emit_linear(bench, tx, tk, ty, Epilogue())
     op.emit_backward_data(bench, tx, op.emit_prepared(bench, tx, tk, None), tdy, GradientTarget(tdx))
     kernel_sum, _ = op.emit_backward_weights(bench, tx, tdy, tg, None, add=False)
     finish.emit_sum(bench, kernel_sum)

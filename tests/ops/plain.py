@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgelearn.ops import GradientTarget, PlainOp
+from edgelearn.ops import GradientTarget, Op
 
 from .harness import Workbench, close
 
 
-def check_plain(
-    op: PlainOp, bench: Workbench, rng: np.random.Generator, *shapes, n: int = 2, whole: bool = False
-) -> None:
+def check_plain(op: Op, bench: Workbench, rng: np.random.Generator, *shapes, n: int = 2, whole: bool = False) -> None:
     """Forward, and backward to every input: as it is, masked and added to another share, and with only the last input
     asking. Values go from -3 to 9, so that ReLU6's mask matters; `whole` numbers have many ties."""
     xs = [np.float32(rng.integers(-3, 9, (n, *s)) if whole else rng.uniform(-3, 9, (n, *s))) for s in shapes]

@@ -50,7 +50,7 @@ def test_nan_goes_through(bench, op):
     tx, ty, tz = bench.put(x), bench.empty(x.shape), bench.empty(x.shape)
     op.emit_forward(bench, [tx], ty)
     kernel = bench.put(np.zeros((1, 5)))  # what is left is the shift, x itself
-    Dense(5).emit_forward(bench, bench.put(np.ones((1, 1))), kernel, tz, Epilogue(None, tx, op.code))
+    Dense(5).emit_linear(bench, bench.put(np.ones((1, 1))), kernel, tz, Epilogue(None, tx, op.code))
     bench.run()
     for t in (ty, tz):
         assert np.array_equal(bench.get(t), np.clip(x, 0, op.max_value), equal_nan=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from edgelearn import tuned
-from edgelearn.compile import make_plan
+from edgelearn.compile import Kind, make_plan
 from edgelearn.lab.tuning import Work
 from edgelearn.lab.tuning.workloads import CPU, GPU
 from edgelearn.ops import Traits
@@ -40,7 +40,7 @@ def test_plans_on_a_device_use_what_is_shipped_for_it(device):
     if not found.files:
         pytest.skip(f"nothing is shipped for {device.id}")
     plan = make_plan(Work.parse("train:1").request, device)
-    step = plan.program("train", 1).launches
+    step = plan.program(Kind.TRAIN, 1).launches
     assert {launch.decision.name for launch in step if launch.decision} <= set(found.choices)
     assert all(decision.chosen == found.choices[name] for name, decision in plan.decisions.items())
     assert plan.tuned_count == len(plan.decisions) > 50

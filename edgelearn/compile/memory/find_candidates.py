@@ -10,7 +10,9 @@ from functools import partial
 
 from edgelearn.compile.arena import alive, lifetimes
 from edgelearn.compile.layout import lay_out
-from edgelearn.compile.plan import Plan, Request
+from edgelearn.compile.plan import Plan
+from edgelearn.compile.program import Kind
+from edgelearn.compile.request import Request
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.graph.ancestors import ancestors
@@ -39,9 +41,8 @@ def choices(
 class _Finder:
     def __init__(self, plan: Plan, costs: LaunchTimes, stashes: Sequence[Encoding]) -> None:
         request = plan.request
-        mode = request.precision.modes(training=True)[0]
-        program = plan.program(f"train{mode}", plan.micro_batches(request.batch_size)[0])
-        self.x, ways = program.x.buffer, program.ways_back
+        program = plan.program(Kind.TRAIN)
+        self.x, ways = program.x.buffer, program.rematerialiser
         self.ways, self.forward, self.backward = ways, ways.forward, ways.backward
         self.network, self.costs, self.stashes = request.network, costs, stashes
         self.rounded = partial(request.precision.format, "activations")

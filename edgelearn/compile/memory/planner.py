@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from edgelearn.compile.layout import lay_out
-from edgelearn.compile.plan import Plan, Request
+from edgelearn.compile.plan import Plan
+from edgelearn.compile.request import Request
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.ops import BatchNormalization, Traits

@@ -76,7 +76,7 @@ class Encoding(Strategy):
     values an activation passes, and nothing else."""
 
     masks: ClassVar[bool] = False
-    kept: ClassVar[str] = "kept in fewer bits"
+    kept: ClassVar[str] = "compressed"
 
     def put(self, e: Emitter, node: Node, x: Tensor) -> Stored:
         """Emit what is to run after the last use of `x`, the output of `node`, in the forward pass; returns what is
@@ -115,8 +115,8 @@ class Compress(Encoding):
 
     def put(self, e: Emitter, node: Node, x: Tensor) -> Stored:
         self._check_floats(node, x)
-        name = f"{node.name}/kept in {self.format}"
-        y = e.tensor(f"kept in {self.format}", x.shape, block=x.block, dtype=self.format.storage)
+        name = f"{node.name}/compressed to {self.format}"
+        y = e.tensor(f"compressed to {self.format}", x.shape, block=x.block, dtype=self.format.storage)
         if isinstance(self.format, Float16):
             emit_halved(e, x, y)
             return y
@@ -159,7 +159,7 @@ class Offload(Encoding):
     launches compute (graph/prefetch.py)."""
 
     folder: str | None = None
-    kept: ClassVar[str] = "paged"
+    kept: ClassVar[str] = "offloaded"
 
     def __str__(self) -> str:
         return f"page to {self.place}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from fnmatch import fnmatchcase
 
 from edgelearn.errors import FormatError, PlanError
@@ -13,7 +14,14 @@ from edgelearn.ops.formats import AnyFormat, Format, format_from
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax, Observer
 
 KINDS = ("weights", "activations", "norm_inputs", "gradients")
-KNOWN, SEARCHED, MEASURED = "", ", ranges searched", ", ranges measured"  # how a program gets its ranges: see `mode`
+
+
+class RangeMode(Enum):
+    """How a program gets the ranges of quantized tensors: see `Precision.mode`."""
+
+    OBSERVED = "observed"
+    SEARCHED = "searched"
+    MEASURED = "measured"
 
 
 @dataclass(frozen=True)
@@ -110,28 +118,28 @@ class Precision:
     def _observers(self) -> list[Observer]:
         return [self.observer_of(kind) for kind in KINDS[1:] if isinstance(getattr(self, kind), Format)]
 
-    def mode(self, training: bool, known: bool, step: int = 0) -> str:
-        """How the program of a mini-batch, or of an evaluation, gets its ranges: KNOWN, as its estimators say; SEARCHED
-        in the steps in which some search; MEASURED, all from their tensors, before any range is `known`."""
+    def mode(self, training: bool, known: bool, step: int = 0) -> RangeMode:
+        """How the program of a mini-batch, or of an evaluation, gets its ranges: OBSERVED, as its observers say;
+        SEARCHED in the steps in which some search; MEASURED, all from their tensors, before any range is `known`."""
         if not known and any(e.start is None and (e.static if training else e.remembers) for e in self._observers):
-            return MEASURED
-        return SEARCHED if training and any(e.is_due(step) for e in self._observers) else KNOWN
+            return RangeMode.MEASURED
+        return RangeMode.SEARCHED if training and any(e.is_due(step) for e in self._observers) else RangeMode.OBSERVED
 
-    def modes(self, training: bool) -> list[str]:
+    def modes(self, training: bool) -> list[RangeMode]:
         """All that `mode` may say."""
-        found = [KNOWN, self.mode(training, known=False)]
+        found = [RangeMode.OBSERVED, self.mode(training, known=False)]
         if training and any(e.is_due(1) for e in self._observers):
-            found.append(SEARCHED)
+            found.append(RangeMode.SEARCHED)
         return list(dict.fromkeys(found))
 
-    def is_static(self, kind: str, mode: str, training: bool) -> bool:
+    def is_static(self, kind: str, mode: RangeMode, training: bool) -> bool:
         """Whether a program takes the ranges of `kind` as they were left; else it measures the tensors."""
         observer = self.observer_of(kind)
-        if mode == MEASURED:
+        if mode == RangeMode.MEASURED:
             return observer.start is not None
         if not training:
             return observer.remembers
-        return observer.static and not (mode == SEARCHED and observer.is_due(1))
+        return observer.static and not (mode == RangeMode.SEARCHED and observer.is_due(1))
 
     # -- as data -------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from edgelearn.ops.rows import parts
 from edgelearn.ops.stored import Stored
 from edgelearn.ops.tensor import Shape
 
-from .precision import Precision
+from .precision import Precision, RangeMode
 from .range_collector import RangeCollector
 from .rounded_kernels import RoundedKernels
 
@@ -43,7 +43,7 @@ class Quantizers:
         storage: Storage,
         prepare: Emitter,
         micro: Emitter,
-        mode: str,
+        mode: RangeMode,
         training: bool,
         first: bool,
     ) -> None:

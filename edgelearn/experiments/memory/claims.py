@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgelearn.compile import Plan, Request, account, make_plan
-from edgelearn.compile.lower import input_block
+from edgelearn.compile import Kind, Plan, Request, account, make_plan
 from edgelearn.compile.memory.policies import invertible
 from edgelearn.device import Device
 from edgelearn.experiments.claim import Claim
@@ -85,7 +84,7 @@ def _gradients(request: Request, device: Device) -> Claim:
 def _sizes(plain: Plan, twin: Plan) -> list[Claim]:
     plans = plain, twin
     sizes = [sum(p.weight.size for p in plan.request.network.parameters.values()) for plan in plans]
-    flops = [sum(launch.flops for launch in plan.program("predict", 1).launches) for plan in plans]
+    flops = [sum(launch.flops for launch in plan.program(Kind.PREDICT, 1).launches) for plan in plans]
     return [
         Claim("No parameter more or less", f"{sizes[1]:,} of {sizes[0]:,}", sizes[0] == sizes[1]),
         Claim("No multiply-add more or less", f"{flops[1] // 2:,} of {flops[0] // 2:,}", flops[0] == flops[1]),
@@ -123,7 +122,7 @@ def _step(plan: Plan, device: Device) -> tuple[dict[str, np.ndarray], int]:
     labels = rng.integers(0, network.output.shape[-1], n).astype(np.int32)
     session = Session(plan, context, Kernels(context))
     session.load(network.initialize(0))
-    session.train([(pack(x, input_block(network)), labels)], n, 0.0, 1)
+    session.train([(pack(x, plan.storage.input.block), labels)], n, 0.0, 1)
     result = session.gradients(), context.ledger.peak
     session.close()
     return result

@@ -1,30 +1,23 @@
-"""Configuration of a training; a run's record holds all of it."""
+"""Configuration of a training: the network and its policy for activation memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from edgelearn.compile.memory.policies import POLICIES
-from edgelearn.errors import RunError
-from edgelearn.experiments.config import TrainingConfig
+from edgelearn.experiments.config import TrainingConfig, setting
 
 
 @dataclass(frozen=True)
 class MemoryConfig(TrainingConfig):
-    """Settings of one training from scratch; None means the task's own value.
+    """Configuration of one training from scratch; None stands for the task's value.
 
     - `task`: a name in tasks.TASKS.
     - `reversible`: train the reversible version of the network.
     - `activation_memory`: a policy of compile.memory.policies.
 
-    Raises RunError for impossible values.
+    Raises ConfigError for an invalid value.
     """
 
-    reversible: bool = False
-    activation_memory: str = "keep_all"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.activation_memory not in POLICIES:
-            policies = ", ".join(POLICIES)
-            raise RunError(f"'{self.activation_memory}' is no policy of activation memory: choose {policies}.")
+    reversible: bool = setting(False, "replace residual blocks by couplings of two streams")
+    activation_memory: str = setting("keep_all", "policy for the activation memory", choices=tuple(POLICIES))

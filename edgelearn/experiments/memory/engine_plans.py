@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import Offload, account
-from edgelearn.compile.lower import input_block
 from edgelearn.graph import Network
 from edgelearn.ops import pack
 from edgelearn.runtime import Context, Session, choose_device, launch_times
@@ -28,7 +27,7 @@ def prepare(
     plan = named_plan(plan_name, network, context.device, len(x))
     session = Session(plan, context)
     session.load(plan.request.network.initialize(0))
-    packed, steps = pack(x, input_block(plan.request.network)), itertools.count(1)
+    packed, steps = pack(x, plan.storage.input.block), itertools.count(1)
 
     def step() -> float:
         return session.train([(packed, labels)], len(x), 0.0, next(steps))[0]

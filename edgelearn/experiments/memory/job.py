@@ -10,11 +10,10 @@ from .config import MemoryConfig
 from .tasks import TASKS
 
 
-class MemoryExperiment(TaskExperiment):
+class MemoryExperiment(TaskExperiment[MemoryConfig]):
     """A training from scratch. Those that differ in activation memory alone see the same examples in the same order."""
 
     kind, command, config_type, tasks = "memory", "edgelearn memory train", MemoryConfig, TASKS
-    config: MemoryConfig
 
     def compile(self, optimizer: Optimizer) -> None:
         self.model.compile(

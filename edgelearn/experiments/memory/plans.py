@@ -15,6 +15,7 @@ from edgelearn.graph import Network, reversible
 from edgelearn.ops import SGD
 from edgelearn.ops.formats import Float16, Format
 from edgelearn.ops.observers import InHindsightMinMax
+from edgelearn.runtime import launch_times
 
 PRECISIONS = {
     "fp16 saved": Precision(activations=Float16(), norm_inputs=Float16(), simulated=False),
@@ -63,7 +64,8 @@ def named_plan(
     if name in PRECISIONS:
         return make_plan(Request(network, **settings, precision=PRECISIONS[name]), device)
     if name.endswith(("stored", "peak", "device")):
-        return make_plan(Request(network, **settings), device, name, allow=allow, progress=progress)
+        times = launch_times(device, allow) if allow else None
+        return make_plan(Request(network, **settings), device, name, costs=times, allow=allow, progress=progress)
     raise RunError(f"'{name}' is no plan: choose {', '.join(PLANS)}, or another budget such as '6 MB stored'.")
 
 

@@ -15,7 +15,7 @@ from edgelearn.ops import (
     GlobalAveragePooling2D,
     GradientTarget,
     LinearOp,
-    PlainOp,
+    Op,
     SoftmaxCrossEntropy,
     Tensor,
     Traits,
@@ -116,7 +116,7 @@ def _linear(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     kernel = stand.put(problem.weights["kernel"].reshape(matrix))
     bias = stand.put(problem.weights["bias"]) if "bias" in problem.weights else None
     y = stand.tensor("y", (len(problem.x), *spec.output_shape))
-    op.emit_forward(stand, x, kernel, y, Epilogue(None, bias))
+    op.emit_linear(stand, x, kernel, y, Epilogue(None, bias))
     if not trains:
         return [lambda: stand.get(y)]
     dy = stand.put(problem.dy)
@@ -139,7 +139,7 @@ def _linear(stand: Stand, problem: OpProblem, trains: bool) -> Results:
 
 def _plain(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     op = problem.spec.op
-    assert isinstance(op, PlainOp)
+    assert isinstance(op, Op)
     x, y = stand.put(problem.x), stand.tensor("y", (len(problem.x), *problem.spec.output_shape))
     op.emit_forward(stand, [x], y)
     if not trains:

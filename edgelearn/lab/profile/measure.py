@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import Plan
-from edgelearn.compile.lower import input_block
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.lab.measure import RoundsConfig, Sample, measure_in_turn, sample, usable_cores
@@ -90,7 +89,7 @@ class _Steps:
     def __init__(self, plan: Plan, kernels: Kernels, seed: int) -> None:
         r = plan.request
         rng = np.random.default_rng(seed)
-        block = input_block(r.network)
+        block = plan.storage.input.block
         self.plan, self.context, self.session = plan, kernels.context, Session(plan, kernels.context, kernels)
         self.session.load(r.network.initialize(seed))
         self.parts = [

@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from edgelearn.compile import Plan, make_plan
+from edgelearn.compile import Kind, Plan, make_plan
 from edgelearn.compile.lower import input_block
 from edgelearn.compile.program import Program
 from edgelearn.launch import Buffer, Decision, KernelConfig, Launch, Role
@@ -51,7 +51,7 @@ class Rig:
         return make_plan(self.work.request, device, traits=replace(Traits.of(device), tuned=choices))
 
     def program(self, plan: Plan) -> Program:
-        return plan.program("train" if self.work.trains else "predict", self.work.request.micro_batch)
+        return plan.program(Kind.TRAIN if self.work.trains else Kind.PREDICT)
 
     @cached_property
     def decisions(self) -> dict[str, Decision]:
@@ -79,7 +79,7 @@ class Rig:
         if self.work.trains:
             session.train([(self.x, self.labels)], len(self.labels), rate=0.0, step=1)
         else:
-            session.predict(self.x, len(self.labels), packed=True)
+            session.predict_packed(self.x, len(self.labels))
         return TunedStep(time.perf_counter() - start, shares(self.context.take_times()))
 
 

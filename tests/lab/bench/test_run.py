@@ -112,7 +112,7 @@ def test_environments_are_measured_apart_and_memory_counts_what_the_steps_took()
     assert narrowed.variants[0].probe[0] == 3.001
 
 
-def test_a_pattern_that_fits_no_lane_is_refused():
+def test_a_pattern_that_fits_no_variant_is_refused():
     with pytest.raises(EdgelearnError, match="steadfast"):
         run([Workload("train", 1)], only=["steadfast*"], config=QUICK, registry=[fake("steady")])
 

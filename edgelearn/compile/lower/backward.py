@@ -1,0 +1,198 @@
+"""The loss and the backward pass."""
+
+from __future__ import annotations
+
+from edgelearn.errors import PlanError
+from edgelearn.graph.fuse import Stage
+from edgelearn.graph.network import Node
+from edgelearn.ops import GradientTarget, Loss, batchnorm, finish
+from edgelearn.ops.control import Answers
+from edgelearn.ops.copy import emit_copy
+from edgelearn.ops.quantize import RangeStatistics
+from edgelearn.ops.quantized import family
+from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor, Result
+from edgelearn.ops.stored import Stored
+from edgelearn.ops.sums import Sum
+from edgelearn.ops.tensor import Tensor
+
+from .emitter import as_floats
+from .lowering import Lowering, linear, norm
+from .parameters import emit_parameter_gradients, gradient_workspace
+
+
+class BackwardPass:
+    """Emits the loss, then the trained stages in reverse order. `gradients`: of layers' outputs, by name."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering, self.micro, self.quantizers = lowering, lowering.micro, lowering.quantizers
+        self.gradients: dict[str, Stored] = {}
+        self._stages = {stage.output.name: stage for stage in lowering.stages}
+
+    def emit_loss(self, name: str, loss: Loss) -> Answers:
+        """Emit the loss of layer `name`'s output and, in training, its gradient, through the activation if one is
+        fused. Raises PlanError if the output is no (n, classes), or depends on no trained parameter."""
+        lowering, logits = self.lowering, self.lowering.values[name]
+        output = lowering.network.output.name
+        if len(logits.shape) != 2 or isinstance(logits, QuantizedTensor):
+            raise PlanError(
+                f"The loss needs (classes,) as the network's output, but '{output}' gives {logits.shape[1:]}: end the "
+                f"network with a Dense layer."
+            )
+        loss.check(logits.channels, lowering.n)
+        target = self._target(name, logits) if lowering.trains else None
+        if lowering.trains and target is None:
+            raise PlanError(
+                f"Nothing to train: the output '{output}' depends on no trained parameter. Unfreeze a layer that leads "
+                f"to it."
+            )
+        lowering.at("loss")
+        if target is None or not target.mask:
+            return loss.emit(self.micro, logits, lowering.control, target.tensor if target else None)
+        gradient = self.micro.tensor("logits' gradient", logits.shape)
+        answers = loss.emit(self.micro, logits, lowering.control, gradient)
+        emit_copy(self.micro, gradient, target)
+        return answers
+
+    def emit(self, stage: Stage) -> None:
+        """Emit the gradients of a stage's inputs and weights, if it is trained and the loss depends on it."""
+        lowering = self.lowering
+        if stage.name not in lowering.trained or stage.output.name not in self.gradients:
+            return
+        if stage.op and stage.op.op.invertible:
+            lowering.at(stage.name)
+            lowering.rematerialiser.invert(stage.op)
+        dz = self.gradients[stage.output.name]
+        inputs = [lowering.values[name] for name in stage.inputs]
+        if stage.name in lowering.integer:
+            lowering.at(stage.name)
+            self._integers(stage, inputs[0], dz)
+            return
+        assert isinstance(dz, Tensor)
+        with as_floats(self.micro, [*inputs, lowering.values[stage.output.name]]) as (*floats, y):
+            targets = [self._target(name, x) for name, x in zip(stage.inputs, floats, strict=True)]
+            lowering.at(stage.name)
+            if stage.is_linear:
+                self._linear(stage, floats[0], dz, targets[0])
+            elif stage.op is None:
+                self._norm(stage, floats[0], dz, targets[0], stored_statistics=not lowering.uses_batch(stage))
+            else:
+                self._op(stage.op, floats, y, dz, targets)
+
+    def _target(self, name: str, value: Stored) -> GradientTarget | None:
+        """Where to write the gradient of layer `name`, whose output is `value`; None if nothing below is trained."""
+        stage = self._below(name)
+        if stage is None:
+            return None
+        accumulate = name in self.gradients
+        if not accumulate:
+            self.lowering.at(stage.name)
+            self.gradients[name] = self.micro.tensor("output gradient", (self.lowering.n, *stage.output.shape))
+        code = stage.activation_code
+        return GradientTarget(self.gradients[name], value if code else None, code, accumulate)
+
+    def _below(self, name: str) -> Stage | None:
+        """The trained stage whose output is `name`."""
+        stage = self._stages.get(name)
+        return stage if self.lowering.trains and stage and stage.name in self.lowering.trained else None
+
+    def _op(
+        self, node: Node, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
+    ) -> None:
+        """An op with launches of its own."""
+        lowering = self.lowering
+        weights = lowering.weights(node)
+        totals = [lowering.gradient(node.name, role) for role in weights]
+        targets = targets + [GradientTarget(t, accumulate=not lowering.first) if t else None for t in totals]
+        if any(targets):
+            parts = node.op.emit_backward(self.micro, [*inputs, *weights.values()], y, dy, targets) or ()
+            sums = {part.total: part for part in parts}
+            for total in filter(None, totals):
+                finish.emit_sum(lowering.finish, sums.get(total, Sum(total)))
+
+    def _norm(
+        self, stage: Stage, y: Stored, dz: Tensor, target: GradientTarget | Result | None, stored_statistics: bool
+    ) -> None:
+        """The gradients of a BatchNorm's input `y` and of gamma and beta."""
+        lowering, s, (node, _) = self.lowering, self.lowering.statistics[stage.name], norm(stage)
+        dgamma, dbeta = (
+            lowering.gradient(node.name, role)
+            or gradient_workspace(lowering, stage, f"unused {role} gradient", s.scale)
+            for role in ("gamma", "beta")
+        )
+        batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, stored_statistics, not lowering.first)
+        for gradient in (dgamma, dbeta):
+            finish.emit_sum(lowering.finish, Sum(gradient))
+
+    # -- linear ops --------------------------------------------------------------------------------------------------
+
+    def _linear(self, stage: Stage, x: Tensor, dz: Tensor, target: GradientTarget | None) -> None:
+        """A linear op that multiplies floats."""
+        dy, statistics = self._before_norm(stage, dz)
+        emit_parameter_gradients(self.lowering, stage, x, dy, statistics)
+        if target is not None:
+            assert isinstance(dy, Tensor)
+            prepared = self._prepared_kernel(stage, x, statistics.scale if statistics else None)
+            with as_floats(self.micro, [prepared]) as (kernel,):
+                linear(stage).emit_backward_data(self.micro, x, kernel, dy, target)
+
+    def _prepared_kernel(self, stage: Stage, x: Tensor, scale: Tensor | None) -> Tensor:
+        """The kernel as the gradient of the input needs it, times `scale`."""
+        op, lowering, kernels = linear(stage), self.lowering, self.quantizers.kernels
+        if kernels.stores_halves(stage.name):
+            return kernels.viewed_halves(stage.name, op.view(x, lowering.master_kernel(stage), scale))
+        kernel = lowering.kernel(stage)
+        assert isinstance(kernel, Tensor)
+        return op.emit_prepared(lowering.prepare, x, kernel, scale)
+
+    def _before_norm(
+        self, stage: Stage, dz: Stored, integers: bool = False
+    ) -> tuple[Stored, batchnorm.Statistics | None]:
+        """(gradient of the linear op's output, rounded, as `integers` if asked for; None). With stored statistics
+        instead (`dz` rounded, these): scale and shift are applied elsewhere."""
+        layer = stage.name
+        if not self.lowering.uses_batch(stage):
+            dy = dz if isinstance(dz, QuantizedTensor) else self.quantizers.gradient(layer, dz, integers)
+            return dy, self.lowering.statistics.get(layer)
+        assert isinstance(dz, Tensor)
+
+        def emit(target: GradientTarget | Result) -> None:
+            self._norm(stage, self.lowering.before_norm[layer], dz, target, stored_statistics=False)
+
+        if self.quantizers.quantizes("gradients", layer):
+            shape = dz.shape
+            dy = self.quantizers.write("gradients", layer, shape, lambda y, found: emit(Result(y, found)), integers)
+            return dy, None
+        dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
+        emit(GradientTarget(dy))
+        return self.quantizers.gradient(layer, dy), None
+
+    def _integers(self, stage: Stage, x: Stored, dz: Stored) -> None:
+        """A linear op that multiplies integers."""
+        assert isinstance(x, QuantizedTensor)
+        op, lowering, name = linear(stage), self.lowering, stage.inputs[0]
+        dy, statistics = self._before_norm(stage, dz, integers=True)
+        emit_parameter_gradients(lowering, stage, x, dy, statistics)
+        below = self._below(name)
+        if below is None:
+            return
+        view = op.view(x.tensor, lowering.master_kernel(stage), statistics.scale if statistics else None)
+        prepared = self.quantizers.kernels.viewed_integers(stage.name, view)
+
+        def emit(target: QuantizedTarget, found: RangeStatistics | None = None) -> None:
+            family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dy, target, found)
+
+        if self._multiplies_integers(below, name):
+            code = below.activation_code
+            mask = x if code else None
+            self.gradients[name] = self.quantizers.write(
+                "gradients", below.name, x.tensor.shape, lambda y, found: emit(QuantizedTarget(y, mask, code), found)
+            )
+        elif target := self._target(name, x):
+            lowering.at(stage.name)
+            emit(QuantizedTarget(target.tensor, target.mask, target.activation, target.accumulate))
+
+    def _multiplies_integers(self, below: Stage, name: str) -> bool:
+        """True if stage `below` multiplies the gradient of its output `name` as integers, and one layer reads that."""
+        lowering = self.lowering
+        single = len(lowering.network.consumers(name)) == 1
+        return below.name in lowering.integer and not lowering.uses_batch(below) and single

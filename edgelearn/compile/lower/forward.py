@@ -1,0 +1,176 @@
+"""The forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from edgelearn.graph.fuse import Stage
+from edgelearn.graph.network import INPUT, Network
+from edgelearn.ops import Epilogue, batchnorm
+from edgelearn.ops.quantize import RangeStatistics
+from edgelearn.ops.quantized import family
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Result
+from edgelearn.ops.stored import Stored
+from edgelearn.ops.tensor import Tensor, pack
+
+from .emitter import as_floats
+from .lowering import Lowering, linear, norm
+
+
+class ForwardPass:
+    """Emits stages in order, and leaves their outputs in `lowering.values`."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering, self.micro, self.quantizers = lowering, lowering.micro, lowering.quantizers
+
+    def quantize_input(self) -> None:
+        """Round the network's input: to integers if all its readers multiply them."""
+        lowering = self.lowering
+        lowering.at(INPUT)
+        readers = [stage for stage in lowering.stages if INPUT in stage.inputs]
+        integers = all(map(lowering.may_multiply_integers, readers))
+        lowering.values[INPUT] = self.quantizers.input(INPUT, lowering.x, integers)
+
+    def emit(self, stage: Stage, quantized: bool) -> None:
+        """Emit a stage, and round its output if `quantized`."""
+        lowering = self.lowering
+        lowering.at(stage.name)
+        inputs = [lowering.values[name] for name in stage.inputs]
+        if isinstance(inputs[0], QuantizedTensor) and lowering.may_multiply_integers(stage):
+            lowering.integer.add(stage.name)
+            lowering.values[stage.output.name] = self._integers(stage, inputs[0], quantized)
+            return
+        with as_floats(self.micro, inputs) as floats:
+            if lowering.uses_batch(stage):
+                y = self._before_norm(stage, floats[0]) if stage.is_linear else floats[0]
+                lowering.values[stage.output.name] = self._normalize(stage, y, quantized)
+                return
+            out = self._output(stage)
+            if stage.is_linear:
+                self._linear(stage, floats[0], out)
+            elif stage.op is None:
+                batchnorm.emit_normalize(self.micro, floats[0], self._statistics(stage), out, stage.activation_code)
+            else:
+                stage.op.op.emit_forward(self.micro, [*floats, *lowering.weights(stage.op).values()], out)
+        lowering.values[stage.output.name] = self._rounded(stage, out) if quantized else out
+
+    def _output(self, stage: Stage) -> Tensor:
+        return self.micro.tensor("output", (self.lowering.n, *stage.output.shape))
+
+    def _rounded(self, stage: Stage, out: Tensor) -> Stored:
+        """A stage's output as the rest of the network reads it."""
+        if stage.output.op.selects:
+            return self.quantizers.chosen([self.lowering.values[name] for name in stage.inputs], out)
+        return self.quantizers.activation(stage.output.name, out)
+
+    # -- linear ops --------------------------------------------------------------------------------------------------
+
+    def _linear(self, stage: Stage, x: Tensor, out: Tensor) -> None:
+        """A linear op on floats, with stored statistics if a BatchNorm follows."""
+        frozen = stage.name not in self.lowering.trained and not self.quantizers.rounds("weights", stage.name)
+        if frozen and stage.norm is not None:
+            kernel, bias = self._folded(stage)
+            linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation_code))
+            return
+        with as_floats(self.micro, [self.lowering.kernel(stage)]) as (kernel,):
+            linear(stage).emit_linear(self.micro, x, kernel, out, self._epilogue(stage))
+
+    def _before_norm(self, stage: Stage, x: Tensor) -> Stored:
+        """A linear op on floats, whose output batch statistics normalize."""
+        y = self.micro.tensor("before BatchNorm", (self.lowering.n, *stage.nodes[0].shape))
+        epilogue = Epilogue(None, self.lowering.bias(stage))
+        with as_floats(self.micro, [self.lowering.kernel(stage)]) as (kernel,):
+            linear(stage).emit_linear(self.micro, x, kernel, y, epilogue)
+        return self.quantizers.norm_input(stage.name, y)
+
+    def _integers(self, stage: Stage, x: QuantizedTensor, quantized: bool) -> Stored:
+        """The output of a stage whose linear op multiplies integers."""
+        op, name, kernel = linear(stage), stage.output.name, self.lowering.kernel(stage)
+
+        def emit(y: Stored, epilogue: Epilogue, found: RangeStatistics | None = None) -> None:
+            family(op).emit_forward(self.micro, op, x, kernel, y, epilogue, found)
+
+        if self.lowering.uses_batch(stage):
+            return self._normalize(stage, self._integers_before_norm(stage, emit), quantized)
+        epilogue = self._epilogue(stage)
+        if quantized and self.quantizers.stores("activations", name):
+            shape = (self.lowering.n, *stage.output.shape)
+            return self.quantizers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found))
+        out = self._output(stage)
+        emit(out, epilogue)
+        return self._rounded(stage, out) if quantized else out
+
+    def _integers_before_norm(self, stage: Stage, emit: Callable[..., None]) -> Stored:
+        shape, epilogue = (self.lowering.n, *stage.nodes[0].shape), Epilogue(None, self.lowering.bias(stage))
+        if self.quantizers.stores("norm_inputs", stage.name):
+            return self.quantizers.write("norm_inputs", stage.name, shape, lambda y, found: emit(y, epilogue, found))
+        y = self.micro.tensor("before BatchNorm", shape)
+        emit(y, epilogue)
+        return self.quantizers.norm_input(stage.name, y)
+
+    def _epilogue(self, stage: Stage) -> Epilogue:
+        """Bias or stored statistics, and the activation."""
+        if stage.norm is None:
+            return Epilogue(None, self.lowering.bias(stage), stage.activation_code)
+        s = self._statistics(stage)
+        return Epilogue(s.scale, s.shift, stage.activation_code)
+
+    def _folded(self, stage: Stage) -> tuple[Tensor, Tensor]:
+        """A frozen linear op and the frozen BatchNorm behind it as one kernel and one bias."""
+        shape = self.lowering.network.parameters[f"{stage.name}/kernel"].weight.packed_shape
+        constant = self.lowering.storage.constant
+        fold = partial(_fold, self.lowering.network, stage)
+        return (
+            constant(f"{stage.name}/folded kernel", shape, lambda w: pack(fold(w)[0])),
+            constant(f"{stage.name}/folded bias", shape[-1:], lambda w: pack(fold(w)[1])),
+        )
+
+    # -- BatchNorm ---------------------------------------------------------------------------------------------------
+
+    def _statistics(self, stage: Stage) -> batchnorm.Statistics:
+        """The stored statistics of the stage's BatchNorm, with the linear op's bias."""
+        node, op = norm(stage)
+        bias = self.lowering.bias(stage) if stage.is_linear else None
+        s = batchnorm.emit_kept_statistics(self.lowering.prepare, op, self.lowering.weights(node), bias)
+        self.lowering.statistics[stage.name] = s
+        return s
+
+    def _normalize(self, stage: Stage, y: Stored, quantized: bool) -> Stored:
+        """The output of a stage whose BatchNorm normalizes `y` with the micro-batch's statistics."""
+        (node, op), name = norm(stage), stage.output.name
+        storage, statistics = self.lowering.storage, self.lowering.statistics
+        moving = {role: storage.moving(f"{node.name}/{role}") for role in ("moving_mean", "moving_variance")}
+        weights = self.lowering.weights(node) | moving
+        self.lowering.before_norm[stage.name] = y
+
+        def emit(out: Tensor | Result) -> None:
+            statistics[stage.name] = batchnorm.emit_batch(self.micro, op, y, weights, out, stage.activation_code)
+
+        def emit_result(out: Stored, found: RangeStatistics | None) -> None:
+            if stage.name in statistics:  # a replay
+                batchnorm.emit_normalize(
+                    self.micro, y, statistics[stage.name], Result(out, found), stage.activation_code
+                )
+            else:
+                emit(Result(out, found))
+
+        if quantized and self.quantizers.quantizes("activations", name):
+            shape, integers = (self.lowering.n, *stage.output.shape), self.quantizers.stores("activations", name)
+            return self.quantizers.write("activations", name, shape, emit_result, integers)
+        out = self._output(stage)
+        emit(out)
+        return self._rounded(stage, out) if quantized else out
+
+
+def _fold(network: Network, stage: Stage, weights: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """A kernel and a bias, in float64, that do what a linear op and its BatchNorm do."""
+    node, op = norm(stage)
+    w = {role: weights[f"{node.name}/{role}"].astype(np.float64) for role in op.weights(node.shape)}
+    scale = w["gamma"] / np.sqrt(w["moving_variance"] + op.epsilon)
+    kernel = weights[f"{stage.name}/kernel"].astype(np.float64)
+    kernel = kernel.reshape(network.parameters[f"{stage.name}/kernel"].weight.packed_shape)
+    bias = weights.get(f"{stage.name}/bias", np.float64(0.0))
+    return kernel * scale, w["beta"] + (bias - w["moving_mean"]) * scale

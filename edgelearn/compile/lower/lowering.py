@@ -1,0 +1,118 @@
+"""The state of a lowering, shared by its passes."""
+
+from __future__ import annotations
+
+from edgelearn.compile.memory.rematerialiser import Rematerialiser
+from edgelearn.compile.precision.quantizers import Quantizers
+from edgelearn.compile.program import Kind, ProgramKey
+from edgelearn.compile.request import Request
+from edgelearn.compile.storage import Storage
+from edgelearn.graph.fuse import Stage, fuse, trained_stages
+from edgelearn.graph.network import INPUT, Network, Node
+from edgelearn.ops import BatchNormalization, Conv2D, LinearOp, Traits, batchnorm
+from edgelearn.ops.quantized import supports
+from edgelearn.ops.stored import Stored
+from edgelearn.ops.tensor import Tensor
+
+from .emitter import StorageEmitter
+
+
+def input_block(network: Network) -> int:
+    """The channel block of the network's input: unpadded where only plain convolutions read it."""
+    channels = network.input_shape[-1]
+    plain = all(isinstance(n.op, Conv2D) and n.op.groups == 1 for n in network.consumers(INPUT))
+    return channels if channels < 16 and plain else 16
+
+
+class Lowering:
+    """Everything that the passes of one program share.
+
+    - `prepare`, `micro`, `finish`: emitters of the program's three lists.
+    - `n`, `first`, `trains`: examples of the micro-batch; gradients start anew; there is a backward pass.
+    - `stages`, `trained`: the fused network, and the names of stages that a gradient must reach. Stages below are
+      frozen: they are folded in every program.
+    - `values`, `before_norm`, `statistics`, `integer`: left by the forward pass: outputs by layer, inputs of BatchNorms
+      that use batch statistics and statistics by stage, and names of stages that multiply integers.
+    """
+
+    def __init__(self, request: Request, storage: Storage, traits: Traits, key: ProgramKey) -> None:
+        self.request, self.network, self.storage, self.control = request, request.network, storage, storage.control
+        self.n, self.first, self.trains = key.examples, key.first, key.kind is Kind.TRAIN
+        self.loss = None if key.kind is Kind.PREDICT else request.loss
+        self.stages = fuse(self.network)
+        self.trained = trained_stages(self.network, self.stages)
+        self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(3))
+        self.micro.training = self.control if self.trains else None
+        self.x = Tensor(storage.input.buffer, (self.n, *self.network.input_shape), storage.input.block)
+        self.quantizers = Quantizers(
+            request.precision, storage, self.prepare, self.micro, key.ranges, self.trains, self.first
+        )
+        self.rematerialiser = Rematerialiser(self.network, request.activation_memory, self.micro)
+        self.values: dict[str, Stored] = {INPUT: self.x}
+        self.before_norm: dict[str, Stored] = {}
+        self.statistics: dict[str, batchnorm.Statistics] = {}
+        self.integer: set[str] = set()
+
+    def at(self, layer: str) -> None:
+        """Attribute what is emitted from here on to `layer`."""
+        self.prepare.layer = self.micro.layer = self.finish.layer = layer
+
+    def uses_batch(self, stage: Stage) -> bool:
+        """True if the stage's BatchNorm uses batch statistics. As in Keras, a frozen one uses the stored ones."""
+        if stage.norm is None or not self.trains or self.request.batchnorm != "batch":
+            return False
+        norm = stage.norm.name
+        return not self.network.trainable.isdisjoint({f"{norm}/gamma", f"{norm}/beta"})
+
+    def bias(self, stage: Stage) -> Tensor | None:
+        """The bias of the stage's linear op."""
+        name = f"{stage.name}/bias"
+        return self.storage.parameter(name) if name in self.network.parameters else None
+
+    def master_kernel(self, stage: Stage) -> Tensor:
+        """The kernel that is updated."""
+        return self.storage.parameter(f"{stage.name}/kernel")
+
+    def kernel(self, stage: Stage) -> Stored:
+        """The kernel that forward and backward pass read, rounded."""
+        kernels, kernel = self.quantizers.kernels, self.master_kernel(stage)
+        rounded = kernels.integers if stage.name in self.integer else kernels.floats
+        return rounded(stage.name, kernel)
+
+    def weights(self, node: Node) -> dict[str, Tensor]:
+        """All weights of a layer, by role."""
+        roles = node.op.weights(*self.network.input_shapes(node.inputs))
+        return {role: self.storage.parameter(f"{node.name}/{role}") for role in roles}
+
+    def gradient(self, layer: str, role: str) -> Tensor | None:
+        """The gradient of a weight; None if it isn't trained."""
+        return self.storage.gradients.get(f"{layer}/{role}")
+
+    def tensors(self) -> dict[str, Stored]:
+        """The forward pass's values by layer. Layers of one stage share the value of the last."""
+        tensors = dict(self.values)
+        for stage in self.stages:
+            if stage.output.name in tensors:
+                tensors |= {node.name: tensors[stage.output.name] for node in stage.nodes}
+                if stage.op and stage.name in self.before_norm:
+                    tensors[stage.op.name] = self.before_norm[stage.name]
+        return tensors
+
+    def may_multiply_integers(self, stage: Stage) -> bool:
+        """True if integer kernels compute the stage once its input is integers."""
+        kinds = ("weights", "gradients")
+        op = stage.nodes[0].op
+        return isinstance(op, LinearOp) and supports(op) and all(self.quantizers.stores(k, stage.name) for k in kinds)
+
+
+def linear(stage: Stage) -> LinearOp:
+    """The stage's linear op."""
+    op = stage.nodes[0].op
+    assert isinstance(op, LinearOp)
+    return op
+
+
+def norm(stage: Stage) -> tuple[Node, BatchNormalization]:
+    """The stage's BatchNorm."""
+    assert stage.norm is not None and isinstance(stage.norm.op, BatchNormalization)
+    return stage.norm, stage.norm.op

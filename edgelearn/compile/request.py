@@ -1,0 +1,102 @@
+"""What is to be planned, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgelearn.errors import PlanError
+from edgelearn.graph.network import Network
+from edgelearn.ops import Loss, Optimizer, SoftmaxCrossEntropy
+
+from .memory.activation_memory import ActivationMemory, check
+from .precision.precision import Precision
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that a plan depends on, except for the device. A request can be the key of a cache: equal ones have
+    equal plans. Networks are compared by identity; `trainable`, their trained parameters when the request is made, by
+    content.
+
+    Arguments:
+    - `network`: the graph to run.
+    - `batch_size`: examples of a mini-batch, from which one update is made (default 1).
+    - `micro_batch`: examples that are on the device at once; gradients are summed over a mini-batch's (default 1).
+    - `optimizer`: updates the weights; None for a plan that only evaluates and predicts (default).
+    - `batchnorm`: statistics that training normalizes with: `"moving"`, the stored ones, or `"batch"`, those of each
+      micro-batch, which also update the stored ones.
+    - `loss`: default softmax cross-entropy; None for a plan that only predicts.
+    - `seed`: of Dropout and stochastic rounding, 64 bits (default 0).
+    - `precision`: formats of quantized tensors; default float32 everywhere.
+    - `activation_memory`: strategy per layer for what the backward pass needs; default: store everything.
+    - `last_batches`: sizes of shorter mini-batches, such as the last one of an epoch; `len(x)` stands for the remainder
+      of its division by `batch_size` (default none).
+    - `remainders`: sizes of shorter micro-batches to evaluate and predict; `len(x)` stands for the remainder of its
+      division by `micro_batch` (default none).
+
+    Raises PlanError for sizes that are no whole numbers of at least 1.
+    """
+
+    network: Network
+    batch_size: int = 1
+    micro_batch: int = 1
+    optimizer: Optimizer | None = None
+    batchnorm: str = "moving"
+    loss: Loss | None = SoftmaxCrossEntropy()  # noqa: RUF009
+    seed: int = 0
+    precision: Precision = Precision()  # noqa: RUF009
+    activation_memory: ActivationMemory = field(default_factory=dict)
+    last_batches: tuple[int, ...] = ()
+    remainders: tuple[int, ...] = ()
+    trainable: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        sizes = self.batch_size, self.micro_batch
+        if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
+            raise PlanError(f"Batch sizes are whole numbers of at least 1, not {', '.join(map(repr, sizes))}.")
+        self._set("batch_size", int(self.batch_size))
+        self._set("micro_batch", int(self.micro_batch))
+        self._set("last_batches", _remainders(self.last_batches, self.batch_size))
+        self._set("remainders", _remainders(self.remainders, self.micro_batch))
+        self._set("activation_memory", dict(self.activation_memory))
+        self._set("trainable", frozenset(self.network.trainable))
+
+    def __hash__(self) -> int:
+        sizes = self.batch_size, self.micro_batch, self.last_batches, self.remainders
+        return hash((self.network, self.trainable, sizes, self.batchnorm, self.seed, *self.activation_memory.items()))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def check(self) -> None:
+        """Raises PlanError for a request that no device can meet, naming what to change."""
+        network = self.network
+        if self.micro_batch > self.batch_size:
+            raise PlanError(f"A micro-batch of {self.micro_batch} is larger than the mini-batch of {self.batch_size}.")
+        if self.batchnorm not in ("moving", "batch"):
+            raise PlanError(f"batchnorm is 'moving' or 'batch', not '{self.batchnorm}'.")
+        if not 0 <= self.seed < 1 << 64:
+            raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {self.seed}.")
+        if not network.nodes:
+            raise PlanError(f"The network '{network.name}' has no layers.")
+        if network.trainable != self.trainable:
+            raise PlanError("Layers were frozen or unfrozen after this request was made: make a new one.")
+        self.precision.check(network)
+        check(network, self.activation_memory, self.precision)
+        if self.optimizer and self.loss is None:
+            raise PlanError("Training minimizes a loss, but the request's is None: give it one.")
+        if self.optimizer and not self.trainable:
+            raise PlanError(
+                "Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense')."
+            )
+
+    def micro_batches(self, examples: int) -> list[int]:
+        """Sizes of the micro-batches that `examples` examples make: full ones, and a last, shorter one for the rest."""
+        full, rest = divmod(examples, self.micro_batch)
+        return [self.micro_batch] * full + ([rest] if rest else [])
+
+
+def _remainders(sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
+    return tuple(sorted({int(size) % whole for size in sizes} - {0}, reverse=True))

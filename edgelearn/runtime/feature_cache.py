@@ -1,0 +1,85 @@
+"""The frozen-prefix cache: outputs of the frozen layers, computed once per example, in the device's layout."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.errors import DataError, NonFiniteError
+from edgelearn.ops.tensor import BLOCK, Shape, ceil_div, unpack
+
+from .pages import on_disk
+
+DTYPES = {"fp32": np.float32, "fp16": np.float16}
+HALF_LIMIT = 65504.0  # the largest fp16
+
+
+class FeatureCache:
+    """A source of features that sessions read without packing them.
+
+    They are stored as [channels / block][example][pixels][block], so that taking examples copies stretches of memory.
+
+    Arguments:
+    - `shape`: shape of one example's features, (height, width, channels) or (channels,).
+    - `count`: number of examples.
+    - `dtype`: `"fp32"` (the same values as without a cache) or `"fp16"` (half the memory, values rounded to 11 bits).
+    - `folder`: where to keep them in a file without a name; default: in memory.
+    - `block`: channel block of the input of the network that reads them (default 16).
+
+    Raises DataError when there is no room.
+    """
+
+    def __init__(
+        self, shape: Shape, count: int, dtype: str = "fp32", folder: Path | None = None, block: int = BLOCK
+    ) -> None:
+        self.shape, self.dtype = (count, *shape), np.dtype(DTYPES[dtype])
+        layout = (ceil_div(shape[-1], block), count, prod(shape[:-1]), block)
+        nbytes = prod(layout) * self.dtype.itemsize
+        try:
+            words = np.empty(nbytes, np.uint8) if folder is None else on_disk(nbytes, folder)
+        except (OSError, MemoryError) as error:
+            raise DataError(
+                f"The feature cache of {nbytes:,} bytes can't be made in {folder or 'memory'}: "
+                f"{getattr(error, 'strerror', None) or 'there is too little'}. Use the fp16 cache, which is half as "
+                f"large, another folder for it, or no cache."
+            ) from None
+        self.words = words.view(self.dtype).reshape(layout)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        """The features of some examples: float32 (n, ...)."""
+        return unpack(self.device_layout(indices), (len(indices), *self.shape[1:]), self.words.shape[-1])
+
+    @property
+    def nbytes(self) -> int:
+        return self.words.nbytes
+
+    def put(self, first: int, count: int, packed: np.ndarray) -> None:
+        """Store the features of examples first, first + 1, ..., as `Session.predict_packed` returns them.
+
+        Raises NonFiniteError when one is a NaN or an infinity, DataError when it doesn't fit fp16.
+        """
+        blocks, _, pixels, block = self.words.shape
+        words = packed.reshape(blocks, count, pixels, BLOCK)[..., :block]
+        largest = np.abs(words).max(axis=(0, 2, 3))
+        if not np.isfinite(largest).all():
+            example = first + int(np.argmin(np.isfinite(largest)))
+            raise NonFiniteError(
+                f"The frozen layers make a NaN or an infinity of example {example}: either it holds one itself, or the "
+                f"frozen weights are too large. Clean the data, or use other weights."
+            )
+        if self.dtype == np.float16 and largest.max() > HALF_LIMIT:
+            raise DataError(
+                f"A feature of {largest.max():.3g} is too large for fp16 (at most {HALF_LIMIT:.0f}): use the fp32 "
+                f"cache."
+            )
+        self.words[:, first : first + count] = words
+
+    def device_layout(self, indices: np.ndarray) -> np.ndarray:
+        """The features of some examples as the device reads them: float32 (blocks, n * pixels, block)."""
+        words = np.take(self.words, indices, axis=1).astype(np.float32, copy=False)
+        return words.reshape(len(words), -1, words.shape[-1])

@@ -1,0 +1,51 @@
+"""Relative links lead somewhere, in the checkout as on the site."""
+
+import re
+
+import pytest
+import yaml
+
+from .pages import DOCUMENTS, ROOT, name_of, prose, slugs
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+SOURCES = ("docs", "edgelearn", "kernels", "notebooks", "tests", "tools")
+EXAMPLES = {"my-board.json", "bench.json"}  # files that a reader makes
+PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_relative_links_exist(document):
+    for link in LINK.findall(prose(document)):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.exists(), f"{name_of(document)} links to {link}"
+        if anchor and target.suffix == ".md":
+            assert anchor in slugs(target), f"{name_of(document)} links to {link}: no such heading"
+
+
+def test_every_page_is_in_the_navigation():
+    def files(entry):
+        if isinstance(entry, str):
+            return {entry}
+        return set().union(*map(files, entry.values() if isinstance(entry, dict) else entry))
+
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    docs = ROOT / "docs"
+    assert files(nav) == {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
+def test_pictures_are_small(picture):
+    assert picture.stat().st_size < 100_000
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.name != "CHANGELOG.md"], ids=name_of)
+def test_files_that_are_named_exist(document):
+    """Paths of sources in code type, by their ends: `graph/fuse.py`, `kernels/finish.cl`."""
+    named = re.findall(r"`([\w./]*\w\.(?:py|cl|h|json|ipynb|yml|toml))`", document.read_text())
+    files = [path.relative_to(ROOT).as_posix() for folder in SOURCES for path in (ROOT / folder).rglob("*.*")]
+    files += [path.name for path in ROOT.iterdir()]
+    missing = {name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)}
+    assert missing <= EXAMPLES

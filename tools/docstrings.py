@@ -1,0 +1,34 @@
+"""Griffe extension for the manual: turn this project's docstrings into Markdown.
+
+Docstrings write arguments as
+
+    Arguments:
+    - `optimizer`: updates the weights.
+
+Markdown wants an empty line before the list; the heading is set in bold. Lines of a doctest become a code block, and
+`[rows][16]` is a layout, not a reference.
+"""
+
+import re
+
+import griffe
+
+HEADING = re.compile(r"^(Arguments|Returns|Raises|Attributes|Methods|Fields):$", re.MULTILINE)
+LIST_AFTER_TEXT = re.compile(r"^(?![-*] )(\S.*)\n(?=[-*] )", re.MULTILINE)
+DOCTEST = re.compile(r"(?:^(?:>>>|\.\.\.).*\n?)+", re.MULTILINE)
+CODE_OR_LAYOUT = re.compile(r"`[^`]*`|(\])(\[)")
+
+
+def as_markdown(text: str) -> str:
+    """The docstring with bold headings, an empty line before each list, code blocks, and escaped layouts."""
+    text = LIST_AFTER_TEXT.sub(r"\1\n\n", HEADING.sub(r"**\1**", text))
+    text = CODE_OR_LAYOUT.sub(lambda match: r"]\[" if match[1] else match[0], text)
+    return DOCTEST.sub(lambda match: f"\n```python\n{match[0].rstrip()}\n```\n", text)
+
+
+class DocstringLists(griffe.Extension):
+    """Applies `as_markdown` to every docstring."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs) -> None:
+        if obj.docstring:
+            obj.docstring.value = as_markdown(obj.docstring.value)
