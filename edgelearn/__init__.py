@@ -12,19 +12,19 @@ from . import models, ops
 from .compile import Plan, Precision, explain
 from .errors import EdgelearnError
 from .graph import Network
-from .ops import SGD, Adam, AdamW
+from .ops import SGD, Adam, AdamW, SoftmaxCrossEntropy
 from .runtime import choose_device, list_devices, self_test
-from .train import Model
+from .train import Model, Trainer, load
 
 __version__ = "0.1.0"
 __all__ = [
-    "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "choose_device", "explain",
-    "list_devices", "models", "ops", "self_test", "tune",
+    "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "SoftmaxCrossEntropy", "Trainer",
+    "choose_device", "explain", "list_devices", "load", "models", "ops", "self_test", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str):
-    """`tune`, and with it the search and the benchmarks, is imported when it is first used."""
+    """Import `tune`, and with it the search and the benchmarks, when it is first used."""
     if name == "tune":
         from .lab.tuning import tune
 

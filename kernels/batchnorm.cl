@@ -1,291 +1,333 @@
-// Batch normalization (Ioffe and Szegedy 2015), with kept or with batch statistics; of y as it is stored.
-#include "blocked.h"
-#include "stored.h"
-#include "activation.h"
-#include "band.h"
-#include "gradient.h"
+// Batch normalization (Ioffe and Szegedy 2015), with moving or with batch statistics; of y as it is stored.
+#include "elementwise.h"
 #include "group_sum.h"
 #include "jobs.h"
 #include "result.h"
 
-// With SUB_BANDS > 1 every sub-band of an image's height has statistics of its own (Chang et al. 2021): what is said of
-// 16 channels here holds for 16 channels of one sub-band, number `block` of as many. ROW is where row `row` of the m that
-// share statistics lies, of which an image has `share`.
+// With SUB_BANDS > 1 every sub-band of an image's height has statistics of its own (Chang et al. 2021). A set is 16
+// channels of one sub-band, or without sub-bands 16 channels; a set is what `block` counts. The m rows of a set share
+// statistics; an image has `share` of them.
 #ifndef SUB_BANDS
 #define SUB_BANDS 1
 #endif
+typedef struct { int m, share; } Rows;
 #if SUB_BANDS > 1
-#define ROWS const int m, const int share
-#define ROW(block, row)                                                           \
-  (((((size_t)((block) / SUB_BANDS) * (m / share) + (row) / share) * SUB_BANDS + (block) % SUB_BANDS) * share \
-    + (row) % share) * BLOCK)
+#define SET_ARGUMENTS const int m, const int share
+#define SET_ROWS ((Rows){m, share})
 #else
-#define ROWS const int m
-#define ROW(block, row) (((size_t)(block) * m + (row)) * BLOCK)
+#define SET_ARGUMENTS const int m
+#define SET_ROWS ((Rows){m, m})
 #endif
+
+// Where a row of a set lies
+INLINE size_t set_row_at(const Rows rows, const int block, const int row) {
+#if SUB_BANDS > 1
+  const size_t images = (size_t)(block / SUB_BANDS) * (rows.m / rows.share) + row / rows.share;
+  return ((images * SUB_BANDS + block % SUB_BANDS) * rows.share + row % rows.share) * BLOCK;
+#else
+  return row_at(block, rows.m, row);
+#endif
+}
 
 #define CHUNK 512  // rows that are summed by themselves, and stay in a first-level cache
 
-// Work-group `group` has rows [start, stop) of one block; FOR_ROWS goes through those of a member.
-#define ROWS_OF_GROUP                                                             \
-  GROUP_SUM_MEMORY                                                                \
-  const int group = get_group_id(0), block = get_global_id(1);                    \
-  const int start = group * count, stop = start + count < m ? start + count : m;
-#define FOR_ROWS for (int row = start + ITEM % MEMBERS; row < stop; row += MEMBERS)
-#define FOR_GROUPS for (int g = ITEM % MEMBERS; g < groups; g += MEMBERS)
+// Inputs of normalization and its results, by channel
+typedef struct { input gamma, beta; output scale, shift, mean, inverse, moving_mean, moving_variance; } Parts;
+#define PARTS_ARGUMENTS                                                                                      \
+  INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(shift), OUTPUT(mean_out), OUTPUT(deviation_inverse),      \
+  OUTPUT(moving_mean), OUTPUT(moving_variance)
+#define PARTS                                                                                                \
+  ((Parts){ITEM_START(gamma), ITEM_START(beta), ITEM_START(scale), ITEM_START(shift), ITEM_START(mean_out),  \
+           ITEM_START(deviation_inverse), ITEM_START(moving_mean), ITEM_START(moving_variance)})
 
-// Kept statistics as a scale and a shift: scale = gamma / sqrt(var + epsilon), shift = beta + (bias - mean) * scale.
-// A job a layer, a work-item 16 channels.
+typedef struct { V scale, shift; } Affine;
+
+// Scale, shift and 1 / deviation from a mean and a biased variance; moving averages moved as Keras does:
+// moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum from the host, which float32 would
+// round.
+INLINE Affine write_statistics(const Parts parts, const int block, const V mean, const V variance, const float epsilon,
+                               const float pace) {
+  const int at = block * BLOCK;
+  const V inverse = (V)1 / sqrt(variance + epsilon), s = load(parts.gamma + at) * inverse;
+  const V t = load(parts.beta + at) - mean * s;
+  store(parts.scale + at, s);
+  store(parts.shift + at, t);
+  store(parts.mean + at, mean);
+  store(parts.inverse + at, inverse);
+  const V old_mean = load(parts.moving_mean + at), old_variance = load(parts.moving_variance + at);
+  store(parts.moving_mean + at, old_mean + (mean - old_mean) * pace);
+  store(parts.moving_variance + at, old_variance + (variance - old_variance) * pace);
+  return (Affine){s, t};
+}
+
+typedef struct { V slope, offset; } Backward;  // dx = dz * scale - y * slope + offset
+
+// Gradients of gamma and beta from the sums of dz and of dz * normalized y, and what the gradient of y needs: nothing
+// but the scale where statistics are moving ones (`moving`), which do not depend on y
+INLINE Backward write_gradients(output dgamma, output dbeta, const V sum, const V product, const V scale, const V mean,
+                                const V inverse, const int m, const int moving, const int add) {
+  store(dbeta, add ? load(dbeta) + sum : sum);
+  store(dgamma, add ? load(dgamma) + product : product);
+  const V k = moving ? (V)0 : scale * inverse * product * (1.0f / m);
+  return (Backward){k, moving ? (V)0 : k * mean - scale * sum * (1.0f / m)};
+}
+
+// Moving statistics as a scale and a shift: scale = gamma / sqrt(var + epsilon), shift = beta + (bias - mean) * scale.
+// A job a layer, a work-item a block of channels.
 KERNEL fold_statistics(INPUT(gamma), INPUT(beta), INPUT(mean), INPUT(variance), OUTPUT(scale), OUTPUT(shift),
                        OUTPUT(deviation_inverse)
 #if BIAS
                        , INPUT(bias)
 #endif
                        , JOBS, const float epsilon) {
-  FIND_JOB(8 + BIAS)
-  JOB_INPUT(gamma, 1)
-  JOB_INPUT(beta, 2)
-  JOB_INPUT(mean, 3)
-  JOB_INPUT(variance, 4)
-  JOB_OUTPUT(scale, 5)
-  JOB_OUTPUT(shift, 6)
-  JOB_OUTPUT(deviation_inverse, 7)
-  const int at = item * BLOCK;
-  const V inverse = (V)1 / sqrt(LOAD(variance + at) + epsilon), s = LOAD(gamma + at) * inverse;
-  V center = (V)0 - LOAD(mean + at);
+  if (ITEM >= items) return;
+  const Job job = find_job(START(table), jobs, 8 + BIAS);
+  const int at = job.item * BLOCK;
+  const V inverse = (V)1 / sqrt(load(JOB_ITEM_START(variance, 4) + at) + epsilon);
+  const V s = load(JOB_ITEM_START(gamma, 1) + at) * inverse;
+  V center = (V)0 - load(JOB_ITEM_START(mean, 3) + at);
 #if BIAS
-  JOB_INPUT(bias, 8)
-  center += LOAD(bias + at);
+  center += load(JOB_ITEM_START(bias, 8) + at);
 #endif
-  STORE(scale + at, s);
-  STORE(shift + at, LOAD(beta + at) + center * s);
-  STORE(deviation_inverse + at, inverse);
+  store(JOB_ITEM_START(scale, 5) + at, s);
+  store(JOB_ITEM_START(shift, 6) + at, load(JOB_ITEM_START(beta, 2) + at) + center * s);
+  store(JOB_ITEM_START(deviation_inverse, 7) + at, inverse);
 }
 
-// partials[group]: the mean and the sum of squared deviations of each channel over the group's rows. Two passes over
-// rows that stay in the cache: no cancellation.
-KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), ROWS, const int blocks, const int count) {
-  FROM_STORED(y) INTO(partials)
-  ROWS_OF_GROUP
-  STORED_BLOCK(y, block / SUB_BANDS)
+// partials[group]: the mean and the sum of squared deviations of each channel over the group's `count` rows. Two passes
+// over rows that stay in the cache: no cancellation.
+KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), SET_ARGUMENTS, const int blocks, const int count) {
+  LOCAL_SHARES(shares);
+  const Stored y = STORED_START(y);
+  output partials = ITEM_START(partials);
+  const Rows rows = SET_ROWS;
+  const int group = get_group_id(0), block = get_global_id(1);
+  const int start = group * count, stop = start + count < m ? start + count : m, first = start + ITEM % MEMBERS;
+  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
   V mean = (V)0, squares = (V)0;
-  FOR_ROWS mean += LOAD_STORED(y, ROW(block, row));
-  GROUP_SUM(mean)
+  for (int row = first; row < stop; row += MEMBERS) mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
+  mean = group_sum(mean, shares);
   mean *= 1.0f / (stop - start);
-  FOR_ROWS {
-    const V d = LOAD_STORED(y, ROW(block, row)) - mean;
+  for (int row = first; row < stop; row += MEMBERS) {
+    const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - mean;
     squares += d * d;
   }
-  GROUP_SUM(squares)
-  if (!LEADS) return;
-  STORE(partials + (size_t)(group * 2 * blocks + block) * BLOCK, mean);
-  STORE(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, squares);
+  squares = group_sum(squares, shares);
+  if (!IS_FIRST_MEMBER) return;
+  store(partials + (size_t)(group * 2 * blocks + block) * BLOCK, mean);
+  store(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, squares);
 }
 
-// Groups combined (Chan, Golub and LeVeque 1983) to the batch's mean and biased variance; scale and shift from them;
-// running averages moved as Keras does: moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum
-// from the host, which float32 would round.
-KERNEL finish_statistics(INPUT(partials), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(shift), OUTPUT(mean_out),
-                         OUTPUT(deviation_inverse), OUTPUT(moving_mean), OUTPUT(moving_variance), const int m,
-                         const int blocks, const int count, const int groups, const float epsilon,
-                         const float pace) {
-  FROM(partials) FROM(gamma) FROM(beta) INTO(scale) INTO(shift) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance)
-  GROUP_SUM_MEMORY
+// Groups combined (Chan, Golub and LeVeque 1983) to the batch's mean and biased variance; scale and shift from them
+KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const int blocks, const int count,
+                         const int groups, const float epsilon, const float pace) {
+  LOCAL_SHARES(shares);
+  input partials = ITEM_START(partials);
   const int block = get_group_id(0);
   V mean = (V)0, squares = (V)0;
-  FOR_GROUPS {
+  for (int g = ITEM % MEMBERS; g < groups; g += MEMBERS) {
     const float n = (g + 1) * count < m ? count : m - g * count;
-    mean += LOAD(partials + (size_t)(g * 2 * blocks + block) * BLOCK) * (n / m);
+    mean += load(partials + (size_t)(g * 2 * blocks + block) * BLOCK) * (n / m);
   }
-  GROUP_SUM(mean)
-  FOR_GROUPS {
+  mean = group_sum(mean, shares);
+  for (int g = ITEM % MEMBERS; g < groups; g += MEMBERS) {
     const float n = (g + 1) * count < m ? count : m - g * count;
-    const V d = LOAD(partials + (size_t)(g * 2 * blocks + block) * BLOCK) - mean;
-    squares += LOAD(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK) + d * d * n;
+    const V d = load(partials + (size_t)(g * 2 * blocks + block) * BLOCK) - mean;
+    squares += load(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK) + d * d * n;
   }
-  GROUP_SUM(squares)
-  if (!LEADS) return;
-  const int at = block * BLOCK;
-  const V variance = squares * (1.0f / m), inverse = (V)1 / sqrt(variance + epsilon), s = LOAD(gamma + at) * inverse;
-  STORE(scale + at, s);
-  STORE(shift + at, LOAD(beta + at) - mean * s);
-  STORE(mean_out + at, mean);
-  STORE(deviation_inverse + at, inverse);
-  const V old_mean = LOAD(moving_mean + at), old_variance = LOAD(moving_variance + at);
-  STORE(moving_mean + at, old_mean + (mean - old_mean) * pace);
-  STORE(moving_variance + at, old_variance + (variance - old_variance) * pace);
+  squares = group_sum(squares, shares);
+  if (!IS_FIRST_MEMBER) return;
+  write_statistics(PARTS, block, mean, squares * (1.0f / m), epsilon, pace);
 }
 
-// The same and z in one go, a work-item 16 channels: y is read from memory once, chunk by chunk, if the cache holds it.
-KERNEL whole_forward(INPUT_STORED(y), INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(shift), OUTPUT(mean_out),
-                     OUTPUT(deviation_inverse), OUTPUT(moving_mean), OUTPUT(moving_variance), OUTPUT(z), ROWS,
-                     const int blocks, const float epsilon, const float pace) {
-  FROM_STORED(y) FROM(gamma) FROM(beta) INTO(scale) INTO(shift) INTO(mean_out) INTO(deviation_inverse) INTO(moving_mean) INTO(moving_variance) INTO(z)
-  const int block = ITEM, at = block * BLOCK;
+// The same and z in one launch, a work-item a set: y is read from memory once, chunk by chunk, if the cache holds it.
+KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT(z), SET_ARGUMENTS, const int blocks, const float epsilon,
+                     const float pace) {
+  const Stored y = STORED_START(y);
+  output z = ITEM_START(z);
+  const Rows rows = SET_ROWS;
+  const int block = ITEM;
   if (block >= blocks) return;
-  STORED_BLOCK(y, block / SUB_BANDS)
+  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
   V mean = (V)0, squares = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int count = m - start < CHUNK ? m - start : CHUNK;
     V sum = (V)0, chunk_squares = (V)0;
-    for (int row = start; row < start + count; row++) sum += LOAD_STORED(y, ROW(block, row));
+    for (int row = start; row < start + count; row++) sum += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
     const V center = sum * (1.0f / count);
     for (int row = start; row < start + count; row++) {
-      const V d = LOAD_STORED(y, ROW(block, row)) - center;
+      const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - center;
       chunk_squares += d * d;
     }
     const V step = center - mean;
     mean += step * ((float)count / (start + count));
     squares += chunk_squares + step * step * ((float)start * count / (start + count));
   }
-  const V variance = squares * (1.0f / m), inverse = (V)1 / sqrt(variance + epsilon), s = LOAD(gamma + at) * inverse;
-  const V t = LOAD(beta + at) - mean * s;
-  STORE(scale + at, s);
-  STORE(shift + at, t);
-  STORE(mean_out + at, mean);
-  STORE(deviation_inverse + at, inverse);
-  const V old_mean = LOAD(moving_mean + at), old_variance = LOAD(moving_variance + at);
-  STORE(moving_mean + at, old_mean + (mean - old_mean) * pace);
-  STORE(moving_variance + at, old_variance + (variance - old_variance) * pace);
+  const Affine affine = write_statistics(PARTS, block, mean, squares * (1.0f / m), epsilon, pace);
   for (int row = 0; row < m; row++) {
-    const size_t here = ROW(block, row);
-    V v = LOAD_STORED(y, here) * s + t;
-    ACTIVATE(v)
-    STORE(z + here, v);
+    const size_t at = set_row_at(rows, block, row);
+    store(z + at, activate(LOAD_STORED(y, at, decoding) * affine.scale + affine.shift));
   }
 }
 
 // z = activation(y * scale + shift)
-KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT(z), ROWS, const int count) {
-  FROM_STORED(y) FROM(scale) FROM(shift) INTO(z)
-  BAND
-  STORED_BLOCK(y, block / SUB_BANDS)
-  const V s = LOAD(scale + block * BLOCK), t = LOAD(shift + block * BLOCK);
-  for (int row = start; row < stop; row++) {
-    const size_t at = ROW(block, row);
-    V v = LOAD_STORED(y, at) * s + t;
-    ACTIVATE(v)
-    STORE(z + at, v);
+KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT(z), SET_ARGUMENTS, const int count) {
+  const Stored y = STORED_START(y);
+  output z = ITEM_START(z);
+  const Rows rows = SET_ROWS;
+  const Band band = band_of(m, count);
+  const Decoding decoding = decoding_of(y, band.block / SUB_BANDS);
+  const V s = load(ITEM_START(scale) + band.block * BLOCK), t = load(ITEM_START(shift) + band.block * BLOCK);
+  for (int row = band.start; row < band.stop; row++) {
+    const size_t at = set_row_at(rows, band.block, row);
+    store(z + at, activate(LOAD_STORED(y, at, decoding) * s + t));
   }
 }
 
-// The same to a result that may be quantized, and of which is noted what it holds. Here m counts all rows, whose
-// statistics are those of a set.
+// Where the statistics of a row of a block lie, m being all rows of it
+INLINE int set_of(const Rows rows, const int block, const int row) {
 #if SUB_BANDS > 1
-#define SET(block, row) ((block) * SUB_BANDS + (row) / share % SUB_BANDS)
+  return (block * SUB_BANDS + row / rows.share % SUB_BANDS) * BLOCK;
 #else
-#define SET(block, row) (block)
+  return block * BLOCK;
 #endif
-#define FOR_TILES                                                                 \
-  EACH_TILE(m * channels / LANES) {                                               \
-    const int at = tile / PARTS, block = at / m, row = at % m, of = SET(block, row) * BLOCK;
-KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RESULT_ARGUMENTS, ROWS,
+}
+
+// The same to a result that may be quantized, and whose range statistics are taken. Here m counts all rows of a block.
+KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RESULT_ARGUMENTS, SET_ARGUMENTS,
                                 const int channels) {
-  FROM_STORED(y) FROM(scale) FROM(shift) RESULT_POINTERS
-  FOR_TILES
-    STORED_BLOCK(y, block)
-    V v = LOAD_STORED(y, (size_t)at * BLOCK) * LOAD(scale + of) + LOAD(shift + of);
-    ACTIVATE(v)
-    WRITE_RESULT(block, row, v)
+  LOCAL_RECORDS(shared);
+  const Stored y = STORED_START(y);
+  input scale = ITEM_START(scale), shift = ITEM_START(shift);
+  const Result result = RESULT(m);
+  const Rows rows = SET_ROWS;
+  RangeStatistics s = NO_STATISTICS;
+  const Tiles tiles = tiles_of_item(m * channels / VECTOR_WIDTH);
+  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
+    const int at = tile / VECTORS, block = at / m, row = at % m, set = set_of(rows, block, row);
+    const Decoding decoding = decoding_of(y, block);
+    const V v = LOAD_STORED(y, (size_t)at * BLOCK, decoding) * load(scale + set) + load(shift + set);
+    write_result(result, &s, block, row, activate(v));
   }
-  LEAVE_FOUND
+  WRITE_STATISTICS(s, shared);
 }
 
 // partials[group]: sum dz and sum dz * normalized y of each channel over the group's rows
-KERNEL group_gradients(INPUT(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials), ROWS,
-                       const int blocks, const int count) {
-  FROM(dz) FROM_STORED(y) FROM(mean_in) FROM(deviation_inverse) INTO(partials)
-  ROWS_OF_GROUP
-  STORED_BLOCK(y, block / SUB_BANDS)
-  const V mean = LOAD(mean_in + block * BLOCK), inverse = LOAD(deviation_inverse + block * BLOCK);
+KERNEL group_gradients(INPUT(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials),
+                       SET_ARGUMENTS, const int blocks, const int count) {
+  LOCAL_SHARES(shares);
+  input dz = ITEM_START(dz);
+  const Stored y = STORED_START(y);
+  output partials = ITEM_START(partials);
+  const Rows rows = SET_ROWS;
+  const int group = get_group_id(0), block = get_global_id(1);
+  const int start = group * count, stop = start + count < m ? start + count : m;
+  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
+  const V mean = load(ITEM_START(mean_in) + block * BLOCK);
+  const V inverse = load(ITEM_START(deviation_inverse) + block * BLOCK);
   V sum = (V)0, product = (V)0;
-  FOR_ROWS {
-    const size_t at = ROW(block, row);
-    const V g = LOAD(dz + at);
+  for (int row = start + ITEM % MEMBERS; row < stop; row += MEMBERS) {
+    const size_t at = set_row_at(rows, block, row);
+    const V g = load(dz + at);
     sum += g;
-    product += g * ((LOAD_STORED(y, at) - mean) * inverse);
+    product += g * ((LOAD_STORED(y, at, decoding) - mean) * inverse);
   }
-  GROUP_SUM(sum)
-  GROUP_SUM(product)
-  if (!LEADS) return;
-  STORE(partials + (size_t)(group * 2 * blocks + block) * BLOCK, sum);
-  STORE(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, product);
+  sum = group_sum(sum, shares);
+  product = group_sum(product, shares);
+  if (!IS_FIRST_MEMBER) return;
+  store(partials + (size_t)(group * 2 * blocks + block) * BLOCK, sum);
+  store(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, product);
 }
 
-// dbeta = sum dz, dgamma = sum dz * normalized y, and dy = dz * scale + y * slope + offset through batch statistics
-// (slope and offset are zero through kept ones)
-KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta),
-                        OUTPUT(slope), OUTPUT(offset), const int m, const int blocks, const int groups, const int kept,
-                        const int add) {
-  FROM(partials) FROM(scale) FROM(mean) FROM(deviation_inverse) INTO(dgamma) INTO(dbeta) INTO(slope) INTO(offset)
-  GROUP_SUM_MEMORY
-  const int block = get_group_id(0);
+// dbeta = sum dz, dgamma = sum dz * normalized y, and slope and offset for normalize_backward
+KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviation_inverse), OUTPUT(dgamma),
+                        OUTPUT(dbeta), OUTPUT(slope), OUTPUT(offset), const int m, const int blocks, const int groups,
+                        const int moving, const int add) {
+  LOCAL_SHARES(shares);
+  input partials = ITEM_START(partials);
+  const int block = get_group_id(0), at = block * BLOCK;
   V sum = (V)0, product = (V)0;
-  FOR_GROUPS {
-    sum += LOAD(partials + (size_t)(g * 2 * blocks + block) * BLOCK);
-    product += LOAD(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK);
+  for (int g = ITEM % MEMBERS; g < groups; g += MEMBERS) {
+    sum += load(partials + (size_t)(g * 2 * blocks + block) * BLOCK);
+    product += load(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK);
   }
-  GROUP_SUM(sum)
-  GROUP_SUM(product)
-  if (!LEADS) return;
-  const int at = block * BLOCK;
-  const V s = LOAD(scale + at), k = kept ? (V)0 : s * LOAD(deviation_inverse + at) * product * (1.0f / m);
-  STORE(slope + at, (V)0 - k);
-  STORE(offset + at, kept ? (V)0 : k * LOAD(mean + at) - s * sum * (1.0f / m));
-  STORE(dbeta + at, add ? LOAD(dbeta + at) + sum : sum);
-  STORE(dgamma + at, add ? LOAD(dgamma + at) + product : product);
+  sum = group_sum(sum, shares);
+  product = group_sum(product, shares);
+  if (!IS_FIRST_MEMBER) return;
+  const Backward b = write_gradients(
+      ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sum, product, load(ITEM_START(scale) + at),
+      load(ITEM_START(mean) + at), load(ITEM_START(deviation_inverse) + at), m, moving, add);
+  store(ITEM_START(slope) + at, (V)0 - b.slope);
+  store(ITEM_START(offset) + at, b.offset);
 }
 
 // dx = dz * scale + y * slope + offset
-KERNEL normalize_backward(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope_in), INPUT(offset_in), ROWS,
-                          const int count, GRADIENT_OUTPUT) {
-  FROM(dz) FROM_STORED(y) FROM(scale) FROM(slope_in) FROM(offset_in) GRADIENT_POINTERS
-  BAND
-  STORED_BLOCK(y, block / SUB_BANDS)
-  const V s = LOAD(scale + block * BLOCK), slope = LOAD(slope_in + block * BLOCK), offset = LOAD(offset_in + block * BLOCK);
-  for (int row = start; row < stop; row++) {
-    const size_t at = ROW(block, row);
-    WRITE_GRADIENT(at, LOAD(dz + at) * s + LOAD_STORED(y, at) * slope + offset)
+KERNEL normalize_backward(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset), SET_ARGUMENTS,
+                          const int count, GRADIENT_ARGUMENTS) {
+  input dz = ITEM_START(dz);
+  const Stored y = STORED_START(y);
+  const Gradient dx = GRADIENT;
+  const Rows rows = SET_ROWS;
+  const Band band = band_of(m, count);
+  const int channel = band.block * BLOCK;
+  const Decoding decoding = decoding_of(y, band.block / SUB_BANDS);
+  const V s = load(ITEM_START(scale) + channel), k = load(ITEM_START(slope) + channel);
+  const V o = load(ITEM_START(offset) + channel);
+  for (int row = band.start; row < band.stop; row++) {
+    const size_t at = set_row_at(rows, band.block, row);
+    write_gradient(dx, at, load(dz + at) * s + LOAD_STORED(y, at, decoding) * k + o);
   }
 }
 
 KERNEL normalize_backward_result(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset),
-                                 RESULT_ARGUMENTS, ROWS, const int channels) {
-  FROM(dz) FROM_STORED(y) FROM(scale) FROM(slope) FROM(offset) RESULT_POINTERS
-  FOR_TILES
-    STORED_BLOCK(y, block)
-    const V s = LOAD(scale + of), k = LOAD(slope + of), o = LOAD(offset + of);
-    WRITE_RESULT(block, row, LOAD(dz + (size_t)at * BLOCK) * s + LOAD_STORED(y, (size_t)at * BLOCK) * k + o)
+                                 RESULT_ARGUMENTS, SET_ARGUMENTS, const int channels) {
+  LOCAL_RECORDS(shared);
+  input dz = ITEM_START(dz), scale = ITEM_START(scale), slope = ITEM_START(slope), offset = ITEM_START(offset);
+  const Stored y = STORED_START(y);
+  const Result result = RESULT(m);
+  const Rows rows = SET_ROWS;
+  RangeStatistics s = NO_STATISTICS;
+  const Tiles tiles = tiles_of_item(m * channels / VECTOR_WIDTH);
+  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
+    const int at = tile / VECTORS, block = at / m, row = at % m, set = set_of(rows, block, row);
+    const V a = load(scale + set), k = load(slope + set), o = load(offset + set);
+    const Decoding decoding = decoding_of(y, block);
+    const V v = LOAD_STORED(y, (size_t)at * BLOCK, decoding);
+    write_result(result, &s, block, row, load(dz + (size_t)at * BLOCK) * a + v * k + o);
   }
-  LEAVE_FOUND
+  WRITE_STATISTICS(s, shared);
 }
 
-// All three in one go, a work-item 16 channels
-KERNEL whole_backward(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(dgamma),
-                      OUTPUT(dbeta), ROWS, const int blocks, const int kept, const int add, GRADIENT_OUTPUT) {
-  FROM(dz) FROM_STORED(y) FROM(scale) FROM(mean_in) FROM(deviation_inverse) INTO(dgamma) INTO(dbeta) GRADIENT_POINTERS
+// group_gradients, finish_gradients and normalize_backward in one launch, a work-item a set
+KERNEL whole_backward(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
+                      OUTPUT(dgamma), OUTPUT(dbeta), SET_ARGUMENTS, const int blocks, const int moving, const int add,
+                      GRADIENT_ARGUMENTS) {
+  input dz = ITEM_START(dz);
+  const Stored y = STORED_START(y);
+  const Gradient dx = GRADIENT;
+  const Rows rows = SET_ROWS;
   const int block = ITEM, at = block * BLOCK;
   if (block >= blocks) return;
-  STORED_BLOCK(y, block / SUB_BANDS)
-  const V mean = LOAD(mean_in + at), inverse = LOAD(deviation_inverse + at), s = LOAD(scale + at);
+  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
+  const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
+  const V s = load(ITEM_START(scale) + at);
   V sum = (V)0, product = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int stop = start + CHUNK < m ? start + CHUNK : m;
     V chunk_sum = (V)0, chunk_product = (V)0;
     for (int row = start; row < stop; row++) {
-      const size_t here = ROW(block, row);
-      const V g = LOAD(dz + here);
+      const size_t here = set_row_at(rows, block, row);
+      const V g = load(dz + here);
       chunk_sum += g;
-      chunk_product += g * ((LOAD_STORED(y, here) - mean) * inverse);
+      chunk_product += g * ((LOAD_STORED(y, here, decoding) - mean) * inverse);
     }
     sum += chunk_sum;
     product += chunk_product;
   }
-  STORE(dbeta + at, add ? LOAD(dbeta + at) + sum : sum);
-  STORE(dgamma + at, add ? LOAD(dgamma + at) + product : product);
-  const V k = kept ? (V)0 : s * inverse * product * (1.0f / m), offset = kept ? (V)0 : k * mean - s * sum * (1.0f / m);
+  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sum, product, s, mean, inverse, m,
+                                     moving, add);
   for (int row = 0; row < m; row++) {
-    const size_t here = ROW(block, row);
-    WRITE_GRADIENT(here, LOAD(dz + here) * s - LOAD_STORED(y, here) * k + offset)
+    const size_t here = set_row_at(rows, block, row);
+    write_gradient(dx, here, load(dz + here) * s - LOAD_STORED(y, here, decoding) * b.slope + b.offset);
   }
 }

@@ -2,80 +2,87 @@
 // network's input of fewer than 16 channels is stored unpadded, everything else has IN_BLOCK 16.
 // w: [out/16][taps][channels][16]. A work-item computes TILE outputs of a row x PANELS blocks of 16 channels.
 #include "blocked.h"
-#include "activation.h"
 #include "epilogue.h"
 #include "gradient.h"
 #include "group_sum.h"
 
-#define DATA input
-#define SUM V
-#define VALUE_OF(x) (V)(x)
-#define WEIGHTS_AT(p) LOAD(p)
-#define GRADIENTS_AT(p) LOAD(p)
-#include "window_products.h"
+typedef input Data;
+typedef V Sum;
+INLINE Sum value_of(const float x, const short zero) { return (V)x; }
+INLINE Sum weights_at(Data p) { return load(p); }
+INLINE Sum gradients_at(Data p, const short zero) { return load(p); }
 
-#define TILE_OF_ROW(height, tiles)                                                \
-  const int part = ITEM, panel = get_global_id(1) * PANELS;           \
-  const int image = part / ((tiles) * (height));                                  \
-  if (image >= images) return;                                                    \
-  NO_SUMS(TILE)
+// A tile's sums are written to y, as a gradient, or to the partial sums of the weights.
+#include "window.h"
+typedef struct { output y; Epilogue epilogue; } Outputs;
+typedef Gradient Gradients;
+typedef struct { output partials; int channels, out_blocks, group, add; __local V *shares; } Weights;
+
+INLINE void write_outputs(const Outputs target, V sum[TILE][PANELS], const Sizes s, const int image, const int oy,
+                          const int ox, const int panel) {
+  UNROLL for (int j = 0; j < PANELS; j++) {
+    const Affine affine = affine_of(target.epilogue, (panel + j) * BLOCK);
+    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < s.out_width) {
+      const size_t plane = (size_t)(panel + j) * s.images + image;
+      const size_t row = plane * s.out_height * s.out_width + oy * s.out_width + ox + i;
+      store(target.y + row * BLOCK, apply(affine, sum[i][j]));
+    }
+  }
+}
+
+INLINE void write_gradients(const Gradients target, V sum[TILE][PANELS], const Sizes s, const int image, const int iy,
+                            const int first, const int panel) {
+  UNROLL for (int j = 0; j < PANELS; j++)
+    UNROLL for (int i = 0; i < TILE; i++) {
+      const int ix = first + i * STRIDE_X;
+      const size_t plane = (size_t)(panel + j) * s.images + image;
+      if (ix < s.width) write_gradient(target, (plane * s.height * s.width + iy * s.width + ix) * BLOCK, sum[i][j]);
+    }
+}
+
+INLINE void write_weights(const Weights target, V sum[DEPTH][PANELS], const int tap, const int channel,
+                          const int panel) {
+  UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++) {
+    const size_t block = target.group * target.out_blocks + panel + j;
+    output dw = target.partials + ((block * TAPS + tap) * target.channels + channel + i) * BLOCK;
+    const V v = group_sum(sum[i][j], target.shares);
+    if (IS_FIRST_MEMBER && channel + i < target.channels) store(dw, target.add ? v + load(dw) : v);
+  }
+}
+#include "window_products.h"
 
 // y = activation((x * w) * scale + shift)
 KERNEL convolution_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const int height, const int width,
                            const int channels, const int out_height, const int out_width EPILOGUE_ARGUMENTS) {
-  FROM_WORDS(float, x) FROM(w) INTO(y) EPILOGUE_POINTERS
-  const int tiles = (out_width + TILE - 1) / TILE;
-  TILE_OF_ROW(out_height, tiles)
-  const int oy = part / tiles % out_height, ox = part % tiles * TILE;
-  ADD_FORWARD_PRODUCTS(x, w)
-  UNROLL for (int j = 0; j < PANELS; j++) {
-    LOAD_SCALE(s, (panel + j) * BLOCK)
-    LOAD_SHIFT(t, (panel + j) * BLOCK)
-    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
-      V v = sum[i][j];
-      APPLY_SCALE(v, s)
-      APPLY_SHIFT(v, t)
-      ACTIVATE(v)
-      STORE(y + (((size_t)(panel + j) * images + image) * out_height * out_width + oy * out_width + ox + i) * BLOCK, v);
-    }
-  }
+  const int tiles = (out_width + TILE - 1) / TILE, part = ITEM, panel = get_global_id(1) * PANELS;
+  const int image = part / (tiles * out_height), oy = part / tiles % out_height, ox = part % tiles * TILE;
+  if (image >= images) return;
+  const Outputs target = {ITEM_START(y), EPILOGUE};
+  forward_tile(target, START(x), ITEM_START(w), SIZES, channels, image, oy, ox, panel, 0);
 }
 
 // dx = dy * w backwards, given transposed weights t: [channels/16][taps][out][16]. A tile holds every STRIDE_X-th
 // input column from one residue on, so that its outputs are neighbours.
 KERNEL convolution_backward_data(INPUT(dy), INPUT(t), const int images, const int height, const int width,
-                                 const int out, const int out_height, const int out_width, GRADIENT_OUTPUT) {
-  FROM_WORDS(float, dy) FROM(t) GRADIENT_POINTERS
+                                 const int out, const int out_height, const int out_width, GRADIENT_ARGUMENTS) {
   const int tiles = (width + TILE * STRIDE_X - 1) / (TILE * STRIDE_X) * STRIDE_X;
-  TILE_OF_ROW(height, tiles)
+  const int part = ITEM, panel = get_global_id(1) * PANELS, image = part / (tiles * height);
+  if (image >= images) return;
   const int iy = part / tiles % height, residue = part % tiles % STRIDE_X;
-  const int x0 = part % tiles / STRIDE_X * TILE * STRIDE_X;
-  ADD_BACKWARD_PRODUCTS(dy, t)
-  UNROLL for (int j = 0; j < PANELS; j++)
-    UNROLL for (int i = 0; i < TILE; i++) {
-      const int ix = x0 + residue + i * STRIDE_X;
-      if (ix < width)
-        WRITE_GRADIENT((((size_t)(panel + j) * images + image) * height * width + iy * width + ix) * BLOCK, sum[i][j])
-    }
+  const int ix = part % tiles / STRIDE_X * TILE * STRIDE_X + residue;
+  backward_tile(GRADIENT, START(dy), ITEM_START(t), SIZES, out, image, iy, ix, panel, 0);
 }
 
-// partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over (image, output row)
-// pairs, `rows` a member of a work-group; it has one tap, DEPTH channels of x and PANELS blocks of dy.
+// partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over (image, output
+// row) pairs, `rows` a member of a work-group, which computes one tap, DEPTH channels of x and PANELS blocks of dy.
 KERNEL convolution_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
                                     const int width, const int channels, const int out_height, const int out_width,
                                     const int rows, const int out_blocks, const int add) {
-  FROM_WORDS(float, x) FROM(dy) INTO(partials)
-  GROUP_SUM_MEMORY
+  LOCAL_SHARES(shares);
   const int depth_tiles = (channels + DEPTH - 1) / DEPTH;
   const int tap = get_group_id(0) / depth_tiles, channel = get_group_id(0) % depth_tiles * DEPTH;
-  const int panel = get_global_id(1) * PANELS, group = get_global_id(2);
-  const int ky = tap / KERNEL_W, kx = tap % KERNEL_W;
-  const int first = (group * MEMBERS + ITEM % MEMBERS) * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
-  NO_SUMS(DEPTH)
-  ADD_WEIGHT_PRODUCTS(x, dy)
-  UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++) {
-    output dw = partials + (((size_t)(group * out_blocks + panel + j) * TAPS + tap) * channels + channel + i) * BLOCK;
-    GROUP_SUM(sum[i][j])
-    if (LEADS && channel + i < channels) STORE(dw, add ? sum[i][j] + LOAD(dw) : sum[i][j]);
-  }
+  const int panel = get_global_id(1) * PANELS, group = get_global_id(2), total = images * out_height;
+  const int first = (group * MEMBERS + ITEM % MEMBERS) * rows, last = first + rows < total ? first + rows : total;
+  const Weights target = {ITEM_START(partials), channels, out_blocks, group, add, shares};
+  weight_tile(target, START(x), ITEM_START(dy), SIZES, tap, channel, panel, first, last, 0, 0);
 }

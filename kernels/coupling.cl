@@ -1,49 +1,63 @@
-// Additive couplings of streams of multiples of `step`, a power of two: sums of those are exact.
-#include "blocked.h"
-#include "band.h"
+// Additive couplings of streams whose values are multiples of `step`, a power of two: sums of those are exact.
 #pragma OPENCL FP_CONTRACT OFF
+#include "elementwise.h"
 
 #ifndef EXACT
 #define EXACT 1
 #endif
 
-// The nearest whole number, ties to even: floats from 2^23 on have no others, so that the sum is rounded to one. Larger
-// values are whole already.
-#define WHOLE 8388608.0f
-#define NEAREST(v) (((v) <= (V)(-WHOLE)) | ((v) >= (V)WHOLE) ? (v) : (v) < (V)0 ? ((v) - WHOLE) + WHOLE : ((v) + WHOLE) - WHOLE)
 #if EXACT
-#define ROUNDED(v) (NEAREST((v) * inverse) * step)
-#define STEPS , const float step, const float inverse
+#define STEP_ARGUMENTS , const float step, const float inverse
+#define STEP ((float2)(step, inverse))
 #else
-#define ROUNDED(v) (v)
-#define STEPS
+#define STEP_ARGUMENTS
+#define STEP ((float2)(1.0f))
 #endif
 
-KERNEL begin(INPUT(x), OUTPUT(y), const int m, const int count STEPS) {
-  FROM(x) INTO(y)
-  BAND
-  for (int row = start; row < stop; row++) {
-    const size_t at = ((size_t)block * m + row) * BLOCK;
-    STORE(y + at, ROUNDED(LOAD(x + at)));
+// From 2^23 on a float has no fraction: adding and subtracting it rounds smaller values to the nearest whole number,
+// ties to even.
+#define WHOLE 8388608.0f
+
+// The multiple of step.x nearest to v; step.y is its inverse.
+INLINE V rounded(const V v, const float2 step) {
+#if EXACT
+  const V t = v * step.y;
+  const V nearest = t < (V)0 ? (t - WHOLE) + WHOLE : (t + WHOLE) - WHOLE;
+  return (((t <= (V)(-WHOLE)) | (t >= (V)WHOLE)) ? t : nearest) * step.x;
+#else
+  return v;
+#endif
+}
+
+// y = x, rounded: the begin of a stream
+KERNEL begin(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS STEP_ARGUMENTS) {
+  input x = ITEM_START(x);
+  output y = ITEM_START(y);
+  const Band band = band_of(m, count);
+  for (int row = band.start; row < band.stop; row++) {
+    const size_t at = row_at(band.block, m, row);
+    store(y + at, rounded(load(x + at), STEP));
   }
 }
 
 // y = x + f
-KERNEL couple(INPUT(x), INPUT(f), OUTPUT(y), const int m, const int count STEPS) {
-  FROM(x) FROM(f) INTO(y)
-  BAND
-  for (int row = start; row < stop; row++) {
-    const size_t at = ((size_t)block * m + row) * BLOCK;
-    STORE(y + at, LOAD(x + at) + ROUNDED(LOAD(f + at)));
+KERNEL couple(INPUT(x), INPUT(f), OUTPUT(y), ROWS_ARGUMENTS STEP_ARGUMENTS) {
+  input x = ITEM_START(x), f = ITEM_START(f);
+  output y = ITEM_START(y);
+  const Band band = band_of(m, count);
+  for (int row = band.start; row < band.stop; row++) {
+    const size_t at = row_at(band.block, m, row);
+    store(y + at, load(x + at) + rounded(load(f + at), STEP));
   }
 }
 
 // x = y - f
-KERNEL uncouple(INPUT(y), INPUT(f), OUTPUT(x), const int m, const int count STEPS) {
-  FROM(y) FROM(f) INTO(x)
-  BAND
-  for (int row = start; row < stop; row++) {
-    const size_t at = ((size_t)block * m + row) * BLOCK;
-    STORE(x + at, LOAD(y + at) - ROUNDED(LOAD(f + at)));
+KERNEL uncouple(INPUT(y), INPUT(f), OUTPUT(x), ROWS_ARGUMENTS STEP_ARGUMENTS) {
+  input y = ITEM_START(y), f = ITEM_START(f);
+  output x = ITEM_START(x);
+  const Band band = band_of(m, count);
+  for (int row = band.start; row < band.stop; row++) {
+    const size_t at = row_at(band.block, m, row);
+    store(x + at, load(y + at) - rounded(load(f + at), STEP));
   }
 }

@@ -18,26 +18,24 @@
 #define GAMMA 0
 #endif
 
-// flags[item, lanes] = 1 where `rest`, a sum of v - v over what was written, is not 0: then some v is a NaN or an infinity
-#if LANES == 4
-#define QUARTER(rest) const float4 quarter_ = rest;
+// flags[place, vector] = 1 where `rest`, a sum of v - v over the values written, is not 0: then some v is a NaN or an
+// infinity
+INLINE void write_flag(output flags, const int place, const V rest) {
+#if VECTOR_WIDTH == 4
+  const float4 quarter = rest;
 #else
-#define QUARTER(rest)                                                             \
-  const float8 half_ = (rest).lo + (rest).hi;                                     \
-  const float4 quarter_ = half_.lo + half_.hi;
+  const float8 half_sum = rest.lo + rest.hi;
+  const float4 quarter = half_sum.lo + half_sum.hi;
 #endif
-#define FLAG(item, rest)                                                          \
-  {                                                                               \
-    QUARTER(rest)                                                                 \
-    flags[(item) * PARTS + FIRST_LANE / LANES] =                                  \
-        quarter_.x + quarter_.y + quarter_.z + quarter_.w == 0.0f ? 0.0f : 1.0f;  \
-  }
+  const int is_finite = quarter.x + quarter.y + quarter.z + quarter.w == 0.0f;
+  flags[place * VECTORS + FIRST_CHANNEL / VECTOR_WIDTH] = is_finite ? 0.0f : 1.0f;
+}
 
 // total = the sum of `groups` PARTIALS, or what is there already; times SCALE. With GAMMA also
-// sums[block][part] = sum of w * total over the part's `count` rows, from which finish_gamma has dgamma. If SHARED, the
-// members of a work-group share the partials of the same rows.
+// sums[block][part] = sum of w * total over the part's `count` rows, from which finish_gamma has dgamma. With SHARED,
+// the members of a work-group share the partials of the same rows.
 //
-// under kept statistics the convolution before has left total = x^T dz and dbeta = sum dz, with dz the gradient after
+// Under moving statistics the convolution before has left total = x^T dz and dbeta = sum dz, with dz the gradient after
 // scale and shift. Since y = x w + bias,
 //   dgamma = sum dz (y - mean) / deviation = (sum_k w total + (bias - mean) dbeta) / deviation,
 // so neither y nor a second pass over the activations is needed. Then dw = total * scale, dbias = dbeta * scale.
@@ -54,29 +52,21 @@ KERNEL finish_sum(OUTPUT(total), OUTPUT(flags)
                   , INPUT_STORED(w), OUTPUT(sums)
 #endif
                   , JOBS) {
-  FIND_JOB(NUMBERS + 4)
-  JOB_OUTPUT(total, 1)
-  JOB_OUTPUT_WORDS(flags, 2)
-  const int m = job[NUMBERS], blocks = job[NUMBERS + 1], count = job[NUMBERS + 2], groups = job[NUMBERS + 3];
-#if SHARED
-  GROUP_SUM_MEMORY
-  const int place = item / MEMBERS, first = item % MEMBERS, step = MEMBERS;
-#else
-  const int place = item, first = 0, step = 1;
-#endif
+  LOCAL_SHARES(shares);
+  if (ITEM >= items) return;
+  const Job job = find_job(START(table), jobs, NUMBERS + 4);
+  output total = JOB_ITEM_START(total, 1);
+  const int m = job.words[NUMBERS], blocks = job.words[NUMBERS + 1], count = job.words[NUMBERS + 2];
+  const int groups = job.words[NUMBERS + 3], step = SHARED ? MEMBERS : 1;
+  const int place = job.item / step, first = job.item % step;
   const int parts = (m + count - 1) / count, block = place / parts, start = place % parts * count;
   const int stop = start + count < m ? start + count : m;
-#if PARTIALS
-  JOB_INPUT(partials, 3)
-#endif
 #if SCALE
-  JOB_INPUT(scale, SCALE_WORD)
-  const V s = LOAD(scale + block * BLOCK);
+  const V s = load(JOB_ITEM_START(scale, SCALE_WORD) + block * BLOCK);
 #endif
 #if GAMMA
-  JOB_STORED(w, SCALE_WORD + 1)
-  STORED_BLOCK(w, block)
-  JOB_OUTPUT(sums, SCALE_WORD + 1 + STORED_WORDS)
+  const Stored w = STORED_JOB(w, SCALE_WORD + 1);
+  const Decoding decoding = decoding_of(w, block);
   V product = (V)0;
 #endif
   V rest = (V)0;
@@ -84,29 +74,30 @@ KERNEL finish_sum(OUTPUT(total), OUTPUT(flags)
     const size_t at = ((size_t)block * m + row) * BLOCK;
 #if PARTIALS
     V v = (V)0;
-    for (int g = first; g < groups; g += step) v += LOAD(partials + (size_t)g * blocks * m * BLOCK + at);
+    for (int g = first; g < groups; g += step)
+      v += load(JOB_ITEM_START(partials, 3) + (size_t)g * blocks * m * BLOCK + at);
 #if SHARED
-    GROUP_SUM(v)
+    v = group_sum(v, shares);
 #endif
 #else
-    V v = LOAD(total + at);
+    V v = load(total + at);
 #endif
 #if GAMMA
-    product += LOAD_STORED(w, at) * v;
+    product += LOAD_STORED(w, at, decoding) * v;
 #endif
 #if SCALE
     v *= s;
 #endif
 #if PARTIALS || SCALE
-    if (first == 0) STORE(total + at, v);
+    if (first == 0) store(total + at, v);
 #endif
     rest += v - v;
   }
   if (first > 0) return;
 #if GAMMA
-  STORE(sums + (size_t)place * BLOCK, product);
+  store(JOB_ITEM_START(sums, SCALE_WORD + 1 + STORED_WORDS) + (size_t)place * BLOCK, product);
 #endif
-  FLAG(place, rest)
+  write_flag(JOB_START(flags, 2), place, rest);
 }
 
 // dgamma from the `parts` sums of w * total that finish_sum left: a block of channels a work-group's members
@@ -115,51 +106,43 @@ KERNEL finish_gamma(OUTPUT(dgamma), OUTPUT(flags), INPUT(sums), INPUT(mean), INP
                     , INPUT(bias)
 #endif
                     , JOBS) {
-  FIND_JOB(8 + BIAS)
-  JOB_OUTPUT(dgamma, 1)
-  JOB_OUTPUT_WORDS(flags, 2)
-  JOB_INPUT(sums, 3)
-  JOB_INPUT(mean, 4)
-  JOB_INPUT(deviation_inverse, 5)
-  JOB_INPUT(dbeta, 6)
-  GROUP_SUM_MEMORY
-  const int parts = job[7 + BIAS], block = item / MEMBERS, at = block * BLOCK;
-  V sum = (V)0, center = (V)0 - LOAD(mean + at);
+  LOCAL_SHARES(shares);
+  if (ITEM >= items) return;
+  const Job job = find_job(START(table), jobs, 8 + BIAS);
+  input sums = JOB_ITEM_START(sums, 3);
+  const int parts = job.words[7 + BIAS], block = job.item / MEMBERS, at = block * BLOCK;
+  V sum = (V)0, center = (V)0 - load(JOB_ITEM_START(mean, 4) + at);
 #if BIAS
-  JOB_INPUT(bias, 7)
-  center += LOAD(bias + at);
+  center += load(JOB_ITEM_START(bias, 7) + at);
 #endif
-  for (int p = item % MEMBERS; p < parts; p += MEMBERS) sum += LOAD(sums + (size_t)(block * parts + p) * BLOCK);
-  GROUP_SUM(sum)
-  if (item % MEMBERS > 0) return;
-  const V v = (sum + center * LOAD(dbeta + at)) * LOAD(deviation_inverse + at);
-  STORE(dgamma + at, v);
-  const V rest = v - v;
-  FLAG(block, rest)
+  for (int p = job.item % MEMBERS; p < parts; p += MEMBERS) sum += load(sums + (size_t)(block * parts + p) * BLOCK);
+  sum = group_sum(sum, shares);
+  if (job.item % MEMBERS > 0) return;
+  const V v = (sum + center * load(JOB_ITEM_START(dbeta, 6) + at)) * load(JOB_ITEM_START(deviation_inverse, 5) + at);
+  store(JOB_ITEM_START(dgamma, 1) + at, v);
+  write_flag(JOB_START(flags, 2), block, v - v);
 }
 
-// dbias = dbeta * scale: of a bias before kept statistics
+// dbias = dbeta * scale: of a bias before moving statistics
 KERNEL finish_bias(OUTPUT(dbias), OUTPUT(flags), INPUT(dbeta), INPUT(scale), JOBS) {
-  FIND_JOB(5)
-  JOB_OUTPUT(dbias, 1)
-  JOB_OUTPUT_WORDS(flags, 2)
-  JOB_INPUT(dbeta, 3)
-  JOB_INPUT(scale, 4)
-  const V v = LOAD(dbeta + item * BLOCK) * LOAD(scale + item * BLOCK);
-  STORE(dbias + item * BLOCK, v);
-  const V rest = v - v;
-  FLAG(item, rest)
+  if (ITEM >= items) return;
+  const Job job = find_job(START(table), jobs, 5);
+  const int at = job.item * BLOCK;
+  const V v = load(JOB_ITEM_START(dbeta, 3) + at) * load(JOB_ITEM_START(scale, 4) + at);
+  store(JOB_ITEM_START(dbias, 1) + at, v);
+  write_flag(JOB_START(flags, 2), job.item, v - v);
 }
 
-// counters[NONFINITE] = how many flags there are, and one more if the loss is not finite
+// counters[NONFINITE] = the number of flags that are set, and one more if the loss is not finite
 KERNEL count_nonfinite(INPUT(flags), OUTPUT(counters), const int flag_count) {
-  FROM_WORDS(float, flags) INTO_WORDS(counters)
   __local float shares[GROUP];
+  input flags = START(flags);
+  output counters = START(counters);
   const int me = get_local_id(0);
   V sum = (V)0;
-  for (int i = me * LANES; i < flag_count; i += GROUP * LANES) sum += LOAD(flags + i);
+  for (int i = me * VECTOR_WIDTH; i < flag_count; i += GROUP * VECTOR_WIDTH) sum += load(flags + i);
   shares[me] = 0.0f;
-  for (int lane = 0; lane < LANES; lane++) shares[me] += LANE(sum, lane);
+  for (int i = 0; i < VECTOR_WIDTH; i++) shares[me] += ELEMENT(sum, i);
   barrier(CLK_LOCAL_MEM_FENCE);
   if (me > 0) return;
   float count = 0.0f;

@@ -1,58 +1,63 @@
-// Weight updates over a flat range of parameters (a whole number of blocks), as Keras defines them. Nothing is
-// changed while counters[NONFINITE] says that a gradient holds a NaN or an infinity.
+// Weight updates over a flat range of parameters (a whole number of blocks), as Keras defines them. A work-item updates
+// CHUNK blocks. Nothing changes while counters[NONFINITE] says that a gradient holds a NaN or an infinity.
 #include "blocked.h"
 #include "scalars.h"
 
-#define RANGE                                                                     \
-  if (counters[NONFINITE] != 0.0f) return;                                        \
-  const float rate = scalars[LEARNING_RATE];                                      \
-  const int stop = (ITEM + 1) * CHUNK < blocks ? (ITEM + 1) * CHUNK : blocks; \
-  for (int b = ITEM * CHUNK; b < stop; b++)
+#define UPDATE_ARGUMENTS OUTPUT(w), INPUT(g), INPUT(scalars), INPUT(counters), const int blocks, const float decay
 
-#define DECAYED(at) (LOAD(w + at) * (1.0f - rate * decay))
+// One behind the last block of this work-item
+INLINE int last_block(const int blocks) { return (ITEM + 1) * CHUNK < blocks ? (ITEM + 1) * CHUNK : blocks; }
 
 // w -= rate * g
-KERNEL sgd(OUTPUT(w), INPUT(g), INPUT(scalars), INPUT(counters), const int blocks, const float decay) {
-  INTO(w) FROM(g) FROM_WORDS(float, scalars) FROM_WORDS(float, counters)
-  RANGE {
+KERNEL sgd(UPDATE_ARGUMENTS) {
+  input g = ITEM_START(g);
+  output w = ITEM_START(w);
+  if (START(counters)[NONFINITE] != 0.0f) return;
+  const float rate = START(scalars)[LEARNING_RATE];
+  for (int b = ITEM * CHUNK; b < last_block(blocks); b++) {
     const size_t at = (size_t)b * BLOCK;
-    STORE(w + at, DECAYED(at) - LOAD(g + at) * rate);
+    store(w + at, load(w + at) * (1.0f - rate * decay) - load(g + at) * rate);
   }
 }
 
 // v = momentum v - rate g; w += v, or with Nesterov's look-ahead w += momentum v - rate g
-KERNEL sgd_momentum(OUTPUT(w), INPUT(g), INPUT(scalars), INPUT(counters), const int blocks, const float decay,
-                    OUTPUT(velocity), const float momentum, const int nesterov) {
-  INTO(w) FROM(g) FROM_WORDS(float, scalars) FROM_WORDS(float, counters) INTO(velocity)
-  RANGE {
+KERNEL sgd_momentum(UPDATE_ARGUMENTS, OUTPUT(velocity), const float momentum, const int nesterov) {
+  input g = ITEM_START(g);
+  output w = ITEM_START(w), velocity = ITEM_START(velocity);
+  if (START(counters)[NONFINITE] != 0.0f) return;
+  const float rate = START(scalars)[LEARNING_RATE];
+  for (int b = ITEM * CHUNK; b < last_block(blocks); b++) {
     const size_t at = (size_t)b * BLOCK;
-    const V step = LOAD(g + at) * rate, v = LOAD(velocity + at) * momentum - step;
-    STORE(velocity + at, v);
-    STORE(w + at, DECAYED(at) + (nesterov ? v * momentum - step : v));
+    const V step = load(g + at) * rate, v = load(velocity + at) * momentum - step;
+    store(velocity + at, v);
+    store(w + at, load(w + at) * (1.0f - rate * decay) + (nesterov ? v * momentum - step : v));
   }
 }
 
 // Kingma and Ba 2015, algorithm 1 with the corrections moved into the rate (their section 2); decay as in AdamW.
 // pace1 and pace2 are 1 - beta1 and 1 - beta2 from the host: 1 - 0.999f is off by 1e-5.
-KERNEL adam(OUTPUT(w), INPUT(g), INPUT(scalars), INPUT(counters), const int blocks, const float decay, OUTPUT(first),
-            OUTPUT(second), const float pace1, const float pace2, const float epsilon) {
-  INTO(w) FROM(g) FROM_WORDS(float, scalars) FROM_WORDS(float, counters) INTO(first) INTO(second)
-  RANGE {
+KERNEL adam(UPDATE_ARGUMENTS, OUTPUT(first), OUTPUT(second), const float pace1, const float pace2,
+            const float epsilon) {
+  input g = ITEM_START(g), scalars = START(scalars);
+  output w = ITEM_START(w), first = ITEM_START(first), second = ITEM_START(second);
+  if (START(counters)[NONFINITE] != 0.0f) return;
+  const float rate = scalars[LEARNING_RATE];
+  for (int b = ITEM * CHUNK; b < last_block(blocks); b++) {
     const size_t at = (size_t)b * BLOCK;
-    const V gradient = LOAD(g + at);
-    V m = LOAD(first + at), v = LOAD(second + at);
+    const V gradient = load(g + at);
+    V m = load(first + at), v = load(second + at);
     m += (gradient - m) * pace1;
     v += (gradient * gradient - v) * pace2;
-    STORE(first + at, m);
-    STORE(second + at, v);
-    STORE(w + at, DECAYED(at) - m * (rate * scalars[CORRECTION]) / (sqrt(v) + epsilon));
+    store(first + at, m);
+    store(second + at, v);
+    store(w + at, load(w + at) * (1.0f - rate * decay) - m * (rate * scalars[CORRECTION]) / (sqrt(v) + epsilon));
   }
 }
 
 // y = x, unless a NaN or an infinity was found
 KERNEL commit(INPUT(x), OUTPUT(y), INPUT(counters), const int blocks) {
-  FROM(x) INTO(y) FROM_WORDS(float, counters)
-  if (counters[NONFINITE] != 0.0f) return;
-  const int stop = (ITEM + 1) * CHUNK < blocks ? (ITEM + 1) * CHUNK : blocks;
-  for (int b = ITEM * CHUNK; b < stop; b++) STORE(y + (size_t)b * BLOCK, LOAD(x + (size_t)b * BLOCK));
+  input x = ITEM_START(x);
+  output y = ITEM_START(y);
+  if (START(counters)[NONFINITE] != 0.0f) return;
+  for (int b = ITEM * CHUNK; b < last_block(blocks); b++) store(y + (size_t)b * BLOCK, load(x + (size_t)b * BLOCK));
 }

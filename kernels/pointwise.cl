@@ -4,104 +4,121 @@
 // A work-item computes ROWS rows x PANELS blocks of 16 channels in registers. The last tile of rows starts early, so
 // that it is full, and writes only the rows that its neighbour does not. m >= ROWS, and PANELS divides n/16.
 #include "blocked.h"
-#include "activation.h"
 #include "epilogue.h"
 #include "gradient.h"
 
-#define ACCUMULATE_PRODUCT(u)                                                            \
-  {                                                                                      \
-    V column[PANELS];                                                                    \
-    UNROLL for (int j = 0; j < PANELS; j++) column[j] = LOAD(w + (j * (size_t)k + (u)) * BLOCK); \
-    UNROLL for (int i = 0; i < ROWS; i++) {                                              \
-      const V value = (V)(x[i * BLOCK + (u)]);                                           \
-      UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * column[j];            \
-    }                                                                                    \
-  }
+#ifndef ROWS
+#define ROWS 1
+#endif
+#ifndef PANELS
+#define PANELS 1
+#endif
+#ifndef DEPTH
+#define DEPTH 1
+#endif
 
-// Tiles come in chunks, whose rows stay in a core's cache while all panels of w pass by: tile, panel, chunk.
-#define PRODUCT_TILE                                                                     \
-  const int tile = get_global_id(2) * (get_global_size(0) / PARTS) + ITEM;               \
-  const int panel = get_global_id(1) * PANELS;                                           \
-  if (tile * ROWS >= m) return;                                                          \
-  const int row = tile * ROWS < m - ROWS ? tile * ROWS : m - ROWS;                       \
-  x += row * BLOCK;                                                                      \
-  w += (size_t)panel * k * BLOCK;                                                        \
-  V sum[ROWS][PANELS];                                                                   \
-  UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0; \
-  for (int block = 0; block < k / BLOCK; block++) {                                      \
-    UNROLL for (int u = 0; u < BLOCK; u++) ACCUMULATE_PRODUCT(u)                         \
-    x += (size_t)m * BLOCK;                                                              \
-    w += BLOCK * BLOCK;                                                                  \
-  }                                                                                      \
-  for (int u = 0; u < k % BLOCK; u++) ACCUMULATE_PRODUCT(u)
+// sum += the product of channel u of ROWS rows of x with row u of PANELS blocks of w, which are `stride` floats apart
+INLINE void add_product(V sum[ROWS][PANELS], input x, input w, const size_t stride, const int u) {
+  V column[PANELS];
+  UNROLL for (int j = 0; j < PANELS; j++) column[j] = load(w + j * stride + u * BLOCK);
+  UNROLL for (int i = 0; i < ROWS; i++) {
+    const V value = (V)(x[i * BLOCK + u]);
+    UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * column[j];
+  }
+}
+
+// sum = rows [row, row + ROWS) of x times blocks [panel, panel + PANELS) of w
+INLINE void multiply(V sum[ROWS][PANELS], input x, input w, const int m, const int k, const int row, const int panel) {
+  x += row * BLOCK;
+  w += (size_t)panel * k * BLOCK;
+  const size_t stride = (size_t)k * BLOCK;
+  UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0;
+  for (int block = 0; block < k / BLOCK; block++) {
+    UNROLL for (int u = 0; u < BLOCK; u++) add_product(sum, x, w, stride, u);
+    x += (size_t)m * BLOCK;
+    w += BLOCK * BLOCK;
+  }
+  for (int u = 0; u < k % BLOCK; u++) add_product(sum, x, w, stride, u);
+}
+
+// Tiles come in chunks whose rows stay in a core's cache while all panels of w pass by. The grid is (tile of a chunk,
+// panel, chunk). Returns the number of the tile among all.
+INLINE int tile_of_item(void) { return get_global_id(2) * (get_global_size(0) / VECTORS) + ITEM; }
+
+// The first row of a tile
+INLINE int first_row(const int tile, const int m) { return tile * ROWS < m - ROWS ? tile * ROWS : m - ROWS; }
 
 // y = activation((x w) * scale + shift)
 KERNEL pointwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int m, const int k EPILOGUE_ARGUMENTS) {
-  FROM_WORDS(float, x) FROM(w) INTO(y) EPILOGUE_POINTERS
-  PRODUCT_TILE
+  const int tile = tile_of_item(), panel = get_global_id(1) * PANELS;
+  if (tile * ROWS >= m) return;
+  const int row = first_row(tile, m);
+  output y = ITEM_START(y);
+  V sum[ROWS][PANELS];
+  multiply(sum, START(x), ITEM_START(w), m, k, row, panel);
   UNROLL for (int j = 0; j < PANELS; j++) {
-    LOAD_SCALE(s, (panel + j) * BLOCK)
-    LOAD_SHIFT(t, (panel + j) * BLOCK)
-    UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS) {
-      V v = sum[i][j];
-      APPLY_SCALE(v, s)
-      APPLY_SHIFT(v, t)
-      ACTIVATE(v)
-      STORE(y + ((size_t)(panel + j) * m + row + i) * BLOCK, v);
-    }
+    const Affine affine = affine_of(EPILOGUE, (panel + j) * BLOCK);
+    UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS)
+      store(y + ((size_t)(panel + j) * m + row + i) * BLOCK, apply(affine, sum[i][j]));
   }
 }
 
 // dx = dy w^T, given the transposed weights [n/16][k][16] (here k counts the forward pass's output channels)
-KERNEL pointwise_backward_data(INPUT(x), INPUT(w), const int m, const int k, GRADIENT_OUTPUT) {
-  FROM_WORDS(float, x) FROM(w) GRADIENT_POINTERS
-  PRODUCT_TILE
+KERNEL pointwise_backward_data(INPUT(x), INPUT(w), const int m, const int k, GRADIENT_ARGUMENTS) {
+  const int tile = tile_of_item(), panel = get_global_id(1) * PANELS;
+  if (tile * ROWS >= m) return;
+  const int row = first_row(tile, m);
+  const Gradient dx = GRADIENT;
+  V sum[ROWS][PANELS];
+  multiply(sum, START(x), ITEM_START(w), m, k, row, panel);
   UNROLL for (int j = 0; j < PANELS; j++)
     UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS)
-      WRITE_GRADIENT(((size_t)(panel + j) * m + row + i) * BLOCK, sum[i][j])
+      write_gradient(dx, ((size_t)(panel + j) * m + row + i) * BLOCK, sum[i][j]);
 }
 
-// The same from the weights as they are, [n/16][k][16]: a work-item 16 channels of dx, for so few rows m that a transposed
-// copy of the weights, read once, would cost more than these sums across lanes.
-#define ACROSS(v, i)                                                              \
-  {                                                                               \
-    const float8 half_ = (v).lo + (v).hi;                                         \
-    const float4 quarter_ = half_.lo + half_.hi;                                  \
-    LANE(total, i) = quarter_.x + quarter_.y + quarter_.z + quarter_.w;           \
-  }
-KERNEL few_rows_backward_data(INPUT(dy), INPUT(w), const int m, const int k, const int n_blocks, GRADIENT_OUTPUT) {
-  FROM(dy) FROM(w) GRADIENT_POINTERS
+#if VECTOR_WIDTH == BLOCK
+INLINE float sum_of_elements(const V v) {
+  const float8 half_sum = v.lo + v.hi;
+  const float4 quarter = half_sum.lo + half_sum.hi;
+  return quarter.x + quarter.y + quarter.z + quarter.w;
+}
+#endif
+
+// The same from the weights as they are, [n/16][k][16]: a work-item computes 16 channels of dx. For so few rows m that
+// a transposed copy of the weights, read once, would cost more than these sums over the elements of vectors.
+KERNEL few_rows_backward_data(INPUT(dy), INPUT(w), const int m, const int k, const int n_blocks, GRADIENT_ARGUMENTS) {
+  input dy = ITEM_START(dy), w = ITEM_START(w);
+  const Gradient dx = GRADIENT;
   const int channel = get_global_id(0) * BLOCK, count = k - channel < BLOCK ? k - channel : BLOCK;
   if (channel >= k) return;
   for (int row = 0; row < m; row++) {
     V sum[BLOCK], total = (V)0;
     UNROLL for (int i = 0; i < BLOCK; i++) sum[i] = (V)0;
     for (int block = 0; block < n_blocks; block++) {
-      const V g = LOAD(dy + ((size_t)block * m + row) * BLOCK);
+      const V g = load(dy + ((size_t)block * m + row) * BLOCK);
       input rows = w + ((size_t)block * k + channel) * BLOCK;
-      UNROLL for (int i = 0; i < BLOCK; i++) if (i < count) sum[i] += LOAD(rows + i * BLOCK) * g;
+      UNROLL for (int i = 0; i < BLOCK; i++) if (i < count) sum[i] += load(rows + i * BLOCK) * g;
     }
-    UNROLL for (int i = 0; i < BLOCK; i++) ACROSS(sum[i], i)
-    WRITE_GRADIENT(((size_t)get_global_id(0) * m + row) * BLOCK, total)
+    UNROLL for (int i = 0; i < BLOCK; i++) ELEMENT(total, i) = sum_of_elements(sum[i]);
+    write_gradient(dx, ((size_t)get_global_id(0) * m + row) * BLOCK, total);
   }
 }
 
 // dw = (add ? dw : 0) + x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x
-// PANELS blocks. Groups have partial sums of their own, one after the other in dw. If SUMS, the first tiles also add up
-// the rows of dy they see.
+// PANELS blocks. Groups have partial sums of their own, one after the other in dw. With SUMS, the first tiles also add
+// up the rows of dy they read.
 KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw)
 #if SUMS
                                   , OUTPUT(sums)
 #endif
                                   , const int m, const int k, const int n_blocks, const int first, const int count,
                                   const int add) {
-  FROM_WORDS(float, x) FROM(dy) INTO(dw)
   const int tile = ITEM, panel = get_global_id(1) * PANELS, group = get_global_id(2);
   const int start = first + group * count, stop = start + count < m ? start + count : m;
   const int channel = tile * DEPTH;
   if (channel >= k) return;
-  input a = x + ((size_t)(channel / BLOCK) * m + start) * BLOCK + channel % BLOCK;
-  input d = dy + ((size_t)panel * m + start) * BLOCK;
+  input a = START(x) + ((size_t)(channel / BLOCK) * m + start) * BLOCK + channel % BLOCK;
+  input d = ITEM_START(dy) + ((size_t)panel * m + start) * BLOCK;
   V sum[DEPTH][PANELS];
   UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0;
 #if SUMS
@@ -110,7 +127,7 @@ KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw)
 #endif
   for (int row = start; row < stop; row++) {
     V column[PANELS];
-    UNROLL for (int j = 0; j < PANELS; j++) column[j] = LOAD(d + (size_t)j * m * BLOCK);
+    UNROLL for (int j = 0; j < PANELS; j++) column[j] = load(d + (size_t)j * m * BLOCK);
 #if SUMS
     if (channel == 0) UNROLL for (int j = 0; j < PANELS; j++) row_sum[j] += column[j];
 #endif
@@ -121,18 +138,17 @@ KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw)
     a += BLOCK;
     d += BLOCK;
   }
-  output target = dw + ((size_t)(group * n_blocks + panel) * k + channel) * BLOCK;
+  output target = ITEM_START(dw) + ((size_t)(group * n_blocks + panel) * k + channel) * BLOCK;
   UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < k) UNROLL for (int j = 0; j < PANELS; j++) {
     V v = sum[i][j];
-    if (add) v += LOAD(target + ((size_t)j * k + i) * BLOCK);
-    STORE(target + ((size_t)j * k + i) * BLOCK, v);
+    if (add) v += load(target + ((size_t)j * k + i) * BLOCK);
+    store(target + ((size_t)j * k + i) * BLOCK, v);
   }
 #if SUMS
-  INTO(sums)
   if (channel == 0) UNROLL for (int j = 0; j < PANELS; j++) {
-    output total = sums + (size_t)(group * n_blocks + panel + j) * BLOCK;
-    if (add) row_sum[j] += LOAD(total);
-    STORE(total, row_sum[j]);
+    output total = ITEM_START(sums) + (size_t)(group * n_blocks + panel + j) * BLOCK;
+    if (add) row_sum[j] += load(total);
+    store(total, row_sum[j]);
   }
 #endif
 }

@@ -1,122 +1,147 @@
 // Pooling over blocked matrices. Windows never count their padding.
-#include "blocked.h"
-#include "activation.h"
-#include "band.h"
-#include "gradient.h"
+#include "elementwise.h"
 #include "group_sum.h"
 #include "window.h"
 
-// y[image] = the mean of `pixels` rows of x: an image a work-group
+// y[image] = the mean of `pixels` rows of x; one work-group an image
 KERNEL global_average_forward(INPUT(x), OUTPUT(y), const int images, const int pixels) {
-  FROM(x) INTO(y)
-  GROUP_SUM_MEMORY
+  LOCAL_SHARES(shares);
+  input x = ITEM_START(x);
+  output y = ITEM_START(y);
   const int image = get_group_id(0), block = get_global_id(1);
-  const size_t first = ((size_t)block * images + image) * pixels * BLOCK;
+  const size_t first = row_at(block, images * pixels, image * pixels);
   V sum = (V)0;
-  for (int p = ITEM % MEMBERS; p < pixels; p += MEMBERS) sum += LOAD(x + first + p * BLOCK);
-  GROUP_SUM(sum)
-  if (LEADS) STORE(y + ((size_t)block * images + image) * BLOCK, sum * (1.0f / pixels));
+  for (int p = ITEM % MEMBERS; p < pixels; p += MEMBERS) sum += load(x + first + p * BLOCK);
+  sum = group_sum(sum, shares);
+  if (IS_FIRST_MEMBER) store(y + row_at(block, images, image), sum * (1.0f / pixels));
 }
 
-KERNEL global_average_backward(INPUT(dy), const int m, const int count, const int pixels, GRADIENT_OUTPUT) {
-  FROM(dy) GRADIENT_POINTERS
-  BAND
-  for (int row = start; row < stop; row++) {
-    const V share = LOAD(dy + ((size_t)block * (m / pixels) + row / pixels) * BLOCK) * (1.0f / pixels);
-    WRITE_GRADIENT(((size_t)block * m + row) * BLOCK, share)
+KERNEL global_average_backward(INPUT(dy), ROWS_ARGUMENTS, const int pixels, GRADIENT_ARGUMENTS) {
+  input dy = ITEM_START(dy);
+  const Gradient dx = GRADIENT;
+  const Band band = band_of(m, count);
+  for (int row = band.start; row < band.stop; row++) {
+    const V share = load(dy + row_at(band.block, m / pixels, row / pixels)) * (1.0f / pixels);
+    write_gradient(dx, row_at(band.block, m, row), share);
   }
 }
 
-#define CLIP(v, low, high) ((v) < (low) ? (low) : (v) > (high) ? (high) : (v))
+#define SIZES_ARGUMENTS const int height, const int width, const int out_height, const int out_width
 
-#define PIXEL_OF_ROW(py, px, height, width)                                       \
-  const int image = row / ((height) * (width)), py = row / (width) % (height), px = row % (width);
+typedef struct { int top, bottom, left, right; } Box;  // pixels [top, bottom) x [left, right)
 
-// The input pixels [top, bottom) x [left, right) of output pixel (oy, ox)
-#define WINDOW_OF(oy, ox)                                                         \
-  const int top = CLIP(INPUT_Y(oy, 0), 0, height), bottom = CLIP(INPUT_Y(oy, KERNEL_H), 0, height); \
-  const int left = CLIP(INPUT_X(ox, 0), 0, width), right = CLIP(INPUT_X(ox, KERNEL_W), 0, width);
+INLINE int clip(const int v, const int low, const int high) { return v < low ? low : v > high ? high : v; }
 
-// For each output pixel (oy, ox) whose window holds input pixel (iy, ix)
-#define FIRST_WITH(reach, kernel, stride) ((reach) < (kernel) ? 0 : ((reach) - (kernel)) / (stride) + 1)
-#define LAST_WITH(reach, stride, count) ((reach) / (stride) < (count) ? (reach) / (stride) : (count) - 1)
-#define FOR_WINDOWS_WITH(iy, ix)                                                  \
-  const int reach_y = REACH_Y(iy, 0), last_y = LAST_WITH(reach_y, STRIDE_Y, out_height); \
-  const int reach_x = REACH_X(ix, 0), last_x = LAST_WITH(reach_x, STRIDE_X, out_width); \
-  for (int oy = FIRST_WITH(reach_y, KERNEL_H, STRIDE_Y); oy <= last_y; oy++)       \
-    for (int ox = FIRST_WITH(reach_x, KERNEL_W, STRIDE_X); ox <= last_x; ox++)
+#ifdef KERNEL_H
+// The input pixels of output pixel (oy, ox)
+INLINE Box window_of(const Sizes s, const int oy, const int ox) {
+  return (Box){clip(INPUT_Y(oy, 0), 0, s.height), clip(INPUT_Y(oy, KERNEL_H), 0, s.height),
+               clip(INPUT_X(ox, 0), 0, s.width), clip(INPUT_X(ox, KERNEL_W), 0, s.width)};
+}
 
-KERNEL max_forward(INPUT(x), OUTPUT(y), const int m, const int count, const int height, const int width,
-                   const int out_height, const int out_width) {
-  FROM(x) INTO(y)
-  BAND
-  for (int row = start; row < stop; row++) {
-    PIXEL_OF_ROW(oy, ox, out_height, out_width)
-    WINDOW_OF(oy, ox)
-    input plane = x + ((size_t)block * (m / (out_height * out_width)) + image) * height * width * BLOCK;
-    V most = LOAD(plane + (top * width + left) * BLOCK);
-    for (int iy = top; iy < bottom; iy++) for (int ix = left; ix < right; ix++) {
-      const V v = LOAD(plane + (iy * width + ix) * BLOCK);
-      most = ((v > most) | (v != v)) ? v : most;  // a NaN stays
-    }
-    STORE(y + ((size_t)block * m + row) * BLOCK, most);
+// First output row or column whose window reaches an input at `reach`, and one behind the last
+INLINE int first_with(const int reach, const int kernel_size, const int stride) {
+  return reach < kernel_size ? 0 : (reach - kernel_size) / stride + 1;
+}
+INLINE int end_with(const int reach, const int stride, const int size) {
+  return reach / stride < size ? reach / stride + 1 : size;
+}
+
+// The output pixels whose windows hold input pixel (iy, ix)
+INLINE Box outputs_with(const Sizes s, const int iy, const int ix) {
+  const int reach_y = REACH_Y(iy, 0), reach_x = REACH_X(ix, 0);
+  return (Box){first_with(reach_y, KERNEL_H, STRIDE_Y), end_with(reach_y, STRIDE_Y, s.out_height),
+               first_with(reach_x, KERNEL_W, STRIDE_X), end_with(reach_x, STRIDE_X, s.out_width)};
+}
+
+INLINE V maximum(input plane, const Box box, const int width) {
+  V most = load(plane + (box.top * width + box.left) * BLOCK);
+  for (int iy = box.top; iy < box.bottom; iy++) for (int ix = box.left; ix < box.right; ix++) {
+    const V v = load(plane + (iy * width + ix) * BLOCK);
+    most = ((v > most) | (v != v)) ? v : most;  // a NaN stays
+  }
+  return most;
+}
+
+INLINE V average(input plane, const Box box, const int width) {
+  V sum = (V)0;
+  for (int iy = box.top; iy < box.bottom; iy++) for (int ix = box.left; ix < box.right; ix++)
+    sum += load(plane + (iy * width + ix) * BLOCK);
+  return sum * (1.0f / ((box.bottom - box.top) * (box.right - box.left)));
+}
+#endif
+
+KERNEL max_forward(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS, SIZES_ARGUMENTS) {
+  input x = ITEM_START(x);
+  output y = ITEM_START(y);
+  const Band band = band_of(m, count);
+  const int images = m / (out_height * out_width);
+  const Sizes sizes = SIZES;
+  for (int row = band.start; row < band.stop; row++) {
+    const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
+    input plane = x + row_at(band.block, images, image) * height * width;
+    store(y + row_at(band.block, m, row), maximum(plane, window_of(sizes, oy, ox), width));
+  }
+}
+
+KERNEL average_forward(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS, SIZES_ARGUMENTS) {
+  input x = ITEM_START(x);
+  output y = ITEM_START(y);
+  const Band band = band_of(m, count);
+  const int images = m / (out_height * out_width);
+  const Sizes sizes = SIZES;
+  for (int row = band.start; row < band.stop; row++) {
+    const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
+    input plane = x + row_at(band.block, images, image) * height * width;
+    store(y + row_at(band.block, m, row), average(plane, window_of(sizes, oy, ox), width));
   }
 }
 
 // Each window's gradient goes to the first of its pixels that holds the maximum y.
-KERNEL max_backward(INPUT(x), INPUT(y), INPUT(dy), const int m, const int count, const int height, const int width,
-                    const int out_height, const int out_width, GRADIENT_OUTPUT) {
-  FROM(x) FROM(y) FROM(dy) GRADIENT_POINTERS
-  BAND
-  for (int row = start; row < stop; row++) {
-    PIXEL_OF_ROW(py, px, height, width)
-    const size_t plane_index = (size_t)block * (m / (height * width)) + image;
+KERNEL max_backward(INPUT(x), INPUT(y), INPUT(dy), ROWS_ARGUMENTS, SIZES_ARGUMENTS, GRADIENT_ARGUMENTS) {
+  input x = ITEM_START(x), y = ITEM_START(y), dy = ITEM_START(dy);
+  const Gradient dx = GRADIENT;
+  const Band band = band_of(m, count);
+  const int images = m / (height * width);
+  const Sizes sizes = SIZES;
+  for (int row = band.start; row < band.stop; row++) {
+    const int image = row / (height * width), py = row / width % height, px = row % width;
+    const size_t plane_index = (size_t)band.block * images + image;
     input plane = x + plane_index * height * width * BLOCK;
-    const V own = LOAD(plane + (py * width + px) * BLOCK);
+    const V own = load(plane + (py * width + px) * BLOCK);
+    const Box outputs = outputs_with(sizes, py, px);
     V sum = (V)0;
-    FOR_WINDOWS_WITH(py, px) {
-      WINDOW_OF(oy, ox)
+    for (int oy = outputs.top; oy < outputs.bottom; oy++) for (int ox = outputs.left; ox < outputs.right; ox++) {
+      const Box box = window_of(sizes, oy, ox);
       const size_t at = (plane_index * out_height * out_width + oy * out_width + ox) * BLOCK;
-      const V most = LOAD(y + at), gradient = LOAD(dy + at);
+      const V most = load(y + at), gradient = load(dy + at);
       V share = own == most ? gradient : (V)0;
-      for (int iy = top; iy <= py; iy++) for (int ix = left; ix < (iy < py ? right : px); ix++) {
-        const V earlier = LOAD(plane + (iy * width + ix) * BLOCK);
+      for (int iy = box.top; iy <= py; iy++) for (int ix = box.left; ix < (iy < py ? box.right : px); ix++) {
+        const V earlier = load(plane + (iy * width + ix) * BLOCK);
         share = earlier == most ? (V)0 : share;
       }
       sum += share;
     }
-    WRITE_GRADIENT(((size_t)block * m + row) * BLOCK, sum)
+    write_gradient(dx, row_at(band.block, m, row), sum);
   }
 }
 
-KERNEL average_forward(INPUT(x), OUTPUT(y), const int m, const int count, const int height, const int width,
-                       const int out_height, const int out_width) {
-  FROM(x) INTO(y)
-  BAND
-  for (int row = start; row < stop; row++) {
-    PIXEL_OF_ROW(oy, ox, out_height, out_width)
-    WINDOW_OF(oy, ox)
-    input plane = x + ((size_t)block * (m / (out_height * out_width)) + image) * height * width * BLOCK;
+KERNEL average_backward(INPUT(dy), ROWS_ARGUMENTS, SIZES_ARGUMENTS, GRADIENT_ARGUMENTS) {
+  input dy = ITEM_START(dy);
+  const Gradient dx = GRADIENT;
+  const Band band = band_of(m, count);
+  const int images = m / (height * width);
+  const Sizes sizes = SIZES;
+  for (int row = band.start; row < band.stop; row++) {
+    const int image = row / (height * width), py = row / width % height, px = row % width;
+    const size_t plane_index = (size_t)band.block * images + image;
+    const Box outputs = outputs_with(sizes, py, px);
     V sum = (V)0;
-    for (int iy = top; iy < bottom; iy++) for (int ix = left; ix < right; ix++)
-      sum += LOAD(plane + (iy * width + ix) * BLOCK);
-    STORE(y + ((size_t)block * m + row) * BLOCK, sum * (1.0f / ((bottom - top) * (right - left))));
-  }
-}
-
-KERNEL average_backward(INPUT(dy), const int m, const int count, const int height, const int width,
-                        const int out_height, const int out_width, GRADIENT_OUTPUT) {
-  FROM(dy) GRADIENT_POINTERS
-  BAND
-  for (int row = start; row < stop; row++) {
-    PIXEL_OF_ROW(py, px, height, width)
-    const size_t plane_index = (size_t)block * (m / (height * width)) + image;
-    V sum = (V)0;
-    FOR_WINDOWS_WITH(py, px) {
-      WINDOW_OF(oy, ox)
-      const V gradient = LOAD(dy + (plane_index * out_height * out_width + oy * out_width + ox) * BLOCK);
-      sum += gradient * (1.0f / ((bottom - top) * (right - left)));
+    for (int oy = outputs.top; oy < outputs.bottom; oy++) for (int ox = outputs.left; ox < outputs.right; ox++) {
+      const Box box = window_of(sizes, oy, ox);
+      const V gradient = load(dy + (plane_index * out_height * out_width + oy * out_width + ox) * BLOCK);
+      sum += gradient * (1.0f / ((box.bottom - box.top) * (box.right - box.left)));
     }
-    WRITE_GRADIENT(((size_t)block * m + row) * BLOCK, sum)
+    write_gradient(dx, row_at(band.block, m, row), sum);
   }
 }

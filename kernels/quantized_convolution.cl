@@ -1,95 +1,116 @@
 // Convolutions of 8-bit integers with any kernel, stride, padding and dilation, and matrix products, as those with one
-// tap. x: [c/IN_BLOCK][images*height*width][IN_BLOCK], w: [out/16][taps][channels][16], of which x may have a zero point;
-// taps in the padding contribute nothing. A work-item computes TILE outputs of a row x PANELS blocks of 16 channels.
+// tap. x: [c/IN_BLOCK][images*height*width][IN_BLOCK], w: [out/16][taps][channels][16], of which x may have a zero
+// point; taps in the padding contribute nothing. A work-item computes TILE outputs of a row x PANELS blocks of 16
+// channels.
 #include "integers.h"
 #include "epilogue.h"
 
-#define DATA bytes
-#define SUM A
-#define VALUE_OF(x) (A)CENTRED(x, zero)
-#define WEIGHTS_AT(p) LOAD_Q(p)
-#define GRADIENTS_AT(p) LOAD_CENTRED(p, dy_zero)
-#include "window_products.h"
+typedef bytes Data;
+typedef Ints Sum;
+INLINE Sum value_of(const char x, const short zero) { return (Ints)((int)(short)(x - zero)); }
+INLINE Sum weights_at(Data p) { return load_int8(p); }
+INLINE Sum gradients_at(Data p, const short zero) { return load_centred(p, zero); }
 
-// Tile number `tile` of all: TILE outputs of a row of an image, PANELS blocks
-#define TILE_OF_ROW(height, across)                                                \
-  const int part = tile % (images * (height) * (across)), panel = tile / (images * (height) * (across)) * PANELS; \
-  const int image = part / ((across) * (height));                                  \
-  NO_SUMS(TILE)
+// A tile's sums, times a step, are written as a result, as a gradient, or to the partial sums of the weights.
+#include "window.h"
+typedef struct { Result result; RangeStatistics *statistics; Epilogue epilogue; input w_range; float step; } Outputs;
+typedef struct { Result result; RangeStatistics *statistics; Mask mask; input w_range; float step; } Gradients;
+typedef struct { output partials; int channels, out_blocks, group, add; float step; } Weights;
 
-// y = activation((x * w) * scale + shift)
-KERNEL quantized_convolution_forward(INPUT_RANGED(x), INPUT_RANGED(w), RESULT_ARGUMENTS, const int images,
-                                     const int height, const int width, const int channels, const int out_height,
-                                     const int out_width, const int out_blocks EPILOGUE_ARGUMENTS) {
-  FROM_RANGED(x) FROM_RANGED(w) RESULT_POINTERS EPILOGUE_POINTERS
-  const int across = (out_width + TILE - 1) / TILE, m = images * out_height * out_width;
-  const short zero = (short)x_range[ZERO];
-  EACH_TILE(images * out_height * across * (out_blocks / PANELS)) {
-    TILE_OF_ROW(out_height, across)
-    const int oy = part / across % out_height, ox = part % across * TILE;
-    ADD_FORWARD_PRODUCTS(x, w)
-    UNROLL for (int j = 0; j < PANELS; j++) {
-      const V step = FIELD(w_range, SCALE_OF, panel + j) * x_range[SCALE_OF];
-      LOAD_SCALE(s, (panel + j) * BLOCK)
-      LOAD_SHIFT(t, (panel + j) * BLOCK)
-      UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
-        V v = TO_FLOATS(sum[i][j]) * step;
-        APPLY_SCALE(v, s)
-        APPLY_SHIFT(v, t)
-        ACTIVATE(v)
-        WRITE_RESULT(panel + j, (image * out_height + oy) * out_width + ox + i, v)
-      }
+INLINE void write_outputs(const Outputs target, Ints sum[TILE][PANELS], const Sizes s, const int image, const int oy,
+                          const int ox, const int panel) {
+  UNROLL for (int j = 0; j < PANELS; j++) {
+    const V step = field(target.w_range, SCALE_OF, panel + j) * target.step;
+    const Affine affine = affine_of(target.epilogue, (panel + j) * BLOCK);
+    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < s.out_width)
+      write_result(target.result, target.statistics, panel + j, (image * s.out_height + oy) * s.out_width + ox + i,
+                   apply(affine, VECTOR(convert_float)(sum[i][j]) * step));
+  }
+}
+
+INLINE void write_gradients(const Gradients target, Ints sum[TILE][PANELS], const Sizes s, const int image,
+                            const int iy, const int first, const int panel) {
+  UNROLL for (int j = 0; j < PANELS; j++) {
+    const V step = field(target.w_range, SCALE_OF, panel + j) * target.step;
+    UNROLL for (int i = 0; i < TILE; i++) {
+      const int ix = first + i * STRIDE_X;
+      if (ix < s.width)
+        write_result_gradient(target.result, target.mask, target.statistics, panel + j,
+                              (image * s.height + iy) * s.width + ix, VECTOR(convert_float)(sum[i][j]) * step);
     }
   }
-  LEAVE_FOUND
+}
+
+INLINE void write_weights(const Weights target, Ints sum[DEPTH][PANELS], const int tap, const int channel,
+                          const int panel) {
+  UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < target.channels) UNROLL for (int j = 0; j < PANELS; j++) {
+    const size_t block = target.group * target.out_blocks + panel + j;
+    output dw = target.partials + ((block * TAPS + tap) * target.channels + channel + i) * BLOCK;
+    V v = VECTOR(convert_float)(sum[i][j]) * target.step;
+    if (target.add) v += load(dw);
+    store(dw, v);
+  }
+}
+#include "window_products.h"
+
+// Tile number `tile` of all: tile number `column` of `across` in a row of an image, and PANELS blocks from `panel` on
+typedef struct { int panel, image, row, column; } Place;
+INLINE Place place_of(const int tile, const int images, const int height, const int across) {
+  const int part = tile % (images * height * across);
+  return (Place){tile / (images * height * across) * PANELS, part / (across * height), part / across % height,
+                 part % across};
+}
+
+// y = activation((x * w) * scale + shift)
+KERNEL quantized_convolution_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_ARGUMENTS, const int images,
+                                     const int height, const int width, const int channels, const int out_height,
+                                     const int out_width, const int out_blocks EPILOGUE_ARGUMENTS) {
+  LOCAL_RECORDS(shared);
+  input x_range = START(x_range);
+  RangeStatistics s = NO_STATISTICS;
+  const Outputs target = {RESULT(images * out_height * out_width), &s, EPILOGUE, START(w_range), x_range[SCALE_OF]};
+  const int across = (out_width + TILE - 1) / TILE;
+  const Tiles tiles = tiles_of_item(images * out_height * across * (out_blocks / PANELS));
+  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
+    const Place at = place_of(tile, images, out_height, across);
+    forward_tile(target, START(x), START(w), SIZES, channels, at.image, at.row, at.column * TILE, at.panel,
+                 (short)x_range[ZERO]);
+  }
+  WRITE_STATISTICS(s, shared);
 }
 
 // dx = dy * w backwards, given transposed weights t: [channels/16][taps][out][16]. A tile holds every STRIDE_X-th
 // input column from one residue on, so that its outputs are neighbours.
-KERNEL quantized_convolution_backward_data(INPUT_RANGED(dy), INPUT_RANGED(t), RESULT_ARGUMENTS, const int images,
+KERNEL quantized_convolution_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(t), RESULT_ARGUMENTS, const int images,
                                            const int height, const int width, const int out, const int out_height,
                                            const int out_width, const int blocks_in MASK_ARGUMENTS) {
-  FROM_RANGED(dy) FROM_RANGED(t) RESULT_POINTERS MASK_POINTERS
-  const int across = (width + TILE * STRIDE_X - 1) / (TILE * STRIDE_X) * STRIDE_X, m = images * height * width;
-  const short zero = (short)dy_range[ZERO];
-  EACH_TILE(images * height * across * (blocks_in / PANELS)) {
-    TILE_OF_ROW(height, across)
-    const int iy = part / across % height, residue = part % across % STRIDE_X;
-    const int x0 = part % across / STRIDE_X * TILE * STRIDE_X;
-    ADD_BACKWARD_PRODUCTS(dy, t)
-    UNROLL for (int j = 0; j < PANELS; j++) {
-      const V step = FIELD(t_range, SCALE_OF, panel + j) * dy_range[SCALE_OF];
-      UNROLL for (int i = 0; i < TILE; i++) {
-        const int ix = x0 + residue + i * STRIDE_X;
-        if (ix < width)
-          WRITE_GRADIENT(panel + j, (image * height + iy) * width + ix, TO_FLOATS(sum[i][j]) * step)
-      }
-    }
+  LOCAL_RECORDS(shared);
+  input dy_range = START(dy_range);
+  RangeStatistics s = NO_STATISTICS;
+  const Gradients target = {RESULT(images * height * width), &s, MASK_START, START(t_range), dy_range[SCALE_OF]};
+  const int across = (width + TILE * STRIDE_X - 1) / (TILE * STRIDE_X) * STRIDE_X;
+  const Tiles tiles = tiles_of_item(images * height * across * (blocks_in / PANELS));
+  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
+    const Place at = place_of(tile, images, height, across);
+    const int ix = at.column / STRIDE_X * TILE * STRIDE_X + at.column % STRIDE_X;
+    backward_tile(target, START(dy), START(t), SIZES, out, at.image, at.row, ix, at.panel, (short)dy_range[ZERO]);
   }
-  LEAVE_FOUND
+  WRITE_STATISTICS(s, shared);
 }
 
 // partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image,
 // output row) pairs; a work-item has one tap, DEPTH channels of x and PANELS blocks of dy.
-KERNEL quantized_convolution_backward_weights(INPUT_RANGED(x), INPUT_RANGED(dy), OUTPUT(partials), const int images,
-                                              const int height, const int width, const int channels,
+KERNEL quantized_convolution_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy), OUTPUT(partials),
+                                              const int images, const int height, const int width, const int channels,
                                               const int out_height, const int out_width, const int rows,
                                               const int out_blocks, const int add) {
-  FROM_RANGED(x) FROM_RANGED(dy) INTO(partials)
+  input x_range = START(x_range), dy_range = START(dy_range);
   const int depth_tiles = (channels + DEPTH - 1) / DEPTH;
   const int tap = get_global_id(0) / depth_tiles, channel = get_global_id(0) % depth_tiles * DEPTH;
   if (tap >= TAPS) return;
   const int panel = get_global_id(1) * PANELS, group = get_global_id(2);
-  const int ky = tap / KERNEL_W, kx = tap % KERNEL_W;
   const int first = group * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
-  const short zero = (short)x_range[ZERO], dy_zero = (short)dy_range[ZERO];
-  NO_SUMS(DEPTH)
-  ADD_WEIGHT_PRODUCTS(x, dy)
-  const float step = x_range[SCALE_OF] * dy_range[SCALE_OF];
-  UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < channels) UNROLL for (int j = 0; j < PANELS; j++) {
-    output dw = partials + (((size_t)(group * out_blocks + panel + j) * TAPS + tap) * channels + channel + i) * BLOCK;
-    V v = TO_FLOATS(sum[i][j]) * step;
-    if (add) v += LOAD(dw);
-    STORE(dw, v);
-  }
+  const Weights target = {START(partials), channels, out_blocks, group, add, x_range[SCALE_OF] * dy_range[SCALE_OF]};
+  weight_tile(target, START(x), START(dy), SIZES, tap, channel, panel, first, last, (short)x_range[ZERO],
+              (short)dy_range[ZERO]);
 }

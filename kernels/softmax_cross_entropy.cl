@@ -1,52 +1,65 @@
 // Softmax with cross-entropy over logits [classes/16][n][16]; one work-group an example.
-#include "blocked.h"
 #include "logits.h"
-#include "scalars.h"
 
 // p = softmax(x), padding zero
 KERNEL softmax(INPUT(x), OUTPUT(p), const int n, const int classes) {
-  FROM(x) INTO(p)
-  FIND_TOP
+  __local float shares[GROUP];
+  __local int places[GROUP];
+  input x = ITEM_START(x);
+  output p = ITEM_START(p);
+  const int example = get_group_id(0), me = get_local_id(0);
+  const float top = find_top(x, n, classes, shares, places).value;
   float sum = 0.0f;
-  for (MINE(c, classes)) sum += exp(LOGIT(c) - top);
-  GROUP_TOTAL(sum)
-  for (MINE(c, PADDED))
-    p[((size_t)(c / BLOCK) * n + example) * BLOCK + c % BLOCK] = c < classes ? exp(LOGIT(c) - top) / sum : 0.0f;
+  for (int c = me; c < classes; c += GROUP) sum += exp(x[logit_at(c, n, example)] - top);
+  sum = group_total(sum, shares);
+  for (int c = me; c < padded(classes); c += GROUP) {
+    const size_t at = logit_at(c, n, example);
+    p[at] = c < classes ? exp(x[at] - top) / sum : 0.0f;
+  }
 }
 
 // losses[example] = -sum target log softmax(x), target = (1 - smoothing) one-hot + smoothing / classes;
-// right[example] = 1 where the largest logit is the label's; dx = (softmax(x) - target) / mini-batch if GRADIENT.
+// right[example] = 1 where the largest logit is the label's; with GRADIENT, dx = (softmax(x) - target) / mini-batch.
 KERNEL softmax_cross_entropy(LOSS_ARGUMENTS, const float smoothing GRADIENT_ARGUMENTS) {
-  LOSS_POINTERS
-  FIND_TOP
-  const int label = labels[example];
+  __local float shares[GROUP];
+  __local int places[GROUP];
+  input x = ITEM_START(x);
+  const int example = get_group_id(0), me = get_local_id(0), label = START(labels)[example];
+  const Top best = find_top(x, n, classes, shares, places);
+  const float top = best.value;
   float sum = 0.0f, mean = 0.0f;
-  for (MINE(c, classes)) { sum += exp(LOGIT(c) - top); mean += LOGIT(c) - top; }
-  GROUP_TOTAL(sum)
-  GROUP_TOTAL(mean)
+  for (int c = me; c < classes; c += GROUP) {
+    const float logit = x[logit_at(c, n, example)] - top;
+    sum += exp(logit);
+    mean += logit;
+  }
+  sum = group_total(sum, shares);
+  mean = group_total(mean, shares);
   if (me == 0) {
-    losses[example] = log(sum) - (1.0f - smoothing) * (LOGIT(label) - top) - smoothing * mean / classes;
-    right[example] = best == label ? 1.0f : 0.0f;
+    const float logit = x[logit_at(label, n, example)] - top;
+    START(losses)[example] = log(sum) - (1.0f - smoothing) * logit - smoothing * mean / classes;
+    START(right)[example] = best.place == label ? 1.0f : 0.0f;
   }
 #if GRADIENT
-  const float weight = scalars[INVERSE_BATCH];
-  for (MINE(c, PADDED)) {
+  const float weight = START(scalars)[INVERSE_BATCH];
+  for (int c = me; c < padded(classes); c += GROUP) {
+    const size_t at = logit_at(c, n, example);
     const float target = (c == label ? 1.0f - smoothing : 0.0f) + smoothing / classes;
-    dx[((size_t)(c / BLOCK) * n + example) * BLOCK + c % BLOCK] =
-        c < classes ? (exp(LOGIT(c) - top) / sum - target) * weight : 0.0f;
+    START(dx)[at] = c < classes ? (exp(x[at] - top) / sum - target) * weight : 0.0f;
   }
 #endif
 }
 
 // counters += this micro-batch's losses, right answers and examples
 KERNEL count_examples(INPUT(losses), INPUT(right), OUTPUT(counters), const int n) {
-  FROM(losses) FROM(right) INTO(counters)
   __local float shares[GROUP];
+  input losses = START(losses), right = START(right);
+  output counters = START(counters);
   const int me = get_local_id(0);
   float loss = 0.0f, correct = 0.0f;
-  for (MINE(i, n)) { loss += losses[i]; correct += right[i]; }
-  GROUP_TOTAL(loss)
-  GROUP_TOTAL(correct)
+  for (int i = me; i < n; i += GROUP) { loss += losses[i]; correct += right[i]; }
+  loss = group_total(loss, shares);
+  correct = group_total(correct, shares);
   if (me > 0) return;
   counters[LOSS] += loss;
   counters[CORRECT] += correct;

@@ -1,31 +1,31 @@
-// Squares of size x size pixels as channels of one pixel, and back.
-#include "blocked.h"
-#include "activation.h"
-#include "band.h"
-#include "gradient.h"
+// Space to depth: squares of size x size pixels become channels of one pixel, and back.
+#include "elementwise.h"
 
-// dx: m rows, images of height x width pixels of `channels`; x: the same values in `from_channels`. Of a square's
-// pixels, which follow each other row by row, each has its channels side by side.
-KERNEL space_to_depth(INPUT(x), const int m, const int count, const int height, const int width, const int channels,
-                      const int from_channels, const int size, GRADIENT_OUTPUT) {
-  FROM(x) GRADIENT_POINTERS
-  BAND
-  const int lanes = channels - block * BLOCK < BLOCK ? channels - block * BLOCK : BLOCK;
-  for (int row = start; row < stop; row++) {
+// dx: m rows, images of height x width pixels of `channels`; x: the same values in `from_channels`. The pixels of a
+// square follow each other row by row, each with its channels side by side.
+KERNEL space_to_depth(INPUT(x), ROWS_ARGUMENTS, const int height, const int width, const int channels,
+                      const int from_channels, const int size, GRADIENT_ARGUMENTS) {
+  input x = ITEM_START(x);
+  const Gradient dx = GRADIENT;
+  const Band band = band_of(m, count);
+  const int filled = channels_of(band.block, channels);
+  for (int row = band.start; row < band.stop; row++) {
     const int image = row / (height * width), iy = row / width % height, ix = row % width;
     V v = (V)0;
-    for (int lane = 0; lane < lanes; lane++) {
-      const int c = block * BLOCK + lane;
+    for (int i = 0; i < filled; i++) {
+      const int c = band.block * BLOCK + i;
 #if BACK
-      const size_t from_m = m / (size * size), from = (image * (height / size) + iy / size) * (width / size) + ix / size;
+      const size_t from_m = m / (size * size);
+      const size_t from = (image * (height / size) + iy / size) * (width / size) + ix / size;
       const int channel = (iy % size * size + ix % size) * channels + c;
 #else
       const int pixel = c / from_channels, channel = c % from_channels;
       const size_t from_m = (size_t)m * size * size;
-      const size_t from = ((size_t)(image * height + iy) * size + pixel / size) * width * size + ix * size + pixel % size;
+      const size_t from_row = ((size_t)(image * height + iy) * size + pixel / size) * width * size;
+      const size_t from = from_row + ix * size + pixel % size;
 #endif
-      LANE(v, lane) = x[((size_t)(channel / BLOCK) * from_m + from) * BLOCK + channel % BLOCK];
+      ELEMENT(v, i) = x[value_at(channel, from_m, from)];
     }
-    WRITE_GRADIENT(((size_t)block * m + row) * BLOCK, v)
+    write_gradient(dx, row_at(band.block, m, row), v);
   }
 }

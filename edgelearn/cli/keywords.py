@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     training.add_evaluate(evaluate)
     add_network(evaluate)
     figures.add_personal(commands.add_parser("personal", help="what a user's own clips are worth"))
-    figures.add_check(commands.add_parser("check", help="the figures to reach, point by point: pass, fail or open"))
+    figures.add_check(commands.add_parser("check", help="the published figures: passed, failed or not measured"))
 
 
 def run(options: argparse.Namespace) -> int:

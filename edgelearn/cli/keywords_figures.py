@@ -62,5 +62,5 @@ def _check(options: argparse.Namespace) -> int:
         )
     for verdict in check(runs, options.data, options.device):
         print(f"{verdict.word}  {verdict.claim}: {verdict.measured}", flush=True)
-        failed |= verdict.holds is False
+        failed |= verdict.passed is False
     return int(failed)

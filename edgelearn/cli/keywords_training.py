@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
 
 from edgelearn.experiments.keywords.embedding.config import KeywordsConfig
 from edgelearn.experiments.keywords.episodes import SPEAKERS
@@ -12,23 +11,12 @@ from edgelearn.experiments.keywords.splits import WORD_SPLITS
 from .keywords_clips import find_clips
 from .keywords_network import LEARNERS, find_network
 from .numbers import whole
+from .options import add_options
 from .training import add_runs, train
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    for field in fields(KeywordsConfig):
-        default, text, choices = field.default, field.metadata["help"], field.metadata["choices"]
-        shown = text if default is None else f"{text} (default: {default})"
-        if field.name == "task":
-            parser.add_argument("task", nargs="?", default=default, help=shown)
-            continue
-        option = f"--{field.name.replace('_', '-')}"
-        if isinstance(default, bool):
-            parser.add_argument(option, action=argparse.BooleanOptionalAction, default=default, help=shown)
-        else:
-            kind = str if default is None else type(default)
-            metavar = None if choices else kind.__name__.upper()
-            parser.add_argument(option, type=kind, default=default, choices=choices, metavar=metavar, help=shown)
+    add_options(parser, KeywordsConfig)
     add_runs(parser)
     parser.set_defaults(act=_train)
 
@@ -67,8 +55,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 def _train(options: argparse.Namespace) -> int:
     from edgelearn.experiments.keywords.embedding import KeywordsExperiment
 
-    config = KeywordsConfig(**{field.name: getattr(options, field.name) for field in fields(KeywordsConfig)})
-    return train(KeywordsExperiment, config, options)
+    return train(KeywordsExperiment, options)
 
 
 def _evaluate(options: argparse.Namespace) -> None:

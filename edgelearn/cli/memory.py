@@ -13,7 +13,6 @@ import sys
 from edgelearn import atomic
 from edgelearn.compile.explain import explain
 from edgelearn.compile.memory.budget import COUNTS
-from edgelearn.compile.memory.policies import POLICIES
 from edgelearn.errors import PlanError
 from edgelearn.experiments.memory.config import MemoryConfig
 from edgelearn.experiments.memory.plans import ALLOWED
@@ -21,9 +20,8 @@ from edgelearn.lab.runs import RunStore, figures
 from edgelearn.lab.runs.tables import render, table
 from edgelearn.runtime import choose_device, launch_times
 
+from .options import add_options
 from .training import add_runs, add_runs_folder, train
-
-SETTINGS = tuple(MemoryConfig.__dataclass_fields__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,22 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measure.add_argument("--rounds", type=int, default=20)
     measure.set_defaults(act=_measure)
     one = commands.add_parser("train", help="one training from scratch")
-    add = one.add_argument
-    add("task", nargs="?", default="sample", help="sample or cifar10")
-    add("--reversible", action="store_true", help="residual blocks as couplings of two streams")
-    add("--activation-memory", choices=POLICIES, default="keep_all", help="how activations come back")
-    add("--epochs", type=int, help="the task's by default")
-    add("--micro-batch", type=int, help="examples at a time on the device; the task's by default")
-    add("--data", metavar="DIR", help="a folder with prepared data sets (default: EDGELEARN_DATA)")
-    add("--no-download", dest="download", action="store_false", help="never use the network")
-    add("--seed", type=int, default=0)
+    add_options(one, MemoryConfig)
     add_runs(one)
     one.set_defaults(act=_train)
-    check = commands.add_parser("check", help="the claim for MobileNet V2, point by point: pass, fail or open")
+    check = commands.add_parser("check", help="the claims on MobileNet V2: passed, failed or not measured")
     check.add_argument("--rounds", type=int, default=9, help="of steps in all lanes, for times")
     add_runs_folder(check)
     check.set_defaults(act=_check)
-    for command in (plan, compare, measure, one, check):
+    for command in (plan, compare, measure, check):
         command.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
 
 
@@ -158,8 +148,7 @@ def _measure(options: argparse.Namespace) -> None:
 def _train(options: argparse.Namespace) -> int:
     from edgelearn.experiments.memory import MemoryExperiment
 
-    config = MemoryConfig(**{name: value for name, value in vars(options).items() if name in SETTINGS})
-    return train(MemoryExperiment, config, options)
+    return train(MemoryExperiment, options)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -175,7 +164,7 @@ def _check(options: argparse.Namespace) -> int:
         memory.check_trained(RunStore(options.runs)),
     ]
     _print(verdict.HEADER, verdict.cells(verdicts))
-    return int(any(v.holds is False for v in verdicts))
+    return int(any(v.passed is False for v in verdicts))
 
 
 def _print(header, rows) -> None:

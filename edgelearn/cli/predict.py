@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from edgelearn.experiments.flowers.predict import predict
+from edgelearn.experiments.trained import predict
 from edgelearn.lab.runs import RunStore
 
 from .training import add_runs_folder

@@ -1,14 +1,15 @@
-"""What commands that train share: a run is begun, or gone on with by --resume."""
+"""Options and code of all commands that train."""
 
 from __future__ import annotations
 
 import argparse
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.config import Config
 from edgelearn.experiments.experiment import Experiment
 from edgelearn.lab.runs import RunStore
 from edgelearn.train import ProgressBar
+
+from .options import changed, read_config
 
 
 def add_runs_folder(parser: argparse.ArgumentParser) -> None:
@@ -23,16 +24,18 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def train(job: type[Experiment], config: Config, options: argparse.Namespace) -> int:
-    """Exit status of a training of `config`, or of the one that options say to go on with. Raises RunError for settings
-    beside --resume."""
+def train(experiment: type[Experiment], options: argparse.Namespace) -> int:
+    """Start a training, or resume the one that --resume names; returns the exit status. Raises RunError for settings
+    that are given with --resume."""
     store = RunStore(options.runs)
+    config = read_config(experiment.config_type, options)
     if options.resume is None:
-        return 0 if job.start(config, store, [ProgressBar()]) else 130
-    chosen = config.to_dict()
-    if given := [name for name, value in job.config_type().to_dict().items() if chosen[name] != value]:
-        raise RunError(
-            f"'{given[0].replace('_', '-')}' can't be changed on the way: a resumed run keeps its configuration. "
-            f"Leave it out, or start a new run."
-        )
-    return 0 if job.resume(options.resume or store.newest_unfinished(job.kind), store, [ProgressBar()]) else 130
+        results = experiment.start(config, store, [ProgressBar()])
+    else:
+        if given := changed(config):
+            raise RunError(
+                f"{given[0]} can't be changed: a resumed run keeps its configuration. Leave it out, or start a new run."
+            )
+        name = options.resume or store.newest_unfinished(experiment.kind)
+        results = experiment.resume(name, store, [ProgressBar()])
+    return 130 if results is None else 0

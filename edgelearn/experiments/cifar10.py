@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 
 from edgelearn.data.augment import FlipAndCrop
-from edgelearn.data.cifar10 import SIZE, load_cifar10, standardized
+from edgelearn.data.cifar10 import DEVIATION, MEAN, SIZE, load_cifar10, standardized
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.loading import load_images
 from edgelearn.graph import Network
@@ -17,20 +17,22 @@ from edgelearn.train import CosineDecay, Model, PictureSource, VariedSource
 
 from .config import TrainingConfig
 from .task import Task
+from .trained import Pictures
 
 BATCH_SIZE = 128
 
 
 @lru_cache(maxsize=2)
 def _decoded(split: str, data: str | None, download: bool) -> tuple[ImageDataset, np.ndarray]:
-    """Once for all trainings of a sweep."""
+    """All pictures, decoded once for all trainings of a comparison."""
     dataset = load_cifar10(split, data, download)
     return dataset, load_images(dataset, range(len(dataset)), SIZE)
 
 
 def cifar10(config: TrainingConfig, network: Network, learning_rate: float) -> Task:
-    """From scratch, as ResNets are trained on CIFAR (He et al. 2016, section 4.2) but along a cosine: mini-batches of
-    128, mirrored and shifted, momentum 0.9, weight decay 5e-4, the rate up in the first epoch and down to 0."""
+    """Train `network` as ResNets are trained on CIFAR (He et al. 2016, section 4.2), but with a cosine schedule:
+    mini-batches of 128, mirrored and shifted pictures, momentum 0.9, weight decay 5e-4. `learning_rate` is reached
+    after the first epoch."""
     (train, train_pictures), (test, test_pictures) = (
         _decoded(split, config.data, config.download) for split in ("train", "test")
     )
@@ -53,9 +55,10 @@ def cifar10(config: TrainingConfig, network: Network, learning_rate: float) -> T
         drawn_weights(config.seed),
         BATCH_SIZE,
         "batch",
+        Pictures(SIZE, MEAN, DEVIATION),
     )
 
 
 def drawn_weights(seed: int) -> dict:
-    """What a run records of weights that come from its seed."""
+    """Entry of the run's record on weights that come from its seed."""
     return {"origin": "initialised", "description": f"Drawn from seed {seed}.", "sha256": ""}

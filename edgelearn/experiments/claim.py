@@ -1,4 +1,4 @@
-"""What a published claim comes to, point by point."""
+"""Published claims held against measurements."""
 
 from __future__ import annotations
 
@@ -10,17 +10,29 @@ HEADER = ("", "claim", "measured")
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, what was measured, and whether it holds; None where that can't be told."""
+    """A claim and its measurement.
+
+    Arguments:
+    - `claim`: the claim in words.
+    - `measured`: the measurement in words.
+    - `passed`: None if it was not measured, or if the measurement doesn't decide.
+    """
 
     claim: str
     measured: str
-    holds: bool | None
+    passed: bool | None
 
     @property
     def word(self) -> str:
-        return {True: "pass", False: "FAIL", None: "open"}[self.holds]
+        """ "passed", "failed" or "not measured"."""
+        return {True: "passed", False: "failed", None: "not measured"}[self.passed]
 
 
-def cells(verdicts: Sequence[Claim]) -> list[tuple[str, ...]]:
+def cells(claims: Sequence[Claim]) -> list[tuple[str, ...]]:
     """Rows of a table under HEADER."""
-    return [(v.word, v.claim, v.measured) for v in verdicts]
+    return [(each.word, each.claim, each.measured) for each in claims]
+
+
+def status(claims: Sequence[Claim]) -> int:
+    """Exit status of a command that checks `claims`: 1 if one failed, else 0."""
+    return int(any(each.passed is False for each in claims))

@@ -1,15 +1,16 @@
-"""A training into a run folder: begun, interrupted, gone on with, finished. What the experiments share."""
+"""A training that is kept in a run folder: start, interrupt, resume, finish. Base class of the experiments."""
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Self
+from functools import cached_property
+from typing import ClassVar, Generic, Self, TypeVar
 
 from edgelearn.errors import RunError
-from edgelearn.lab.runs import Run, RunStore
+from edgelearn.lab.runs import Run, RunStore, wilson_interval
 from edgelearn.train import Callback, Model
 from edgelearn.train.interrupt import on_interrupt
 from edgelearn.train.phases import Phases
@@ -18,92 +19,143 @@ from edgelearn.tuned import find
 from .config import Config
 from .recorder import Recorder
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
+C = TypeVar("C", bound=Config)
+
+
+def silent(line: str) -> None:
+    """A log that drops every line."""
 
 
 def process_peak_bytes() -> int:
-    """The most memory that this process has held (resident)."""
+    """Peak resident memory of this process so far."""
+    import resource  # POSIX only
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-class Experiment:
-    """The base of experiments' trainings: a `config` (with `to_dict`, `from_dict`, `epochs` and `seed`) and a `model`.
+class Experiment(ABC, Generic[C]):
+    """A training of one configuration.
 
-    A job says how it is loaded, what a run of it records, how it trains and what it ends with; this class does the
-    rest. `kind` names its runs, `command` its command; `same` lists what of the record must still be so when a run is
-    gone on with."""
+    A subclass loads data and model, trains them and computes the results; this class keeps the run folder.
+
+    Class attributes:
+    - `kind`: the kind of its runs.
+    - `command`: the command that resumes them.
+    - `config_type`: its configuration class.
+    - `same`: entries of the run's record, and their keys, that must not have changed when a run is resumed.
+    """
 
     kind: ClassVar[str]
     command: ClassVar[str]
-    config_type: ClassVar[type[Config]]
+    config_type: ClassVar[type]
     same: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    config: Config
+    config: C
     model: Model
-    phases: Phases
 
     @classmethod
-    def load(cls, config: Config) -> Self:
-        """Find what the configuration asks for."""
-        raise NotImplementedError
+    @abstractmethod
+    def load(cls, config: C) -> Self:
+        """Load the data and the model of a configuration."""
 
-    def describe(self) -> dict:
-        """What a run records besides its configuration."""
-        raise NotImplementedError
+    @cached_property
+    @abstractmethod
+    def phases(self) -> Phases:
+        """The memory plans of everything that runs on the device."""
 
+    @abstractmethod
+    def origins(self) -> dict:
+        """Entries of the run's record on where data and weights come from."""
+
+    @abstractmethod
     def sources(self) -> list[str]:
-        """Lines on where data and weights come from."""
-        raise NotImplementedError
+        """The same as lines of text."""
 
-    def introduce(self, say: Say) -> None:
-        """The sources first; then device, network and memory plan."""
-        for line in self.sources():
-            say(line)
-        device = self.model.device
-        say(f"Device: {device.id} (driver {device.driver}), {self.model.choice.reason}")
-        say(f"  {find(device)}")
-        for note in device.notes:
-            say(f"  note: {note}")
-        say(self.model.summary())
-        say(str(self.phases))
-
+    @abstractmethod
     def fit(self, callbacks: Sequence[Callback]) -> None:
         """Train from the model's position until all epochs are done."""
-        raise NotImplementedError
 
-    def finish(self, run: Run, seconds: float, say: Say) -> dict:
-        """Test; write results and finish the run."""
-        raise NotImplementedError
+    @abstractmethod
+    def finish(self, run: Run, seconds: float, log: Log) -> dict:
+        """Test the model, write results and figures, finish the run and return the results."""
+
+    def describe(self) -> dict:
+        """Entries of the run's record next to the configuration."""
+        device = self.model.device.facts() | {"reason": self.model.choice.reason}
+        return {"device": device, **self.origins(), "plan": self.phases.to_dict()}
+
+    def log_setup(self, log: Log) -> None:
+        """Log data, device, network and memory plan."""
+        for line in self.sources():
+            log(line)
+        device = self.model.device
+        log(f"Device: {device.id} (driver {device.driver}), {self.model.choice.reason}")
+        log(f"  {find(device)}")
+        for note in device.notes:
+            log(f"  note: {note}")
+        log(self.model.summary())
+        log(str(self.phases))
+
+    def memory(self) -> dict[str, int]:
+        """Bytes: the planned and the allocated peak on the device, and the peak of this process."""
+        return {
+            "planned": self.phases.peak_bytes,
+            "allocated": self.model.context.ledger.peak,
+            "process": process_peak_bytes(),
+        }
+
+    def results(self, correct: int, total: int, loss: float, seconds: float) -> dict:
+        """The results of a classifier: `correct` of `total` test examples, with a 95 % Wilson interval."""
+        return {
+            "correct": correct, "total": total, "accuracy": correct / total, "epochs": self.epochs, "loss": loss,
+            "seconds": seconds, "interval": list(wilson_interval(correct, total)), "memory": self.memory(),
+        }  # fmt: skip
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the whole training."""
+        return self.config.to_dict()["epochs"]
+
+    @property
+    def finished(self) -> bool:
+        """True once all epochs are done."""
+        return self.model.position.epoch >= self.epochs
 
     @classmethod
-    def start(cls, config: Config, store: RunStore, callbacks: Sequence[Callback], say: Say = print) -> dict | None:
-        """A new run of `config`; returns its results, or None after an interruption."""
-        job = cls.load(config)
-        job.introduce(say)
-        with store.create(cls.kind, job.config.to_dict(), **job.describe()) as run:
-            say(f"Run {run.id}")
-            return job.run(run, callbacks, say)
+    def start(cls, config: C, store: RunStore, callbacks: Sequence[Callback], log: Log = print) -> dict | None:
+        """Train `config` in a new run of `store`; returns the results, or None after an interrupt."""
+        experiment = cls.load(config)
+        experiment.log_setup(log)
+        with store.create(cls.kind, experiment.config.to_dict(), **experiment.describe()) as run:
+            log(f"Run {run.id}")
+            return experiment.run(run, callbacks, log)
 
     @classmethod
-    def resume(cls, name: str, store: RunStore, callbacks: Sequence[Callback], say: Say = print) -> dict | None:
-        """Go on with an interrupted or failed run, by its id or the start of it. Raises RunError when it can't be."""
+    def resume(cls, name: str, store: RunStore, callbacks: Sequence[Callback], log: Log = print) -> dict | None:
+        """Continue an interrupted or failed run; returns the results, or None after an interrupt.
+
+        `name` is the run's id or the start of it. Raises RunError if the run can't be continued.
+        """
         run = store.open(name)
         if run.record["kind"] != cls.kind:
             raise RunError(
                 f"{run.id} is a run of '{run.record['kind']}', not of {cls.kind}: resume it with its own command."
             )
         with run.resume():
-            job = cls.load(cls.config_type.from_dict(run.config))
-            job.introduce(say)
-            say(f"Run {run.id}, continued")
-            return job.run(run, callbacks, say)
+            experiment = cls.load(cls.config_type.from_dict(run.config))
+            experiment.log_setup(log)
+            log(f"Run {run.id}, continued")
+            return experiment.run(run, callbacks, log)
 
-    def run(self, run: Run, callbacks: Sequence[Callback] = (), say: Say = print) -> dict | None:
-        """Train into `run` from where it stands; returns its results, or None after an interruption. Raises RunError
-        when it stands on other data or weights than this job's."""
+    def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
+        """Train in `run`, from its checkpoint if it has one; returns the results, or None after an interrupt.
+
+        Raises RunError if the run began with other data or weights.
+        """
         recorder = Recorder(run)
         start = time.perf_counter()
-        spent = float(run.record.get("seconds", 0.0))
+        earlier = float(run.record.get("seconds", 0.0))
         if run.has_checkpoint():
             self._check_same(run)
             self.model.restore(*run.load_checkpoint())
@@ -111,30 +163,30 @@ class Experiment:
         def stop() -> None:
             self.model.stop_training = True
 
-        go_on = f"Continue with: {self.command} --resume {run.id}"
+        advice = f"Continue with: {self.command} --resume {run.id}"
         with on_interrupt(stop):
-            if self.model.position.epoch < self.config.epochs:
+            if not self.finished:
                 self.fit([recorder, *callbacks])
-            seconds = spent + time.perf_counter() - start
+            seconds = earlier + time.perf_counter() - start
             run.update(seconds=seconds)
-            if self.model.position.epoch < self.config.epochs:
+            if not self.finished:
                 recorder.save()
                 run.close()
-                say(f"Stopped at a step boundary and saved. {go_on}")
+                log(f"Stopped at a step boundary and saved. {advice}")
                 return None
         try:
-            return self.finish(run, seconds, say)
+            return self.finish(run, seconds, log)
         except KeyboardInterrupt:
-            say(f"Trained and saved, but not tested to the end. {go_on}")
+            log(f"Trained and saved, but the test is not complete. {advice}")
             raise
 
     def _check_same(self, run: Run) -> None:
         now = self.describe()
-        for what, keys in self.same.items():
-            before = run.record[what]
-            if differing := [key for key in keys if now[what][key] != before[key]]:
-                key = differing[0]
-                raise RunError(
-                    f"{run.id} began with other {what}: {key} was {before[key]} and is now {now[what][key]}. It began "
-                    f"with: {before['description']} Make that available again to go on, or start a new run."
-                )
+        for entry, keys in self.same.items():
+            before = run.record[entry]
+            for key in keys:
+                if now[entry][key] != before[key]:
+                    raise RunError(
+                        f"{run.id} began with other {entry}: {key} was {before[key]} and is now {now[entry][key]}. It "
+                        f"began with: {before['description']} Make that available again, or start a new run."
+                    )

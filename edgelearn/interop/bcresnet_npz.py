@@ -14,7 +14,8 @@ from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Op, SubSpectralNormalization
 
-Weights = dict[str, np.ndarray]
+from .formats import Format, register, weights_of_a_network
+from .weights import Weights
 
 ROLES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias",
          "moving_mean": "running_mean", "moving_variance": "running_var"}  # fmt: skip
@@ -110,3 +111,6 @@ def _convert(array: np.ndarray, op: Op, shape: tuple[int, ...], what: str, netwo
             f"of another network, or another width of this one: give a file of this one."
         )
     return np.ascontiguousarray(array.reshape(ordered).transpose(np.argsort(axes)).astype(np.float32))
+
+
+register(Format("BC-ResNet npz", (".npz",), b"PK\x03\x04", weights_of_a_network(read_weights)))

@@ -13,7 +13,8 @@ import numpy as np
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 
-Weights = dict[str, np.ndarray]
+from .formats import Format, register, weights_of_a_network
+from .weights import Weights
 
 
 def read_layers(path: str | Path) -> dict[str, list[np.ndarray]]:
@@ -70,3 +71,6 @@ def _first_line(error: Exception) -> str:
 
 def _text(name: bytes | str) -> str:
     return name.decode() if isinstance(name, bytes) else name
+
+
+register(Format("Keras HDF5", (".h5", ".hdf5"), b"\x89HDF\r\n\x1a\n", weights_of_a_network(read_weights)))

@@ -1,45 +1,53 @@
-"""Weights as safetensors: plain numbers with names, no code."""
+"""Weights as safetensors: numbers with names, and texts; no code. Format: https://huggingface.co/docs/safetensors"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edgelearn.errors import FormatError
 
+from .weights import Weights
 
-def read_weights(path: str | Path) -> dict[str, np.ndarray]:
-    """All tensors of a file by name. Raises FormatError naming the file."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[Any]:
+    """The file as `safetensors.safe_open` gives it: its header is checked, no tensor is read yet.
+
+    Raises FormatError naming the file, also for what is read inside the block.
+    """
+    from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
         raise FormatError(f"There is no weight file {path}. Give the path of a safetensors file.")
     try:
-        return load_file(path)
-    except (SafetensorError, OSError, KeyError, TypeError) as error:
+        with safe_open(path, "numpy") as file:
+            yield file
+    except (SafetensorError, OSError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
             f"{path} is not a safetensors file, or is damaged ({error}). Give another file, or restore it."
         ) from None
+
+
+def read_weights(path: str | Path) -> Weights:
+    """Read all tensors of a file, by name. Raises FormatError naming the file."""
+    with opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """What a file says beside its tensors: texts by name, none if it says nothing. Raises FormatError naming the
-    file."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "numpy") as file:
-            return file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise FormatError(
-            f"{path} is not a safetensors file, or is damaged ({error}). Give another file, or restore it."
-        ) from None
+    """Read the texts that a file holds besides its tensors, by name. Raises FormatError naming the file."""
+    with opened(path) as file:
+        return file.metadata() or {}
 
 
-def to_bytes(weights: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> bytes:
-    """The file's content: write it with edgelearn.lab.runs.atomic to be safe from interruptions."""
+def to_bytes(weights: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return the file's content; write it with edgelearn.atomic to be safe from interruptions."""
     from safetensors.numpy import save
 
-    return save({name: np.ascontiguousarray(array) for name, array in weights.items()}, metadata)
+    texts = None if metadata is None else dict(metadata)
+    return save({name: np.ascontiguousarray(array) for name, array in weights.items()}, texts)

@@ -20,7 +20,7 @@ class Activation(Op):
 
     @property
     def code(self) -> int:
-        """The OWN of kernels/activation.cl."""
+        """The OWN of kernels/elementwise.cl."""
         raise NotImplementedError
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -30,7 +30,7 @@ class Activation(Op):
         (x,) = inputs
         groups, count = e.bands(x.rows, x.blocks, 64)
         e.launch(
-            "activation.cl", "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count,
+            "elementwise.cl", "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count,
             own=self.code, activation=0,
         )  # fmt: skip
 
@@ -40,7 +40,7 @@ class Activation(Op):
         (target,) = targets
         groups, count = e.bands(y.rows, y.blocks, 64)
         e.launch(
-            "activation.cl", "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y), dy.read,
+            "elementwise.cl", "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y), dy.read,
             y.rows, count, *target.arguments, own=self.code, **target.macros,
         )  # fmt: skip
 

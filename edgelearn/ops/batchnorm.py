@@ -106,7 +106,7 @@ class Statistics:
 @dataclass(frozen=True)
 class Sets:
     """How a tensor falls into rows of 16 channels that share statistics: those of a sub-band, or all. `count` sets of
-    `rows`, and the arguments and macros by which kernels find and read them (ROWS and ROW
+    `rows`, and the arguments and macros by which kernels find and read them (SET_ARGUMENTS
     in kernels/batchnorm.cl)."""
 
     count: int
@@ -237,7 +237,7 @@ def _emit_result(e: Emitter, kernel: str, sets: Sets, reads: tuple[In, ...], res
     items = result.found.parts.rows * finders(e) if result.found else tiles
     e.launch(
         "batchnorm.cl", kernel, (items,), *reads, *result.arguments(e), y.rows, *sets.arguments[1:], y.blocks * BLOCK,
-        group=finders(e), whole=True, lanes=e.traits.vector, **result.macros(e), **sets.macros, **macros,
+        group=finders(e), whole=True, vector_width=e.traits.vector, **result.macros(e), **sets.macros, **macros,
     )  # fmt: skip
 
 

@@ -10,6 +10,6 @@ def emit_copy(e: Emitter, x: Tensor, target: GradientTarget) -> None:
     """target = x; masked, or added to what is there, as the target says."""
     groups, count = e.bands(x.rows, x.blocks, 64)
     e.launch(
-        "copy.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,
+        "elementwise.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,
         **target.macros,
     )  # fmt: skip

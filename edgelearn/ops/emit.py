@@ -64,7 +64,7 @@ class Emitter:
         unless the kernel wants `whole` ones."""
         if not whole and self.traits.vector < BLOCK:
             grid = (grid[0] * (BLOCK // self.traits.vector), *grid[1:])
-            macros["lanes"] = self.traits.vector
+            macros["vector_width"] = self.traits.vector
         named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
         group, layer = group or self.traits.group, layer or self.layer
         self.launches.append(Launch(source, kernel, named, grid, group, arguments, layer, flops, self.decision))

@@ -1,12 +1,13 @@
 """Number formats of tensors: integers that stand for real numbers, and half precision.
 
 Integers q stand for scale times (q - zero), by a range that always contains 0, so that 0 (padding, a ReLU's floor) is
-exact. Kernels: kernels/include/quantize.h, kernels/include/half.h.
+exact. Kernels: kernels/include/stored.h, kernels/include/range.h.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from enum import IntEnum
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +16,19 @@ from edgelearn.errors import PlanError
 
 LEAST_SCALE = 2.0**-100  # of a range of nothing but 0: its values are 0 to any purpose, and 1 / scale is finite
 ROUNDINGS = ("nearest", "stochastic")
+
+
+class Storage(IntEnum):
+    """The types that tensors are stored in, by the numbers that kernels/include/stored.h gives them."""
+
+    FLOAT32 = 0
+    FLOAT16 = 1
+    INT8 = 2
+
+    @staticmethod
+    def of(dtype: str) -> Storage:
+        """The storage of a dtype, such as "float16"."""
+        return Storage[dtype.upper()]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from math import prod
 
 from . import rows
 from .emit import Emitter
+from .formats import Storage
 from .quantize import RangeStatistics, kernel_numbers, weight_parts
 from .tensor import Tensor
 from .transpose import KernelView
@@ -18,8 +19,8 @@ def emit_halved(e: Emitter, x: Tensor, y: Tensor, found: RangeStatistics | None 
     target = [found.parts.update if found.add else found.parts.write, prod(x.shape), int(found.add)] if found else []
     e.launch(
         "half.cl", "round_halves", (rows.items(e, groups),), *source, *target, count, rest,
-        group=rows.finders(e), whole=True, lanes=e.traits.vector, found=found is not None, in_place=y is x,
-        halves=y.dtype == "float16",
+        group=rows.finders(e), whole=True, vector_width=e.traits.vector, statistics=found is not None, in_place=y is x,
+        written=Storage.of(y.dtype),
     )  # fmt: skip
 
 
@@ -28,6 +29,6 @@ def emit_halved_weights(e: Emitter, view: KernelView, y: Tensor, found: RangeSta
     more = [found.parts.write] if found else []
     e.job(
         "half.cl", "weight_halves", weight_parts(e, y), *view.read, y.write, *more,
-        numbers=(*kernel_numbers(e, view, y), prod(y.shape)), whole=True, found=found is not None,
-        halves=y.dtype == "float16", **view.macros,
+        numbers=(*kernel_numbers(e, view, y), prod(y.shape)), whole=True, statistics=found is not None,
+        written=Storage.of(y.dtype), **view.macros,
     )  # fmt: skip

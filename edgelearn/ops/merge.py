@@ -47,7 +47,7 @@ class Add(Op):
             a, b, *whole = whole
             groups, count = e.bands(y.rows, y.blocks, 64)
             e.launch(
-                "merge.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
+                "elementwise.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
             )  # fmt: skip
         for x in whole + repeated:
             emit = emit_copy if x.shape == y.shape else emit_repeated
@@ -88,8 +88,8 @@ class Concatenate(Op):
             blocks = y.blocks if offset == 0 else -(-(offset + x.channels) // y.block) - offset // y.block
             groups, count = e.bands(x.rows, blocks, 64)
             e.launch(
-                "merge.cl", "concatenate_forward", (groups, blocks), x.read, y.update if offset else y.write, x.rows,
-                count, x.channels, offset, whole=True,
+                "concatenate.cl", "concatenate_forward", (groups, blocks), x.read, y.update if offset else y.write,
+                x.rows, count, x.channels, offset, whole=True,
             )  # fmt: skip
 
     def emit_backward(
@@ -100,8 +100,8 @@ class Concatenate(Op):
                 continue
             groups, count = e.bands(x.rows, x.blocks, 64)
             e.launch(
-                "merge.cl", "concatenate_backward", (groups, x.blocks), dy.read, x.rows, count, x.channels, offset,
-                *target.arguments, whole=True, **target.macros,
+                "concatenate.cl", "concatenate_backward", (groups, x.blocks), dy.read, x.rows, count, x.channels,
+                offset, *target.arguments, whole=True, **target.macros,
             )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from . import rows
 from .control import Control
 from .dropout import layer_code
 from .emit import Emitter
-from .formats import Format
+from .formats import Format, Storage
 from .observers import DSGC, Blending, Observer, Percentile, Searching
 from .tensor import Tensor, ceil_div
 from .transpose import KernelView
@@ -27,7 +27,6 @@ NEXT_LOW, NEXT_HIGH, UPDATES = range(13, 16)
 
 BLEND, KEEP, OWN = range(3)  # how a range follows: learn_range in kernels/quantize.cl
 WEIGHT_ROWS, WEIGHT_ROWS_GPU = 256, 16  # of a block of a kernel that a work-item quantizes, on a GPU at least
-CODES = {"nearest": 0, "stochastic": 1}
 
 
 def first_record(observer: Observer) -> np.ndarray:
@@ -102,7 +101,7 @@ def emit_measured_range(e: Emitter, q: Quantizer, x: Tensor, found: RangeStatist
         count, rest, groups = rows.split(e, x, found.parts.rows)
         e.launch(
             "quantize.cl", "statistics", (rows.items(e, groups),), x.read, found.parts.write, prod(x.shape), 0, count,
-            rest, group=rows.finders(e), whole=True, lanes=e.traits.vector, found=True,
+            rest, group=rows.finders(e), whole=True, vector_width=e.traits.vector, statistics=True,
         )  # fmt: skip
     momentum = float(q.observer.momentum) if isinstance(q.observer, Blending) else 0.0
     e.launch(
@@ -124,7 +123,7 @@ def _emit_search(e: Emitter, q: Quantizer, x: Tensor) -> None:
     ratio = float(q.observer.ratio)
     e.launch(
         "quantize.cl", "try_ranges", (rows.items(e, groups),), x.read, q.record.read, tried.write, count, rest,
-        *q.shape, *q.bounds, ratio, group=rows.finders(e), whole=True, lanes=e.traits.vector,
+        *q.shape, *q.bounds, ratio, group=rows.finders(e), whole=True, vector_width=e.traits.vector,
     )  # fmt: skip
     beyond = prod(x.shape) * (1 - q.observer.percent / 100) if isinstance(q.observer, Percentile) else 0.0
     e.launch(
@@ -149,16 +148,16 @@ def emit_quantize(e: Emitter, q: Quantizer, x: Tensor, y: Tensor, found: RangeSt
         more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, layer_code(q.name)]
     e.launch(
         "quantize.cl", "quantize", (rows.items(e, groups),), *source, q.record.read, *target, count, rest, *q.bounds,
-        *more, group=rows.finders(e), whole=True, lanes=e.traits.vector, found=found is not None,
+        *more, group=rows.finders(e), whole=True, vector_width=e.traits.vector, statistics=found is not None,
         traced=bool(found and found.traced), stochastic=random, plain=plain, in_place=y is x,
-        integers=y.dtype == "int8",
+        written=Storage.of(y.dtype),
     )  # fmt: skip
 
 
 def emit_check_found(e: Emitter, name: str, found: Tensor) -> None:
     """A job: a flag where the tensor of that name held a NaN or an infinity."""
     flag = e.tensor(f"{name} flag", (1, 1), Role.CHECK)
-    e.job("quantize.cl", "check_found", e.traits.group, found.read, flag.write, numbers=(found.rows,), whole=True)
+    e.job("quantize.cl", "check_finite", e.traits.group, found.read, flag.write, numbers=(found.rows,), whole=True)
 
 
 def emit_learn_range(e: Emitter, q: Quantizer, found: Tensor, control: Control, rule: int) -> None:
@@ -181,7 +180,7 @@ def weight_parts(e: Emitter, w: Tensor) -> int:
 
 
 def kernel_numbers(e: Emitter, view: KernelView, y: Tensor) -> tuple[int, ...]:
-    """What jobs that make `y` as `view` says know of it: JOB_KERNEL in kernels/include/weights.h."""
+    """What jobs that make `y` as `view` says know of it: KERNEL_ROWS in kernels/include/weights.h."""
     return y.rows, y.blocks, _weight_rows(e, y), *view.sizes
 
 
@@ -204,9 +203,9 @@ def emit_quantized_weights(
     more = ([found.parts.write] if found else []) + ([control.scalars.read] if random else [])
     e.job(
         "quantize.cl", "weight_quantize", items, *view.read, y.write, target.read, *more,
-        numbers=(*size, prod(y.shape), layer_code(q.name)), settings=q.bounds, whole=True, found=found is not None,
+        numbers=(*size, prod(y.shape), layer_code(q.name)), settings=q.bounds, whole=True, statistics=found is not None,
         traced=bool(found and found.traced), stochastic=random, per_channel=per_channel,
-        integers=y.dtype == "int8", **view.macros,
+        written=Storage.of(y.dtype), **view.macros,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from edgelearn.launch import Access, In
 
 from .dropout import layer_code
 from .emit import LINEAR, Emitter
-from .formats import Format
+from .formats import Format, Storage
 from .quantize import RangeStatistics
 from .tensor import Shape, Tensor
 
@@ -20,7 +20,7 @@ LARGEST = (1 << 31) - 1  # an accumulator holds
 @dataclass(frozen=True)
 class QuantizedTensor:
     """Integers of `format` in `tensor`, or the floats that they stand for, by the range in `record` (fields:
-    kernels/include/quantize.h): (1, 16), or (16, channels) for a format with a range for each channel. `name` says
+    kernels/include/range.h): (1, 16), or (16, channels) for a format with a range for each channel. `name` says
     which random numbers are drawn."""
 
     tensor: Tensor
@@ -53,9 +53,10 @@ class Result:
 
     def macros(self, e: Emitter) -> dict[str, int]:
         return {
-            "quantized": 0 if not isinstance(self.y, QuantizedTensor) else 1 if self.tensor.dtype == "int8" else 2,
+            "quantized": isinstance(self.y, QuantizedTensor),
+            "written": Storage.of(self.tensor.dtype),
             "stochastic": self._draws(e),
-            "found": self.found is not None,
+            "statistics": self.found is not None,
             "traced": self.found is not None and self.found.traced,
             "accumulate": self.accumulate,
         }
@@ -98,11 +99,9 @@ class QuantizedTarget:
 
     @property
     def macros(self) -> dict[str, int]:
-        """MASK in kernels/include/integers.h."""
-        return {
-            "mask": 0 if self.mask is None else 1 + isinstance(self.mask, QuantizedTensor),
-            "activation": self.activation,
-        }
+        """MASK and MASKED_BY in kernels/include/result.h."""
+        macros = {"mask": self.mask is not None, "activation": self.activation}
+        return macros | ({"masked_by": Storage.INT8} if isinstance(self.mask, QuantizedTensor) else {})
 
     @property
     def mask_arguments(self) -> tuple[In, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from edgelearn.launch import In
 
+from .formats import Storage
 from .quantized_tensor import QuantizedTensor
 from .tensor import Tensor
 
 Stored = Tensor | QuantizedTensor
-CODES = {"float32": 0, "float16": 1, "int8": 2}
 
 
 def tensor_of(x: Stored) -> Tensor:
@@ -22,5 +22,5 @@ def reads(x: Stored) -> tuple[In, ...]:
 
 def macros(x: Stored) -> dict[str, int]:
     """STORED, and with it PER_CHANNEL, as kernels/include/stored.h has them."""
-    code = CODES[tensor_of(x).dtype]
+    code = Storage.of(tensor_of(x).dtype)
     return {"stored": code, "per_channel": isinstance(x, QuantizedTensor) and x.format.per_channel} if code else {}

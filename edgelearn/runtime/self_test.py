@@ -47,7 +47,7 @@ def self_test(device: Device, seconds: float = 1.0) -> SelfTest:
 def kernel(device: Device, name: str, items: int, *arguments: Access | int) -> Launch:
     """A launch of a kernel of the self-test: `items` times as many blocks as it gives a work-item."""
     lanes, group = (4, 64) if device.is_gpu else (16, 1)
-    macros = (("CHAINS", CHAINS), ("LANES", lanes))
+    macros = (("CHAINS", CHAINS), ("VECTOR_WIDTH", lanes))
     return Launch("self_test.cl", name, macros, (items * 16 // lanes,), group, arguments)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.compile.lower import input_block
 from edgelearn.compile.memory.activation_memory import pages_of
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.program import Kind, Program, ProgramKey
@@ -21,6 +22,7 @@ from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 
 from .context import Context
+from .feature_cache import FeatureCache
 from .kernels import Kernels, Progress
 from .pages import Pages
 from .runner import Runner
@@ -49,6 +51,7 @@ class Session:
         self._sent: deque[Any] = deque()  # copies of inputs on their way
         self.ranges_known = False  # whether training has left ranges for quantized tensors
         self._examples = 0  # of the micro-batch that is on the device
+        self._block = input_block(plan.request.network)
         training = plan.request.optimizer is not None
         programs = [p for key, p in plan.programs.items() if key.kind is Kind.TRAIN or not training]
         self.kernels.compile([launch for program in programs for launch in program.launches], progress)
@@ -67,12 +70,17 @@ class Session:
     def weights(self) -> Weights:
         """Float32 copies of what training may have changed, under the names and shapes of the network: trained
         parameters, and with batch statistics the moving ones."""
+        return self._unpacked(self.changing)
+
+    @property
+    def changing(self) -> dict[str, Tensor]:
+        """The tensors of weights that training may change, by name."""
         storage = self.plan.storage
-        found = dict(storage.parameters)
+        tensors = dict(storage.parameters)
         if self.plan.request.batchnorm == "batch":
             moving = ("/moving_mean", "/moving_variance")
-            found |= {name: t for name, t in storage.frozen.items() if name.endswith(moving)}
-        return self._unpacked(found)
+            tensors |= {name: t for name, t in storage.frozen.items() if name.endswith(moving)}
+        return tensors
 
     def gradients(self) -> Weights:
         """The gradients of the last mini-batch, as `weights`."""
@@ -127,6 +135,21 @@ class Session:
         shapes = {name: (t, parameters["/".join(name.split("/")[-2:])].weight.shape) for name, t in tensors.items()}
         return {name: unpack(self._read(t.buffer), t.shape).reshape(shape) for name, (t, shape) in shapes.items()}
 
+    def reset_optimizer(self) -> None:
+        """Set the optimizer's state to zeros, as before the first step."""
+        if memory := self._memory.get(Role.OPTIMIZER):
+            self.context.fill_zero(memory.handle, memory.nbytes)
+
+    # -- inputs --------------------------------------------------------------------------------------------------
+
+    def pack(self, x: np.ndarray) -> np.ndarray:
+        """Return examples (n, ..., channels) in the device's layout, as steps take them. Any thread may call this."""
+        return pack(x, self._block)
+
+    def fetch(self, source: Any, indices: np.ndarray) -> np.ndarray:
+        """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
+        return source.device_layout(indices) if isinstance(source, FeatureCache) else self.pack(source[indices])
+
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def train(
@@ -139,6 +162,15 @@ class Session:
         """
         optimizer: Optimizer = self.plan.request.optimizer
         self._begin(examples, rate, optimizer.correction(step), step)
+        self._accumulate(micro_batches, examples, step)
+        self._finish_step(examples, step)
+        loss, correct, finite = self._end(examples)
+        if finite:
+            self._learn_ranges()
+        return loss, correct, finite
+
+    def _accumulate(self, micro_batches: Iterable, examples: int, step: int) -> None:
+        """Forward and backward passes of a mini-batch."""
         sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
         for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
             key, self._examples = ProgramKey(Kind.TRAIN, n, ranges, index == 0), n
@@ -146,11 +178,11 @@ class Session:
                 self._run(key, "prepare")
             self._feed(x, labels)
             self._run(key, "micro")
-        self._run(ProgramKey(Kind.TRAIN, sizes[0], ranges), "finish")
-        loss, correct, finite = self._end(examples)
-        if finite:
-            self._learn_ranges()
-        return loss, correct, finite
+
+    def _finish_step(self, examples: int, step: int) -> None:
+        """Complete the gradients, check them and update the weights."""
+        size, ranges = self.plan.micro_batches(examples)[0], self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
+        self._run(ProgramKey(Kind.TRAIN, size, ranges), "finish")
 
     def _learn_ranges(self) -> None:
         """What kernels haven't done: ranges whose estimators run on the host, in one read and one write."""
@@ -170,14 +202,34 @@ class Session:
         loss, correct, _ = self._end(1)
         return loss, correct
 
-    def predict(self, x: np.ndarray | None, n: int, packed: bool = False) -> np.ndarray:
-        """The network's output for one micro-batch: (n, ...), or the device's packed words. None stands for the x that
-        is on the device from the call before."""
+    def compute_gradients(
+        self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, step: int
+    ) -> Weights:
+        """Return the gradients of the mean loss over a mini-batch, as `gradients`. Weights, optimizer state, statistics
+        and ranges stay as they are."""
+        counters = self.plan.storage.control.counters.buffer
+        self._begin(examples, step=step)
+        with self._ranges_left():
+            self._accumulate(micro_batches, examples, step)
+            words = self._read(counters)
+            words[LOSS] = np.nan  # the finite check at the end of the step then withholds the update
+            self._write(counters, words)
+            self._finish_step(examples, step)
+            return self.gradients()
+
+    def predict(self, x: np.ndarray | None, n: int) -> np.ndarray:
+        """Return the network's output (n, ...) for one micro-batch. None stands for the x that is on the device from
+        the call before."""
         key = self._forward_key(Kind.PREDICT, n)
         self._forward(key, x)
         y = self.plan.programs[key].y
-        words = self._read(y.buffer)
-        return words if packed else unpack(words, y.shape)
+        return unpack(self._read(y.buffer), y.shape)
+
+    def predict_packed(self, x: np.ndarray | None, n: int) -> np.ndarray:
+        """Return the network's output for one micro-batch in the device's layout."""
+        key = self._forward_key(Kind.PREDICT, n)
+        self._forward(key, x)
+        return self._read(self.plan.programs[key].y.buffer)
 
     def first_nonfinite(
         self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int

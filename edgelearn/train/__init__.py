@@ -1,16 +1,19 @@
 """Training in Keras's words."""
 
+from edgelearn.runtime import FeatureCache
+
 from .callbacks import Callback, EarlyStopping, History, ProgressBar, TimeLimit
-from .feature_cache import FeatureCache
-from .loop import Position
+from .files import load
 from .model import Model
 from .range_trace import RangeTrace, TraceRanges
 from .reconstruction import WatchReconstruction
 from .schedules import CosineDecay, ExponentialDecay, PiecewiseConstantDecay
-from .sources import ArraySource, PictureSource, Source, Subset, VariedSource
+from .sources import PictureSource, Source, Subset, VariedSource
+from .status import Position, TrainedModel
+from .trainer import Trainer
 
 __all__ = [
-    "ArraySource", "Callback", "CosineDecay", "EarlyStopping", "ExponentialDecay", "FeatureCache", "History", "Model",
-    "PictureSource", "PiecewiseConstantDecay", "Position", "ProgressBar", "RangeTrace", "Source", "Subset", "TimeLimit",
-    "TraceRanges", "VariedSource", "WatchReconstruction",
+    "Callback", "CosineDecay", "EarlyStopping", "ExponentialDecay", "FeatureCache", "History", "Model", "PictureSource",
+    "PiecewiseConstantDecay", "Position", "ProgressBar", "RangeTrace", "Source", "Subset", "TimeLimit", "TraceRanges",
+    "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "load",
 ]  # fmt: skip

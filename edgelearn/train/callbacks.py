@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from edgelearn.errors import PlanError
 
-if TYPE_CHECKING:
-    from .model import Model
-
-Logs = dict[str, float]
+from .status import Logs, TrainedModel
 
 
 class Callback:
-    """Called during `fit`; `self.model` is the model. Set `self.model.stop_training = True` to end after the step."""
+    """Called during `fit`; `self.model` is the model. Set `self.model.stop_training = True` to end after the step.
 
-    model: Model
+    A callback may call `evaluate`, `predict` and `state` of the model.
+    """
+
+    model: TrainedModel
 
     def on_train_begin(self, logs: Logs) -> None: ...
 
@@ -35,6 +35,19 @@ class Callback:
         """While the frozen-prefix cache fills: `done` of `total` examples."""
 
 
+class CallbackList:
+    """The callbacks of a `fit` on `model`. Call it with a moment, such as "on_epoch_end", and its arguments."""
+
+    def __init__(self, model: TrainedModel, callbacks: Sequence[Callback]) -> None:
+        self._callbacks = callbacks
+        for callback in callbacks:
+            callback.model = model
+
+    def __call__(self, moment: str, *arguments) -> None:
+        for callback in self._callbacks:
+            getattr(callback, moment)(*arguments)
+
+
 class History(Callback):
     """Collects the logs of every epoch: `history["loss"]` is a list, and so on."""
 
@@ -49,8 +62,15 @@ class History(Callback):
 
 
 class EarlyStopping(Callback):
-    """Stop once `monitor` hasn't fallen (or risen, for accuracies) by more than `min_delta` below the best so far for
-    `patience` epochs, as Keras counts them. Raises PlanError when an epoch's logs lack it."""
+    """Stop when a figure has stopped improving, as Keras's EarlyStopping.
+
+    Arguments:
+    - `monitor`: name of the figure in the epoch's logs; accuracies should rise, all others fall (default "val_loss").
+    - `patience`: number of epochs without an improvement after which training stops (default 0).
+    - `min_delta`: smallest change that counts as an improvement (default 0).
+
+    Raises PlanError when an epoch's logs lack `monitor`.
+    """
 
     def __init__(self, monitor: str = "val_loss", patience: int = 0, min_delta: float = 0.0) -> None:
         self.monitor, self.patience, self.min_delta = monitor, patience, min_delta
@@ -75,7 +95,7 @@ class EarlyStopping(Callback):
 
 
 class TimeLimit(Callback):
-    """Stop after so many seconds, at the end of a step."""
+    """Stop at the end of the first step that ends more than `seconds` after the start."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.start = seconds, 0.0

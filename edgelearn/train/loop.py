@@ -7,131 +7,120 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgelearn.compile.lower import input_block
 from edgelearn.data.split import epoch_order, mini_batches
-from edgelearn.errors import NonFiniteError
-from edgelearn.runtime import Session
+from edgelearn.errors import PlanError
+from edgelearn.ops import Loss
 
 from . import sources
+from .callbacks import CallbackList
 from .passes import evaluate
-from .prefetch import ahead
-from .schedules import rate_at
 from .sources import Source
-
-if TYPE_CHECKING:
-    from .model import Model
-
-Tell = Callable[..., None]
-
-
-@dataclass
-class Position:
-    """Where training stands: the next step of an epoch, updates so far, and the epoch's sums so far."""
-
-    epoch: int = 0
-    step: int = 0
-    updates: int = 0
-    loss: float = 0.0
-    correct: int = 0
-    seen: int = 0
-    seconds: float = 0.0
-
-
-class StoppedError(Exception):
-    """`stop_training` was set before the first step: while kernels compiled, features were extracted, or the beginning
-    was evaluated."""
+from .status import Logs, Position, TrainingStatus
+from .training_session import TrainingSession
 
 
 @dataclass
 class Loop:
-    """Trains `model` on examples `x` with labels `y` until `model.epochs` are done, `model.position` always saying how
-    far it is. `session` is asked for at each step, since a callback may have used another one. `tell(moment,
-    *arguments)` tells callbacks."""
+    """Trains until `epochs` are done; `status` says at every moment how far it is.
 
-    model: Model
-    session: Callable[[], Session]
-    tell: Tell
+    Arguments:
+    - `training`: returns the open session; called at each step, since a callback may have used another one.
+    - `status`: progress.
+    - `notify`: the callbacks.
+    - `x`, `y`: examples and labels; `validation_data`: others, evaluated every `validation_frequency` epochs.
+    - `batch_size`: examples of a mini-batch.
+    - `epochs`: the number of epochs in all, those done before included.
+    - `shuffle`: show the examples in another order in each epoch.
+    """
+
+    training: Callable[[], TrainingSession]
+    status: TrainingStatus
+    notify: CallbackList
     x: Source
     y: np.ndarray
     batch_size: int
-    shuffle: bool
-    validation_data: tuple[Source, np.ndarray] | None
-    validation_frequency: int
+    epochs: int
+    shuffle: bool = True
+    validation_data: tuple[Source, np.ndarray] | None = None
+    validation_frequency: int = 1
 
     def run(self) -> None:
         """Raises StoppedError if it is stopped before the first step, NonFiniteError naming the step and the layer."""
-        model, logs = self.model, {}
-        if self.validation_data is not None and model.position == Position():
-            logs = self._validate(model.check_stop)
-        self.session()
-        self.tell("on_train_begin", logs)
-        while model.position.epoch < model.epochs and not model.stop_training:
+        status, logs = self.status, {}
+        if self.validation_data is not None and status.position == Position():
+            logs = self._validate(status.check_stop)
+        self.training()
+        self.notify("on_train_begin", logs)
+        while status.position.epoch < self.epochs and not status.stop_training:
             if not self._epoch():
                 break
             self._end_epoch()
 
     def _epoch(self) -> bool:
-        """The steps that are left of this epoch; whether it came to its end."""
-        model, at = self.model, self.model.position
+        """Run the remaining steps of this epoch; True if it came to its end."""
+        status, at, training = self.status, self.status.position, self.training()
         x = sources.at_epoch(self.x, at.epoch)
-        self.tell("on_epoch_begin", at.epoch, {})
-        order = epoch_order(len(x), model.seed, at.epoch) if self.shuffle else np.arange(len(x))
+        self.notify("on_epoch_begin", at.epoch, {})
+        plan = training.plan
+        order = epoch_order(len(x), plan.request.seed, at.epoch) if self.shuffle else np.arange(len(x))
         batches = list(mini_batches(order, self.batch_size))[at.step :]
-        plan = self.session().plan
         parts = [part for indices in batches for part in mini_batches(indices, plan.request.micro_batch)]
-        block = input_block(plan.request.network)
-        with closing(ahead(parts, lambda part: (x.packed(part, block), self.y[part]))) as stream:
+        with closing(training.micro_batches(x, self.y, parts)) as stream:
             for number, indices in enumerate(batches, start=1):
                 start = time.perf_counter()
-                rate = rate_at(model.optimizer.learning_rate, at.updates)
                 micro = (value for _, value in islice(stream, plan.micro_batch_count(len(indices))))
-                loss, correct, finite = self.session().train(micro, len(indices), rate, at.updates + 1)
-                if not finite:
-                    raise NonFiniteError(self._diagnose(x, indices, rate))
-                at.step, at.updates, at.seen = at.step + 1, at.updates + 1, at.seen + len(indices)
+                loss, correct = self.training().update(x, self.y, indices, micro)
+                at.step, at.seen = at.step + 1, at.seen + len(indices)
                 at.loss, at.correct = at.loss + loss * len(indices), at.correct + correct
                 at.seconds += time.perf_counter() - start
-                self.tell("on_train_batch_end", at.step - 1, {"loss": loss, "accuracy": correct / len(indices)})
-                if model.stop_training:
+                self.notify("on_train_batch_end", at.step - 1, {"loss": loss, "accuracy": correct / len(indices)})
+                if status.stop_training:
                     return number == len(batches)
         return True
 
     def _end_epoch(self) -> None:
-        model, at = self.model, self.model.position
+        at = self.status.position
         start = time.perf_counter()
         logs = {"loss": at.loss / at.seen, "accuracy": at.correct / at.seen}
         done = at.epoch + 1
-        if self.validation_data is not None and (done % self.validation_frequency == 0 or done == model.epochs):
+        if self.validation_data is not None and (done % self.validation_frequency == 0 or done == self.epochs):
             logs |= self._validate()
         logs["seconds"] = at.seconds + time.perf_counter() - start
-        model.position = Position(epoch=done, updates=at.updates)
-        self.tell("on_epoch_end", at.epoch, logs)
+        self.status.position = Position(epoch=done, updates=at.updates)
+        self.notify("on_epoch_end", at.epoch, logs)
 
-    def _validate(self, check: Callable[[], None] = lambda: None) -> dict[str, float]:
-        found = evaluate(self.session(), *self.validation_data, check)
-        return {f"val_{name}": value for name, value in found.items()}
+    def _validate(self, check: Callable[[], None] = lambda: None) -> Logs:
+        if self.validation_data is None:
+            return {}
+        logs = evaluate(self.training().session, *self.validation_data, check)
+        return {f"val_{name}": value for name, value in logs.items()}
 
-    def _diagnose(self, x: Source, indices: np.ndarray, rate: float) -> str:
-        """Where the NaN or infinity of this step came from, and what to do."""
-        session, at = self.session(), self.model.position
-        block = input_block(session.plan.request.network)
-        parts = list(mini_batches(indices, session.plan.request.micro_batch))
-        step = f"Epoch {at.epoch + 1}, step {at.step + 1}"
-        for part in parts:
-            words = x.packed(part, block)
-            finite = np.isfinite(words.reshape(len(words), len(part), -1)).all((0, 2))
-            if not finite.all():
-                return (
-                    f"{step}: example {part[~finite][0]} holds a NaN or an infinity. Clean the data, then start again."
-                )
-        micro = ((x.packed(part, block), self.y[part]) for part in parts)
-        found = session.first_nonfinite(micro, len(indices), rate, at.updates + 1)
-        where = f"first in layer '{found[0].layer}' ({found[0].kernel}, {found[1].name})" if found else "in the loss"
-        return (
-            f"{step}: a NaN or an infinity appeared {where}. Weights are as before the step. Lower the learning rate "
-            f"(now {rate:g}), or start from other weights."
+
+def start(
+    status: TrainingStatus, loss: Loss, examples: int, batch_size: int, micro_batch: int, epochs: int, shuffle: bool
+) -> None:
+    """Check that training can continue until `epochs` are done, and write the totals into `status`.
+
+    Raises PlanError if it can't.
+    """
+    at = status.position
+    if at.epoch >= epochs:
+        raise PlanError(
+            f"Nothing is left to train: {at.epoch} epochs are done, and epochs={epochs} counts these too. Ask for "
+            f"more of them, or compile again to train anew."
         )
+    if at.seen != min(at.step * batch_size, examples):
+        raise PlanError(
+            f"Training stands in the middle of epoch {at.epoch + 1}, behind {at.seen} examples in {at.step} steps, "
+            f"which {examples} examples in mini-batches of {batch_size} don't come to: go on with those that it "
+            f"began with, or compile again to train anew."
+        )
+    if loss.ordered and shuffle:
+        raise PlanError(f"{type(loss).__name__} needs examples in the order of their episodes: shuffle=False.")
+    sources.check_whole(loss, examples, batch_size)
+    sources.check_whole(loss, batch_size, micro_batch)
+    status.stop_training, status.epochs = False, epochs
+    status.steps_per_epoch = -(-examples // batch_size)

@@ -1,4 +1,4 @@
-"""What became of every quantized tensor, step by step."""
+"""Records of the quantized tensors over a training."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from edgelearn.errors import FormatError, PlanError
 from edgelearn.interop.safetensors import read_weights, to_bytes
 from edgelearn.ops.quantize import FIELDS
 
-from .callbacks import Callback, Logs
+from .callbacks import Callback
+from .status import Logs
 
 STEPS = "steps"
 
 
 class RangeTrace:
-    """Of each of `steps` and `tensors` ("layer/kind", in the order in which a step makes them) a record.
+    """Range statistics of quantized tensors over a training. Every property is an array (steps, tensors).
 
-    Every property is an array (steps, tensors). `signal_to_noise` and `cosine` are NaN unless the precision is traced.
+    Arguments:
+    - `tensors`: names "layer/kind", in the order in which a step writes them.
+    - `steps`: numbers of the recorded updates.
+    - `records`: float32 (steps, tensors, 16), fields as in ops.quantize.FIELDS. `signal_to_noise` and `cosine` are NaN
+      unless the precision is traced.
     """
 
     def __init__(self, tensors: list[str], steps: np.ndarray, records: np.ndarray) -> None:
@@ -29,7 +34,7 @@ class RangeTrace:
 
     @property
     def low(self) -> np.ndarray:
-        """The range in use, of per-channel weights that of all channels."""
+        """The lower end of the range in use; of per-channel weights, of all channels."""
         return self._field("low")
 
     @property
@@ -38,44 +43,45 @@ class RangeTrace:
 
     @property
     def least(self) -> np.ndarray:
-        """What the mini-batch held, 0 included."""
+        """The smallest value of the mini-batch, or 0."""
         return self._field("least")
 
     @property
     def most(self) -> np.ndarray:
+        """The largest value of the mini-batch, or 0."""
         return self._field("most")
 
     @property
     def clipped(self) -> np.ndarray:
-        """The share of values that lay beyond the range in use."""
+        """The fraction of values outside the range in use."""
         return self._field("clipped") / np.maximum(self._field("count"), 1)
 
     @property
     def signal_to_noise(self) -> np.ndarray:
-        """Decibels: the values' squares against those of what quantization did to them."""
+        """Signal-to-noise ratio of quantization, in decibels."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return 10 * np.log10(self._traced("signal") / self._field("noise"))
 
     @property
     def cosine(self) -> np.ndarray:
-        """Between a tensor before and after it was quantized; 0 where nothing was left of it."""
+        """Cosine between a tensor before and after quantization; 0 if all its values became 0."""
         tiny = np.finfo(np.float32).tiny
         return self._field("product") / np.sqrt(self._traced("signal") * np.maximum(self._field("result"), tiny))
 
     def _traced(self, name: str) -> np.ndarray:
-        found = self._field(name)
-        return np.where(found > 0, found, np.nan)
+        values = self._field(name)
+        return np.where(values > 0, values, np.nan)
 
     @property
     def staleness(self) -> np.ndarray:
-        """How far the ends of the range in use were from those of what the mini-batch held, in widths of the latter."""
+        """Distance of the range in use from the mini-batch's own range, in widths of the latter."""
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.abs(self.low - self.least) + np.abs(self.high - self.most)
             return off / (self.most - self.least)
 
     def first_divergence(self, cosine: float = 0.9) -> tuple[int, str] | None:
-        """(step, tensor) where a tensor first pointed elsewhere than its values, with a cosine below `cosine`; of
-        several in a step, the one made first. None where none did.
+        """Return the first (step, tensor) whose cosine is below `cosine`, or None; of several in a step, the one
+        written first.
 
         Raises PlanError when the precision wasn't traced."""
         cosines = self.cosine
@@ -85,26 +91,26 @@ class RangeTrace:
         return (int(self.steps[places[0][0]]), self.tensors[places[0][1]]) if len(places) else None
 
     def to_bytes(self) -> bytes:
-        """A safetensors file: write it with edgelearn.lab.runs.atomic to be safe from interruptions."""
+        """Return a safetensors file; write it with edgelearn.atomic to be safe from interruptions."""
         by_name = {f"{i:04d} {name}": self.records[:, i] for i, name in enumerate(self.tensors)}
         return to_bytes(by_name | {STEPS: self.steps})
 
     @classmethod
     def read(cls, path: str | Path) -> RangeTrace:
-        """Raises FormatError for a file that isn't a trace."""
-        found = read_weights(path)
-        steps = found.pop(STEPS, None)
-        keys = sorted(found)
-        fits = steps is not None and all(found[key].shape == (len(steps), 16) for key in keys)
-        if not fits or not all(key[:4].isdigit() for key in keys):
+        """Read a file that `to_bytes` made. Raises FormatError for any other."""
+        arrays = read_weights(path)
+        steps = arrays.pop(STEPS, None)
+        keys = sorted(arrays)
+        fits = steps is not None and all(arrays[key].shape == (len(steps), 16) for key in keys)
+        if steps is None or not fits or not all(key[:4].isdigit() for key in keys):
             raise FormatError(f"{path} is not a trace of ranges: give a file that RangeTrace.to_bytes made.")
         shape = len(steps), len(keys), 16
-        records = np.stack([found[key] for key in keys], 1) if keys else np.zeros(shape, np.float32)
+        records = np.stack([arrays[key] for key in keys], 1) if keys else np.zeros(shape, np.float32)
         return cls([key[5:] for key in keys], steps, records)
 
 
 class TraceRanges(Callback):
-    """Collects a RangeTrace while `fit` runs: one read of 64 bytes a tensor every `every` steps."""
+    """Collect a RangeTrace while `fit` runs: a read of 64 bytes per tensor every `every` steps (default 10)."""
 
     def __init__(self, every: int = 10) -> None:
         if every < 1:
@@ -117,15 +123,15 @@ class TraceRanges(Callback):
     def on_train_batch_end(self, batch: int, logs: Logs) -> None:
         step = self.model.position.updates
         if (step - 1) % self.every == 0:
-            found = self.model.range_records()
-            if not found:
+            ranges = self.model.range_records()
+            if not ranges:
                 raise PlanError("Nothing is quantized, so there are no ranges to trace: compile with a precision.")
-            self._tensors = list(found)
+            self._tensors = list(ranges)
             self._steps.append(step)
-            self._records.append(np.stack(list(found.values())))
+            self._records.append(np.stack(list(ranges.values())))
 
     def go_on(self, before: RangeTrace, updates: int) -> None:
-        """Go on with an earlier trace, as far as it is of the first `updates` steps."""
+        """Continue an earlier trace: its records of the first `updates` steps are kept."""
         kept = np.asarray(before.steps) <= updates
         self._tensors = before.tensors
         self._steps, self._records = before.steps[kept].astype(int).tolist(), list(before.records[kept])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from math import cos, inf, pi
+from typing import Any
 
 from edgelearn.errors import PlanError
 
@@ -77,7 +78,7 @@ def _check_steps(decay_steps: int) -> None:
         raise PlanError(f"A learning rate decays in decay_steps of 1 or more, not {decay_steps}.")
 
 
-def rate_at(learning_rate: float | Schedule, step: int) -> float:
+def rate_at(learning_rate: Any, step: int) -> float:
     """The learning rate of update `step`, counted from 0. Raises PlanError when it is negative or not finite."""
     rate = float(learning_rate(step) if callable(learning_rate) else learning_rate)
     if not 0 <= rate < inf:

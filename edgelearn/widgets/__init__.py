@@ -5,12 +5,13 @@ from edgelearn.experiments.precision.traces import plot_ranges
 
 from .bits import BitsView
 from .budgets import BudgetView
+from .form import Form
 from .pictures import contact_sheet, plot_prediction
 from .reconstruction import plot_reconstruction
 from .show import device_table, plot_history, show, table
 from .training import TrainingView
 
 __all__ = [
-    "BitsView", "BudgetView", "TrainingView", "contact_sheet", "device_table", "plot_history", "plot_prediction",
-    "plot_ranges", "plot_reconstruction", "plot_roles", "plot_timeline", "show", "table",
+    "BitsView", "BudgetView", "Form", "TrainingView", "contact_sheet", "device_table", "plot_history",
+    "plot_prediction", "plot_ranges", "plot_reconstruction", "plot_roles", "plot_timeline", "show", "table",
 ]  # fmt: skip

@@ -1,22 +1,38 @@
-// Activations that a kernel applies as it writes, and their derivatives taken from the activation's own output.
-// ACTIVATION: 0 linear, 1 ReLU, 2 ReLU6.
-
+// ACTIVATION that a kernel applies as it writes, and its derivative, taken from the activation's output.
+// The same numbers as in edgelearn/ops/emit.py.
+#define LINEAR 0
+#define RELU 1
+#define RELU6 2
+#define SILU 3
 #ifndef ACTIVATION
-#define ACTIVATION 0
+#define ACTIVATION LINEAR
 #endif
 
-#define LINEAR_FORWARD(v)
-// Compared this way round, a NaN goes through and is noticed; (v > 0 ? v : 0) would make it a 0.
-#define RELU_FORWARD(v) v = v < (V)0 ? (V)0 : v;
-#define RELU6_FORWARD(v) RELU_FORWARD(v) v = v > (V)6 ? (V)6 : v;
+// Compared this way round, a NaN is passed on and noticed; (v > 0 ? v : 0) would turn it into 0.
+INLINE V relu(const V v) { return v < (V)0 ? (V)0 : v; }
 
-#if ACTIVATION == 2
-#define ACTIVATE(v) { RELU6_FORWARD(v) }
-#define PASSES(z) ((z > (V)0) & (z < (V)6))
-#elif ACTIVATION == 1
-#define ACTIVATE(v) { RELU_FORWARD(v) }
-#define PASSES(z) (z > (V)0)
+INLINE V relu6(const V v) {
+  const V r = relu(v);
+  return r > (V)6 ? (V)6 : r;
+}
+
+INLINE V activate(const V v) {
+#if ACTIVATION == RELU6
+  return relu6(v);
+#elif ACTIVATION == RELU
+  return relu(v);
 #else
-#define ACTIVATE(v)
-#define PASSES(z) ((z == z) | (z != z))
+  return v;
 #endif
+}
+
+// All bits set where the derivative is 1, no bits where it is 0; z is the activation's output.
+INLINE Ints passes(const V z) {
+#if ACTIVATION == RELU6
+  return (z > (V)0) & (z < (V)6);
+#elif ACTIVATION == RELU
+  return z > (V)0;
+#else
+  return (Ints)-1;
+#endif
+}

@@ -1,50 +1,60 @@
-// The blocked matrix: every tensor is rows x channels, stored as [channels/16][rows][16].
-// A vector V holds the 16 channels of one row and block. Channels are padded with zeros to a multiple of 16,
-// and every kernel keeps them zero.
+// The blocked matrix: every tensor is rows x channels, stored as [channels/16][rows][16]. Channels are padded with
+// zeros to a multiple of 16, and every kernel keeps the padding zero.
 //
-// Why plain operators and no built-ins (vload16, fma, min, max): PoCL 3.0 does not inline its built-ins on CPUs,
-// which costs five to ten times.
+// Macros hold what the host sets when it compiles a kernel (sizes, variants) and bind arguments that only some variants
+// have. Everything else is an inline function.
+//
+// Arithmetic uses plain operators and no vector built-ins (vload16, fma, min, max): PoCL 3.0 does not inline those on
+// CPUs, which costs a factor of five to ten.
 
 #define BLOCK 16
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL __attribute__((opencl_unroll_hint))
 
-// A work-item handles LANES of a block's channels: all of them on CPUs, a vector register's worth; 4 on GPUs, so that
-// neighbouring work-items read neighbouring words. PARTS work-items share a block: number ITEM, lanes from FIRST_LANE.
-#ifndef LANES
-#define LANES BLOCK
+// A work-item handles VECTOR_WIDTH channels of a block: on CPUs all 16, a vector register; on GPUs 4, so that
+// neighbouring work-items read neighbouring words. VECTORS work-items share a block. ITEM is the number of the block or
+// tile, FIRST_CHANNEL the first channel of the block that this work-item handles.
+#ifndef VECTOR_WIDTH
+#define VECTOR_WIDTH 16
 #endif
-#define PARTS (BLOCK / LANES)
-#define ITEM ((int)get_global_id(0) / PARTS)
-#ifndef FIRST_LANE
-#define FIRST_LANE ((int)get_global_id(0) % PARTS * LANES)
+#define VECTORS (BLOCK / VECTOR_WIDTH)
+#define ITEM ((int)get_global_id(0) / VECTORS)
+#ifndef FIRST_CHANNEL
+#define FIRST_CHANNEL ((int)get_global_id(0) % VECTORS * VECTOR_WIDTH)
 #endif
-#if LANES == 4
-typedef float4 V, V_unaligned;
+
+// VECTOR(float) is the vector type of that width, VECTOR(convert_int) the conversion to such a vector.
+#define JOIN_EXPANDED(name, width) name##width
+#define JOIN(name, width) JOIN_EXPANDED(name, width)
+#define VECTOR(name) JOIN(name, VECTOR_WIDTH)
+typedef VECTOR(float) V;
+typedef VECTOR(int) Ints;
+#if VECTOR_WIDTH == 16
+typedef V __attribute__((aligned(4))) V_in_memory;
 #else
-typedef float16 V;
-typedef float16 __attribute__((aligned(4))) V_unaligned;
+typedef V V_in_memory;
 #endif
+#define ELEMENT(vector, i) ((float *)&(vector))[i]
+
 typedef __global const float *restrict input;
 typedef __global float *restrict output;
 
-// A kernel gets the memory that a tensor lies in and where it starts there, in blocks: INPUT(x) in its arguments,
-// FROM(x) in its body, and x is a pointer to its first lane there; OUTPUT and INTO for what it writes. FROM_WORDS takes
-// the start itself, for what isn't read lane by lane. Sub-buffers would do the same, but NVIDIA's driver (580) crashes
-// when sub-buffers that overlap are released.
-#define INPUT_WORDS(type, x) __global const type *restrict x##_memory, const uint x##_start
-#define INPUT(x) INPUT_WORDS(float, x)
-#define OUTPUT(x) __global float *restrict x##_memory, const uint x##_start
-#define FROM_WORDS(type, x) __global const type *restrict x = x##_memory + (size_t)x##_start * BLOCK;
-#define FROM(x) input x = x##_memory + (size_t)x##_start * BLOCK + FIRST_LANE;
-#define INTO_WORDS(x) output x = x##_memory + (size_t)x##_start * BLOCK;
-#define INTO(x) output x = x##_memory + (size_t)x##_start * BLOCK + FIRST_LANE;
+// A kernel gets a tensor as the memory it lies in and its offset there, in units of 64 bytes (a block of 16 floats).
+// INPUT(x) and OUTPUT(x) declare the two arguments. START(x) is a pointer to the tensor, ITEM_START(x) to the first
+// channel that this work-item handles. Sub-buffers would do the same, but NVIDIA's driver (580) crashes when
+// overlapping sub-buffers are released.
+#define INPUT_OF(type, x) __global const type *restrict x##_memory, const uint x##_start
+#define OUTPUT_OF(type, x) __global type *restrict x##_memory, const uint x##_start
+#define INPUT(x) INPUT_OF(float, x)
+#define OUTPUT(x) OUTPUT_OF(float, x)
+#define START_AT(x, offset) (x##_memory + (size_t)(offset) * (4 * BLOCK / sizeof(*x##_memory)))
+#define START(x) START_AT(x, x##_start)
+#define ITEM_START(x) (START(x) + FIRST_CHANNEL)
 
-#define LOAD(pointer) (*(__global const V_unaligned *)(pointer))
-#define STORE(pointer, value) (*(__global V_unaligned *)(pointer) = (value))
-#define LANE(vector, lane) ((float *)&(vector))[lane]
+INLINE V load(__global const float *pointer) { return *(__global const V_in_memory *)pointer; }
+INLINE void store(__global float *pointer, const V v) { *(__global V_in_memory *)pointer = v; }
 
-#define UNROLL __attribute__((opencl_unroll_hint))
-
-// One work-item per tile. On CPUs a work-group is one tile; GPUs run GROUP tiles a work-group.
+// On CPUs a work-group is one work-item; on GPUs it has GROUP.
 #ifndef GROUP
 #define GROUP 1
 #endif

@@ -1,5 +1,6 @@
-// What a forward kernel does with its accumulators as it writes them: y = activation(accumulator * scale + shift).
-// SCALE and SHIFT say which of the two per-channel vectors there are: a bias is a shift alone, kept BatchNorm is both.
+// The end of a forward kernel: y = activation(sum * scale + shift). SCALE and SHIFT say which of the two per-channel
+// vectors there are: a bias is a shift alone, BatchNorm with moving statistics is both.
+#include "activation.h"
 
 #ifndef SCALE
 #define SCALE 0
@@ -8,29 +9,37 @@
 #define SHIFT 0
 #endif
 
+typedef struct { input scale, shift; } Epilogue;
+typedef struct { V scale, shift; } Affine;  // of the channels that a work-item handles
+
 #if SCALE && SHIFT
 #define EPILOGUE_ARGUMENTS , INPUT(scale), INPUT(shift)
-#define EPILOGUE_POINTERS FROM(scale) FROM(shift)
+#define EPILOGUE ((Epilogue){ITEM_START(scale), ITEM_START(shift)})
 #elif SHIFT
 #define EPILOGUE_ARGUMENTS , INPUT(shift)
-#define EPILOGUE_POINTERS FROM(shift)
+#define EPILOGUE ((Epilogue){0, ITEM_START(shift)})
 #else
 #define EPILOGUE_ARGUMENTS
-#define EPILOGUE_POINTERS
+#define EPILOGUE ((Epilogue){0, 0})
 #endif
 
+INLINE Affine affine_of(const Epilogue epilogue, const int channel) {
+  Affine affine = {(V)1, (V)0};
 #if SCALE
-#define LOAD_SCALE(name, channel) const V name = LOAD(scale + (channel));
-#define APPLY_SCALE(v, s) v *= s;
-#else
-#define LOAD_SCALE(name, channel)
-#define APPLY_SCALE(v, s)
+  affine.scale = load(epilogue.scale + channel);
 #endif
-
 #if SHIFT
-#define LOAD_SHIFT(name, channel) const V name = LOAD(shift + (channel));
-#define APPLY_SHIFT(v, s) v += s;
-#else
-#define LOAD_SHIFT(name, channel)
-#define APPLY_SHIFT(v, s)
+  affine.shift = load(epilogue.shift + channel);
 #endif
+  return affine;
+}
+
+INLINE V apply(const Affine affine, V v) {
+#if SCALE
+  v *= affine.scale;
+#endif
+#if SHIFT
+  v += affine.shift;
+#endif
+  return activate(v);
+}

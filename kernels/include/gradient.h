@@ -1,6 +1,7 @@
-// How a backward kernel writes the gradient of its input.
-// MASK: the input is the output of a fused activation; its derivative is applied here (see activation.h).
-// ACCUMULATE: the input has several consumers and another one has already written its share.
+// How a backward kernel writes the gradient of its input, or any kernel a plain result.
+// MASK: the input is the output of a fused activation; the gradient is multiplied by its derivative.
+// ACCUMULATE: another consumer of the input has already written its share, to which this one is added.
+#include "activation.h"
 
 #ifndef MASK
 #define MASK 0
@@ -9,20 +10,22 @@
 #define ACCUMULATE 0
 #endif
 
+typedef struct { output dx; input activation; } Gradient;
+
 #if MASK
-#define GRADIENT_OUTPUT OUTPUT(dx), INPUT(activation)
-#define GRADIENT_POINTERS INTO(dx) FROM(activation)
-#define MASKED(offset, v) { const V z_ = LOAD(activation + (offset)); v = PASSES(z_) ? v : (V)0; }
+#define GRADIENT_ARGUMENTS OUTPUT(dx), INPUT(activation)
+#define GRADIENT ((Gradient){ITEM_START(dx), ITEM_START(activation)})
 #else
-#define GRADIENT_OUTPUT OUTPUT(dx)
-#define GRADIENT_POINTERS INTO(dx)
-#define MASKED(offset, v)
+#define GRADIENT_ARGUMENTS OUTPUT(dx)
+#define GRADIENT ((Gradient){ITEM_START(dx), 0})
 #endif
 
+INLINE void write_gradient(const Gradient gradient, const size_t at, V v) {
+#if MASK
+  v = passes(load(gradient.activation + at)) ? v : (V)0;
+#endif
 #if ACCUMULATE
-#define ADDED(offset, v) v += LOAD(dx + (offset));
-#else
-#define ADDED(offset, v)
+  v += load(gradient.dx + at);
 #endif
-
-#define WRITE_GRADIENT(offset, v) { V g_ = (v); MASKED(offset, g_) ADDED(offset, g_) STORE(dx + (offset), g_); }
+  store(gradient.dx + at, v);
+}

@@ -1,18 +1,24 @@
-// Sums over the MEMBERS of a work-group that have the same lanes, in order: GROUP_SUM(v) makes v their sum. Those of one
-// member LEAD. On CPUs a work-group has one member.
-#define MEMBERS (GROUP / PARTS)
-#define LEADS (get_local_id(0) < PARTS)
-#if GROUP > PARTS
-#define GROUP_SUM_MEMORY __local V shares_[GROUP];
-#define GROUP_SUM(v)                                                              \
-  {                                                                               \
-    shares_[get_local_id(0)] = v;                                                 \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                 \
-    v = shares_[FIRST_LANE / LANES];                                              \
-    for (int i_ = 1; i_ < MEMBERS; i_++) v += shares_[i_ * PARTS + FIRST_LANE / LANES]; \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                 \
-  }
+// Sums over the MEMBERS of a work-group that handle the same channels, in order. On CPUs a work-group has one member.
+#define MEMBERS (GROUP / VECTORS)
+#define IS_FIRST_MEMBER (get_local_id(0) < VECTORS)
+
+// Local memory for group_sum, declared by the kernel
+#if GROUP > VECTORS
+#define LOCAL_SHARES(name) __local V name[GROUP]
 #else
-#define GROUP_SUM_MEMORY
-#define GROUP_SUM(v)
+#define LOCAL_SHARES(name) __local V *const name = 0
 #endif
+
+INLINE V group_sum(const V v, __local V *shares) {
+#if GROUP > VECTORS
+  const int mine = FIRST_CHANNEL / VECTOR_WIDTH;
+  shares[get_local_id(0)] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  V sum = shares[mine];
+  for (int i = 1; i < MEMBERS; i++) sum += shares[i * VECTORS + mine];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return sum;
+#else
+  return v;
+#endif
+}

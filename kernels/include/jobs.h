@@ -1,17 +1,18 @@
 // One launch for many layers (edgelearn/ops/jobs.py). Row j of `table` is a job: its first work-item, where its tensors
-// start (in blocks), then its numbers, WORDS words in all. FIND_JOB gives `job`, the row of this work-item, and `item`,
-// its number within the job.
-#define JOBS INPUT_WORDS(int, table), const int jobs, const int items
-#define FIND_JOB(words)                                                           \
-  FROM_WORDS(int, table)                                                          \
-  if (ITEM >= items) return;                                     \
-  int row_ = 0;                                                                   \
-  for (int above = jobs; above - row_ > 1;) {                                     \
-    const int middle = (row_ + above) / 2;                                        \
-    if (table[middle * (words)] <= ITEM) row_ = middle; else above = middle; \
-  }                                                                               \
-  __global const int *job = table + row_ * (words);                               \
-  const int item = ITEM - job[0];
-#define JOB_INPUT(x, word) input x = x##_memory + (size_t)job[word] * BLOCK + FIRST_LANE;
-#define JOB_OUTPUT(x, word) output x = x##_memory + (size_t)job[word] * BLOCK + FIRST_LANE;
-#define JOB_OUTPUT_WORDS(x, word) output x = x##_memory + (size_t)job[word] * BLOCK;
+// start (in units of 64 bytes), then its numbers, `words` words in all. `items` work-items have a job.
+#define JOBS INPUT_OF(int, table), const int jobs, const int items
+
+typedef struct { __global const int *words; int item; } Job;  // a row of the table, and this work-item's number in it
+
+INLINE Job find_job(__global const int *table, const int jobs, const int words) {
+  int row = 0;
+  for (int above = jobs; above - row > 1;) {
+    const int middle = (row + above) / 2;
+    if (table[middle * words] <= ITEM) row = middle; else above = middle;
+  }
+  return (Job){table + row * words, ITEM - table[row * words]};
+}
+
+// As START and ITEM_START, of the tensor whose offset is a word of the job
+#define JOB_START(x, word) START_AT(x, job.words[word])
+#define JOB_ITEM_START(x, word) (JOB_START(x, word) + FIRST_CHANNEL)

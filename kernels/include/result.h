@@ -1,69 +1,128 @@
-// How a kernel writes its result, whose m rows are pixels of images: WRITE_RESULT(block, row, v). As floats; or
-// QUANTIZED by a range that is known by then: 1, as integers, 2, as the floats that these stand for. What is written is
-// noted (see found.h).
-#include "vectors.h"
-#include "quantize.h"
-#include "found.h"
+// How a kernel writes its result, whose m rows are pixels of images: as floats, or, QUANTIZED, rounded by a range that
+// is known by then, and WRITTEN as integers (INT8) or as the floats that these stand for (FLOAT32). The values written
+// are observed (statistics.h).
+//
+// A backward kernel writes a gradient: MASK and ACCUMULATE are as in gradient.h. MASKED_BY is the format of the
+// activation whose derivative is applied; what another consumer has written is floats.
+#include "stored.h"
+#include "statistics.h"
 #include "scalars.h"
-
-// t: whole numbers as floats
-#define STORE_Q(pointer, t) (*(__global Q *)(pointer) = TO_CHARS(BITS_OF((t) + MAGIC) - (A)0x4B400000))
+#include "activation.h"
 
 #ifndef QUANTIZED
 #define QUANTIZED 0
 #endif
+#ifndef MASK
+#define MASK 0
+#endif
+#ifndef MASKED_BY
+#define MASKED_BY FLOAT32
+#endif
+#ifndef ACCUMULATE
+#define ACCUMULATE 0
+#endif
+
+typedef struct {
+  __global Written *restrict values;
+  int m;
+  float scale, inverse, zero, lowest, highest;  // of the range
+  int pixels, blocks, tensor, before;           // for random numbers
+  uint step;
+  uint2 seed;
+} Result;
+
+INLINE Result quantized_result(__global Written *restrict values, const int m, input range, const float bottom,
+                               const float top) {
+  Result r;
+  r.values = values;
+  r.m = m;
+  r.scale = range[SCALE_OF];
+  r.zero = range[ZERO];
+  r.inverse = range[INVERSE];
+  r.lowest = bottom - r.zero;
+  r.highest = top - r.zero;
+  return r;
+}
+
+// With the counters of random numbers for a tensor whose images have `pixels` rows in each of `blocks`
+INLINE Result with_random_numbers(Result r, __global const uint *restrict scalars, input counters, const int pixels,
+                                  const int blocks, const int tensor) {
+  r.pixels = pixels;
+  r.blocks = blocks;
+  r.tensor = tensor;
+  r.before = (int)counters[SEEN];
+  r.step = scalars[STEP];
+  r.seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
+  return r;
+}
 
 #if QUANTIZED && STOCHASTIC
-#define DRAW_ARGUMENTS                                                             \
-  , INPUT_WORDS(uint, scalars), INPUT_WORDS(float, counters), const int pixels, const int blocks, const int tensor
-#define DRAW_POINTERS                                                              \
-  FROM_WORDS(uint, scalars) FROM_WORDS(float, counters)                            \
-  const uint2 seed_ = (uint2)(scalars[SEED], scalars[SEED + 1]);                   \
-  const int before_ = (int)counters[SEEN];
-#define ROUNDED(t, v, block, row)                                                  \
-  UNIFORM_FROM(drawn_, ((row) % pixels * blocks + (block)) * BLOCK + FIRST_LANE, before_ + (row) / pixels, tensor, \
-               scalars[STEP], seed_)                                               \
-  QUANTIZE_STOCHASTIC(t, v, inverse_, lowest_, highest_, drawn_)
+#define RESULT_ARGUMENTS                                                                                         \
+  OUTPUT_OF(Written, result), INPUT(result_range), const float bottom, const float top, INPUT_OF(uint, scalars), \
+  INPUT(counters), const int pixels, const int blocks, const int tensor STATISTICS_ARGUMENTS
+#define RESULT(m)                                                                                      \
+  with_random_numbers(quantized_result(ITEM_START(result), m, START(result_range), bottom, top), START(scalars), \
+                      START(counters), pixels, blocks, tensor)
+#elif QUANTIZED
+#define RESULT_ARGUMENTS \
+  OUTPUT_OF(Written, result), INPUT(result_range), const float bottom, const float top STATISTICS_ARGUMENTS
+#define RESULT(m) quantized_result(ITEM_START(result), m, START(result_range), bottom, top)
 #else
-#define DRAW_ARGUMENTS
-#define DRAW_POINTERS
-#define ROUNDED(t, v, block, row) QUANTIZE_NEAREST(t, v, inverse_, lowest_, highest_)
+#define RESULT_ARGUMENTS OUTPUT(result) STATISTICS_ARGUMENTS
+#define RESULT(m) ((Result){ITEM_START(result), m})
 #endif
 
+INLINE size_t result_at(const Result r, const int block, const int row) { return ((size_t)block * r.m + row) * BLOCK; }
+
+INLINE void write_result(const Result r, RangeStatistics *s, const int block, const int row, const V v) {
+  __global Written *target = r.values + result_at(r, block, row);
+  observe(s, v);
 #if QUANTIZED
-#if QUANTIZED == 1
-#define OUTPUT_RESULT OUTPUT_Q(result)
-#define INTO_RESULT INTO_Q(result) result += FIRST_LANE;
-#define STORE_RESULT(at, v, t) STORE_Q(result + (at), (t) + zero_);
+#if STOCHASTIC
+  const V uniform = uniform_numbers((row % r.pixels * r.blocks + block) * BLOCK + FIRST_CHANNEL,
+                                    r.before + row / r.pixels, r.tensor, r.step, r.seed);
 #else
-#define OUTPUT_RESULT OUTPUT(result)
-#define INTO_RESULT INTO(result)
-// an infinity becomes a NaN, which is noticed; a limit would not be
-#define STORE_RESULT(at, v, t) STORE(result + (at), DEQUANTIZE(t, result_range[SCALE_OF]) + ((v) - (v)));
+  const V uniform = (V)0;
 #endif
-#define RESULT_ARGUMENTS                                                           \
-  OUTPUT_RESULT, INPUT_WORDS(float, result_range), const float bottom, const float top DRAW_ARGUMENTS FOUND_ARGUMENTS
-#define RESULT_POINTERS                                                            \
-  INTO_RESULT FROM_WORDS(float, result_range) DRAW_POINTERS FOUND_POINTERS         \
-  const float zero_ = result_range[ZERO];                                          \
-  const V inverse_ = (V)result_range[INVERSE], lowest_ = (V)(bottom - zero_), highest_ = (V)(top - zero_);
-#define WRITE_RESULT(block, row, v)                                                \
-  {                                                                                \
-    const V value_ = (v);                                                          \
-    V t_;                                                                          \
-    ROUNDED(t_, value_, block, row)                                                \
-    NOTE(value_)                                                                   \
-    NOTE_CLIPPED(value_ * inverse_, lowest_, highest_)                             \
-    NOTE_BECOMES(value_, DEQUANTIZE(t_, result_range[SCALE_OF]))                   \
-    STORE_RESULT(((size_t)(block) * m + (row)) * BLOCK, value_, t_)                \
-  }
+  const V inverse = (V)r.inverse, lowest = (V)r.lowest, highest = (V)r.highest;
+  const V t = quantized(v, inverse, lowest, highest, uniform), w = t * r.scale;
+  observe_clipping(s, v * inverse, lowest, highest);
+  observe_rounding(s, v, w);
+#if WRITTEN == INT8
+  store_int8(target, t + r.zero);
 #else
-#define RESULT_ARGUMENTS OUTPUT(result) FOUND_ARGUMENTS
-#define RESULT_POINTERS INTO(result) FOUND_POINTERS
-#define WRITE_RESULT(block, row, v)                                                \
-  {                                                                                \
-    const V value_ = (v);                                                          \
-    NOTE(value_)                                                                   \
-    STORE(result + ((size_t)(block) * m + (row)) * BLOCK, value_);                 \
-  }
+  store(target, w + (v - v));  // an infinity becomes a NaN, which is noticed; the end of the range would not be
 #endif
+#else
+  store(target, v);
+#endif
+}
+
+// The activation whose derivative is applied to a gradient
+#if MASK && MASKED_BY == INT8
+typedef struct { bytes activation; float scale, zero; } Mask;
+#define MASK_ARGUMENTS , INPUT_OF(char, activation), INPUT(activation_range)
+#define MASK_START ((Mask){ITEM_START(activation), START(activation_range)[SCALE_OF], START(activation_range)[ZERO]})
+#elif MASK
+typedef struct { input activation; } Mask;
+#define MASK_ARGUMENTS , INPUT(activation)
+#define MASK_START ((Mask){ITEM_START(activation)})
+#else
+typedef struct { int none; } Mask;
+#define MASK_ARGUMENTS
+#define MASK_START ((Mask){0})
+#endif
+
+INLINE void write_result_gradient(const Result r, const Mask mask, RangeStatistics *s, const int block, const int row,
+                                  V v) {
+  const size_t at = result_at(r, block, row);
+#if MASK && MASKED_BY == INT8
+  v = passes(dequantized(mask.activation + at, (V)mask.scale, (V)mask.zero)) ? v : (V)0;
+#elif MASK
+  v = passes(load(mask.activation + at)) ? v : (V)0;
+#endif
+#if ACCUMULATE
+  v += load(r.values + at);
+#endif
+  write_result(r, s, block, row, v);
+}

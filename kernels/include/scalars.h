@@ -1,10 +1,11 @@
-// What the host tells a mini-batch (one write), and what the device counts: see edgelearn/graph/lower.py.
+// Numbers that host and device share during a mini-batch; the same places as in edgelearn/ops/control.py.
+// `scalars`, written by the host:
 #define INVERSE_BATCH 0   // 1 / examples of the mini-batch
 #define LEARNING_RATE 1   // of this update
 #define CORRECTION 2      // Adam: sqrt(1 - beta2^t) / (1 - beta1^t)
 #define SEED 3            // two words as uint, the low one first: floats would hold integers only up to 2^24
 #define STEP 5            // as uint
-
+// `counters`, counted by the device:
 #define LOSS 0            // sum of the losses of the mini-batch so far
 #define CORRECT 1         // right answers so far
 #define SEEN 2            // examples so far

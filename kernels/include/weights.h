@@ -1,7 +1,9 @@
-// Jobs on kernels (edgelearn/ops/transpose.py, KernelView): a row of 16 weights as a pass wants it. SCALE: each output
+// Jobs on kernels (edgelearn/ops/transpose.py, KernelView): rows of 16 weights as a pass reads them. SCALE: each output
 // channel times its scale. TRANSPOSED: in each tap, [out/16][taps][in][16] -> [in/16][taps][out][16]; else as it lies.
-// A work-item does `count` rows of a block. Their numbers stand in KERNEL_NUMBERS words of a job; BEHIND(1) is the first
-// word behind the kernel's own.
+// A work-item computes `count` rows of a block. KERNEL_NUMBERS words of a job hold their numbers; BEHIND(1) is the
+// first word behind the kernel's own tensors.
+#include "jobs.h"
+
 #ifndef SCALE
 #define SCALE 0
 #endif
@@ -13,37 +15,35 @@
 
 #if SCALE
 #define INPUT_KERNEL INPUT(w), INPUT(scale)
-#define JOB_SCALE JOB_INPUT(scale, 2)
+#define KERNEL_ROWS(word) kernel_rows(job, word, JOB_ITEM_START(w, 1), JOB_ITEM_START(scale, 2))
 #else
 #define INPUT_KERNEL INPUT(w)
-#define JOB_SCALE
+#define KERNEL_ROWS(word) kernel_rows(job, word, JOB_ITEM_START(w, 1), 0)
 #endif
-#define JOB_KERNEL(word)                                                           \
-  JOB_INPUT(w, 1)                                                                  \
-  JOB_SCALE                                                                        \
-  const int m = job[word], blocks = job[(word) + 1], count = job[(word) + 2];      \
-  const int inputs = job[(word) + 3], outputs = job[(word) + 4];                   \
-  const int block = item % blocks, start = item / blocks * count, stop = start + count < m ? start + count : m;
 
-#if SCALE && TRANSPOSED
-#define SCALED(v, row) v *= scale[(row) % outputs];
-#elif SCALE
-#define SCALED(v, row) v *= LOAD(scale + block * BLOCK);
-#else
-#define SCALED(v, row)
-#endif
+typedef struct { input w, scale; int m, blocks, inputs, outputs, block, start, stop; } KernelRows;
+
+INLINE KernelRows kernel_rows(const Job job, const int word, input w, input scale) {
+  __global const int *numbers = job.words + word;
+  const int m = numbers[0], blocks = numbers[1], count = numbers[2], start = job.item / blocks * count;
+  return (KernelRows){w, scale, m, blocks, numbers[3], numbers[4], job.item % blocks, start,
+                      start + count < m ? start + count : m};
+}
+
+INLINE V kernel_row(const KernelRows k, const int row) {
+  V v = (V)0;
 #if TRANSPOSED
-#define GET_KERNEL_ROW(v, row)                                                     \
-  {                                                                                \
-    const int out_ = (row) % outputs, tap_ = (row) / outputs;                      \
-    const int lanes_ = inputs - block * BLOCK < BLOCK ? inputs - block * BLOCK : BLOCK; \
-    input from_ = w + ((size_t)(out_ / BLOCK * (m / outputs) + tap_) * inputs + block * BLOCK) * BLOCK + out_ % BLOCK; \
-    for (int lane = 0; lane < lanes_; lane++) LANE(v, lane) = from_[lane * BLOCK]; \
-  }
+  const int out = row % k.outputs, tap = row / k.outputs, first = k.block * BLOCK;
+  const int count = k.inputs - first < BLOCK ? k.inputs - first : BLOCK;
+  input from = k.w + ((size_t)(out / BLOCK * (k.m / k.outputs) + tap) * k.inputs + first) * BLOCK + out % BLOCK;
+  for (int i = 0; i < count; i++) ELEMENT(v, i) = from[i * BLOCK];
 #else
-#define GET_KERNEL_ROW(v, row) v = LOAD(w + ((size_t)block * m + (row)) * BLOCK);
+  v = load(k.w + ((size_t)k.block * k.m + row) * BLOCK);
 #endif
-#define KERNEL_ROW(v, row)                                                         \
-  V v = (V)0;                                                                      \
-  GET_KERNEL_ROW(v, row)                                                           \
-  SCALED(v, row)
+#if SCALE && TRANSPOSED
+  v *= k.scale[row % k.outputs];
+#elif SCALE
+  v *= load(k.scale + k.block * BLOCK);
+#endif
+  return v;
+}

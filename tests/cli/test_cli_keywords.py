@@ -112,7 +112,7 @@ def test_train_and_evaluate(home, capsys, monkeypatch):
     assert main(["keywords", "check", str(run)]) == 1
     assert f"{run.name} is no run of" in capsys.readouterr().err
     assert main(["keywords", "train", "--resume", "--runs", "runs", "--epochs", "3"]) == 1
-    assert "'epochs' can't be changed" in capsys.readouterr().err
+    assert "--epochs can't be changed" in capsys.readouterr().err
     assert main(["keywords", "train", "--resume", run.name, "--runs", "runs"]) == 1
     assert "finished" in capsys.readouterr().err
 

@@ -25,12 +25,12 @@ def test_cost_and_tasks(capsys):
 
 def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
     assert main(["precision", "report"]) == 1
-    assert "Make them with 'edgelearn precision sweep'" in capsys.readouterr().err
+    assert "edgelearn precision sweep" in capsys.readouterr().err
     rows = ["--epochs", "1", "--only", "fp32", "everything, in-hindsight", "--seeds", "3"]
     assert main(["precision", "sweep", "sample", *rows, "--json", str(tmp_path / "found.json")]) == 0
     assert "2 of 2: everything, in-hindsight, seed 3" in capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())["tasks"]["sample"]
-    assert list(found["arms"]) == ["fp32", "everything, in-hindsight"] and "precision sweep" in found["command"]
+    assert list(found["variants"]) == ["fp32", "everything, in-hindsight"] and "precision sweep" in found["command"]
     assert main(["precision", "report", "sample", *rows, "--markdown", "--chart", str(tmp_path / "c.png")]) == 0
     assert "| everything, in-hindsight | " in capsys.readouterr().out and (tmp_path / "c.png").exists()
     assert json.loads((tmp_path / "found.json").read_text())["tasks"]["sample"]["device"]
@@ -42,16 +42,16 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
     ("words", "problem"),
     [
         (["train", "moon"], "'moon' is no task"),
-        (["train", "--resume", "--seed", "3"], "'seed' can't be changed on the way"),
-        (["train", "--weights", "half"], "'half' is no precision"),
+        (["train", "--resume", "--seed", "3"], "--seed can't be changed"),
+        (["train", "--activations", "fp32", "--integers"], "--integers: "),
         (["train", "cifar10-resnet18", "--no-download"], "Set EDGELEARN_DATA"),
-        (["report", "--only", "nothing"], "No row is called 'nothing'"),
+        (["report", "--only", "nothing"], "'nothing'"),
         (["time", "alexnet"], "'alexnet' is no network: choose "),
         (["time", "ds_cnn", "--alpha", "0.5"], "'ds_cnn' has no width to choose"),
         (["time", "mobilenet_v1", "--alpha", "0"], "such as 0.5, not 0"),
-        (["time", "--lanes", "fast"], "'fast' is no lane: choose fp32"),
+        (["time", "--only", "fast"], "'fast' is not timed: choose fp32"),
         (["cost", "LeNet"], "'LeNet' is no network"),
-        (["trace"], "has a trace of its tensors: train one"),
+        (["trace"], "edgelearn precision train TASK --trace"),
     ],
 )
 def test_what_cannot_be(runs, capsys, words, problem):
@@ -61,7 +61,7 @@ def test_what_cannot_be(runs, capsys, words, problem):
 
 def test_trace(runs, capsys, tmp_path):
     assert main(["precision", "train", "--epochs", "1", "--gradients", "2", "--trace", "5"]) == 0
-    assert "What became of its tensors: edgelearn precision trace precision-" in capsys.readouterr().out
+    assert "edgelearn precision trace precision-" in capsys.readouterr().out
     assert main(["precision", "trace", "--chart", str(tmp_path / "c.png"), "--what", "clipped"]) == 0
     said = capsys.readouterr().out
     assert "4 steps traced" in said and "dense/gradients" in said and "Step 1: " in said
@@ -69,7 +69,7 @@ def test_trace(runs, capsys, tmp_path):
 
 
 def test_time(capsys):
-    lanes = ["--lanes", "in-hindsight", "current", "--rounds", "2", "--steps", "1", "--alpha", "0.25"]
+    lanes = ["--only", "in-hindsight", "current", "--rounds", "2", "--steps", "1", "--alpha", "0.25"]
     assert main(["precision", "time", "mobilenet_v1", *lanes]) == 0
     assert "in-hindsight" in capsys.readouterr().out
     with pytest.raises(SystemExit):

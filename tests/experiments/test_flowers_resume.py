@@ -66,7 +66,7 @@ def rows(run):
 
 def assert_same(run, whole):
     assert run.status == "finished"
-    weights = "weights.safetensors"
+    weights = "model.safetensors"
     assert (run.folder / weights).read_bytes() == (whole.folder / weights).read_bytes()
     assert rows(run) == rows(whole)
     assert run.record["before"] == whole.record["before"]
@@ -175,7 +175,7 @@ def test_one_process_at_a_time(store, whole, capsys):
 def test_a_run_keeps_its_configuration(store, whole, capsys):
     copied(whole, store)
     assert main(["flowers", "--resume", "--batch-size", "7", "--runs", str(store.root)]) == 1
-    assert "'batch-size' can't be changed" in capsys.readouterr().err
+    assert "--batch-size can't be changed" in capsys.readouterr().err
 
 
 def test_other_pictures_or_weights_are_refused(store, whole, capsys, pictures, monkeypatch):

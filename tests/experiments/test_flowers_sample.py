@@ -6,8 +6,8 @@ from PIL import Image
 from edgelearn.data.drawn_flowers import draw_flower
 from edgelearn.errors import RunError
 from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment
-from edgelearn.experiments.flowers.predict import predict
 from edgelearn.experiments.flowers.weights import SAMPLE
+from edgelearn.experiments.trained import load_model, predict
 from edgelearn.interop import safetensors
 from edgelearn.lab.runs import RunStore
 from edgelearn.models import mobilenet_v1
@@ -48,13 +48,13 @@ def test_it_says_where_pictures_and_network_come_from(run, said):
 
 
 def test_only_the_last_convolution_and_the_head_change(run):
-    pretrained, trained = safetensors.read_weights(SAMPLE), safetensors.read_weights(run.folder / "weights.safetensors")
+    pretrained, trained = safetensors.read_weights(SAMPLE), load_model(run).weights
     changed = {name for name, array in pretrained.items() if (trained[name] != array).any()}
     assert changed == {"conv_pw_13/kernel"}
     assert set(trained) - set(pretrained) == {"dense/kernel", "dense/bias"}
 
 
-@pytest.mark.parametrize("name", ["confusion.png", "curves.png", "memory.png", "weights.safetensors", "network.json"])
+@pytest.mark.parametrize("name", ["confusion.png", "curves.png", "memory.png", "model.safetensors"])
 def test_its_files_are_there(run, name):
     path = run.folder / name
     assert path.stat().st_size > 1000

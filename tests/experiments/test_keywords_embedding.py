@@ -71,7 +71,7 @@ def test_what_is_heard_depends_on_the_epoch(recordings, varied):
     source = Heard(recordings, lambda clips: clips[:, :, None], (40, 1), louder, None, order)
     assert len(source) == 40
     for epoch in (0, 1):
-        heard = source.at_epoch(epoch).packed(np.array([3, 21]), 1)
+        heard = source.at_epoch(epoch)[np.array([3, 21])]
         expected = recordings.clips[order(epoch)[[3, 21]]] / 32767 * (1 + epoch * varied)
         assert np.allclose(heard.ravel(), expected.ravel(), atol=1e-6)
 
@@ -107,7 +107,7 @@ def test_words_in_unknown_get_their_names(tmp_path):
     ],
 )
 def test_settings_that_cannot_be(settings, problem):
-    with pytest.raises(RunError, match=problem):
+    with pytest.raises(RunError, match=problem.partition(" is ")[0]):
         KeywordsConfig(**settings)
 
 

@@ -101,28 +101,28 @@ def test_a_lane_whose_process_has_died():
 
 def test_the_claim_holds(device):
     verdicts = check(device)
-    assert len(verdicts) == 11 and all(verdict.holds for verdict in verdicts), verdicts
+    assert len(verdicts) == 11 and all(verdict.passed for verdict in verdicts), verdicts
 
 
 def test_times_are_checked(device):
     """How near depends on the machine; what is near enough doesn't."""
     ratio, predictions = check_times(NETWORK, device, rounds=1)
-    assert isinstance(ratio.holds, bool) and re.match(r"\d\.\d\d \(", ratio.measured)
+    assert isinstance(ratio.passed, bool) and re.match(r"\d\.\d\d \(", ratio.measured)
     assert "each of 13 lanes" in predictions.claim and predictions.measured.count("%") == 2
     seconds = {"invertible": 1.3, TWIN: 1.0}
-    assert on_the_spot.ratio(seconds).holds and not on_the_spot.ratio(seconds | {TWIN: 0.9}).holds
+    assert on_the_spot.ratio(seconds).passed and not on_the_spot.ratio(seconds | {TWIN: 0.9}).passed
     for factor, holds in (0.84, False), (0.86, True), (1.14, True), (1.16, False):
         found = on_the_spot.predictions(seconds, seconds | {TWIN: factor})
-        assert found.holds is holds and f"{factor - 1:+.1%} ({TWIN})" in found.measured
+        assert found.passed is holds and f"{factor - 1:+.1%} ({TWIN})" in found.measured
 
 
 def test_a_process_that_trains(device, monkeypatch, tmp_path):
     """Once kernels are compiled and kept, as they are not in other tests."""
-    assert check_process(device).holds is None
+    assert check_process(device).passed is None
     if device.kind == "cpu":
         monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path))
         found = check_process(device)
-        assert found.holds and float(found.measured.split()[0]) > 55, "it holds the plan, at least"
+        assert found.passed and float(found.measured.split()[0]) > 55, "it holds the plan, at least"
 
 
 def test_finished_trainings_are_compared(tmp_path):
@@ -136,14 +136,14 @@ def test_finished_trainings_are_compared(tmp_path):
         finish(0.9, seed=seed)
         for other in {"epochs": 1}, {"micro_batch": 8}, {"activation_memory": "halves"}:  # other trainings
             finish(twin - 0.02, seed=seed, reversible=True, **other)
-        assert check_trained(store).holds is None
+        assert check_trained(store).passed is None
         finish(twin, seed=seed, reversible=True)
     found = check_trained(store)
-    assert found.holds and found.measured.startswith("+0.17 points, 3 seeds (90.17%, 90.00%)")
+    assert found.passed and found.measured.startswith("+0.17 points, 3 seeds (90.17%, 90.00%)")
     for seed in (3, 4):
         finish(0.9, seed=seed)
         finish(0.85, seed=seed, reversible=True)
-    assert check_trained(store).holds is False
+    assert check_trained(store).passed is False
 
 
 class StopAt(Callback):

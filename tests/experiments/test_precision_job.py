@@ -7,9 +7,18 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import DataError, NonFiniteError, RunError
-from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment, claims, collect, report, sweep
-from edgelearn.experiments.precision.job import TRACE
-from edgelearn.experiments.precision.sweep import EXPECTED, Row, arms, chosen, device_names
+from edgelearn.experiments.precision import (
+    PrecisionConfig,
+    PrecisionExperiment,
+    claims,
+    collect,
+    report,
+    select,
+    sweep,
+    variants,
+)
+from edgelearn.experiments.precision.experiment import TRACE
+from edgelearn.experiments.precision.sweep import EXPECTED, VariantResult, device_names
 from edgelearn.experiments.precision.tasks import TASKS
 from edgelearn.experiments.precision.timing import Times, time_steps
 from edgelearn.graph import Network
@@ -44,23 +53,23 @@ def device():
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
     store, said = RunStore(tmp_path_factory.mktemp("precision") / "runs"), []
-    assert sweep(BASE, chosen(ROWS), (0, 1), store, say=said.append)
+    assert sweep(BASE, select(ROWS), (0, 1), store, log=said.append)
     return store, said
 
 
 def test_a_sweep_trains_what_is_missing(swept):
     store, said = swept
     assert said[0] == "1 of 6: fp32, seed 0" and len(said) == 12 and len(store.list()) == 6
-    assert sweep(BASE, chosen(ROWS), (0, 1), store, say=said.append)
+    assert sweep(BASE, select(ROWS), (0, 1), store, log=said.append)
     assert len(said) == 12, "all is there"
     assert {summary.kind for summary in store.list()} == {"precision"}
 
 
 def test_an_interrupted_sweep_goes_on_with_the_same_bits(swept, tmp_path):
-    rows, store = chosen(["everything, in-hindsight"]), RunStore(tmp_path / "runs")
-    assert not sweep(BASE, rows, (1,), store, lambda: [StopAt(5)], say=lambda text: None)
+    rows, store = select(["everything, in-hindsight"]), RunStore(tmp_path / "runs")
+    assert not sweep(BASE, rows, (1,), store, lambda: [StopAt(5)], log=lambda text: None)
     assert store.list()[0].status == "interrupted"
-    assert sweep(BASE, rows, (1,), store, say=lambda text: None)
+    assert sweep(BASE, rows, (1,), store, log=lambda text: None)
     (again,) = collect(BASE, rows, (1,), store)
     (whole,) = collect(BASE, rows, (1,), swept[0])
     assert again.accuracies == whole.accuracies and again.results["loss"] == whole.results["loss"]
@@ -73,32 +82,30 @@ class DivergeAt(StopAt):
 
 
 def test_a_sweep_goes_on_past_a_training_that_diverges(swept, tmp_path):
-    rows, store, said = chosen(["gradients of 4 bits, *"]), RunStore(tmp_path / "runs"), []
+    rows, store, said = select(["gradients of 4 bits, *"]), RunStore(tmp_path / "runs"), []
     never, at = [Callback()], [DivergeAt(3)]
     callbacks = iter([at, never])
-    assert sweep(BASE, rows, (0,), store, lambda: next(callbacks), say=said.append)
+    assert sweep(BASE, rows, (0,), store, lambda: next(callbacks), log=said.append)
     assert said[1] == "  diverged: a NaN appeared" and len(said) == 4
-    assert sweep(BASE, rows, (0,), store, say=said.append) and len(said) == 4, "it isn't tried again"
+    assert sweep(BASE, rows, (0,), store, log=said.append) and len(said) == 4, "it isn't tried again"
     first, second = collect(BASE, rows, (0,), store)
     assert first.diverged == (0,) and first.to_dict() == {"accuracies": {}, "diverged": [0]} and not second.diverged
     assert report.cells([first, second])[0][1:3] == ("", "0, 1 diverged")
     report.plot([first, second])
-    found = Row("everything, in-hindsight", {0: 0.9}, {}, (), (1,))
-    assert claims.accuracy([found, Row("fp32", {0: 0.9}, {}, ())], found.arm, "fp32", 1.0).holds is False
+    found = VariantResult("everything, in-hindsight", {0: 0.9}, {}, (), (1,))
+    assert claims.accuracy([found, VariantResult("fp32", {0: 0.9}, {}, ())], found.variant, "fp32", 1.0).passed is False
 
 
 def test_a_table_of_what_came_of_it(swept, tmp_path):
-    rows = collect(BASE, chosen([]), (0, 1, 2), swept[0])
-    assert [row.arm for row in rows] == ROWS and all(set(row.accuracies) == {0, 1} for row in rows)
-    plain, quantized, _ = report.cells(rows, [Row("fp32", {0: 0.5, 1: 0.7}, {}, ())])
+    rows = collect(BASE, select([]), (0, 1, 2), swept[0])
+    assert [row.variant for row in rows] == ROWS and all(set(row.accuracies) == {0, 1} for row in rows)
+    plain, quantized, _ = report.cells(rows, [VariantResult("fp32", {0: 0.5, 1: 0.7}, {}, ())])
     assert plain[4] == "60.00 ± 14.14" and plain[3] == "" and quantized[4] == ""
     below = 100 * (rows[0].mean - rows[1].mean)
     assert quantized[1] == report.spread(list(rows[1].accuracies.values())) and quantized[3] == f"{below:+.2f}"
     memory = rows[1].results["memory"]
     assert memory["planned"] == memory["allocated"] < memory["process"]
     assert int(quantized[8]) > int(plain[8]), "simulated quantization reads and writes more, and says so"
-    assert "everything" in report.text(report.HEADER, report.cells(rows))
-    assert report.markdown(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
     report.plot(rows, tmp_path / "chart.png")
     assert (tmp_path / "chart.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -134,19 +141,19 @@ def test_a_training_that_diverges_leaves_its_trace(tmp_path):
 
 
 def test_trainings_are_found_by_the_device_they_ran_on(swept):
-    (row,) = collect(BASE, chosen(["fp32"]), (0, 1), swept[0])
-    for name in row.device, row.device.upper(), row.device[:5]:
-        assert collect(replace(BASE, device=name), chosen(["fp32"]), (0, 1), swept[0]) == [row]
-    assert collect(replace(BASE, device="no such device"), chosen(["fp32"]), (0, 1), swept[0]) == []
+    (row,) = collect(BASE, select(["fp32"]), (0, 1), swept[0])
+    for name in row.devices[0], row.devices[0].upper(), row.devices[0][:5]:
+        assert collect(replace(BASE, device=name), select(["fp32"]), (0, 1), swept[0]) == [row]
+    assert collect(replace(BASE, device="no such device"), select(["fp32"]), (0, 1), swept[0]) == []
 
 
 def test_devices_of_a_table(tmp_path):
     """Each training on its own device, and a run that a newer version made, which is none of them."""
     store = RunStore(tmp_path / "runs")
-    rows = chosen(["fp32", "everything, current"])
-    for number, arm in enumerate(rows):
+    rows = select(["fp32", "everything, current"])
+    for number, variant in enumerate(rows):
         for seed in (0, 1):
-            config = PrecisionExperiment.resolve(arm.config(BASE, seed)).to_dict()
+            config = PrecisionExperiment.resolve(variant.config(BASE, seed)).to_dict()
             with store.create("precision", config, device={"name": f"device {number + seed}"}) as run:
                 run.finish({"accuracy": 0.5})
     for odd in {"task": "moon"}, {"sparsity": 0.5}:
@@ -177,32 +184,32 @@ def test_resuming_another_kind_of_run(tmp_path):
 
 
 def test_the_published_figures_are_the_formulas():
-    assert [verdict.holds for verdict in claims.costs()] == [True] * 5
+    assert [verdict.passed for verdict in claims.costs()] == [True] * 5
 
 
 def test_verdicts_on_accuracy():
-    def row(arm, *shares):
-        return Row(arm, dict(enumerate(shares)), {}, ())
+    def row(name, *shares):
+        return VariantResult(name, dict(enumerate(shares)), {}, ())
 
     name = "everything, in-hindsight"
     plain, close, far = row("fp32", 0.9, 0.8, 0.7), row(name, 0.897, 0.795, 0.696), row("x", 0.91, 0.9, 0.8)
-    verdict = claims.accuracy([plain, close], close.arm, "fp32", 0.5)
-    assert verdict.holds and verdict.word == "pass" and verdict.measured.startswith("-0.40 points, mean of 3 seeds")
-    assert claims.accuracy([plain, close], close.arm, "fp32", 0.3).word == "FAIL"
-    assert claims.accuracy([far, close], close.arm, "x", 1.0).holds is False
-    assert claims.accuracy([plain], close.arm, "fp32", 1.0).word == "open"
-    assert claims.accuracy([plain, row(name, 0.9, 0.8)], name, "fp32", 1.0).word == "open", "of too few seeds"
+    verdict = claims.accuracy([plain, close], close.variant, "fp32", 0.5)
+    assert verdict.passed and verdict.word == "passed" and verdict.measured.startswith("-0.40 points, mean of 3 seeds")
+    assert claims.accuracy([plain, close], close.variant, "fp32", 0.3).word == "failed"
+    assert claims.accuracy([far, close], close.variant, "x", 1.0).passed is False
+    assert claims.accuracy([plain], close.variant, "fp32", 1.0).word == "not measured"
+    assert claims.accuracy([plain, row(name, 0.9, 0.8)], name, "fp32", 1.0).word == "not measured", "of too few seeds"
     more = row("fp32", 0.9, 0.8, 0.7, 0.1)
-    assert claims.accuracy([more, close], close.arm, "fp32", 0.5) == verdict, "of the seeds that both have"
+    assert claims.accuracy([more, close], close.variant, "fp32", 0.5) == verdict, "of the seeds that both have"
 
 
 def test_counters_and_steps(device):
-    assert all(verdict.holds for verdict in claims.counters(device))
-    assert all(verdict.holds for verdict in claims.steps(device))
+    assert all(verdict.passed for verdict in claims.counters(device))
+    assert all(verdict.passed for verdict in claims.steps(device))
 
 
 @pytest.mark.parametrize(
-    ("ratios", "word"), [((0.7, 0.8, 0.9), "pass"), ((1.1, 1.2, 1.3), "FAIL"), ((0.5, 1.1, 1.2), "open")]
+    ("ratios", "word"), [((0.7, 0.8, 0.9), "passed"), ((1.1, 1.2, 1.3), "failed"), ((0.5, 1.1, 1.2), "not measured")]
 )
 def test_verdicts_on_time(ratios, word):
     seconds = {"in-hindsight": np.array(ratios), "current": np.ones(3)}
@@ -226,8 +233,8 @@ def test_steps_are_timed_in_turn(device):
 
 
 def test_expected_figures_are_of_arms_that_there_are():
-    names = {arm.name for arm in arms()}
+    names = {variant.name for variant in variants()}
     for task, found in json.loads(EXPECTED.read_text())["tasks"].items():
-        assert task in TASKS and set(found["arms"]) <= names
+        assert task in TASKS and set(found["variants"]) <= names
         assert {"device", "date", "command"} <= set(found)
-        assert all(0 <= share <= 1 for arm in found["arms"].values() for share in arm["accuracies"].values())
+        assert all(0 <= share <= 1 for entry in found["variants"].values() for share in entry["accuracies"].values())

@@ -4,7 +4,7 @@ import pytest
 from edgelearn import atomic
 from edgelearn.errors import PlanError, RunError
 from edgelearn.experiments.precision import traces
-from edgelearn.experiments.precision.job import TRACE
+from edgelearn.experiments.precision.experiment import TRACE
 from edgelearn.experiments.precision.traces import plot_ranges
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops.quantize import FIELDS
@@ -47,7 +47,7 @@ def test_traces_of_runs(tmp_path):
     with store.create("precision", {}) as second:
         pass
     assert traces.of_run(store)[0].id == first.id and traces.of_run(store, first.id)[1].tensors == trace().tensors
-    with pytest.raises(RunError, match=f"{second.id} kept no trace"):
+    with pytest.raises(RunError, match=f"{second.id} has no trace"):
         traces.of_run(store, second.id)
 
 

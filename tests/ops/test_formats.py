@@ -4,10 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgelearn.errors import PlanError
-from edgelearn.ops.formats import LEAST_SCALE, Float16, Format, format_from
+from edgelearn.ops.formats import LEAST_SCALE, Float16, Format, Storage, format_from
+from edgelearn.runtime import source
 
 formats = st.builds(Format, bits=st.integers(2, 16), symmetric=st.booleans())
 reals = st.floats(-1e6, 1e6)
+
+
+def test_storage_has_the_numbers_of_the_kernels():
+    text = (source.folder() / "include" / "stored.h").read_text()
+    assert all(f"#define {storage.name} {storage.value}\n" in text for storage in Storage)
+    assert [Storage.of(dtype) for dtype in ("float32", "float16", "int8")] == list(Storage)
 
 
 @given(formats, reals, reals, st.lists(reals, min_size=1, max_size=20))

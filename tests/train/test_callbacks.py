@@ -52,7 +52,7 @@ def test_early_stopping_in_fit():
 
 def test_early_stopping_says_what_it_lacks():
     model = Model(toy_network()).compile(SGD(0.1))
-    with pytest.raises(PlanError, match="watches 'val_loss', but epoch 1 has only loss, accuracy, seconds"):
+    with pytest.raises(PlanError, match=r"'val_loss'.*loss, accuracy, seconds"):
         model.fit(*examples(10), callbacks=[EarlyStopping()])
 
 

@@ -42,12 +42,12 @@ def test_pages_change_no_bit(tmp_path):
     assert same(trained(paged), expected)
     assert same(trained(lambda net: paged(net, str(tmp_path)), None), expected)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(PagingError, match="Name a folder that exists"):
+    with pytest.raises(PagingError, match="none"):
         trained(lambda net: paged(net, str(tmp_path / "none")))
 
 
 def test_what_is_no_way_of_saving():
-    with pytest.raises(PlanError, match="`saving` is a function from a network"):
+    with pytest.raises(PlanError, match="activation_memory"):
         Model(network()).compile(SGD(0.05), activation_memory={"conv0": Recompute()})
     assert trained(lambda net: {"conv1": Recompute()}).plan(4, 2).request.activation_memory == {"conv1": Recompute()}
 

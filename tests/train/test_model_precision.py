@@ -66,11 +66,11 @@ def test_a_checkpoint_of_another_precision():
     plain, quantized = make(Precision()), make()
     for model in (plain, quantized):
         model.fit(x, y, 5, 1)
-    with pytest.raises(FormatError, match="quantized tensors, unlike"):
+    with pytest.raises(FormatError, match="precision"):
         moved(quantized, make(Precision()))
     for found, precision in (plain, INT8), (quantized, Precision(gradients=GRADIENTS)):
         other = moved(found, make(precision))
-        with pytest.raises(FormatError, match="ranges of quantized tensors lack '"):
+        with pytest.raises(FormatError, match="lack '"):
             other.fit(x, y, 5, 2)
     tensors, state = quantized.state()
     cut = make()
@@ -80,7 +80,7 @@ def test_a_checkpoint_of_another_precision():
 
 
 def test_features_are_not_cached():
-    with pytest.raises(PlanError, match="Leave the cache off"):
+    with pytest.raises(PlanError, match="cache"):
         Model(toy_network().freeze("stem")).compile(SGD(), precision=INT8).plan(4, cache="fp32")
 
 
@@ -132,7 +132,7 @@ def test_cosines_of_tensors_of_any_size(size):
 
 def test_traces_that_cannot_be(tmp_path):
     x, y = examples(10)
-    with pytest.raises(PlanError, match="Nothing is quantized"):
+    with pytest.raises(PlanError, match="precision"):
         make(Precision()).fit(x, y, 5, 1, callbacks=[TraceRanges()])
     with pytest.raises(PlanError, match="1 or more"):
         TraceRanges(0)

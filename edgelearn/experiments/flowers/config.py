@@ -1,63 +1,61 @@
-"""What a flowers run is made of; a run's record holds all of it."""
+"""Configuration of fine-tuning on flowers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
 
-from edgelearn.errors import RunError
-from edgelearn.experiments.config import Config
+from edgelearn.compile.memory.budget import budgets
+from edgelearn.experiments.config import DATA, DOWNLOAD, Config, device_setting, seed_setting, setting
 from edgelearn.ops import SGD, Adam, AdamW, Optimizer
 
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
-PUBLISHED = {"before": 147 / 736, "after": 670 / 736}  # accuracies that Qualcomm publishes for this job
-PUBLISHED_JOB = {"epochs": 100, "batch_size": 163, "micro_batch": 15, "learning_rate": 0.003}
-SAMPLE_JOB = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_rate": 0.01}
+CACHES = ("fp32", "fp16")
+ACCURACY = {"before": 147 / 736, "after": 670 / 736}  # published by Qualcomm
+PUBLISHED = {"epochs": 100, "batch_size": 163, "micro_batch": 15, "learning_rate": 0.003}
+SAMPLE = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_rate": 0.01}
 
 
 @dataclass(frozen=True)
 class FlowersConfig(Config):
-    """Where `epochs`, `batch_size`, `micro_batch` or `learning_rate` are None, they are the published job's (18
-    mini-batches of 163, 100 epochs, learning rate 0.003), or with the embedded sample SAMPLE_JOB's.
+    """Fine-tuning of MobileNet V1.
 
-    `images`, `data` and `sample` choose the pictures (see edgelearn.data.flowers.load_flowers), `weights` the network:
-    a Keras HDF5 file, or "sample" for the small network in the package. `trainable` are patterns of parameters.
-    Raises RunError for values that can't be.
+    `images`, `data` and `sample` choose the pictures (see edgelearn.data.flowers.load_flowers), `weights` the network.
+    Where `epochs`, `batch_size`, `micro_batch` or `learning_rate` are None, the published values hold, or with the
+    embedded sample those of SAMPLE. Raises ConfigError for an invalid value.
     """
 
-    images: str | None = None
-    data: str | None = None
-    sample: bool = False
-    download: bool = True
-    weights: str | None = None
-    trainable: tuple[str, ...] = ("conv_pw_13", "dense")
-    epochs: int | None = None
-    batch_size: int | None = None
-    micro_batch: int | None = None
-    optimizer: str = "momentum"
-    learning_rate: float | None = None
-    label_smoothing: float = 0.0
-    cache: str | None = "fp32"
-    cache_folder: str | None = None
-    budget: int | str | None = None
-    seed: int = 0
-    device: str | None = None
-
-    def __post_init__(self) -> None:
-        self.check(("epochs", "batch_size", "micro_batch"))
-        if self.learning_rate is not None and not 0 < self.learning_rate < inf:
-            raise RunError(f"learning_rate is {self.learning_rate}, but has to be above 0 and finite.")
-        if self.optimizer not in OPTIMIZERS:
-            raise RunError(f"'{self.optimizer}' is not an optimizer: choose {', '.join(OPTIMIZERS)}.")
+    images: str | None = setting(None, "your own pictures: a subfolder a class, JPEG or PNG, any size", metavar="DIR")
+    data: str | None = setting(None, DATA, metavar="DIR")
+    sample: bool = setting(False, "the embedded sample: drawn flowers and a small network")
+    download: bool = setting(True, DOWNLOAD)
+    weights: str | None = setting(
+        None, "MobileNet V1 1.0/224 in Keras's HDF5 layout, or 'sample' for the small network", metavar="FILE"
+    )
+    trainable: tuple[str, ...] = setting(("conv_pw_13", "dense"), "patterns of the layers to train", metavar="PATTERN")
+    epochs: int | None = setting(None, "passes over the pictures (default: 100, embedded sample: 20)", minimum=1)
+    batch_size: int | None = setting(None, "examples per update (default: 163, embedded sample: 50)", minimum=1)
+    micro_batch: int | None = setting(
+        None, "examples at a time on the device, gradients are summed (default: 15, embedded sample: 50)", minimum=1
+    )
+    optimizer: str = setting("momentum", "optimizer", choices=OPTIMIZERS)
+    learning_rate: float | None = setting(None, "learning rate (default: 0.003, embedded sample: 0.01)", above=0)
+    label_smoothing: float = setting(0.0, "share of the label given to all classes", minimum=0, maximum=1)
+    cache: str | None = setting("fp32", "format of the frozen layers' features kept in memory", choices=CACHES)
+    cache_folder: str | None = setting(None, "keep the features in a temporary file in this folder", metavar="DIR")
+    budget: int | str | None = setting(
+        None, "limit of the memory plan: '64MB', '20MB peak', '8MB stored' or several", check=budgets, metavar="SIZE"
+    )
+    seed: int = seed_setting()
+    device: str | None = device_setting()
 
     def resolve(self, sample: bool) -> FlowersConfig:
-        """With nothing left open: what a run records, and what it is resumed with."""
-        job = SAMPLE_JOB if sample else PUBLISHED_JOB
-        chosen = {name: value for name, value in job.items() if getattr(self, name) is None}
-        return replace(self, sample=sample, **chosen)
+        """Fill in the published values, or the sample's, where this configuration has None."""
+        values = SAMPLE if sample else PUBLISHED
+        missing = {name: value for name, value in values.items() if getattr(self, name) is None}
+        return replace(self, sample=sample, **missing)
 
     def make_optimizer(self) -> Optimizer:
-        rate = self.learning_rate
+        rate = self.learning_rate or PUBLISHED["learning_rate"]
         return {
             "sgd": SGD(rate),
             "momentum": SGD(rate, momentum=0.9),

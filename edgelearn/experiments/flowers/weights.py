@@ -1,4 +1,4 @@
-"""Which network is fine-tuned, and where its weights come from."""
+"""The network to fine-tune and its pretrained weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ SAMPLE = Path(__file__).parent / "mobilenet_v1_025_96.safetensors"
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A network with a fresh Dense head, its pretrained weights, and a sentence on where they come from."""
+    """A network with pretrained weights and a newly initialised Dense layer.
+
+    Arguments:
+    - `network`, `weights`: the graph, and float32 arrays by "layer/role".
+    - `size`: side of its input, in pixels.
+    - `origin`: "package", "option", "EDGELEARN_DATA" or "keras".
+    - `description`: the same in words.
+    """
 
     network: Network
     weights: dict[str, np.ndarray]
@@ -30,7 +37,7 @@ class Pretrained:
 
     @property
     def sha256(self) -> str:
-        """Of all values, by name: the same for the same weights, wherever they come from."""
+        """Hash of all weights in the order of their names."""
         digest = hashlib.sha256()
         for name in sorted(self.weights):
             digest.update(self.weights[name].tobytes())
@@ -41,10 +48,15 @@ def load_pretrained(
     classes: int, seed: int, weights: str | None = None, data: str | None = None, sample: bool = False,
     download: bool = True,
 ) -> Pretrained:  # fmt: skip
-    """MobileNet V1 1.0/224 from `weights` (a Keras HDF5 file), else from the data folder, else as Keras publishes it;
-    or with `sample` the small 0.25/96 one of the package, pretrained on drawings (see pretrain.py).
+    """Load MobileNet V1 1.0/224, or with `sample` the package's MobileNet V1 0.25/96, pretrained on drawings.
 
-    Raises FormatError for a file that isn't what it should be, DataError when nothing can be found or fetched.
+    Arguments:
+    - `classes`, `seed`: outputs of the new Dense layer, and the seed of its weights.
+    - `weights`: a Keras HDF5 file, or "sample" (default: from the folder `data`, else as Keras publishes it).
+    - `data`: folder with data sets and weights (default: EDGELEARN_DATA).
+    - `download`: use the network.
+
+    Raises FormatError for a damaged file or one of another network, DataError if no weights are found.
     """
     if sample or weights == "sample":
         network = mobilenet_v1((96, 96, 3), 0.25, classes)

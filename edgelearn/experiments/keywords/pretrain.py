@@ -18,7 +18,7 @@ from edgelearn.data.audio.clips import SILENCE, ClipDataset, load_clips
 from edgelearn.data.audio.synthetic import WORDS, speak
 from edgelearn.experiments.pretraining import parse
 from edgelearn.keywords.embedder_file import to_bytes
-from edgelearn.ops import AdamW
+from edgelearn.ops import AdamW, SoftmaxCrossEntropy
 from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar, VariedSource
 
 from .sample import FRONT_END, SAMPLE, sample_network
@@ -87,7 +87,7 @@ def pretrain(
     model = Model(network, device=device, seed=seed)
     steps = epochs * -(-len(heard) // BATCH_SIZE)
     rate = CosineDecay(LEARNING_RATE, steps - steps // 10, warmup_steps=steps // 10)
-    model.compile(AdamW(rate, WEIGHT_DECAY), label_smoothing=0.1, batchnorm="batch")
+    model.compile(AdamW(rate, WEIGHT_DECAY), SoftmaxCrossEntropy(label_smoothing=0.1), batchnorm="batch")
     train = _Clips(load_clips(heard).astype(np.float16), vary, _examples)
     test = _examples(load_clips(held_out))
     history = model.fit(
@@ -102,7 +102,7 @@ class _Clips(VariedSource):
 
     def __init__(self, clips, vary, preprocess, epoch=0) -> None:
         super().__init__(clips, vary, preprocess, epoch)
-        self.shape = (*FRONT_END.shape(clips.shape[1]), 1)
+        self.shape = (len(clips), *FRONT_END.shape(clips.shape[1]), 1)
 
     def at_epoch(self, epoch: int) -> _Clips:
         return _Clips(self.pictures, self.vary, self.preprocess, epoch)

@@ -1,24 +1,17 @@
-"""Which network trains with which ways back for activations; a run's record holds all of it."""
+"""Configuration of a training: the network and its policy for activation memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from edgelearn.compile.memory.policies import POLICIES
-from edgelearn.errors import RunError
-from edgelearn.experiments.config import TrainingConfig
+from edgelearn.experiments.config import TrainingConfig, setting
 
 
 @dataclass(frozen=True)
 class MemoryConfig(TrainingConfig):
-    """A training of `task` (see tasks.TASKS) from scratch: of the plain network, or of its `reversible` twin, with the
-    policy `saving`, one of graph.policies.POLICIES. What is None is the task's. Raises RunError for values that can't
-    be."""
+    """A training of `task` (see tasks.TASKS) from scratch: of the plain network or of its `reversible` twin, with one
+    of compile.memory.policies.POLICIES. None stands for the task's value. Raises ConfigError for an invalid value."""
 
-    reversible: bool = False
-    activation_memory: str = "keep_all"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.activation_memory not in POLICIES:
-            raise RunError(f"'{self.activation_memory}' is no policy for activations: choose {', '.join(POLICIES)}.")
+    reversible: bool = setting(False, "replace residual blocks by couplings of two streams")
+    activation_memory: str = setting("keep_all", "policy for the activation memory", choices=tuple(POLICIES))

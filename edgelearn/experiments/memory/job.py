@@ -10,11 +10,10 @@ from .config import MemoryConfig
 from .tasks import TASKS
 
 
-class MemoryExperiment(TaskExperiment):
+class MemoryExperiment(TaskExperiment[MemoryConfig]):
     """Trainings that differ in what is kept of activations see the same examples in the same order."""
 
     kind, command, config_type, tasks = "memory", "edgelearn memory train", MemoryConfig, TASKS
-    config: MemoryConfig
 
     def compile(self, optimizer: Optimizer) -> None:
         self.model.compile(

@@ -1,4 +1,4 @@
-"""Qualcomm's claim, taken apart into figures that can be checked, each with what it was held against."""
+"""The published claims, checked against formula, counters, measured steps and trainings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from edgelearn.ops import SGD
 from edgelearn.runtime import Context, Kernels, Session
 
 from .config import FLOAT, PrecisionConfig
-from .sweep import Row, arms, collect
+from .sweep import VariantResult, collect
 from .timing import LANES, Times, time_steps
+from .variants import variants
 
 KIB = 1024
-# Tensors with a number for each channel, or fewer, by the ends of their names: the formula leaves them out.
+# Ends of the names of tensors with at most one number per channel: the formula leaves them out.
 VECTORS = ("range", "ranges", "found", "statistics", "scale", "shift", "bias")
 # The paper's figures (table 6 and section 5.3): layer (None: all convolutions), KiB static, KiB dynamic, share saved.
 PUBLISHED: tuple[tuple[str, str | None, float | None, float | None, float], ...] = (
@@ -34,8 +35,8 @@ PUBLISHED: tuple[tuple[str, str | None, float | None, float | None, float], ...]
     ("MobileNet V2", None, None, None, 0.774),
 )
 
-SEEDS = 3  # fewer don't settle a claim about accuracy
-# Rows, what they are held against, and how many points below that is near enough.
+SEEDS = 3  # with fewer, a claim about accuracy is not measured
+# (variant, reference, allowed percentage points below it)
 ACCURACY = (
     ("everything, in-hindsight", "everything, current", 0.5),
     ("everything, in-hindsight", FLOAT, 1.0),
@@ -45,13 +46,13 @@ ACCURACY = (
 
 
 def networks() -> dict[str, Network]:
-    """The networks of the paper's tables of costs."""
+    """The networks of the paper's cost tables."""
     return {"ResNet-18": resnet18(), "VGG16": vgg16(), "MobileNet V2": mobilenet_v2()}
 
 
 def costs() -> list[Claim]:
-    """The cost formula against the published figures, as precisely as these are given."""
-    found, built = [], networks()
+    """The cost formula against the published figures, rounded as these are."""
+    claims, built = [], networks()
     for name, layer, static, dynamic, share in PUBLISHED:
         cost: LayerTraffic = layer_traffic(built[name], layer) if layer else network_traffic(built[name])
         fits = round(cost.saved_share, 3) == share
@@ -60,13 +61,13 @@ def costs() -> list[Claim]:
             fits = fits and round(cost.dynamic_bytes / KIB, 1) == dynamic
         figures = f"{cost.static_bytes / KIB:,.1f} KiB static, {cost.dynamic_bytes / KIB:,.1f} KiB dynamic"
         claim = f"{name}, {layer or 'all convolutions'}: {share:.1%} less data moved"
-        found.append(Claim(claim, f"{cost.saved_share:.1%}: {figures}", fits))
-    return found
+        claims.append(Claim(claim, f"{cost.saved_share:.1%}: {figures}", fits))
+    return claims
 
 
 def counted(network: Network, observer: str, device: Device) -> dict[str, tuple[int, float]]:
-    """(bytes counted, bytes of the formula) for each convolution of a forward pass of one example on integers: what the
-    launches of the layer read and write, but for vectors."""
+    """(counted bytes, formula's bytes) for each convolution in a forward pass of one example on integers. Counted are
+    the bytes that the layer's launches read and write, without VECTORS."""
     precision = PrecisionConfig(integers=True, observer=observer).precision
     plan = make_plan(Request(network, precision=precision, loss=None), device)
     moved: dict[str, int] = {}
@@ -79,8 +80,8 @@ def counted(network: Network, observer: str, device: Device) -> dict[str, tuple[
 
 
 def counters(device: Device) -> list[Claim]:
-    """The formula against what launches declare, layer by layer, for both kinds of ranges."""
-    found = []
+    """The formula against the launches' declared traffic, layer by layer, for both kinds of ranges."""
+    claims = []
     for name, network in networks().items():
         for observer, kind in (("in-hindsight", "static"), ("current", "dynamic")):
             pairs = counted(network, observer, device)
@@ -89,10 +90,10 @@ def counters(device: Device) -> list[Claim]:
             measured = f"{same} of {len(pairs)} convolutions to the byte"
             if padded:
                 more = sum(a for a, _ in pairs.values()) / sum(b for _, b in pairs.values()) - 1
-                measured += f"; {len(padded)} have channels that memory pads to 16s: {more:.1%} more in all"
+                measured += f"; {len(padded)} have padded channels (to a multiple of 16): {more:.1%} more in all"
             claim = f"{name}, {kind}: counters agree with the formula"
-            found.append(Claim(claim, measured, same == len(pairs) - len(padded)))
-    return found
+            claims.append(Claim(claim, measured, same == len(pairs) - len(padded)))
+    return claims
 
 
 def _is_padded(network: Network, layer: str) -> bool:
@@ -102,7 +103,7 @@ def _is_padded(network: Network, layer: str) -> bool:
 
 
 def steps(device: Device, batch: int = 4) -> list[Claim]:
-    """Steps of a small network: traffic and memory as predicted, and activations saved in a quarter of the bytes."""
+    """Steps of a small network: traffic and memory are as predicted, int8 activations take a quarter of the bytes."""
     network = mobilenet_v1((96, 96, 3), 0.25, 5)
     plans = {}
     for name, config in (("int8", PrecisionConfig(integers=True)), (FLOAT, LANES[FLOAT])):
@@ -133,36 +134,37 @@ def steps(device: Device, batch: int = 4) -> list[Claim]:
     ]
 
 
-def faster(times: Times, lane: str = "in-hindsight", share_with: str = "current") -> Claim:
-    """Whether the ratio of times is below 1; open where its middle half is on both sides."""
-    middle, low, high = times.ratio(lane, share_with)
-    holds = None if low < 1 < high else high <= 1
-    claim = f"{times.network}, {times.examples} a step: {lane} is faster than {share_with}"
-    return Claim(claim, f"{middle:.3f} of its time (middle half {low:.3f} to {high:.3f})", holds)
+def faster(times: Times, name: str = "in-hindsight", reference: str = "current") -> Claim:
+    """A step with ranges in hindsight takes less time than with current ranges. Not measured if 1 lies within the
+    middle half of the ratios."""
+    middle, low, high = times.ratio(name, reference)
+    claim = f"{times.network}, {times.examples} a step: {name} is faster than {reference}"
+    measured = f"{middle:.3f} of its time (middle half {low:.3f} to {high:.3f})"
+    return Claim(claim, measured, None if low < 1 < high else high <= 1)
 
 
 def check(config: PrecisionConfig, seeds: Sequence[int], store: RunStore, device: Device) -> list[Claim]:
-    """All of it: formula, counters, steps on `device`, and the task's finished trainings in `store`."""
-    rows = collect(config, arms(), seeds, store)
+    """All claims: formula, counters, steps on `device`, and the task's finished trainings in `store`."""
+    results = collect(config, variants(), seeds, store)
     times = time_steps(mobilenet_v1((96, 96, 3), 0.25, 5), device, 1, lanes=("in-hindsight", "current"))
-    trained = [accuracy(rows, *claim) for claim in ACCURACY]
+    trained = [accuracy(results, *claim) for claim in ACCURACY]
     return [*costs(), *counters(device), *steps(device), faster(times), *trained]
 
 
-def accuracy(rows: Sequence[Row], arm: str, share_with: str, points: float) -> Claim:
-    """Whether trainings of the row `arm` end at most so many percentage points below those of the row `beside`; open
-    with fewer than SEEDS seeds of both."""
-    by_arm = {row.arm: row for row in rows}
-    claim = f"'{arm}': at most {points:g} points below '{share_with}'"
-    found, other = by_arm.get(arm), by_arm.get(share_with)
-    if found is None or other is None:
+def accuracy(results: Sequence[VariantResult], name: str, reference: str, points: float) -> Claim:
+    """A variant's mean accuracy is at most `points` percentage points below that of `reference`. Counted are seeds of
+    both; not measured with fewer than SEEDS of them."""
+    claim = f"'{name}': at most {points:g} points below '{reference}'"
+    by_name = {result.variant: result for result in results}
+    if name not in by_name or reference not in by_name:
         return Claim(claim, "not trained yet", None)
-    if found.diverged:
-        return Claim(claim, f"diverged with seeds {', '.join(map(str, found.diverged))}", False)
-    seeds = sorted(set(found.accuracies) & set(other.accuracies))
+    variant, other = by_name[name], by_name[reference]
+    if variant.diverged:
+        return Claim(claim, f"diverged with seeds {', '.join(map(str, variant.diverged))}", False)
+    seeds = sorted(set(variant.accuracies) & set(other.accuracies))
     if not seeds:
         return Claim(claim, "no seed of both is trained yet", None)
-    mean, beside_mean = (sum(row.accuracies[s] for s in seeds) / len(seeds) for row in (found, other))
-    below = 100 * (beside_mean - mean)
-    text = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({mean:.2%} and {beside_mean:.2%})"
+    mean, other_mean = (sum(result.accuracies[s] for s in seeds) / len(seeds) for result in (variant, other))
+    below = 100 * (other_mean - mean)
+    text = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({mean:.2%} and {other_mean:.2%})"
     return Claim(claim, text, below <= points if len(seeds) >= SEEDS else None)

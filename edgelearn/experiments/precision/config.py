@@ -1,60 +1,59 @@
-"""What is quantized, with which ranges, in which training; a run's record holds all of it."""
+"""Configuration of a training: bits, and where ranges come from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgelearn.compile import Precision
-from edgelearn.errors import PlanError, RunError
-from edgelearn.experiments.config import TrainingConfig
+from edgelearn.errors import PlanError
+from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
 from edgelearn.ops import DSGC, CurrentMinMax, Float16, Format, InHindsightMinMax, Observer, Percentile, RunningMinMax
 
-# "fixed" is the range of the first mini-batch, for good.
 OBSERVERS: dict[str, Observer] = {
     "in-hindsight": InHindsightMinMax(),
     "current": CurrentMinMax(),
     "running": RunningMinMax(),
     "dsgc": DSGC(),
     "percentile": Percentile(),
-    "fixed": InHindsightMinMax(momentum=1.0),
+    "fixed": InHindsightMinMax(momentum=1.0),  # the range of the first mini-batch
 }
 FLOAT, HALF = "fp32", "fp16"
+BITS = (*map(str, range(2, 17)), HALF, FLOAT)
+
+
+def _bits(default: str, tensors: str) -> Any:
+    return setting(default, f"bits of {tensors}, {HALF} or {FLOAT}", choices=BITS, ordered=True, metavar="BITS")
 
 
 @dataclass(frozen=True)
 class PrecisionConfig(TrainingConfig):
-    """A training of `task` (see tasks.TASKS) with kernels, activations and gradients of so many bits, "fp16" or "fp32".
+    """A training of `task` (see tasks.TASKS) with quantized tensors, as in Fournarakis and Nagel 2021.
 
-    As in Fournarakis and Nagel 2021, weights are symmetric and have their own ranges (one for each tensor, or with
-    `per_channel` one for each output channel), activations and gradients get theirs from `estimator`, and gradients are
-    rounded stochastically. `norm_inputs` are what BatchNorm normalizes by the batch's statistics. `integers` stores
-    what is rounded as what it is, and computes with int8, in place of simulating it; `trace` keeps what became of every
-    tensor each so many steps (0: never). What is None is the task's. Raises RunError for values that can't be.
+    Weights are symmetric and have ranges of their own, one per tensor or, with `per_channel`, one per output channel.
+    Activations and gradients get their ranges from `observer`; gradients are rounded stochastically. None stands for
+    the task's value. Raises ConfigError for an invalid value or combination.
     """
 
-    weights: str = "8"
-    activations: str = "8"
-    gradients: str = "8"
-    per_channel: bool = False
-    observer: str = "in-hindsight"
-    integers: bool = False
-    norm_inputs: str = FLOAT
-    trace: int = 0
+    weights: str = _bits("8", "weights")
+    activations: str = _bits("8", "activations")
+    gradients: str = _bits("8", "gradients")
+    per_channel: bool = setting(False, "a range for each output channel of a kernel")
+    observer: str = setting("in-hindsight", "where the ranges come from", choices=tuple(OBSERVERS))
+    integers: bool = setting(False, "store integers and compute with int8, instead of simulating them")
+    norm_inputs: str = _bits(FLOAT, "what BatchNorm normalizes by the batch's statistics")
+    trace: int = setting(0, "record every quantized tensor each so many steps; 0: never", minimum=0, metavar="STEPS")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.observer not in OBSERVERS:
-            raise RunError(f"'{self.observer}' is not a range estimator: choose {', '.join(OBSERVERS)}.")
-        if self.trace < 0:
-            raise RunError(f"trace is {self.trace}, but a number of steps isn't negative.")
         try:
             _ = self.precision
         except PlanError as error:
-            raise RunError(str(error)) from None
+            raise ConfigError("integers", str(error)) from None
 
     @property
     def precision(self) -> Precision:
-        """The choice for the plan."""
+        """The precision to compile the model with."""
         weights = _format(self.weights, symmetric=True, per_channel=self.per_channel)
         activations, gradients = _format(self.activations), _format(self.gradients, rounding="stochastic")
         observer = OBSERVERS[self.observer]
@@ -64,9 +63,8 @@ class PrecisionConfig(TrainingConfig):
         )  # fmt: skip
 
 
-def _format(bits: str, **more) -> Format | Float16 | None:
-    if bits in (FLOAT, HALF):
-        return Float16() if bits == HALF else None
-    if not (isinstance(bits, str) and bits.isdecimal()):
-        raise RunError(f"{bits!r} is no precision: give a number of bits, '2' to '16', or '{HALF}' or '{FLOAT}'.")
-    return Format(int(bits), **more)
+def _format(bits: str, **arguments: Any) -> Format | Float16 | None:
+    """None is float32."""
+    if bits == FLOAT:
+        return None
+    return Float16() if bits == HALF else Format(int(bits), **arguments)

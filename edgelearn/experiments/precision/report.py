@@ -1,103 +1,142 @@
-"""A comparison as text, Markdown and picture."""
+"""Results as tables and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgelearn.compile.precision.formula import LayerTraffic, convolutions, layer_traffic, network_traffic
+from edgelearn.device import Device
+from edgelearn.errors import RunError
 from edgelearn.graph import Network
-from edgelearn.lab.runs import figures, mean_and_deviation, median
-from edgelearn.lab.runs.tables import render, table
+from edgelearn.lab.runs import RunStore, figures, mean_and_deviation, median
 
-from .claims import KIB
-from .config import FLOAT
-from .sweep import Row
-from .timing import Times
+from .config import FLOAT, PrecisionConfig
+from .sweep import VariantResult, collect, device_names, expected
+from .tasks import TASKS
+from .timing import LANES, Times, time_steps
+from .variants import Variant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 HEADER = (
     "quantized", "test accuracy", "seeds", "below fp32", "expected", "planned", "allocated", "process", "moved/step"
 )  # fmt: skip
 TIME_HEADER = ("step", "ms", "to current", "planned MiB", "moved MiB")
+COST_HEADER = ("convolution", "weights", "input", "output", "static", "dynamic", "saved")
 
 
-def cells(rows: Sequence[Row], expected: Sequence[Row] = ()) -> list[tuple[str, ...]]:
-    """The rows of the table: mean and deviation over seeds, in percent; memory in MiB; bytes that a step moves."""
-    plain = next((row for row in rows if row.arm == FLOAT), None)
-    known = {row.arm: row for row in expected}
-    return [_cells(row, plain, known.get(row.arm)) for row in rows]
+@dataclass(frozen=True)
+class Comparison:
+    """The finished trainings of a task.
+
+    Arguments:
+    - `config`: the settings that they share.
+    - `results`: one for each variant that was trained.
+    """
+
+    config: PrecisionConfig
+    results: list[VariantResult]
+
+    @classmethod
+    def of(
+        cls, config: PrecisionConfig, variants: Sequence[Variant], seeds: Sequence[int], store: RunStore
+    ) -> Comparison:
+        """Collect the trainings in `store`. Raises RunError if there is none."""
+        results = collect(config, variants, seeds, store)
+        if not results:
+            raise RunError(
+                f"No training of '{config.task}' with these settings is finished in {store.root}. Train with "
+                f"'edgelearn precision sweep' and the same options."
+            )
+        return cls(config, results)
+
+    @property
+    def title(self) -> str:
+        return f"{self.config.task}, {device_names(self.results)}"
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Rows under HEADER, with the expected accuracies if the number of epochs is the task's."""
+        usual = self.config.epochs in (None, TASKS[self.config.task].epochs)
+        return cells(self.results, expected(self.config.task) if usual else ())
+
+    def to_dict(self, command: str) -> dict:
+        """The task's entry in expected.json. `command`: the command that makes it."""
+        entry = {"device": device_names(self.results), "date": f"{date.today()}", "command": command}
+        return {"tasks": {self.config.task: entry | {"variants": {r.variant: r.to_dict() for r in self.results}}}}
 
 
-def _cells(row: Row, plain: Row | None, expected: Row | None) -> tuple[str, ...]:
-    shared = set(row.accuracies) & set(plain.accuracies) if plain else set()
-    below = [100 * (plain.accuracies[seed] - row.accuracies[seed]) for seed in shared]
-    memory, traffic = row.results.get("memory", {}), row.results.get("traffic")
+def cells(results: Sequence[VariantResult], expected: Sequence[VariantResult] = ()) -> list[tuple[str, ...]]:
+    """Rows under HEADER: mean and deviation over seeds in percent, memory in MiB, MiB that a step moves."""
+    reference = next((result for result in results if result.variant == FLOAT), None)
+    known = {result.variant: result for result in expected}
+    return [_cells(result, reference, known.get(result.variant)) for result in results]
+
+
+def _cells(result: VariantResult, reference: VariantResult | None, expected: VariantResult | None) -> tuple[str, ...]:
+    below = []
+    if reference is not None and reference is not result:
+        seeds = set(result.accuracies) & set(reference.accuracies)
+        below = [100 * (reference.accuracies[seed] - result.accuracies[seed]) for seed in seeds]
+    memory, traffic = result.results.get("memory", {}), result.results.get("traffic")
     return (
-        row.arm,
-        spread(list(row.accuracies.values())) if row.accuracies else "",
-        str(len(row.accuracies)) + (f", {len(row.diverged)} diverged" if row.diverged else ""),
-        f"{mean_and_deviation(below)[0]:+.2f}" if below and row is not plain else "",
+        result.variant,
+        spread(list(result.accuracies.values())) if result.accuracies else "",
+        str(len(result.accuracies)) + (f", {len(result.diverged)} diverged" if result.diverged else ""),
+        f"{mean_and_deviation(below)[0]:+.2f}" if below else "",
         spread(list(expected.accuracies.values())) if expected else "",
         *(f"{memory[name] / MIB:,.1f}" if memory else "" for name in ("planned", "allocated", "process")),
         f"{traffic / MIB:,.0f}" if traffic else "",
     )
 
 
-def spread(shares: Sequence[float]) -> str:
+def spread(accuracies: Sequence[float]) -> str:
     """ "81.23 ± 0.45" percent: mean and sample deviation."""
-    mean, deviation = mean_and_deviation(shares)
+    mean, deviation = mean_and_deviation(accuracies)
     return f"{100 * mean:.2f}" + ("" if isnan(deviation) else f" ± {100 * deviation:.2f}")
 
 
+def plot(results: Sequence[VariantResult], path: str | Path | None = None) -> Figure:
+    """Draw test accuracies: a line for each variant, a dot for each seed, a bar for the mean."""
+    accuracies = {result.variant: list(result.accuracies.values()) for result in results if result.accuracies}
+    return figures.plot_spread(accuracies, "Test accuracy (%)", path)
+
+
+def time_precisions(
+    network: Network, device: Device, examples: int, batchnorm: str, rounds: int, steps: int,
+    only: Sequence[str] | None = None,
+) -> Times:  # fmt: skip
+    """Time training steps in each of timing.LANES, or those that `only` names. Raises RunError for another name."""
+    if unknown := [name for name in only or () if name not in LANES]:
+        raise RunError(f"'{unknown[0]}' is not timed: choose {'; '.join(LANES)}.")
+    return time_steps(network, device, examples, batchnorm, rounds, steps, lanes=only or list(LANES))
+
+
 def time_cells(times: Times) -> list[tuple[str, ...]]:
-    """Milliseconds of a step, and the ratio to the step with ranges of its own: median and middle half."""
+    """Rows under TIME_HEADER; the ratio to the step with current ranges is median and middle half over rounds."""
     rows = []
-    for lane, seconds in times.seconds.items():
-        share_with = "integers, current" if lane.startswith("integers") else "current"
+    for name, seconds in times.seconds.items():
+        reference = "integers, current" if name.startswith("integers") else "current"
         ratio = ""
-        if lane.endswith("in-hindsight") and share_with in times.seconds:
-            ratio = "{:.3f} ({:.3f} – {:.3f})".format(*times.ratio(lane, share_with))
-        sizes = (f"{found[lane] / MIB:,.1f}" for found in (times.peaks, times.traffic))
-        rows.append((lane, f"{1e3 * median(seconds):.2f}", ratio, *sizes))
+        if name.endswith("in-hindsight") and reference in times.seconds:
+            ratio = "{:.3f} ({:.3f} – {:.3f})".format(*times.ratio(name, reference))
+        sizes = (f"{nbytes[name] / MIB:,.1f}" for nbytes in (times.peaks, times.traffic))
+        rows.append((name, f"{1e3 * median(list(seconds)):.2f}", ratio, *sizes))
     return rows
 
 
-COST_HEADER = ("convolution", "weights", "input", "output", "static", "dynamic", "saved")
-
-
 def cost_cells(network: Network) -> list[tuple[str, ...]]:
-    """KiB of each convolution by the formula, and of all."""
-    costs = {name: layer_traffic(network, name) for name in convolutions(network)}
-    return [_cost_cells(*item) for item in (*costs.items(), ("all", network_traffic(network)))]
+    """Rows under COST_HEADER: KiB of each convolution by the formula, and of all."""
+    traffic = {name: layer_traffic(network, name) for name in convolutions(network)}
+    return [_cost_cells(*item) for item in (*traffic.items(), ("all", network_traffic(network)))]
 
 
-def _cost_cells(name: str, cost: LayerTraffic) -> tuple[str, ...]:
-    sizes = cost.weights / 8, cost.inputs / 8, cost.outputs / 8, cost.static_bytes, cost.dynamic_bytes
-    return name, *(f"{size / KIB:,.1f}" for size in sizes), f"{cost.saved_share:.1%}"
-
-
-def text(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = 110) -> str:
-    """A plain table, no line longer than `width` characters."""
-    found = table(None, header)
-    for row in rows:
-        found.add_row(*row)
-    return render([found], width)
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same as a Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def plot(rows: Sequence[Row], path: str | Path | None = None) -> Figure:
-    """Test accuracies, a line for each row and a dot for each seed, the mean as a bar, that of the first row across."""
-    return figures.plot_spread(
-        {row.arm: list(row.accuracies.values()) for row in rows if row.accuracies}, "Test accuracy (%)", path
-    )
+def _cost_cells(name: str, traffic: LayerTraffic) -> tuple[str, ...]:
+    sizes = traffic.weights / 8, traffic.inputs / 8, traffic.outputs / 8, traffic.static_bytes, traffic.dynamic_bytes
+    return name, *(f"{size / KIB:,.1f}" for size in sizes), f"{traffic.saved_share:.1%}"

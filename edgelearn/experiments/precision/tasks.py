@@ -1,4 +1,4 @@
-"""What is trained: a network, its data and its settings, the same for every precision."""
+"""Tasks to train: a network, its data and its settings, the same for every precision."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from edgelearn.errors import DataError
 from edgelearn.experiments.cifar10 import cifar10
 from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment
 from edgelearn.experiments.task import Task, TaskKind
+from edgelearn.experiments.trained import Pictures
 from edgelearn.models import mobilenet_v2_cifar, resnet18_cifar
 from edgelearn.ops import SGD, Adam, Optimizer
 from edgelearn.train import PictureSource, Subset
@@ -22,7 +23,7 @@ from .config import PrecisionConfig
 
 @lru_cache(maxsize=1)
 def _flowers(sample: bool, data: str | None, download: bool, size: int) -> np.ndarray:
-    """Decoded once for all trainings of a sweep."""
+    """All pictures, decoded once for all trainings of a comparison."""
     dataset = load_flowers(data=data, download=download, embedded=sample)
     return load_images(dataset, range(len(dataset)), size)
 
@@ -30,30 +31,31 @@ def _flowers(sample: bool, data: str | None, download: bool, size: int) -> np.nd
 def flowers(
     config: PrecisionConfig, sample: bool, trainable: tuple[str, ...], batch_size: int, optimizer: Optimizer
 ) -> Task:
-    """Fine-tuning as edgelearn.experiments.flowers has it, without the cache of features, since quantized ones change
-    as ranges move; all pictures are decoded beforehand."""
+    """Fine-tune as edgelearn.experiments.flowers does, with all pictures decoded beforehand and without a feature
+    cache, since quantized features change with their ranges."""
     settings = FlowersConfig(
         data=config.data, sample=sample, download=config.download, trainable=trainable, seed=config.seed,
         device=config.device,
     )  # fmt: skip
-    job = FlowersExperiment.load(settings)
-    if (job.dataset.origin == "embedded sample") != sample:
+    experiment = FlowersExperiment.load(settings)
+    if (experiment.dataset.origin == "embedded sample") != sample:
         raise DataError(
-            f"The task '{config.task}' needs what can't be had here: {job.dataset.description} Set EDGELEARN_DATA to a "
-            f"folder that has it, or take the task 'sample'."
+            f"The task '{config.task}' needs data that is missing: {experiment.dataset.description} Set EDGELEARN_DATA "
+            f"to a folder that has it, or choose the task 'sample'."
         )
-    count, size = len(job.dataset), job.pretrained.size
+    count, size = len(experiment.dataset), experiment.pretrained.size
     decoded = _flowers(sample, config.data, config.download, size)
     pictures = PictureSource(count, size, lambda indices, size: decoded[indices], normalize)
-    labels, recorded = job.labels, job.origins()
+    labels, recorded = experiment.labels, experiment.origins()
     return Task(
-        job.model,
-        (Subset(pictures, job.train_indices), labels[0]),
-        (Subset(pictures, job.test_indices), labels[1]),
+        experiment.model,
+        (Subset(pictures, experiment.train_indices), labels[0]),
+        (Subset(pictures, experiment.test_indices), labels[1]),
         lambda steps: optimizer,
         recorded["data"],
         recorded["weights"],
         batch_size,
+        pictures=Pictures(size),
     )
 
 

@@ -1,4 +1,4 @@
-"""What became of every quantized tensor of a training: as a table, and drawn."""
+"""The trace of a training's quantized tensors, as a table and as a figure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgelearn.errors import PlanError, RunError
 from edgelearn.lab.runs import Run, RunStore, figures
 from edgelearn.train import RangeTrace
 
-from .job import TRACE, PrecisionExperiment
+from .experiment import TRACE, PrecisionExperiment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,21 +25,24 @@ HEADER = ("tensor", "least cosine", "at step", "least signal to noise (dB)", "mo
 
 
 def of_run(store: RunStore, name: str | None = None) -> tuple[Run, RangeTrace]:
-    """A run, by its id or the start of it, and its trace; by default the newest that has one. Raises RunError for a run
-    without a trace, FormatError for a trace that is damaged."""
-    wanted = [name] if name else [summary.id for summary in store.list() if summary.kind == PrecisionExperiment.kind]
-    for run in map(store.open, wanted):
+    """Return a run and its trace.
+
+    `name` is the run's id or the start of it (default: the newest run with a trace). Raises RunError for a run without
+    a trace, FormatError for a damaged trace.
+    """
+    names = [name] if name else [summary.id for summary in store.list() if summary.kind == PrecisionExperiment.kind]
+    for run in map(store.open, names):
         if (run.folder / TRACE).exists():
             return run, RangeTrace.read(run.folder / TRACE)
     raise RunError(
-        f"{f'{wanted[0]} kept no' if name else f'No run in {store.root} has a'} trace of its tensors: train one that "
-        f"does, by 'edgelearn precision train TASK --trace 10'."
+        f"{f'{names[0]} has no' if name else f'No run in {store.root} has a'} trace of its tensors. Make one: "
+        f"'edgelearn precision train TASK --trace 10'."
     )
 
 
 def cells(trace: RangeTrace, kind: str) -> list[tuple[str, ...]]:
-    """The worst of each tensor of `kind` ("weights", "activations", "norm_inputs" or "gradients"), in the order of a
-    step: rows under HEADER. Raises PlanError where the trace has none."""
+    """Rows under HEADER: the worst values of each tensor of `kind` ("weights", "activations", "norm_inputs" or
+    "gradients"), in the order of a step. Raises PlanError if the trace has no such tensor."""
     rows = _rows(trace, kind)
     cosine = trace.cosine[:, rows]
     worst = trace.steps[np.where(np.isnan(cosine), np.inf, cosine).argmin(0)]
@@ -55,10 +58,14 @@ def cells(trace: RangeTrace, kind: str) -> list[tuple[str, ...]]:
 
 
 def plot_ranges(trace: RangeTrace, what: str = "cosine", kind: str = "gradients") -> Figure:
-    """A heat map of "clipped", "signal_to_noise", "cosine" or "staleness": a row for each tensor of `kind`
-    ("weights", "activations", "norm_inputs" or "gradients"), in the order of a step, and a column for each step traced.
+    """Draw a heat map: a row for each tensor, in the order of a step, a column for each traced step.
 
-    Raises PlanError for what a trace doesn't have."""
+    Arguments:
+    - `what`: "clipped", "signal_to_noise", "cosine" or "staleness".
+    - `kind`: "weights", "activations", "norm_inputs" or "gradients".
+
+    Raises PlanError if the trace doesn't have it.
+    """
     if what not in TITLES:
         raise PlanError(f"A trace has {', '.join(TITLES)}, not {what!r}.")
     rows = _rows(trace, kind)

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import Request, make_plan
-from edgelearn.compile.lower import input_block
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network, split_frozen
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import SGD, SoftmaxCrossEntropy, pack
+from edgelearn.ops import SGD, SoftmaxCrossEntropy
 from edgelearn.runtime import Context, Session, choose_device
 
 from . import engine_ops
@@ -68,9 +67,9 @@ def make_request(workload: Workload, micro_batch: int) -> Request:
 
 
 def _step(session: Session, workload: Workload, problem: Problem, resident: bool) -> Callable[[], Any]:
-    block, micro = input_block(session.plan.request.network), session.plan.request.micro_batch
+    micro = session.plan.request.micro_batch
     starts = range(0, workload.batch, micro)
-    inputs: list[np.ndarray | None] = [pack(problem.inputs[i : i + micro], block) for i in starts]
+    inputs: list[np.ndarray | None] = [session.pack(problem.inputs[i : i + micro]) for i in starts]
     labels = [problem.labels[i : i + micro].astype(np.int32) for i in starts]
 
     def step() -> float | np.ndarray:

@@ -80,7 +80,7 @@ class Rig:
         if self.work.trains:
             session.train([(self.x, self.labels)], len(self.labels), rate=0.0, step=1)
         else:
-            session.predict(self.x, len(self.labels), packed=True)
+            session.predict_packed(self.x, len(self.labels))
         return Step(time.perf_counter() - start, shares(self.context.take_times()))
 
 

@@ -13,7 +13,7 @@ from edgelearn import atomic
 from edgelearn.data.audio.cache import load_features
 from edgelearn.data.subfolders import skipped_lines
 from edgelearn.errors import DataError
-from edgelearn.experiments.experiment import Experiment, Say, process_peak_bytes
+from edgelearn.experiments.experiment import Experiment, Log
 from edgelearn.experiments.keywords.episodes import Episodes
 from edgelearn.experiments.keywords.evaluate import EvaluationReport, Evaluator, to_table
 from edgelearn.interop import safetensors
@@ -35,7 +35,7 @@ PROTOCOLS = (("same", 1), ("same", 5), ("other", 1), ("other", 5))  # speakers, 
 WAYS = 5
 
 
-class KeywordsExperiment(Experiment):
+class KeywordsExperiment(Experiment[KeywordsConfig]):
     """`run` does the whole training; a notebook can do its steps."""
 
     kind, command, config_type = "keywords", COMMAND, KeywordsConfig
@@ -105,12 +105,8 @@ class KeywordsExperiment(Experiment):
         labels = np.tile(self.episodes.labels, self.episodes.count) if self.episodes else self.recordings.labels
         return Heard(self.recordings, examples, shape, **more), labels
 
-    def describe(self) -> dict:
-        return {
-            "device": self.model.device.facts() | {"reason": self.model.choice.reason},
-            "data": self.data.to_dict(),
-            "plan": self.phases.to_dict(),
-        }
+    def origins(self) -> dict:
+        return {"data": self.data.to_dict()}
 
     def sources(self) -> list[str]:
         left_out = skipped_lines(self.data.skipped)
@@ -153,17 +149,16 @@ class KeywordsExperiment(Experiment):
         tests = [episodes for episodes in self._tests.values() if isinstance(episodes, Episodes)]
         return [evaluator.run(learner, episodes) for learner in learners for episodes in tests]
 
-    def finish(self, run: Run, seconds: float, say: Say) -> dict:
+    def finish(self, run: Run, seconds: float, log: Log) -> dict:
         metadata = {"config": json.dumps(self.config.to_dict()), "data": self.data.to_dict()["description"]}
         atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(self.model.weights, metadata))
         reports = self.test()
         results = {
             "reports": [report.to_dict() for report in reports], "seconds": seconds, "epochs": self.config.epochs,
-            "memory": {"planned": self.phases.peak_bytes, "allocated": self.model.context.ledger.peak,
-                       "process": process_peak_bytes()},
+            "memory": self.memory(),
         }  # fmt: skip
         figures.plot_learning_curves(run.history(), run.folder / "curves.png")
         run.finish(results)
         if reports:
-            say(to_table(reports))
+            log(to_table(reports))
         return results

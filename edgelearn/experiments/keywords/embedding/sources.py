@@ -11,7 +11,6 @@ import numpy as np
 from edgelearn.data.audio.augment import AddNoise, Shift, SpecAugment, synthetic_noises
 from edgelearn.data.audio.clips import ClipDataset, load_clips
 from edgelearn.errors import DataError
-from edgelearn.ops import pack
 from edgelearn.ops.tensor import Shape
 
 from .config import KeywordsConfig
@@ -68,11 +67,15 @@ class Heard:
 
     recordings: Recordings
     examples: Callable[[np.ndarray], np.ndarray]  # clips float32 (n, samples) to what the network takes
-    shape: Shape
+    example_shape: Shape
     vary_clips: tuple[Callable, ...] = ()
     mask: Callable | None = None
     order: Callable[[int], np.ndarray] | None = None
     epoch: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        return (len(self), *self.example_shape)
 
     def __len__(self) -> int:
         return len(self._clips)
@@ -93,7 +96,7 @@ class Heard:
             found.__dict__["_unvaried"] = self._unvaried
         return found
 
-    def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
         if self.vary_clips:
             clips = self.recordings.floats(self._clips[indices])
             for vary in self.vary_clips:
@@ -103,7 +106,7 @@ class Heard:
             x = self._unvaried[self._clips[indices]]
         if self.mask is not None:
             x = self.mask(x[..., 0], indices, self.epoch)[..., None]
-        return pack(x, block)
+        return x
 
 
 def variations(config: KeywordsConfig, bands_first: bool) -> dict:

@@ -1,15 +1,15 @@
-"""The flowers job, from pictures to a run folder. The CLI and the notebooks call the same steps."""
+"""Fine-tuning on flowers. The command and the notebooks call the same steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from edgelearn import atomic
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.drawn_flowers import embedded_flowers
 from edgelearn.data.flowers import load_flowers
@@ -18,18 +18,19 @@ from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import stratified_split
 from edgelearn.data.subfolders import skipped_lines
 from edgelearn.errors import DownloadError
-from edgelearn.experiments.experiment import Experiment, Say, process_peak_bytes
-from edgelearn.interop import safetensors
-from edgelearn.lab.runs import Run, figures, wilson_interval
+from edgelearn.experiments.experiment import Experiment, Log
+from edgelearn.experiments.trained import Pictures, save_model
+from edgelearn.lab.runs import Run, figures
+from edgelearn.ops import SoftmaxCrossEntropy
 from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.phases import Phases
 
-from .config import PUBLISHED, FlowersConfig
+from .config import ACCURACY, FlowersConfig
 from .weights import Pretrained, load_pretrained
 
 
-class FlowersExperiment(Experiment):
-    """Pictures, network and model of one configuration. `run` does the whole job; a notebook can do its steps."""
+class FlowersExperiment(Experiment[FlowersConfig]):
+    """Pictures, network and model of one configuration. `run` does everything; a notebook can call single steps."""
 
     kind, command, config_type = "flowers", "edgelearn flowers", FlowersConfig
     same: ClassVar = {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}
@@ -39,7 +40,7 @@ class FlowersExperiment(Experiment):
         network = pretrained.network
         network.freeze().unfreeze(*config.trainable)
         self.model = Model(network, pretrained.weights, config.device, config.seed)
-        self.model.compile(config.make_optimizer(), config.label_smoothing)
+        self.model.compile(config.make_optimizer(), SoftmaxCrossEntropy(config.label_smoothing))
         self.train_indices, self.test_indices = stratified_split(dataset.labels, 0.8, config.seed)
         pictures = PictureSource(len(dataset), pretrained.size, partial(load_images, dataset), normalize)
         self.train = Subset(pictures, self.train_indices)
@@ -47,8 +48,8 @@ class FlowersExperiment(Experiment):
 
     @classmethod
     def load(cls, config: FlowersConfig) -> FlowersExperiment:
-        """Find pictures and weights. Where neither can be had because there is no network, the embedded sample is
-        used for both, and `dataset.description` says so; what was asked for by name is never replaced."""
+        """Load pictures and weights. Without a network connection the embedded sample is used for both, and
+        `dataset.description` says so; a source that the configuration names is never replaced."""
         dataset = load_flowers(config.images, config.data, config.download, config.sample)
         sample = dataset.origin == "embedded sample"
         load = partial(load_pretrained, seed=config.seed, weights=config.weights, data=config.data)
@@ -58,31 +59,32 @@ class FlowersExperiment(Experiment):
             if dataset.origin != "tfds":
                 raise
             dataset = embedded_flowers()
-            why = f"because the photographs' network cannot be had: {str(error).split('. ')[0]}."
+            why = f"because the photographs' network is not available: {str(error).split('. ')[0]}."
             dataset = replace(dataset, description=f"{dataset.description.rstrip('.')}, {why}")
             pretrained = load(len(dataset.class_names), sample=True)
         return cls(config.resolve(dataset.origin == "embedded sample"), dataset, pretrained)
 
     @property
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Int labels of the training and the test pictures."""
+        """Labels of the training and of the test pictures, int."""
         return self.dataset.labels[self.train_indices], self.dataset.labels[self.test_indices]
 
     @cached_property
     def phases(self) -> Phases:
-        """The memory plans of the job: extracting features, training, testing."""
+        """Memory plans: extracting features, training, testing."""
         c = self.config
-        size = min(c.batch_size, len(self.train))
-        phases = self.model.phases(size, min(c.micro_batch, size), c.budget, c.cache)
+        lengths = len(self.train), len(self.test)
+        phases = self.model.phases(*self._sizes, c.budget, c.cache, lengths)
         phases["test"] = self.model.forward_plan(budget=c.budget)
         return phases
 
-    def describe(self) -> dict:
-        device = self.model.device.facts() | {"reason": self.model.choice.reason}
-        return {"device": device, **self.origins(), "plan": self.phases.to_dict()}
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Examples of a mini-batch and of a micro-batch."""
+        size = min(self.config.batch_size or len(self.train), len(self.train))
+        return size, min(self.config.micro_batch or size, size)
 
     def origins(self) -> dict:
-        """What a run records of its pictures and of the weights that it begins with."""
         return {
             "data": {"origin": self.dataset.origin, "description": self.dataset.description,
                      "classes": list(self.dataset.class_names), "train": len(self.train), "test": len(self.test),
@@ -100,44 +102,37 @@ class FlowersExperiment(Experiment):
     def fit(self, callbacks: Sequence[Callback]) -> None:
         c = self.config
         train_labels, test_labels = self.labels
-        size = min(c.batch_size, len(self.train))
+        size, micro_batch = self._sizes
         self.model.fit(
-            self.train, train_labels, size, c.epochs, micro_batch=min(c.micro_batch, size),
+            self.train, train_labels, size, self.epochs, micro_batch=micro_batch,
             validation_data=(self.test, test_labels), callbacks=callbacks, cache=c.cache,
-            cache_folder=c.cache_folder, budget=c.budget,
+            cache_folder=Path(c.cache_folder) if c.cache_folder else None, budget=c.budget,
         )  # fmt: skip
 
-    def finish(self, run: Run, seconds: float, say: Say) -> dict:
-        """Test the whole network, picture to probabilities; write results, weights and figures."""
+    def finish(self, run: Run, seconds: float, log: Log) -> dict:
+        """Test the whole network from pictures on; write results, network and figures."""
         _, labels = self.labels
         predicted = self.model.predict(self.test, self.phases["test"].request.micro_batch).argmax(-1)
-        allocated = self.model.context.ledger.peak
-        correct, total = int((predicted == labels).sum()), len(labels)
-        results = {
-            "correct": correct, "total": total, "accuracy": correct / total, "epochs": self.config.epochs,
-            "loss": run.history()[-1]["val_loss"], "seconds": seconds,
-            "interval": list(wilson_interval(correct, total)),
-            "memory": {"planned": self.phases.peak_bytes, "allocated": allocated, "process": process_peak_bytes()},
-        }  # fmt: skip
-        atomic.write_bytes(run.folder / "weights.safetensors", safetensors.to_bytes(self.model.weights))
-        atomic.write_bytes(run.folder / "network.json", self.model.network.to_json().encode())
+        results = self.results(int((predicted == labels).sum()), len(labels), run.history()[-1]["val_loss"], seconds)
+        save_model(run, self.model, self.dataset.class_names, Pictures(self.pretrained.size))
         names = self.dataset.class_names
-        matrix = figures.confusion_matrix(labels, predicted, len(names))
+        matrix = figures.confusion_matrix(labels.tolist(), predicted.tolist(), len(names))
         figures.plot_confusion(matrix, names, run.folder / "confusion.png")
-        reference = {"published": PUBLISHED["after"]} if self.published else None
+        reference = {"published": ACCURACY["after"]} if self.published else None
         figures.plot_learning_curves(run.history(), run.folder / "curves.png", reference=reference)
-        figures.plot_memory(*results["memory"].values(), run.folder / "memory.png")
+        memory = results["memory"]
+        figures.plot_memory(memory["planned"], memory["allocated"], memory["process"], run.folder / "memory.png")
         run.finish(results)
-        say(self.report(run))
+        log(self.report(run))
         return results
 
     @property
     def published(self) -> bool:
-        """Whether this is the job whose figures are published: the flower photographs, whole, and the large network."""
+        """True for the experiment with published results: the flower photographs and the large network."""
         return self.dataset.origin in ("EDGELEARN_DATA", "tfds") and self.pretrained.origin != "package"
 
     def report(self, run: Run) -> str:
-        """The results in a few lines."""
+        """The results as text."""
         r = run.record["results"]
         low, high = r["interval"]
         before = run.record.get("before", {}).get("accuracy")
@@ -147,8 +142,10 @@ class FlowersExperiment(Experiment):
             lines.append(f"Before training: {round(before * r['total'])}/{r['total']} = {before:.2%}")
         if self.published:
             lines.append("Published by Qualcomm: 147/736 = 19.97% before, 670/736 = 91.03% after")
-        memory = r["memory"]
-        lines.append("Memory: planned peak {:.1f} MiB, allocated peak {:.1f} MiB, process peak {:.1f} MiB".format(
-            *(memory[k] / 2**20 for k in ("planned", "allocated", "process"))))  # fmt: skip
+        planned, allocated, process = (r["memory"][name] / 2**20 for name in ("planned", "allocated", "process"))
+        lines.append(
+            f"Memory: planned peak {planned:.1f} MiB, allocated peak {allocated:.1f} MiB, process peak "
+            f"{process:.1f} MiB"
+        )
         lines.append(f"Time: {r['seconds']:.0f} s. Everything is in {run.folder}")
         return "\n".join(lines)

@@ -1,36 +1,40 @@
-"""The frozen-prefix cache: what comes out of the frozen part, computed once per example."""
+"""The frozen-prefix cache: outputs of the frozen layers, computed once per example, in the device's layout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from edgelearn.errors import DataError, NonFiniteError
-from edgelearn.ops.tensor import BLOCK, Shape, ceil_div
-from edgelearn.runtime import Session, on_disk
+from edgelearn.ops.tensor import BLOCK, Shape, ceil_div, unpack
 
-from .passes import micro_batches
-from .sources import Source
+from .pages import on_disk
 
 DTYPES = {"fp32": np.float32, "fp16": np.float16}
 HALF_LIMIT = 65504.0  # the largest fp16
 
 
 class FeatureCache:
-    """A source of features, stored as [channels / block][example][pixels][block] so that taking examples copies
-    stretches of memory into the layout that the device wants. `block` is that of the network that reads them.
+    """A source of features that sessions read without packing them.
 
-    `dtype` is "fp32" (as without a cache) or "fp16" (half the memory, features rounded to 11 bits).
-    They lie in memory, or in a file in `folder` that has no name. Raises DataError when there is no room.
+    They are stored as [channels / block][example][pixels][block], so that taking examples copies stretches of memory.
+
+    Arguments:
+    - `shape`: shape of one example's features, (height, width, channels) or (channels,).
+    - `count`: number of examples.
+    - `dtype`: `"fp32"` (the same values as without a cache) or `"fp16"` (half the memory, values rounded to 11 bits).
+    - `folder`: where to keep them in a file without a name; default: in memory.
+    - `block`: channel block of the input of the network that reads them (default 16).
+
+    Raises DataError when there is no room.
     """
 
     def __init__(
         self, shape: Shape, count: int, dtype: str = "fp32", folder: Path | None = None, block: int = BLOCK
     ) -> None:
-        self.shape, self.dtype = tuple(shape), np.dtype(DTYPES[dtype])
+        self.shape, self.dtype = (count, *shape), np.dtype(DTYPES[dtype])
         layout = (ceil_div(shape[-1], block), count, prod(shape[:-1]), block)
         nbytes = prod(layout) * self.dtype.itemsize
         try:
@@ -44,14 +48,18 @@ class FeatureCache:
         self.words = words.view(self.dtype).reshape(layout)
 
     def __len__(self) -> int:
-        return self.words.shape[1]
+        return self.shape[0]
+
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        """The features of some examples: float32 (n, ...)."""
+        return unpack(self.device_layout(indices), (len(indices), *self.shape[1:]), self.words.shape[-1])
 
     @property
     def nbytes(self) -> int:
         return self.words.nbytes
 
     def put(self, first: int, count: int, packed: np.ndarray) -> None:
-        """Store the words of examples first, first + 1, ..., as sessions give them.
+        """Store the features of examples first, first + 1, ..., as `Session.predict_packed` returns them.
 
         Raises NonFiniteError when one is a NaN or an infinity, DataError when it doesn't fit fp16.
         """
@@ -71,12 +79,7 @@ class FeatureCache:
             )
         self.words[:, first : first + count] = words
 
-    def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
+    def device_layout(self, indices: np.ndarray) -> np.ndarray:
+        """The features of some examples as the device reads them: float32 (blocks, n * pixels, block)."""
         words = np.take(self.words, indices, axis=1).astype(np.float32, copy=False)
-        return words.reshape(len(words), -1, block)
-
-    def fill(self, source: Source, session: Session) -> Iterator[int]:
-        """Run every example through `session`'s network; yields how many are done."""
-        for part, x in micro_batches(session, source):
-            self.put(int(part[0]), len(part), session.predict(x, len(part), packed=True))
-            yield int(part[-1]) + 1
+        return words.reshape(len(words), -1, words.shape[-1])

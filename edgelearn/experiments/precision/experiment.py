@@ -1,4 +1,4 @@
-"""One training in one precision, from data to a run folder."""
+"""A training in one precision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgelearn import atomic
-from edgelearn.experiments.experiment import Say
+from edgelearn.experiments.experiment import Log
 from edgelearn.experiments.task import TaskExperiment
 from edgelearn.lab.runs import Run
 from edgelearn.ops import Optimizer
@@ -20,8 +20,8 @@ TRACE = "ranges.safetensors"
 
 
 class KeepTrace(Callback):
-    """Writes what `trace` has collected beside each checkpoint and when training ends, however it ends; and goes on
-    with what was written before the step that training begins with. One that ends before it begins writes nothing."""
+    """Writes the trace into a file after each epoch and when training ends, also by an error; a resumed training
+    appends to the rows of the steps before it."""
 
     def __init__(self, trace: TraceRanges, path: Path) -> None:
         self.trace, self.path = trace, path
@@ -43,12 +43,10 @@ class KeepTrace(Callback):
         atomic.write_bytes(self.path, self.trace.trace.to_bytes())
 
 
-class PrecisionExperiment(TaskExperiment):
-    """Trainings that differ in their precision alone see the same examples in the same order and begin with the same
-    weights."""
+class PrecisionExperiment(TaskExperiment[PrecisionConfig]):
+    """A training of a task in the precision of its configuration."""
 
     kind, command, config_type, tasks = "precision", "edgelearn precision train", PrecisionConfig, TASKS
-    config: PrecisionConfig
 
     def compile(self, optimizer: Optimizer) -> None:
         precision = self.config.precision
@@ -58,9 +56,9 @@ class PrecisionExperiment(TaskExperiment):
     def describe(self) -> dict:
         return super().describe() | {"precision": self.model.precision.to_dict()}
 
-    def run(self, run: Run, callbacks: Sequence[Callback] = (), say: Say = print) -> dict | None:
+    def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
         tracing = [self.trace, KeepTrace(self.trace, run.folder / TRACE)] if self.trace else []
-        results = super().run(run, [*callbacks, *tracing], say)
+        results = super().run(run, [*callbacks, *tracing], log)
         if tracing:
-            say(f"What became of its tensors: edgelearn precision trace {run.id}")
+            log(f"Its tensors: edgelearn precision trace {run.id}")
         return results

@@ -1,6 +1,8 @@
-"""Weights by name, and whether they are a network's."""
+"""Weights by name, and the check that they fit a network."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -10,14 +12,16 @@ from edgelearn.graph import Network
 Weights = dict[str, np.ndarray]
 
 
-def checked(network: Network, weights: Weights) -> Weights:
-    """`weights` as float32 under the network's names. Raises FormatError when some are missing, of another shape, or
-    not finite."""
+def check_weights(network: Network, weights: Mapping[str, np.ndarray]) -> Weights:
+    """Return the network's weights as float32, by name; ignore arrays of other names.
+
+    Raises FormatError when an array is missing, has another shape, or holds a NaN or an infinity.
+    """
     missing = [name for name in network.parameters if name not in weights]
     if missing:
         more = f" and {len(missing) - 1} more" if missing[1:] else ""
-        raise FormatError(f"The weights lack '{missing[0]}'{more}: they are not of the network '{network.name}'.")
-    found = {}
+        raise FormatError(f"The weights lack '{missing[0]}'{more}: they belong to another network than {network.name}.")
+    checked = {}
     for name, parameter in network.parameters.items():
         array = np.asarray(weights[name], np.float32)
         if array.shape != parameter.weight.shape:
@@ -27,5 +31,5 @@ def checked(network: Network, weights: Weights) -> Weights:
             )
         if not np.isfinite(array).all():
             raise FormatError(f"'{name}' holds a NaN or an infinity: use weights from before training went wrong.")
-        found[name] = array
-    return found
+        checked[name] = array
+    return checked

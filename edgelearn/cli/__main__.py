@@ -1,0 +1,3 @@
+from edgelearn.cli import main
+
+raise SystemExit(main())

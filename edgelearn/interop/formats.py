@@ -1,0 +1,91 @@
+"""The table of file formats: `read_model` finds a file's format by its suffix or its first bytes.
+
+A format is one file with one `register` call:
+
+>>> register(Format("Keras HDF5", (".h5",), b"\\x89HDF", weights_of_a_network(read_weights)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgelearn.errors import FormatError
+from edgelearn.graph import Network
+
+from .model_file import ModelFile
+from .weights import Weights
+
+Reader = Callable[[Path, Network | None, tuple[str, ...]], ModelFile]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of model or weight files.
+
+    Arguments:
+    - `name`: what users call it.
+    - `suffixes`: ends of file names, in lower case, such as (".h5", ".hdf5").
+    - `signature`: first bytes of every such file; empty if it has none.
+    - `read`: `read(path, network, skip)` returns a ModelFile. `network` is None if the caller has none; layers named in
+      `skip` are left out. Raises FormatError naming the file.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    signature: bytes
+    read: Reader
+
+
+_formats: dict[str, Format] = {}
+
+
+def register(file_format: Format) -> Format:
+    """Add a format to the table; it replaces one of the same name."""
+    _formats[file_format.name] = file_format
+    return file_format
+
+
+def find_format(path: str | Path) -> Format:
+    """Return the format of a file, by its suffix, else by its first bytes. Raises FormatError for an unknown one."""
+    path = Path(path)
+    for file_format in _formats.values():
+        if path.name.lower().endswith(file_format.suffixes):
+            return file_format
+    try:
+        with path.open("rb") as file:
+            start = file.read(64)
+    except OSError as error:
+        raise FormatError(
+            f"{path} can't be read ({error.strerror}). Give the path of a model or weight file."
+        ) from None
+    for file_format in _formats.values():
+        if file_format.signature and start.startswith(file_format.signature):
+            return file_format
+    known = "; ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in _formats.values())
+    raise FormatError(f"{path} has no known format. Known: {known}.")
+
+
+def read_model(path: str | Path, network: Network | None = None, skip: tuple[str, ...] = ()) -> ModelFile:
+    """Read a model, or weights of `network`, from a file of any registered format.
+
+    Arguments:
+    - `path`: the file.
+    - `network`: the graph that the weights are for; not needed for formats that hold the graph.
+    - `skip`: layers whose weights are left out, such as a classifier for other classes.
+
+    Raises FormatError if the file is damaged, of an unknown format or another network, or if a graph is needed.
+    """
+    return find_format(path).read(Path(path), network, tuple(skip))
+
+
+def weights_of_a_network(read: Callable[[Path, Network, tuple[str, ...]], Weights]) -> Reader:
+    """Make a reader for a format that holds weights alone: it asks the caller for the network."""
+
+    def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
+        if network is None:
+            raise FormatError(f"{path} holds weights without a graph: say of which network, with network=….")
+        return ModelFile(network, read(path, network, skip))
+
+    return read_file

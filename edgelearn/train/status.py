@@ -1,0 +1,119 @@
+"""Where a training stands, and what callbacks see of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgelearn.interop.weights import Weights
+
+Logs = dict[str, float]
+
+
+@dataclass
+class Position:
+    """The next step of an epoch, the number of updates so far, and the epoch's sums so far.
+
+    Arguments:
+    - `epoch`, `step`: the next step, both counted from 0.
+    - `updates`: steps of all epochs so far.
+    - `loss`: sum of the losses of the epoch's examples so far; `correct`: right answers; `seen`: examples.
+    - `seconds`: time of the epoch's steps so far.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    updates: int = 0
+    loss: float = 0.0
+    correct: int = 0
+    seen: int = 0
+    seconds: float = 0.0
+
+
+class StoppedError(Exception):
+    """Raised inside `fit` when `stop_training` is set before the first step."""
+
+
+@dataclass
+class TrainingStatus:
+    """Progress of a training, shared by the loop, the model and the callbacks.
+
+    Arguments:
+    - `position`: the next step.
+    - `epochs`: the number of epochs that the current `fit` ends with.
+    - `steps_per_epoch`: the number of mini-batches.
+    - `stop_training`: set it to end training after the current step.
+    """
+
+    position: Position = field(default_factory=Position)
+    epochs: int = 0
+    steps_per_epoch: int = 0
+    stop_training: bool = False
+
+    def check_stop(self) -> None:
+        """Raises StoppedError once `stop_training` is set."""
+        if self.stop_training:
+            raise StoppedError
+
+
+class TrainedModel(ABC):
+    """The interface that callbacks use: a Model, or a Trainer."""
+
+    status: TrainingStatus
+
+    @property
+    def position(self) -> Position:
+        return self.status.position
+
+    @position.setter
+    def position(self, position: Position) -> None:
+        self.status.position = position
+
+    @property
+    def stop_training(self) -> bool:
+        """Set it to True to end training after the current step."""
+        return self.status.stop_training
+
+    @stop_training.setter
+    def stop_training(self, stop: bool) -> None:
+        self.status.stop_training = stop
+
+    @property
+    def epochs(self) -> int:
+        """The number of epochs that the current `fit` ends with."""
+        return self.status.epochs
+
+    @property
+    def steps_done(self) -> int:
+        return self.status.position.epoch * self.status.steps_per_epoch + self.status.position.step
+
+    @property
+    def steps_total(self) -> int:
+        return self.status.epochs * self.status.steps_per_epoch
+
+    @property
+    @abstractmethod
+    def weights(self) -> Weights:
+        """Copies of all weights of the network, float32 by "layer/role"."""
+
+    @abstractmethod
+    def state(self) -> tuple[Weights, dict]:
+        """All that training needs to continue: (tensors by name, JSON values)."""
+
+    @abstractmethod
+    def evaluate(self, x, y: np.ndarray) -> Logs:
+        """Return the mean loss and the accuracy."""
+
+    @abstractmethod
+    def predict(self, x) -> np.ndarray:
+        """Return the network's output for each example."""
+
+    @abstractmethod
+    def range_records(self) -> Weights:
+        """Return the range statistics of quantized tensors by "layer/kind": float32 (16,), see ops.quantize.FIELDS."""
+
+    @abstractmethod
+    def reconstruction_errors(self) -> dict[str, float]:
+        """Return the errors of the activations that the last step inverted: see Session.reconstruction_errors."""

@@ -1,0 +1,129 @@
+"""A training plan on a device, with the state of the training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+
+import numpy as np
+
+from edgelearn.compile import Plan
+from edgelearn.data.split import mini_batches
+from edgelearn.errors import NonFiniteError, PlanError
+from edgelearn.interop.weights import Weights
+from edgelearn.ops import Optimizer
+from edgelearn.runtime import Context, Kernels, Session
+
+from .prefetch import ahead
+from .schedules import rate_at
+from .sources import Source, check_whole
+from .state import TrainingState
+from .status import Logs, Position, TrainingStatus
+
+MicroBatch = tuple[np.ndarray, np.ndarray]  # examples in the device's layout, labels
+Progress = Callable[[int, int, str], None]
+
+
+class TrainingSession:
+    """Updates on an open session. Opening it compiles kernels and allocates memory; nothing after that does.
+
+    Arguments:
+    - `plan`: a plan with an optimizer.
+    - `context`, `kernels`: the device in use, and its compiled kernels.
+    - `status`: progress, shared with whoever shows it.
+    - `progress`: called while kernels compile; see Kernels.compile.
+
+    Raises PlanError for a plan without an optimizer, DeviceError if the device has too little memory.
+    """
+
+    def __init__(
+        self, plan: Plan, context: Context, kernels: Kernels | None, status: TrainingStatus,
+        progress: Progress | None = None,
+    ) -> None:  # fmt: skip
+        optimizer, loss = plan.request.optimizer, plan.request.loss
+        if optimizer is None or loss is None:
+            raise PlanError("Training needs a plan with an optimizer: compile the model, then use model.plan().")
+        self.plan, self.network, self.status = plan, plan.request.network, status
+        self.optimizer: Optimizer = optimizer
+        self.loss = loss
+        self.session = Session(plan, context, kernels, progress)
+        self.changed = False  # True if the device's weights are ahead of what `snapshot` returned last
+
+    @property
+    def position(self) -> Position:
+        return self.status.position
+
+    def resume(self, weights: Weights, state: TrainingState) -> None:
+        """Continue from `state`, with `weights` for what training does not change. Raises FormatError if the state
+        belongs to another training."""
+        self.session.load(weights | state.weights)
+        if state.slots:
+            self.session.load_optimizer_state(state.slots)
+        else:
+            self.session.reset_optimizer()
+        if state.records or state.position.updates:  # a training that quantizes left a range for every tensor
+            self.session.load_records(state.records)
+        self.status.position = state.position
+        self.changed = False
+
+    def snapshot(self) -> TrainingState:
+        """Copy the state of the training from the device."""
+        self.changed = False
+        records = self.session.records() if self.session.ranges_known else {}
+        return TrainingState(self.session.weights(), self.session.optimizer_state(), records, self.position)
+
+    def micro_batches(
+        self, x: Source, y: np.ndarray, parts: Iterable[np.ndarray]
+    ) -> Generator[tuple[np.ndarray, MicroBatch]]:
+        """Yield (indices, micro-batch) for each of `parts`, prepared ahead."""
+        fetch = self.session.fetch
+        return ahead(parts, lambda part: (fetch(x, part), y[part]))
+
+    def mini_batch(self, x: Source, y: np.ndarray, indices: np.ndarray) -> Iterator[MicroBatch]:
+        """Yield the micro-batches of one mini-batch."""
+        parts = mini_batches(indices, self.plan.request.micro_batch)
+        return (value for _, value in self.micro_batches(x, y, parts))
+
+    def update(self, x: Source, y: np.ndarray, indices: np.ndarray, stream: Iterable[MicroBatch]) -> tuple[float, int]:
+        """Run one update from the examples `indices`, given as micro-batches in `stream`.
+
+        Returns (mean loss, number of right answers). Raises NonFiniteError; the weights are then unchanged.
+        """
+        at = self.position
+        rate = rate_at(self.optimizer.learning_rate, at.updates)
+        self.changed = True
+        loss, correct, finite = self.session.train(stream, len(indices), rate, at.updates + 1)
+        if not finite:
+            raise NonFiniteError(self._diagnose(x, y, indices, rate))
+        at.updates += 1
+        return loss, correct
+
+    def step(self, x: Source, y: np.ndarray) -> Logs:
+        """Run one update from all of `x` and `y`. Returns and raises as Trainer.step."""
+        check_whole(self.loss, len(x), self.plan.request.micro_batch)
+        indices = np.arange(len(x))
+        loss, correct = self.update(x, y, indices, self.mini_batch(x, y, indices))
+        return {"loss": loss, "accuracy": correct / len(x)}
+
+    def gradients(self, x: Source, y: np.ndarray) -> Weights:
+        """Return the gradients of the mean loss over all of `x` and `y`. See Trainer.gradients."""
+        check_whole(self.loss, len(x), self.plan.request.micro_batch)
+        stream = self.mini_batch(x, y, np.arange(len(x)))
+        return self.session.compute_gradients(stream, len(x), self.position.updates + 1)
+
+    def _diagnose(self, x: Source, y: np.ndarray, indices: np.ndarray, rate: float) -> str:
+        """Explain where the NaN or infinity of this step came from, and what to do."""
+        at = self.position
+        step = f"Epoch {at.epoch + 1}, step {at.step + 1}"
+        for part in mini_batches(indices, self.plan.request.micro_batch):
+            finite = np.isfinite(x[part]).reshape(len(part), -1).all(1)
+            if not finite.all():
+                return (
+                    f"{step}: example {part[~finite][0]} holds a NaN or an infinity. Clean the data, then start again."
+                )
+        stream = self.mini_batch(x, y, indices)
+        place = self.session.first_nonfinite(stream, len(indices), rate, at.updates + 1)
+        where = f"first in layer '{place[0].layer}' ({place[0].kernel}, {place[1].name})" if place else "in the loss"
+        return (
+            f"{step}: a NaN or an infinity appeared {where}. Weights are as before the step. Lower the learning rate "
+            f"(now {rate:g}), or start from other weights."
+        )

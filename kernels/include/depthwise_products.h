@@ -1,0 +1,85 @@
+// The loops of a depthwise convolution, the same for floats and for 8-bit integers. Whoever includes this defines
+//   Data: a pointer to a tensor's numbers; Sum: a vector of sums of products;
+//   column_at(p, zero): the channels of a pixel as a Sum, less the zero point.
+// Floats have the zero point 0 and ignore it. Each input column of a tile is loaded once.
+#include "window.h"
+
+INLINE void clear(Sum *sums, const int count) { UNROLL for (int i = 0; i < count; i++) sums[i] = (Sum)0; }
+
+// sum[output] += column q of the span times every tap of row ky that meets it
+INLINE void spread_column(Sum sum[TILE], const Sum column, const Sum tap[TAPS], const int q, const int ky) {
+  UNROLL for (int kx = 0; kx < KERNEL_W; kx++) {
+    const int d = q - kx * DILATION_X;
+    if (d >= 0 && d % STRIDE_X == 0 && d / STRIDE_X < TILE) sum[d / STRIDE_X] += column * tap[ky * KERNEL_W + kx];
+  }
+}
+
+// sum = TILE outputs from (oy, ox) on, of the image that starts at `plane`
+INLINE void forward_tile(Sum sum[TILE], Data plane, const Sum tap[TAPS], const Sizes s, const int oy, const int ox,
+                         const short zero) {
+  clear(sum, TILE);
+  const int edge = INPUT_X(ox, 0), inside = edge >= 0 && edge + SPAN <= s.width;
+  UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {
+    const int iy = INPUT_Y(oy, ky);
+    if (iy < 0 || iy >= s.height) continue;
+    Data p = plane + (iy * s.width + edge) * BLOCK;
+    if (inside) {
+      UNROLL for (int q = 0; q < SPAN; q++) spread_column(sum, column_at(p + q * BLOCK, zero), tap, q, ky);
+    } else {
+      UNROLL for (int q = 0; q < SPAN; q++)
+        if (edge + q >= 0 && edge + q < s.width) spread_column(sum, column_at(p + q * BLOCK, zero), tap, q, ky);
+    }
+  }
+}
+
+// The outputs that a tile of TILE input columns (every STRIDE_X-th, from column `residue` on) meets lie between these.
+#define FIRST_REACH (-(((KERNEL_W - 1) * DILATION_X) / STRIDE_X + 1))
+#define LAST_REACH (TILE - 1 + (STRIDE_X - 1 + PAD_LEFT) / STRIDE_X)
+
+// sum[input] += column q of the outputs times every tap of row ky that meets it
+INLINE void gather_column(Sum sum[TILE], const Sum column, const Sum tap[TAPS], const int q, const int ky,
+                          const int residue) {
+  UNROLL for (int kx = 0; kx < KERNEL_W; kx++) {
+    const int reach = REACH_X(residue, kx), i = q - reach / STRIDE_X;
+    if (reach % STRIDE_X == 0 && i >= 0 && i < TILE) sum[i] += column * tap[ky * KERNEL_W + kx];
+  }
+}
+
+// sum = the gradients of TILE inputs, every STRIDE_X-th from (iy, ox * STRIDE_X + residue) on; `plane` is an image of
+// dy
+INLINE void backward_tile(Sum sum[TILE], Data plane, const Sum tap[TAPS], const Sizes s, const int iy, const int ox,
+                          const int residue, const short zero) {
+  clear(sum, TILE);
+  const int inside = ox + FIRST_REACH >= 0 && ox + LAST_REACH < s.out_width;
+  UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {
+    const int reach_y = REACH_Y(iy, ky), oy = reach_y / STRIDE_Y;
+    if (reach_y < 0 || reach_y % STRIDE_Y != 0 || oy >= s.out_height) continue;
+    Data p = plane + (oy * s.out_width + ox) * BLOCK;
+    if (inside) {
+      UNROLL for (int q = FIRST_REACH; q <= LAST_REACH; q++)
+        gather_column(sum, column_at(p + q * BLOCK, zero), tap, q, ky, residue);
+    } else {
+      UNROLL for (int q = FIRST_REACH; q <= LAST_REACH; q++)
+        if (ox + q >= 0 && ox + q < s.out_width)
+          gather_column(sum, column_at(p + q * BLOCK, zero), tap, q, ky, residue);
+    }
+  }
+}
+
+// sum[tap] += the products of TILE gradients g of the outputs from (oy, ox) on with the inputs they met
+INLINE void add_weight_products(Sum sum[TAPS], Data plane, const Sum g[TILE], const Sizes s, const int oy, const int ox,
+                                const short zero) {
+  const int edge = INPUT_X(ox, 0), inside = edge >= 0 && edge + SPAN <= s.width;
+  UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {
+    const int iy = INPUT_Y(oy, ky);
+    if (iy < 0 || iy >= s.height) continue;
+    Data p = plane + (iy * s.width + edge) * BLOCK;
+    UNROLL for (int q = 0; q < SPAN; q++) if (inside || (edge + q >= 0 && edge + q < s.width)) {
+      const Sum column = column_at(p + q * BLOCK, zero);
+      UNROLL for (int kx = 0; kx < KERNEL_W; kx++) {
+        const int i = q - kx * DILATION_X;
+        if (i >= 0 && i % STRIDE_X == 0 && i / STRIDE_X < TILE) sum[ky * KERNEL_W + kx] += column * g[i / STRIDE_X];
+      }
+    }
+  }
+}

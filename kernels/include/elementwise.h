@@ -1,0 +1,26 @@
+// Kernels over the m rows of each block, row by row: get_global_id(1) is the block, and a work-item handles `count` of
+// its rows. Most of them write a Gradient (gradient.h).
+#include "blocked.h"
+#include "gradient.h"
+
+#define ROWS_ARGUMENTS const int m, const int count
+
+typedef struct { int block, start, stop; } Band;  // rows [start, stop) of a block
+
+INLINE Band band_of(const int m, const int count) {
+  const int start = ITEM * count;
+  return (Band){get_global_id(1), start, start + count < m ? start + count : m};
+}
+
+// Offset of a row of a block that has m rows
+INLINE size_t row_at(const int block, const int m, const int row) { return ((size_t)block * m + row) * BLOCK; }
+
+// Channels of a block, of `channels` in all
+INLINE int channels_of(const int block, const int channels) {
+  return channels - block * BLOCK < BLOCK ? channels - block * BLOCK : BLOCK;
+}
+
+// Offset of one value: channel c of a row of a tensor that has m rows
+INLINE size_t value_at(const int c, const size_t m, const size_t row) {
+  return ((size_t)(c / BLOCK) * m + row) * BLOCK + c % BLOCK;
+}

@@ -1,0 +1,104 @@
+// Integers that stand for real numbers: see edgelearn/ops/formats.py.
+// A range record is a block of 16 floats. Records of formats with a range for each channel (PER_CHANNEL) have, for
+// each 16 channels, such a block for each field: [channels/16][16 fields][16].
+
+#define SCALE_OF 0        // a step, in the tensor's units
+#define INVERSE 1         // 1 / scale
+#define ZERO 2            // the integer that stands for 0
+#define LOW 3             // the range in use
+#define HIGH 4
+#define LEAST_FOUND 5     // least and most value of the last mini-batch (0 included)
+#define MOST_FOUND 6
+#define CLIPPED 7         // values beyond the range in use; a NaN where a value was a NaN or an infinity
+#define COUNT 8           // values
+#define SIGNAL 9          // sums for traces: v * v,
+#define NOISE 10          // (v - w) * (v - w) with w the value that v became,
+#define PRODUCT 11        // v * w,
+#define RESULT_POWER 12   // w * w
+#define NEXT_LOW 13       // the range that the next mini-batch starts from
+#define NEXT_HIGH 14
+#define UPDATES 15        // mini-batches that the next range has been updated by
+
+#ifndef STOCHASTIC
+#define STOCHASTIC 0
+#endif
+#ifndef PER_CHANNEL
+#define PER_CHANNEL 0
+#endif
+
+// Records have 16 fields, whatever the vector width.
+typedef float16 Record;
+typedef Record __attribute__((aligned(4))) Record_in_memory;
+INLINE Record load_record(__global const float *pointer) { return *(__global const Record_in_memory *)pointer; }
+INLINE void store_record(__global float *pointer, const Record record) {
+  *(__global Record_in_memory *)pointer = record;
+}
+
+// Where a work-item reads the record of an input
+#define RANGE_CHANNEL (PER_CHANNEL ? FIRST_CHANNEL : 0)
+#define RANGE_START(x) (START(x) + RANGE_CHANNEL)
+
+// A field of a tensor's record, for the channels of a block
+INLINE V field(input range, const int number, const int block) {
+#if PER_CHANNEL
+  return load(range + (block * BLOCK + number) * BLOCK);
+#else
+  return (V)range[number];
+#endif
+}
+
+// 1.5 * 2^23: adding and subtracting it rounds |t| < 2^22 to the nearest integer, halves to even
+#define ROUND_SHIFT 12582912.0f
+INLINE V nearest(const V t) { return (t + ROUND_SHIFT) - ROUND_SHIFT; }
+INLINE Record nearest_of_record(const Record t) { return (t + ROUND_SHIFT) - ROUND_SHIFT; }
+
+// v / scale, kept within [lowest, highest]: the format's least and most integer less the zero point. A NaN stays a NaN.
+INLINE V scaled(const V v, const V inverse, const V lowest, const V highest) {
+  V t = v * inverse;
+  t = t < lowest ? lowest : t;
+  return t > highest ? highest : t;
+}
+INLINE Record scaled_record(const Record v, const Record inverse, const Record lowest, const Record highest) {
+  Record t = v * inverse;
+  t = t < lowest ? lowest : t;
+  return t > highest ? highest : t;
+}
+
+// The integer of v less the zero point, as a float. `uniform` numbers are in [0, 1); rounding to nearest ignores them.
+INLINE V quantized(const V v, const V inverse, const V lowest, const V highest, const V uniform) {
+  const V t = scaled(v, inverse, lowest, highest), near = nearest(t);
+#if STOCHASTIC
+  const V below = near - (near > t ? (V)1 : (V)0);
+  return below + (uniform < t - below ? (V)1 : (V)0);
+#else
+  return near;
+#endif
+}
+
+#if STOCHASTIC
+#include "philox.h"
+// A uniform number of [0, 1) for each element, for the values that begin at number `first`, a multiple of 4, of an
+// example of the mini-batch: the same whatever the device and the micro-batch.
+INLINE V uniform_numbers(const uint first, const uint example, const uint tensor, const uint step, const uint2 seed) {
+#if VECTOR_WIDTH == 4
+  const uint4 words = philox((uint4)(first / 4, example, tensor, step), seed);
+#else
+  const uint16 words = philox_row(first / 4, example, tensor, step, seed);
+#endif
+  return VECTOR(convert_float)(words >> 8) * 0x1p-24f;
+}
+#endif
+
+// Scales and zero points of ranges [low, high], which contain 0
+typedef struct { Record scale, zero; } Parameters;
+#define LEAST_SCALE 0x1p-100f
+INLINE Parameters parameters_of(const Record low, const Record high, const int bits, const int symmetric) {
+  const float most = (float)((1 << (bits - 1)) - 1);
+  Record width = high - low;
+  if (symmetric) width = -low > high ? -low : high;
+  Record scale = width / (symmetric ? most : 2.0f * most + 1.0f);
+  scale = scale < (Record)LEAST_SCALE ? (Record)LEAST_SCALE : scale;
+  Record zero = nearest_of_record(-low / scale) - most - 1.0f;
+  if (symmetric) zero = (Record)0;
+  return (Parameters){scale, zero};
+}

@@ -1,0 +1,81 @@
+"""A file format is one file: it registers a reader."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from edgelearn.errors import FormatError
+from edgelearn.interop import find_format, formats, read_model, safetensors
+from edgelearn.models import mobilenet_v1
+
+PLUGIN = '''
+"""Weights as lines "layer/role number number ...", behind the word WEIGHTS."""
+
+import numpy as np
+
+from edgelearn.interop import Format, register, weights_of_a_network
+
+
+def read(path, network, skip):
+    rows = [line.split() for line in path.read_text().splitlines()[1:]]
+    shapes = {name: p.weight.shape for name, p in network.parameters.items() if p.layer not in skip}
+    return {name: np.float32(values).reshape(shapes[name]) for name, *values in rows if name in shapes}
+
+
+register(Format("lines", (".lines",), b"WEIGHTS", weights_of_a_network(read)))
+'''
+
+
+@pytest.fixture
+def own_format(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "_formats", dict(formats._formats))
+    path = tmp_path / "lines_format.py"
+    path.write_text(PLUGIN)
+    spec = importlib.util.spec_from_file_location("lines_format", path)
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+@pytest.fixture
+def network():
+    return mobilenet_v1((32, 32, 3), 0.25, 2)
+
+
+@pytest.mark.usefixtures("own_format")
+@pytest.mark.parametrize("name", ["w.lines", "W.LINES", "without_suffix"])
+def test_a_format_of_ones_own(tmp_path, network, name):
+    weights = network.initialize(3)
+    path = tmp_path / name
+    lines = [" ".join([key, *map(repr, array.ravel().tolist())]) for key, array in weights.items()]
+    path.write_text("\n".join(["WEIGHTS", *lines]))
+    assert find_format(path).name == "lines"
+    file = read_model(path, network, skip=("dense",))
+    assert file.network is network
+    assert set(weights) - set(file.weights) == {"dense/kernel", "dense/bias"}
+    assert all(np.array_equal(array, weights[key]) for key, array in file.weights.items())
+
+
+def test_formats_of_the_package(tmp_path, network):
+    starts = {"safetensors": b"", "Keras HDF5": b"\x89HDF\r\n\x1a\n", "BC-ResNet npz": b"PK\x03\x04"}
+    for number, (name, start) in enumerate(starts.items()):
+        path = tmp_path / f"weights{number}{'.safetensors' * (not start)}"
+        path.write_bytes(start + b"rest")
+        assert find_format(path).name == name
+        with pytest.raises(FormatError, match=path.name):
+            read_model(path, network)
+
+
+def test_weights_alone_need_a_network(tmp_path, network):
+    path = tmp_path / "w.safetensors"
+    weights = network.initialize(0)
+    path.write_bytes(safetensors.to_bytes(weights))
+    with pytest.raises(FormatError, match="network="):
+        read_model(path)
+    assert read_model(path, network, ("dense",)).weights.keys() == weights.keys() - {"dense/kernel", "dense/bias"}
+
+
+def test_unknown_files(tmp_path):
+    (tmp_path / "x.txt").write_text("weights")
+    for path in (tmp_path / "x.txt", tmp_path / "missing", tmp_path):
+        with pytest.raises(FormatError, match=path.name):
+            find_format(path)

@@ -1,0 +1,141 @@
+"""The one container: what is written is read, and a damaged or hostile file is refused by name and place."""
+
+import json
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from edgelearn.errors import FormatError, RunError
+from edgelearn.graph import Network
+from edgelearn.interop import model_file, read_model, safetensors
+from edgelearn.interop.model_file import ModelFile
+from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D
+
+
+def network(classes=3):
+    net = Network("small", (4, 4, 2))
+    net.add("conv", Conv2D(5, 1))
+    net.add("bn", BatchNormalization())
+    net.add("pool", GlobalAveragePooling2D())
+    net.add("dense", Dense(classes))
+    return net.freeze("conv")
+
+
+@pytest.fixture
+def file():
+    net, rng = network(), np.random.default_rng(0)
+    slots = {f"velocity/{name}": rng.normal(size=net.parameters[name].weight.shape) for name in net.trainable}
+    return ModelFile(
+        net, net.initialize(1), {name: np.float32(array) for name, array in slots.items()},
+        {"conv/activation": np.arange(16, dtype=np.float32)}, {"epoch": 2, "updates": 7}, {"size": 4, "scale": [1, 2]},
+        ("one", "two", "three"), {"trained": "on noise"}, {"prototypes": np.arange(6, dtype=np.float64).reshape(2, 3)},
+    )  # fmt: skip
+
+
+def changed(path, header=None, **metadata):
+    """Rewrite the file's header."""
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    record = json.loads(data[8:end])
+    record["__metadata__"] |= metadata
+    (header or (lambda record: None))(record)
+    text = json.dumps(record).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+
+
+def test_what_is_written_is_read(tmp_path, file):
+    path = tmp_path / "m.safetensors"
+    model_file.write(path, file)
+    for found in (model_file.read(path), read_model(path)):
+        assert found.network.to_json() == file.network.to_json()
+        for group in model_file.GROUPS:
+            arrays, expected = getattr(found, group), getattr(file, group)
+            assert arrays.keys() == expected.keys()
+            assert all(np.array_equal(arrays[name], expected[name]) for name in arrays)
+            assert all(arrays[name].dtype == expected[name].dtype for name in arrays)
+        for name in ("position", "preprocessing", "class_names", "metadata"):
+            assert getattr(found, name) == getattr(file, name)
+
+
+def test_an_entry_that_is_no_json_leaves_the_old_file(tmp_path, file):
+    path = tmp_path / "m.safetensors"
+    model_file.write(path, file)
+    before = path.read_bytes()
+    with pytest.raises(RunError):
+        model_file.write(path, ModelFile(file.network, file.weights, metadata={"what": object()}))
+    assert path.read_bytes() == before
+
+
+def test_cut_off_anywhere(tmp_path, file):
+    path = tmp_path / "m.safetensors"
+    data = model_file.to_bytes(file)
+    for length in range(0, len(data), 211):
+        path.write_bytes(data[:length])
+        with pytest.raises(FormatError, match=r"m\.safetensors"):
+            model_file.read(path)
+
+
+def test_a_flipped_bit_of_the_header_never_crashes(tmp_path, file):
+    path = tmp_path / "m.safetensors"
+    data = bytearray(model_file.to_bytes(file))
+    for place in range(0, 8 + int.from_bytes(data[:8], "little"), 97):
+        path.write_bytes(bytes([*data[:place], data[place] ^ 0x15, *data[place + 1 :]]))
+        with suppress(FormatError):
+            model_file.read(path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "place"),
+    [
+        ({"format": "another"}, "m.safetensors"),
+        ({"version": "2"}, "version 2"),
+        ({"network": "{"}, "'network'"),
+        ({"network": "[" * 100_000}, "'network'"),
+        ({"network": json.dumps({"name": "n", "input_shape": [4, 4, 0], "layers": [], "trainable": []})}, "'network'"),
+        ({"network": network(4).to_json()}, "/dense/bias'"),
+        ({"class_names": "[1]"}, "'class_names'"),
+        ({"position": "[]"}, "'position'"),
+        ({"metadata": "no"}, "'metadata'"),
+    ],
+)
+def test_texts_that_are_damaged(tmp_path, file, metadata, place):
+    path = tmp_path / "m.safetensors"
+    model_file.write(path, file)
+    changed(path, **metadata)
+    with pytest.raises(FormatError, match=place):
+        model_file.read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("weights/conv/kernel", {"shape": [1, 2, 5, 1, 1]}),
+        ("weights/conv/kernel", {"dtype": "I32"}),
+        ("optimizer/velocity/dense/bias", {"shape": [1, 3]}),
+        ("ranges/conv/activation", {"shape": [4, 4]}),
+    ],
+)
+def test_tensors_that_do_not_fit(tmp_path, file, name, entry):
+    path = tmp_path / "m.safetensors"
+    model_file.write(path, file)
+    changed(path, lambda record: record[name].update(entry))
+    with pytest.raises(FormatError, match=f"'{name}'"):
+        model_file.read(path)
+
+
+def test_names_that_have_no_place_or_are_missing(tmp_path, file):
+    path = tmp_path / "m.safetensors"
+    for old, new in ("weights/bn/beta", "weights/bn/delta"), ("arrays/prototypes", "code/prototypes"):
+        model_file.write(path, file)
+        changed(path, lambda record, old=old, new=new: record.update({new: record.pop(old)}))
+        with pytest.raises(FormatError, match=new):
+            model_file.read(path)
+    path.write_bytes(safetensors.to_bytes({}, {"format": "edgelearn model", "version": "1", **texts(file)}))
+    with pytest.raises(FormatError, match="'weights/conv/kernel'"):
+        model_file.read(path)
+
+
+def texts(file):
+    return {"network": file.network.to_json(), "position": "{}", "preprocessing": "{}", "class_names": "[]",
+            "metadata": "{}"}  # fmt: skip
