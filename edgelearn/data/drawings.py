@@ -85,8 +85,10 @@ def hsv(hue: float, saturation: float, value: float) -> Color:
 def shade(color: Color, factor: float) -> Color:
     """Darker below 1; above 1, towards white."""
     if factor <= 1:
-        return tuple(int(part * factor) for part in color)
-    return tuple(int(255 - (255 - part) / factor**1.5) for part in color)
+        red, green, blue = (int(part * factor) for part in color)
+    else:
+        red, green, blue = (int(255 - (255 - part) / factor**1.5) for part in color)
+    return red, green, blue
 
 
 def bright_color(rng: np.random.Generator) -> Color:
@@ -136,10 +138,8 @@ def polar_outline(radii: np.ndarray, phase: float = 0.0) -> np.ndarray:
 def wobbly_outline(rng: np.random.Generator, roughness: float = 0.2, n: int = 40) -> np.ndarray:
     """A blob of radius about 1."""
     angle = np.linspace(0, 2 * pi, n, endpoint=False)
-    radius = 1 + sum(
-        rng.uniform(-roughness, roughness) / k * np.cos(k * angle + rng.uniform(0, 2 * pi)) for k in range(2, 6)
-    )
-    return polar_outline(radius)
+    waves = [rng.uniform(-roughness, roughness) / k * np.cos(k * angle + rng.uniform(0, 2 * pi)) for k in range(2, 6)]
+    return polar_outline(1 + sum(waves, np.zeros(n)))
 
 
 def rotation(angle: float) -> np.ndarray:

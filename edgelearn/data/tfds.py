@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -199,6 +199,7 @@ def _reader(request: dict, subject: str, limit_s: float | None) -> Iterator[Bina
     command = [sys.executable, "-P", tfds_reader.__file__, json.dumps(request)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
+        output = cast(BinaryIO, process.stdout)  # a pipe
         late = threading.Event()
         timer = threading.Timer(limit_s or threading.TIMEOUT_MAX, lambda: (late.set(), process.kill()))
         timer.daemon = True
@@ -206,12 +207,12 @@ def _reader(request: dict, subject: str, limit_s: float | None) -> Iterator[Bina
         try:
             # A reader that dies leaves half a record, which is no error of its own.
             with suppress(ValueError, struct.error):
-                yield process.stdout
+                yield output
             code = process.wait()
         finally:
             timer.cancel()
             process.kill()
-            process.stdout.close()
+            output.close()
             process.wait()
         if code:
             log.seek(0)

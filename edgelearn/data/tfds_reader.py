@@ -15,6 +15,7 @@ import os
 import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 RECORD_HEAD = struct.Struct("<II")
 
@@ -25,6 +26,7 @@ def main(request: dict):
 
     import tensorflow_datasets as tfds
 
+    builder: Any
     if "prepared" in request:
         builder = tfds.builder_from_directory(request["prepared"])
     else:

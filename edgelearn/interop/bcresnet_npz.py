@@ -32,8 +32,8 @@ COUNTER = "num_batches_tracked"  # of PyTorch's BatchNorm: nothing reads it
 
 
 def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ()) -> Weights:
-    """Read weights of `network`, one of models.bcresnet, as float32; layers named in `skip` are left out, also where the
-    network doesn't have them ("classifier", for an embedding or other classes).
+    """Read weights of `network`, one of models.bcresnet, as float32; layers named in `skip` are left out, also if
+    the network doesn't have them ("classifier", for an embedding or other classes).
 
     Raises FormatError when the file is damaged, or an array is missing, of another shape, or of no layer.
     """

@@ -2,8 +2,8 @@
 
 There is one: PoCL 3.0 and its neighbours mistake CPUs that are newer than their LLVM. The remedy overwrites a pointer
 in PoCL's own memory when devices are listed: the CPU's name in PoCL's description of the device is replaced by that of
-an older CPU whose instructions the real one has. EDGELEARN_POCL_FIX=0 turns this off; newer PoCLs don't need it, and are
-preferred where several are installed (see choose.rank).
+an older CPU whose instructions the real one has. EDGELEARN_POCL_FIX=0 turns this off; newer PoCLs don't need it, and
+are preferred where several are installed (see choose.rank).
 """
 
 from __future__ import annotations

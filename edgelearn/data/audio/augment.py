@@ -135,4 +135,4 @@ def _masked(width: np.ndarray, place: np.ndarray, limit: int, size: int) -> np.n
     first = np.floor(place * (size - widths + 1)).astype(int)
     position = np.arange(size)
     inside = (position >= first[..., None]) & (position < (first + widths)[..., None])
-    return inside.any(1)
+    return np.any(inside, axis=1)

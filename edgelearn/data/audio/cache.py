@@ -110,4 +110,4 @@ def _save(path: Path, features: np.ndarray) -> None:
 
 
 def _checksum(features: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(features)).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(features).data).hexdigest()

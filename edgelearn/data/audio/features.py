@@ -141,7 +141,8 @@ def from_json(text: str) -> FrontEnd:
 def mel_matrix(settings: LogMel) -> np.ndarray:
     """Weights that make mel bands of a spectrum: float32 (fft / 2 + 1, bands). Triangles that are one band's centre
     high and end at the centres of its neighbours, evenly spaced in mel."""
-    edges = np.linspace(*_mel(np.array([settings.low, settings.high])), settings.bands + 2)
+    low, high = _mel(np.array([settings.low, settings.high]))
+    edges = np.linspace(low, high, settings.bands + 2)
     bins = np.linspace(0, settings.rate / 2, settings.fft // 2 + 1)
     if settings.triangles == "mel":
         bins = _mel(bins)

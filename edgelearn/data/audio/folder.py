@@ -45,10 +45,13 @@ def load_folder(path: str | os.PathLike, speaker: str = "") -> ClipDataset:
         + (f"; {len(found.skipped)} file(s) skipped." if found.skipped else "."),
         class_names=tuple(words),
         labels=found.labels,
-        speakers=[
-            speaker_of(file.name, words[label]) or speaker
-            for label, file in zip(found.labels, found.files, strict=True)
-        ],
+        speakers=np.array(
+            [
+                speaker_of(file.name, words[label]) or speaker
+                for label, file in zip(found.labels, found.files, strict=True)
+            ],
+            np.str_,
+        ),
         items=found.files,
         skipped=found.skipped,
     )

@@ -75,8 +75,8 @@ def embedded_words(words: int = len(WORDS), speakers: int = 12, takes: int = 10,
         description=f"The embedded sample: {len(every):,} clips of {words} made-up words by {speakers} speakers, "
         f"synthesised by the program: no human voice.",
         class_names=WORDS[:words],
-        labels=[w for w, _, _ in every],
-        speakers=[f"synthesised{s:02d}" for _, s, _ in every],
+        labels=np.array([w for w, _, _ in every], np.int32),
+        speakers=np.array([f"synthesised{s:02d}" for _, s, _ in every], np.str_),
         items=[partial(speak, WORDS[w], s, t, seed) for w, s, t in every],
     )
 
