@@ -64,7 +64,7 @@ def named_plan(
         return make_plan(Request(network, **settings, precision=PRECISIONS[name]), device)
     if name.endswith(("stored", "peak", "device")):
         times = launch_times(device, allow) if allow else None
-        return make_plan(Request(network, **settings), device, name, costs=times, allow=allow, progress=progress)
+        return make_plan(Request(network, **settings), device, name, launch_times=times, allow=allow, progress=progress)
     raise RunError(f"'{name}' is no plan: choose {', '.join(PLANS)}, or another budget such as '6 MB stored'.")
 
 
