@@ -13,7 +13,7 @@ from edgelearn.ops import Emitter, Tensor, Traits, pack, unpack
 from edgelearn.ops.tensor import blocked_bytes
 from edgelearn.runtime import Context, Kernels, Runner
 
-SIZES = (1, 2, 3, 31, 32, 33, 63, 64, 65)
+SIZES = (1, 3, 31, 33, 64)  # of channels, below a block, 2, 3 and 4 blocks; of rows, odd and even
 
 
 class Workbench(Emitter):
