@@ -390,17 +390,21 @@ class Session:
 
     def end_steps(self) -> None:
         """Give back activations, workspace and pages. What training has changed can still be read."""
-        self.context.finish()
-        self._runners.clear()
+        self._close_runners()
         if arena := self._memory.pop(Role.TEMPORARY, None):
             arena.release()
         self._pages = None
 
     def close(self) -> None:
         """Give the device's memory back, and pages."""
-        self.context.finish()
+        self._close_runners()
         self._sent.clear()
-        self._runners.clear()
         for memory in self._memory.values():
             memory.release()
         self._pages = None
+
+    def _close_runners(self) -> None:
+        self.context.finish()
+        for runner in self._runners.values():
+            runner.close()
+        self._runners.clear()

@@ -57,14 +57,14 @@ def _main() -> None:
     import soxr  # noqa: F401
 
     from edgelearn.keywords.learners import Learner
-    from edgelearn.keywords.vocabulary import Vocabulary, features_of
+    from edgelearn.keywords.vocabulary import Vocabulary, file_features
     from edgelearn.lab.bench.machine import peak_resident_bytes, resident_bytes
 
     from .networks import find_embedder
 
     imported, start = resident_bytes(), time.perf_counter()
     embedder, _ = find_embedder(options.network)
-    vocabulary = Vocabulary.empty(embedder).add("word", features_of(options.clips, embedder))
+    vocabulary = Vocabulary.empty(embedder).add("word", file_features(options.clips, embedder))
     vocabulary.enrol(embedder, Learner.named(options.learner)())
     print(json.dumps(asdict(EnrolmentCost(time.perf_counter() - start, peak_resident_bytes() - imported))))
 

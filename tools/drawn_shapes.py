@@ -8,11 +8,10 @@ from functools import partial
 from math import pi
 
 import numpy as np
+from drawn_blossoms import BLOSSOMS
 
-from edgelearn.errors import DataError
-
-from .dataset import ImageDataset
-from .drawings import (
+from edgelearn.data.dataset import ImageDataset
+from edgelearn.data.drawings import (
     Canvas,
     any_color,
     bend,
@@ -30,7 +29,7 @@ from .drawings import (
     shade,
     wobbly_outline,
 )
-from .drawn_blossoms import BLOSSOMS
+from edgelearn.errors import DataError
 
 _PURPOSE = 11  # keeps these random streams apart from others of the same seed
 

@@ -1,4 +1,4 @@
-"""Make the embedded sample's network: MobileNet V1 0.25/96 trained from nothing on drawings of other kinds.
+"""Train the package's sample network for pictures, MobileNet V1 0.25/96, from scratch on drawings of other kinds.
 
 The file that it writes is in the repository, so this is run again only when the network or the drawings change. The
 same arguments give the same bits with the same kernels on the same device.
@@ -10,21 +10,20 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
+from drawn_shapes import pretraining_pictures
+from pretraining import parse
 
 from edgelearn import atomic
 from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.drawn_shapes import pretraining_pictures
 from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import mini_batches
-from edgelearn.experiments.pretraining import parse
+from edgelearn.experiments.flowers.weights import SAMPLE
 from edgelearn.graph import Network
 from edgelearn.interop import safetensors
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import AdamW, pack
+from edgelearn.ops import AdamW
 from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar
-
-from .weights import SAMPLE
 
 EPOCHS, PICTURES, SIZE, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 30, 320, 96, 32, 2e-3, 0.02
 _PURPOSE = 12  # keeps this random stream apart from others of the same seed
@@ -38,18 +37,18 @@ class Augmented:
     """
 
     def __init__(self, pictures: np.ndarray, seed: int) -> None:
-        self.pictures, self.shape = pictures, pictures.shape[1:]
-        self.reach = self.shape[0] // 10
+        self.pictures, self.shape = pictures, pictures.shape
+        self.reach = self.shape[1] // 10
         self.rng = np.random.default_rng([seed, _PURPOSE])
 
     def __len__(self) -> int:
         return len(self.pictures)
 
-    def packed(self, indices: np.ndarray, block: int) -> np.ndarray:
-        return pack(normalize(np.stack([self._vary(self.pictures[i]) for i in indices])), block)
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        return normalize(np.stack([self._vary(self.pictures[i]) for i in indices]))
 
     def _vary(self, picture: np.ndarray) -> np.ndarray:
-        size, reach, rng = self.shape[0], self.reach, self.rng
+        size, reach, rng = self.shape[1], self.reach, self.rng
         wide = np.pad(picture, ((reach, reach), (reach, reach), (0, 0)), "reflect")
         top, left = rng.integers(0, 2 * reach + 1, 2)
         varied = wide[top : top + size, left : left + size, rng.permutation(3)]
@@ -113,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "pictures": (PICTURES, "drawings of each class"),
         "size": (SIZE, "of the pictures"),
     }
-    asked = parse("python -m edgelearn.experiments.flowers.pretrain", __doc__, counts, SAMPLE, arguments)
+    asked = parse("python tools/pretrain_flowers.py", __doc__ or "", counts, SAMPLE, arguments)
     drawing = partial(track, description="drawing")
     weights, history = pretrain(**asked.settings, callbacks=[ProgressBar()], track=drawing)
     metadata = {

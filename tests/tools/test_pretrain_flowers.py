@@ -1,12 +1,10 @@
 import numpy as np
+import pretrain_flowers as pretrain
 import pytest
 
 from edgelearn.data.drawn_flowers import KINDS
-from edgelearn.data.preprocess import normalize
-from edgelearn.experiments.flowers import pretrain
 from edgelearn.interop import safetensors
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import pack
 
 TINY = {"epochs": 2, "pictures": 4, "size": 32}
 
@@ -33,18 +31,18 @@ def test_the_same_seed_by_command_writes_the_same_bits(trained, tmp_path, capsys
     assert set(written) == set(trained[0])
     assert all((written[name] == array).all() for name, array in trained[0].items())
     assert "drawing" in (shown := capsys.readouterr().out) and "epoch    2/2" in shown
-    assert b'"command":"python -m edgelearn.experiments.flowers.pretrain --epochs 2' in output.read_bytes()[:20_000]
+    assert b'"command":"python tools/pretrain_flowers.py --epochs 2' in output.read_bytes()[:20_000]
     assert [path.name for path in tmp_path.iterdir()] == [output.name]
 
 
 def test_augmentation_moves_turns_and_recolors_but_keeps_the_size():
     picture = np.random.default_rng(0).integers(0, 256, (1, 40, 40, 3), np.uint8)
     source = pretrain.Augmented(np.repeat(picture, 64, 0), seed=1)
-    seen = source.packed(np.arange(64), 16)
-    assert seen.shape == pack(normalize(np.repeat(picture, 64, 0)), 16).shape
-    assert len({seen.reshape(-1, 64, 1600, 16)[:, i].tobytes() for i in range(64)}) > 60
-    assert (seen == pretrain.Augmented(np.repeat(picture, 64, 0), seed=1).packed(np.arange(64), 16)).all()
-    assert source.packed(np.arange(64), 16).tobytes() != seen.tobytes()
+    seen = source[np.arange(64)]
+    assert seen.shape == source.shape and seen.min() >= -1 and seen.max() <= 1
+    assert len({example.tobytes() for example in seen}) > 60
+    assert (seen == pretrain.Augmented(np.repeat(picture, 64, 0), seed=1)[np.arange(64)]).all()
+    assert source[np.arange(64)].tobytes() != seen.tobytes()
 
 
 def test_no_picture_is_of_the_samples_kinds():

@@ -9,8 +9,6 @@ from edgelearn.data.audio.features import LogMel
 from edgelearn.errors import DataError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.keywords.learners import (
-    ANIL,
-    MAML,
     Background,
     BatchNormStatistics,
     DummyGenerator,
@@ -24,13 +22,12 @@ from edgelearn.keywords.learners import (
     Neighbours,
     Prototypes,
     PseudoLabels,
-    meta_train,
 )
-from edgelearn.keywords.learners.unlabelled import without
+from edgelearn.keywords.learners.unlabelled import supervised
 from edgelearn.ops import BatchNormalization, Conv2D, GlobalAveragePooling2D, ReLU
 
 FRONT_END = LogMel(window=400, hop=800, fft=512, bands=12)
-FRAMES, BANDS, WAYS = 21, 12, 3
+FRAMES, BANDS, CLASSES = 21, 12, 3
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +48,9 @@ def tiny(bands_first: bool) -> Embedder:
     return Embedder(network, weights | {"tail_bn/gamma": 4 * weights["tail_bn/gamma"]}, FRONT_END)
 
 
-def words(count: int, seed: int, ways: int = WAYS) -> tuple[np.ndarray, np.ndarray]:
+def words(count: int, seed: int, num_classes: int = CLASSES) -> tuple[np.ndarray, np.ndarray]:
     """`count` clips a word."""
-    labels = np.repeat(np.arange(ways), count)
+    labels = np.repeat(np.arange(num_classes), count)
     features = np.random.default_rng(seed).normal(0, 0.3, (len(labels), FRAMES, BANDS))
     for i, label in enumerate(labels):
         features[i, 3 * label : 3 * label + 9, 3 * label : 3 * label + 3] += 3
@@ -66,10 +63,10 @@ def test_nearest_mean(bands_first, distance):
     learned = NearestMean(distance).enrol(tiny(bands_first), *words(5, 0))
     features, labels = words(20, 1)
     scores = learned.scores(features)
-    assert scores.shape == (60, learned.ways) and scores.dtype == np.float32
+    assert scores.shape == (60, learned.num_classes) and scores.dtype == np.float32
     assert (scores.argmax(1) == labels).mean() > 0.95
     noise = np.random.default_rng(2).normal(0, 0.3, (30, FRAMES, BANDS))
-    assert learned.knownness(features).mean() > learned.knownness(noise).mean()
+    assert learned.known_score(features).mean() > learned.known_score(noise).mean()
 
 
 def test_one_of_your_own(embedder):
@@ -77,8 +74,8 @@ def test_one_of_your_own(embedder):
     class Median(Learner):
         name = "median"
 
-        def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0):
-            return Prototypes(np.stack([np.median(embeddings[labels == k], 0) for k in range(ways)]))
+        def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0):
+            return Prototypes(np.stack([np.median(embeddings[labels == k], 0) for k in range(num_classes)]))
 
     try:
         features, labels = words(5, 0)
@@ -87,20 +84,9 @@ def test_one_of_your_own(embedder):
         del Learner.registry["median"]
 
 
-def test_settings_there_and_back():
-    learner = NearestMean("euclidean")
-    assert Learner.from_dict(learner.to_dict()) == learner
-    with pytest.raises(DataError, match="no learner 'oracle'"):
-        Learner.from_dict({"learner": "oracle"})
-    with pytest.raises(DataError, match="nearest-mean"):
-        Learner.from_dict({"learner": "nearest-mean", "colour": "red"})
-    with pytest.raises(DataError, match="at least 1, not 0"):
-        Learner.from_dict({"learner": "fine-tune", "epochs": 0})
-
-
 @pytest.mark.parametrize(
     "labels, message",
-    [([0, 1], "label for each"), ([0, 0, 2], "Word 1 of 3"), ([0, 1, -1], "run from -1"), ([0.0, 1.0, 1.0], "float64")],
+    [([0, 1], r"\(2,\)"), ([0, 0, 2], "Word 1 of 3"), ([0, 1, -1], "from -1 to 1"), ([0.0, 1.0, 1.0], "float64")],
 )
 def test_bad_labels(embedder, labels, message):
     with pytest.raises(DataError, match=message):
@@ -108,9 +94,9 @@ def test_bad_labels(embedder, labels, message):
 
 
 def test_features_of_other_settings(embedder):
-    with pytest.raises(ShapeError, match="front end"):
+    with pytest.raises(ShapeError, match=r"21, 12.*21, 13"):
         embedder.embed(np.zeros((2, FRAMES, BANDS + 1)))
-    with pytest.raises(ShapeError, match="frames of 40 bands"):
+    with pytest.raises(ShapeError, match="40 bands"):
         Embedder(embedder.network, embedder.weights)
 
 
@@ -118,7 +104,7 @@ def learned(learner, embedder, unlabelled=None) -> float:
     """Accuracy on other clips."""
     features, labels = words(20, 1)
     spotter = learner.enrol(embedder, *words(5, 0), unlabelled)
-    assert spotter.ways == WAYS
+    assert spotter.num_classes == CLASSES
     return (spotter.scores(features).argmax(1) == labels).mean()
 
 
@@ -151,15 +137,6 @@ def test_fine_tuning_starts_from_the_embedders_own_head(embedder):
     spotter = FineTune("head", epochs=1, learning_rate=0.0).enrol(known, features, labels)  # word 3 has no clip
     expected = embedder.embed(features) @ head.kernel
     assert np.allclose(spotter.scores(features) - expected, (spotter.scores(features) - expected)[:, :1], atol=1e-4)
-
-
-@pytest.mark.parametrize("learner", [MAML(), ANIL()], ids=lambda learner: learner.name)
-def test_meta_training_helps(embedder, learner):
-    learner, losses = replace(learner, learning_rate=0.5), []
-    tasks = [(*words(3, 10 + k), *words(6, 50 + k)) for k in range(8)]
-    prepared = meta_train(learner, embedder, tasks, 0.03, say=lambda number, loss: losses.append(loss))
-    assert len(losses) == 8 and losses[-1] < 0.95 * losses[0]
-    assert learned(learner, prepared) >= learned(learner, embedder)
 
 
 def test_pseudo_labels_are_learned_from(embedder):
@@ -195,7 +172,7 @@ def test_statistics_move_and_nothing_else(embedder):
 
 
 def test_dummies_reject(embedder):
-    with pytest.raises(DataError, match="trained without"):
+    with pytest.raises(DataError, match="dummy"):
         DummyPrototypes().enrol(embedder, *words(2, 0))
     d = embedder.size
     rng = np.random.default_rng(0)
@@ -206,22 +183,29 @@ def test_dummies_reject(embedder):
     features, labels = words(3, 0)
     spotter = DummyPrototypes().enrol(able, features, labels)
     x = able.embed(features)
-    dummies = generator(x).reshape(WAYS, 3, 2, d).mean(1).max(0)
+    dummies = generator(x).reshape(CLASSES, 3, 2, d).mean(1).max(0)
     assert np.allclose(spotter.classifier.dummies, dummies, atol=1e-4)
     logits = np.concatenate([
         -np.square(x[:, None] - spotter.classifier.prototypes).sum(-1), -np.square(x[:, None] - dummies).sum(-1) / 3,
     ], 1)  # fmt: skip
     p = np.exp(logits - np.logaddexp.reduce(logits, 1)[:, None])
-    assert np.allclose(np.exp(spotter.scores(features)), p[:, :WAYS], atol=1e-4)
-    assert np.allclose(spotter.knownness(features), np.log(p[:, :WAYS].max(1) / p[:, WAYS:].sum(1)), rtol=1e-3)
+    assert np.allclose(np.exp(spotter.scores(features)), p[:, :CLASSES], atol=1e-4)
+    assert np.allclose(spotter.known_score(features), np.log(p[:, :CLASSES].max(1) / p[:, CLASSES:].sum(1)), rtol=1e-3)
 
 
-def test_settings_with_a_base_there_and_back():
+def test_settings_and_names():
     learner = PseudoLabels(FineTune("all", epochs=3), bound=0.5)
-    assert Learner.from_dict(learner.to_dict()) == learner
-    assert without(learner) == FineTune("all", epochs=3)
+    settings = learner.to_dict()
+    assert settings["learner"] == "pseudo-labels" and settings["bound"] == 0.5
+    assert settings["base"]["learner"] == "fine-tune" and settings["base"]["epochs"] == 3
+    assert supervised(learner) == FineTune("all", epochs=3)
+    with pytest.raises(DataError, match="'oracle'"):
+        Learner.named("oracle")
+    for invalid in ({"part": "tail"}, {"epochs": 0}, {"rehearsal": 1.0}):
+        with pytest.raises(DataError, match=next(iter(invalid))):
+            FineTune(**invalid)
     assert set(Learner.registry) == {
-        "nearest-mean", "dummies", "fine-tune", "maml", "anil", "neighbours", "pseudo-labels", "entropy",
+        "nearest-mean", "dummy-prototypes", "fine-tune", "neighbours", "pseudo-labels", "entropy",
         "batchnorm-statistics",
     }  # fmt: skip
 
@@ -229,7 +213,7 @@ def test_settings_with_a_base_there_and_back():
 def test_neighbours_raise_the_words_that_sound_like_the_users(embedder):
     (background, others), (features, labels) = words(6, 3), words(2, 4)
     rng = np.random.default_rng(5)
-    head = Head(rng.normal(size=(embedder.size, WAYS)).astype(np.float32), np.zeros(WAYS, np.float32))
+    head = Head(rng.normal(size=(embedder.size, CLASSES)).astype(np.float32), np.zeros(CLASSES, np.float32))
     able = embedder.with_weights(embedder.weights, head).with_background(Background(background, others))
     learner = Neighbours(8.0, 2.0, nearest=2)
     tested, _ = words(4, 6)
@@ -237,7 +221,7 @@ def test_neighbours_raise_the_words_that_sound_like_the_users(embedder):
 
     x = able.embed(background).astype(np.float64)
     z = (x - x.mean(0)) / np.maximum(x.std(0), 1e-6)
-    within = z - np.stack([z[others == k].mean(0) for k in range(WAYS)])[others]
+    within = z - np.stack([z[others == k].mean(0) for k in range(CLASSES)])[others]
     precision = np.linalg.inv(0.9 * within.T @ within / len(z) + 0.1 * np.eye(z.shape[1]))
     own, new = ((able.embed(f) - x.mean(0)) / np.maximum(x.std(0), 1e-6) for f in (features, tested))
     lengths = (
@@ -251,7 +235,7 @@ def test_neighbours_raise_the_words_that_sound_like_the_users(embedder):
     want = scores - np.logaddexp.reduce(scores, 1)[:, None]
     assert np.abs(found - want).max() < 2e-3
 
-    with pytest.raises(DataError, match="with its head and a background"):
+    with pytest.raises(DataError, match="neighbours"):
         learner.enrol(embedder, features, labels)
-    with pytest.raises(DataError, match="nearest is at least 1"):
+    with pytest.raises(DataError, match="nearest"):
         Neighbours(nearest=0)

@@ -56,46 +56,46 @@ def test_the_file_says_it_all(words, tmp_path):
 
 def test_a_file_that_is_something_else(words, tmp_path):
     path = tmp_path / "my-words"
-    with pytest.raises(FormatError, match="There is no"):
+    with pytest.raises(FormatError, match="my-words"):
         Vocabulary.load(path)
     path.write_bytes(safetensors.to_bytes({"features": clips(1, 1)}))
-    with pytest.raises(FormatError, match="holds no words"):
+    with pytest.raises(FormatError, match="my-words"):
         Vocabulary.load(path)
     words.save(path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(FormatError, match="my-words"):
         Vocabulary.load(path)
     path.write_bytes(whole.replace(b'\\"version\\": 1', b'\\"version\\": 9'))
-    with pytest.raises(FormatError, match="version 9; this edgelearn reads version 1"):
+    with pytest.raises(FormatError, match=r"version 9.*version 1"):
         Vocabulary.load(path)
     path.write_bytes(whole.replace(b'[\\"one\\", \\"two\\"', b'[\\"two\\", \\"two\\"'))
-    with pytest.raises(FormatError, match="don't fit each other"):
+    with pytest.raises(FormatError, match="two, two"):
         Vocabulary.load(path)
 
 
 def test_features_that_are_no_numbers_are_refused(words):
-    with pytest.raises(FormatError, match="no numbers"):
+    with pytest.raises(FormatError, match="NaN"):
         words.add("four", clips(1, 1) * np.nan)
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(words, tmp_path):
-    with pytest.raises(RunError, match="there is no folder"):
+    with pytest.raises(RunError, match="nowhere"):
         words.save(tmp_path / "nowhere" / "my-words")
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda words: words.add("  ", clips(1, 1)), "needs a name"),
-        (lambda words: words.add("four", clips(1, 0)), "at least one clip"),
+        (lambda words: words.add("  ", clips(1, 1)), "name"),
+        (lambda words: words.add("four", clips(1, 0)), "four"),
         (lambda words: words.add("four", np.zeros((1, 5, 5))), r"not \(1, 5, 5\)"),
-        (lambda words: words.add("four", words.features[[1]]), "Clip 1 is enrolled already, as 'one'"),
-        (lambda words: words.add("four", clips(7, 1)[[0, 0]]), "Clip 2 is enrolled already, as 'four'"),
-        (lambda words: words.without("four"), "'four' isn't enrolled. There are: one, two, three"),
-        (lambda words: words.enrol(embedder(BC_RESNET)), "enrolled with other features"),
-        (lambda words: words.enrol(embedder(seconds=2.0)), "enrolled with other features"),
-        (lambda words: Vocabulary.empty(embedder()).enrol(embedder()), "No word is enrolled yet"),
+        (lambda words: words.add("four", words.features[[1]]), "Clip 1 .*'one'"),
+        (lambda words: words.add("four", clips(7, 1)[[0, 0]]), "Clip 2 .*'four'"),
+        (lambda words: words.without("four"), "'four'.* one, two, three"),
+        (lambda words: words.enrol(embedder(BC_RESNET)), "means"),
+        (lambda words: words.enrol(embedder(seconds=2.0)), "1 s"),
+        (lambda words: Vocabulary.empty(embedder()).enrol(embedder()), "No word"),
     ],
 )
 def test_what_cannot_be(words, change, problem):
@@ -109,7 +109,7 @@ def test_the_threshold_lets_so_many_others_pass():
         threshold = threshold_for(unknown, share)
         assert (unknown >= threshold).mean() == pytest.approx(share)
     assert (unknown >= threshold_for(unknown, 1.0)).mean() == pytest.approx(0.99)
-    with pytest.raises(DataError, match="needs clips of other words"):
+    with pytest.raises(DataError, match="other words"):
         threshold_for([])
 
 
@@ -117,6 +117,6 @@ def test_every_clip_is_scored_by_what_learned_without_it(words):
     found = held_out_scores(words, embedder())
     assert len(found) == 5  # not the word with a single clip
     first = Prototypes(np.stack([words.features[own].mean((0, 1)) for own in ([1, 2], [4], [5])]), "cosine")
-    expected = first.knownness(words.features[[0, 3]].mean(1))
+    expected = first.known_score(words.features[[0, 3]].mean(1))
     np.testing.assert_allclose(found[:2], expected, atol=1e-3)
     assert not len(held_out_scores(Vocabulary.empty(embedder()), embedder()))

@@ -8,7 +8,7 @@ from math import pi
 
 import numpy as np
 
-from .drawings import (
+from edgelearn.data.drawings import (
     Canvas,
     any_tilt,
     bend,

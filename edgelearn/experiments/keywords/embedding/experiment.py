@@ -1,4 +1,4 @@
-"""One embedding, from clips to a run folder: trained, then tested in episodes of words and speakers it never heard."""
+"""Experiment: train an embedding into a run folder, and test it in episodes of new words and speakers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgelearn.experiments.keywords.episodes import Episodes
 from edgelearn.experiments.keywords.evaluate import EvaluationReport, Evaluator, to_table
 from edgelearn.interop import safetensors
 from edgelearn.keywords.learners import Embedder, Learner, NearestMean
-from edgelearn.keywords.learners.finetune import trained
+from edgelearn.keywords.learners.finetune import trainable_part
 from edgelearn.lab.runs import Run, figures
 from edgelearn.ops import AdamW
 from edgelearn.train import Callback, CosineDecay, Model
@@ -26,32 +26,32 @@ from edgelearn.train.phases import Phases
 
 from .config import KeywordsConfig
 from .data import TaskData, load_task
+from .dummy_temperature import select_dummy_temperature
 from .networks import FRONT_END, SECONDS, add_head, make_network
-from .relief import choose_relief
-from .sources import EpisodeOrder, Heard, Recordings, variations
+from .sources import ClipSource, EpisodeOrder, Recordings, augmentations
 from .weights import COMMAND, WEIGHTS, make_embedder, read_start
 
 PROTOCOLS = (("same", 1), ("same", 5), ("other", 1), ("other", 5))  # speakers, shots
-WAYS = 5
+NUM_CLASSES = 5
 
 
 class KeywordsExperiment(Experiment[KeywordsConfig]):
-    """`run` does the whole training; a notebook can do its steps."""
+    """Training of an embedding. `run` does all of it; a notebook can call the steps."""
 
     kind, command, config_type = "keywords", COMMAND, KeywordsConfig
     same: ClassVar = {"data": ("origin", "words", "train", "test")}
 
     def __init__(self, config: KeywordsConfig, data: TaskData) -> None:
         self.config, self.data = config, data
-        recordings = Recordings.of(data.train, FRONT_END.rate, SECONDS)
+        recordings = Recordings.load(data.train, FRONT_END.rate, SECONDS)
         self.recordings = recordings.with_reversed() if config.reversed else recordings
         network = make_network(config)
         embedding = tuple(network.parameters)
-        learning = trained(network, config.part)
+        trainable = trainable_part(network, config.part)
         loss = add_head(network, config, self.recordings.words)
         network.freeze(*embedding)
         if not config.frozen:
-            network.unfreeze(*learning)
+            network.unfreeze(*trainable)
         weights = network.initialize(config.seed)
         if config.start:
             weights |= read_start(config.start, embedding)
@@ -67,14 +67,14 @@ class KeywordsExperiment(Experiment[KeywordsConfig]):
 
     @cached_property
     def episodes(self) -> EpisodeOrder | None:
-        """Those of an epoch, which has about as many clips as there are."""
+        """Episodes of an epoch, with about as many clips as the data; None for the method "classify"."""
         c = self.config
         if not c.episodic:
             return None
-        unknown = c.method == "dummies"
-        size = c.ways * (c.shots + c.queries * (1 + unknown))
+        unknown = c.method == "dummy-prototypes"
+        size = c.num_classes * (c.shots + c.queries * (1 + unknown))
         count = max(1, len(self.recordings) // size)
-        return EpisodeOrder(self.recordings, c.ways, c.shots, c.queries, unknown, count, c.seed)
+        return EpisodeOrder(self.recordings, c.num_classes, c.shots, c.queries, unknown, count, c.seed)
 
     @property
     def batch_size(self) -> int:
@@ -82,40 +82,41 @@ class KeywordsExperiment(Experiment[KeywordsConfig]):
 
     @property
     def steps(self) -> int:
-        """Updates of an epoch."""
+        """Number of updates in an epoch."""
         return self.episodes.count if self.episodes else -(-len(self.recordings) // self.batch_size)
 
     @cached_property
     def phases(self) -> Phases:
-        return self.model.phases(self.batch_size)
+        """Memory plans of the training."""
+        count = self.episodes.count * self.episodes.size if self.episodes else len(self.recordings)
+        return self.model.phases(self.batch_size, examples=(count,))
 
     @property
     def embedder(self) -> Embedder:
-        """With the weights that the model has now."""
+        """An embedder with the model's current weights."""
         return make_embedder(self.config, self.model.weights)
 
-    def train_source(self) -> tuple[Heard, np.ndarray]:
-        """Clips as an epoch hears them, and their labels."""
+    def train_source(self) -> tuple[ClipSource, np.ndarray]:
+        """Training examples and their labels."""
         shape, embedder = self.model.network.input_shape, self.embedder
 
         def examples(clips: np.ndarray) -> np.ndarray:
             return embedder.examples(FRONT_END(clips))
 
-        more = variations(self.config, embedder.bands_first) | {"order": self.episodes}
+        augmented = augmentations(self.config, embedder.bands_first)
         labels = np.tile(self.episodes.labels, self.episodes.count) if self.episodes else self.recordings.labels
-        return Heard(self.recordings, examples, shape, **more), labels
+        return ClipSource(self.recordings, examples, shape, *augmented, self.episodes), labels
 
     def origins(self) -> dict:
         return {"data": self.data.to_dict()}
 
     def sources(self) -> list[str]:
-        left_out = skipped_lines(self.data.skipped)
         untested = [
             f"  not tested with {shots} clips by the {speakers} speaker(s): {problem}"
             for (speakers, shots), problem in self._tests.items()
             if isinstance(problem, DataError)
         ]
-        return [self.data.to_dict()["description"], *left_out, *untested]
+        return [self.data.to_dict()["description"], *skipped_lines(self.data.skipped), *untested]
 
     def fit(self, callbacks: Sequence[Callback]) -> None:
         x, labels = self.train_source()
@@ -125,26 +126,30 @@ class KeywordsExperiment(Experiment[KeywordsConfig]):
 
     @cached_property
     def _tests(self) -> dict[tuple[str, int], Episodes | DataError]:
-        """The episodes of each of PROTOCOLS, or why the test clips don't suffice for them."""
-        ways = min(WAYS, len(self.data.test.class_names) - 1)
-        found: dict[tuple[str, int], Episodes | DataError] = {}
+        """Episodes of each of PROTOCOLS, or the error if the test clips don't suffice."""
+        num_classes = min(NUM_CLASSES, len(self.data.test.class_names) - 1)
+        tests: dict[tuple[str, int], Episodes | DataError] = {}
         for speakers, shots in PROTOCOLS:
             try:
-                found[speakers, shots] = Episodes(
-                    self.data.test, ways, shots, min(5, 10 - shots), None, speakers, self.config.episodes
+                tests[speakers, shots] = Episodes(
+                    self.data.test, num_classes, shots, min(5, 10 - shots), None, speakers, self.config.episodes
                 )
             except DataError as problem:
-                found[speakers, shots] = problem
-        return found
+                tests[speakers, shots] = problem
+        return tests
 
     def test(self, learners: Sequence[Learner] | None = None) -> list[EvaluationReport]:
-        """Each of `learners` in those episodes that the test clips suffice for: enrolled by who is recognised, or by
-        others, with 1 and 5 clips."""
+        """Evaluate learners in the episodes of PROTOCOLS that the test clips suffice for.
+
+        `learners`: default nearest mean by both distances, and dummy prototypes if the embedder has them.
+        """
         if learners is None:
-            learners = [NearestMean("euclidean"), NearestMean("cosine")]
+            learners = list[Learner]([NearestMean("euclidean"), NearestMean("cosine")])
             if self.embedder.dummies:
-                trained = self.data.train[0]
-                learners.append(choose_relief(self.embedder, trained, load_features(trained, FRONT_END, SECONDS)))
+                clips = self.data.train[0]
+                learners.append(
+                    select_dummy_temperature(self.embedder, clips, load_features(clips, FRONT_END, SECONDS))
+                )
         evaluator = Evaluator(self.embedder, load_features(self.data.test, FRONT_END, SECONDS))
         tests = [episodes for episodes in self._tests.values() if isinstance(episodes, Episodes)]
         return [evaluator.run(learner, episodes) for learner in learners for episodes in tests]
