@@ -118,8 +118,8 @@ def _trace(options: argparse.Namespace) -> None:
 
 
 def _time(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.networks import named_network
     from edgelearn.experiments.precision import report
+    from edgelearn.models.named import named_network
     from edgelearn.runtime import choose_device
 
     device = choose_device(options.device).device
@@ -137,8 +137,8 @@ def _tasks(options: argparse.Namespace) -> None:
 
 
 def _cost(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.networks import named_network
     from edgelearn.experiments.precision import claims, report
+    from edgelearn.models.named import named_network
 
     published = claims.networks()
     for name in options.networks or published:

@@ -1,4 +1,4 @@
-"""How much memory activations take, by the definitions that published figures use without naming them.
+"""Activation memory by the definitions that published figures use without naming them.
 
 >>> print(account(make_plan(Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch"), device)))
 """
@@ -16,24 +16,27 @@ from edgelearn.ops import Activation, BatchNormalization, Conv2D, DepthwiseConv2
 from .arena import lifetimes
 from .plan import Plan
 from .program import Kind, Program
+from .units import MB
 
 DEFINITIONS = {
-    "stored": "what lies between forward and backward pass: written before the gradient of the loss and read after it; "
-    "and the input, if the backward pass reads it",
-    "paged": "what is copied out of the device meanwhile, to the host's memory or a file",
-    "peak": "all of that at its most, and workspace, as allocated: the arena of temporaries, and the input",
-    "framework": "what convolutions read and what BatchNorm reads, each tensor once: saved where activations work in "
-    "place and keep nothing of their own",
-    "framework_not_in_place": "that, and what activations read: what PyTorch saves (2.13, ReLU6 in place or not)",
-    "conv_inputs": "what convolutions read, each tensor once",
+    "stored": "held between the passes: written before the gradient of the loss and read after it; and the input, if "
+    "the backward pass reads it",
+    "paged": "offloaded meanwhile, to the host's memory or a file",
+    "peak": "stored and workspace at their most, as allocated: the arena of temporaries, and the input",
+    "framework": "inputs of convolutions and BatchNorms, each tensor once: what a framework saves if activations work "
+    "in place",
+    "framework_not_in_place": "these and inputs of activations: what PyTorch saves (2.13, ReLU6 in place or not)",
+    "conv_inputs": "inputs of convolutions, each tensor once",
 }
 
 
 @dataclass(frozen=True)
 class Accounting:
-    """Bytes that a micro-batch takes by each of the DEFINITIONS. `stored` is taken from the launches of the plan,
-    `paged` and `peak` are what it allocates; the others follow from the network's shapes, in float32 and without
-    padding."""
+    """Bytes of a micro-batch's activations, by each of the DEFINITIONS.
+
+    `stored` follows from the plan's launches, `paged` and `peak` are what it allocates; the others follow from the
+    network's shapes, in float32 and without padding.
+    """
 
     stored: int
     paged: int
@@ -43,16 +46,16 @@ class Accounting:
     conv_inputs: int
 
     def __str__(self) -> str:
-        """A table of megabytes (10^6), names and definitions."""
+        """A table of MB, names and definitions."""
         values = ((f.name, getattr(self, f.name)) for f in fields(self))
-        return "\n".join(f"{nbytes / 1e6:>9.2f} MB  {name:<22}  {DEFINITIONS[name]}" for name, nbytes in values)
+        return "\n".join(f"{nbytes / MB:>9.2f} MB  {name:<22}  {DEFINITIONS[name]}" for name, nbytes in values)
 
 
 def account(plan: Plan) -> Accounting:
-    """Of a plan that trains. Raises PlanError for others."""
+    """Count the activations of a plan that trains. Raises PlanError for other plans."""
     network, n = plan.request.network, plan.request.micro_batch
     if plan.request.optimizer is None:
-        raise PlanError("Only a plan that trains saves activations: give the request an optimizer.")
+        raise PlanError("Only a plan that trains stores activations: give the request an optimizer.")
     convolved, normalized, activated = (
         _inputs(network, *kinds) for kinds in ((Conv2D, DepthwiseConv2D), (BatchNormalization,), (Activation,))
     )
@@ -67,12 +70,12 @@ def account(plan: Plan) -> Accounting:
 
 
 def stored(program: Program) -> list[Buffer]:
-    """What a training program keeps from its forward for its backward pass, the largest first."""
-    launches, turn = program.micro, program.rematerialiser.turn
-    kept = [life.buffer for life in lifetimes(launches) if life.first < turn < life.last]
-    if any(program.x.buffer in launch.reads for launch in launches[turn:]):
-        kept.append(program.x.buffer)
-    return sorted(kept, key=lambda buffer: -buffer.nbytes)
+    """Buffers that a training program holds between its forward and its backward pass, the largest first."""
+    launches, loss_at = program.micro, program.rematerialisation.loss_at
+    held = [life.buffer for life in lifetimes(launches) if life.first < loss_at < life.last]
+    if any(program.x.buffer in launch.reads for launch in launches[loss_at:]):
+        held.append(program.x.buffer)
+    return sorted(held, key=lambda buffer: -buffer.nbytes)
 
 
 def _inputs(network: Network, *kinds: type) -> set[str]:

@@ -15,16 +15,23 @@ from .storage import Storage
 
 
 def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
-    """The plan of `request`, whatever it takes. Raises PlanError for an impossible request."""
+    """Lower all programs of `request`, and give every buffer its place, whatever it takes. Raises PlanError for an
+    impossible request."""
     request.check()
-    network, alignment = request.network, device.alignment
-    trained = [name for name in network.parameters if name in request.trainable] if request.optimizer else []
-    storage = Storage(network, trained, request.optimizer, alignment, request.micro_batch, input_block(network))
+    storage, alignment = make_storage(request, device), device.alignment
     programs = {key: lower(request, storage, traits, key) for key in program_keys(request)}
     offsets: dict[Buffer, int] = {}
     sizes = [_place(program, alignment, offsets) for program in programs.values()]
     arena_bytes, paged_bytes = map(max, zip(*sizes, strict=True))
     return Plan(request, traits, alignment, storage, programs, offsets | storage.offsets, arena_bytes, paged_bytes)
+
+
+def make_storage(request: Request, device: Device) -> Storage:
+    """Storage for the programs of `request`, which add to it."""
+    network = request.network
+    trained = [name for name in network.parameters if name in request.trainable] if request.optimizer else []
+    block = input_block(network)
+    return Storage(network, trained, request.optimizer, device.alignment, request.micro_batch, block)
 
 
 def program_keys(request: Request) -> list[ProgramKey]:

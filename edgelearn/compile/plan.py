@@ -1,4 +1,4 @@
-"""The plan: before anything runs, every launch of a step and the place of every byte."""
+"""The plan: every launch and the place of every byte, before anything runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
 from edgelearn.ops import Traits
 
 from . import arena
-from .memory.activation_memory import pages_of
+from .memory.strategies.offload import Offload, offload_of
 from .precision.precision import Precision, RangeMode
 from .program import Kind, Program, ProgramKey
 from .request import Request
 from .storage import Storage
-
-MIB = 1 << 20
+from .units import MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +51,11 @@ class Plan:
         """All device memory that the plan will hold."""
         return sum(self.bytes_by_role.values())
 
+    @property
+    def offload(self) -> Offload | None:
+        """The strategy that says where pages are, if the plan has any."""
+        return offload_of(self.request.activation_memory.values()) if self.paged_bytes else None
+
     def program(
         self, kind: Kind, examples: int | None = None, ranges: RangeMode = RangeMode.OBSERVED, first: bool = True
     ) -> Program:
@@ -80,7 +84,7 @@ class Plan:
 
     @property
     def step_launches(self) -> list[Launch]:
-        """The launches of a step, in order: of a whole mini-batch where the plan trains, of a prediction otherwise."""
+        """The launches of a step, in order: of an update in a plan that trains, of a prediction otherwise."""
         kind = Kind.PREDICT if self.request.optimizer is None else Kind.TRAIN
         sizes = self.micro_batches(self.request.batch_size)
         programs = [self.program(kind, n, first=index == 0 or kind is Kind.PREDICT) for index, n in enumerate(sizes)]
@@ -91,13 +95,13 @@ class Plan:
 
     @property
     def decisions(self) -> dict[str, Decision]:
-        """What was decided about how kernels compute, by name."""
+        """Decisions about how kernels compute, by name."""
         launches = (launch for program in self.programs.values() for launch in program.launches)
         return {launch.decision.name: launch.decision for launch in launches if launch.decision}
 
     @property
     def tuned_count(self) -> int:
-        """How many of the decisions are as tuned for this kind of device; the others are the safe defaults."""
+        """Number of decisions that are as tuned for this kind of device; the others are safe defaults."""
         return sum(self.traits.tuned.get(name) == decision.chosen for name, decision in self.decisions.items())
 
     def live_bytes(self, kind: Kind = Kind.TRAIN) -> list[tuple[str, int]]:
@@ -119,7 +123,7 @@ class Plan:
         return moved
 
     def to_dict(self) -> dict:
-        """What a run records."""
+        """JSON-able summary, which runs record."""
         r = self.request
         return {
             "batch_size": r.batch_size, "micro_batch": r.micro_batch, "batchnorm": r.batchnorm,
@@ -135,18 +139,15 @@ class Plan:
         """The memory plan as a table."""
         r = self.request
         lines = [f"Memory plan of '{r.network.name}': mini-batch {r.batch_size} as micro-batches of {r.micro_batch}"]
-        lines += [f"  {role.value:<26}{size / MIB:>10.2f} MiB" for role, size in self.bytes_by_role.items()]
-        lines.append(f"  {'planned peak':<26}{self.peak_bytes / MIB:>10.2f} MiB")
-        if self.paged_bytes:
-            lines.append(
-                f"  {'paged':<26}{self.paged_bytes / MIB:>10.2f} MiB in {pages_of(r.activation_memory.values()).place}"
-            )
+        sizes = {role.value: size for role, size in self.bytes_by_role.items()} | {"planned peak": self.peak_bytes}
+        lines += [f"  {name:<26}{size / MB:>10.2f} MB" for name, size in sizes.items()]
+        if self.offload:
+            lines.append(f"  {'offloaded':<26}{self.paged_bytes / MB:>10.2f} MB in {self.offload.place}")
         lines.append(f"  tuned for this kind of device: {self.tuned_count} of {len(self.decisions)} kernels' sizes")
-        if r.activation_memory:
-            ways = Counter(type(way).__name__.lower() for way in r.activation_memory.values())
-            lines.append(
-                "  activations: " + ", ".join(f"{way} {count}" for way, count in ways.items()) + ", keep others"
-            )
+        strategies = Counter(type(s).__name__.lower() for s in r.activation_memory.values() if not s.stores)
+        if strategies:
+            counts = ", ".join(f"{name} {count}" for name, count in strategies.items())
+            lines.append(f"  activations: {counts}, store others")
         if r.precision != Precision():
             lines += [f"  {line}" for line in str(r.precision).splitlines()]
         return "\n".join(lines)

@@ -8,7 +8,7 @@ from enum import Enum
 from edgelearn.launch import Buffer, Launch
 from edgelearn.ops.tensor import Tensor
 
-from .memory.rematerialiser import Rematerialiser
+from .memory.rematerialiser import Rematerialisation
 from .precision.precision import RangeMode
 
 
@@ -49,6 +49,7 @@ class Program:
     - `micro`: for each micro-batch: forward and backward pass.
     - `finish`: once a mini-batch: gradients completed and checked, weights updated.
     - `x`, `y`: the network's input and output.
+    - `rematerialisation`: what became of its activations.
     """
 
     prepare: list[Launch]
@@ -56,7 +57,7 @@ class Program:
     finish: list[Launch]
     x: Tensor
     y: Tensor
-    rematerialiser: Rematerialiser
+    rematerialisation: Rematerialisation
 
     @property
     def launches(self) -> list[Launch]:
@@ -64,5 +65,5 @@ class Program:
 
     @property
     def inverted(self) -> dict[Buffer, Buffer]:
-        """Buffers of the forward pass, and those of the backward pass that hold the same again."""
-        return self.rematerialiser.inverted
+        """Copies in the backward pass that were restored by inversion, by their originals in the forward pass."""
+        return self.rematerialisation.inverted

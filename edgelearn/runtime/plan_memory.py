@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.compile.memory.activation_memory import pages_of
 from edgelearn.compile.plan import Plan
 from edgelearn.errors import DeviceError
 from edgelearn.launch import Buffer, Role
@@ -28,10 +27,7 @@ class PlanMemory:
         self.plan, self.context = plan, context
         self.by_role = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
         self._sent: deque[Any] = deque()  # copies of inputs on their way
-        self._pages: Pages | None = None
-        if plan.paged_bytes:
-            offload = pages_of(plan.request.activation_memory.values())
-            self._pages = Pages(plan.paged_bytes, offload.folder if offload else None)
+        self._pages = Pages(plan.paged_bytes, plan.offload.folder) if plan.offload else None
 
     def at(self, buffer: Buffer) -> tuple[Any, int]:
         """Return the cl.Buffer, or the array of pages, in which a planned buffer lies, and its offset in bytes."""

@@ -234,7 +234,7 @@ def test_steps_are_timed_in_turn(device):
     network.add("dense", Dense(5))
     rounds = []
     times = time_steps(
-        network, device, 2, rounds=3, steps=2, lanes=("fp32", "in-hindsight", "current"),
+        network, device, 2, rounds=3, steps=2, variants=("fp32", "in-hindsight", "current"),
         progress=lambda done, total: rounds.append((done, total)),
     )  # fmt: skip
     assert rounds == [(1, 3), (2, 3), (3, 3)] and all(len(found) == 3 for found in times.seconds.values())

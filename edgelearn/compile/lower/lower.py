@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgelearn.compile.memory.rematerialiser import Rematerialisation
 from edgelearn.compile.program import Program, ProgramKey
 from edgelearn.compile.request import Request
 from edgelearn.compile.storage import Storage
@@ -35,7 +36,8 @@ def trace(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -
     for stage in stages:
         forward.emit(stage, quantized=stage.output.name not in (logits, output.name))
     remat, micro = lowering.rematerialiser, lowering.micro
-    loss_at, answers = len(micro.launches), None
+    loss_at = len(micro.launches)
+    rematerialisation = Rematerialisation(loss_at, loss_at, {}, {}, {})
     if loss:
         backward = BackwardPass(lowering)
         answers = backward.emit_loss(last, loss)
@@ -43,12 +45,14 @@ def trace(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -
             remat.start(lowering.tensors(), loss_at)
             for stage in reversed(stages):
                 backward.emit(stage)
-            remat.finish()
+            rematerialisation = remat.finish()
             emit_update(lowering)
         lowering.at("loss")
         emit_count(micro, answers, lowering.control)
     lowering.prepare.emit_jobs()
     y = lowering.values[last]
     assert isinstance(y, Tensor)
-    program = Program(lowering.prepare.launches, micro.launches, lowering.finish.launches, lowering.x, y, remat)
+    program = Program(
+        lowering.prepare.launches, micro.launches, lowering.finish.launches, lowering.x, y, rematerialisation
+    )
     return program, lowering

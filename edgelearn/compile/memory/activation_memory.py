@@ -1,9 +1,8 @@
-"""How saved activations come back when the backward pass needs them: a choice of the plan for each tensor.
+"""Activation memory: a strategy for each layer's output, checked against the network.
 
-A tensor goes by the name of the layer that gives it; where layers run as one kernel it has all their names. It is kept
-unless all of them have a way back, and recomputed only if they all say so: to have it back otherwise, say so of the
-last of them, which gives it. A tensor that isn't kept lives until the forward pass has read it. graph/ways.py has the
-ways, and graph/policies.py makes such choices for whole networks.
+A tensor goes by the name of the layer that writes it. Layers that run as one kernel share a tensor, which then has all
+their names: it is stored unless each of them has another strategy, and recomputed only if all are. To restore it
+otherwise, give that strategy to the last of them.
 """
 
 from __future__ import annotations
@@ -15,61 +14,51 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.ancestors import ancestors
 from edgelearn.graph.network import Network
 
-from .strategies import Invert, Offload, Recompute, Strategy
+from .strategies.base import Store, Strategy
+from .strategies.offload import Offload
 
 ActivationMemory = Mapping[str, Strategy]  # by layer
 
 
 def check(network: Network, activation_memory: ActivationMemory, precision: Precision) -> None:
-    """Raises PlanError for choices that can't be."""
-    for name, way in activation_memory.items():
+    """Raises PlanError for unknown layers, for strategies that a layer or its neighbours can't have, and for pages in
+    several places."""
+    for name, strategy in activation_memory.items():
         if name not in network.nodes:
-            raise PlanError(f"'{name}' is to come back by {way}, but '{network.name}' has no such layer.")
-        if not isinstance(way, Strategy):
+            raise PlanError(f"activation_memory names '{name}', but '{network.name}' has no such layer.")
+        if not isinstance(strategy, Strategy):
             raise PlanError(
-                f"'{name}' is to come back by {way!r}, which is no way back, such as Recompute() or Mask()."
+                f"activation_memory expects a strategy for '{name}', such as Recompute() or Store(), got {strategy!r}."
             )
-        way.check(name, network, precision)
-    if len(places := {str(way) for way in activation_memory.values() if isinstance(way, Offload)}) > 1:
-        raise PlanError(f"The pages of a plan are in one place, not in several: {', '.join(sorted(places))}.")
+        strategy.check(name, network, precision)
+    if len(places := {s.place for s in activation_memory.values() if isinstance(s, Offload)}) > 1:
+        raise PlanError(f"All activations of a plan are offloaded to one place, got {', '.join(sorted(places))}.")
     approximate = _approximate(network, activation_memory)
-    for name, way in activation_memory.items():
-        if name in approximate and isinstance(way, Invert):
+    for name in approximate:
+        if activation_memory[name].needs_exact:
             raise PlanError(
-                f"'{name}' is to be had back from '{way.layer}' by tensors that come back only nearly as they were, "
-                f"and over many layers errors would grow: keep, recompute or page these, or don't invert."
+                f"'{name}' can't be restored by {activation_memory[name]!s}: it depends on tensors that are restored "
+                f"approximately, and errors would grow from layer to layer. Store, recompute or offload those."
             )
     for node in network.nodes.values():
-        recomputed = isinstance(activation_memory.get(node.name), Recompute)
+        recomputed = node.name in activation_memory and activation_memory[node.name].recomputes
         if node.op.compares and not recomputed and approximate.intersection((node.name, *node.inputs)):
             raise PlanError(
-                f"'{node.name}' ({type(node.op).__name__}) looks for its output among its inputs when gradients go "
-                f"back, but one of these comes back only nearly as it was: recompute '{node.name}', or keep both."
+                f"'{node.name}' ({type(node.op).__name__}) searches its inputs for its output in the backward pass, "
+                f"but one of these is restored approximately: recompute '{node.name}', or store both."
             )
 
 
 def _approximate(network: Network, activation_memory: ActivationMemory) -> set[str]:
-    """The layers whose tensors come back only nearly as they were, or may: made of such tensors."""
-    lossy = {name for name, way in activation_memory.items() if way.lossy}
-    sources = {
-        name: network.nodes[name].inputs for name, way in activation_memory.items() if isinstance(way, Recompute)
-    }
-    sources |= {
-        name: {way.layer, *network.nodes[way.layer].inputs[1:]}
-        for name, way in activation_memory.items()
-        if isinstance(way, Invert)
-    }
-    return {name for name in activation_memory if lossy & ancestors([name], lambda here: sources.get(here, ()))}
+    """Layers whose restored outputs may differ from the original, since they or a source do."""
+    sources = {name: strategy.sources(name, network) for name, strategy in activation_memory.items()}
+    inexact = {name for name, strategy in activation_memory.items() if not strategy.exact}
+    return {name for name in activation_memory if inexact & ancestors([name], lambda here: sources.get(here, ()))}
 
 
-def pages_of(ways: Iterable[Strategy]) -> Offload | None:
-    """Where their pages are, if they have any."""
-    return next((way for way in ways if isinstance(way, Offload)), None)
-
-
-def way_of(names: Iterable[str], activation_memory: ActivationMemory) -> Strategy | None:
-    """Of a tensor that goes by all these names; None if it is kept."""
-    ways = [activation_memory.get(name) for name in names]
-    if None in ways:
-        return None
-    return next((way for way in ways if not isinstance(way, Recompute)), ways[-1])
+def strategy_of(names: Iterable[str], activation_memory: ActivationMemory) -> Strategy:
+    """The strategy of a tensor that goes by all these names."""
+    strategies = [activation_memory.get(name, Store()) for name in names]
+    if any(strategy.stores for strategy in strategies):
+        return Store()
+    return next((strategy for strategy in strategies if not strategy.recomputes), strategies[-1])

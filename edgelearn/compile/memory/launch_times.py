@@ -1,4 +1,4 @@
-"""What launches take on a device: as measured there, or by the roofline of what the device says of itself."""
+"""Times of launches on a device: as measured there, or by the roofline of its description."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from edgelearn.tuned import launch_times as store
 
 BYTE = 0.1  # bytes from memory for each FLOP at best: between a CPU's and a GPU's
 PAGING = 1e9  # bytes/s between the device and pages outside it, unless that was measured
-LAUNCH = 5e-6  # seconds; nothing that a device says of itself
+LAUNCH = 5e-6  # seconds; devices don't say
 CLOCK_MHZ = 1000  # of devices whose drivers don't say (Intel's gives 0 for some CPUs)
 
 
 @dataclass(frozen=True)
 class LaunchTimes:
-    """Seconds of launches. Those that were measured have what they took, by `key`; others the longer of FLOPs at
-    `flops` FLOP/s and bytes at `bandwidth` bytes/s. A step takes `between` seconds besides for each launch, and `fixed`
-    seconds once, for what the host sends and reads. `origin` says where all this is from. Pages come and go at `paging`
-    bytes/s; that launches go on meanwhile isn't reckoned with."""
+    """Predicts the seconds of launches and steps.
+
+    - `origin`: where the figures are from.
+    - `flops`, `bandwidth`: FLOP/s and bytes/s; a launch that wasn't measured takes the longer of the two.
+    - `between`: seconds that a step takes for each launch besides (default 5 µs).
+    - `fixed`: seconds that a step takes once, for inputs and results (default 0).
+    - `measured`: seconds by `key` of the launch (default none).
+    - `paging`: bytes/s to and from offloaded pages; launches that run meanwhile are not considered (default 1 GB/s).
+    """
 
     origin: str
     flops: float
@@ -35,10 +40,10 @@ class LaunchTimes:
 
     @classmethod
     def of(cls, device: Device, table: store.Table | None = None) -> LaunchTimes:
-        """What was measured on this kind of device (see profile/launches.py), by default what is kept of that, else the
-        roofline alone. Raises FormatError for a damaged file."""
-        clock, lanes = device.clock_mhz or CLOCK_MHZ, 128 if device.is_gpu else device.vector_width
-        flops = device.compute_units * clock * 1e6 * lanes * 2
+        """Times by `table`, or by the one measured earlier on this kind of device; the roofline alone if there is none.
+        Raises FormatError for a damaged file."""
+        clock, width = device.clock_mhz or CLOCK_MHZ, 128 if device.is_gpu else device.vector_width
+        flops = device.compute_units * clock * 1e6 * width * 2
         table = table or store.load(device)
         if table is None:
             text = f"not measured: the roofline of compute units, a clock of {clock} MHz and vector width"
@@ -47,8 +52,8 @@ class LaunchTimes:
         return cls(text, flops, flops * BYTE, table.between, table.fixed, table.seconds)
 
     def seconds(self, launch: Launch) -> float:
-        found = self.measured.get(key(launch))
-        return self.between + (self._estimated(launch) if found is None else found)
+        measured = self.measured.get(key(launch))
+        return self.between + (self._estimated(launch) if measured is None else measured)
 
     def step(self, plan: Plan) -> float:
         """Seconds of a step of `plan`."""
@@ -66,7 +71,7 @@ class LaunchTimes:
 
 
 def key(launch: Launch) -> str:
-    """What a launch is, wherever its buffers lie: its kernel, and a digest of sizes and numbers."""
+    """Identifies launches that take equally long: the kernel, and a digest of sizes and numbers."""
     return _key(
         launch.kernel, launch.source, launch.macros, launch.grid, launch.group, tuple(map(_size, launch.arguments))
     )

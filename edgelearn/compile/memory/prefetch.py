@@ -1,5 +1,5 @@
-"""When transfers begin and when they must have ended, so that they go on while launches compute: one at a time, so that
-at most one tensor more is on the device than the launches use."""
+"""When transfers begin and must have ended, so that they go on while launches compute: one at a time, so that at most
+one tensor more is on the device than the launches use."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from collections.abc import Iterable
 from edgelearn.launch import Await, Launch, Transfer
 
 
-def written_behind(forward: Iterable[Launch], turn: Launch | None = None) -> list[Launch]:
-    """The launches of a forward pass, whose tensors are paged out when they are no longer used: each stays where it is
-    until the next one is, or until the `turn` to the backward pass."""
-    found: list[Launch] = []
+def await_writes(forward: Iterable[Launch], loss: Launch | None = None) -> list[Launch]:
+    """A forward pass whose transfers are awaited: each before the next one begins, the last before the `loss`."""
+    launches: list[Launch] = []
     under_way: list[Launch] = []
     for launch in forward:
-        if isinstance(launch, Transfer) or launch is turn:
-            found += under_way
+        if isinstance(launch, Transfer) or launch is loss:
+            launches += under_way
             under_way = []
         if isinstance(launch, Transfer):
             under_way = [Await.of(launch.source_buffer, launch.layer)]
-        found.append(launch)
-    return found + under_way
+        launches.append(launch)
+    return launches + under_way
 
 
-def prefetched(backward: Iterable[Launch]) -> list[Launch]:
-    """The launches of a backward pass, whose tensors are paged in: each from when the one before is there."""
-    found: list[Launch] = []
+def prefetch(backward: Iterable[Launch]) -> list[Launch]:
+    """A backward pass whose transfers begin early: each once the one before has ended."""
+    launches: list[Launch] = []
     begin = 0
     for launch in backward:
         if isinstance(launch, Transfer):
-            found.insert(begin, launch)
-            found.append(Await.of(launch.target_buffer, launch.layer))
-            begin = len(found)
+            launches.insert(begin, launch)
+            launches.append(Await.of(launch.target_buffer, launch.layer))
+            begin = len(launches)
         else:
-            found.append(launch)
-    return found
+            launches.append(launch)
+    return launches

@@ -1,6 +1,5 @@
-"""Bringing back what wasn't kept: launches of the backward pass that read a lost tensor read a copy instead, which
-other launches make right before. A copy is a temporary like any other: where it lies and how long it lives follows from
-the launches."""
+"""Replay: launches of the backward pass that read a tensor that wasn't stored read a copy, which other launches write
+right before. A copy is a temporary like any other: its place and its lifetime follow from the launches."""
 
 from __future__ import annotations
 
@@ -10,66 +9,78 @@ from dataclasses import dataclass, replace
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Launch, Role
 
-TRANSIENT = 1 << 30  # the level of what lies between named tensors
+TRANSIENT = 1 << 30  # depth of tensors inside stages
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The launches that make a buffer once more, and its level: whatever of a higher level had to be brought back on
-    the way is forgotten once the buffer is there."""
+    """How to restore a buffer.
+
+    - `launches`: write it once more.
+    - `depth`: copies of a greater depth, made on the way, are dropped once it is restored.
+    """
 
     launches: tuple[Launch, ...]
-    level: int = TRANSIENT
+    depth: int = TRANSIENT
 
 
 def replays(
     forward: Sequence[Launch],
-    kept: set[Buffer],
-    lost: Mapping[Buffer, int],
-    given: Mapping[Buffer, Sequence[Launch]],
+    stored: set[Buffer],
+    depths: Mapping[Buffer, int],
+    restoring: Mapping[Buffer, Sequence[Launch]],
 ) -> dict[Buffer, Replay]:
-    """How buffers that `forward` makes come back: the lost ones, which have levels, by the launches `given` for them
-    where there are some; what is neither kept nor lost as it was made, unless nothing makes it twice, such as a batch's
-    statistics. Raises PlanError for a lost buffer that can't be made twice."""
-    made: dict[Buffer, list[Launch]] = {}
-    once = set(kept)
+    """The replay of each buffer that `forward` writes and that isn't `stored`.
+
+    Arguments:
+    - `depths`: of the buffers that must have a replay.
+    - `restoring`: launches that restore some of these; the others are written as in the forward pass.
+
+    Buffers that can't be written twice, such as a batch's statistics, have none. Raises PlanError if one of those must.
+    """
+    written: dict[Buffer, list[Launch]] = {}
+    once = set(stored)
     for launch in forward:
         for buffer in launch.writes:
-            replay = [other for other in _repeatable(launch) if buffer in other.writes]
-            made.setdefault(buffer, []).extend(replay)
-            if not replay:
+            again = [other for other in _repeatable(launch) if buffer in other.writes]
+            written.setdefault(buffer, []).extend(again)
+            if not again:
                 once.add(buffer)
     found = {
-        buffer: Replay(tuple(launches), lost.get(buffer, TRANSIENT))
-        for buffer, launches in made.items()
+        buffer: Replay(tuple(launches), depths.get(buffer, TRANSIENT))
+        for buffer, launches in written.items()
         if buffer not in once
     }
-    found |= {buffer: Replay(tuple(launches), lost[buffer]) for buffer, launches in given.items()}
-    for buffer in lost:
+    found |= {buffer: Replay(tuple(launches), depths[buffer]) for buffer, launches in restoring.items()}
+    for buffer in depths:
         if buffer not in found:
-            raise PlanError(f"'{buffer.name}' can't be made twice, since what makes it does more than that: keep it.")
+            raise PlanError(
+                f"'{buffer.name}' can't be recomputed, since the kernel that writes it does more: store it."
+            )
     return found
 
 
 def _repeatable(launch: Launch) -> tuple[Launch, ...]:
-    """What makes a launch's temporaries once more and does nothing else; nothing if that can't be."""
-    replay = launch.replay or (launch,)
-    return replay if all(b.role is Role.TEMPORARY for other in replay for b in other.writes) else ()
+    """Launches that write a launch's temporaries once more and nothing else; none if there are no such launches."""
+    again = launch.replay or (launch,)
+    return again if all(b.role is Role.TEMPORARY for other in again for b in other.writes) else ()
 
 
 def rematerialise(
-    backward: Sequence[Launch], found: Mapping[Buffer, Replay], wanted: Mapping[int, Buffer]
+    backward: Sequence[Launch], replays: Mapping[Buffer, Replay], early: Mapping[int, Buffer]
 ) -> tuple[list[Launch], dict[Buffer, Buffer]]:
-    """The launches that run instead of `backward`, which reads buffers with a return: a `wanted` one is brought back
-    before the launch of that number, others right before they are read; and for each copy the buffer that it is of.
-    Raises PlanError for circles."""
-    copies = _Copies(found)
+    """(the launches to run instead of `backward`, the original of each copy).
+
+    A buffer with a replay is restored right before the launch that reads it; one that is `early` before the launch of
+    that number. Raises PlanError for buffers that can only be restored from each other.
+    """
+    copies = _Copies(replays)
     for number, launch in enumerate(backward):
-        if buffer := wanted.get(number):
-            copies.bring_back(buffer)
+        if buffer := early.get(number):
+            copies.restore(buffer)
         for buffer in launch.reads:
-            copies.bring_back(buffer)
-        copies.launches.append(launch.on(copies.there))
+            copies.restore(buffer)
+        copies.launches.append(launch.on(copies.current))
     return copies.launches, copies.originals
 
 
@@ -77,40 +88,44 @@ class _Copies:
     def __init__(self, replays: Mapping[Buffer, Replay]) -> None:
         self.replays = replays
         self.launches: list[Launch] = []
-        self.there: dict[Buffer, Buffer] = {}
-        self.originals: dict[Buffer, Buffer] = {}
+        self.current: dict[Buffer, Buffer] = {}  # by original
+        self.originals: dict[Buffer, Buffer] = {}  # by copy
 
-    def bring_back(self, buffer: Buffer) -> None:
-        """See that there is a copy of a buffer, if it has a return."""
-        waiting: dict[Buffer, set[Buffer]] = {}  # each for the next one; with the copies that were there before it
+    def restore(self, buffer: Buffer) -> None:
+        """Emit the launches that restore `buffer`, and those they depend on."""
+        waiting: dict[Buffer, set[Buffer]] = {}  # each for the next; with the originals that had copies before
         while waiting or self._is_missing(buffer):
             if buffer not in waiting:
-                waiting[buffer] = set(self.there)
-            first = next(filter(self._is_missing, self._reads(buffer)), None)
-            if first is None:
-                self._make(buffer, waiting.pop(buffer))
+                waiting[buffer] = set(self.current)
+            source = next(filter(self._is_missing, self._reads(buffer)), None)
+            if source is None:
+                self._write(buffer, waiting.pop(buffer))
                 buffer = next(reversed(waiting), buffer)
-            elif first in waiting:
-                names = "', '".join(b.name for b in waiting)
-                raise PlanError(f"These would come back by one another: '{names}'. Keep one of them.")
+            elif source in waiting:
+                needs = " and ".join(
+                    f"'{a.layer}' needs '{b.layer}'" for a, b in zip(waiting, [*[*waiting][1:], source], strict=True)
+                )
+                raise PlanError(
+                    f"Recomputation cycle: {needs}. Store one of them: activation_memory={{'{source.layer}': Store()}}."
+                )
             else:
-                buffer = first
+                buffer = source
 
     def _is_missing(self, buffer: Buffer) -> bool:
-        return buffer in self.replays and buffer not in self.there
+        return buffer in self.replays and buffer not in self.current
 
     def _reads(self, buffer: Buffer) -> list[Buffer]:
-        """What must be there to make a buffer."""
+        """Buffers read by the launches that restore `buffer`, except those they write themselves."""
         launches = self.replays[buffer].launches
-        made = {b for launch in launches for b in launch.writes}
-        return [b for launch in launches for b in launch.reads if b not in made]
+        written = {b for launch in launches for b in launch.writes}
+        return [b for launch in launches for b in launch.reads if b not in written]
 
-    def _make(self, buffer: Buffer, before: set[Buffer]) -> None:
-        back = self.replays[buffer]
-        new = {b: replace(b) for launch in back.launches for b in launch.writes if b not in self.there}
-        self.there |= new
-        self.originals |= {copy: b for b, copy in new.items()}
-        self.launches += [launch.on(self.there) for launch in back.launches]
-        for other in set(self.there) - before:
-            if self.replays.get(other, back).level > back.level:
-                del self.there[other]
+    def _write(self, buffer: Buffer, before: set[Buffer]) -> None:
+        replay = self.replays[buffer]
+        new = {b: replace(b) for launch in replay.launches for b in launch.writes if b not in self.current}
+        self.current |= new
+        self.originals |= {copy: original for original, copy in new.items()}
+        self.launches += [launch.on(self.current) for launch in replay.launches]
+        for other in set(self.current) - before:
+            if self.replays.get(other, replay).depth > replay.depth:
+                del self.current[other]

@@ -1,105 +1,145 @@
-"""The search for the fastest plan within budgets."""
+"""Search for the fastest plan within budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from edgelearn.compile.layout import lay_out
 from edgelearn.compile.plan import Plan
+from edgelearn.compile.units import megabytes
 from edgelearn.device import Device
 
 from .activation_memory import ActivationMemory
 from .budget import Budget
-from .candidates import Candidates
-from .find_candidates import choices
+from .candidates import Candidates, find_candidates
 from .launch_times import LaunchTimes
 from .policies import EXACT
-from .solver import choose
+from .solver import Measure, solve
 from .strategies import Encoding
 
-ROUNDS = 8  # plans that are made to come close to a budget
+ROUNDS = 8  # plans made to come close to a budget
 CLOSE = 0.01  # of the budget: near enough
 
-Said = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class Search:
-    """Among plans as they would be allocated: `first`, which keeps everything or what its request says, and those that
-    `found` makes of it, a few dozen at most. `progress` hears of each of these."""
+    """A search among real plans, a few dozen at most.
+
+    Arguments:
+    - `first`: the plan as requested.
+    - `budgets`: limits that all must be met.
+    - `launch_times`: None for those known of the device.
+    - `allow`: strategies to choose from besides exact ones that stay on the device.
+    - `progress`: called with a line for each plan that is tried.
+    """
 
     def __init__(
-        self, first: Plan, device: Device, budgets: Sequence[Budget], costs: LaunchTimes | None,
-        allow: Sequence[Encoding], progress: Said,
-    ) -> None:  # fmt: skip
-        self.first, self.device, self.budgets, self.costs, self.allow = first, device, budgets, costs, allow
-        self.progress, self.tried = progress, [first]
+        self,
+        first: Plan,
+        device: Device,
+        budgets: Sequence[Budget],
+        launch_times: LaunchTimes | None,
+        allow: Sequence[Encoding],
+        progress: Progress,
+    ) -> None:
+        self.first, self.device, self.budgets, self.allow, self.progress = first, device, budgets, allow, progress
+        self._launch_times = launch_times
+        self.tried = [first]
 
-    def fits(self, plan: Plan) -> bool:
+    @cached_property
+    def launch_times(self) -> LaunchTimes:
+        return self._launch_times or LaunchTimes.of(self.device)
+
+    def run(self) -> Plan | None:
+        """The first plan if it fits, else the fastest one found that does."""
+        if self._fits(self.first):
+            return self.first
+        if not self._may_choose:
+            return None
+        for candidates in self._candidates:
+            self._approach(candidates)
+        if not any(map(self._fits, self.tried)):
+            self._try_smallest()
+        return min(filter(self._fits, self.tried), key=self.launch_times.step, default=None)
+
+    def is_feasible(self) -> bool:
+        """True if a plan fits, as far as is known without looking for the fastest one."""
+        if not any(map(self._fits, self.tried)) and self._may_choose:
+            self._try_smallest()
+        return any(map(self._fits, self.tried))
+
+    def smallest(self, budget: Budget) -> int:
+        """The fewest of the bytes that `budget` counts, of the plans tried so far."""
+        return min(map(budget.used_by, self.tried))
+
+    def with_micro_batch(self, size: int) -> Search:
+        """The same search for micro-batches of another size."""
+        request = replace(self.first.request, micro_batch=size)
+        first = lay_out(request, self.device, self.first.traits)
+        return Search(first, self.device, self.budgets, self._launch_times, self.allow, self.progress)
+
+    @property
+    def _may_choose(self) -> bool:
+        request = self.first.request
+        return request.optimizer is not None and not request.activation_memory
+
+    def _fits(self, plan: Plan) -> bool:
         return all(budget.fits(plan) for budget in self.budgets)
 
-    def least(self, budget: Budget) -> int:
-        """Of what counts, the fewest bytes that a plan takes of those tried."""
-        return min(map(budget.taken_by, self.tried))
+    @cached_property
+    def _candidates(self) -> list[Candidates]:
+        """Exact strategies alone come first: with more of them, the solver may reach its limits before the optimum."""
+        first = self.first
+        return [
+            find_candidates(first.request, self.device, first.traits, self.launch_times, allow)
+            for allow in ([(), self.allow] if self.allow else [()])
+        ]
 
-    def found(self) -> Plan | None:
-        """The first plan if it fits, else the fastest one that does."""
-        request = self.first.request
-        if self.fits(self.first):
-            return self.first
-        if request.optimizer is None or request.activation_memory:
-            return None
-        self.costs = self.costs or LaunchTimes.of(self.device)
-        self._search()
-        return min(filter(self.fits, self.tried), key=self.costs.step, default=None)
+    def _try_smallest(self) -> None:
+        """Try the plans of the fewest bytes, whatever they take."""
+        for candidates in self._candidates:
+            for measure in dict.fromkeys(map(_measure, self.budgets)):
+                self._try(solve(candidates, minimise=measure))
+        for policy in EXACT:
+            self._try(policy(self.first.request.network))
 
-    def _search(self) -> None:
-        """First among exact ways alone: with others beside, the solver may reach its bounds before the best choice."""
-        kinds = [(), self.allow] if self.allow else [()]
-        found = [choices(self.first.request, self.device, self.first.traits, self.costs, allow) for allow in kinds]
-        for one in found:
-            self._approach(one)
-        if not any(map(self.fits, self.tried)):
-            for one in found:
-                for counts in dict.fromkeys(map(_counts, self.budgets)):
-                    self._try(choose(one, least=counts))
-            for policy in EXACT:
-                self._try(policy(self.first.request.network))
-
-    def _approach(self, found: Candidates) -> None:
-        """Solve, and move limits by what the plan is off, until it is close to a budget."""
+    def _approach(self, candidates: Candidates) -> None:
+        """Solve, and move the limits by what the plan is off, until it is close to a budget."""
         limits = [self._limit(budget) for budget in self.budgets]
         seen: list[ActivationMemory] = []
         for _ in range(ROUNDS):
-            least: dict[str, int] = {}
+            least: dict[Measure, int] = {}
             for budget, limit in zip(self.budgets, limits, strict=True):
-                least[_counts(budget)] = min(limit, least.get(_counts(budget), limit))
-            activation_memory = choose(found, **least)
-            if activation_memory in seen or not (plan := self._try(activation_memory)):
+                least[_measure(budget)] = min(limit, least.get(_measure(budget), limit))
+            memory = solve(candidates, **least)
+            if memory is None or memory in seen:
                 return
-            seen.append(activation_memory)
-            spare = [budget.nbytes - budget.taken_by(plan) for budget in self.budgets]
+            seen.append(memory)
+            plan = self._try(memory)
+            spare = [budget.nbytes - budget.used_by(plan) for budget in self.budgets]
             fits = min(spare) >= 0
             if fits and any(s < CLOSE * b.nbytes for s, b in zip(spare, self.budgets, strict=True)):
                 return
-            limits = [x + s * (fits or s < 0) for x, s in zip(limits, spare, strict=True)]
+            limits = [limit + s * (fits or s < 0) for limit, s in zip(limits, spare, strict=True)]
 
     def _limit(self, budget: Budget) -> int:
-        """Of a budget, what the program of choices is about: beside the arena there is other memory."""
-        besides = budget.taken_by(self.first) - self.first.arena_bytes
-        return budget.nbytes - (besides if _counts(budget) == "live" else 0)
+        """The limit of the solver's measure: that of "live" is about the arena alone."""
+        besides = budget.used_by(self.first) - self.first.arena_bytes
+        return budget.nbytes - (besides if _measure(budget) == "live" else 0)
 
-    def _try(self, activation_memory: ActivationMemory | None) -> Plan | None:
-        """The plan of a choice, if there is one."""
-        if activation_memory is None:
-            return None
-        plan = lay_out(replace(self.first.request, activation_memory=activation_memory), self.device, self.first.traits)
+    def _try(self, memory: ActivationMemory | None) -> Plan:
+        """Lay out a plan with these strategies; the first one again if there are none."""
+        if memory is None:
+            return self.first
+        plan = lay_out(replace(self.first.request, activation_memory=memory), self.device, self.first.traits)
         self.tried.append(plan)
-        sizes = ", ".join(f"{budget.taken_by(plan):,} of {budget.nbytes:,} bytes" for budget in self.budgets)
+        sizes = ", ".join(f"{megabytes(b.used_by(plan))} of {megabytes(b.nbytes)} {b.count}" for b in self.budgets)
         self.progress(f"plan {len(self.tried)}: {sizes}")
         return plan
 
 
-def _counts(budget: Budget) -> str:
-    """What of the program of choices it limits."""
+def _measure(budget: Budget) -> Measure:
     return "stored" if budget.count == "stored" else "live"
