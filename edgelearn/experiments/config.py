@@ -128,13 +128,10 @@ class Config:
     def __post_init__(self) -> None:
         self.check()
 
-    def check(self, counts: Sequence[str] = ()) -> None:
-        """Validate every field, and that the fields `counts` are at least 1. Raises ConfigError."""
+    def check(self) -> None:
+        """Validate every field. Raises ConfigError."""
         for name, each in settings(type(self)).items():
             each.validate(getattr(self, name))
-        for name in counts:
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ConfigError(name, f"{value} is too small: the minimum is 1.")
 
     def to_dict(self) -> dict:
         return asdict(self)
