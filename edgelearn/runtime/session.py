@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile.lower import input_block
-from edgelearn.compile.memory.activation_memory import pages_of
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.program import Kind, Program, ProgramKey
 from edgelearn.compile.storage import Weights
@@ -42,11 +41,7 @@ class Session:
         self.plan, self.context = plan, context
         self.kernels, self._progress = kernels or Kernels(context), progress
         self._memory = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
-        self._pages = (
-            Pages(plan.paged_bytes, pages_of(plan.request.activation_memory.values()).folder)
-            if plan.paged_bytes
-            else None
-        )
+        self._pages = Pages(plan.paged_bytes, plan.offload.folder) if plan.offload else None
         self._runners: dict[tuple, Runner] = {}
         self._sent: deque[Any] = deque()  # copies of inputs on their way
         self.ranges_known = False  # whether training has left ranges for quantized tensors

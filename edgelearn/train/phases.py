@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgelearn.compile import BudgetLike, Plan
-from edgelearn.compile.plan import MIB
+from edgelearn.compile.units import MB
 from edgelearn.errors import PlanError
 
 FORWARD_SIZES = (16, 8, 4, 2, 1)  # examples at a time where nothing is trained
@@ -26,11 +26,11 @@ class Phases(dict[str, Plan]):
         """The training plan by role, and the peaks of all phases."""
         lines = [str(self["train"])]
         lines += [
-            f"  {f'(phase: {name}, {plan.request.micro_batch} at a time)':<38}{plan.peak_bytes / MIB:>10.2f} MiB"
+            f"  {f'(phase: {name}, {plan.request.micro_batch} at a time)':<38}{plan.peak_bytes / MB:>10.2f} MB"
             for name, plan in self.items()
             if name != "train"
         ]
-        return "\n".join([*lines, f"  {'planned peak of the whole job':<38}{self.peak_bytes / MIB:>10.2f} MiB"])
+        return "\n".join([*lines, f"  {'planned peak of the whole job':<38}{self.peak_bytes / MB:>10.2f} MB"])
 
 
 def largest_that_fits(make: Callable[[int], Plan], budget: BudgetLike | None) -> Plan:

@@ -116,7 +116,7 @@ class Plans:
         plan = self._plans.pop(key, None)
         if plan is None:
             measured = launch_times(self.device, allow) if budget is not None and allow else None
-            plan = make_plan(request, self.device, budget, costs=measured, allow=allow)
+            plan = make_plan(request, self.device, budget, launch_times=measured, allow=allow)
         self._plans[key] = plan
         while len(self._plans) > KEPT:
             del self._plans[next(iter(self._plans))]

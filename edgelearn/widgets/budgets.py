@@ -67,7 +67,7 @@ class BudgetView(ipywidgets.VBox):
 
     def _planned(self) -> Plan | None:
         try:
-            return make_plan(self.request, self.device, self.budget, costs=self.costs)
+            return make_plan(self.request, self.device, self.budget, launch_times=self.costs)
         except (PlanError, DeviceError) as error:
             self._refusals[self.budget] = str(error).splitlines()[0]
             return None

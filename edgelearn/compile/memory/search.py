@@ -101,7 +101,8 @@ class Search:
     def _try_smallest(self) -> None:
         """Try the plans of the fewest bytes, whatever they take."""
         for candidates in self._candidates:
-            for measure in dict.fromkeys(map(_measure, self.budgets)):
+            measures: list[Measure] = list(dict.fromkeys(map(_measure, self.budgets)))
+            for measure in measures:
                 self._try(solve(candidates, minimise=measure))
         for policy in EXACT:
             self._try(policy(self.first.request.network))

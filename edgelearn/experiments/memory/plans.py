@@ -58,7 +58,7 @@ def lane_plan(
         return make_plan(Request(network, **request, precision=PRECISIONS[lane]), device)
     if lane.endswith(("stored", "peak", "device")):
         times = launch_times(device, allow) if allow else None
-        return make_plan(Request(network, **request), device, lane, costs=times, allow=allow, progress=progress)
+        return make_plan(Request(network, **request), device, lane, launch_times=times, allow=allow, progress=progress)
     raise RunError(f"'{lane}' is no lane: choose {', '.join(LANES)}, or another budget such as '6 MB stored'.")
 
 
