@@ -23,6 +23,7 @@ from edgelearn.errors import FormatError, RunError
 
 TEMPORARY_SUFFIX = ".tmp"
 _BLOCK = 1 << 16
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)  # those that the system has
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -40,8 +41,8 @@ def write_bytes(path: str | Path, data: bytes, previous: str | Path | None = Non
 
 @contextmanager
 def replacing(path: str | Path, size: int) -> Iterator[BinaryIO]:
-    """A file to write about `size` bytes to, piece by piece. It replaces the one at `path` in one step when the block
-    ends. Raises RunError like `write_bytes`; after any error the old file is untouched."""
+    """Open a file to write about `size` bytes to, piece by piece. It replaces the one at `path` in one step when the
+    block ends. Raises RunError like `write_bytes`; after any error the old file is untouched."""
     with _replacing(Path(path), size) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as file:
         yield file
 
@@ -51,7 +52,7 @@ def _replacing(path: Path, size: int, previous: str | Path | None = None) -> Ite
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     try:
         with _explained(path, size):
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
             try:
                 yield descriptor
                 os.fsync(descriptor)
@@ -82,7 +83,7 @@ def append_line(path: str | Path, line: str) -> None:
     data = line.encode() + b"\n"
     with _explained(path, len(data)):
         is_new = not path.exists()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
         try:
             end = _end_of_last_line(descriptor)
             os.ftruncate(descriptor, end)
@@ -100,7 +101,7 @@ def append_line(path: str | Path, line: str) -> None:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """The complete lines of the file, without newlines; none if there is no file.
+    """Return the complete lines of the file, without newlines; none if there is no file.
 
     Raises FormatError if the file can't be read as UTF-8 text.
     """
@@ -115,9 +116,9 @@ def read_lines(path: str | Path) -> list[str]:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON text of `value`, with NumPy numbers and arrays and paths as plain numbers, lists and strings.
+    """Return the JSON text of `value`, with NumPy numbers and arrays and paths as plain numbers, lists and strings.
 
-    Raises RunError for anything else that JSON has no word for.
+    Raises RunError for anything else that JSON lacks.
     """
     try:
         return json.dumps(value, indent=indent, default=_plain)
@@ -126,8 +127,10 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the folder's list of names to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    """Flush the folder's list of names to the disk; Windows has no such call and opens no folders."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY | _FLAGS)
     try:
         os.fsync(descriptor)
     finally:
@@ -141,7 +144,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def explain(error: OSError, path: Path, size: int) -> RunError:
-    """The RunError that says why `path` (`size` bytes) could not be written and what to do."""
+    """Return the RunError that says why `path` (`size` bytes) could not be written and what to do."""
     elsewhere = "or choose another folder (for runs: set EDGELEARN_RUNS)"
     if error.errno in _NO_ROOM:
         reason = f"there is no room for it ({error.strerror}; {_free_space(path)})"
@@ -184,7 +187,8 @@ def _end_of_last_line(descriptor: int) -> int:
     end = os.lseek(descriptor, 0, os.SEEK_END)
     while end > 0:
         start = max(0, end - _BLOCK)
-        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        os.lseek(descriptor, start, os.SEEK_SET)
+        newline = os.read(descriptor, end - start).rfind(b"\n")
         if newline >= 0:
             return start + newline + 1
         end = start

@@ -24,3 +24,20 @@ def test_import_leaves_heavy_packages_alone():
     loaded = in_fresh_process("import sys, edgelearn; print(*sys.modules)").split()
     assert "edgelearn" in loaded
     assert not [name for name in HEAVY if name in loaded]
+
+
+def test_rooms_below_the_laboratory_need_no_posix():
+    """fcntl and resource are not there on every system."""
+    code = (
+        "import sys, pkgutil, importlib, os\n"
+        "sys.modules['fcntl'] = sys.modules['resource'] = None\n"
+        "for name in ('sched_setaffinity', 'sched_getaffinity', 'posix_fallocate', 'O_CLOEXEC'):\n"
+        "    os.__dict__.pop(name, None)\n"
+        "import edgelearn\n"
+        "above = ('cli', 'experiments', 'lab', 'widgets')\n"
+        "for module in pkgutil.walk_packages(edgelearn.__path__, 'edgelearn.'):\n"
+        "    if module.name.split('.')[1] not in above:\n"
+        "        importlib.import_module(module.name)\n"
+        "print(edgelearn.list_devices()[0].kind)"
+    )
+    assert in_fresh_process(code).split()

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
-        first_line = module.__doc__.splitlines()[0]
+        first_line = (module.__doc__ or "").partition("\n")[0]
         command = commands.add_parser(name, help=first_line, description=module.__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
         module.add_arguments(command)
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.command_line = shlex.join(["edgelearn", *arguments])
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # also into a pipe, whose reader wants to see how it goes
+        sys.stdout.reconfigure(line_buffering=True)  # also into a pipe, whose reader wants to follow
     try:
         return options.execute(options) or 0
     except EdgelearnError as error:
@@ -43,6 +43,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("edgelearn: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone: nothing can be said to it any more
+    except BrokenPipeError:  # the reader of the pipe, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

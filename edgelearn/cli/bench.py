@@ -1,4 +1,4 @@
-"""Measure speed and memory beside PyTorch, Keras and tinygrad, in one run.
+"""Compare speed and memory with PyTorch, Keras and tinygrad.
 
 Contenders take turns, each in a process of its own, with the same weights and inputs. Those that are not installed are
 listed as such: pip install torch==2.13.0 'edgelearn[tensorflow]' tinygrad. On a GPU, only those that use OpenCL take
@@ -24,8 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("workload", nargs="*", default=["forward:1", "train:1", "cached:163"],
         help="forward, train, train_bn, accumulate or cached, with a batch size as in forward:16; a single op as in "
              "train/conv_pw_1:16; patterns as in 'forward/*'")  # fmt: skip
+    add("--network", default="mobilenet_v1", help="a name in edgelearn.models (default: mobilenet_v1)")
     add("--contenders", nargs="+", metavar="NAME", help="edgelearn, torch, keras, tinygrad (default: all installed)")
-    add("--only", nargs="+", metavar="PATTERN", default=["*"], help='lanes such as "torch compile*"')
+    add("--only", nargs="+", metavar="PATTERN", default=["*"], help='variants such as "torch compile*"')
     add("--device", metavar="NAME", help="any part of an OpenCL device's name (default: the best one)")
     add("--cores", type=int, help="processor cores for everyone (default: all)")
     add("--rounds", type=int, default=9)
@@ -58,11 +59,13 @@ def _measure(options: argparse.Namespace) -> BenchReport:
     from edgelearn.lab.bench.run import run as measure
     from edgelearn.lab.bench.workloads import Workload
 
-    def say(line: str) -> None:
+    def report_progress(line: str) -> None:
         print(line, file=sys.stderr)
 
-    workloads = [workload for text in options.workload for workload in Workload.expand(text, options.seed)]
-    settings = BenchConfig(rounds=options.rounds, seed=options.seed)
-    report = measure(workloads, options.contenders, options.only, options.cores, options.device, settings, say)
+    drawn = options.seed, options.network
+    workloads = [workload for text in options.workload for workload in Workload.expand(text, *drawn)]
+    config = BenchConfig(rounds=options.rounds)
+    selected = options.contenders, options.only, options.cores, options.device
+    report = measure(workloads, *selected, config, report_progress)
     report.command = options.command_line
     return report

@@ -1,4 +1,4 @@
-"""Check what edgelearn needs, and say what to do about what is missing."""
+"""Check the installation: packages, kernels, device, folders; with a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from edgelearn.runtime import choose_device, self_test, source
 from edgelearn.tuned import find
 
 NEEDED = (
-    "numpy", "scipy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "platformdirs", "rich",
+    "numpy", "scipy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "platformdirs", "rich", "filelock",
+    "psutil",
 )  # fmt: skip
-OPTIONAL = {  # by what pip calls them together
+OPTIONAL = {  # packages by pip's name of the extra
     "edgelearn[tensorflow]": ("tensorflow", "tensorflow-datasets", "importlib-resources"),
     "edgelearn[audio]": ("soundfile", "soxr"),
     "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget"),

@@ -1,4 +1,4 @@
-"""Files that options name, refused before any work where they can't be written: types for argparse."""
+"""Types of files for argparse: refused before any work if they can't be written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def written(text: str) -> Path:
-    """A file to write, in a folder that is there."""
+    """A type: a file to write, in a folder that exists."""
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"'{text}' is a folder: name a file")

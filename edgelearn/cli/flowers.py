@@ -1,7 +1,8 @@
 """Fine-tune MobileNet V1 on flowers: Qualcomm's published example, or the same for your own pictures.
 
-Pictures come from --images, --data or EDGELEARN_DATA, else from TensorFlow Datasets over the network, else they are
-drawn (the embedded sample); the first line of output says which. Ctrl-C saves at a step boundary; --resume goes on.
+Pictures come from --images, --data or EDGELEARN_DATA, else from TensorFlow Datasets over the network, else from the
+embedded sample of drawings; the first line of output names the source. Ctrl-C saves at a step boundary, --resume
+continues.
 """
 
 from __future__ import annotations

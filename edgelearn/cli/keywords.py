@@ -1,9 +1,9 @@
-"""Words of your own: enrol them from a few clips, hear them in recordings or at the microphone.
+"""Words of your own: enrol them from a few clips, detect them in recordings or at the microphone.
 
-`enrol` adds clips to a small file of words, `words` shows what is in it, `listen` tells words of it with their times;
-`compose` makes a long recording of clips to try it on. `train` makes a network that words are enrolled with, `evaluate`
-says in episodes how well one is learned from, `personal` what a user's own clips are worth, and `check` holds all
-figures that are to be reached against what is there.
+`enrol` adds clips to a small file of words, `words` lists its contents, `listen` detects its words, with their times;
+`compose` makes a long recording of clips to try it on. `train` trains a network for enrolment, `evaluate` measures
+learners in episodes, `personal` measures how much a user's own clips reduce errors, and `check` holds the published
+claims against measurements.
 The network is the BC-ResNet of EDGELEARN_DATA, or else a small one of the package, which was trained on synthesised
 words; the first line of output says which."""
 
@@ -16,9 +16,8 @@ from edgelearn.errors import DataError
 
 from . import keywords_figures as figures
 from . import keywords_training as training
-from .keywords_clips import find_clips
+from .keywords_common import add_network, find_clips, find_network
 from .keywords_listen import add_listen
-from .keywords_network import add_network, find_network
 from .numbers import number, whole
 
 
@@ -27,33 +26,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     enrol = commands.add_parser("enrol", help="learn a word from a few clips")
     enrol.add_argument("word")
     enrol.add_argument("clips", nargs="+", metavar="CLIP", help="WAV, FLAC or OGG files, of the word alone")
-    enrol.add_argument("--into", required=True, metavar="FILE", help="the file of words: made, or added to")
+    enrol.add_argument("--into", required=True, metavar="FILE", help="the file of words to create or extend")
     add_network(enrol)
     enrol.set_defaults(act=_enrol)
-    words = commands.add_parser("words", help="what a file of words holds")
+    words = commands.add_parser("words", help="list the words in a file")
     words.add_argument("file")
-    words.add_argument("--forget", metavar="WORD", help="take a word out")
+    words.add_argument("--forget", metavar="WORD", help="remove a word")
     words.set_defaults(act=_words)
-    add_listen(commands.add_parser("listen", help="tell words in a recording or at the microphone"))
-    compose = commands.add_parser("compose", help="make a long recording of clips, and labels of what is said")
+    add_listen(commands.add_parser("listen", help="detect words in a recording or at the microphone"))
+    compose = commands.add_parser("compose", help="make a long recording of clips, with labels of the spoken words")
     add = compose.add_argument
-    add("recording", type=_wav, help="the WAV file to write; its labels go into a .txt beside it")
+    add("recording", type=_wav, help="the WAV file to write; labels go into a .txt file of the same name")
     add("--clips", metavar="DIR", help="a subfolder of recordings for each word (default: embedded sample)")
-    add("--speaker", help="this speaker's clips alone")
-    add("--skip", type=whole(0), default=0, help="the first clips of each word, such as those that are enrolled")
+    add("--speaker", help="use the clips of this speaker alone")
+    add(
+        "--skip",
+        type=whole(0),
+        default=0,
+        help="clips of each word to leave out, such as enrolled ones",
+    )
     add("--count", type=whole(1), help="clips of each word (default: all)")
     add(
         "--level", type=number(most=0), default=-45.0,
-        help="of the noise, in decibels of full scale, so below 0 (default: %(default)s)",
+        help="level of the noise in decibels of full scale, at most 0 (default: %(default)s)",
     )  # fmt: skip
     add("--seed", type=whole(0), default=0)
     compose.set_defaults(act=_compose)
-    training.add_train(commands.add_parser("train", help="train a network that words are enrolled with"))
-    evaluate = commands.add_parser("evaluate", help="learn from few clips and be tested, in many episodes")
+    training.add_train(commands.add_parser("train", help="train a network for enrolment"))
+    evaluate = commands.add_parser("evaluate", help="measure learners in episodes of few clips")
     training.add_evaluate(evaluate)
     add_network(evaluate)
-    figures.add_personal(commands.add_parser("personal", help="what a user's own clips are worth"))
-    figures.add_check(commands.add_parser("check", help="the published figures: passed, failed or not measured"))
+    figures.add_personal(commands.add_parser("personal", help="measure how much a user's own clips reduce errors"))
+    figures.add_check(commands.add_parser("check", help="check the published claims: passed, failed or not measured"))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,13 +65,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _enrol(options: argparse.Namespace) -> None:
-    from edgelearn.keywords.vocabulary import Vocabulary, features_of
+    from edgelearn.keywords.vocabulary import Vocabulary, file_features
 
     embedder = find_network(options)
-    there = Path(options.into).exists()
-    vocabulary = Vocabulary.load(options.into) if there else Vocabulary.empty(embedder)
-    vocabulary = vocabulary.add(options.word, features_of(options.clips, embedder))
-    vocabulary.enrol(embedder)  # what can't be learned isn't kept
+    exists = Path(options.into).exists()
+    vocabulary = Vocabulary.load(options.into) if exists else Vocabulary.empty(embedder)
+    vocabulary = vocabulary.add(options.word, file_features(options.clips, embedder))
+    vocabulary.enrol(embedder)  # check that the words can be learned before they are saved
     vocabulary.save(options.into)
     print(f"{options.into}: {vocabulary}")
 
@@ -109,5 +113,5 @@ def _compose(options: argparse.Namespace) -> None:
 def _wav(text: str) -> Path:
     path = Path(text)
     if path.suffix.lower() != ".wav":
-        raise argparse.ArgumentTypeError(f"'{text}' doesn't end in .wav, and a WAV file is what is written")
+        raise argparse.ArgumentTypeError(f"'{text}' doesn't end in .wav")
     return path

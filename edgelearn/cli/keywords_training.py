@@ -1,4 +1,4 @@
-"""Train networks for keywords, and say how well they are learned from: `edgelearn keywords train` and `evaluate`."""
+"""`edgelearn keywords train` and `evaluate`: train networks for enrolment, and measure learners in episodes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from edgelearn.experiments.keywords.embedding.config import KeywordsConfig
 from edgelearn.experiments.keywords.episodes import SPEAKERS
 from edgelearn.experiments.keywords.splits import WORD_SPLITS
 
-from .keywords_clips import find_clips
-from .keywords_network import LEARNERS, find_network
+from .keywords_common import LEARNERS, find_clips, find_network
 from .numbers import whole
 from .options import add_options
 from .training import add_runs, train
@@ -25,29 +24,25 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("clips", nargs="?", metavar="DIR", help="a subfolder of recordings for each word (default: embedded sample)")
     add(
-        "--learner",
-        nargs="+",
-        choices=LEARNERS,
-        default=["nearest-mean"],
+        "--learner", nargs="+", choices=LEARNERS, default=["nearest-mean"],
         help="how words are learned (default: nearest-mean)",
-    )
-    add("--ways", type=whole(1), default=5, help="words to learn (default: %(default)s)")
-    add("--shots", type=whole(1), nargs="+", default=[1, 5], help="clips of each (default: 1 5)")
-    add("--queries", type=whole(1), default=5, help="clips of each to recognise (default: %(default)s)")
+    )  # fmt: skip
+    add("--num-classes", type=whole(1), default=5, help="words of an episode (default: %(default)s)")
+    add("--shots", type=whole(1), nargs="+", default=[1, 5], help="clips of each word to enrol (default: 1 5)")
+    add("--queries", type=whole(1), default=5, help="clips of each word to classify (default: %(default)s)")
     add(
         "--unlabelled", type=whole(0), default=0, metavar="N",
-        help="more of each, without labels; learners that use them are compared with what they are without",
+        help="clips of each word without labels; learners that use them are compared with those that don't",
     )  # fmt: skip
     add(
         "--speakers", nargs="+", choices=SPEAKERS, default=["same"],
-        help="who is recognised: who was learned from, somebody else, or anybody (default: same)",
+        help="who is tested: who was enrolled, somebody else, or anybody (default: same)",
     )  # fmt: skip
     add(
         "--split", choices=WORD_SPLITS,
-        help="of all of Speech Commands, what a published split tests: its words to learn and its words to reject, by "
-        "the testing speakers",
+        help="a published split of Speech Commands: its test words and unknown words, by the testing speakers",
     )  # fmt: skip
-    add("--episodes", type=whole(2), default=600, help="default: %(default)s")
+    add("--episodes", type=whole(2), default=600, help="number of episodes (default: %(default)s)")
     add("--seed", type=whole(0), default=0)
     parser.set_defaults(act=_evaluate)
 
@@ -65,24 +60,24 @@ def _evaluate(options: argparse.Namespace) -> None:
     from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
     from edgelearn.experiments.keywords.speakers import part_of
     from edgelearn.keywords.learners import Learner
-    from edgelearn.keywords.learners.unlabelled import without
+    from edgelearn.keywords.learners.unlabelled import supervised
 
     learners = [Learner.named(name)() for name in options.learner]
     if options.unlabelled:
-        learners = list(dict.fromkeys(each for learner in learners for each in (without(learner), learner)))
+        learners = list(dict.fromkeys(each for learner in learners for each in (supervised(learner), learner)))
     dataset = find_clips(options.clips, lambda: embedded_words(speakers=4))
     unknown_words: tuple[str, ...] = ()
     if options.split:
         split = WORD_SPLITS[options.split]
         dataset, unknown_words = part_of(dataset, "testing", (*split.test, *split.unknown)), split.unknown
         print(f"  {options.split}: {dataset.description}")
-    asked = [
+    every = [
         Episodes(
-            dataset, options.ways, shots, options.queries, None, speakers, options.episodes, options.seed,
+            dataset, options.num_classes, shots, options.queries, None, speakers, options.episodes, options.seed,
             options.unlabelled, unknown_words,
         )
         for speakers in options.speakers for shots in options.shots
     ]  # fmt: skip
     embedder = find_network(options)
     evaluator = Evaluator(embedder, load_features(dataset, embedder.front_end, embedder.seconds))
-    print(to_table([evaluator.run(learner, episodes) for learner in learners for episodes in asked]))
+    print(to_table([evaluator.run(learner, episodes) for learner in learners for episodes in every]))

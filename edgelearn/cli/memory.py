@@ -1,8 +1,8 @@
-"""Train in less memory: activations that are recomputed, inverted, paged or kept in fewer bits, within a budget.
+"""Train in less memory: recompute, invert, offload or compress activations, within a budget.
 
-`plan` explains the fastest plan of a network within a budget, `compare` measures steps in many lanes beside PyTorch,
-`measure` finds out what launches take here, for `plan`, `train` makes one training from scratch, and `check` holds the
-published claim against plans, steps, times and finished trainings."""
+`plan` explains the fastest plan of a network within a budget, `compare` measures steps by many plans and by PyTorch,
+`measure` measures the launches of this device for `plan`, `train` makes one training from scratch, and `check` compares
+the published claim with plans, steps, times and finished trainings."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan.add_argument("--budget", metavar="SIZE", help="such as 8MB, or '8MB stored, 20MB peak'")
     plan.add_argument(
         "--count", choices=("stored", "peak", "device"), default="stored",
-        help="what counts where SIZE doesn't say: what is stored between the passes (default), activations at their "
-        "peak, all device memory",
+        help="the kind of memory that SIZE limits if it names none: stored between the passes (default), activations "
+        "at their peak, all device memory",
     )  # fmt: skip
     plan.add_argument(
         "--allow", nargs="+", choices=ALLOWED, default=[],
-        help="ways that the planner may choose besides: in fewer bits, which is lossy, or out of the device",
+        help="extra strategies for the planner: fewer bits, which is lossy, or memory outside the device",
     )  # fmt: skip
     plan.add_argument("--pages", metavar="DIR", help="with --allow paged: to a file there, not to the host's memory")
     plan.add_argument("--batchnorm", choices=("moving", "batch"), default="batch")
     plan.add_argument("--layers", action="store_true", help="a row for each layer")
     plan.add_argument("--plot", metavar="PNG", help="draw the timeline there")
     plan.set_defaults(act=_plan)
-    compare = commands.add_parser("compare", help="memory and time in many lanes, in turn")
+    compare = commands.add_parser("compare", help="memory and time of a step by many plans, in turn")
     _add_network(compare)
     compare.add_argument(
-        "--lanes", nargs="+", default=[], metavar="LANE", help="some of them, as 'keep_all' '6 MB stored'"
+        "--plans", nargs="+", default=[], metavar="PLAN", help="some of them, as 'keep_all' '6 MB stored'"
     )
     compare.add_argument("--rounds", type=int, default=9)
-    compare.add_argument("--json", metavar="FILE", help="write what was measured there")
+    compare.add_argument("--json", metavar="FILE", help="write the measurements there")
     compare.add_argument("--chart", metavar="PNG", help="draw time over memory there")
     compare.set_defaults(act=_compare)
-    measure = commands.add_parser("measure", help="what launches take on this device, kept for plans")
+    measure = commands.add_parser("measure", help="times of launches on this device, stored for plans")
     _add_network(measure)
     measure.add_argument("--rounds", type=int, default=20)
     measure.set_defaults(act=_measure)
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_runs(one)
     one.set_defaults(act=_train)
     check = commands.add_parser("check", help="the claims on MobileNet V2: passed, failed or not measured")
-    check.add_argument("--rounds", type=int, default=9, help="of steps in all lanes, for times")
+    check.add_argument("--rounds", type=int, default=9, help="of steps by all plans, for times")
     add_runs_folder(check)
     check.set_defaults(act=_check)
     for command in (plan, compare, measure, check):
@@ -80,68 +80,68 @@ def run(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> None:
     from edgelearn.compile import Offload
-    from edgelearn.experiments.memory.plans import lane_plan
-    from edgelearn.experiments.networks import named_network
+    from edgelearn.experiments.memory.plans import named_plan
+    from edgelearn.models.named import named_network
 
     device = choose_device(options.device).device
     if options.pages and "paged" not in options.allow:
-        raise PlanError("--pages says where pages go, but nothing is paged: add --allow paged, or leave --pages out.")
-    lane = "keep_all" if options.budget is None else _counted(options.budget, options.count)
+        raise PlanError("--pages is for offloading, which isn't allowed: add --allow paged, or leave --pages out.")
+    name = "keep_all" if options.budget is None else _counted(options.budget, options.count)
     allow = [Offload(options.pages) if name == "paged" else ALLOWED[name] for name in options.allow]
     network = named_network(options.network, options.alpha)
-    plan = lane_plan(lane, network, device, options.batch_size, options.batchnorm, allow, _tell)
-    costs = launch_times(device, allow if plan.paged_bytes else ())
-    found = explain(plan)
-    print(found, "", sep="\n")
+    plan = named_plan(name, network, device, options.batch_size, options.batchnorm, allow, _log)
+    times = launch_times(device, allow if plan.paged_bytes else ())
+    explanation = explain(plan)
+    print(explanation, "", sep="\n")
     if options.layers:
-        print(found.table(), "", sep="\n")
-    print(found.timetable(), "", sep="\n")
+        print(explanation.table(), "", sep="\n")
+    print(explanation.timetable(), "", sep="\n")
     print(
-        f"Predicted: {costs.step(plan) * 1e3:.1f} ms a step ({costs.origin}; {costs.known(plan):.0%} of its launches)"
+        f"Predicted: {times.step(plan) * 1e3:.1f} ms a step ({times.origin}; {times.known(plan):.0%} of its launches)"
     )
     if options.plot:
         from edgelearn.experiments.plan_figures import plot_timeline
 
-        atomic.write_bytes(options.plot, figures.to_png(plot_timeline(plan, lane)))
+        atomic.write_bytes(options.plot, figures.to_png(plot_timeline(plan, name)))
 
 
 def _counted(budget: str, count: str) -> str:
-    """The budget, each part of it with what it counts: `count` where it doesn't say."""
+    """The budget, with `count` for each part that doesn't name the kind of memory."""
     parts = [part.strip() for part in budget.split(",")]
     return ", ".join(part if part.lower().endswith(tuple(COUNTS)) else f"{part} {count}" for part in parts)
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr)
 
 
 def _compare(options: argparse.Namespace) -> None:
     from edgelearn.experiments.memory import compare, report
 
-    found = compare(
-        options.network, options.lanes, options.batch_size, options.rounds, alpha=options.alpha,
-        device=options.device or "", progress=_tell,
+    measured = compare(
+        options.network, options.plans, options.batch_size, options.rounds, alpha=options.alpha,
+        device=options.device or "", progress=_log,
     )  # fmt: skip
-    _print(report.HEADER, report.cells(found))
+    _print(report.HEADER, report.cells(measured))
     if options.json:
-        atomic.write_json(options.json, {"command": options.command_line, "lanes": report.records(found)})
+        atomic.write_json(options.json, {"command": options.command_line, "plans": report.records(measured)})
     if options.chart:
-        atomic.write_bytes(options.chart, figures.to_png(report.plot(found)))
+        atomic.write_bytes(options.chart, figures.to_png(report.plot(measured)))
 
 
 def _measure(options: argparse.Namespace) -> None:
     from edgelearn.experiments.memory.plans import plans_to_measure
-    from edgelearn.experiments.networks import named_network
-    from edgelearn.lab.profile.launches import measure_costs
-    from edgelearn.tuned import launch_times as costs
+    from edgelearn.lab.profile.launches import measure_launches
+    from edgelearn.models.named import named_network
+    from edgelearn.tuned import launch_times as store
 
     device = choose_device(options.device).device
     network = named_network(options.network, options.alpha)
     plans = plans_to_measure(network, device, options.batch_size)
-    found = measure_costs(list(plans.values()), device, options.rounds)
+    stored = measure_launches(list(plans.values()), device, options.rounds)
     print(
-        f"{len(found.seconds)} launches of {device.id} measured, kept in {costs.path_of(device)}; a step takes "
-        f"{found.between * 1e6:.1f} µs besides for each, and {found.fixed * 1e6:.0f} µs"
+        f"{len(stored.seconds)} launches of {device.id} measured, stored in {store.path_of(device)}; a step takes "
+        f"{stored.between * 1e6:.1f} µs more for each, and {stored.fixed * 1e6:.0f} µs"
     )
 
 

@@ -1,4 +1,4 @@
-"""Numbers that options take, refused before any work where they can't be: types for argparse."""
+"""Types of numbers for argparse."""
 
 from __future__ import annotations
 
@@ -6,21 +6,9 @@ import argparse
 from collections.abc import Callable
 from math import inf
 
-from edgelearn.compile.memory.budget import budgets
-from edgelearn.errors import PlanError
-
-
-def budget(text: str) -> str:
-    """A memory budget, as edgelearn.compile.memory.budget reads it."""
-    try:
-        budgets(text)
-    except PlanError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
 
 def whole(least: int) -> Callable[[str], int]:
-    """Whole numbers from `least` on."""
+    """A type: whole numbers of at least `least`."""
 
     def parse(text: str) -> int:
         try:
@@ -34,7 +22,7 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def number(least: float = -inf, most: float = inf) -> Callable[[str], float]:
-    """Finite numbers from `least` to `most`."""
+    """A type: finite numbers from `least` to `most`."""
 
     def parse(text: str) -> float:
         try:

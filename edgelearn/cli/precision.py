@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=whole(1), default=1)
     add("--alpha", type=float, default=1.0, help="the networks' width")
     add("--batchnorm", choices=("moving", "batch"), default="moving")
-    add("--only", nargs="+", metavar="PRECISION", help='some of them, as "fp32" "integers, current"')
+    add("--variants", nargs="+", metavar="VARIANT", help='some of them, as "fp32" "integers, current"')
     add("--rounds", type=whole(1), default=15)
     add("--steps", type=whole(1), default=5, help="steps of each precision in a round")
     add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
@@ -118,14 +118,14 @@ def _trace(options: argparse.Namespace) -> None:
 
 
 def _time(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.networks import named_network
     from edgelearn.experiments.precision import report
+    from edgelearn.models.named import named_network
     from edgelearn.runtime import choose_device
 
     device = choose_device(options.device).device
     sizes = options.batch_size, options.batchnorm, options.rounds, options.steps
     for network in [named_network(name, options.alpha) for name in options.networks]:
-        times = report.time_precisions(network, device, *sizes, only=options.only)
+        times = report.time_precisions(network, device, *sizes, only=options.variants)
         print(f"{network.name}, {options.batch_size} examples a step, {device.id}")
         print_table(report.TIME_HEADER, report.time_cells(times), options.markdown)
 
@@ -137,8 +137,8 @@ def _tasks(options: argparse.Namespace) -> None:
 
 
 def _cost(options: argparse.Namespace) -> None:
-    from edgelearn.experiments.networks import named_network
     from edgelearn.experiments.precision import claims, report
+    from edgelearn.models.named import named_network
 
     published = claims.networks()
     for name in options.networks or published:

@@ -1,4 +1,4 @@
-"""Name what is in pictures, with the network of a finished flowers run."""
+"""Name what is in pictures, with the network of a finished run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .training import add_runs_folder
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("image", nargs="+", help="JPEG or PNG files")
-    parser.add_argument("--run", metavar="RUN", help="which run's network (default: the newest finished one)")
+    parser.add_argument("--run", metavar="RUN", help="the run whose network is used (default: the newest)")
     add_runs_folder(parser)
     parser.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
 

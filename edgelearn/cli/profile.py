@@ -1,7 +1,7 @@
-"""Show where the time of a step goes, beside what the device could do at best; or predict it for a device elsewhere.
+"""Show where the time of a step goes, and the least it could take; or predict it for another device.
 
-A workload is one of those of `edgelearn bench`, such as forward:16. --project predicts without measuring, for
-devices that are described in edgelearn/lab/profile/devices, or in a JSON file of the same form.
+A workload is one of those of `edgelearn bench`, such as forward:16 or resnet18/forward:16. --project predicts
+without measuring, for devices that are described in edgelearn/lab/profile/devices, or in a JSON file of the same form.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from .files import written
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("workload", nargs="*", default=["train:1"], help="kind and batch size, as in forward:16 (default: train:1)")
+    add("--network", default="mobilenet_v1", help="a name in edgelearn.models (default: mobilenet_v1)")
     add("--device", help="any part of its name (default: the best one)")
     add("--rounds", type=int, default=20, help="steps to measure (default: 20)")
     add("--layers", action="store_true", help="a row for each layer, not for each kind of launch")
@@ -30,10 +31,10 @@ def run(options: argparse.Namespace) -> None:
     from edgelearn.lab.bench.engine import make_request
     from edgelearn.lab.bench.workloads import Workload
 
-    workloads = [Workload.parse(text) for text in options.workload]
+    workloads = [Workload.parse(text, network=options.network) for text in options.workload]
     requests = {workload.name: make_request(workload, workload.micro_batch) for workload in workloads}
     if (options.trace or options.plot) and len(requests) > 1:
-        raise EdgelearnError("--trace and --plot are of one step: name a single workload.")
+        raise EdgelearnError("--trace and --plot show one step: name a single workload.")
     if options.project is None:
         _measure(requests, options)
     else:
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
 def _measure(requests: dict, options: argparse.Namespace) -> None:
     from edgelearn import atomic
     from edgelearn.compile import make_plan
-    from edgelearn.lab.profile import Record, measure_peaks, profile
+    from edgelearn.lab.profile import DeviceRecord, measure_peaks, plot, profile, roofline_table, trace
     from edgelearn.lab.runs import figures
     from edgelearn.runtime import Context, choose_device
 
@@ -52,23 +53,23 @@ def _measure(requests: dict, options: argparse.Namespace) -> None:
     rooflines = []
     for name, request in requests.items():
         rooflines.append(profile(make_plan(request, device), device, options.rounds, name, peaks))
-        print(rooflines[-1].table(_width(), options.layers))
+        print(roofline_table(rooflines[-1], _width(), options.layers))
     if options.json:
-        atomic.write_json(options.json, Record.of(rooflines).to_dict())
+        atomic.write_json(options.json, DeviceRecord.of(rooflines).to_dict())
     if options.trace:
-        atomic.write_json(options.trace, rooflines[0].trace())
+        atomic.write_json(options.trace, trace(rooflines[0]))
     if options.plot:
-        atomic.write_bytes(options.plot, figures.to_png(rooflines[0].plot()))
+        atomic.write_bytes(options.plot, figures.to_png(plot(rooflines[0])))
 
 
 def _project(requests: dict, options: argparse.Namespace) -> None:
-    from edgelearn.lab.profile import EdgeDevice, edge_devices, project
+    from edgelearn.lab.profile import EdgeDevice, edge_devices, project, projection_table
 
     devices = [EdgeDevice.load(name) for name in options.project or edge_devices()]
-    for name, request in requests.items():
-        found = project(request, devices, name)
-        print(found.table(_width()))
-    print(found.sources)
+    projections = [project(request, devices, name) for name, request in requests.items()]
+    for projection in projections:
+        print(projection_table(projection, _width()))
+    print(projections[-1].sources)
 
 
 def _width() -> int:

@@ -20,7 +20,7 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     """--runs and --resume."""
     add_runs_folder(parser)
     parser.add_argument(
-        "--resume", nargs="?", const="", metavar="RUN", help="go on with an interrupted run, by default the newest"
+        "--resume", nargs="?", const="", metavar="RUN", help="continue an interrupted run (default: the newest)"
     )
 
 

@@ -1,7 +1,7 @@
-"""Find the fastest variants and tile sizes of the kernels on a device, and keep them for all plans made on it.
+"""Find the fastest variants and tile sizes of the kernels on a device, and store them for all plans made on it.
 
-Runs whole training and prediction steps of MobileNet, some minutes long. Ctrl-C keeps what was found by then; the same
-command goes on where it stopped.
+Runs whole training and prediction steps, for some minutes. Ctrl-C saves the results so far; the same command continues
+where it stopped.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ MINUTES, MINUTES_GPU = 6, 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("workload", nargs="*",
-        help="a whole network's as for `edgelearn bench`, cached:163/15 for micro-batches of 15, or flowers-sample "
+        help="one of `edgelearn bench` but no single op, as train:16 or resnet18/train:16; cached:163/15 for "
+             "micro-batches of 15; or flowers-sample "
              "(default: what fits the kind of device)")  # fmt: skip
     add("--device", help="tune this device instead of the best one (any part of its name)")
     add("--minutes", type=number(least=0.01),
         help=f"spend about so long at most (default: {MINUTES}, on a GPU {MINUTES_GPU})")  # fmt: skip
-    add("--again", action="store_true", help="measure anew what was tuned before")
-    add("--folder", type=Path, help="keep the results here (default: your own, where plans find them)")
+    add("--again", action="store_true", help="measure settled choices again")
+    add("--folder", type=Path, help="store the results here (default: the user's folder, where plans find them)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -48,6 +49,6 @@ def run(options: argparse.Namespace) -> None:
             )
             bar.update(task, completed=1.0)
     except KeyboardInterrupt:
-        print(f"What was found is kept in {tuner.path}; the same command goes on.", file=sys.stderr)
+        print(f"Results are saved in {tuner.path}; the same command continues.", file=sys.stderr)
         raise
     print(report)

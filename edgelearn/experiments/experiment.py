@@ -127,7 +127,7 @@ class Experiment(ABC, Generic[C]):
         """Train `config` in a new run of `store`; returns the results, or None after an interrupt."""
         experiment = cls.load(config)
         experiment.log_setup(log)
-        with store.create(cls.kind, experiment.config.to_dict(), **experiment.describe()) as run:
+        with experiment.create_run(store) as run:
             log(f"Run {run.id}")
             return experiment.run(run, callbacks, log)
 
@@ -147,6 +147,20 @@ class Experiment(ABC, Generic[C]):
             experiment.log_setup(log)
             log(f"Run {run.id}, continued")
             return experiment.run(run, callbacks, log)
+
+    def create_run(self, store: RunStore) -> Run:
+        """Create a run of this configuration."""
+        return store.create(self.kind, self.config.to_dict(), **self.describe())
+
+    def resume_run(self, run: Run) -> None:
+        """Open a run of this configuration to continue it. Raises RunError if it is of another configuration."""
+        for name, value in self.config_type.from_dict(run.config).to_dict().items():
+            if value != (own := self.config.to_dict()[name]):
+                raise RunError(
+                    f"Run {run.id} has another configuration: {name} is {value!r} there and {own!r} here. Load the "
+                    f"experiment with the run's configuration, or start a new run."
+                )
+        run.resume()
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
         """Train in `run`, from its checkpoint if it has one; returns the results, or None after an interrupt.

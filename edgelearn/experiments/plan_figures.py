@@ -1,4 +1,4 @@
-"""Plans drawn: what the memory of a step is for, and how it comes and goes."""
+"""Figures of plans: memory by role, and over the layers of a step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PURPOSES = {
 
 
 def plot_roles(plans: Mapping[str, Plan]) -> Figure:
-    """The planned memory of each plan, by what it is for, as one bar a plan."""
+    """Draw the planned memory of each plan by role, one bar a plan. `plans`: by the names shown."""
     figure = figures.canvas(9, 1.5 + 0.55 * len(plans))
     axes = figure.add_subplot()
     names = list(plans)
@@ -44,7 +44,7 @@ def plot_roles(plans: Mapping[str, Plan]) -> Figure:
     for role, color in _COLORS.items():
         sizes = [plans[name].bytes_by_role.get(role, 0) / MIB for name in names]
         if max(sizes) < 0.005 * max(plan.peak_bytes for plan in plans.values()) / MIB:
-            continue  # too little to see: counters
+            continue  # too small to see
         axes.barh(names, sizes, left=left, color=color, height=0.6, label=role.value)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     for index, name in enumerate(names):
@@ -60,9 +60,9 @@ def plot_roles(plans: Mapping[str, Plan]) -> Figure:
 
 
 def plot_timeline(plan: Plan, title: str = "") -> Figure:
-    """The most activations and workspace alive in each layer of a micro-batch, forward and backward: because they were
-    kept, because they were brought back, and for the moment; the arena that they share; and as a line, what is paged
-    out of the device by then. Of a plan that trains, a training step, else a prediction."""
+    """Draw the peak memory of activations and workspace in each layer of a micro-batch, forward and backward, by
+    purpose: stored, restored, workspace. Dashed: the arena that they share; dotted: what is offloaded by then. A plan
+    with an optimizer shows a training step, another one a prediction."""
     moments = explain(plan).timeline
     figure = figures.canvas(9, 3.8)
     axes = figure.add_subplot()
@@ -74,7 +74,7 @@ def plot_timeline(plan: Plan, title: str = "") -> Figure:
         bottom = [a + b for a, b in zip(bottom, sizes, strict=True)]
     if any(moment.paged for moment in moments):
         paged = [moment.paged / 1e6 for moment in moments]
-        axes.step(range(len(moments)), paged, ":", where="mid", color=figures.GRAY, label="paged, outside the device")
+        axes.step(range(len(moments)), paged, ":", where="mid", color=figures.GRAY, label="offloaded")
     arena, dashed = plan.arena_bytes / 1e6, {"color": figures.GRAY, "linestyle": "--", "linewidth": 1.4}
     axes.axhline(arena, **dashed)
     text = f"the arena they share: {arena:,.2f} MB"

@@ -14,6 +14,7 @@ from edgelearn.errors import DataError, RunError
 from edgelearn.interop import ModelFile, model_file
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.train import Model
+from edgelearn.train.files import load
 
 FILE = "model.safetensors"  # in the run's folder
 Answer = list[tuple[str, float]] | str
@@ -34,20 +35,21 @@ class Pictures:
 
 
 def save_model(run: Run, model: Model, class_names: Sequence[str], pictures: Pictures | None = None) -> None:
-    """Keep a trained network in its run's folder. `pictures`: how its examples are made, if of pictures."""
+    """Keep a trained network in its run's folder, without the state of its training. `pictures`: how its examples are
+    made, if of pictures."""
     preprocessing = asdict(pictures) if pictures else {}
     file = ModelFile(model.network, model.weights, preprocessing=preprocessing, class_names=tuple(class_names))
     model_file.write(run.folder / FILE, file)
 
 
-def load_model(run: Run) -> ModelFile:
-    """The network that a finished run kept. Raises RunError if there is none, FormatError if it is damaged."""
+def load_model(run: Run, device: str | None = None) -> Model:
+    """Load the network that a finished run kept. Raises RunError if there is none, FormatError if it is damaged."""
     if run.status != "finished":
         command = f"edgelearn {run.record['kind']} --resume {run.id}"
         raise RunError(f"{run.id} has not finished, so it has no trained network: {command}")
     if not (run.folder / FILE).exists():
         raise RunError(f"{run.id}, a run of '{run.record['kind']}', kept no network for pictures. Choose another run.")
-    return model_file.read(run.folder / FILE)
+    return load(run.folder / FILE, device=device)
 
 
 def newest(store: RunStore) -> Run:
@@ -70,11 +72,10 @@ def predict(
     - `top`: number of classes.
     """
     chosen = store.open(run) if run else newest(store)
-    file = load_model(chosen)
-    if not file.preprocessing:
+    model = load_model(chosen, device)
+    if not model.preprocessing:
         raise RunError(f"{chosen.id} has no network for pictures. Choose another run.")
-    pictures = Pictures(**file.preprocessing)
-    model = Model(file.network, file.weights, device)
+    pictures = Pictures(**model.preprocessing)
     for path in paths:
         try:
             example = pictures.load(path)
@@ -83,4 +84,4 @@ def predict(
         else:
             probabilities = model.predict(example)[0]
             best = np.argsort(-probabilities)[:top]
-            yield path, [(file.class_names[i], float(probabilities[i])) for i in best]
+            yield path, [(model.class_names[i], float(probabilities[i])) for i in best]

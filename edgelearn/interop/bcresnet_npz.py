@@ -25,14 +25,14 @@ AROUND_BLOCKS = {
 }  # fmt: skip
 IN_BLOCKS = {"time": "f1.0.block.0", "time_bn": "f1.0.block.1", "mix": "f1.1",
              "pointwise": "f2.0.block.0", "pointwise_bn": "f2.0.block.1"}  # fmt: skip
-# What NumPy and zipfile make of files that are cut off, changed, or something else
+# Errors of NumPy and zipfile for files that are cut off, changed, or something else
 DAMAGED = (OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, RuntimeError, SyntaxError, MemoryError,
            zipfile.BadZipFile, zlib.error)  # fmt: skip
 COUNTER = "num_batches_tracked"  # of PyTorch's BatchNorm: nothing reads it
 
 
 def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ()) -> Weights:
-    """Weights of `network`, one of models.bcresnet, as float32; layers named in `skip` are left out, also where the
+    """Read weights of `network`, one of models.bcresnet, as float32; layers named in `skip` are left out, also where the
     network doesn't have them ("classifier", for an embedding or other classes).
 
     Raises FormatError when the file is damaged, or an array is missing, of another shape, or of no layer.
@@ -63,7 +63,7 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays of an .npz file by name. Raises FormatError naming the file."""
+    """Read all arrays of an .npz file by name. Raises FormatError naming the file."""
     if not Path(path).is_file():
         raise FormatError(f"There is no weight file {path}. Give the path of an .npz file.")
     try:
@@ -76,7 +76,7 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def _torch_layer(network: Network, layer: str) -> str:
-    """PyTorch's name of the module that holds the layer's parameters."""
+    """Return PyTorch's name of the module that holds the layer's parameters."""
     block = re.fullmatch(r"stage(\d)_block(\d)_(\w+)", layer)
     if not block and layer not in AROUND_BLOCKS:
         raise FormatError(f"'{layer}' is no layer of a BC-ResNet: read these files into networks of models.bcresnet.")
@@ -91,7 +91,7 @@ def _torch_layer(network: Network, layer: str) -> str:
 
 
 def _convert(array: np.ndarray, op: Op, shape: tuple[int, ...], what: str, network: str) -> np.ndarray:
-    """PyTorch's array is ours with its axes in another order, reshaped."""
+    """Convert PyTorch's array: its axes are ours in another order, reshaped."""
     axes = tuple(range(len(shape)))
     if isinstance(op, Conv2D):
         axes = (3, 2, 0, 1)

@@ -7,6 +7,7 @@ in the order of the layer's weights.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +19,14 @@ from .weights import Weights
 
 
 def read_layers(path: str | Path) -> dict[str, list[np.ndarray]]:
-    """The arrays of every layer that has some, by layer name. Raises FormatError naming the file."""
+    """Read the arrays of every layer that has some, by layer name. Raises FormatError naming the file."""
     import h5py
 
     if not Path(path).is_file():
         raise FormatError(f"There is no weight file {path}. Give the path of a Keras HDF5 file.")
     try:
         with h5py.File(path, "r") as file:
-            root = file.get("model_weights", file)
+            root: Any = file.get("model_weights", file)
             names = [_text(name) for name in root.attrs["layer_names"]]
             layers = {n: [np.asarray(root[n][_text(w)]) for w in root[n].attrs["weight_names"]] for n in names}
     except (OSError, KeyError, TypeError, ValueError) as error:
@@ -37,12 +38,12 @@ def read_layers(path: str | Path) -> dict[str, list[np.ndarray]]:
 
 
 def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ()) -> Weights:
-    """Weights for the layers of `network` by Keras's layer names; layers named in `skip` are left out.
+    """Read weights for the layers of `network` by Keras's layer names; layers named in `skip` are left out.
 
     Raises FormatError when a layer is missing or has other shapes.
     """
     layers = read_layers(path)
-    found: Weights = {}
+    weights: Weights = {}
     for layer in dict.fromkeys(p.layer for p in network.parameters.values()):
         if layer in skip:
             continue
@@ -61,8 +62,8 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
                     f"{path}: '{layer}/{role}' has shape {array.shape}, but '{network.name}' needs {expected}. It is "
                     f"of another network, or another width of this one: give a file of '{network.name}'."
                 )
-            found[f"{layer}/{role}"] = array.astype(np.float32)
-    return found
+            weights[f"{layer}/{role}"] = array.astype(np.float32)
+    return weights
 
 
 def _first_line(error: Exception) -> str:

@@ -1,5 +1,13 @@
-"""Keywords of a user's own: learners, vocabularies and detectors that applications call."""
+"""Keywords of a user's own, for applications: embedders, learners, vocabularies and listeners."""
 
-from .detector import Detection, Detector, Scores, ScoreStream, Trigger
+from .detector import Detection, Scores, ScoreStream, Trigger
+from .embedder_file import load_embedder, save_embedder
+from .learners import Embedder, Learner
+from .listener import Listener
+from .threshold import OtherWords
+from .vocabulary import Vocabulary
 
-__all__ = ["Detection", "Detector", "ScoreStream", "Scores", "Trigger"]
+__all__ = [
+    "Detection", "Embedder", "Learner", "Listener", "OtherWords", "ScoreStream", "Scores", "Trigger", "Vocabulary",
+    "load_embedder", "save_embedder",
+]  # fmt: skip

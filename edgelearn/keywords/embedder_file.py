@@ -1,47 +1,64 @@
-"""An embedder in a file: weights as safetensors, which say what network and what features they are for."""
+"""Embedders in files: edgelearn models (`interop.model_file`) with the front end of their features."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
 
 from edgelearn.data.audio import features
 from edgelearn.device import Device
 from edgelearn.errors import FormatError
-from edgelearn.graph import Network
-from edgelearn.interop import safetensors
+from edgelearn.interop import model_file
+from edgelearn.interop.model_file import ModelFile
 
-from .learners import Embedder
+from .learners import DummyGenerator, Embedder, Head
 
-_KIND, _VERSION = "edgelearn embedder", 1
+P = TypeVar("P")
 
 
-def to_bytes(
-    network: Network, weights: Mapping, front_end: features.FrontEnd, seconds: float = 1.0,
-    notes: Mapping[str, str] | None = None,
-) -> bytes:  # fmt: skip
-    """The file's content: `network`, whose output is an embedding, with `weights`, and `notes` on where it comes from.
-    Write it with edgelearn.lab.runs.atomic to be safe from interruptions."""
-    head = {"version": _VERSION, "front_end": features.to_json(front_end), "seconds": seconds}
-    described = {_KIND: json.dumps(head), "network": network.to_json()}
-    return safetensors.to_bytes({name: weights[name] for name in network.parameters}, described | dict(notes or {}))
+def save_embedder(path: str | Path, embedder: Embedder, notes: Mapping[str, str] | None = None) -> None:
+    """Write an embedder, with its head and its generator of dummy prototypes, to a file in one step.
+
+    Arguments:
+    - `path`: the file.
+    - `embedder`: its background, clips of other people, is not stored.
+    - `notes`: more metadata, such as where the weights come from.
+
+    Raises RunError if the file can't be written; a previous one then stays as it is.
+    """
+    preprocessing = {"front_end": features.to_json(embedder.front_end), "seconds": embedder.seconds}
+    metadata, arrays = {"notes": dict(notes or {})}, {}
+    for name, part in (("head", embedder.head), ("dummies", embedder.dummies)):
+        if part is not None:
+            arrays |= {f"{name}/{key}": value for key, value in vars(part).items() if isinstance(value, np.ndarray)}
+            metadata[name] = {key: value for key, value in vars(part).items() if not isinstance(value, np.ndarray)}
+    file = ModelFile(embedder.network, embedder.weights, preprocessing=preprocessing, metadata=metadata, arrays=arrays)
+    model_file.write(path, file)
 
 
 def load_embedder(path: str | Path, device: str | Device | None = None) -> Embedder:
-    """Raises FormatError for a file that is damaged, of something else, or of a newer edgelearn."""
-    weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
+    """Read an embedder from a file. `device`: part of a device's name (default: chosen).
+
+    Raises FormatError for a file that is damaged, holds something else, or is of a newer version.
+    """
+    file = model_file.read(path)
     try:
-        head = json.loads(metadata[_KIND])
-        if head["version"] != _VERSION:
-            raise FormatError(
-                f"{path} holds an embedder in version {head['version']}; this edgelearn reads version {_VERSION}. "
-                f"Update it, or train the network again."
-            )
-        network, front_end = Network.from_json(metadata["network"]), features.from_json(head["front_end"])
-        seconds = float(head["seconds"])
+        front_end = features.from_json(file.preprocessing["front_end"])
+        seconds = float(file.preprocessing["seconds"])
+        head, dummies = _part(file, "head", Head), _part(file, "dummies", DummyGenerator)
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"{path} holds no embedder, or is damaged ({error!r}). Give a file that edgelearn wrote."
+            f"{path} holds a model but no embedder, or is damaged ({error!r}). Give a file that save_embedder wrote."
         ) from None
-    return Embedder(network, weights, front_end, seconds, device=device)
+    return Embedder(file.network, file.weights, front_end, seconds, head, device, dummies)
+
+
+def _part(file: ModelFile, name: str, kind: type[P]) -> P | None:
+    """The head or the generator that a file holds, if any."""
+    if name not in file.metadata:
+        return None
+    arrays = {key.partition("/")[2]: array for key, array in file.arrays.items() if key.startswith(f"{name}/")}
+    return kind(**arrays, **file.metadata[name])

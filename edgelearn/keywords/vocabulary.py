@@ -1,8 +1,8 @@
-"""A user's own words, in a small file: the features of the clips that they were enrolled with.
+"""Vocabulary: a user's own words, as features of the clips that they were enrolled with.
 
-It is a safetensors file: numbers, with JSON beside them and no code. Since it holds features and not what a network
-made of them, any learner and any network that hears the same features can learn from it. The clips can't be heard from
-it, but what was said could be made out: keep it as private as the recordings.
+It is stored as a safetensors file: arrays, and JSON as metadata; no code. Since it holds features, not embeddings, any
+learner and any network with the same front end can learn from it. The clips can't be played back, but what was said
+could be recovered: keep the file as private as the recordings.
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ _KIND = "edgelearn words"
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """words: the names of the labels 0..n-1. features: float32 (clips, frames, bands), labels: int32 (clips,).
-    front_end, seconds: what made features of clips. Raises FormatError where these don't fit each other, or features
-    aren't numbers."""
+    """Enrolled clips and their words.
+
+    Arguments:
+    - `front_end`: what computed the features, as JSON (`data.audio.features.to_json`).
+    - `seconds`: length of a clip.
+    - `words`: names of the labels 0..n-1.
+    - `features`: float32 (clips, frames, bands).
+    - `labels`: int32 (clips,).
+
+    Raises FormatError if these contradict each other, or features aren't finite.
+    """
 
     front_end: str
     seconds: float
@@ -39,57 +47,57 @@ class Vocabulary:
     labels: np.ndarray
 
     def __post_init__(self) -> None:
-        found = sorted(set(self.labels.tolist()))
+        labels = sorted(set(self.labels.tolist()))
         if (
             self.features.ndim != 3 or self.labels.shape != self.features.shape[:1]
-            or found != list(range(len(self.words))) or len(set(self.words)) < len(self.words)
+            or labels != list(range(len(self.words))) or len(set(self.words)) < len(self.words)
         ):  # fmt: skip
             raise FormatError(
-                f"Words {', '.join(self.words)} with features of shape {self.features.shape} and labels {found} don't "
+                f"Words {', '.join(self.words)} with features of shape {self.features.shape} and labels {labels} don't "
                 f"fit each other: every word needs a clip, every clip a word. Enrol the words again."
             )
         if not np.isfinite(self.features).all():
-            raise FormatError("Features of these words are infinite or no numbers. Record the clips again.")
+            raise FormatError("Features of these words are infinite or NaN. Record the clips again.")
 
     def __str__(self) -> str:
         return ", ".join(f"{word} ({self.count(word)} clips)" for word in self.words) or "no words"
 
     @staticmethod
     def empty(embedder: Embedder) -> Vocabulary:
-        """For features as `embedder` takes them."""
+        """No words yet, for the front end of `embedder`."""
         shape = embedder.front_end.shape(round(embedder.front_end.rate * embedder.seconds))
         front_end = front_ends.to_json(embedder.front_end)
         return Vocabulary(front_end, embedder.seconds, (), np.empty((0, *shape), np.float32), np.empty(0, np.int32))
 
     def count(self, word: str) -> int:
-        """How many clips of `word` there are."""
+        """Number of clips of `word`."""
         return int(np.count_nonzero(self.labels == self.words.index(word))) if word in self.words else 0
 
     def add(self, word: str, features: np.ndarray) -> Vocabulary:
-        """With clips of a new word, or more clips of one that is there: features (n, frames, bands).
+        """A copy with clips of a new word, or more clips of an enrolled one. `features`: (n, frames, bands).
 
-        Raises DataError for an empty name, no clips, features of another shape, or a clip that is there already: what
-        was learned is judged by clips that weren't learned from.
+        Raises DataError for an empty name, no clips, features of another shape, or a clip that is enrolled already
+        (thresholds are evaluated on clips that were left out of the enrolment, so none may be there twice).
         """
         word = word.strip()
         if not word:
-            raise DataError("A word needs a name. Give one, such as the word itself.")
+            raise DataError("A word needs a name: give one, such as the word itself.")
         if not len(features) or np.shape(features)[1:] != self.features.shape[1:]:
             raise DataError(
                 f"'{word}' needs features of at least one clip, of shape (n, {self.features.shape[1]}, "
                 f"{self.features.shape[2]}), not {np.shape(features)}. Make them with this vocabulary's front end."
             )
         features = np.asarray(features, np.float32)
-        there = {
+        enrolled = {
             clip.tobytes(): self.words[label] for clip, label in zip(self.features, self.labels.tolist(), strict=True)
         }
         for number, clip in enumerate(features, 1):
             content = clip.tobytes()
-            if content in there:
+            if content in enrolled:
                 raise DataError(
-                    f"Clip {number} is enrolled already, as '{there[content]}'. Leave it out, or record another one."
+                    f"Clip {number} is enrolled already, as '{enrolled[content]}'. Leave it out, or record another."
                 )
-            there[content] = word
+            enrolled[content] = word
         words = self.words if word in self.words else (*self.words, word)
         return Vocabulary(
             self.front_end, self.seconds, words,
@@ -98,37 +106,48 @@ class Vocabulary:
         )  # fmt: skip
 
     def without(self, word: str) -> Vocabulary:
-        """All other words. Raises DataError when it isn't there."""
+        """A copy without `word`. Raises DataError if it isn't enrolled."""
         if word not in self.words:
             raise DataError(f"'{word}' isn't enrolled. There are: {', '.join(self.words) or 'none'}.")
-        at = self.words.index(word)
-        keep = self.labels != at
+        removed = self.words.index(word)
+        keep = self.labels != removed
         labels = self.labels[keep]
         words = tuple(other for other in self.words if other != word)
-        return Vocabulary(self.front_end, self.seconds, words, self.features[keep], labels - (labels > at))
+        return Vocabulary(self.front_end, self.seconds, words, self.features[keep], labels - (labels > removed))
+
+    def take(self, clips: np.ndarray) -> Vocabulary:
+        """A copy with some of the clips, which still have every word: bool (clips,) or indices."""
+        return Vocabulary(self.front_end, self.seconds, self.words, self.features[clips], self.labels[clips])
 
     def enrol(self, embedder: Embedder, learner: Learner | None = None, seed: int = 0) -> Spotter:
-        """Learn the words, by the nearest class mean if no learner is given. Raises DataError when there are none, or
-        the embedder hears other features."""
+        """Learn the words.
+
+        Arguments:
+        - `embedder`: the network.
+        - `learner`: how words are learned (default: nearest mean by cosine).
+        - `seed`: draws whatever is random.
+
+        Raises DataError if there are no words, or the embedder has another front end.
+        """
         if not self.words:
             raise DataError("No word is enrolled yet. Enrol one from a few clips.")
         if (front_ends.to_json(embedder.front_end), embedder.seconds) != (self.front_end, self.seconds):
             raise DataError(
                 f"These words were enrolled with other features ({self.front_end}, {self.seconds:g} s) than "
-                f"'{embedder.network.name}' hears. Enrol them again for this network, or use the network of before."
+                f"'{embedder.network.name}' takes. Enrol them again for this network, or use the previous network."
             )
         return (learner or NearestMean()).enrol(embedder, self.features, self.labels, seed=seed)
 
     def save(self, path: str | Path) -> None:
-        """Write the file in one step; what was there stays if it can't be. Raises RunError then."""
+        """Write a file atomically. Raises RunError if it can't be written; a previous file then stays as it is."""
         head = {"version": VERSION, "words": self.words, "front_end": self.front_end, "seconds": self.seconds}
         arrays = {"features": self.features, "labels": self.labels}
         atomic.write_bytes(path, safetensors.to_bytes(arrays, {_KIND: json.dumps(head)}))
 
     @staticmethod
     def load(path: str | Path) -> Vocabulary:
-        """Raises FormatError for a file that isn't of words, is damaged, or was written by a newer edgelearn, and
-        where there is none."""
+        """Read a file. Raises FormatError if there is none, it holds something else, is damaged, or is of a newer
+        version."""
         if not Path(path).is_file():
             raise FormatError(
                 f"There is no file of words {path}. Enrol one first: edgelearn keywords enrol WORD CLIP … --into {path}"
@@ -152,21 +171,22 @@ class Vocabulary:
             ) from None
 
 
-def features_of(files: Sequence[str | Path], embedder: Embedder) -> np.ndarray:
-    """Of recordings to enrol, as `embedder` hears them: (n, frames, bands). Raises DataError for one that can't be
-    read or is silent."""
+def file_features(files: Sequence[str | Path], embedder: Embedder) -> np.ndarray:
+    """Features (n, frames, bands) of recordings to enrol with `embedder`. Raises DataError for one that can't be read
+    or is silent."""
     paths = [Path(file) for file in files]
-    clips = ClipDataset("clips", "folder", "Clips.", ("clip",), [0] * len(paths), [""] * len(paths), paths)
-    return features_of_sound(load_clips(clips, rate=embedder.front_end.rate, seconds=embedder.seconds), embedder)
+    labels, speakers = np.zeros(len(paths), int), np.full(len(paths), "")
+    clips = ClipDataset("clips", "folder", "Clips.", ("clip",), labels, speakers, paths)
+    return clip_features(load_clips(clips, rate=embedder.front_end.rate, seconds=embedder.seconds), embedder)
 
 
-def features_of_sound(clips: np.ndarray, embedder: Embedder) -> np.ndarray:
-    """Of clips (n, samples) to enrol: (n, frames, bands). Raises DataError for one in which there is nothing, as a
-    muted microphone records it."""
+def clip_features(clips: np.ndarray, embedder: Embedder) -> np.ndarray:
+    """Features (n, frames, bands) of clips, float (n, samples), to enrol with `embedder`. Raises DataError for a silent
+    one, as a muted microphone records it."""
     silent = np.flatnonzero(~np.any(clips, axis=1))
     if silent.size:
         raise DataError(
-            f"Clip {silent[0] + 1} of {len(clips)} is silent throughout. See that the microphone isn't muted, and "
+            f"Clip {silent[0] + 1} of {len(clips)} is silent. Check that the microphone isn't muted, and "
             f"record it again."
         )
     return embedder.features(clips)

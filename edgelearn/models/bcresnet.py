@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from edgelearn.graph import Network
 from edgelearn.ops import (
     Add,
@@ -90,7 +92,7 @@ def _pointwise(filters: int) -> Conv2D:
     return Conv2D(filters, 1, use_bias=False, kernel_initializer="he_normal")
 
 
-def _depthwise(size: tuple[int, int], strides=1, padding="valid", dilation=1) -> DepthwiseConv2D:
+def _depthwise(size: tuple[int, int], strides: Any = 1, padding: Any = "valid", dilation: Any = 1) -> DepthwiseConv2D:
     return DepthwiseConv2D(size, strides, padding, dilation, use_bias=False, kernel_initializer="he_normal")
 
 

@@ -9,8 +9,9 @@ from .coupling import Coupling, Stream
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
 from .dropout import Dropout, SpatialDropout2D
-from .emit import Emitter, Epilogue, GradientTarget, Traits
-from .formats import Float16, Format
+from .emit import Emitter, Epilogue, Traits
+from .formats import Format, NumberFormat
+from .half import Float16
 from .loss import Loss
 from .mean import Mean
 from .merge import Add, Concatenate
@@ -23,6 +24,7 @@ from .reshape import Flatten, Reshape
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
+from .target import Target
 from .tensor import Tensor, pack, unpack
 from .zero_padding import ZeroPadding2D
 
@@ -49,13 +51,13 @@ __all__ = [
     "Float16",
     "Format",
     "GlobalAveragePooling2D",
-    "GradientTarget",
     "InHindsightMinMax",
     "LinearOp",
     "Loss",
     "MaxPooling2D",
     "Mean",
     "MinimumEntropy",
+    "NumberFormat",
     "Observer",
     "Op",
     "Optimizer",
@@ -73,6 +75,7 @@ __all__ = [
     "SpatialDropout2D",
     "Stream",
     "SubSpectralNormalization",
+    "Target",
     "Tensor",
     "Traits",
     "Weight",

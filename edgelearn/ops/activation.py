@@ -9,14 +9,14 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import In
 
-from .base import Arrays, Gradients, Op
-from .emit import RELU, RELU6, SILU, Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import RELU, RELU6, SILU, Emitter
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
 class Activation(Op):
-    """Base of functions of one value."""
+    """Base of functions applied to each value."""
 
     @property
     def code(self) -> int:
@@ -34,10 +34,8 @@ class Activation(Op):
             own=self.code, activation=0,
         )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        (target,) = targets
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        target = only(targets)
         groups, count = e.bands(y.rows, y.blocks, 64)
         e.launch(
             "elementwise.cl", "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y), dy.read,
@@ -45,13 +43,19 @@ class Activation(Op):
         )  # fmt: skip
 
     def _derived_from(self, x: Tensor, y: Tensor) -> In:
-        """What the derivative is taken from: the input's values, or a mask that the output has as well."""
+        """The tensor that the derivative is computed from: for rectifiers a mask of the output, else the input."""
         return y.read_mask
 
 
 @dataclass(frozen=True)
 class ReLU(Activation):
-    """max(x, 0), and min(that, 6) with max_value=6 (ReLU6). Its derivative at the corners is 0, as TensorFlow's."""
+    """max(x, 0); with max_value=6, min(max(x, 0), 6) (ReLU6). The derivative at the corners is 0, as in TensorFlow.
+
+    Arguments:
+    - `max_value`: None or 6.
+
+    Raises ShapeError for another max_value.
+    """
 
     max_value: float | None = None
 
@@ -78,8 +82,11 @@ class ReLU(Activation):
 
 @dataclass(frozen=True)
 class SiLU(Activation):
-    """x * sigmoid(x), also known as swish (Elfwing et al. 2018; Ramachandran et al. 2017). It isn't monotonous, so its
-    output doesn't tell the derivative: it stays a launch of its own, which keeps its input for the backward pass."""
+    """x * sigmoid(x), also known as swish (Elfwing et al. 2018; Ramachandran et al. 2017).
+
+    The derivative can't be computed from the output, since the function isn't monotonic: SiLU is not fused, and its
+    input is stored for the backward pass.
+    """
 
     @property
     def code(self) -> int:

@@ -1,4 +1,4 @@
-"""What an op is: shapes, weights, cost, a float64 reference, and launches."""
+"""Base classes of ops: shapes, weights, cost, a float64 reference, and launches."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .emit import LINEAR, Emitter, Epilogue, GradientTarget
+from .emit import LINEAR, Emitter, Epilogue
 from .initializers import INITIALIZERS
 from .sums import Sum
+from .target import Target
 from .tensor import Shape, Tensor
 from .transpose import KernelView, emit_prepared
 
 Arrays = dict[str, np.ndarray]
 Gradients = tuple[list[np.ndarray], Arrays]  # of the inputs, and of the trainable weights by role
-Targets = list[GradientTarget | None]
+Targets = list[Target | None]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,6 @@ class Op:
     selects: ClassVar[bool] = False  # every output value is one of the inputs or 0, so it has their number format
     compares: ClassVar[bool] = False  # the backward pass searches the inputs for the output's values
     invertible: ClassVar[bool] = False  # `emit_inverse` restores the first input
-    inverts_exactly: ClassVar[bool] = True  # to the bit
     has_epilogue: ClassVar[bool] = False  # its kernels can apply an activation as they write (see `Epilogue`)
 
     def __init_subclass__(cls, **kwargs) -> None:
@@ -127,6 +127,11 @@ class Op:
         """
         raise NotImplementedError
 
+    @property
+    def inverts_exactly(self) -> bool:
+        """True if `emit_inverse` restores the bits."""
+        return True
+
     def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
         """Emit the launches that restore the first input `x` from the output and the other inputs, if `invertible`."""
         raise NotImplementedError
@@ -139,6 +144,13 @@ class Op:
     def fuses_after(self, before: Op) -> bool:
         """True if the kernels of `before` can apply this op as they write, if no other layer reads `before`."""
         return self.activation_code != LINEAR and before.has_epilogue
+
+
+def only(targets: Targets) -> Target:
+    """The target of an op with one input, whose backward pass runs only if it has one."""
+    (target,) = targets
+    assert target is not None
+    return target
 
 
 def is_count(value: Any) -> bool:
@@ -170,7 +182,7 @@ class LinearOp(Op):
         """Emit the jobs, once a mini-batch, that write `view` to a tensor."""
         return emit_prepared(e, self.view(x, kernel, scale))
 
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         """Emit the gradient of `x` from the prepared kernel."""
         raise NotImplementedError
 

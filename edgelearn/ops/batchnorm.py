@@ -1,4 +1,4 @@
-"""BatchNormalization with kept statistics (fine-tuning) and with batch statistics (training from scratch)."""
+"""BatchNormalization with moving statistics (fine-tuning) and with batch statistics (training from scratch)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import In, KernelConfig, Role
 
-from . import stored
 from .base import Arrays, Gradients, LinearOp, Op, Weight
-from .emit import Emitter, GradientTarget
-from .quantized_tensor import Result
-from .rows import finders
-from .stored import Stored
+from .emit import Emitter
+from .quantized_tensor import Stored, reads, stored_macros, tensor_of
+from .rows import group_size
+from .target import Target
 from .tensor import BLOCK, Shape, Tensor
 
 
@@ -23,8 +22,14 @@ from .tensor import BLOCK, Shape, Tensor
 class BatchNormalization(Op):
     """gamma (x - mean) / sqrt(variance + epsilon) + beta per channel (Ioffe and Szegedy 2015).
 
-    With kept statistics, mean and variance are the moving ones, which training leaves alone. With batch statistics
-    they are the micro-batch's, and moving averages follow with `momentum`, as in Keras.
+    With `batchnorm="moving"` mean and variance are the moving averages, which training leaves unchanged. With "batch"
+    they are those of the micro-batch, and update the moving averages.
+
+    Arguments:
+    - `momentum`: of the moving averages, as in Keras (default 0.99).
+    - `epsilon`: added to the variance (default 1e-3).
+
+    Raises ShapeError for values out of range.
     """
 
     momentum: float = 0.99
@@ -57,7 +62,7 @@ class BatchNormalization(Op):
         }
 
     def _parts(self, shape: Shape) -> Shape:
-        """The shape of what has statistics of its own."""
+        """Shape of the statistics."""
         return (shape[-1],)
 
     def _to_rows(self, x: np.ndarray) -> np.ndarray:
@@ -94,8 +99,7 @@ class BatchNormalization(Op):
 
 @dataclass(frozen=True)
 class Statistics:
-    """What normalizing needs on the device: y * scale + shift, and for the gradients mean and 1 / deviation, each of
-    the shape of gamma."""
+    """Normalization as y * scale + shift, and for gradients mean and 1 / deviation; all of gamma's shape."""
 
     scale: Tensor
     shift: Tensor
@@ -105,8 +109,8 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Sets:
-    """How a tensor falls into rows of 16 channels that share statistics: those of a sub-band, or all. `count` sets of
-    `rows`, and the arguments and macros by which kernels find and read them (SET_ARGUMENTS
+    """The division of a tensor into `count` sets of `rows` of 16 channels that share statistics: all rows of the
+    channels, or those of a sub-band; with the arguments and macros by which kernels read them (SET_ARGUMENTS
     in kernels/batchnorm.cl)."""
 
     count: int
@@ -117,8 +121,8 @@ class Sets:
 
     @classmethod
     def of(cls, y: Stored, gamma: Tensor) -> Sets:
-        """As many sub-bands as gamma has rows."""
-        parts, value, macros = gamma.rows, stored.tensor_of(y), stored.macros(y)
+        """The sets of `y`, which has as many sub-bands as gamma has rows."""
+        parts, value, macros = gamma.rows, tensor_of(y), stored_macros(y)
         rows = value.rows // parts
         if parts == 1:
             return cls(value.blocks, rows, (rows,), macros, (rows, value.channels))
@@ -127,7 +131,7 @@ class Sets:
 
 
 def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor], bias: Tensor | None) -> Statistics:
-    """Scale and shift from the moving statistics, once a mini-batch, since gamma and beta may be trained."""
+    """Emit scale and shift from the moving statistics, once a mini-batch, since gamma and beta may be trained."""
     gamma = w["gamma"]
     scale, shift, inverse = (e.tensor(name, gamma.shape, Role.PREPARED) for name in ("scale", "shift", "1/deviation"))
     e.job(
@@ -139,50 +143,50 @@ def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor
 
 
 def emit_batch(
-    e: Emitter, op: BatchNormalization, y: Stored, w: dict[str, Tensor], z: Tensor | Result, activation: int
+    e: Emitter, op: BatchNormalization, y: Stored, w: dict[str, Tensor], z: Target, activation: int
 ) -> Statistics:
-    """z = activation(y * scale + shift) with the micro-batch's statistics, which move the moving ones."""
+    """Emit z = activation(y * scale + shift) with the micro-batch's statistics, and update the moving ones."""
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
-    found = Statistics(*(e.tensor(name, w["gamma"].shape) for name in names))
+    s = Statistics(*(e.tensor(name, w["gamma"].shape) for name in names))
     moving = w["moving_mean"].update, w["moving_variance"].update
     pace, sets = (float(op.epsilon), 1.0 - op.momentum), Sets.of(y, w["gamma"])
     with e.choose("batchnorm_forward", sets.problem, _variants(e, sets, z)) as choice:
         if choice["whole"]:
             e.launch(
-                "batchnorm.cl", "whole_forward", (sets.count,), *stored.reads(y), w["gamma"].read, w["beta"].read,
-                found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving, z.write,
+                "batchnorm.cl", "whole_forward", (sets.count,), *reads(y), w["gamma"].read, w["beta"].read,
+                s.scale.write, s.shift.write, s.mean.write, s.inverse.write, *moving, z.tensor.write,
                 *sets.arguments, sets.count, *pace, activation=activation, **sets.macros,
             )  # fmt: skip
             with e.replay():
-                emit_normalize(e, y, found, z, activation)
-            return found
+                emit_normalize(e, y, s, z, activation)
+            return s
         members = e.traits.members
         groups, count = e.split_rows(sets.rows, sets.count * members)
         partials = e.tensor("partial statistics", (groups, 2, sets.count * 16))
         e.launch(
-            "batchnorm.cl", "group_statistics", (groups * members, sets.count), *stored.reads(y), partials.write,
+            "batchnorm.cl", "group_statistics", (groups * members, sets.count), *reads(y), partials.write,
             *sets.arguments, sets.count, count, **sets.macros,
         )  # fmt: skip
         e.launch(
             "batchnorm.cl", "finish_statistics", (sets.count * members,), partials.read, w["gamma"].read,
-            w["beta"].read, found.scale.write, found.shift.write, found.mean.write, found.inverse.write, *moving,
+            w["beta"].read, s.scale.write, s.shift.write, s.mean.write, s.inverse.write, *moving,
             sets.rows, sets.count, count, groups, *pace,
         )  # fmt: skip
-        emit_normalize(e, y, found, z, activation)
-    return found
+        emit_normalize(e, y, s, z, activation)
+    return s
 
 
-def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Tensor | Result, activation: int) -> None:
-    """z = activation(y * scale + shift)"""
+def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Target, activation: int) -> None:
+    """Emit z = activation(y * scale + shift)."""
     sets = Sets.of(y, statistics.scale)
-    if isinstance(z, Result):
-        reads = (*stored.reads(y), statistics.scale.read, statistics.shift.read)
-        _emit_result(e, "normalize_forward_result", sets, reads, z, activation=activation)
+    if not z.is_plain:
+        inputs = (*reads(y), statistics.scale.read, statistics.shift.read)
+        _emit_result(e, "normalize_forward_result", sets, inputs, z, activation=activation)
         return
     groups, count = e.bands(sets.rows, sets.count, 64)
     e.launch(
-        "batchnorm.cl", "normalize_forward", (groups, sets.count), *stored.reads(y), statistics.scale.read,
-        statistics.shift.read, z.write, *sets.arguments, count, activation=activation, **sets.macros,
+        "batchnorm.cl", "normalize_forward", (groups, sets.count), *reads(y), statistics.scale.read,
+        statistics.shift.read, z.tensor.write, *sets.arguments, count, activation=activation, **sets.macros,
     )  # fmt: skip
 
 
@@ -193,17 +197,20 @@ def emit_backward(
     s: Statistics,
     dgamma: Tensor,
     dbeta: Tensor,
-    target: GradientTarget | Result | None,
+    target: Target | None,
     kept: bool,
     add: bool,
 ) -> None:
-    """Gradients of gamma and beta, and of y where there is a target."""
+    """Emit the gradients of gamma and beta, and of y if there is a target.
+
+    `kept`: the statistics are constants (moving averages). `add`: add to the gradients of earlier micro-batches.
+    """
     sums = [dgamma.update, dbeta.update] if add else [dgamma.write, dbeta.write]
     sets = Sets.of(y, s.scale)
     with e.choose("batchnorm_backward", sets.problem, _variants(e, sets, target)) as choice:
         if target and choice["whole"]:
             e.launch(
-                "batchnorm.cl", "whole_backward", (sets.count,), dz.read, *stored.reads(y), s.scale.read, s.mean.read,
+                "batchnorm.cl", "whole_backward", (sets.count,), dz.read, *reads(y), s.scale.read, s.mean.read,
                 s.inverse.read, *sums, *sets.arguments, sets.count, int(kept), int(add), *target.arguments,
                 **target.macros, **sets.macros,
             )  # fmt: skip
@@ -212,7 +219,7 @@ def emit_backward(
         groups, count = e.split_rows(sets.rows, sets.count * members)
         partials = e.tensor("partial gradients", (groups, 2, sets.count * 16))
         e.launch(
-            "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, *stored.reads(y), s.mean.read,
+            "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, *reads(y), s.mean.read,
             s.inverse.read, partials.write, *sets.arguments, sets.count, count, **sets.macros,
         )  # fmt: skip
         slope, offset = e.tensor("slope", s.scale.shape), e.tensor("offset", s.scale.shape)
@@ -220,31 +227,32 @@ def emit_backward(
             "batchnorm.cl", "finish_gradients", (sets.count * members,), partials.read, s.scale.read, s.mean.read,
             s.inverse.read, *sums, slope.write, offset.write, sets.rows, sets.count, groups, int(kept), int(add),
         )  # fmt: skip
-        if isinstance(target, Result):
-            reads = (dz.read, *stored.reads(y), s.scale.read, slope.read, offset.read)
-            _emit_result(e, "normalize_backward_result", sets, reads, target)
+        if target and not target.is_plain:
+            inputs = (dz.read, *reads(y), s.scale.read, slope.read, offset.read)
+            _emit_result(e, "normalize_backward_result", sets, inputs, target)
         elif target:
             groups, count = e.bands(sets.rows, sets.count, 64)
             e.launch(
-                "batchnorm.cl", "normalize_backward", (groups, sets.count), dz.read, *stored.reads(y), s.scale.read,
+                "batchnorm.cl", "normalize_backward", (groups, sets.count), dz.read, *reads(y), s.scale.read,
                 slope.read, offset.read, *sets.arguments, count, *target.arguments, **target.macros, **sets.macros,
             )  # fmt: skip
 
 
-def _emit_result(e: Emitter, kernel: str, sets: Sets, reads: tuple[In, ...], result: Result, **macros: int) -> None:
-    y = result.tensor
+def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: int) -> None:
+    y = target.tensor
     tiles = y.rows * y.blocks * BLOCK // e.traits.vector
-    items = result.found.parts.rows * finders(e) if result.found else tiles
+    items = target.statistics.parts.rows * group_size(e) if target.statistics else tiles
     e.launch(
-        "batchnorm.cl", kernel, (items,), *reads, *result.arguments(e), y.rows, *sets.arguments[1:], y.blocks * BLOCK,
-        group=finders(e), whole=True, vector_width=e.traits.vector, **result.macros(e), **sets.macros, **macros,
+        "batchnorm.cl", kernel, (items,), *inputs, *target.result_arguments(e), y.rows, *sets.arguments[1:],
+        y.blocks * BLOCK, group=group_size(e), whole=True, vector_width=e.traits.vector, **target.result_macros(e),
+        **sets.macros, **macros,
     )  # fmt: skip
 
 
-def _variants(e: Emitter, sets: Sets, target: Tensor | GradientTarget | Result | None) -> list[KernelConfig]:
-    """Whole: all rows of 16 channels by one work-item, where these are enough for the device; else groups of rows, as
-    always where the result may be quantized."""
-    if isinstance(target, Result):
+def _variants(e: Emitter, sets: Sets, target: Target | None) -> list[KernelConfig]:
+    """Candidates: "whole" 1 gives all rows of 16 channels to one work-item, and is first if that keeps the device busy;
+    "whole" 0 divides rows into groups, and is the only one if the result is quantized."""
+    if target and not target.is_plain:
         return [{"whole": 0}]
     units = e.traits.compute_units
     enough = not e.traits.gpu and (sets.count % units == 0 or sets.count >= 4 * units)

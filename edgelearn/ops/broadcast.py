@@ -1,22 +1,24 @@
-"""Images of one row or one column beside whole ones, as NumPy broadcasts them."""
+"""Broadcasting of images of one row or one column, as in NumPy."""
 
 from __future__ import annotations
 
-from .emit import Emitter, GradientTarget
+from .emit import Emitter
+from .target import Target
 from .tensor import Tensor
 
 
-def emit_repeated(e: Emitter, x: Tensor, target: GradientTarget, factor: float = 1.0) -> None:
-    """target = factor * x, repeated along height or width where x has 1 and the target more."""
+def emit_repeated(e: Emitter, x: Tensor, target: Target, factor: float = 1.0) -> None:
+    """Emit target = factor * x, repeated along height or width where x has 1 and the target more."""
     _emit(e, "repeat", x, target, factor, least=64)
 
 
-def emit_summed(e: Emitter, x: Tensor, target: GradientTarget, factor: float = 1.0) -> None:
-    """target = factor * x, summed along height or width where the target has 1 and x more: the way back."""
+def emit_summed(e: Emitter, x: Tensor, target: Target, factor: float = 1.0) -> None:
+    """Emit target = factor * x, summed along height or width where the target has 1 and x more: the gradient of
+    `emit_repeated`."""
     _emit(e, "sum_repeated", x, target, factor, least=8)
 
 
-def _emit(e: Emitter, kernel: str, x: Tensor, target: GradientTarget, factor: float, least: int) -> None:
+def _emit(e: Emitter, kernel: str, x: Tensor, target: Target, factor: float, least: int) -> None:
     y = target.tensor
     groups, count = e.bands(y.rows, y.blocks, least)
     e.launch(

@@ -1,4 +1,4 @@
-"""SliceChannels and PadChannels: some of the channels, and zeros beside them."""
+"""SliceChannels and PadChannels: a range of the channels, and zeros around the channels."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
-from .emit import Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import Emitter
+from .target import Target
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
 class SliceChannels(Op):
-    """Channels `start` to `start` + `size` - 1."""
+    """Channels `start` to `start` + `size` - 1. Raises ShapeError if the input doesn't have them."""
 
     start: int
     size: int
@@ -36,17 +37,15 @@ class SliceChannels(Op):
         return [dx], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit_moved(e, inputs[0], self.start, GradientTarget(y))
+        _emit_moved(e, inputs[0], self.start, Target(y))
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        _emit_moved(e, dy, -self.start, targets[0])
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        _emit_moved(e, dy, -self.start, only(targets))
 
 
 @dataclass(frozen=True)
 class PadChannels(Op):
-    """Zeros as channels: `before` in front of the input's, `after` behind them."""
+    """Adds channels of zeros: `before` in front of the input's channels, `after` behind them."""
 
     before: int = 0
     after: int = 0
@@ -66,16 +65,14 @@ class PadChannels(Op):
         return [dy[..., self.before : self.before + inputs[0].shape[-1]]], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit_moved(e, inputs[0], -self.before, GradientTarget(y))
+        _emit_moved(e, inputs[0], -self.before, Target(y))
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        _emit_moved(e, dy, self.before, targets[0])
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        _emit_moved(e, dy, self.before, only(targets))
 
 
-def _emit_moved(e: Emitter, x: Tensor, shift: int, target: GradientTarget) -> None:
-    """Channel c of target = channel c + shift of x, or 0."""
+def _emit_moved(e: Emitter, x: Tensor, shift: int, target: Target) -> None:
+    """Emit channel c of target = channel c + shift of x, or 0."""
     y = target.tensor
     groups, count = e.bands(y.rows, y.blocks)
     e.launch(

@@ -1,4 +1,4 @@
-"""The few numbers that host and device share during a mini-batch: kernels/include/scalars.h names the places."""
+"""Numbers that host and device share during a mini-batch, in the places named by kernels/include/scalars.h."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from .tensor import Tensor
 
-INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP = range(6)  # in `scalars`, written by the host
-LOSS, CORRECT, SEEN, NONFINITE = range(4)  # in `counters`, counted by the device
+INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP = range(6)  # places in `scalars`, which the host writes
+LOSS, CORRECT, SEEN, NONFINITE = range(4)  # places in `counters`, which the device counts
 
 
 @dataclass(frozen=True)
 class Control:
-    """`scalars` and `counters`: 16 words each; `labels`: an int32 for each example of the micro-batch."""
+    """Tensors of these numbers: `scalars` and `counters`, 16 words each; `labels`, an int32 for each example of the
+    micro-batch."""
 
     scalars: Tensor
     counters: Tensor
@@ -21,7 +22,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a micro-batch leaves to be counted: the loss of each example, and whether its answer is right."""
+    """Results of a micro-batch to be counted: `losses` and `right` (1 or 0) of each example."""
 
     losses: Tensor
     right: Tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -12,9 +13,10 @@ from edgelearn.launch import KernelConfig
 
 from . import convolution_local, grouped, pointwise, tiles
 from .base import Arrays, Gradients, LinearOp, Weight, is_count
-from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .emit import Emitter, Epilogue, Traits
 from .reduce import emit_channel_sums
 from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
 from .tensor import Shape, Tensor, ceil_div
 from .transpose import KernelView
 from .window import Padding, Pair, Window, pair
@@ -22,11 +24,17 @@ from .window import Padding, Pair, Window, pair
 
 @dataclass(frozen=True)
 class Conv2D(LinearOp):
-    """2-D convolution (cross-correlation, as everywhere in the field) over (height, width, channels).
+    """2-D convolution (cross-correlation) over (height, width, channels), as in Keras.
 
-    `kernel_size`, `strides` and `dilation_rate` are ints or (y, x); `padding` is "same", "valid" or
-    ((top, bottom), (left, right)). Kernel: (ky, kx, channels / groups, filters), as in Keras; it begins as one of
-    edgelearn.ops.initializers draws it.
+    Arguments:
+    - `filters`: output channels.
+    - `kernel_size`, `strides`, `dilation_rate`: int or (y, x).
+    - `padding`: "same", "valid" or ((top, bottom), (left, right)).
+    - `groups`: divides input channels and filters (default 1).
+    - `use_bias`: add a bias to each filter (default True).
+    - `kernel_initializer`: one of edgelearn.ops.initializers.INITIALIZERS.
+
+    Kernel: (ky, kx, channels / groups, filters). Raises ShapeError if arguments and input don't fit.
     """
 
     filters: int
@@ -53,10 +61,10 @@ class Conv2D(LinearOp):
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
         kernel = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
-        found = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
+        weights = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
         if self.use_bias:
-            found["bias"] = Weight((self.filters,), "zeros")
-        return found
+            weights["bias"] = Weight((self.filters,), "zeros")
+        return weights
 
     def flops(self, shape: Shape) -> int:
         height, width, filters = self.output_shape(shape)
@@ -66,9 +74,11 @@ class Conv2D(LinearOp):
         (x,), kernel = inputs, weights["kernel"]
         window = self.window(x.shape[1:])
         padded = _by_group(window.pad(x), self.groups)
-        y = 0.0
-        for ky, kx, region in window.slices():
-            y = y + np.einsum("nhwgi,igo->nhwgo", padded[region], _kernel_by_group(kernel[ky, kx], self.groups))
+        taps = (
+            np.einsum("nhwgi,igo->nhwgo", padded[region], _kernel_by_group(kernel[ky, kx], self.groups))
+            for ky, kx, region in window.slices()
+        )
+        y = reduce(np.add, taps)
         y = y.reshape(*y.shape[:3], -1)
         return y + weights["bias"] if self.use_bias else y
 
@@ -110,7 +120,7 @@ class Conv2D(LinearOp):
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         return KernelView(kernel, 0 if self.groups > 1 else self.window(x.shape[1:]).taps, scale)
 
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         window = self.window(x.shape[1:])
         if self.groups > 1:
             grouped.emit_backward_data(e, window, self.groups, x, prepared, dy, target)
@@ -173,8 +183,8 @@ class Conv2D(LinearOp):
 
 
 def _tiles(traits: Traits, window: Window, x: Tensor, y: Tensor, width: int, products: int = 1) -> list[KernelConfig]:
-    """Tiles of a convolution or its pass to data, which reads `x` and writes `y` in rows of `width` neighbours, as so
-    many `products`."""
+    """Tile sizes for a convolution, or for its gradient to the input, that reads `x` and writes `y` in rows of `width`
+    neighbours, as a number of matrix `products`."""
     plain = tiles.of_convolution(traits, width, y.blocks)
     if not traits.gpu or x.block < 16:
         return plain
@@ -183,7 +193,7 @@ def _tiles(traits: Traits, window: Window, x: Tensor, y: Tensor, width: int, pro
 
 
 def _depths(traits: Traits, window: Window, x: Tensor, dy: Tensor) -> list[KernelConfig]:
-    """Channels x blocks of filters of a tile of the weights' gradient, and work-items a compute unit."""
+    """Tile sizes for the weights' gradient: channels, blocks of filters, and work-items a compute unit."""
     depth = min(x.block, 2 if traits.gpu else 8)
     depth = depth if x.block % depth == 0 else x.block
     best = {"depth": depth, "panels": tiles.panels(traits, dy.blocks), "items": 0}

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from edgelearn.launch import KernelConfig
 
-from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .emit import Emitter, Epilogue, Traits
 from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Window
 
@@ -19,7 +20,7 @@ SHAPES = (
     (32, 64, 4, 4, 2), (32, 32, 4, 4, 2), (16, 32, 4, 4, 4), (16, 32, 4, 4, 8), (16, 16, 4, 4, 8), (8, 16, 2, 4, 8),
     (1, 16, 1, 4, 16), (128, 32, 8, 4, 1),
 )  # fmt: skip
-TILES = [dict(zip(NAMES, shape, strict=True)) for shape in SHAPES]
+TILES: list[KernelConfig] = [dict(zip(NAMES, shape, strict=True)) for shape in SHAPES]
 WAVES = (1, 2, 4)  # work-groups a compute unit that a weight gradient is split into
 WEIGHT_TILES = [tile | {"waves": waves} for waves in WAVES for tile in TILES if tile["rows"] % BLOCK == 0]
 REGISTERS, ITEMS = 1 << 16, 2048  # that a compute unit has, and work-items that it can hold
@@ -43,9 +44,10 @@ def weight_tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[K
 
 
 def _cost(traits: Traits, tile: KernelConfig, rows: int, depth: int, channels: int, split: int = 1) -> float:
-    """What the busiest compute unit has to do: the multiply-adds of its tiles and the writing of their sums, dearer
-    where small tiles read more for each, and where few sums at a time leave it waiting. On an H200 the cheapest tile is
-    on average 2 % slower than the fastest one, over the layers of ResNet-18, MobileNet and MobileNet V2."""
+    """Estimated work of the busiest compute unit: the multiply-adds of its tiles and the writing of their sums. Small
+    tiles cost more, since they read more for each multiply-add, and so do few sums at a time, which leave it waiting.
+    On an H200 the cheapest tile is on average 2 % slower than the fastest, over the layers of ResNet-18, MobileNet and
+    MobileNet V2."""
     rounds = ceil_div(_groups(tile, rows, channels) * split, traits.compute_units)
     of_item, group = tile["item_rows"] * tile["item_columns"], _group(tile)
     resident = max(1, min(REGISTERS // (group * (2 * of_item + 36)), ITEMS // group))
@@ -81,9 +83,9 @@ def emit_forward(
 
 
 def emit_backward_data(
-    e: Emitter, tile: KernelConfig, window: Window, transposed: Tensor, dy: Tensor, target: GradientTarget, flops: int
+    e: Emitter, tile: KernelConfig, window: Window, transposed: Tensor, dy: Tensor, target: Target, flops: int
 ) -> None:
-    """Every stride-th row and column of an image is a product of its own."""
+    """Emit the gradient of the input; every stride-th row and column of an image is a matrix product of its own."""
     dx, strides = target.tensor, window.strides
     images = dx.rows // (window.height * window.width)
     rows = images * ceil_div(window.height, strides[0]) * ceil_div(window.width, strides[1])

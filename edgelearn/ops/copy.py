@@ -1,13 +1,14 @@
-"""Values passed on as they are."""
+"""Copy of a tensor."""
 
 from __future__ import annotations
 
-from .emit import Emitter, GradientTarget
+from .emit import Emitter
+from .target import Target
 from .tensor import Tensor
 
 
-def emit_copy(e: Emitter, x: Tensor, target: GradientTarget) -> None:
-    """target = x; masked, or added to what is there, as the target says."""
+def emit_copy(e: Emitter, x: Tensor, target: Target) -> None:
+    """Emit target = x, masked or accumulated by the target."""
     groups, count = e.bands(x.rows, x.blocks, 64)
     e.launch(
         "elementwise.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,

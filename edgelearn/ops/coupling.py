@@ -1,9 +1,8 @@
 """Additive couplings (Dinh et al. 2014, "NICE", arXiv 1410.8516), and the streams that they add to.
 
-A sum of floats is rounded, so what comes back is not quite what was there. Values that are multiples of a power of two,
-`step`, add up exactly as long as they stay below 2^24 steps: then the inverse has the bits of the original (the idea of
-Hoogeboom et al. 2019, "Integer discrete flows", arXiv 1905.07376). Gradients pass through the rounding as if it weren't
-there.
+A sum of floats is rounded, so its inverse is only approximate. Multiples of a power of two, `step`, add up exactly as
+long as they stay below 2^24 steps: then the inverse restores the bits (the idea of Hoogeboom et al. 2019, "Integer
+discrete flows", arXiv 1905.07376). Gradients ignore the rounding.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
+from .base import Arrays, Gradients, Op, Targets, only
 from .copy import emit_copy
-from .emit import Emitter, GradientTarget
+from .emit import Emitter
 from .merge import Add
 from .tensor import Shape, Tensor
 
@@ -26,7 +25,7 @@ STEP = 2.0**-16  # exact up to 256
 
 @dataclass(frozen=True)
 class Stream(Op):
-    """The multiples of `step`, a power of two, nearest to the input: where a stream begins."""
+    """Rounds the input to multiples of `step`, a power of two: the start of a stream."""
 
     step: float = STEP
 
@@ -49,16 +48,16 @@ class Stream(Op):
             1 / self.step,
         )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        emit_copy(e, dy, targets[0])
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        emit_copy(e, dy, only(targets))
 
 
 @dataclass(frozen=True)
 class Coupling(Add):
-    """y = x + f, rounded to multiples of `step` unless that is 0; x need not be kept, since it comes back as y - f. For
-    that f must be made of another stream. x is on multiples of `step` already."""
+    """y = x + f, with f rounded to multiples of `step` unless that is 0; x must be multiples of `step` already.
+
+    x need not be stored, since y - f restores it, provided that f is computed from another stream.
+    """
 
     step: float = STEP
 
@@ -84,10 +83,10 @@ class Coupling(Add):
         return x + (np.round(f / self.step) * self.step if self.step else f)
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        self._emit(e, "couple", *inputs, y)
+        self._emit(e, "couple", inputs[0], inputs[1], y)
 
     def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
-        self._emit(e, "uncouple", y, *others, x)
+        self._emit(e, "uncouple", y, others[0], x)
 
     def _emit(self, e: Emitter, kernel: str, a: Tensor, f: Tensor, result: Tensor) -> None:
         groups, count = e.bands(a.rows, a.blocks, 64)

@@ -10,16 +10,24 @@ from edgelearn.errors import ShapeError
 
 from . import pointwise
 from .base import Arrays, Gradients, LinearOp, Weight, is_count
-from .emit import Emitter, Epilogue, GradientTarget
+from .emit import Emitter, Epilogue
 from .sums import Sum
+from .target import Target
 from .tensor import Shape, Tensor
 from .transpose import KernelView
 
 
 @dataclass(frozen=True)
 class Dense(LinearOp):
-    """Fully connected layer over (features,). Kernel: (features, units), as in Keras; it begins as one of
-    edgelearn.ops.initializers draws it."""
+    """Fully connected layer over (features,), as in Keras.
+
+    Arguments:
+    - `units`: outputs.
+    - `use_bias`: add a bias to each unit (default True).
+    - `kernel_initializer`: one of edgelearn.ops.initializers.INITIALIZERS.
+
+    Kernel: (features, units). Raises ShapeError if arguments and input don't fit.
+    """
 
     units: int
     use_bias: bool = True
@@ -33,10 +41,10 @@ class Dense(LinearOp):
         return (self.units,)
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
-        found = {"kernel": Weight((shape[0], self.units), self.kernel_initializer, decays=True)}
+        weights = {"kernel": Weight((shape[0], self.units), self.kernel_initializer, decays=True)}
         if self.use_bias:
-            found["bias"] = Weight((self.units,), "zeros")
-        return found
+            weights["bias"] = Weight((self.units,), "zeros")
+        return weights
 
     def flops(self, shape: Shape) -> int:
         return 2 * shape[0] * self.units
@@ -61,7 +69,7 @@ class Dense(LinearOp):
         few = scale is None and pointwise.has_few_rows(e, x)
         return kernel if few else super().emit_prepared(e, x, kernel, scale)
 
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         if len(prepared.shape) == 3:  # transposed; else it is the kernel itself
             pointwise.emit_backward_data(e, prepared, dy, target)
         else:

@@ -1,8 +1,9 @@
-"""DepthwiseConv2D: every channel has a kernel of its own."""
+"""DepthwiseConv2D: a convolution of each channel with its own kernel."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from edgelearn.launch import KernelConfig
 
 from . import tiles
 from .base import Arrays, Gradients, LinearOp, Weight
-from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .emit import Emitter, Epilogue, Traits
 from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
 from .tensor import Shape, Tensor, ceil_div
 from .transpose import KernelView
 from .window import Padding, Pair, Window, pair
@@ -19,9 +21,9 @@ from .window import Padding, Pair, Window, pair
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(LinearOp):
-    """Depthwise 2-D convolution with depth multiplier 1 (Conv2D with groups has any other).
+    """Depthwise 2-D convolution with depth multiplier 1 (for others use Conv2D with groups).
 
-    Arguments as of Conv2D. Kernel: (ky, kx, channels, 1), as in Keras.
+    Arguments: see Conv2D. Kernel: (ky, kx, channels, 1), as in Keras.
     """
 
     kernel_size: int | Pair
@@ -40,10 +42,10 @@ class DepthwiseConv2D(LinearOp):
     def weights(self, shape: Shape) -> dict[str, Weight]:
         ky, kx = pair(self.kernel_size)
         matrix = (ky * kx, shape[-1])
-        found = {"kernel": Weight((ky, kx, shape[-1], 1), self.kernel_initializer, decays=True, matrix=matrix)}
+        weights = {"kernel": Weight((ky, kx, shape[-1], 1), self.kernel_initializer, decays=True, matrix=matrix)}
         if self.use_bias:
-            found["bias"] = Weight((shape[-1],), "zeros")
-        return found
+            weights["bias"] = Weight((shape[-1],), "zeros")
+        return weights
 
     def flops(self, shape: Shape) -> int:
         height, width, channels = self.output_shape(shape)
@@ -53,7 +55,7 @@ class DepthwiseConv2D(LinearOp):
         (x,), kernel = inputs, weights["kernel"]
         window = self.window(x.shape[1:])
         padded = window.pad(x)
-        y = sum(padded[region] * kernel[ky, kx, :, 0] for ky, kx, region in window.slices())
+        y = reduce(np.add, (padded[region] * kernel[ky, kx, :, 0] for ky, kx, region in window.slices()))
         return y + weights["bias"] if self.use_bias else y
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
@@ -85,7 +87,7 @@ class DepthwiseConv2D(LinearOp):
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         return KernelView(kernel, 0, scale)
 
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget) -> None:
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         window = self.window(x.shape[1:])
         stride = window.strides[1]
         candidates = _tiles(e.traits, ceil_div(x.width, stride), stride)
@@ -121,7 +123,7 @@ class DepthwiseConv2D(LinearOp):
 
 
 def _tiles(traits: Traits, width: int, stride: int = 1) -> list[KernelConfig]:
-    """Neighbouring outputs of a tile, and work-items a compute unit."""
+    """Tile sizes: neighbouring outputs, and work-items a compute unit."""
     best = {"tile": tiles.depthwise_tile(traits, width, stride), "items": 0}
     return tiles.worth_trying(best, tile=tiles.up_to(tiles.DEPTHWISE_TILES, width), items=tiles.items(traits))
 
@@ -129,8 +131,8 @@ def _tiles(traits: Traits, width: int, stride: int = 1) -> list[KernelConfig]:
 def _parts(
     e: Emitter, images: int, height: int, width: int, blocks: int, tile: int, items: int
 ) -> tuple[tuple[int, int], int, int]:
-    """(grid, rows and tiles of a row a work-item does): single tiles on GPUs unless `items` says otherwise, bands of
-    rows on CPUs."""
+    """(grid, rows a work-item, tiles of a row a work-item): single tiles on GPUs unless `items` is given, bands of rows
+    on CPUs."""
     steps = 1 if e.traits.gpu else ceil_div(width, tile)
     columns = ceil_div(width, tile * steps)
     _, rows = e.split_rows(height, images * blocks * columns, least=1 if e.traits.gpu else 7, items=items)

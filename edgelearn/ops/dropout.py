@@ -1,26 +1,30 @@
-"""Dropout whose mask is drawn anew wherever it is needed, from a counter."""
+"""Dropout whose mask is not stored: it is drawn again, from a counter, wherever it is needed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from zlib import crc32
 
 import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
+from .base import Arrays, Gradients, Op, Targets, only
 from .copy import emit_copy
-from .emit import Emitter, GradientTarget
-from .tensor import BLOCK, Shape, Tensor, ceil_div
+from .emit import Emitter
+from .philox import layer_code, uniform
+from .target import Target
+from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
 class Dropout(Op):
-    """In training each value is zero with probability `rate`, and divided by 1 - rate otherwise (Srivastava et al.
-    2014); elsewhere values pass unchanged. Which ones is a function of the plan's seed, the step, the layer's name,
-    the example's place in its mini-batch and the value's place in the example: micro-batches and devices don't matter.
+    """In training each value becomes 0 with probability `rate`, and is divided by 1 - rate otherwise (Srivastava et al.
+    2014); else values pass unchanged.
+
+    The mask is a function of the plan's seed, the step, the layer's name, the example's place in its mini-batch and the
+    value's place in the example: it depends neither on micro-batches nor on the device. Raises ShapeError for a rate
+    outside [0, 1).
     """
 
     rate: float = 0.5
@@ -35,12 +39,12 @@ class Dropout(Op):
         return shape
 
     def _drawn(self, shape: Shape) -> Shape:
-        """The shape of what is drawn for an example of `shape`."""
+        """Shape of the random numbers for an example of `shape`."""
         return shape
 
     def factors(self, layer: str, shape: Shape, examples: int, seed: int, step: int, first: int = 0) -> np.ndarray:
-        """What training multiplies examples `first`, `first` + 1, ... of a mini-batch with: (examples, *shape), or 1
-        instead of sizes along which it is the same."""
+        """The factors of examples `first`, `first` + 1, ... of a mini-batch in training: (examples, *shape), where axes
+        of equal factors have size 1."""
         drawn = uniform(layer, (examples, *self._drawn(shape)), seed, step, first)
         return (drawn >= np.float32(self.rate)) / (1 - self.rate)
 
@@ -57,20 +61,19 @@ class Dropout(Op):
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (x,) = inputs
         if e.training is None:
-            emit_copy(e, x, GradientTarget(y))
+            emit_copy(e, x, Target(y))
         else:
-            self._emit(e, x, GradientTarget(y))
+            self._emit(e, x, Target(y))
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        self._emit(e, dy, targets[0])
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        self._emit(e, dy, only(targets))
 
-    def _emit(self, e: Emitter, x: Tensor, target: GradientTarget) -> None:
+    def _emit(self, e: Emitter, x: Tensor, target: Target) -> None:
         groups, count = e.bands(x.rows, x.blocks)
-        drawn = prod(self._drawn(x.shape[1:])[:-1])
+        drawn, control = prod(self._drawn(x.shape[1:])[:-1]), e.training
+        assert control is not None
         e.launch(
-            "dropout.cl", "dropout", (groups, x.blocks), x.read, e.training.scalars.read, e.training.counters.read,
+            "dropout.cl", "dropout", (groups, x.blocks), x.read, control.scalars.read, control.counters.read,
             x.rows, count, x.images, drawn, layer_code(e.layer), float(self.rate), 1 / (1 - self.rate),
             *target.arguments, whole=True, **target.macros,
         )  # fmt: skip
@@ -78,8 +81,7 @@ class Dropout(Op):
 
 @dataclass(frozen=True)
 class SpatialDropout2D(Dropout):
-    """Dropout of whole channels of (height, width, channels): pixels beside each other hold much the same, so that
-    values dropped one by one would be known from their neighbours (Tompson et al. 2015)."""
+    """Dropout of whole channels of (height, width, channels): neighbouring pixels are alike (Tompson et al. 2015)."""
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 3:
@@ -88,32 +90,3 @@ class SpatialDropout2D(Dropout):
 
     def _drawn(self, shape: Shape) -> Shape:
         return (1, 1, shape[-1])
-
-
-def uniform(name: str, shape: Shape, seed: int, step: int, first: int = 0) -> np.ndarray:
-    """The numbers of [0, 1) that kernels draw for a tensor of this name and shape (examples, ..., channels), whose
-    first example is number `first` of the mini-batch: multiples of 2**-24."""
-    words = ceil_div(shape[-1], BLOCK) * BLOCK
-    counter = np.zeros((shape[0], prod(shape[1:-1]) * words // 4, 4), np.uint32)
-    counter[..., 0] = np.arange(counter.shape[1])
-    counter[..., 1] = np.arange(first, first + shape[0])[:, None]
-    counter[..., 2:] = layer_code(name), step
-    return (philox(counter, seed).reshape(*shape[:-1], words)[..., : shape[-1]] >> 8) * 2.0**-24
-
-
-def layer_code(layer: str) -> int:
-    """31 bits that stand for a layer's name."""
-    return crc32(layer.encode()) & 0x7FFFFFFF
-
-
-def philox(counter: np.ndarray, seed: int) -> np.ndarray:
-    """Philox4x32-10 (Salmon et al. 2011): four random uint32 for each counter (..., 4), under a key of 64 bits."""
-    x, y, z, w = np.moveaxis(np.asarray(counter, np.uint64), -1, 0)
-    low, word = seed & 0xFFFFFFFF, np.uint64(0xFFFFFFFF)
-    high = seed >> 32
-    for _ in range(10):
-        a, b = x * np.uint64(0xD2511F53), z * np.uint64(0xCD9E8D57)
-        x, y = (b >> np.uint64(32)) ^ y ^ np.uint64(low), b & word
-        z, w = (a >> np.uint64(32)) ^ w ^ np.uint64(high), a & word
-        low, high = (low + 0x9E3779B9) & 0xFFFFFFFF, (high + 0xBB67AE85) & 0xFFFFFFFF
-    return np.stack([x, y, z, w], -1).astype(np.uint32)

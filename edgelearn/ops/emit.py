@@ -1,10 +1,11 @@
-"""How ops turn into launches."""
+"""The emitter, which collects the launches of a program."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from edgelearn.launch import Access, Buffer, Decision, In, KernelConfig, Launch, Many, Role
 from edgelearn.tuned import Traits
@@ -18,8 +19,14 @@ LINEAR, RELU, RELU6, SILU = 0, 1, 2, 3
 
 @dataclass
 class Emitter:
-    """Collects the launches of a program for one kind of device. `training` is there in programs that train: some
-    layers then do something else."""
+    """Collects the launches of a program for one kind of device.
+
+    Arguments:
+    - `traits`: the device's.
+    - `layer`: name of the layer whose launches are being emitted.
+    - `training`: numbers shared with the host, in programs that train; else None.
+    - `jobs`: collected by `job`, launched by `emit_jobs`.
+    """
 
     traits: Traits
     launches: list[Launch] = field(default_factory=list)
@@ -30,11 +37,11 @@ class Emitter:
 
     @contextmanager
     def choose(self, kernel: str, shape: Sequence[int], candidates: Sequence[KernelConfig]) -> Iterator[KernelConfig]:
-        """How `kernel` computes a problem of `shape`: as tuned for this device where that is among `candidates`, else
-        the first of them. Launches emitted inside belong to the decision."""
+        """The configuration of `kernel` for a problem of `shape`: the one tuned for this device if it is among
+        `candidates`, else the first of these. Launches emitted inside belong to the decision."""
         name = f"{kernel} {'x'.join(map(str, shape))}"
         tuned = self.traits.tuned.get(name)
-        chosen = tuned if tuned in candidates else candidates[0]
+        chosen = tuned if tuned is not None and tuned in candidates else candidates[0]
         self.decision = Decision(name, tuple(candidates), chosen)
         try:
             yield chosen
@@ -44,8 +51,8 @@ class Emitter:
     def tensor(
         self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = BLOCK, dtype: str = "float32"
     ) -> Tensor:
-        """A new buffer of this layer for a blocked matrix of `shape`."""
-        nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype)
+        """A new tensor of this layer."""
+        nbytes = blocked_bytes(prod(shape[:-1]), shape[-1], block, dtype)
         return Tensor(Buffer(f"{self.layer}/{name}", nbytes, role, self.layer, dtype), shape, block)
 
     def launch(
@@ -56,23 +63,32 @@ class Emitter:
         *arguments: Access | Many | int | float,
         group: int = 0,
         flops: int = 0,
-        layer: str = "",
-        whole: bool = False,
+        whole: int = False,
         **macros: int,
     ) -> None:
-        """Add a launch; see Launch. `grid` counts blocks of channels, which several work-items share on some devices,
-        unless the kernel wants `whole` ones."""
+        """Add a launch of the current layer.
+
+        Arguments:
+        - `source`: a file in `kernels/`, or the absolute path of one elsewhere.
+        - `kernel`: a kernel in it.
+        - `grid`: number of work-items, one for each block of 16 channels. On some devices several share a block, unless
+          the kernel takes `whole` blocks.
+        - `arguments`: accesses to buffers, ints (int32) and floats (float32).
+        - `group`: work-items of a work-group (default: the device's).
+        - `flops`: arithmetic of linear layers; a multiply-add counts two.
+        - `macros`: compiled into the kernel, in capitals.
+        """
         if not whole and self.traits.vector < BLOCK:
             grid = (grid[0] * (BLOCK // self.traits.vector), *grid[1:])
             macros["vector_width"] = self.traits.vector
         named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
-        group, layer = group or self.traits.group, layer or self.layer
-        self.launches.append(Launch(source, kernel, named, grid, group, arguments, layer, flops, self.decision))
+        group = group or self.traits.group
+        self.launches.append(Launch(source, kernel, named, grid, group, arguments, self.layer, flops, self.decision))
 
     @contextmanager
     def replay(self) -> Iterator[None]:
-        """What is emitted inside doesn't run, unless the temporaries that the last launch wrote must be made once more
-        (see Launch.again)."""
+        """Launches emitted inside run only if the temporaries that the last launch wrote are recomputed, in its place
+        (see Launch.replay)."""
         last = len(self.launches) - 1
         yield
         self.launches[last:] = [replace(self.launches[last], replay=tuple(self.launches[last + 1 :]))]
@@ -88,38 +104,44 @@ class Emitter:
         whole: bool = False,
         **macros: int,
     ) -> None:
-        """Work that may share a launch with other layers'; see `emit_jobs`."""
+        """Add work that may share a launch with other layers' (see `Job`); `emit_jobs` launches it."""
         named = tuple(sorted(macros.items()))
         self.jobs.append(Job(source, kernel, items, accesses, numbers, settings, whole, named, self.layer))
 
     def emit_jobs(self) -> None:
-        """Launch the jobs collected so far, as few launches as their order allows."""
+        """Launch the jobs collected so far, in as few launches as their order allows."""
         for batch in batches(self.jobs):
-            items, first = sum(job.items for job in batch), batch[0]
+            items, first, before = sum(job.items for job in batch), batch[0], self.layer
             table = In(self.table(rows(batch)))
+            self.layer = layer(batch)
             self.launch(
                 first.source, first.kernel, (items,), *arguments(batch), table, len(batch), items, *first.settings,
-                whole=first.whole, layer=layer(batch), **dict(first.macros),
+                whole=first.whole, **dict(first.macros),
             )  # fmt: skip
+            self.layer = before
         self.jobs.clear()
 
     def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
-        """A place for up to `groups` partial sums of `total`; None where one group writes to the total itself."""
+        """A tensor for up to `groups` partial sums of `total`; None if one group writes to the total itself."""
         if groups == 1:
             return None
         return self.tensor(name, (groups, total.rows, total.blocks * total.block), Role.PARTIAL)
 
     def table(self, rows: tuple[Row, ...]) -> Buffer:
-        """A constant of int32 words, the rows one after the other; for a buffer, where it starts, in blocks."""
+        """A constant of int32 words, row by row; a buffer stands for its offset, in blocks."""
         raise NotImplementedError
 
     def bands(self, rows: int, blocks: int, least: int = 16) -> tuple[int, int]:
-        """(groups, rows a group) where every row is its own: one row a work-item on GPUs, else bands of rows."""
+        """(groups, rows a group) for kernels of single rows: one row a work-item on GPUs, else bands of rows."""
         return (rows, 1) if self.traits.gpu else self.split_rows(rows, blocks, least)
 
     def split_rows(self, rows: int, units: int, least: int = 64, items: int = 0) -> tuple[int, int]:
-        """(groups, rows a group) so that groups x `units` work-items keep the device busy, with at least `least`
-        rows a group: `items` work-items a compute unit, 0 for the rule of thumb."""
+        """(groups, rows a group) so that groups x `units` work-items keep the device busy.
+
+        Arguments:
+        - `least`: rows a group at least.
+        - `items`: work-items a compute unit; 0 for the rule of thumb.
+        """
         total = items * self.traits.compute_units or (16384 if self.traits.gpu else 8 * self.traits.compute_units)
         wanted = total // max(1, units)
         groups = max(1, min(wanted, rows // least))
@@ -129,7 +151,7 @@ class Emitter:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What a forward kernel does as it writes: activation(v * scale + shift)."""
+    """The last operation of a linear op's kernel, as it writes: activation(v * scale + shift)."""
 
     scale: Tensor | None = None
     shift: Tensor | None = None
@@ -146,23 +168,3 @@ class Epilogue:
     @property
     def arguments(self) -> list[In]:
         return [t.read for t in (self.scale, self.shift) if t is not None]
-
-
-@dataclass(frozen=True)
-class GradientTarget:
-    """Where a backward kernel puts the gradient of its input. `mask` is the input itself where it came out of a fused
-    activation; `accumulate` says that another consumer of the input has already written its share."""
-
-    tensor: Tensor
-    mask: Tensor | None = None
-    activation: int = LINEAR
-    accumulate: bool = False
-
-    @property
-    def macros(self) -> dict[str, int]:
-        return {"mask": self.mask is not None, "activation": self.activation, "accumulate": self.accumulate}
-
-    @property
-    def arguments(self) -> list[Access]:
-        write = self.tensor.update if self.accumulate else self.tensor.write
-        return [write] + ([self.mask.read_mask] if self.mask is not None else [])

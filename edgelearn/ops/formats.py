@@ -1,45 +1,125 @@
-"""Number formats of tensors: integers that stand for real numbers, and half precision.
+"""Number formats of tensors: what a format is, and integers that stand for real numbers.
 
-Integers q stand for scale times (q - zero), by a range that always contains 0, so that 0 (padding, a ReLU's floor) is
-exact. Kernels: kernels/include/stored.h, kernels/include/range.h.
+Integers q stand for scale * (q - zero), by a range that always contains 0, so that 0 (padding, a ReLU's floor) is
+exact. Kernels: kernels/include/stored.h, kernels/include/range.h. Half precision: half.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 
 from edgelearn.errors import PlanError
 
+from .emit import Emitter
+from .range_statistics import RangeStatistics
+from .tensor import Tensor
+from .transpose import KernelView, emit_prepared
+
 LEAST_SCALE = 2.0**-100  # of a range of nothing but 0: its values are 0 to any purpose, and 1 / scale is finite
 ROUNDINGS = ("nearest", "stochastic")
 
 
-class Storage(IntEnum):
-    """The types that tensors are stored in, by the numbers that kernels/include/stored.h gives them."""
+class StoredType(IntEnum):
+    """Types that kernels read, by their number in kernels/include/stored.h."""
 
     FLOAT32 = 0
     FLOAT16 = 1
     INT8 = 2
 
     @staticmethod
-    def of(dtype: str) -> Storage:
+    def of(dtype: str) -> StoredType:
         """The storage of a dtype, such as "float16"."""
-        return Storage[dtype.upper()]
+        return StoredType[dtype.upper()]
+
+    @staticmethod
+    def has(dtype: str) -> bool:
+        return dtype.upper() in StoredType.__members__
+
+
+class NumberFormat:
+    """Base of the number formats.
+
+    A new format is a frozen dataclass in one file, whose fields are its settings. It sets `bits` and overrides
+    `storage`, `encode`, `decode`, `emit_encode` and, unless it is only simulated, `emit_decode`.
+    Activations are stored as `storage` and decoded before they are read. Weights and inputs of BatchNorm are stored so
+    only if kernels read that type (see `StoredType`), and simulated else.
+    """
+
+    registry: ClassVar[dict[str, type[NumberFormat]]] = {}
+    needs_range: ClassVar[bool] = False  # values are encoded by the range of their tensor: see `Format`
+    bits: int
+    per_channel: bool = False
+
+    def __init_subclass__(cls, **kwargs) -> None:
+        super().__init_subclass__(**kwargs)
+        NumberFormat.registry[cls.__name__] = cls
+
+    @property
+    def storage(self) -> str:
+        """The dtype of an encoded value on the device."""
+        raise NotImplementedError
+
+    def with_bits(self, bits: int) -> Self:
+        """The format with that many bits; itself if the number is fixed."""
+        return self
+
+    def to_dict(self) -> dict | str:
+        """JSON-able; the inverse of `format_from`."""
+        return {"format": type(self).__name__, **vars(self)}
+
+    def encode(self, v, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The encoded values of `v` in NumPy, as kernels encode them."""
+        raise NotImplementedError
+
+    def decode(self, encoded, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The values that encoded ones stand for."""
+        raise NotImplementedError
+
+    def round(self, v) -> np.ndarray:
+        """The values that the format has for `v`, in v's own type. Only for formats without a range."""
+        return self.decode(self.encode(v)).astype(np.asarray(v).dtype)
+
+    def emit_encode(self, e: Emitter, x: Tensor, y: Tensor, statistics: RangeStatistics | None = None) -> None:
+        """Emit y = encoded x; decoded again, if `y` is float32 (simulated). `y` may be `x`.
+
+        `statistics` are of the decoded values: COUNT, LEAST_FOUND and MOST_FOUND (kernels/include/range.h), and a
+        NaN as CLIPPED if a value is no finite number, which makes the step fail.
+        """
+        raise NotImplementedError
+
+    def emit_encode_weights(
+        self, e: Emitter, view: KernelView, y: Tensor, statistics: RangeStatistics | None = None
+    ) -> None:
+        """Emit into `prepare` y = the kernel as `view` describes it, encoded; else as `emit_encode`. Override this to
+        share launches between layers."""
+        kernel = emit_prepared(e, view)
+        e.emit_jobs()
+        self.emit_encode(e, kernel, y, statistics)
+
+    def emit_decode(self, e: Emitter, x: Tensor, y: Tensor) -> None:
+        """Emit y = decoded x."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Format:
-    """Integers of `bits` bits (2 to 16). `symmetric` ranges reach as far below 0 as above, and zero is 0; others have
-    a zero point. "nearest" rounds halves to even; "stochastic" rounds up with the probability of the fraction, which
-    is unbiased (Gupta et al. 2015, section 3). `per_channel` formats have a range for each channel: for weights.
+class Format(NumberFormat):
+    """Integers.
 
-    Raises PlanError for what can't be.
+    Arguments:
+    - `bits`: 2 to 16 (default 8).
+    - `symmetric`: ranges reach as far below 0 as above, and the zero point is 0; other formats have a zero point.
+    - `rounding`: "nearest" rounds halves to even; "stochastic" rounds up with the probability of the fraction, which is
+      unbiased (Gupta et al. 2015, section 3).
+    - `per_channel`: a range for each channel; only for weights.
+
+    Raises PlanError for other settings.
     """
 
+    needs_range: ClassVar[bool] = True
     bits: int = 8
     symmetric: bool = False
     rounding: str = "nearest"
@@ -47,7 +127,7 @@ class Format:
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 2 <= self.bits <= 16:
-            raise PlanError(f"A quantized format has 2 to 16 bits, not {self.bits!r}.")
+            raise PlanError(f"A format of integers has 2 to 16 bits, not {self.bits!r}.")
         if self.rounding not in ROUNDINGS:
             raise PlanError(f"Rounding is 'nearest' or 'stochastic', not {self.rounding!r}.")
 
@@ -55,17 +135,15 @@ class Format:
         words = [f"{self.bits} bits", "symmetric" if self.symmetric else "asymmetric"]
         return " ".join(words + ["stochastic"] * (self.rounding != "nearest") + ["per channel"] * self.per_channel)
 
-    def with_bits(self, bits: int) -> Format:
-        """The same with so many bits."""
+    def with_bits(self, bits: int) -> Self:
         return replace(self, bits=bits)
 
     def to_dict(self) -> dict:
-        """JSON-able; the inverse of `format_from`."""
         return asdict(self)
 
     @property
     def storage(self) -> str:
-        """What a value is kept in: int8 also for fewer than 8 bits, of which the others then go unused."""
+        """int8 also for fewer than 8 bits, of which the others are unused."""
         return "int8" if self.bits <= 8 else "int16"
 
     @property
@@ -80,23 +158,31 @@ class Format:
 
     @property
     def levels(self) -> int:
-        """How many integers there are."""
+        """The number of integers."""
         return self.most - self.least + 1
 
-    def parameters(self, low, high) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def largest(self) -> int:
+        """The largest distance of an integer from the zero point."""
+        return self.most if self.symmetric else self.levels - 1
+
+    def parameters(self, low, high) -> tuple[np.ndarray, Any]:
         """(scale, zero point) for ranges [low, high], widened to contain 0; in the arrays' own precision."""
         low, high = np.minimum(low, 0), np.maximum(high, 0)
         width = np.maximum(-low, high) if self.symmetric else high - low
-        steps = self.most if self.symmetric else self.levels - 1
-        scale = np.maximum(width / low.dtype.type(steps), low.dtype.type(LEAST_SCALE))
+        scale = np.maximum(width / low.dtype.type(self.largest), low.dtype.type(LEAST_SCALE))
         zero = np.zeros(np.shape(scale), np.int64)
         return scale, zero if self.symmetric else np.int64(np.rint(-low / scale)) + self.least
 
-    def quantize(self, v, scale, zero, uniform: np.ndarray | None = None, inverse=None) -> np.ndarray:
-        """int64 for values `v`. `uniform` numbers of [0, 1), one for each value, decide stochastic rounding. `inverse`
-        is 1 / scale where a device has rounded it otherwise, as the divisions of some GPUs do.
+    def encode(self, v, scale, zero, uniform: np.ndarray | None = None, inverse=None) -> np.ndarray:
+        """int64 integers for `v`, computed in the precision of the arrays: float32 gives what the kernels give.
 
-        In the arrays' own precision: float32 gives what the kernels give. Raises PlanError when `uniform` is missing.
+        Arguments:
+        - `scale`, `zero`: see `parameters`.
+        - `uniform`: numbers of [0, 1), one a value, that decide stochastic rounding.
+        - `inverse`: 1 / scale as a device has rounded it, which some GPUs do differently.
+
+        Raises PlanError if `uniform` is missing.
         """
         t = v * (np.ones((), np.asarray(scale).dtype) / scale if inverse is None else inverse)
         t = np.clip(t, self.least - zero, self.most - zero).astype(t.dtype)
@@ -107,41 +193,21 @@ class Format:
         floor = np.floor(t)
         return np.int64(floor + (uniform < t - floor)) + zero
 
-    def dequantize(self, q, scale, zero) -> np.ndarray:
-        """The values that integers `q` stand for, in the precision of `scale`."""
-        return (np.asarray(q) - zero).astype(np.asarray(scale).dtype) * scale
+    def decode(self, encoded, scale, zero) -> np.ndarray:
+        """The values that integers stand for, in the precision of `scale`."""
+        return (np.asarray(encoded) - zero).astype(np.asarray(scale).dtype) * scale
 
 
-@dataclass(frozen=True)
-class Float16:
-    """IEEE 754 half precision (binary16): 11 bits from 6.1e-5 to 65504, multiples of 6.0e-8 (2^-24) below. Values are
-    rounded to nearest, ties to even: those from 65520 on become infinities, which the step notices and fails by, and
-    those up to 3.0e-8 become 0, which nothing notices. No range is needed."""
-
-    bits: ClassVar[int] = 16
-    storage: ClassVar[str] = "float16"
-    per_channel: ClassVar[bool] = False
-
-    def __str__(self) -> str:
-        return "half precision"
-
-    def with_bits(self, bits: int) -> Float16:
-        """Itself: that many bits are a matter of integers."""
-        return self
-
-    def to_dict(self) -> str:
-        """JSON-able; the inverse of `format_from`."""
-        return self.storage
-
-    def round(self, v) -> np.ndarray:
-        """The halves nearest to `v`, in v's own type."""
-        with np.errstate(over="ignore"):
-            return np.asarray(v).astype(np.float16).astype(np.asarray(v).dtype)
+def has_range(fmt: NumberFormat | None) -> TypeGuard[Format]:
+    """True for a format whose values are encoded by the range of their tensor."""
+    return fmt is not None and fmt.needs_range
 
 
-AnyFormat = Format | Float16
-
-
-def format_from(found: dict | str) -> AnyFormat:
-    """What `to_dict` gave. Raises TypeError or PlanError for what isn't a format."""
-    return Float16() if found == Float16.storage else Format(**found)
+def format_from(data: dict | str) -> NumberFormat:
+    """The inverse of `to_dict`. Raises TypeError, ValueError or PlanError for other data."""
+    settings = {"format": data} if isinstance(data, str) else dict(data)
+    name = settings.pop("format", "Format")
+    for known, fmt in NumberFormat.registry.items():
+        if name.lower() == known.lower():
+            return fmt(**settings)
+    raise ValueError(f"'{name}' is no number format; known are {', '.join(NumberFormat.registry)}")

@@ -1,9 +1,10 @@
-"""Launches of convolutions with several groups of channels, whose borders need not fall between blocks."""
+"""Convolutions with several groups of channels, which need not begin at blocks of 16."""
 
 from __future__ import annotations
 
-from .emit import Emitter, Epilogue, GradientTarget
+from .emit import Emitter, Epilogue
 from .sums import Sum, start_sum
+from .target import Target
 from .tensor import Tensor
 from .window import Window
 
@@ -19,7 +20,7 @@ def emit_forward(
 
 
 def emit_backward_data(
-    e: Emitter, window: Window, groups: int, x: Tensor, prepared: Tensor, dy: Tensor, target: GradientTarget
+    e: Emitter, window: Window, groups: int, x: Tensor, prepared: Tensor, dy: Tensor, target: Target
 ) -> None:
     e.launch(
         "grouped.cl", "grouped_backward_data", (x.rows, x.blocks), dy.read, prepared.read, x.images, x.height,
@@ -33,14 +34,14 @@ def emit_backward_weights(
 ) -> Sum:
     image_rows = x.images * dy.height
     parts, _ = e.split_rows(image_rows, gradient.rows * dy.blocks, least=1)
-    found, rows = start_sum(e, gradient, image_rows, parts)
+    total, rows = start_sum(e, gradient, image_rows, parts)
     e.launch(
-        "grouped.cl", "grouped_backward_weights", (gradient.rows, dy.blocks, found.groups), x.read, dy.read,
-        found.target.update if add else found.target.write,
+        "grouped.cl", "grouped_backward_weights", (gradient.rows, dy.blocks, total.groups), x.read, dy.read,
+        total.target.update if add else total.target.write,
         x.images, x.height, x.width, x.channels, dy.height, dy.width, dy.channels, groups, rows, int(add),
         flops=_flops(window, groups, x, dy), whole=True, in_block=x.block, **window.macros,
     )  # fmt: skip
-    return found
+    return total
 
 
 def _flops(window: Window, groups: int, x: Tensor, y: Tensor) -> int:

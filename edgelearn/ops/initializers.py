@@ -1,5 +1,5 @@
-"""How weights begin, by Keras's names. Each takes the weight's shape, how many inputs a value of the layer's output is
-made from (`fan_in`), and the generator to draw from; it gives float32 of that shape."""
+"""Initial values of weights, by Keras's names: functions of the weight's shape, the number of inputs of an output value
+(`fan_in`) and a random generator, which return float32 of that shape."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod, sqrt
 import numpy as np
 
 Shape = tuple[int, ...]
-AT_ONCE = 1 << 13  # numbers that are drawn in float64
+AT_ONCE = 1 << 13  # numbers drawn in float64 at a time
 
 
 def zeros(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray:
@@ -24,7 +24,7 @@ def glorot_uniform(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.nd
     receptive = prod(shape[:-2])
     limit = sqrt(6 / ((shape[-2] + shape[-1]) * receptive))
     drawn = np.empty(prod(shape), np.float32)
-    for start in range(0, len(drawn), AT_ONCE):  # the doubles of all together would take twice the memory of the weight
+    for start in range(0, len(drawn), AT_ONCE):  # all doubles at once would take twice the memory of the weight
         part = drawn[start : start + AT_ONCE]
         part[:] = rng.uniform(-limit, limit, len(part))
     return drawn.reshape(shape)
@@ -32,7 +32,7 @@ def glorot_uniform(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.nd
 
 def he_normal(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray:
     """He et al. 2015, equation 10: variance 2 / fan_in, of a normal distribution cut off at two deviations. Unlike
-    Keras's, the fan of a depthwise kernel is its taps alone, since an output is made from one channel."""
+    in Keras, the fan of a depthwise kernel is only its taps, since an output depends on one channel."""
     cut = rng.standard_normal(shape)
     while (beyond := np.abs(cut) > 2).any():
         cut[beyond] = rng.standard_normal(np.count_nonzero(beyond))

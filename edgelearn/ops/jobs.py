@@ -1,5 +1,5 @@
-"""One launch for many layers: small pieces of work that do not depend on each other, and run the same kernel, become
-work-items of one grid. A table in the device's memory says whose work-item it is (kernels/include/jobs.h)."""
+"""Jobs: one launch for many layers. Small pieces of work that run the same kernel and don't depend on each other become
+work-items of one grid; a table on the device maps work-items to jobs (kernels/include/jobs.h)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ Row = tuple[Buffer | int, ...]
 
 @dataclass(frozen=True)
 class Job:
-    """`items` work-items of a kernel on buffers of a layer. `numbers` are the layer's; `settings` are arguments of
-    the launch, so jobs with other settings need another launch."""
+    """Work of one layer.
+
+    Arguments:
+    - `source`, `kernel`, `macros`: see `Emitter.launch`.
+    - `items`: number of work-items.
+    - `accesses`: buffers.
+    - `numbers`: ints of this job, in the table.
+    - `settings`: arguments of the launch; jobs with different settings need different launches.
+    """
 
     source: str
     kernel: str
@@ -30,7 +37,7 @@ class Job:
 
     @property
     def kind(self) -> tuple:
-        """Jobs of one kind can share a launch: memory is an argument, and each role has its own."""
+        """Jobs of equal kind can share a launch, whose arguments are the memory of each role."""
         places = tuple((type(a), a.buffer.role) for a in self.accesses)
         return self.source, self.kernel, self.whole, self.macros, self.settings, places
 
@@ -44,8 +51,8 @@ class Job:
 
 
 def batches(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Jobs that can share a launch, in an order that does what running them one by one would do."""
-    found: list[list[Job]] = []
+    """Jobs grouped by launch, in an order with the same result as one by one."""
+    groups: list[list[Job]] = []
     while jobs:
         ready: dict[tuple, list[Job]] = {}
         waiting: list[Job] = []
@@ -58,24 +65,24 @@ def batches(jobs: Sequence[Job]) -> list[list[Job]]:
                 waiting.append(job)
             touched |= job.touches
             written |= job.writes
-        found += ready.values()
+        groups += ready.values()
         jobs = waiting
-    return found
+    return groups
 
 
 def arguments(batch: Sequence[Job]) -> list[Many]:
-    """The accesses of a batch, by position."""
+    """The buffer arguments of a batch, by position."""
     return [Many(accesses) for accesses in zip(*(job.accesses for job in batch), strict=True)]
 
 
 def layer(batch: Sequence[Job]) -> str:
-    """What to call the layers of a batch."""
+    """A name for the layers of a batch."""
     names = {job.layer for job in batch}
     return batch[0].layer if len(names) == 1 else f"{len(names)} layers"
 
 
 def rows(batch: Sequence[Job]) -> tuple[Row, ...]:
-    """The table of a batch: of each job its first work-item, the buffers, the numbers."""
+    """The table of a batch: for each job its first work-item, its buffers and its numbers."""
     first = accumulate((job.items for job in batch[:-1]), initial=0)
     return tuple(
         (start, *(a.buffer for a in job.accesses), *job.numbers) for start, job in zip(first, batch, strict=True)

@@ -1,4 +1,4 @@
-"""What training minimises, as data: a choice of the plan."""
+"""Losses, and counting their results."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from .tensor import Tensor
 
 @dataclass(frozen=True)
 class Loss:
-    """Base of the losses: of the network's outputs (n, outputs) for a micro-batch, and its int labels (n,).
+    """Base of the losses: functions of a micro-batch's outputs (n, outputs) and int labels (n,).
 
-    `takes_logits`: a softmax at the network's end is left out, since the loss has its own. `ordered`: what an example
-    is for depends on its place in the micro-batch, so that these aren't shuffled and are all of one size."""
+    - `takes_logits`: the loss has its own softmax, so one at the network's end is left out.
+    - `ordered`: the role of an example depends on its place in the micro-batch, so examples are not shuffled and all
+      micro-batches have one size.
+    """
 
     takes_logits: ClassVar[bool] = True
     ordered: ClassVar[bool] = False
 
     def check(self, outputs: int, examples: int) -> None:
-        """Raises PlanError for a network with so many outputs, or micro-batches of so many examples, that don't fit."""
+        """Raises PlanError if the loss doesn't fit a network with this number of outputs or micro-batches of this
+        size."""
 
     def fits(self, examples: int) -> bool:
-        """Whether the loss of so many examples can be told; a number of its own for each, unless said otherwise."""
+        """True if the loss is defined for this number of examples."""
         return True
 
     def labels(self, outputs: int) -> range:
-        """Which labels there are."""
+        """The valid labels."""
         return range(outputs)
 
     def reference(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -38,13 +41,13 @@ class Loss:
         raise NotImplementedError
 
     def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        """Losses and right answers, for `emit_count`; and the outputs' gradient where one is wanted."""
+        """Emit the loss and the right answers of each example, and `gradient`, that of the outputs, if it is given."""
         raise NotImplementedError
 
 
 def emit_count(e: Emitter, answers: Answers, control: Control) -> None:
-    """Count a micro-batch's losses, right answers and examples. Random numbers are drawn by the example's place in the
-    mini-batch, so this comes last: whatever runs before, forward, backward or once more, draws the same."""
+    """Emit the count of a micro-batch's losses, right answers and examples. It comes last, since random numbers depend
+    on the count of examples: forward, backward and recomputation must draw the same ones."""
     e.launch(
         "softmax_cross_entropy.cl", "count_examples", (1,), answers.losses.read, answers.right.read,
         control.counters.update, answers.losses.channels, whole=True, gradient=False,

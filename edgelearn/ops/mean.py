@@ -9,16 +9,20 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
+from .base import Arrays, Gradients, Op, Targets, only
 from .broadcast import emit_repeated, emit_summed
-from .emit import Emitter, GradientTarget
+from .emit import Emitter
+from .target import Target
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
 class Mean(Op):
-    """The mean over `axis` of (height, width, channels), 1 for the height and 2 for the width, whose size becomes 1:
-    keras.ops.mean with keepdims=True."""
+    """The mean of (height, width, channels) over one axis, whose size becomes 1: keras.ops.mean with keepdims=True.
+
+    Arguments:
+    - `axis`: 1 for the height (default), 2 for the width.
+    """
 
     axis: int = 1
 
@@ -42,10 +46,8 @@ class Mean(Op):
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (x,) = inputs
-        emit_summed(e, x, GradientTarget(y), 1 / x.shape[self.axis])
+        emit_summed(e, x, Target(y), 1 / x.shape[self.axis])
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        (x,), (target,) = inputs, targets
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        (x,), target = inputs, only(targets)
         emit_repeated(e, dy, target, 1 / x.shape[self.axis])

@@ -1,8 +1,9 @@
-"""Add and Concatenate: several tensors into one."""
+"""Add and Concatenate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
 from math import prod
 
@@ -10,16 +11,17 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
+from .base import Arrays, Gradients, Op, Targets
 from .broadcast import emit_repeated, emit_summed
 from .copy import emit_copy
-from .emit import Emitter, GradientTarget
+from .emit import Emitter
+from .target import Target
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
 class Add(Op):
-    """The sum of two or more tensors. As in Keras, one whose height or width is 1 is repeated along it."""
+    """The sum of two or more tensors. As in Keras, heights and widths of 1 are broadcast."""
 
     def output_shape(self, *shapes: Shape) -> Shape:
         if len(shapes) < 2 or (len(set(shapes)) > 1 and not _broadcast(shapes)):
@@ -33,7 +35,7 @@ class Add(Op):
         return (len(shapes) - 1) * prod(self.output_shape(*shapes))
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return sum(inputs)
+        return reduce(np.add, inputs)
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         repeated = [tuple(axis for axis, n in enumerate(x.shape) if n != dy.shape[axis]) for x in inputs]
@@ -51,12 +53,10 @@ class Add(Op):
             )  # fmt: skip
         for x in whole + repeated:
             emit = emit_copy if x.shape == y.shape else emit_repeated
-            emit(e, x, GradientTarget(y, accumulate=started))
+            emit(e, x, Target(y, accumulate=started))
             started = True
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         for x, target in zip(inputs, targets, strict=True):
             if target is not None:
                 emit = emit_copy if x.shape == dy.shape else emit_summed
@@ -65,7 +65,7 @@ class Add(Op):
 
 @dataclass(frozen=True)
 class Concatenate(Op):
-    """The channels of two or more tensors side by side; their other sizes agree."""
+    """Concatenates the channels of two or more tensors of equal height and width."""
 
     selects = True
 
@@ -83,7 +83,7 @@ class Concatenate(Op):
         return np.split(dy, _offsets(inputs)[1:], -1), {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        """The first input fills all of y, with zeros in the places of the others."""
+        """The first input's launch also writes zeros in the places of the others."""
         for x, offset in zip(inputs, _offsets(inputs), strict=True):
             blocks = y.blocks if offset == 0 else -(-(offset + x.channels) // y.block) - offset // y.block
             groups, count = e.bands(x.rows, blocks, 64)
@@ -92,9 +92,7 @@ class Concatenate(Op):
                 x.rows, count, x.channels, offset, whole=True,
             )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         for x, offset, target in zip(inputs, _offsets(inputs), targets, strict=True):
             if target is None:
                 continue
@@ -106,7 +104,7 @@ class Concatenate(Op):
 
 
 def _broadcast(shapes: tuple[Shape, ...]) -> bool:
-    """Whether images are repeated to one size."""
+    """True for images that can be broadcast to one size."""
     if any(len(shape) != 3 for shape in shapes):
         return False
     heights, widths, channels = (set(sizes) for sizes in zip(*shapes, strict=True))
@@ -114,5 +112,5 @@ def _broadcast(shapes: tuple[Shape, ...]) -> bool:
 
 
 def _offsets(inputs: list[Tensor] | list[np.ndarray]) -> list[int]:
-    """The channel where each input begins."""
+    """The first channel of each input."""
     return list(accumulate((x.shape[-1] for x in inputs[:-1]), initial=0))

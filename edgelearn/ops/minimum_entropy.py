@@ -16,10 +16,17 @@ from .tensor import Tensor
 
 @dataclass(frozen=True)
 class MinimumEntropy(Loss):
-    """Examples with label -1 have none: their loss is `weight` times the entropy of the network's probabilities; that
-    of the others is the cross-entropy (Grandvalet and Bengio 2004). Of unlabelled examples alone, with batch statistics
-    and only BatchNorm's scale and bias trained, it is TENT (Wang et al. 2021). The accuracy counts unlabelled examples
-    as wrong. Raises PlanError for a negative weight."""
+    """Cross-entropy of labelled examples; for unlabelled ones, with label -1, `weight` times the entropy of the
+    predicted probabilities (Grandvalet and Bengio 2004).
+
+    With unlabelled examples only, batch statistics and only BatchNorm's gamma and beta trained, this is TENT (Wang et
+    al. 2021). The accuracy counts unlabelled examples as wrong.
+
+    Arguments:
+    - `weight`: of unlabelled examples (default 1).
+
+    Raises PlanError for a negative weight.
+    """
 
     weight: float = 1.0
 

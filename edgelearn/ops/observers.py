@@ -1,8 +1,8 @@
-"""Range estimators: which range the next tensor is quantized with.
+"""Range observers: they choose the range that the next tensor is quantized with.
 
-A static range is known before the tensor is written, which then needs one pass; a dynamic one depends on the tensor
-itself, which is written, read for its statistics, and read again. Ranges move once a mini-batch; a dynamic range is
-that of the micro-batch at hand. Before a static estimator has seen anything, the first mini-batch measures its own.
+A static range is known before the tensor is written, which takes one pass over memory. A dynamic range depends on the
+tensor, which is written, read for its statistics, and read again to be quantized. Static ranges change once a
+mini-batch; dynamic ones belong to a micro-batch. In the first mini-batch, static observers measure the tensors' ranges.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from edgelearn.errors import FormatError, PlanError
 
 @dataclass(frozen=True)
 class Observer:
-    """Base of the estimators. One of your own is a frozen dataclass that overrides `next`: its ranges are static, and
-    it runs on the host, which after every mini-batch reads what was found, 64 bytes a tensor, and writes what follows.
+    """Base of the observers.
+
+    A new observer is a frozen dataclass that overrides `next`. Its ranges are static, and it runs on the host, which
+    reads 64 bytes of statistics a tensor after every mini-batch and writes the next range.
 
     >>> @dataclass(frozen=True)
     ... class Widest(Observer):
@@ -25,49 +27,52 @@ class Observer:
     """
 
     registry: ClassVar[dict[str, type[Observer]]] = {}
-    static: ClassVar[bool] = True  # whether training knows the range before the tensor is there
-    remembers: ClassVar[bool] = True  # whether evaluation takes the range from training; else from the tensor
-    on_host: ClassVar[bool] = True  # whether `next` is what moves the range; else kernels do the same
+    static: ClassVar[bool] = True  # the range in training is known before the tensor is written
+    remembers: ClassVar[bool] = True  # evaluation uses the range of training; else that of the tensor
+    on_host: ClassVar[bool] = True  # `next` computes the range; else kernels do the same
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
         Observer.registry[cls.__name__] = cls
 
     def next(self, low, high, least, most, updates) -> tuple[float, float]:
-        """(low, high) of a tensor for the next mini-batch, from the range in use, the least and the most that this one
-        held, and how many mini-batches came before it. The range contains 0."""
-        raise NotImplementedError(f"{type(self).__name__} doesn't say what the next range is: override `next`.")
+        """(low, high), which contains 0, for the next mini-batch.
+
+        Arguments:
+        - `low`, `high`: the range of this mini-batch.
+        - `least`, `most`: the smallest and the largest value in this mini-batch.
+        - `updates`: number of mini-batches before this one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} computes no range: override `next`.")
 
     @property
     def start(self) -> tuple[float, float] | None:
-        """A range to start with, in place of the first mini-batch's own."""
+        """The initial range; None to measure the first mini-batch."""
         return None
 
     def is_due(self, step: int) -> bool:
-        """Whether ranges are searched for in step `step` (from 1), not only in the first."""
+        """True if ranges are searched for in this step (from 1)."""
         return False
 
     def to_dict(self) -> dict:
         return {"observer": type(self).__name__, **asdict(self)}
 
     @staticmethod
-    def from_dict(found: dict) -> Observer:
-        """Raises FormatError for what `to_dict` doesn't write."""
-        settings = dict(found)
+    def from_dict(data: dict) -> Observer:
+        """Raises FormatError for other data than that of `to_dict`."""
+        settings = dict(data)
         name = settings.pop("observer", None)
         if name not in Observer.registry:
-            raise FormatError(
-                f"There is no range estimator {name!r}: known are {', '.join(sorted(Observer.registry))}."
-            )
+            raise FormatError(f"There is no observer {name!r}: known are {', '.join(sorted(Observer.registry))}.")
         try:
             return Observer.registry[name](**settings)
         except TypeError as error:
-            raise FormatError(f"The settings of the range estimator {name} don't fit: {error}.") from None
+            raise FormatError(f"The settings of the observer {name} don't fit: {error}.") from None
 
 
 class Blending(Observer):
-    """The base of estimators whose next range is `momentum` times the last, and for the rest what was found. A momentum
-    of 1 keeps the first range for good."""
+    """Base of the observers whose next range is momentum * range + (1 - momentum) * observed range. A momentum of 1
+    keeps the first range."""
 
     momentum: float
     on_host = False
@@ -83,15 +88,15 @@ class Blending(Observer):
 
 @dataclass(frozen=True)
 class CurrentMinMax(Blending):
-    """The least and the most of the tensor itself."""
+    """The range of the tensor itself: dynamic."""
 
     static = remembers = False
-    momentum: ClassVar[float] = 0.0
+    momentum = 0.0
 
 
 @dataclass(frozen=True)
 class RunningMinMax(Blending):
-    """A moving average of the least and the most, the tensor at hand included. Evaluation uses the average as it is."""
+    """A moving average of the tensors' ranges that includes the current one: dynamic. Evaluation uses the average."""
 
     static = False
     momentum: float = 0.9
@@ -99,16 +104,16 @@ class RunningMinMax(Blending):
 
 @dataclass(frozen=True)
 class InHindsightMinMax(Blending):
-    """A moving average of the least and the most of the mini-batches before (Fournarakis and Nagel 2021, section 4.1;
-    Chmiel et al. 2023, equation 18, restates it): range_t = (1 - momentum) found_(t-1) + momentum range_(t-1). The
-    first range is the first mini-batch's own."""
+    """A moving average of the ranges of earlier mini-batches: static (Fournarakis and Nagel 2021, section 4.1; Chmiel
+    et al. 2023, equation 18): range_t = (1 - momentum) * observed_(t-1) + momentum * range_(t-1). The first range is
+    that of the first mini-batch."""
 
     momentum: float = 0.9
 
 
 @dataclass(frozen=True)
 class Fixed(Observer):
-    """Always [low, high]."""
+    """The range [low, high] in every step. Raises PlanError if it isn't finite or doesn't contain 0."""
 
     low: float = -1.0
     high: float = 1.0
@@ -125,9 +130,8 @@ class Fixed(Observer):
 
 @dataclass(frozen=True)
 class Searching(Observer):
-    """The base of estimators that try 16 ranges: the tensor's own, cut off at distances from 0 that shrink evenly, by
-    factors, down to `smallest` times its reach; in the first step and every `every` steps. In between they are static.
-    """
+    """Base of the observers that try 16 ranges: the tensor's own, and ranges that shrink by equal factors down to
+    `smallest` times that. They search in the first step and every `every` steps, and are static in between."""
 
     every: int = 100
     smallest: float = 1 / 64
@@ -151,12 +155,12 @@ class Searching(Observer):
 @dataclass(frozen=True)
 class DSGC(Searching):
     """Direction-sensitive gradient clipping (Zhu et al. 2020, "Towards unified INT8 training for convolutional neural
-    network", section 3.3): the range whose integers point most nearly where the tensor does, by their cosine."""
+    network", section 3.3): the range with the largest cosine between the quantized tensor and the tensor."""
 
 
 @dataclass(frozen=True)
 class Percentile(Searching):
-    """The narrowest of the ranges that holds `percent` of the values or more."""
+    """The narrowest of the ranges that holds at least `percent` of the values."""
 
     percent: float = 99.9
 

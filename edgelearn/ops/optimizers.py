@@ -1,10 +1,9 @@
-"""Weight updates, as Keras defines them."""
+"""Optimizers, as Keras defines them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import ClassVar
 
 import numpy as np
 
@@ -20,28 +19,36 @@ CHUNK = 64  # blocks of 16 floats a work-item of a CPU updates
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Base of the update rules. `learning_rate` is a number or a schedule (see edgelearn.train.schedules);
-    `weight_decay` shrinks kernels by learning_rate * weight_decay a step, leaving biases and BatchNorm alone. Raises
-    PlanError for numbers that can't be."""
+    """Base of the optimizers.
+
+    Arguments:
+    - `learning_rate`: a number or a schedule (see edgelearn.train.schedules).
+    - `weight_decay`: kernels shrink by learning_rate * weight_decay a step; biases and BatchNorm don't.
+
+    Raises PlanError for values out of range.
+    """
 
     learning_rate: object = 0.01
     weight_decay: float = 0.0
 
-    slots: ClassVar[tuple[str, ...]] = ()
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of the tensors of state that each parameter has."""
+        return ()
 
     def __post_init__(self) -> None:
         _check(0 <= self.weight_decay < inf, f"weight_decay is finite and not negative, not {self.weight_decay}.")
 
     def correction(self, step: int) -> float:
-        """A factor of this step (from 1) that the kernel can't work out by itself."""
+        """A factor of this step (from 1) that the host computes for the kernel."""
         return 1.0
 
     def reference_update(self, w: np.ndarray, g: np.ndarray, slots: list[np.ndarray], rate: float, step: int):
-        """(new w, new slots) in the arrays' own precision; without decay."""
+        """(new w, new slots) in the precision of the arrays; without decay."""
         raise NotImplementedError
 
     def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
-        """Update a flat range of parameters."""
+        """Emit the update of a range of parameters in memory; `decay`: with weight decay."""
         raise NotImplementedError
 
     def _launch(self, e, kernel, w, g, slots, control, decay, *settings) -> None:
@@ -92,7 +99,9 @@ class Adam(Optimizer):
     beta_2: float = 0.999
     epsilon: float = 1e-7
 
-    slots: ClassVar[tuple[str, ...]] = ("first moment", "second moment")
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("first moment", "second moment")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,7 +140,7 @@ def chunk_of(e: Emitter) -> int:
 
 
 def emit_commit(e: Emitter, source: Buffer, target: Buffer, control: Control) -> None:
-    """target = source, unless the finite check of this mini-batch has found something."""
+    """Emit target = source, unless a gradient of this mini-batch isn't finite."""
     blocks, chunk = source.nbytes // 64, chunk_of(e)
     e.launch(
         "optimizer.cl", "commit", (ceil_div(blocks, chunk),), In(source), Out(target), control.counters.read, blocks,

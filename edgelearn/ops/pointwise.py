@@ -5,14 +5,15 @@ from __future__ import annotations
 from edgelearn.launch import KernelConfig
 
 from . import convolution_local, tiles
-from .emit import Emitter, Epilogue, GradientTarget, Traits
+from .emit import Emitter, Epilogue, Traits
 from .sums import Sum, start_sum
+from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Window
 
-CACHED_BYTES = 512 << 10  # of activations that the tiles of a chunk of rows read again and again
+CACHED_BYTES = 512 << 10  # of activations, a chunk of rows that the tiles read repeatedly
 
-FEW_ROWS = 4  # up to which a gradient is summed across lanes instead of with a transposed kernel
+FEW_ROWS = 4  # up to here the gradient of the input is summed within vectors, without a transposed kernel
 
 
 def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
@@ -28,7 +29,7 @@ def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epi
         )  # fmt: skip
 
 
-def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: GradientTarget) -> None:
+def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Target) -> None:
     dx = target.tensor
     shape = dy.rows, dy.channels, dx.channels
     with e.choose("pointwise_backward_data", shape, _tiles(e.traits, *shape)) as tile:
@@ -46,8 +47,8 @@ def has_few_rows(e: Emitter, x: Tensor) -> bool:
     return not e.traits.gpu and x.rows <= FEW_ROWS
 
 
-def emit_few_rows_backward_data(e: Emitter, kernel: Tensor, dy: Tensor, target: GradientTarget) -> None:
-    """Like `emit_backward_data`, from the kernel that is not transposed."""
+def emit_few_rows_backward_data(e: Emitter, kernel: Tensor, dy: Tensor, target: Target) -> None:
+    """As `emit_backward_data`, from the kernel that is not transposed."""
     dx = target.tensor
     e.launch(
         "pointwise.cl", "few_rows_backward_data", (dx.blocks,), dy.read, kernel.read, dy.rows, dx.channels, dy.blocks,
@@ -58,8 +59,8 @@ def emit_few_rows_backward_data(e: Emitter, kernel: Tensor, dy: Tensor, target: 
 def emit_backward_weights(
     e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
 ) -> tuple[Sum, Sum | None]:
-    """Small weights: groups of rows side by side. Large ones keep the device busy by themselves: rows go in chunks that
-    stay in the cache, one after the other."""
+    """Emit the gradient of the kernel. For small kernels, groups of rows are summed in parallel. Large kernels keep the
+    device busy by themselves: chunks of rows that fit the cache follow one another."""
     shape = x.rows, x.channels, dy.channels
     with e.choose("pointwise_backward_weights", shape, _depths(e.traits, *shape)) as tile:
         if "slices" in tile:
@@ -86,14 +87,14 @@ def emit_backward_weights(
 
 
 def _grid(traits: Traits, x: Tensor, y: Tensor, tile: KernelConfig) -> tuple[int, int, int]:
-    """Tiles of a chunk, panels, chunks."""
+    """(tiles of a chunk, panels, chunks)"""
     tiles = ceil_div(x.rows, tile["rows"])
     chunks = 1 if traits.gpu else min(tiles, ceil_div(4 * x.rows * x.blocks * x.block, CACHED_BYTES))
     return ceil_div(tiles, chunks), y.blocks // tile["panels"], chunks
 
 
 def _window(x: Tensor) -> Window:
-    """Over all rows as one image."""
+    """A pointwise window over all rows as one image."""
     return Window.pointwise(1, x.rows)
 
 

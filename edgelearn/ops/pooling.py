@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import In
 
-from .base import Arrays, Gradients, Op
-from .emit import Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import Emitter
 from .tensor import Shape, Tensor
 from .window import Padding, Pair, Window, pair
 
@@ -42,10 +43,8 @@ class GlobalAveragePooling2D(Op):
             x.images, x.height * x.width,
         )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        (x,), (target,) = inputs, targets
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        (x,), target = inputs, only(targets)
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
             "pooling.cl", "global_average_backward", (groups, x.blocks), dy.read, x.rows, count, x.height * x.width,
@@ -55,8 +54,15 @@ class GlobalAveragePooling2D(Op):
 
 @dataclass(frozen=True)
 class Pooling2D(Op):
-    """Base of pooling over windows of `pool_size` pixels, `strides` (by default `pool_size`) apart; both are ints or
-    (y, x). `padding` is "valid", "same" or ((top, bottom), (left, right)), and never counts."""
+    """Base of pooling over windows.
+
+    Arguments:
+    - `pool_size`: int or (y, x) (default 2).
+    - `strides`: int or (y, x) (default `pool_size`).
+    - `padding`: "valid", "same" or ((top, bottom), (left, right)); padding is ignored in maximum and mean.
+
+    Raises ShapeError if the windows don't fit the input, or if one would hold only padding.
+    """
 
     pool_size: int | Pair = 2
     strides: int | Pair | None = None
@@ -65,7 +71,7 @@ class Pooling2D(Op):
     kind: ClassVar[str]
 
     def window(self, shape: Shape) -> Window:
-        """Raises ShapeError also where a window would hold nothing but padding."""
+        """The windows over an input of `shape`."""
         size = pair(self.pool_size)
         window = Window.of(shape, size, size if self.strides is None else pair(self.strides), self.padding)
         geometry = zip(shape[:2], size, window.strides, window.padding, window.output, strict=True)
@@ -88,10 +94,8 @@ class Pooling2D(Op):
             x.width, y.height, y.width, **self.window(x.shape[1:]).macros,
         )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        (x,), (target,) = inputs, targets
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        (x,), target = inputs, only(targets)
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
             "pooling.cl", f"{self.kind}_backward", (groups, x.blocks), *self._compared(x, y), dy.read, x.rows, count,
@@ -100,7 +104,7 @@ class Pooling2D(Op):
         )  # fmt: skip
 
     def _compared(self, x: Tensor, y: Tensor) -> list[In]:
-        """What the backward pass reads beside dy."""
+        """Tensors other than dy that the backward pass reads."""
         return []
 
 
@@ -133,14 +137,14 @@ class MaxPooling2D(Pooling2D):
 
 @dataclass(frozen=True)
 class AveragePooling2D(Pooling2D):
-    """The mean of each window's pixels: padding is left out of sum and count, as in Keras."""
+    """The mean of each window's pixels, without padding, as in Keras."""
 
     kind = "average"
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         window = self.window(inputs[0].shape[1:])
         padded = window.pad(inputs[0])
-        return sum(padded[region] for _, _, region in window.slices()) / _pixels(window)
+        return reduce(np.add, (padded[region] for _, _, region in window.slices())) / _pixels(window)
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         window = self.window(inputs[0].shape[1:])
@@ -151,6 +155,6 @@ class AveragePooling2D(Pooling2D):
 
 
 def _pixels(window: Window) -> np.ndarray:
-    """How many pixels each window holds: (1, height, width, 1)."""
+    """The number of pixels in each window: (1, height, width, 1)."""
     inside = window.pad(np.ones((1, window.height, window.width, 1)))
-    return sum(inside[region] for _, _, region in window.slices())
+    return reduce(np.add, (inside[region] for _, _, region in window.slices()))

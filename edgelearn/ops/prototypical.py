@@ -1,4 +1,4 @@
-"""The loss of prototypical networks, with and without dummy prototypes: a micro-batch is an episode."""
+"""The loss of prototypical networks, with and without dummy prototypes. A micro-batch is an episode."""
 
 from __future__ import annotations
 
@@ -19,84 +19,94 @@ DISTANCES = ("euclidean", "cosine")
 
 @dataclass(frozen=True)
 class Prototypical(Loss):
-    """Snell et al. 2017, "Prototypical networks for few-shot learning". The first `ways` x `shots` examples of a
-    micro-batch are its support, way after way; the others are queries, with labels 0..ways-1 (those of the support
-    aren't read). A prototype is the mean of a way's embeddings. A query's loss is the cross-entropy of the softmax over
-    its similarities to them: -`scale` times the squared "euclidean" distance, or `scale` times the "cosine". The loss
-    of a micro-batch is the mean over its queries.
+    """Loss of prototypical networks (Snell et al. 2017, "Prototypical networks for few-shot learning"), with dummy
+    prototypes for unknown classes (Kim et al. 2022, "Dummy prototypical networks for few-shot open-set keyword
+    spotting").
 
-    `dummies` more prototypes stand for what is none of the ways, whose label is `ways` (Kim et al. 2022, "Dummy
-    prototypical networks for few-shot open-set keyword spotting"). The network gives (1 + dummies) times the size of an
-    embedding: behind it what dummies are made of, the mean over a way's clips and of that the largest over the ways, so
-    that neither the number nor the order of the ways matters. Their scale is `scale` / `relief` (the paper's gamma,
-    which is 3 there), and queries that are none of the ways count `open_weight` times (its lambda).
+    A micro-batch is an episode: first the support, `num_classes` x `shots` examples, class after class, whose labels
+    are not read; then queries with labels 0 to `num_classes` - 1. A prototype is the mean of a class's embeddings. The
+    loss of a query is the cross-entropy of the softmax over its similarities to the prototypes; that of the micro-batch
+    is the mean over its queries.
 
-    Two things differ from the paper: what learns (its g1 and W_g) is layers before the mean and the largest, and of
-    several dummies the probabilities are added up, where the paper draws one with Gumbel noise.
+    With dummy prototypes the network gives (1 + dummy_prototypes) times the size of an embedding: behind the embedding
+    the features of dummies. These are averaged over the clips of a class, then maximised over the classes, so that
+    neither number nor order of the classes matters. Queries of no class have label `num_classes`. Two things differ
+    from the paper: the learned maps (its g1 and W_g) are layers before mean and maximum, and the probabilities of
+    several dummies are added up, where the paper draws one with Gumbel noise.
 
-    Raises PlanError for settings that can't be.
+    Arguments:
+    - `num_classes`, `shots`: classes of an episode (2 or more), support examples of each (1 or more).
+    - `distance`: "euclidean" (similarity: minus the squared distance) or "cosine".
+    - `scale`: factor of similarities (default 1).
+    - `dummy_prototypes`: their number (default 0).
+    - `dummy_temperature`: similarities to dummies are scaled by scale / dummy_temperature (the paper's gamma; default
+    3).
+    - `open_weight`: weight of queries of no class (the paper's lambda; default 1).
+
+    Raises PlanError for values out of range.
     """
 
     takes_logits: ClassVar[bool] = False
     ordered: ClassVar[bool] = True
 
-    ways: int
+    num_classes: int
     shots: int
     distance: str = "euclidean"
     scale: float = 1.0
-    dummies: int = 0
-    relief: float = 3.0
+    dummy_prototypes: int = 0
+    dummy_temperature: float = 3.0
     open_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.ways < 2 or self.shots < 1 or self.dummies < 0:
+        if self.num_classes < 2 or self.shots < 1 or self.dummy_prototypes < 0:
             raise PlanError(
-                f"An episode has 2 ways or more, 1 shot or more and dummies or none, not {self.ways}, {self.shots} and "
-                f"{self.dummies}."
+                f"Expected num_classes >= 2, shots >= 1 and dummy_prototypes >= 0, got {self.num_classes}, "
+                f"{self.shots} and {self.dummy_prototypes}."
             )
-        if self.distance not in DISTANCES or not min(self.scale, self.relief, self.open_weight) > 0:
+        if self.distance not in DISTANCES or not min(self.scale, self.dummy_temperature, self.open_weight) > 0:
             raise PlanError(
-                f"distance is {' or '.join(map(repr, DISTANCES))}, and scale, relief and open_weight are above 0, not "
-                f"{self.distance!r}, {self.scale}, {self.relief} and {self.open_weight}."
+                f"Expected a distance of {' or '.join(DISTANCES)}, and scale, dummy_temperature and open_weight above "
+                f"0, got {self.distance!r}, {self.scale}, {self.dummy_temperature} and {self.open_weight}."
             )
 
     @property
     def support(self) -> int:
-        """How many examples of an episode are learned from."""
-        return self.ways * self.shots
+        """The number of support examples of an episode."""
+        return self.num_classes * self.shots
 
     def fits(self, examples: int) -> bool:
         return examples > self.support
 
     def check(self, outputs: int, examples: int) -> None:
+        dummies = self.dummy_prototypes
         if not self.fits(examples):
             raise PlanError(
-                f"A micro-batch of {examples} is no episode: {self.ways} ways of {self.shots} shots are {self.support} "
-                f"examples, and queries come behind them. Make micro-batches whole episodes."
+                f"A micro-batch of {examples} is no episode: {self.num_classes} classes of {self.shots} shots are "
+                f"{self.support} examples, and queries come behind them. Make micro-batches whole episodes."
             )
-        if outputs % (1 + self.dummies):
+        if outputs % (1 + dummies):
             raise PlanError(
-                f"{self.dummies} dummies need {1 + self.dummies} times an embedding's size as outputs, but the network "
-                f"gives {outputs}: add a Dense layer that gives {self.dummies} times as much, and concatenate."
+                f"{dummies} dummy prototypes need {1 + dummies} times an embedding's size as outputs, but the network "
+                f"gives {outputs}: add a Dense layer that gives {dummies} times as much, and concatenate."
             )
 
     def labels(self, outputs: int) -> range:
-        return range(self.ways + (self.dummies > 0))
+        return range(self.num_classes + (self.dummy_prototypes > 0))
 
     def _share(self, examples: int) -> float:
-        """How often a query counts, so that the mean over all examples is that over queries."""
+        """The weight of a query, so that the mean over all examples is the mean over queries."""
         return examples / (examples - self.support)
 
     def prototypes(self, support: np.ndarray) -> np.ndarray:
-        """(ways + dummies, size) of a support (ways * shots, outputs)."""
-        size = support.shape[1] // (1 + self.dummies)
-        means = support.reshape(self.ways, self.shots, -1).mean(1)
-        return np.concatenate([means[:, :size], means[:, size:].max(0).reshape(self.dummies, size)])
+        """(classes + dummies, size) from a support (classes * shots, outputs)."""
+        size = support.shape[1] // (1 + self.dummy_prototypes)
+        means = support.reshape(self.num_classes, self.shots, -1).mean(1)
+        return np.concatenate([means[:, :size], means[:, size:].max(0).reshape(self.dummy_prototypes, size)])
 
     def reference(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        n, size = len(outputs), outputs.shape[1] // (1 + self.dummies)
+        n, size = len(outputs), outputs.shape[1] // (1 + self.dummy_prototypes)
         p, x, label = self.prototypes(outputs[: self.support]), outputs[self.support :, :size], labels[self.support :]
-        scale = np.where(np.arange(len(p)) < self.ways, self.scale, self.scale / self.relief)
+        scale = np.where(np.arange(len(p)) < self.num_classes, self.scale, self.scale / self.dummy_temperature)
         if self.distance == "cosine":
             lengths, long = np.linalg.norm(x, axis=1)[:, None], np.linalg.norm(p, axis=1)
             cosine = x @ p.T / lengths / long
@@ -106,8 +116,8 @@ class Prototypical(Loss):
             logits = -scale * np.square(x[:, None] - p).sum(-1)
             along = np.broadcast_to(2 * scale, logits.shape)
             of_query = of_prototype = -along
-        unknown = label[:, None] >= self.ways
-        right = np.where(unknown, np.arange(len(p)) >= self.ways, np.arange(len(p)) == label[:, None])
+        unknown = label[:, None] >= self.num_classes
+        right = np.where(unknown, np.arange(len(p)) >= self.num_classes, np.arange(len(p)) == label[:, None])
         weight = self._share(n) * np.where(unknown, self.open_weight, 1.0)
         log_p = logits - _log_sum(logits)
         log_right = _log_sum(np.where(right, log_p, -np.inf))
@@ -116,25 +126,25 @@ class Prototypical(Loss):
         gradient = np.zeros_like(outputs)
         gradient[self.support :, :size] = slope * along @ p + (slope * of_query).sum(1)[:, None] * x
         dp = (slope * along).T @ x + (slope * of_prototype).sum(0)[:, None] * p
-        means = outputs[: self.support].reshape(self.ways, self.shots, -1).mean(1)
+        means = outputs[: self.support].reshape(self.num_classes, self.shots, -1).mean(1)
         dmeans = np.zeros_like(means)
-        dmeans[:, :size] = dp[: self.ways]
+        dmeans[:, :size] = dp[: self.num_classes]
         dummy = np.arange(size, means.shape[1])
-        dmeans[means[:, size:].argmax(0), dummy] = dp[self.ways :].ravel()
+        dmeans[means[:, size:].argmax(0), dummy] = dp[self.num_classes :].ravel()
         gradient[: self.support] = np.repeat(dmeans, self.shots, axis=0) / self.shots
         return np.concatenate([np.zeros(self.support), (-weight * log_right)[:, 0]]), gradient
 
     def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        n, size, group = outputs.rows, outputs.channels // (1 + self.dummies), e.traits.group
-        count = self.ways + self.dummies
-        episode = {"ways": self.ways, "shots": self.shots, "dummies": self.dummies}
+        n, size, group = outputs.rows, outputs.channels // (1 + self.dummy_prototypes), e.traits.group
+        count = self.num_classes + self.dummy_prototypes
+        episode = {"ways": self.num_classes, "shots": self.shots, "dummies": self.dummy_prototypes}
         p = e.tensor("prototypes", (count, size))
         slopes = e.tensor("slopes", (n - self.support, 2 * count + 1))
         answers = Answers(e.tensor("losses", (1, n)), e.tensor("right", (1, n)))
         e.launch(
             "prototypical.cl", "prototypes", (count * size,), outputs.read, p.write, n, size, whole=True, **episode
         )
-        settings = self.scale, self.scale / self.relief, self.open_weight, self._share(n)
+        settings = self.scale, self.scale / self.dummy_temperature, self.open_weight, self._share(n)
         more = [control.scalars.read, slopes.write] if gradient is not None else []
         e.launch(
             "prototypical.cl", "prototypical", (n * group,), outputs.read, p.read, control.labels.read,

@@ -1,4 +1,4 @@
-"""Quantization: int8 tensors, or, simulated, float32 ones that hold nothing but what integers could stand for."""
+"""Quantization to integers: int8 tensors, or, simulated, float32 tensors of the values that integers stand for."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from edgelearn.launch import Role
 
 from . import rows
 from .control import Control
-from .dropout import layer_code
 from .emit import Emitter
-from .formats import Format, Storage
+from .formats import Format, StoredType
 from .observers import DSGC, Blending, Observer, Percentile, Searching
+from .philox import layer_code
+from .range_statistics import RangeStatistics
 from .tensor import Tensor, ceil_div
 from .transpose import KernelView
 
@@ -25,8 +26,8 @@ FIELDS = (
 )  # fmt: skip
 NEXT_LOW, NEXT_HIGH, UPDATES = range(13, 16)
 
-BLEND, KEEP, OWN = range(3)  # how a range follows: learn_range in kernels/quantize.cl
-WEIGHT_ROWS, WEIGHT_ROWS_GPU = 256, 16  # of a block of a kernel that a work-item quantizes, on a GPU at least
+BLEND, KEEP, OWN = range(3)  # rules for the next range: learn_range in kernels/quantize.cl
+WEIGHT_ROWS, WEIGHT_ROWS_GPU = 256, 16  # rows of a block of a kernel that a work-item quantizes; on GPUs at least
 
 
 def first_record(observer: Observer) -> np.ndarray:
@@ -38,11 +39,12 @@ def first_record(observer: Observer) -> np.ndarray:
 
 
 def moved(observer: Observer, record: np.ndarray) -> np.ndarray:
-    """The record (16,) of a mini-batch that kernels have just taken in, with the next range as `estimator` says.
+    """The record (16,) of the last mini-batch with the next range of `observer`.
 
-    Raises PlanError when that isn't a range: two finite numbers with 0 between them."""
-    used, found, before = record[3:5], record[5:7], record[UPDATES] - 1
-    given = observer.next(*used, *found, before)
+    Raises PlanError unless that is two finite numbers with 0 between them.
+    """
+    low, high, least, most = record[3:7]
+    given = observer.next(low, high, least, most, record[UPDATES] - 1)
     try:
         with np.errstate(over="ignore"):
             low, high = np.array(given, np.float32).reshape(2)
@@ -60,8 +62,14 @@ def moved(observer: Observer, record: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Quantizer:
-    """How one tensor is quantized, and where its range is: `record`, (1, 16), fields as FIELDS says. Formats with a
-    range for each channel have `channels`, (16, channels), besides. `name` also says which random numbers are drawn."""
+    """Quantization of one tensor.
+
+    Arguments:
+    - `name`: of the tensor; also selects the random numbers of stochastic rounding.
+    - `format`, `observer`: number format and range observer.
+    - `record`: the range, (1, 16), with fields as in FIELDS.
+    - `channels`: the ranges of the channels, (16, channels), for a format with a range for each.
+    """
 
     name: str
     format: Format
@@ -78,117 +86,105 @@ class Quantizer:
         return self.format.bits, int(self.format.symmetric)
 
 
-@dataclass(frozen=True)
-class RangeStatistics:
-    """Where a mini-batch leaves what it finds of a tensor: `parts`, a record a row. `traced` adds the sums for signal
-    to noise and cosine; `add` says that earlier micro-batches have been there."""
-
-    parts: Tensor
-    traced: bool = False
-    add: bool = False
-
-
 def emit_next_range(e: Emitter, q: Quantizer) -> None:
-    """A job: use the range that the last mini-batch has left."""
+    """Emit the job that makes the next range of the last mini-batch the range in use."""
     e.job("quantize.cl", "next_range", 1, q.record.update, numbers=q.shape, whole=True)
 
 
-def emit_measured_range(e: Emitter, q: Quantizer, x: Tensor, found: RangeStatistics | None = None) -> None:
-    """Use the range of `x` itself: a pass over it for its statistics, unless whoever wrote it has `found` them, and one
-    more for a search."""
-    if found is None:
-        found = statistics(e, q, x)
-        count, rest, groups = rows.split(e, x, found.parts.rows)
+def emit_measured_range(e: Emitter, q: Quantizer, x: Tensor, statistics: RangeStatistics | None = None) -> None:
+    """Emit the launches that make the range of `x` the range in use: a pass over `x` for its statistics, unless
+    `statistics` has them, and one more for a search."""
+    if statistics is None:
+        statistics = new_statistics(e, q, x)
+        count, rest, groups = rows.split(e, x, statistics.parts.rows)
         e.launch(
-            "quantize.cl", "statistics", (rows.items(e, groups),), x.read, found.parts.write, prod(x.shape), 0, count,
-            rest, group=rows.finders(e), whole=True, vector_width=e.traits.vector, statistics=True,
+            "quantize.cl", "statistics", (rows.items(e, groups),), x.read, statistics.parts.write, prod(x.shape), 0,
+            count, rest, group=rows.group_size(e), whole=True, vector_width=e.traits.vector, statistics=True,
         )  # fmt: skip
     momentum = float(q.observer.momentum) if isinstance(q.observer, Blending) else 0.0
     e.launch(
-        "quantize.cl", "measured_range", (rows.finders(e),), found.parts.read, q.record.update, found.parts.rows,
-        *q.shape, momentum, group=rows.finders(e), whole=True,
+        "quantize.cl", "measured_range", (rows.group_size(e),), statistics.parts.read, q.record.update,
+        statistics.parts.rows, *q.shape, momentum, group=rows.group_size(e), whole=True,
     )  # fmt: skip
     if isinstance(q.observer, Searching):
-        _emit_search(e, q, x)
+        _emit_search(e, q, q.observer, x)
 
 
-def statistics(e: Emitter, q: Quantizer, x: Tensor) -> RangeStatistics:
-    """A place for what is found of `x` before it is quantized."""
+def new_statistics(e: Emitter, q: Quantizer, x: Tensor) -> RangeStatistics:
+    """A new tensor for the statistics of `x` before it is quantized."""
     return RangeStatistics(e.tensor(f"{q.name} statistics", (rows.parts(e, x), 16)))
 
 
-def _emit_search(e: Emitter, q: Quantizer, x: Tensor) -> None:
+def _emit_search(e: Emitter, q: Quantizer, observer: Searching, x: Tensor) -> None:
     count, rest, groups = rows.split(e, x)
     tried = e.tensor(f"{q.name} tried", (groups, 48))
-    ratio = float(q.observer.ratio)
+    ratio = float(observer.ratio)
     e.launch(
         "quantize.cl", "try_ranges", (rows.items(e, groups),), x.read, q.record.read, tried.write, count, rest,
-        *q.shape, *q.bounds, ratio, group=rows.finders(e), whole=True, vector_width=e.traits.vector,
+        *q.shape, *q.bounds, ratio, group=rows.group_size(e), whole=True, vector_width=e.traits.vector,
     )  # fmt: skip
-    beyond = prod(x.shape) * (1 - q.observer.percent / 100) if isinstance(q.observer, Percentile) else 0.0
+    beyond = prod(x.shape) * (1 - observer.percent / 100) if isinstance(observer, Percentile) else 0.0
     e.launch(
-        "quantize.cl", "choose_range", (rows.finders(e),), tried.read, q.record.update, groups, *q.shape, ratio, beyond,
-        group=rows.finders(e), whole=True, direction=isinstance(q.observer, DSGC),
+        "quantize.cl", "choose_range", (rows.group_size(e),), tried.read, q.record.update, groups, *q.shape, ratio,
+        beyond, group=rows.group_size(e), whole=True, direction=isinstance(observer, DSGC),
     )  # fmt: skip
 
 
-def emit_quantize(e: Emitter, q: Quantizer, x: Tensor, y: Tensor, found: RangeStatistics | None = None) -> None:
-    """y = x quantized with the range in use; `y` may be `x`. Stochastic rounding is for training alone."""
-    count, rest, groups = rows.split(e, x, found.parts.rows if found else 0)
+def emit_quantize(e: Emitter, q: Quantizer, x: Tensor, y: Tensor, statistics: RangeStatistics | None = None) -> None:
+    """Emit y = x quantized by the range in use; `y` may be `x`. Rounding is stochastic only in training."""
+    count, rest, groups = rows.split(e, x, statistics.parts.rows if statistics else 0)
     random = q.format.rounding == "stochastic" and e.training is not None
     plain = random and x.block < 16
-    if plain:  # a channel draws the same numbers as in a block of 16
+    if plain:  # a channel gets the same random numbers as in a block of 16
         count, rest = x.rows * ceil_div(x.channels, e.traits.vector), x.channels
     source = (x.update,) if y is x else (x.read, y.write)
-    target, more = [], []
-    if found:
-        target = [found.parts.update if found.add else found.parts.write, prod(x.shape), int(found.add)]
-    if random:
-        control: Control = e.training
-        more = [control.scalars.read, control.counters.read, x.rows, x.images, x.blocks, layer_code(q.name)]
+    more = []
+    if random and e.training:
+        more = [e.training.scalars.read, e.training.counters.read, x.rows, x.images, x.blocks, layer_code(q.name)]
     e.launch(
-        "quantize.cl", "quantize", (rows.items(e, groups),), *source, q.record.read, *target, count, rest, *q.bounds,
-        *more, group=rows.finders(e), whole=True, vector_width=e.traits.vector, statistics=found is not None,
-        traced=bool(found and found.traced), stochastic=random, plain=plain, in_place=y is x,
-        written=Storage.of(y.dtype),
+        "quantize.cl", "quantize", (rows.items(e, groups),), *source, q.record.read,
+        *rows.statistics_arguments(x, statistics), count, rest, *q.bounds, *more, group=rows.group_size(e), whole=True,
+        vector_width=e.traits.vector, statistics=statistics is not None,
+        traced=bool(statistics and statistics.traced), stochastic=random, plain=plain, in_place=y is x,
+        written=StoredType.of(y.dtype),
     )  # fmt: skip
 
 
-def emit_check_found(e: Emitter, name: str, found: Tensor) -> None:
-    """A job: a flag where the tensor of that name held a NaN or an infinity."""
+def emit_check_finite(e: Emitter, name: str, parts: Tensor) -> None:
+    """Emit the job that sets a flag if the tensor `name`, of these statistics, held a NaN or an infinity."""
     flag = e.tensor(f"{name} flag", (1, 1), Role.CHECK)
-    e.job("quantize.cl", "check_finite", e.traits.group, found.read, flag.write, numbers=(found.rows,), whole=True)
+    e.job("quantize.cl", "check_finite", e.traits.group, parts.read, flag.write, numbers=(parts.rows,), whole=True)
 
 
-def emit_learn_range(e: Emitter, q: Quantizer, found: Tensor, control: Control, rule: int) -> None:
-    """A job: take in what the mini-batch found, unless it found a NaN or an infinity."""
-    momentum = float(q.observer.momentum) if rule == BLEND else 0.0
+def emit_learn_range(e: Emitter, q: Quantizer, parts: Tensor, control: Control, rule: int) -> None:
+    """Emit the job that computes the next range from the statistics of a mini-batch, unless this failed."""
+    momentum = float(q.observer.momentum) if isinstance(q.observer, Blending) else 0.0
     e.job(
-        "quantize.cl", "learn_range", e.traits.group, q.record.update, found.read, control.counters.read,
-        numbers=(found.rows,), settings=(momentum,), whole=True, rule=rule,
+        "quantize.cl", "learn_range", e.traits.group, q.record.update, parts.read, control.counters.read,
+        numbers=(parts.rows,), settings=(momentum,), whole=True, rule=rule,
     )  # fmt: skip
 
 
 def rule_of(observer: Observer) -> int:
-    """How the next range of an activation or a gradient follows."""
+    """The rule for the next range of an activation or a gradient."""
     return BLEND if isinstance(observer, Blending) else KEEP
 
 
 def weight_parts(e: Emitter, w: Tensor) -> int:
-    """Records that rounding weights leaves."""
+    """The number of statistics records of a kernel."""
     return w.blocks * ceil_div(w.rows, _weight_rows(e, w))
 
 
 def kernel_numbers(e: Emitter, view: KernelView, y: Tensor) -> tuple[int, ...]:
-    """What jobs that make `y` as `view` says know of it: KERNEL_ROWS in kernels/include/weights.h."""
+    """The numbers of jobs that write `y` from `view`: JOB_KERNEL in kernels/include/weights.h."""
     return y.rows, y.blocks, _weight_rows(e, y), *view.sizes
 
 
 def emit_quantized_weights(
-    e: Emitter, q: Quantizer, view: KernelView, y: Tensor, found: RangeStatistics | None, control: Control | None
+    e: Emitter, q: Quantizer, view: KernelView, y: Tensor, statistics: RangeStatistics | None, control: Control | None
 ) -> None:
-    """Jobs: y = the kernel as `view` says, quantized with its own range; stochastic rounding where there is
-    `control`."""
+    """Emit the jobs for y = the kernel as `view` describes it, quantized by its own range. Rounding is stochastic only
+    if `control` is given."""
     items, per_channel = weight_parts(e, y), q.channels is not None
     extremes = e.tensor(f"{q.name} extremes", (2 * items, 16), Role.PREPARED)
     target, size = q.channels or q.record, kernel_numbers(e, view, y)
@@ -200,15 +196,15 @@ def emit_quantized_weights(
         numbers=(*q.shape, y.blocks, items // y.blocks), whole=True, per_channel=per_channel,
     )  # fmt: skip
     random = q.format.rounding == "stochastic" and control is not None
-    more = ([found.parts.write] if found else []) + ([control.scalars.read] if random else [])
+    more = ([statistics.parts.write] if statistics else []) + ([control.scalars.read] if random and control else [])
     e.job(
         "quantize.cl", "weight_quantize", items, *view.read, y.write, target.read, *more,
-        numbers=(*size, prod(y.shape), layer_code(q.name)), settings=q.bounds, whole=True, statistics=found is not None,
-        traced=bool(found and found.traced), stochastic=random, per_channel=per_channel,
-        written=Storage.of(y.dtype), **view.macros,
+        numbers=(*size, prod(y.shape), layer_code(q.name)), settings=q.bounds, whole=True,
+        statistics=statistics is not None, traced=bool(statistics and statistics.traced), stochastic=random,
+        per_channel=per_channel, written=StoredType.of(y.dtype), **view.macros,
     )  # fmt: skip
 
 
 def _weight_rows(e: Emitter, w: Tensor) -> int:
-    """Of a block of a kernel, that a work-item handles: many of them would leave as many records."""
+    """Rows of a block of a kernel that a work-item handles: not too few, since each leaves a record."""
     return max(WEIGHT_ROWS_GPU, ceil_div(w.rows * w.blocks, 2048)) if e.traits.gpu else WEIGHT_ROWS

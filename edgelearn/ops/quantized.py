@@ -1,4 +1,4 @@
-"""Which launches compute a linear op on 8-bit integers."""
+"""The launches that compute a linear op on 8-bit integers, by type of op."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FAMILIES: dict[type[LinearOp], ModuleType] = {
 
 
 def supports(op: LinearOp) -> bool:
-    """Whether `family` has the op."""
+    """True if the op has integer kernels."""
     return type(op) in FAMILIES and getattr(op, "groups", 1) == 1
 
 
 def family(op: LinearOp) -> ModuleType:
-    """A module with `emit_forward`, `emit_backward_data` and `emit_backward_weights`. They take the op
-    and `Ranged` tensors, else what the op's own methods take. Raises PlanError for an op without integer kernels."""
+    """A module with `emit_forward`, `emit_backward_data` and `emit_backward_weights`, which take the op and
+    QuantizedTensors, else the arguments of the op's own methods. Raises PlanError for an op without integer kernels."""
     if not supports(op):
         raise PlanError(f"{type(op).__name__} has no integer kernels: keep it in fp32, or simulate the integers.")
     return FAMILIES[type(op)]

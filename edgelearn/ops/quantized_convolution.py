@@ -11,16 +11,16 @@ from . import tiles
 from .convolution import Conv2D
 from .dense import Dense
 from .emit import Emitter, Epilogue, Traits
-from .quantize import RangeStatistics
-from .quantized_tensor import QuantizedTarget, QuantizedTensor, Result, check_accumulators
+from .quantized_tensor import QuantizedTensor, check_accumulators
 from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
 from .tensor import Tensor, ceil_div
 from .window import Window
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """A convolution over `images` of the window's size. Products without neighbours may arrange their rows at will."""
+    """A convolution over `images` of the window's size. Pointwise ones may have their rows in images of any size."""
 
     images: int
     window: Window
@@ -48,24 +48,24 @@ def emit_forward(
     op: Conv2D | Dense,
     x: QuantizedTensor,
     kernel: QuantizedTensor,
-    y: Tensor | QuantizedTensor,
+    target: Target,
     epilogue: Epilogue,
-    found: RangeStatistics | None = None,
 ) -> None:
-    """y = activation((x * kernel) * scale + shift)"""
-    geometry, result = Geometry.of(op, x.tensor, 1, x.tensor.rows), Result(y, found)
+    """target = activation((x * kernel) * scale + shift)"""
+    geometry = Geometry.of(op, x.tensor, 1, x.tensor.rows)
     window, (out_height, out_width) = geometry.window, geometry.window.output
-    channels, out = x.tensor.channels, result.tensor
+    channels, out = x.tensor.channels, target.tensor
     check_accumulators(e.layer, window.taps * channels, x.format, kernel.format)
     candidates = tiles.of_convolution(e.traits, out_width, out.blocks)
     with e.choose("quantized_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
         count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
         e.launch(
-            "quantized_convolution.cl", "quantized_convolution_forward", (result.items(e, count),),
-            *x.read, *kernel.read, *result.arguments(e), *geometry.sizes, channels, out_height, out_width, out.blocks,
-            *epilogue.arguments,
+            "quantized_convolution.cl", "quantized_convolution_forward", (target.items(e, count),),
+            *x.read, *kernel.read, *target.result_arguments(e), *geometry.sizes, channels, out_height, out_width,
+            out.blocks, *epilogue.arguments,
             whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
-            per_channel=kernel.format.per_channel, **choice, **window.macros, **epilogue.macros, **result.macros(e),
+            per_channel=kernel.format.per_channel, **choice, **window.macros, **epilogue.macros,
+            **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -75,11 +75,10 @@ def emit_backward_data(
     x: Tensor,
     prepared: QuantizedTensor,
     dy: QuantizedTensor,
-    target: QuantizedTarget,
-    found: RangeStatistics | None = None,
+    target: Target,
 ) -> None:
     """The gradient of the input, which is shaped like `x`, from the transposed kernel."""
-    geometry, result = Geometry.of(op, x, 1, x.rows), target.result(found)
+    geometry = Geometry.of(op, x, 1, x.rows)
     window, (out_height, out_width) = geometry.window, geometry.window.output
     stride, out = window.strides[1], dy.tensor.channels
     check_accumulators(e.layer, window.taps * out, dy.format, prepared.format)
@@ -88,11 +87,12 @@ def emit_backward_data(
         across = stride * ceil_div(window.width, choice["tile"] * stride)
         count = geometry.images * window.height * across * (x.blocks // choice["panels"])
         e.launch(
-            "quantized_convolution.cl", "quantized_convolution_backward_data", (result.items(e, count),),
-            *dy.read, *prepared.read, *result.arguments(e), *geometry.sizes, out, out_height, out_width, x.blocks,
-            *target.mask_arguments,
+            "quantized_convolution.cl", "quantized_convolution_backward_data", (target.items(e, count),),
+            *dy.read, *prepared.read, *target.result_arguments(e), *geometry.sizes, out, out_height, out_width,
+            x.blocks, *target.mask_arguments,
             whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
-            per_channel=prepared.format.per_channel, **choice, **window.macros, **target.macros, **result.macros(e),
+            per_channel=prepared.format.per_channel, **choice, **window.macros, **target.mask_macros,
+            **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def emit_backward_weights(
     sums: Tensor | None,
     add: bool,
 ) -> tuple[Sum, Sum | None]:
-    """As LinearOp.emit_backward_weights: what integers sum up is added to floats."""
+    """As LinearOp.emit_backward_weights; sums of integers are added to floats."""
     value, given = x.tensor, dy.tensor
     geometry = Geometry.of(op, value, value.images * value.height, value.width)
     window, (out_height, out_width) = geometry.window, geometry.window.output
@@ -118,16 +118,16 @@ def emit_backward_weights(
         image_rows = geometry.images * out_height
         _, rows = e.split_rows(image_rows, work[0] * work[1], 1 if e.traits.gpu else 4)
         rows = min(rows, max(1, LONGEST_SUM // out_width))
-        found, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
+        kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * out_width, x.format, dy.format)
         e.launch(
-            "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, found.groups),
-            *x.read, *dy.read, found.target.update if add else found.target.write,
+            "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, kernel_sum.groups),
+            *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
             *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
             whole=True, flops=2 * given.rows * given.channels * window.taps * value.channels,
             in_block=value.block, tile=1, panels=panels, depth=depth, **window.macros,
         )  # fmt: skip
-        return found, dy_sum
+        return kernel_sum, dy_sum
 
 
 def _depths(traits: Traits, in_block: int, blocks: int) -> list[KernelConfig]:

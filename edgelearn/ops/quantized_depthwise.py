@@ -7,10 +7,10 @@ from edgelearn.launch import KernelConfig
 from . import tiles
 from .depthwise import DepthwiseConv2D
 from .emit import Emitter, Epilogue, Traits
-from .quantize import RangeStatistics
 from .quantized_copy import emit_channel_sums
-from .quantized_tensor import QuantizedTarget, QuantizedTensor, Result, check_accumulators
+from .quantized_tensor import QuantizedTensor, check_accumulators
 from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
 from .tensor import Tensor, ceil_div
 
 
@@ -19,23 +19,22 @@ def emit_forward(
     op: DepthwiseConv2D,
     x: QuantizedTensor,
     kernel: QuantizedTensor,
-    y: Tensor | QuantizedTensor,
+    target: Target,
     epilogue: Epilogue,
-    found: RangeStatistics | None = None,
 ) -> None:
-    """y = activation((x * kernel) * scale + shift)"""
-    value, result = x.tensor, Result(y, found)
-    window, out = op.window(value.shape[1:]), result.tensor
+    """target = activation((x * kernel) * scale + shift)"""
+    value, out = x.tensor, target.tensor
+    window = op.window(value.shape[1:])
     check_accumulators(e.layer, window.taps, x.format, kernel.format)
     problem = window.problem(value.images, value.channels)
     with e.choose("quantized_depthwise_forward", problem, _tiles(e.traits, out.width)) as choice:
         count = out.images * out.height * ceil_div(out.width, choice["tile"]) * out.blocks
         e.launch(
-            "quantized_depthwise.cl", "quantized_depthwise_forward", (result.items(e, count),),
-            *x.read, *kernel.read, *result.arguments(e), value.images, value.height, value.width, out.height,
+            "quantized_depthwise.cl", "quantized_depthwise_forward", (target.items(e, count),),
+            *x.read, *kernel.read, *target.result_arguments(e), value.images, value.height, value.width, out.height,
             out.width, out.blocks, *epilogue.arguments,
             whole=True, flops=op.flops(value.shape[1:]) * value.images, per_channel=kernel.format.per_channel,
-            **choice, **window.macros, **epilogue.macros, **result.macros(e),
+            **choice, **window.macros, **epilogue.macros, **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -45,21 +44,20 @@ def emit_backward_data(
     x: Tensor,
     prepared: QuantizedTensor,
     dy: QuantizedTensor,
-    target: QuantizedTarget,
-    found: RangeStatistics | None = None,
+    target: Target,
 ) -> None:
     """The gradient of the input, which is shaped like `x`."""
-    given, result, window = dy.tensor, target.result(found), op.window(x.shape[1:])
+    given, window = dy.tensor, op.window(x.shape[1:])
     check_accumulators(e.layer, window.taps, dy.format, prepared.format)
     stride, problem = window.strides[1], window.problem(x.images, x.channels)
     with e.choose("quantized_depthwise_backward_data", problem, _tiles(e.traits, ceil_div(x.width, stride))) as choice:
         count = x.images * x.height * ceil_div(x.width, choice["tile"] * stride) * x.blocks
         e.launch(
-            "quantized_depthwise.cl", "quantized_depthwise_backward_data", (result.items(e, count),),
-            *dy.read, *prepared.read, *result.arguments(e), x.images, x.height, x.width, given.height, given.width,
-            x.blocks, *target.mask_arguments,
+            "quantized_depthwise.cl", "quantized_depthwise_backward_data", (target.items(e, count),),
+            *dy.read, *prepared.read, *target.result_arguments(e), x.images, x.height, x.width, given.height,
+            given.width, x.blocks, *target.mask_arguments,
             whole=True, flops=op.flops(x.shape[1:]) * x.images, per_channel=prepared.format.per_channel,
-            **choice, **window.macros, **target.macros, **result.macros(e),
+            **choice, **window.macros, **target.mask_macros, **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -72,22 +70,22 @@ def emit_backward_weights(
     sums: Tensor | None,
     add: bool,
 ) -> tuple[Sum, Sum | None]:
-    """As LinearOp.emit_backward_weights: what integers sum up is added to floats."""
+    """As LinearOp.emit_backward_weights; sums of integers are added to floats."""
     value, given, window = x.tensor, dy.tensor, op.window(x.tensor.shape[1:])
     image_rows, problem = value.images * given.height, window.problem(value.images, value.channels)
     dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
     with e.choose("quantized_depthwise_backward_weights", problem, _tiles(e.traits, given.width)) as choice:
         _, rows = e.split_rows(image_rows, value.blocks, 1 if e.traits.gpu else 7)
         rows = min(rows, max(1, LONGEST_SUM // given.width))
-        found, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
+        kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * given.width, x.format, dy.format)
         e.launch(
-            "quantized_depthwise.cl", "quantized_depthwise_backward_weights", (found.groups, value.blocks),
-            *x.read, *dy.read, found.target.update if add else found.target.write,
-            value.images, value.height, value.width, given.height, given.width, rows, found.groups, value.blocks,
+            "quantized_depthwise.cl", "quantized_depthwise_backward_weights", (kernel_sum.groups, value.blocks),
+            *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
+            value.images, value.height, value.width, given.height, given.width, rows, kernel_sum.groups, value.blocks,
             int(add), whole=True, flops=op.flops(value.shape[1:]) * value.images, **choice, **window.macros,
         )  # fmt: skip
-        return found, dy_sum
+        return kernel_sum, dy_sum
 
 
 def _tiles(traits: Traits, width: int) -> list[KernelConfig]:

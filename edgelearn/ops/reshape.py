@@ -1,4 +1,4 @@
-"""Flatten and Reshape: another shape for the same values, in C order as in Keras."""
+"""Flatten and Reshape, in C order as in Keras."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
-from .emit import Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import Emitter
+from .target import Target
 from .tensor import Shape, Tensor
 
 
@@ -31,17 +32,15 @@ class Flatten(Op):
         return [dy.reshape(inputs[0].shape)], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit(e, inputs[0], GradientTarget(y))
+        _emit(e, inputs[0], Target(y))
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        _emit(e, dy, targets[0])
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        _emit(e, dy, only(targets))
 
 
 @dataclass(frozen=True)
 class Reshape(Flatten):
-    """To `target_shape`, one of whose sizes may be -1: whatever is left for it."""
+    """Changes the shape to `target_shape`, one of whose sizes may be -1, the size that is left."""
 
     target_shape: tuple[int, ...] = (-1,)
 
@@ -50,14 +49,14 @@ class Reshape(Flatten):
         sizes_fit = self.target_shape.count(-1) <= 1 and all(n > 0 or n == -1 for n in self.target_shape)
         if not self.target_shape or not sizes_fit or prod(shape) % known:
             raise ShapeError(f"{shape} has {prod(shape)} values, which cannot be reshaped to {self.target_shape}.")
-        found = tuple(prod(shape) // known if n == -1 else n for n in self.target_shape)
-        if prod(found) != prod(shape):
-            raise ShapeError(f"{shape} has {prod(shape)} values, but {self.target_shape} has {prod(found)}.")
-        return found
+        target = tuple(prod(shape) // known if n == -1 else n for n in self.target_shape)
+        if prod(target) != prod(shape):
+            raise ShapeError(f"{shape} has {prod(shape)} values, but {self.target_shape} has {prod(target)}.")
+        return target
 
 
-def _emit(e: Emitter, x: Tensor, target: GradientTarget) -> None:
-    """target = the values of x, each at its place in the target's shape."""
+def _emit(e: Emitter, x: Tensor, target: Target) -> None:
+    """Emit target = the values of x in the target's shape."""
     y = target.tensor
     groups, count = e.bands(y.rows, y.blocks)
     e.launch(

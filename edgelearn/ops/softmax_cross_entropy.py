@@ -8,9 +8,9 @@ import numpy as np
 
 from edgelearn.errors import PlanError, ShapeError
 
-from .base import Arrays, Op
+from .base import Arrays, Op, Targets
 from .control import Answers, Control
-from .emit import Emitter, GradientTarget
+from .emit import Emitter
 from .loss import Loss
 from .tensor import Shape, Tensor
 
@@ -35,9 +35,7 @@ class Softmax(Op):
             whole=True, gradient=False,
         )  # fmt: skip
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         raise PlanError("Softmax is trained only as the last layer, together with the cross-entropy: move it there.")
 
 

@@ -1,4 +1,4 @@
-"""SpaceToDepth: down-sampling that loses nothing."""
+"""SpaceToDepth: invertible down-sampling."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
-from .emit import Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import Emitter
+from .target import Target
 from .tensor import Shape, Tensor
 
 
@@ -42,17 +43,15 @@ class SpaceToDepth(Op):
         return [squares.reshape(inputs[0].shape)], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        self._emit(e, inputs[0], GradientTarget(y), back=False)
+        self._emit(e, inputs[0], Target(y), back=False)
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
-        self._emit(e, dy, targets[0], back=True)
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        self._emit(e, dy, only(targets), back=True)
 
     def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
-        self._emit(e, y, GradientTarget(x), back=True)
+        self._emit(e, y, Target(x), back=True)
 
-    def _emit(self, e: Emitter, x: Tensor, target: GradientTarget, back: bool) -> None:
+    def _emit(self, e: Emitter, x: Tensor, target: Target, back: bool) -> None:
         y = target.tensor
         groups, count = e.bands(y.rows, y.blocks)
         e.launch(

@@ -1,4 +1,4 @@
-"""BatchNormalization of each sub-band of frequencies by itself; the launches are those of batchnorm.py."""
+"""BatchNormalization by sub-bands of frequencies; the launches are those of batchnorm.py."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from .tensor import Shape
 
 @dataclass(frozen=True)
 class SubSpectralNormalization(BatchNormalization):
-    """BatchNormalization of each of `sub_bands` equal parts of the height by itself, which is the frequency of
-    (frequency, time, channels): gamma (sub-band's x - its mean) / sqrt(its variance + epsilon) + beta. Parameters:
-    (sub_bands, channels). Chang et al. 2021, "SubSpectral normalization for neural audio data processing" (arXiv
-    2103.13620), with scales and shifts by sub-band."""
+    """BatchNormalization with statistics, scales and shifts for each sub-band of (frequency, time, channels): Chang et
+    al. 2021, "SubSpectral normalization for neural audio data processing" (arXiv 2103.13620).
+
+    Arguments:
+    - `sub_bands`: number of equal parts of the first axis (default 5).
+
+    Weights: (sub_bands, channels). Raises ShapeError if `sub_bands` doesn't divide the first axis.
+    """
 
     sub_bands: int = 5
 

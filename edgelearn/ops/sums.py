@@ -1,4 +1,4 @@
-"""Sums over a mini-batch, in parts."""
+"""Gradients of weights as partial sums over a mini-batch."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from .emit import Emitter
 from .tensor import Tensor, ceil_div
 
-LONGEST_SUM = 1 << 15  # products one after the other: a float32 sum of a million of them is off by 2e-4
+LONGEST_SUM = 1 << 15  # terms added one after the other: a float32 sum of a million has an error of 2e-4
 
 
 @dataclass(frozen=True)
 class Sum:
-    """A gradient that the micro-batches of a mini-batch add to: `groups` partial sums side by side, which `finish`
-    adds up in `total`; or, without `partials`, `total` itself."""
+    """A gradient that the micro-batches of a mini-batch add to.
+
+    Arguments:
+    - `total`: the gradient.
+    - `partials`: `groups` partial sums, (groups, rows, channels), which `finish` adds up; None if kernels write to
+      `total`.
+    """
 
     total: Tensor
     partials: Tensor | None = None
@@ -25,9 +30,11 @@ class Sum:
 
 
 def start_sum(e: Emitter, total: Tensor, rows: int, groups: int, members: int = 1) -> tuple[Sum, int]:
-    """Where partial sums of groups of rows go, and the rows of each of a group's members. All micro-batches of a plan
-    share the place, so whoever asks first decides on `groups`; where rows are few, the last ones have none and add
-    nothing."""
+    """(Sum, rows a member) for a kernel that adds up `rows` in `groups` of work-items with `members` each.
+
+    All micro-batches of a plan share the partial sums, so the first one sets the number of groups; in smaller ones the
+    last groups may have no rows.
+    """
     partials = e.partials(f"{total.buffer.name} partial sums", groups, total)
     groups = partials.shape[0] if partials else 1
     return Sum(total, partials, groups), ceil_div(rows, groups * members)

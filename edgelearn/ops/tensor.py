@@ -1,4 +1,4 @@
-"""The blocked matrix: the one layout of every tensor on a device.
+"""The blocked matrix: the layout of every tensor on a device.
 
 A tensor is rows x channels. It is stored as [channels / 16][rows][16], channels padded with zeros to a multiple of 16:
 activations have images * height * width rows, a convolution's weights have taps * input channels rows, a bias has one.
@@ -50,7 +50,7 @@ def unpack(packed: np.ndarray, shape: Shape, block: int = BLOCK) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A buffer read as a blocked matrix. `shape` ends with the channels: (n, h, w, c), (n, c), (taps, in, out)..."""
+    """A buffer in the device layout. `shape` ends with the channels: (n, h, w, c), (n, c), (taps, in, out)..."""
 
     buffer: Buffer
     shape: Shape
@@ -90,7 +90,7 @@ class Tensor:
 
     @property
     def read_mask(self) -> InMask:
-        """The kernel asks only which values an activation passes."""
+        """The kernel reads only whether an activation passes the values."""
         return InMask(self.buffer, self._part)
 
     @property
@@ -107,6 +107,6 @@ class Tensor:
 
     @property
     def _part(self) -> int | None:
-        """Bytes of the tensor where its buffer is larger: one that serves micro-batches of several sizes."""
+        """Bytes of the tensor if its buffer is larger, since it serves micro-batches of several sizes."""
         nbytes = blocked_bytes(self.rows, self.channels, self.block, self.dtype)
         return nbytes if nbytes < self.buffer.nbytes else None

@@ -1,4 +1,5 @@
-"""How much one work-item computes. On CPUs a tile fills the vector registers; on GPUs many small ones hide latency."""
+"""Tile sizes: the outputs of one work-item. On CPUs a tile fills the vector registers; on GPUs many small ones hide
+latency."""
 
 from __future__ import annotations
 
@@ -9,16 +10,16 @@ from edgelearn.launch import KernelConfig
 
 from .emit import Traits
 
-PRODUCT_ROWS = (14, 12, 8, 7, 6, 4, 2, 1)  # rows of a matrix-product tile worth trying
-PANELS = (3, 2, 1)  # blocks of 16 channels of a tile worth trying
-ROW_TILES = (14, 8, 7, 6, 4, 2, 1)  # neighbouring outputs of a convolution tile worth trying
+PRODUCT_ROWS = (14, 12, 8, 7, 6, 4, 2, 1)  # candidates for the rows of a matrix-product tile
+PANELS = (3, 2, 1)  # candidates for the blocks of 16 channels of a tile
+ROW_TILES = (14, 8, 7, 6, 4, 2, 1)  # candidates for the neighbouring outputs of a convolution tile
 DEPTHWISE_TILES = (14, 8, 7, 4, 2, 1)  # and of a depthwise one
 DEPTHS = (16, 8, 4, 3, 2, 1)  # channels of a tile of a convolution's weight gradient
-ITEMS_CPU, ITEMS_GPU = (4, 16, 32), (32, 64, 256, 512)  # work-items a compute unit worth trying
+ITEMS_CPU, ITEMS_GPU = (4, 16, 32), (32, 64, 256, 512)  # candidates for the work-items of a compute unit
 
 
 def panels(traits: Traits, blocks: int) -> int:
-    """Blocks of 16 output channels a tile: as many as divide `blocks`."""
+    """Blocks of 16 output channels of a tile: a divisor of `blocks`."""
     if traits.gpu:
         return 2 - blocks % 2
     return next(p for p in (2, 3, 1) if blocks % p == 0) if traits.vector_width >= 16 else 1
@@ -52,7 +53,7 @@ def depthwise_tile(traits: Traits, width: int, stride: int = 1) -> int:
 
 
 def worth_trying(best: KernelConfig, **sizes: Iterable[int]) -> list[KernelConfig]:
-    """Candidates of a decision: the best guess, then every other combination of `sizes`."""
+    """Candidates of a decision: the best guess, then all other combinations of `sizes`."""
     every = [dict(zip(sizes, values, strict=True)) for values in product(*sizes.values())]
     return [best, *(choice for choice in every if choice != best)]
 
@@ -66,7 +67,7 @@ def dividing(sizes: Iterable[int], whole: int) -> list[int]:
 
 
 def items(traits: Traits) -> tuple[int, ...]:
-    """Work-items a compute unit, for a sum that is split between them; 0 is the rule of thumb."""
+    """Candidates for the work-items of a compute unit that share a sum; 0 is the rule of thumb."""
     return (0, *(ITEMS_GPU if traits.gpu else ITEMS_CPU))
 
 

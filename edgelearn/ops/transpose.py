@@ -1,8 +1,9 @@
-"""Weights as the backward pass to data wants them."""
+"""Kernels as `emit_backward_data` reads them: transposed and scaled."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgelearn.launch import In, Role
 
@@ -12,8 +13,13 @@ from .tensor import Shape, Tensor, ceil_div
 
 @dataclass(frozen=True)
 class KernelView:
-    """What the backward pass to data makes of a kernel: transposed in each of its `taps`, or as it lies where there are
-    none; each output channel times its `scale`, where there is one."""
+    """A kernel as `emit_backward_data` reads it.
+
+    Arguments:
+    - `kernel`: the weights.
+    - `taps`: transpose in each of this number of taps; 0 for no transposition.
+    - `scale`: multiply each output channel by its scale; None for no scale.
+    """
 
     kernel: Tensor
     taps: int = 0
@@ -26,7 +32,7 @@ class KernelView:
 
     @property
     def changes(self) -> bool:
-        """Whether it is any other than the kernel itself."""
+        """True if it isn't the kernel itself."""
         return self.taps > 0 or self.scale is not None
 
     @property
@@ -39,20 +45,20 @@ class KernelView:
         return (self.kernel.read,) if self.scale is None else (self.kernel.read, self.scale.read)
 
     @property
-    def macros(self) -> dict[str, int]:
+    def macros(self) -> dict[str, Any]:
         """SCALE and TRANSPOSED in kernels/include/weights.h."""
         return {"scale": self.scale is not None, "transposed": self.taps > 0}
 
 
 def emit_prepared(e: Emitter, view: KernelView) -> Tensor:
-    """Jobs that make the tensor which `view` describes; the kernel itself where it is just that."""
+    """Emit the jobs that write the tensor that `view` describes, unless that is the kernel itself."""
     if view.taps:
         return emit_transposed(e, view.kernel, view.taps, view.scale)
     return view.kernel if view.scale is None else emit_scaled_taps(e, view.kernel, view.scale)
 
 
 def emit_transposed(e: Emitter, kernel: Tensor, taps: int, scale: Tensor | None) -> Tensor:
-    """[out/16][taps][in][16] -> [in/16][taps][out][16], each output channel times its scale."""
+    """Emit the job [out/16][taps][in][16] -> [in/16][taps][out][16], each output channel times its scale."""
     inputs, outputs = kernel.rows // taps, kernel.channels
     transposed = e.tensor("kernel transposed", (taps, outputs, inputs), Role.PREPARED)
     rows, blocks = ("rows", ceil_div(inputs, 16) * taps * outputs), ("blocks", taps * ceil_div(outputs, 16))
@@ -65,7 +71,7 @@ def emit_transposed(e: Emitter, kernel: Tensor, taps: int, scale: Tensor | None)
 
 
 def emit_scaled_taps(e: Emitter, kernel: Tensor, scale: Tensor) -> Tensor:
-    """A depthwise kernel times its channels' scales."""
+    """Emit the job that multiplies a depthwise kernel by its channels' scales."""
     scaled = e.tensor("kernel scaled", kernel.shape, Role.PREPARED)
     e.job(
         "transpose.cl",

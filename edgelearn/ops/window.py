@@ -13,10 +13,10 @@ Padding = str | tuple[Pair, Pair]
 
 
 def pair(value: int | Pair) -> Pair:
-    """(y, x). Raises ShapeError for what is neither a whole number for both, nor two."""
+    """(y, x) from an int for both or from two ints. Raises ShapeError for other values."""
     both = (value, value) if isinstance(value, int | np.integer) else value
     if not isinstance(both, tuple | list) or [isinstance(n, int | np.integer) for n in both] != [True, True]:
-        raise ShapeError(f"What has a height and a width is given as a whole number or as two, not as {value!r}.")
+        raise ShapeError(f"Expected an int or (height, width), got {value!r}.")
     return int(both[0]), int(both[1])
 
 
@@ -34,7 +34,8 @@ class Window:
 
     @classmethod
     def of(cls, shape, kernel: Pair, strides: Pair, padding: Padding, dilation: Pair = (1, 1)) -> Window:
-        """Resolve Keras's "same" and "valid". Raises ShapeError if the window does not fit into the image."""
+        """A window over an image of `shape`, with Keras's "same" and "valid" resolved to pixels. Raises ShapeError if
+        it does not fit."""
         if len(shape) != 3:
             raise ShapeError(f"A window slides over (height, width, channels), but the input has shape {tuple(shape)}.")
         size = shape[:2]
@@ -43,18 +44,18 @@ class Window:
         reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
         if padding == "same":
             total = [max((-(-n // s) - 1) * s + r - n, 0) for n, s, r in zip(size, strides, reach, strict=True)]
-            resolved = tuple((t // 2, t - t // 2) for t in total)
+            vertical, horizontal = ((t // 2, t - t // 2) for t in total)
         elif padding == "valid":
-            resolved = ((0, 0), (0, 0))
+            vertical = horizontal = (0, 0)
         elif not isinstance(padding, tuple | list) or len(padding) != 2:
             raise ShapeError(f"padding is 'same', 'valid' or ((top, bottom), (left, right)), not {padding!r}.")
         else:
-            resolved = tuple(pair(p) for p in padding)
-            if min(*resolved[0], *resolved[1]) < 0:
-                raise ShapeError(f"padding is not negative, but it is {resolved}.")
-        if any(n + sum(p) < r for n, p, r in zip(size, resolved, reach, strict=True)):
+            vertical, horizontal = (pair(p) for p in padding)
+            if min(*vertical, *horizontal) < 0:
+                raise ShapeError(f"padding is not negative, but it is {padding}.")
+        if any(n + sum(p) < r for n, p, r in zip(size, (vertical, horizontal), reach, strict=True)):
             raise ShapeError(f"A {kernel} window (dilation {dilation}) does not fit an image of {tuple(size)}.")
-        return cls(*size, kernel, strides, dilation, resolved)
+        return cls(size[0], size[1], kernel, strides, dilation, (vertical, horizontal))
 
     @classmethod
     def pointwise(cls, height: int, width: int) -> Window:
@@ -63,26 +64,27 @@ class Window:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether every output pixel sees the input pixel at its place, and no other."""
+        """True if every output pixel depends only on the input pixel at its place."""
         return self.kernel == self.strides == (1, 1) and self.padding == ((0, 0), (0, 0))
 
     @property
     def output(self) -> Pair:
         """Height and width of the output."""
-        size = zip((self.height, self.width), self.kernel, self.strides, self.dilation, self.padding, strict=True)
-        return tuple((n + sum(p) - (k - 1) * d - 1) // s + 1 for n, k, s, d, p in size)
+        axes = zip((self.height, self.width), self.kernel, self.strides, self.dilation, self.padding, strict=True)
+        height, width = ((n + sum(p) - (k - 1) * d - 1) // s + 1 for n, k, s, d, p in axes)
+        return height, width
 
     @property
     def taps(self) -> int:
         return self.kernel[0] * self.kernel[1]
 
     def problem(self, images: int, channels: int) -> tuple[int, ...]:
-        """What decisions call a convolution of `images` with this window: its size, kernel and strides."""
+        """The key of a convolution of `images` with this window in tuning results: sizes, kernel and strides."""
         return images, self.height, self.width, channels, *self.kernel, *self.strides
 
     @property
     def macros(self) -> dict[str, int]:
-        """The names that kernels/include/window.h expects."""
+        """The macros of kernels/include/window.h."""
         (ky, kx), (sy, sx), (dy, dx) = self.kernel, self.strides, self.dilation
         return {
             "kernel_h": ky, "kernel_w": kx, "stride_y": sy, "stride_x": sx,
@@ -98,7 +100,7 @@ class Window:
         return x[:, top : top + self.height, left : left + self.width]
 
     def slices(self):
-        """For each tap (ky, kx): the slices of a padded image that it meets, one pixel an output pixel."""
+        """(ky, kx, slices of a padded image) for each tap: the pixels that it multiplies, one for each output pixel."""
         for ky in range(self.kernel[0]):
             for kx in range(self.kernel[1]):
                 starts = (ky * self.dilation[0], kx * self.dilation[1])

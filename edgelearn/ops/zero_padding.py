@@ -8,16 +8,22 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op
-from .emit import Emitter, GradientTarget
+from .base import Arrays, Gradients, Op, Targets, only
+from .emit import Emitter
+from .target import Target
 from .tensor import Shape, Tensor
 from .window import Pair, pair
 
 
 @dataclass(frozen=True)
 class ZeroPadding2D(Op):
-    """Zeros around (height, width, channels). `padding` is one number for all sides, (vertical, horizontal), or
-    ((top, bottom), (left, right)), as in Keras."""
+    """Pads (height, width, channels) with zeros, as in Keras.
+
+    Arguments:
+    - `padding`: an int for all sides, (vertical, horizontal), or ((top, bottom), (left, right)) (default 1).
+
+    Raises ShapeError for negative padding.
+    """
 
     selects = True
 
@@ -47,17 +53,15 @@ class ZeroPadding2D(Op):
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (top, _), (left, _) = self.sides
-        _emit_moved(e, inputs[0], -top, -left, GradientTarget(y))
+        _emit_moved(e, inputs[0], -top, -left, Target(y))
 
-    def emit_backward(
-        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         (top, _), (left, _) = self.sides
-        _emit_moved(e, dy, top, left, targets[0])
+        _emit_moved(e, dy, top, left, only(targets))
 
 
-def _emit_moved(e: Emitter, x: Tensor, down: int, right: int, target: GradientTarget) -> None:
-    """target at (y, x) = x at (y + down, x + right), or 0 outside it."""
+def _emit_moved(e: Emitter, x: Tensor, down: int, right: int, target: Target) -> None:
+    """Emit target at (y, x) = x at (y + down, x + right), or 0 outside x."""
     y = target.tensor
     groups, count = e.bands(y.rows, y.blocks, 64)
     e.launch(

@@ -1,12 +1,14 @@
-"""Which device is used, and why."""
+"""Choose the device to use, and say why."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError
 
+from .faults import POCL
 from .platforms import list_devices
 
 KINDS = {"gpu": 0, "accelerator": 1, "cpu": 2}
@@ -14,7 +16,7 @@ KINDS = {"gpu": 0, "accelerator": 1, "cpu": 2}
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """The chosen device, a sentence that explains it, and the devices passed over, best first."""
+    """The chosen device, the reason in words, and the other devices of the machine, best first."""
 
     device: Device
     reason: str
@@ -22,12 +24,26 @@ class DeviceChoice:
 
 
 def rank(devices: list[Device]) -> list[Device]:
-    """GPUs before accelerators before CPUs; more compute units times clock first; more memory last of all."""
-    return sorted(devices, key=lambda d: (KINDS[d.kind], -d.compute_units * max(1, d.clock_mhz), -d.memory))
+    """Sort devices, best first: GPUs before accelerators before CPUs, the newest PoCL before older ones, more compute
+    units times clock, more memory."""
+
+    def key(device: Device) -> tuple:
+        outdated = any(_is_pocl(device) and _is_pocl(d) and _version(d) > _version(device) for d in devices)
+        return KINDS[device.kind], outdated, -device.compute_units * max(1, device.clock_mhz), -device.memory
+
+    return sorted(devices, key=key)
+
+
+def _is_pocl(device: Device) -> bool:
+    return device.kind == "cpu" and device.platform == POCL
+
+
+def _version(device: Device) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", device.driver)[:3])
 
 
 def choose_device(name: str | Device | None = None) -> DeviceChoice:
-    """The device whose name, platform or version contains `name` (any case), or the best of the machine.
+    """Choose the device whose name, platform or version contains `name` (any case), or the best of the machine.
 
     Raises DeviceError when there is no device, when nothing matches, or when several match equally well.
     """

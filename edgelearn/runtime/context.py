@@ -21,7 +21,7 @@ class Context:
 
         self.device, self.profiling = device, profiling
         self.cl_context = cl.Context([opencl_device(device)])
-        self._properties = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
+        self._properties: Any = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
         self.queue = self._new_queue()
         self._transfers: Any = None
         self._events: list[tuple[Any, Any]] = []
@@ -64,7 +64,7 @@ class Context:
     def fill_zero(self, target, nbytes: int, offset: int = 0) -> None:
         import pyopencl as cl
 
-        cl.enqueue_fill_buffer(self.queue, target, np.uint32(0), offset, nbytes)
+        cl.enqueue_fill_buffer(self.queue, target, np.zeros(1, np.uint32), offset, nbytes)
 
     def finish(self) -> None:
         self.queue.finish()

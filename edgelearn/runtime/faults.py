@@ -1,4 +1,10 @@
-"""Faults of OpenCL drivers that edgelearn knows, and what it does about each."""
+"""Known faults of OpenCL drivers, and their remedies.
+
+There is one: PoCL 3.0 and its neighbours mistake CPUs that are newer than their LLVM. The remedy overwrites a pointer
+in PoCL's own memory when devices are listed: the CPU's name in PoCL's description of the device is replaced by that of
+an older CPU whose instructions the real one has. EDGELEARN_POCL_FIX=0 turns this off; newer PoCLs don't need it, and are
+preferred where several are installed (see choose.rank).
+"""
 
 from __future__ import annotations
 
@@ -6,37 +12,41 @@ import ctypes
 import os
 import struct
 
+POCL = "Portable Computing Language"  # the platform's name
+SWITCH = "EDGELEARN_POCL_FIX"  # 0 in this environment variable turns the remedy off
 AVX512 = ("icelake-client", "skylake-avx512")
 
-_mended: dict[int, tuple[str, ctypes.Array]] = {}  # per device; the names must outlive the devices that point to them
+_renamed: dict[int, tuple[str, ctypes.Array]] = {}  # by device; the names must outlive the devices that point to them
 
 
 def mend(platform, handle) -> tuple[str, ...]:
-    """Apply the remedies that fit this device; returns a sentence for each one applied."""
+    """Apply the remedies that fit this device; return a sentence for each one applied."""
     return tuple(note for fits, remedy in FAULTS if fits(platform, handle) for note in [remedy(handle)] if note)
 
 
 def _pocl_cpu_name(handle) -> str:
-    """What PoCL's LLVM calls the CPU: the end of the version, as in "… pthread-x86_64-unknown-linux-gnu-haswell"."""
+    """The CPU's name in PoCL's LLVM: the end of the version, as in "… pthread-x86_64-unknown-linux-gnu-haswell"."""
     target = next((word for word in handle.version.split() if word.startswith("pthread-x86_64")), "")
     return target.rpartition("-")[2]
 
 
 def _pocl_with_wrong_cpu_name(platform, handle) -> bool:
-    if platform.name != "Portable Computing Language":
+    if platform.name != POCL or os.environ.get(SWITCH) == "0":
         return False
     name = _pocl_cpu_name(handle)
     return name == "generic" or (name == "znver3" and _closest_cpu(_cpu_flags()) in AVX512)
 
 
 def _name_cpu_for_pocl(handle) -> str:
-    """PoCL asks its LLVM for the CPU's name. For a CPU newer than that LLVM the answer is "generic", which clang
-    then refuses ("unknown target CPU 'generic'", PoCL issue 1049): nothing compiles. A Zen 4 is taken for a Zen 3,
-    which has no AVX-512, while PoCL's library of built-in functions is the one for AVX-512: a square root then ends the
-    process ("LLVM ERROR: Cannot select"). Newer releases of PoCL choose an architecture level by the CPU's features;
-    this does the same for the releases on the package index, by pointing the device's CPU name at one that has the
-    features found here."""
-    if handle.int_ptr not in _mended:
+    """Replace the CPU's name in PoCL's memory by one with the same instructions.
+
+    PoCL asks its LLVM for the CPU's name. For a CPU newer than that LLVM the answer is "generic", which clang then
+    refuses ("unknown target CPU 'generic'", PoCL issue 1049): nothing compiles. A Zen 4 is taken for a Zen 3, which has
+    no AVX-512, while PoCL's library of built-in functions is the one for AVX-512: a square root then ends the process
+    ("LLVM ERROR: Cannot select"). Newer releases of PoCL choose an architecture level by the CPU's features; this does
+    the same for the releases on the package index.
+    """
+    if handle.int_ptr not in _renamed:
         if not os.path.exists("/proc/self/mem"):
             return ""
         field = _find_pointer_to(_pocl_cpu_name(handle).encode() + b"\0", handle.int_ptr, 4096)
@@ -44,9 +54,9 @@ def _name_cpu_for_pocl(handle) -> str:
             return ""
         name = _closest_cpu(_cpu_flags())
         text = ctypes.create_string_buffer(name.encode())
-        _mended[handle.int_ptr] = (name, text)
+        _renamed[handle.int_ptr] = (name, text)
         ctypes.c_void_p.from_address(field).value = ctypes.addressof(text)
-    name, _ = _mended[handle.int_ptr]
+    name, _ = _renamed[handle.int_ptr]
     taken_for = _pocl_cpu_name(handle)
     return f"this PoCL's LLVM takes the CPU for '{taken_for}'; compiling for {name}, whose instructions it has"
 
@@ -71,8 +81,8 @@ def _closest_cpu(flags: set[str]) -> str:
 
 
 def _find_pointer_to(text: bytes, start: int, size: int) -> int | None:
-    """Address of the pointer to `text` in [start, start + size). Memory is read through /proc, where a bad address
-    is an error and not a crash."""
+    """Find the address of the pointer to `text` in [start, start + size). Memory is read through /proc, where a bad
+    address is an error and not a crash."""
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     try:
         block = os.pread(memory, size, start)

@@ -21,9 +21,10 @@ class Kernels:
     def __init__(self, context: Context) -> None:
         self.context = context
         self._programs: dict[tuple, Any] = {}
+        self._unused: dict[tuple, list[Any]] = {}
 
     def compile(self, launches: Iterable[Launch], progress: Progress | None = None) -> None:
-        """Build what these launches need; `progress(done, total, name)` is told before each program."""
+        """Build the programs of these launches; `progress(done, total, name)` is called before each, and at the end."""
         missing = {_key(run): run for run in launches if run.source and _key(run) not in self._programs}
         for done, (key, launch) in enumerate(missing.items()):
             if progress:
@@ -33,11 +34,18 @@ class Kernels:
             progress(len(missing), len(missing), "")
 
     def kernel(self, launch: Launch) -> Any:
-        """A cl.Kernel of its own for this launch, arguments not yet set."""
+        """Return a cl.Kernel for this launch alone, whose arguments are still to be set. Making one takes PyOpenCL a
+        millisecond, so those that were given back are used first."""
         import pyopencl as cl
 
         self.compile([launch])
+        if unused := self._unused.get(_key(launch)):
+            return unused.pop()
         return cl.Kernel(self._programs[_key(launch)], launch.kernel)
+
+    def give_back(self, launch: Launch, kernel: Any) -> None:
+        """Take back what `kernel` returned. Nothing that was enqueued with it may still wait to run."""
+        self._unused.setdefault(_key(launch), []).append(kernel)
 
     def _build(self, launch: Launch) -> Any:
         import pyopencl as cl

@@ -18,9 +18,9 @@ NO_RUNTIME = (
 
 
 def list_devices() -> list[Device]:
-    """Every OpenCL device of this machine, in the order of its platforms.
+    """List every OpenCL device of this machine, in the order of its platforms.
 
-    Raises DeviceError, with the command that mends it, when there is no OpenCL runtime or no device at all.
+    Raises DeviceError, with the remedy, when there is no OpenCL runtime or no device at all.
     """
     try:
         import pyopencl as cl
@@ -46,7 +46,7 @@ def list_devices() -> list[Device]:
 
 
 def opencl_device(device: Device) -> Any:
-    """The cl.Device that `device` describes."""
+    """Return the cl.Device that `device` describes."""
     import pyopencl as cl
 
     platform, place = device.index
@@ -54,11 +54,11 @@ def opencl_device(device: Device) -> Any:
 
 
 def _architecture(handle: Any, kind: str) -> str:
+    import pyopencl as cl
+
     if kind == "cpu":
         return machine.machine().lower()
     try:  # NVIDIA's cl_nv_device_attribute_query
-        import pyopencl as cl
-
         numbers = (handle.compute_capability_major_nv, handle.compute_capability_minor_nv)
     except (AttributeError, cl.Error):
         return " ".join(handle.name.split())

@@ -30,6 +30,8 @@ class Runner:
         self.context, self.launches = context, launches
         self.runs = 0
         self._kernels, self._memory, self._transfers = kernels, memory, TransferQueue(context)
+        self._bound: list[tuple[Launch, Any]] = []  # kernels in use
+        self._arguments: list[list[Any]] = []
         self._steps = [self._bind(launch) for launch in launches]
 
     def _bind(self, launch: Launch) -> Step:
@@ -53,6 +55,7 @@ class Runner:
         import pyopencl as cl
 
         kernel = self._kernels.kernel(launch)
+        self._bound.append((launch, kernel))
         values: list[Any] = []
         for argument in launch.arguments:
             if isinstance(argument, int | float):
@@ -71,8 +74,14 @@ class Runner:
         def step() -> Any:
             return cl.enqueue_nd_range_kernel(queue, kernel, grid, local)
 
-        step.kept = values  # clSetKernelArg does not keep buffers alive
+        self._arguments.append(values)  # clSetKernelArg does not keep buffers alive
         return step
+
+    def close(self) -> None:
+        """Give the kernels back. Everything that was enqueued has to be finished."""
+        for launch, kernel in self._bound:
+            self._kernels.give_back(launch, kernel)
+        self._bound, self._steps, self._arguments = [], [], []
 
     def enqueue(self) -> None:
         """Enqueue every launch in order, without waiting."""

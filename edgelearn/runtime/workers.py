@@ -6,18 +6,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-POCL_THREADS = "POCL_MAX_PTHREAD_COUNT"  # by which PoCL is told how many to start
+POCL_THREADS = "POCL_MAX_PTHREAD_COUNT"  # environment variable: how many threads PoCL starts
+THREADS = "/proc/self/task"
 
 
 @contextmanager
 def a_core_each() -> Iterator[None]:
-    """Threads that a driver starts inside are as many as the cores that this process may use, and get one each.
+    """Give each thread that a driver starts in this block a core of its own, as many as this process may use.
 
     PoCL would start one for every core of the machine, and leaves them to the scheduler, which may put two on one core
     while another is idle: a forward pass of MobileNet at batch 1 then takes 5 ms in place of 3, for as long as they
     stay there. Does nothing where threads cannot be placed (other systems than Linux).
     """
-    if not hasattr(os, "sched_setaffinity"):
+    if not hasattr(os, "sched_setaffinity") or not os.path.isdir(THREADS):
         yield
         return
     cores, before = sorted(os.sched_getaffinity(0)), _threads()
@@ -35,4 +36,4 @@ def a_core_each() -> Iterator[None]:
 
 
 def _threads() -> set[int]:
-    return {int(name) for name in os.listdir("/proc/self/task")}
+    return {int(name) for name in os.listdir(THREADS)}

@@ -79,8 +79,9 @@ def _check_steps(decay_steps: int) -> None:
 
 
 def rate_at(learning_rate: Any, step: int) -> float:
-    """The learning rate of update `step`, counted from 0. Raises PlanError when it is negative or not finite."""
-    rate = float(learning_rate(step) if callable(learning_rate) else learning_rate)
+    """Return the learning rate of update `step`, counted from 0. Raises PlanError if it is negative or not finite."""
+    value: Any = learning_rate(step) if callable(learning_rate) else learning_rate
+    rate = float(value)
     if not 0 <= rate < inf:
         raise PlanError(f"A learning rate is a finite number that isn't negative, but update {step + 1} has {rate}.")
     return rate

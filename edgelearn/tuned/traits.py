@@ -1,4 +1,4 @@
-"""The facts of a device that the choice of kernels depends on."""
+"""The properties of a device that the choice of kernels depends on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ CHANNEL_BLOCK = 16  # channels of a block of the device layout (see ops/tensor.p
 
 @dataclass(frozen=True)
 class Traits:
-    """What the choice of tiles depends on. `vector_width` is the number of floats of a CPU's vector registers;
-    `tuned` has what was measured to be fastest on this kind of device, by the name of the decision."""
+    """The properties of a device that the choice of kernels and tiles depends on.
+
+    Arguments:
+    - `gpu`: the device is a GPU.
+    - `compute_units`: their number.
+    - `vector_width`: floats of a CPU's vector registers.
+    - `tuned`: the configurations measured to be fastest on this kind of device, by name of the decision.
+    """
 
     gpu: bool = False
     compute_units: int = 2
@@ -24,20 +30,20 @@ class Traits:
 
     @property
     def group(self) -> int:
-        """Work-items a work-group along the first dimension, unless a kernel says otherwise."""
+        """Default size of a work-group along the first dimension."""
         return 64 if self.gpu else 1
 
     @property
     def vector(self) -> int:
-        """Channels that a work-item handles, in kernels where the 16 of a block don't meet."""
+        """Channels of a block that a work-item handles, in kernels that don't combine channels."""
         return 4 if self.gpu else CHANNEL_BLOCK
 
     @property
     def members(self) -> int:
-        """Work-items of a work-group with the same channels: where it pays, they share a sum."""
+        """Work-items of a work-group with the same channels, which can share a sum."""
         return self.group * self.vector // CHANNEL_BLOCK
 
     @classmethod
     def of(cls, device: Device) -> Traits:
-        """Raises FormatError for a damaged file of tuning results."""
+        """The traits of `device`. Raises FormatError for a damaged file of tuning results."""
         return cls(device.is_gpu, device.compute_units, device.vector_width, find(device).choices)

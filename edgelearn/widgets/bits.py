@@ -1,126 +1,107 @@
-"""Sliders over bit-widths: each setting is trained and drawn beside those before it."""
+"""Train in the precision that a form's controls choose, and compare the results."""
 
 from __future__ import annotations
 
 import threading
+from functools import partial
 from html import escape
 
 import ipywidgets
 
 from edgelearn.errors import EdgelearnError
-from edgelearn.experiments.precision import OBSERVERS, PrecisionConfig, PrecisionExperiment
+from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment
 from edgelearn.lab.runs import RunStore, figures
-from edgelearn.train import Callback, Model
 
-BITS = ("2", "3", "4", "5", "6", "8", "16", "fp16", "fp32")
+from .form import Form
+from .worker import Worker, WorkerState
 
 
 class BitsView(ipywidgets.VBox):
-    """Trains `base` with the bits and the estimator that the sliders say, whenever one of them is moved, into runs of
-    `store`; what was trained before is shown at once. The notebook's kernel stays free meanwhile."""
+    """A form for bits and observer. Each change trains in that precision, after the training that runs; of several
+    changes meanwhile, the last. The kernel stays free.
+
+    Arguments:
+    - `store`: where the runs are kept.
+    - `base`: the initial precision, and all other settings.
+    """
 
     def __init__(self, store: RunStore, base: PrecisionConfig) -> None:
-        self.store, self.base = store, base
-        self.accuracies: dict[PrecisionConfig, float] = {}  # in the order in which they were asked for
+        self.store = store
+        self.accuracies: dict[PrecisionConfig, float] = {}  # in the order of training
+        self._form = Form(base, ("weights", "activations", "gradients", "observer"))
         self._wanted: PrecisionConfig | None = None
-        self._model: Model | None = None
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._sliders = {
-            name: ipywidgets.SelectionSlider(
-                options=list(dict.fromkeys((*BITS, getattr(base, name)))),
-                value=getattr(base, name),
-                description=name.capitalize(),
-                continuous_update=False,
-            )
-            for name in ("weights", "activations", "gradients")
-        }
-        self._sliders["observer"] = ipywidgets.Dropdown(
-            options=list(OBSERVERS), value=base.observer, description="Ranges"
-        )
+        self._shown = base
+        self._worker: Worker | None = None
+        self._lock = threading.RLock()
         self._bar = ipywidgets.FloatProgress(max=1.0)
         self._status = ipywidgets.HTML("Move a slider.")
         self._chart = ipywidgets.Image(format="png", layout={"display": "none"})
-        controls = ipywidgets.VBox([*self._sliders.values(), ipywidgets.HBox([self._bar, self._status])])
-        super().__init__([controls, self._chart])
-        for slider in self._sliders.values():
-            slider.observe(self._moved, "value")
+        super().__init__([self._form, ipywidgets.HBox([self._bar, self._status]), self._chart])
+        self._form.observe(lambda change: self.train(), "config")
 
     @property
     def config(self) -> PrecisionConfig:
-        """What the sliders say."""
-        values = {name: slider.value for name, slider in self._sliders.items()}
-        return PrecisionConfig(**self.base.to_dict() | values)
+        """The configuration that the form shows."""
+        return PrecisionConfig.from_dict(self._form.config.to_dict())
 
     def train(self) -> None:
-        """Train what the sliders say, after what is being trained; of several that wait, the last."""
+        """Train in the precision that the form shows, or show its result if it is trained already."""
         with self._lock:
             self._wanted = self.config
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="edgelearn-bits", daemon=True)
-                self._thread.start()
+            if self._worker is None:
+                self._next()
 
     def wait(self) -> None:
-        """Until nothing is being trained."""
-        thread = self._thread
-        if thread is not None:
-            thread.join()
+        """Wait until nothing is being trained."""
+        while (worker := self._worker) is not None:
+            worker.wait()
 
     def close(self) -> None:
-        """Take the view away; a training that it shows stops after its step."""
+        """Remove the view; its training stops after the current step and is saved."""
         with self._lock:
             self._wanted = None
-        if self._model is not None:
-            self._model.stop_training = True
+            if self._worker is not None:
+                self._worker.stop()
         super().close()
 
-    def _moved(self, change: dict) -> None:
-        self.train()
+    def update(self) -> None:
+        """Show how the training goes on; called on its thread."""
+        worker = self._worker
+        if worker is None:
+            return
+        self._bar.value, self._status.value = worker.progress.share, f"{worker.progress} …"
+        if worker.state is not WorkerState.RUNNING:
+            if worker.results is not None:
+                self.accuracies[self._shown] = worker.results["accuracy"]
+                self._draw()
+            elif (error := worker.error) is not None:
+                text = str(error) if isinstance(error, EdgelearnError) else f"{type(error).__name__}: {error}"
+                self._status.value = f"<span style='color: {figures.ORANGE}'>{escape(text)}</span>"
+            with self._lock:
+                self._worker = None
+                self._next()
 
-    def _next(self) -> PrecisionConfig | None:
-        with self._lock:
-            config, self._wanted = self._wanted, None
-            if config is None:
-                self._thread = None
-            return config
+    def _next(self) -> None:
+        """Train, or show, what was asked for last."""
+        if self._wanted is None:
+            return
+        self._shown, self._wanted = self._wanted, None
+        if self._shown in self.accuracies:
+            self._draw()
+            return
+        self._worker = Worker(partial(PrecisionExperiment.load, self._shown), self.store)
+        self._worker.watch(self)
+        self._worker.start()
 
-    def _work(self) -> None:
-        while (config := self._next()) is not None:
-            try:
-                if config not in self.accuracies:
-                    self._status.value = "Loading …"
-                    results = PrecisionExperiment.start(config, self.store, [_Progress(self)], lambda text: None)
-                    if results is None:
-                        continue
-                    self.accuracies[config] = results["accuracy"]
-                self._draw(config)
-            except Exception as error:  # whatever it is, the sliders must go on working
-                said = str(error) if isinstance(error, EdgelearnError) else f"{type(error).__name__}: {error}"
-                self._status.value = f"<span style='color: {figures.ORANGE}'>{escape(said)}</span>"
-
-    def _draw(self, config: PrecisionConfig) -> None:
+    def _draw(self) -> None:
+        accuracy = self.accuracies[self._shown]
         self._bar.value = 1.0
-        self._status.value = f"{name_of(config)}: <b>{100 * self.accuracies[config]:.1f} %</b> of the test pictures"
-        rows = {name_of(known): [share] for known, share in self.accuracies.items()}
+        self._status.value = f"{name_of(self._shown)}: <b>{100 * accuracy:.1f} %</b> of the test pictures"
+        rows = {name_of(config): [share] for config, share in self.accuracies.items()}
         self._chart.value = figures.to_png(figures.plot_spread(rows, "Test accuracy (%)"))
         self._chart.layout.display = None
 
 
-class _Progress(Callback):
-    def __init__(self, view: BitsView) -> None:
-        self.view = view
-
-    def on_compile(self, done: int, total: int) -> None:
-        self.view._status.value = f"Compiling kernels: {done} of {total}"
-
-    def on_train_begin(self, logs) -> None:
-        self.view._model = self.model
-        self.view._status.value = "Training …"
-
-    def on_train_batch_end(self, batch: int, logs) -> None:
-        self.view._bar.value = self.model.steps_done / self.model.steps_total
-
-
 def name_of(config: PrecisionConfig) -> str:
-    """ "8/8/4 in-hindsight": bits of weights, activations and gradients, and where ranges come from."""
+    """ "8/8/4 in-hindsight": bits of weights, activations and gradients, and the observer."""
     return f"{config.weights}/{config.activations}/{config.gradients} {config.observer}"

@@ -1,4 +1,4 @@
-"""A slider over memory budgets: the plan within each, its timeline and what its step would take."""
+"""A slider over memory budgets: the plan within each, its timeline and predicted time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ from edgelearn.lab.runs import figures
 
 
 class BudgetView(ipywidgets.VBox):
-    """Plans `request` within as many megabytes (10^6) as the slider says, whenever it is moved; `count` says what
-    counts (see graph/budget.py). `costs` predict the time. Plans once made are kept in `plans`, by budget; None stands
-    for one that nothing fits."""
+    """Plans a request within the budget that the slider chooses. Plans are kept in `plans`, by budget; None if no plan
+    fits.
+
+    Arguments:
+    - `request`, `device`: the step to plan.
+    - `sizes`: the budgets, megabytes (10^6).
+    - `count`: what the budget limits: "stored", "peak" or "device" (see compile.memory.budget).
+    - `costs`: predict the time (default: the device's).
+    """
 
     def __init__(
         self, request: Request, device: Device, sizes: Sequence[int] = (64, 48, 32, 24, 16, 12, 8, 6, 4, 2),
@@ -40,7 +46,7 @@ class BudgetView(ipywidgets.VBox):
 
     @property
     def budget(self) -> str:
-        """What the slider says, as text."""
+        """The chosen budget, as text."""
         return f"{self._size.value} MB {self._count.value}"
 
     @property

@@ -45,6 +45,9 @@ class Form(ipywidgets.VBox):
         for control in self.controls.values():
             control.observe(self._changed, "value")
 
+    def __repr__(self) -> str:
+        return f"<Form: {self.config}>"
+
     @property
     def error(self) -> str:
         """The problem with the values shown; empty if there is none."""

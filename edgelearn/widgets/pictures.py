@@ -1,4 +1,4 @@
-"""Pictures with what they are, or are taken for."""
+"""Pictures with captions or predictions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ _JPEG_QUALITY = 85
 
 
 def contact_sheet(pictures: Sequence[np.ndarray], captions: Sequence[str], columns: int = 8, side: int = 96) -> Image:
-    """Square pictures, uint8 (n, n, 3), in rows of `columns`, `side` pixels wide, with a caption of one or more lines
-    below each; as a JPEG.
+    """Draw pictures in rows, as a JPEG.
 
-    Raises DataError when there is none, or when captions and pictures don't match.
+    Arguments:
+    - `pictures`: square, uint8 (n, n, 3).
+    - `captions`: one for each, of one or more lines.
+    - `columns`: pictures in a row; `side`: pixels of each.
+
+    Raises DataError without pictures, or if the captions aren't as many.
     """
     from PIL import Image as Pictures
     from PIL import ImageDraw, ImageFont
@@ -47,17 +51,19 @@ def contact_sheet(pictures: Sequence[np.ndarray], captions: Sequence[str], colum
     return Image(buffer.getvalue(), format="jpeg")
 
 
-def plot_prediction(picture: np.ndarray, class_names: Sequence[str], shares: np.ndarray, title: str = "") -> Figure:
-    """A picture, uint8 (side, side, 3), beside the probability of each class; the best one stands out."""
+def plot_prediction(
+    picture: np.ndarray, class_names: Sequence[str], probabilities: np.ndarray, title: str = ""
+) -> Figure:
+    """Draw a picture, uint8 (side, side, 3), and the probabilities of the classes, float (classes,)."""
     figure = figures.canvas(8, 3)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.6))
     left.imshow(picture)
     left.set_axis_off()
     left.set_title(title, fontsize=11)
-    order = np.argsort(-shares)
+    order = np.argsort(-probabilities)
     colors = [figures.BLUE if place == 0 else "#9ecae1" for place in range(len(order))]
-    bars = right.barh(range(len(order)), shares[order], color=colors, height=0.65)
-    right.bar_label(bars, [f"{100 * shares[i]:.1f} %" for i in order], padding=5, fontsize=10)
+    bars = right.barh(range(len(order)), probabilities[order], color=colors, height=0.65)
+    right.bar_label(bars, [f"{100 * probabilities[i]:.1f} %" for i in order], padding=5, fontsize=10)
     right.set_yticks(range(len(order)), [class_names[i] for i in order])
     right.invert_yaxis()
     right.set_xlim(0, 1.2)

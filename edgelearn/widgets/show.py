@@ -1,4 +1,4 @@
-"""Figures and tables as a notebook shows and saves them: plain PNG, JPEG and HTML."""
+"""Figures and tables as notebooks save them: PNG and HTML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def show(figure: Figure) -> Image:
-    """The figure as a PNG of at most 256 colors, a third of the size, since a notebook is saved with it."""
+    """The figure as a PNG of at most 256 colors, which takes a third of the space in a saved notebook."""
     from PIL import Image as Pictures
 
     buffer = io.BytesIO()
@@ -28,14 +28,14 @@ def show(figure: Figure) -> Image:
 
 
 def plot_history(history: History) -> Figure:
-    """The learning curves of what `fit` returned. Raises RunError when it holds no epoch."""
+    """Draw the learning curves of a `fit`. Raises RunError if it has no epoch."""
     columns = history.history.items()
     rows = [{"epoch": e + 1} | {name: values[i] for name, values in columns} for i, e in enumerate(history.epoch)]
     return figures.plot_learning_curves(rows)
 
 
 def table(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> HTML:
-    """Rows of texts or numbers as a table; the first column reads as labels."""
+    """Rows of texts or numbers as a table."""
     return HTML(table_html(rows, header))
 
 
@@ -49,7 +49,7 @@ def table_html(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> 
 
 
 def device_table(choice: DeviceChoice) -> HTML:
-    """The devices of the machine, the chosen one first and with the reason."""
+    """A table of the machine's devices, the chosen one first, with the reason."""
     marks = [f"chosen: {choice.reason}", *("" for _ in choice.others)]
     rows = [
         (d.name, d.platform, d.kind.upper(), d.compute_units, size(d.memory), mark)
@@ -59,7 +59,7 @@ def device_table(choice: DeviceChoice) -> HTML:
 
 
 def size(nbytes: float) -> str:
-    """Bytes as a reader's unit: 2.2 MiB."""
+    """Bytes in a readable unit: "2.2 MiB"."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if nbytes >= scale:
             return f"{nbytes / scale:,.1f} {unit}"
@@ -67,7 +67,7 @@ def size(nbytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a reader's unit: 12 s, 3 min 05 s, 2 h 10 min."""
+    """Seconds in readable units: "12 s", "3 min 05 s", "2 h 10 min"."""
     minutes, rest = divmod(round(seconds), 60)
     if not minutes:
         return f"{rest} s"

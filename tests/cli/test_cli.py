@@ -149,9 +149,9 @@ def test_tune(capsys, refused, monkeypatch, tmp_path):
     assert f"choices from {path}" in capsys.readouterr().out
 
     assert main(command) == 0, "done before: nothing is run again"
-    refused("Unknown workload 'cooking'", "tune", "cooking")
+    refused("cooking", "tune", "cooking")
     path.write_text("[]")
-    refused("Delete the file", *command)
+    refused(re.escape(str(path)), *command)
 
 
 def test_no_opencl(monkeypatch, capsys, refused):
@@ -187,21 +187,19 @@ def test_flowers(trained, pictures):
 @needs_sample
 def test_flowers_refuses(refused, pictures, tmp_path):
     base = "flowers", "--images", pictures, "--weights", "sample"
-    refused("No OpenCL device is called 'abacus'. There are:", *base, "--device", "abacus")
+    refused("'abacus'", *base, "--device", "abacus")
     refused("--epochs: 0 ", *base, "--epochs", 0)
     refused("--seed: -1 ", *base, "--seed", -1)
     refused("--budget: '8 apples' ", *base, "--budget", "8 apples")
-    refused("over the budget of 8,000", *base, "--budget", "8KB")
-    refused("over the budget of 8 bytes .what lies between", *base, "--budget", "8b stored")
-    refused("No parameter matches 'roots'", *base, "--trainable", "roots")
-    refused("nowhere does not exist", "flowers", "--images", "nowhere")
-    refused("There is no weight file", "flowers", "--images", pictures, "--weights", tmp_path / "none.h5")
-    refused(
-        "not a Keras HDF5 weight file", "flowers", "--images", pictures, "--weights", pictures / "red" / "broken.jpg"
-    )
-    refused("Only one source", "flowers", "--images", pictures, "--sample")
-    refused("no interrupted flowers run", "flowers", "--resume")
-    refused("downloading is off", "flowers", "--images", pictures, "--no-download")
+    refused("8,000", *base, "--budget", "8KB")
+    refused("8 bytes", *base, "--budget", "8b stored")
+    refused("'roots'", *base, "--trainable", "roots")
+    refused("nowhere", "flowers", "--images", "nowhere")
+    refused("none.h5", "flowers", "--images", pictures, "--weights", tmp_path / "none.h5")
+    refused(r"broken\.jpg", "flowers", "--images", pictures, "--weights", pictures / "red" / "broken.jpg")
+    refused("embedded and images", "flowers", "--images", pictures, "--sample")
+    refused("flowers run", "flowers", "--resume")
+    refused("download", "flowers", "--images", pictures, "--no-download")
 
 
 @pytest.fixture(autouse=True)
@@ -232,9 +230,9 @@ def test_output_into_a_pipe_that_closes(pictures, tmp_path, last):
 def test_no_runs(capsys, tmp_path, refused):
     assert main(["runs"]) == 0
     assert capsys.readouterr().out == f"No runs in {tmp_path / 'no runs'} yet.\n"
-    refused("No run in .* starts with 'x'", "runs", "x")
-    refused("No run in", "compare", "x")
-    refused("There is no finished flowers run yet", "predict", "x.jpg")
+    refused("no runs.*'x'", "runs", "x")
+    refused("no runs.*'x'", "compare", "x")
+    refused("edgelearn flowers", "predict", "x.jpg")
 
 
 @needs_sample
@@ -249,9 +247,9 @@ def test_runs(trained, capsys, tmp_path, refused):
     assert newest.id in json.dumps(shown)
     assert main(["runs", newest.id, "--export", str(tmp_path / "run.json"), "--runs", str(runs)]) == 0
     assert json.loads((tmp_path / "run.json").read_text()).keys() == shown.keys()
-    refused("names no run to export", "runs", "--export", tmp_path / "all.json", "--runs", runs)
-    refused("2 runs start with 'flowers'", "runs", "flowers", "--runs", runs)
-    refused("there is no folder|No such", "runs", newest.id, "--export", tmp_path / "no" / "x.json", "--runs", runs)
+    refused("export", "runs", "--export", tmp_path / "all.json", "--runs", runs)
+    refused("2 runs.*'flowers'", "runs", "flowers", "--runs", runs)
+    refused("x.json", "runs", newest.id, "--export", tmp_path / "no" / "x.json", "--runs", runs)
 
 
 @needs_sample
@@ -285,8 +283,8 @@ def test_predict(trained, pictures, capsys, refused):
     assert "neither a JPEG nor a PNG" in lines[0] and "gone.png" in lines[2] and not output.err
     oldest = RunStore(runs).list()[-1].id
     assert main(["predict", str(good), "--run", oldest, "--runs", str(runs)]) == 0
-    refused("No run in", "predict", good, "--run", "flowers-1", "--runs", runs)
-    refused("called 'abacus'", "predict", good, "--device", "abacus", "--runs", runs)
+    refused("'flowers-1'", "predict", good, "--run", "flowers-1", "--runs", runs)
+    refused("'abacus'", "predict", good, "--device", "abacus", "--runs", runs)
 
 
 # -- profile ---------------------------------------------------------------------------------------------------------
@@ -323,7 +321,7 @@ def test_files_that_cannot_be_written_are_refused_before_any_work(command, optio
 
 
 def test_profile_refuses(refused, tmp_path):
-    refused("no device 'adreno-1', and no such file", "profile", "--project", "adreno-1")
-    refused("name a single workload", "profile", "forward:1", "train:1", "--plot", tmp_path / "x.png")
-    refused("Unknown workload 'swim'", "profile", "swim")
-    refused("1 round or more", "profile", "cached:2", "--rounds", "0")
+    refused("'adreno-1'", "profile", "--project", "adreno-1")
+    refused("--trace and --plot", "profile", "forward:1", "train:1", "--plot", tmp_path / "x.png")
+    refused("swim", "profile", "swim")
+    refused("round", "profile", "cached:2", "--rounds", "0")

@@ -22,9 +22,9 @@ def saved(tmp_path_factory):
 def test_measures_and_keeps(saved):
     report, chart = saved
     kept = json.loads(report.read_text())
-    assert [lane["label"] for lane in kept["lanes"]] == ["edgelearn"] * 2
-    assert [lane["workload"] for lane in kept["lanes"]] == ["forward/pool:2", "train/pool:2"]
-    assert all(lane["error"] is None and len(lane["blocks"]) == 3 for lane in kept["lanes"])
+    assert [variant["label"] for variant in kept["variants"]] == ["edgelearn"] * 2
+    assert [variant["workload"] for variant in kept["variants"]] == ["forward/pool:2", "train/pool:2"]
+    assert all(variant["error"] is None and len(variant["blocks"]) == 3 for variant in kept["variants"])
     assert kept["command"].startswith("edgelearn bench '*/pool:2' --contenders edgelearn --device ")
     assert kept["machine"]["device"]["name"] == choose_device().device.name
     assert chart.read_bytes().startswith(b"\x89PNG")
@@ -47,6 +47,8 @@ def test_shows_what_was_saved(saved, tmp_path, capsys):
     [
         (["nothing/*"], "Choose from"),
         (["train/pool", "--device", "abacus"], "called 'abacus'"),
+        (["train/pool", "--network", "resnet18"], "train/pool"),
+        (["train", "--network", "lenet", "--contenders", "edgelearn", "--rounds", "1"], "lenet"),
         (["--from", "/nowhere/bench.json"], "Can't read"),
     ],
 )

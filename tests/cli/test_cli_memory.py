@@ -48,10 +48,10 @@ def test_what_a_budget_counts_where_it_does_not_say(capsys, budget):
 
 def test_compare(capsys, tmp_path):
     files = ["--json", str(tmp_path / "found.json"), "--chart", str(tmp_path / "chart.png")]
-    assert main(["memory", "compare", *SMALL, "--lanes", "keep_all", "1 MB stored", "--rounds", "1", *files]) == 0
+    assert main(["memory", "compare", *SMALL, "--plans", "keep_all", "1 MB stored", "--rounds", "1", *files]) == 0
     assert "1 MB stored" in capsys.readouterr().out and (tmp_path / "chart.png").exists()
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["command"].startswith("edgelearn memory compare") and len(found["lanes"]) == 2
+    assert found["command"].startswith("edgelearn memory compare") and len(found["plans"]) == 2
 
 
 @pytest.mark.parametrize(("holds", "status"), [(True, 0), (None, 0), (False, 1)])
@@ -76,7 +76,7 @@ def test_check_fails_with_a_claim(capsys, monkeypatch, holds, status):
         (["plan", *SMALL, "--budget", "much"], "is no budget"),
         (["train", "moon"], "'moon' is no task"),
         (["train", "--resume"], "no interrupted memory run"),
-        (["compare", *SMALL, "--lanes", "fast"], "'fast' is no lane"),
+        (["compare", *SMALL, "--plans", "fast"], "'fast' is no plan"),
     ],
 )
 def test_what_cannot_be(capsys, words, problem):

@@ -49,7 +49,7 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
         (["time", "alexnet"], "'alexnet' is no network: choose "),
         (["time", "ds_cnn", "--alpha", "0.5"], "'ds_cnn' has no width to choose"),
         (["time", "mobilenet_v1", "--alpha", "0"], "such as 0.5, not 0"),
-        (["time", "--only", "fast"], "'fast' is not timed: choose fp32"),
+        (["time", "--variants", "fast"], "'fast' is not timed: choose fp32"),
         (["cost", "LeNet"], "'LeNet' is no network"),
         (["trace"], "edgelearn precision train TASK --trace"),
     ],
@@ -69,7 +69,7 @@ def test_trace(runs, capsys, tmp_path):
 
 
 def test_time(capsys):
-    lanes = ["--only", "in-hindsight", "current", "--rounds", "2", "--steps", "1", "--alpha", "0.25"]
+    lanes = ["--variants", "in-hindsight", "current", "--rounds", "2", "--steps", "1", "--alpha", "0.25"]
     assert main(["precision", "time", "mobilenet_v1", *lanes]) == 0
     assert "in-hindsight" in capsys.readouterr().out
     with pytest.raises(SystemExit):

@@ -10,9 +10,8 @@ import numpy as np
 from edgelearn.compile import Precision, Request
 from edgelearn.graph import INPUT, Network
 from edgelearn.graph.fuse import Stage, fuse
-from edgelearn.ops import ReLU, Softmax
-from edgelearn.ops.dropout import uniform
-from edgelearn.ops.formats import Float16
+from edgelearn.ops import Float16, ReLU, Softmax
+from edgelearn.ops.philox import uniform
 
 Arrays = dict[str, np.ndarray]
 
@@ -79,7 +78,7 @@ class Twin:
             corner = drawn
         distance = np.abs(t - np.floor(t) - corner)[inside] / np.maximum(np.abs(t[inside]), 1)
         self.closest = min(self.closest, distance.min(initial=np.inf))
-        return fmt.dequantize(fmt.quantize(v, scale, zero, drawn), scale, zero)
+        return fmt.decode(fmt.encode(v, scale, zero, drawn), scale, zero)
 
     def _micro_batch(self, x, labels, step: int, first: int, examples: int) -> tuple[float, Arrays]:
         network = self.request.network

@@ -6,8 +6,7 @@ from edgelearn.compile import Kind, Precision, Request, make_plan
 from edgelearn.compile.explain import explain
 from edgelearn.compile.memory.policies import checkpoints, invertible, keep_all
 from edgelearn.graph import reversible
-from edgelearn.ops import SGD, Adam
-from edgelearn.ops.formats import Float16
+from edgelearn.ops import SGD, Adam, Float16
 
 from .test_plan import REQUESTS
 from .test_rematerialiser import preactivated

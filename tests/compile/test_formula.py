@@ -6,12 +6,11 @@ from edgelearn.compile.precision.formula import layer_traffic, network_traffic
 from edgelearn.errors import PlanError
 from edgelearn.launch import Traffic
 from edgelearn.models import mobilenet_v2, resnet18, vgg16
-from edgelearn.ops import Conv2D, Emitter, Epilogue, Traits
+from edgelearn.ops import Conv2D, Emitter, Epilogue, Format, Target, Traits
 from edgelearn.ops import quantized as quantized
 from edgelearn.ops import quantized_copy as quantized_copy
-from edgelearn.ops.formats import Format
-from edgelearn.ops.quantize import RangeStatistics
 from edgelearn.ops.quantized_tensor import QuantizedTensor
+from edgelearn.ops.range_statistics import RangeStatistics
 
 KIB = 1024
 
@@ -55,10 +54,10 @@ def test_integer_kernels_move_what_the_formula_says(dynamic):
     op, found = Conv2D(64, 3, padding="same"), RangeStatistics(e.tensor("found", (16, 16)))
     if dynamic:  # the range comes from what is found of the sums, which are then there as floats
         sums = e.tensor("sums", y.tensor.shape)
-        quantized.family(op).emit_forward(e, op, x, kernel, sums, Epilogue(), found)
+        quantized.family(op).emit_forward(e, op, x, kernel, Target(sums, statistics=found), Epilogue())
         quantized_copy.emit_to_integers(e, sums, y)
     else:
-        quantized.family(op).emit_forward(e, op, x, kernel, y, Epilogue(), found)
+        quantized.family(op).emit_forward(e, op, x, kernel, Target(y, statistics=found), Epilogue())
     moved = Traffic.of(e.launches).by("tensor")
     share_with = moved.pop("/range") + moved.pop("/found")
     cost = layer_traffic(resnet18(), "conv2_block1_1_conv")

@@ -9,8 +9,7 @@ from edgelearn.compile import Kind, Precision, Request, make_plan
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role, Traffic
-from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Flatten, ReLU
-from edgelearn.ops.formats import Float16, Format
+from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Flatten, Float16, Format, ReLU
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax
 from edgelearn.ops.quantize import NEXT_LOW
 

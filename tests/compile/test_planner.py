@@ -34,13 +34,13 @@ from edgelearn.ops import (
     BatchNormalization,
     Conv2D,
     Dense,
+    Float16,
     GlobalAveragePooling2D,
     MaxPooling2D,
     ReLU,
     SpaceToDepth,
     Traits,
 )
-from edgelearn.ops.formats import Float16
 from edgelearn.tuned import launch_times as store
 
 from .test_networks import EXAMPLES, head

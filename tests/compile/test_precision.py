@@ -6,8 +6,7 @@ from edgelearn.compile import Precision, Request, make_plan
 from edgelearn.compile.precision.precision import RangeMode
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network
-from edgelearn.ops import Dense, Flatten
-from edgelearn.ops.formats import Float16, Format
+from edgelearn.ops import Dense, Flatten, Float16, Format
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, RunningMinMax
 
 OBSERVED, SEARCHED, MEASURED = RangeMode

@@ -10,8 +10,7 @@ from edgelearn.compile import Kind, Precision, RangeMode, Request, make_plan
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role
-from edgelearn.ops import SGD
-from edgelearn.ops.formats import Format
+from edgelearn.ops import SGD, Format
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, RunningMinMax
 from edgelearn.ops.quantize import FIELDS
 

@@ -11,8 +11,7 @@ from edgelearn.compile.explain import explain
 from edgelearn.compile.memory.policies import compressed, halves, invertible
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network, reversible
-from edgelearn.ops import SGD, Add, Conv2D, MaxPooling2D, ReLU, Traits
-from edgelearn.ops.formats import Float16, Format
+from edgelearn.ops import SGD, Add, Conv2D, Float16, Format, MaxPooling2D, ReLU, Traits
 from edgelearn.runtime import Session
 
 from .test_networks import EXAMPLES, NETWORKS, drawn, head

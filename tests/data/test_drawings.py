@@ -2,26 +2,22 @@ import numpy as np
 import pytest
 
 from edgelearn.data.drawn_flowers import KINDS, draw_flower, embedded_flowers
-from edgelearn.data.drawn_shapes import KINDS as SHAPES
-from edgelearn.data.drawn_shapes import draw_shape, pretraining_pictures
 from edgelearn.errors import DataError
 
-DRAWN = [(draw_flower, kind) for kind in KINDS] + [(draw_shape, name) for name in SHAPES]
 
-
-@pytest.mark.parametrize(("draw", "name"), DRAWN, ids=[name for _, name in DRAWN])
-def test_pictures_are_repeatable_and_differ(draw, name):
-    first = draw(name, 5, 0, 48)
+@pytest.mark.parametrize("name", KINDS)
+def test_pictures_are_repeatable_and_differ(name):
+    first = draw_flower(name, 5, 0, 48)
     assert first.shape == (48, 48, 3) and first.dtype == np.uint8
-    assert (first == draw(name, 5, 0, 48)).all()
+    assert (first == draw_flower(name, 5, 0, 48)).all()
     assert np.std(first.astype(float)) > 3
-    for other in (draw(name, 5, 1, 48), draw(name, 6, 0, 48)):
+    for other in (draw_flower(name, 5, 1, 48), draw_flower(name, 6, 0, 48)):
         assert (first != other).mean() > 0.5
 
 
-@pytest.mark.parametrize(("draw", "name"), DRAWN[::6])
-def test_the_same_picture_at_any_size(draw, name):
-    small, large = draw(name, 1, 2, 48).astype(float), draw(name, 1, 2, 144).astype(float)
+@pytest.mark.parametrize("name", list(KINDS)[:1])
+def test_the_same_picture_at_any_size(name):
+    small, large = draw_flower(name, 1, 2, 48).astype(float), draw_flower(name, 1, 2, 144).astype(float)
     averaged = large.reshape(48, 3, 48, 3, 3).mean((1, 3))
     assert np.corrcoef(small.ravel(), averaged.ravel())[0, 1] > 0.9
 
@@ -34,17 +30,9 @@ def test_the_embedded_sample():
     assert (dataset.image(4, 32) == draw_flower("daisy", 1, 1, 32)).all()
 
 
-def test_pretraining_has_many_classes_and_none_of_the_sample():
-    dataset = pretraining_pictures(n_per_class=2)
-    assert len(dataset) == 2 * len(dataset.class_names) >= 40
-    assert not set(dataset.class_names) & set(KINDS)
-    assert dataset.image(len(dataset) - 1, 32).shape == (32, 32, 3)
-
-
-@pytest.mark.parametrize("make", [embedded_flowers, pretraining_pictures])
-def test_at_least_one_picture(make):
+def test_at_least_one_picture():
     with pytest.raises(DataError, match=r"n_per_class=0"):
-        make(n_per_class=0)
+        embedded_flowers(n_per_class=0)
 
 
 def test_mean_color_does_not_give_the_kind_away():

@@ -136,7 +136,7 @@ def test_tensorflow_and_the_engine_stay_out_of_this_process():
     code = (
         "import sys, edgelearn; before = set(sys.modules); import edgelearn.data;"
         "assert set(sys.modules) - before <= {'edgelearn.data'};"
-        "import edgelearn.data.flowers, edgelearn.data.drawn_shapes, edgelearn.data.loading;"
+        "import edgelearn.data.flowers, edgelearn.data.drawn_flowers, edgelearn.data.loading;"
         "import edgelearn.data.audio.speech_commands, edgelearn.data.audio.cache, edgelearn.data.audio.synthetic;"
         "heavy = ('tensorflow', 'pyopencl', 'soundfile', 'soxr');"
         "assert not [name for name in set(sys.modules) - before if name.startswith(heavy)];"

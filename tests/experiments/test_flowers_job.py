@@ -43,7 +43,7 @@ def test_what_is_left_open_is_the_published_job_or_the_samples():
 def test_a_record_gives_the_configuration_back():
     config = FlowersConfig(images="here", trainable=("dense",), cache=None, seed=1 << 40).resolve(sample=False)
     assert FlowersConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-    with pytest.raises(RunError, match="has 'moon', which this edgelearn doesn't know"):
+    with pytest.raises(RunError, match="'moon'"):
         FlowersConfig.from_dict(config.to_dict() | {"moon": 1})
 
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_downloaded_is_replaced_by_the_sample_and_says_so(monkeyp
         with pytest.raises(DownloadError):
             FlowersExperiment.load(FlowersConfig())
     monkeypatch.setattr(experiment, "load_flowers", lambda *_: _from(photographs, "tfds"))
-    with pytest.raises(FormatError, match=r"There is no weight file .*named\.h5"):
+    with pytest.raises(FormatError, match=r"named\.h5"):
         FlowersExperiment.load(FlowersConfig(weights=str(tmp_path / "named.h5")))
     assert not FlowersExperiment.load(FlowersConfig(weights="sample")).published, "with another network"
 
@@ -113,7 +113,7 @@ def test_the_head_is_fresh_and_follows_from_the_seed():
 def test_damaged_sample_weights(monkeypatch, tmp_path):
     (tmp_path / "sample.safetensors").write_bytes(b"no")
     monkeypatch.setattr(weights, "SAMPLE", tmp_path / "sample.safetensors")
-    with pytest.raises(FormatError, match=r"sample\.safetensors is not a safetensors file"):
+    with pytest.raises(FormatError, match=r"sample\.safetensors"):
         load_pretrained(5, 0, sample=True)
 
 
@@ -194,7 +194,7 @@ def test_an_error_while_training_fails_the_run(pictures, store):
     assert store.open(summary.id).record["error"] == {"type": "DataError", "message": "the disk is gone"}
     with pytest.raises(RunError, match="edgelearn flowers"):
         newest(store)
-    with pytest.raises(RunError, match=f"has not finished.*--resume {summary.id}"):
+    with pytest.raises(RunError, match=f"--resume {summary.id}"):
         load_model(store.open(summary.id))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from edgelearn.cli import main
 from edgelearn.experiments.flowers.weights import SAMPLE
+from edgelearn.interop import model_file
 from edgelearn.lab.runs import RunStore
 
 SCRIPT = Path(__file__).with_name("interrupted_flowers.py")
@@ -66,8 +67,9 @@ def rows(run):
 
 def assert_same(run, whole):
     assert run.status == "finished"
-    weights = "model.safetensors"
-    assert (run.folder / weights).read_bytes() == (whole.folder / weights).read_bytes()
+    mine, other = (model_file.read(each.folder / "model.safetensors") for each in (run, whole))
+    assert mine.weights.keys() == other.weights.keys() and mine.preprocessing == other.preprocessing
+    assert all((mine.weights[name] == other.weights[name]).all() for name in mine.weights)
     assert rows(run) == rows(whole)
     assert run.record["before"] == whole.record["before"]
     kept = "correct", "total", "accuracy", "loss", "interval", "epochs"
@@ -153,15 +155,15 @@ def test_only_what_is_unfinished_can_be_resumed(store, whole, capsys):
         output = capsys.readouterr()
         assert problem in output.err and "Traceback" not in output.err and not output.out
 
-    refused("There is no interrupted flowers run to resume")
-    refused("No run in", "flowers-2")
+    refused("flowers run")
+    refused("'flowers-2'", "flowers-2")
     shutil.copytree(whole.folder, store.root / whole.id)
-    refused("is finished: there is nothing to resume", whole.id)
-    refused("There is no interrupted flowers run to resume")
+    refused(whole.id, whole.id)
+    refused("flowers run")
     with store.create("federated", {"seed": 0}) as other:
         pass
-    refused("is a run of 'federated', not of flowers", other.id)
-    refused("There is no interrupted flowers run to resume")
+    refused("'federated'", other.id)
+    refused("flowers run")
 
 
 def test_one_process_at_a_time(store, whole, capsys):

@@ -29,13 +29,13 @@ def test_episodes(speakers, shots):
         assert all(len(set(row)) == 1 for row in words[episode.unknown])
         assert episode.support_labels.tolist() == np.repeat(range(5), shots).tolist()
         assert episode.query_labels.tolist() == np.repeat(range(5), queries).tolist()
-        recognised = set(who[episode.query].ravel()) | set(who[episode.unknown].ravel())
+        tested = set(who[episode.query].ravel()) | set(who[episode.unknown].ravel())
         if speakers != "any":
-            assert len(recognised) == 1
+            assert len(tested) == 1
         if speakers == "same":
-            assert set(who[episode.support].ravel()) == recognised
+            assert set(who[episode.support].ravel()) == tested
         if speakers == "other":
-            assert not set(who[episode.support].ravel()) & recognised
+            assert not set(who[episode.support].ravel()) & tested
             assert all(len(set(row)) == min(shots, 5) for row in who[episode.support])
     drawn = [episode.words for episode in episodes]
     assert len(set(drawn)) > 30 and {word for words in drawn for word in words} == set(SAMPLE.class_names)
@@ -61,9 +61,9 @@ def test_words_that_are_always_unknown(speakers):
         assert set(SAMPLE.words[episode.unknown].ravel()) == set(never)
     assert len({episode.words for episode in episodes}) > 10
     for settings, problem in (
-        ({"ways": 6}, "too few for 6"),
-        ({"ways": 2, "unknown": 4}, "and 4 to reject"),
-        ({"ways": 2, "unknown_words": ("sun",)}, "no word 'sun' to reject"),
+        ({"num_classes": 6}, "for 6 "),
+        ({"num_classes": 2, "unknown": 4}, "4 to reject"),
+        ({"num_classes": 2, "unknown_words": ("sun",)}, "'sun'"),
     ):
         with pytest.raises(DataError, match=problem):
             Episodes(SAMPLE, **{"unknown_words": never} | settings)
@@ -97,20 +97,20 @@ def test_speakers_who_lack_clips_are_left_out():
     assert recognised(shots=2, queries=3) == {"a"}
     assert recognised(shots=1, queries=2) == {"a", "b"}
     assert recognised(shots=10, queries=3, speakers="other") == {"a", "b"}
-    with pytest.raises(DataError, match="of a single speaker of few don't suffice for 3 words with 4 to learn"):
+    with pytest.raises(DataError, match=r"few .*3 words with 4 .*3 "):
         Episodes(dataset, 3, 4, 3)
-    with pytest.raises(DataError, match="The clips of few don't suffice"):
+    with pytest.raises(DataError, match=r"few .*3 words with 20 "):
         Episodes(dataset, 3, 20, 3, speakers="any")
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(DataError, match="8 words, too few for 9"):
-        Episodes(SAMPLE, ways=9)
-    with pytest.raises(DataError, match="8 words, too few for 5 to recognise and 4 to reject"):
+    with pytest.raises(DataError, match=r"8 words.* 9 "):
+        Episodes(SAMPLE, num_classes=9)
+    with pytest.raises(DataError, match=r"8 words.* 5 .* 4 "):
         Episodes(SAMPLE, unknown=4)
     for wrong in ({"shots": 0}, {"speakers": "mine"}, {"count": 0}, {"unlabelled": -1}, {"seed": -1}):
-        with pytest.raises(DataError, match="must be at least 1, unlabelled and seed at least 0"):
+        with pytest.raises(DataError, match=next(iter(wrong))):
             Episodes(SAMPLE, **wrong)
-    with pytest.raises(LeakError, match="twice"):
+    with pytest.raises(LeakError):
         Episode(("a",), np.array([[1, 2]]), np.array([[2]]), *[np.empty((0, 1), int)] * 2)
-    assert Episodes(SAMPLE, ways=8)[0].unknown.shape == (0, 5)
+    assert Episodes(SAMPLE, num_classes=8)[0].unknown.shape == (0, 5)

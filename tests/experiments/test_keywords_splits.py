@@ -5,7 +5,7 @@ from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import LeakError, WordSplit, check_disjoint, hold_out
-from edgelearn.experiments.keywords.splits import WORD_SPLITS, core_words
+from edgelearn.experiments.keywords.splits import WORD_SPLITS
 
 SAMPLE = embedded_words(6, 5, 3)
 
@@ -26,9 +26,9 @@ def test_only_words_or_only_speakers_and_by_name():
     speakers = hold_out(SAMPLE, speakers=1)
     assert len(speakers.test) == 18 and set(speakers.test.words) == set(SAMPLE.words)
     for wrong, message in (
-        ({"words": ["kenya"]}, "doesn't have the words kenya"),
-        ({"words": 6}, "6 words: 1 to 5 can be held out, not 6"),
-        ({"speakers": list(np.unique(SAMPLE.speakers))}, "no clips left to train"),
+        ({"words": ["kenya"]}, "kenya"),
+        ({"words": 6}, "1 to 5 .* not 6"),
+        ({"speakers": list(np.unique(SAMPLE.speakers))}, "train"),
     ):
         with pytest.raises(DataError, match=message):
             hold_out(SAMPLE, **wrong)
@@ -37,11 +37,11 @@ def test_only_words_or_only_speakers_and_by_name():
 def test_a_leak_is_an_error():
     one, other = SAMPLE.take(SAMPLE.labels < 3), SAMPLE.take(SAMPLE.labels >= 3)
     check_disjoint(one, other, speakers=False)
-    with pytest.raises(LeakError, match="speakers were trained on: synthesised00"):
+    with pytest.raises(LeakError, match="synthesised00"):
         check_disjoint(one, other)
-    with pytest.raises(LeakError, match="words were trained on: sola"):
+    with pytest.raises(LeakError, match="sola"):
         check_disjoint(one, SAMPLE.take([0]), speakers=False)
-    with pytest.raises(LeakError, match="more than one part of the split: a"):
+    with pytest.raises(LeakError, match=": a"):
         WordSplit(train=("a", "b"), test=("c",), unknown=("a",))
 
 
@@ -50,7 +50,7 @@ def test_speakers_that_are_not_known_cannot_be_kept_apart():
     speakers[4] = ""
     some = ClipDataset("some", "folder", "Some.", SAMPLE.class_names, SAMPLE.labels, speakers, SAMPLE.items)
     for split in (lambda: hold_out(some, speakers=1), lambda: check_disjoint(some, SAMPLE, words=False)):
-        with pytest.raises(DataError, match="1 clips of some don't say who speaks"):
+        with pytest.raises(DataError, match="1 clips of some"):
             split()
 
 
@@ -59,16 +59,3 @@ def test_published_splits_divide_the_35_words():
         sizes = len(split.train), len(split.validation), len(split.test), len(split.unknown)
         assert sizes == ((15, 5, 10, 5) if name == "rusci2023" else (20, 0, 10, 5))
         assert len({*split.train, *split.validation, *split.test, *split.unknown}) == 35
-
-
-def test_core_words_are_those_of_many_speakers():
-    """Eight words of 1,000 speakers, two of 999."""
-    labels = np.repeat(np.arange(10), [1000] * 8 + [999] * 2)
-    speakers = [f"s{k}" for label in range(10) for k in range(1000 if label < 8 else 999)]
-    names = tuple("abcdefghij")
-    many = ClipDataset("many", "folder", "Many.", names, labels, speakers, [b""] * len(labels))
-    split = core_words(many, seed=1)
-    assert (len(split.train), len(split.validation), len(split.test)) == (2, 3, 3) and split.unknown == ("i", "j")
-    assert split == core_words(many, seed=1) != core_words(many, seed=2)
-    with pytest.raises(DataError, match="0 words of embedded_words have 1000 speakers"):
-        core_words(SAMPLE)

@@ -1,4 +1,4 @@
-"""A detector of tones: what it finds, when, and in which memory."""
+"""Detection of tones in long recordings: scores, triggers, memory, and evaluation."""
 
 import errno
 import os
@@ -12,16 +12,16 @@ from edgelearn.data.audio.decode import decode
 from edgelearn.data.audio.features import BC_RESNET
 from edgelearn.errors import DataError, RunError
 from edgelearn.experiments.keywords.streaming import (
-    Judgement,
+    DetectionReport,
     LongRecording,
     Occurrence,
-    judge,
+    evaluate_detections,
     read_labels,
     sweep,
     write_labels,
 )
-from edgelearn.experiments.keywords.streaming.recording import spoken
-from edgelearn.keywords import Detection, Detector, Scores, ScoreStream, Trigger
+from edgelearn.experiments.keywords.streaming.recording import speech_interval
+from edgelearn.keywords import Detection, Scores, ScoreStream, Trigger
 from edgelearn.keywords.learners import Prototypes, Spotter
 
 RATE, WORDS = 16_000, ("low", "high", "other")
@@ -49,21 +49,22 @@ def spotter():
     return Spotter(embedder, Prototypes(known, "cosine"))
 
 
-def test_words_are_told_once_and_in_time(spotter):
+def test_words_are_detected_once_and_in_time(spotter):
     recording = LongRecording(CLIPS, WORDS[:2], seed=1, pauses=(1.0, 2.0))
-    detector = Detector(spotter, WORDS[:2], 0.9, refractory=1.6)  # as long as a clip has a bit of the tone
-    found = [told for piece in recording for told in detector.push(piece)] + detector.finish()
-    verdict = judge(found, recording.timeline, recording.seconds)
-    assert verdict.hit_rate == 1 and verdict.false_alarms == 0 and verdict.occurrences == 6
-    assert -0.5 < verdict.delay < 0.75
-    assert "6 of 6 keywords told" in str(verdict)
-    assert not judge(found, [], recording.seconds).delays and judge(found, [], 60.0).false_alarms_per_hour == 360
+    stream, trigger = ScoreStream(spotter), Trigger(WORDS[:2], 0.9, 1.6)  # as long as a clip has a bit of the tone
+    found = [d for piece in recording for d in trigger.push(stream.push(piece))] + trigger.push(stream.finish())
+    report = evaluate_detections(found, recording.timeline, recording.seconds)
+    assert report.hit_rate == 1 and report.false_alarms == 0 and report.occurrences == 6
+    assert -0.5 < report.delay < 0.75
+    assert "6 of 6 keywords" in str(report)
+    nothing = evaluate_detections(found, [], 60.0)
+    assert not nothing.delays and nothing.false_alarms_per_hour == 360
 
 
-@pytest.mark.parametrize(("cut", "at_once"), [(400, 1), (RATE, 1), (RATE, 4), (10 * RATE, 16)])
-def test_scores_are_those_of_the_whole_wherever_it_is_cut(spotter, cut, at_once):
+@pytest.mark.parametrize(("cut", "batch"), [(400, 1), (RATE, 1), (RATE, 4), (10 * RATE, 16)])
+def test_scores_are_those_of_the_whole_wherever_it_is_cut(spotter, cut, batch):
     samples = np.concatenate(list(LongRecording(CLIPS.take([0, 1]), seed=3)))
-    stream = ScoreStream(spotter, smoothing=0.2, at_once=at_once)
+    stream = ScoreStream(spotter, smoothing=0.2, batch=batch)
     pieces = [stream.push(samples[start : start + cut]) for start in range(0, len(samples), cut)]
     found = Scores.join([*pieces, stream.finish()])
     frames = BC_RESNET(samples[None])[0]
@@ -81,10 +82,9 @@ def test_scores_are_smoothed_over_seconds_whatever_the_hop(spotter, hop, clips):
 
 
 def test_however_long_it_takes_the_memory_of_a_moment(spotter):
-    detector = Detector(spotter, WORDS[:2], 0.9, at_once=8)
-    for _ in range(20):
-        detector.push(np.zeros(10 * RATE, np.float32))
-        held = detector.scores
+    held = ScoreStream(spotter, batch=8)
+    for _ in range(5):
+        held.push(np.zeros(10 * RATE, np.float32))
         assert len(held._frames) < 101 + 8 * 10 and len(held._stream._held) < 1_000 and len(held._recent) <= 5
 
 
@@ -94,7 +94,7 @@ def scores(known, words=None):
     return Scores(0.1 * np.arange(len(known)), words, known)
 
 
-def test_a_word_is_told_once_when_its_score_reaches_the_threshold():
+def test_a_word_is_detected_once_when_its_score_reaches_the_threshold():
     trigger = Trigger(WORDS[:2], 0.5, refractory=0.35)
     assert trigger.push(scores([0.1, 0.6])) == [Detection("low", pytest.approx(0.1), pytest.approx(0.6))]
     later = Scores(0.2 + 0.1 * np.arange(6), np.tile([0.7, 0.9], (6, 1)), np.array([0.8, 0.9, 0.9, 0.9, 0.4, 0.5]))
@@ -103,10 +103,10 @@ def test_a_word_is_told_once_when_its_score_reaches_the_threshold():
 
 def test_what_counts_as_a_hit():
     timeline = [Occurrence("low", 1.0, 1.5), Occurrence("high", 3.0, 3.5)]
-    told = [Detection(word, time, 1.0) for word, time in (("low", 1.7), ("low", 1.9), ("high", 4.5), ("low", 3.2))]
-    verdict = judge(told, timeline, 1800.0)
-    assert verdict == Judgement(2, (pytest.approx(0.2),), 3, 1800.0)
-    assert verdict.hit_rate == 0.5 and verdict.false_alarms_per_hour == 6
+    times = ("low", 1.7), ("low", 1.9), ("high", 4.5), ("low", 3.2)
+    report = evaluate_detections([Detection(word, time, 1.0) for word, time in times], timeline, 1800.0)
+    assert report == DetectionReport(2, (pytest.approx(0.2),), 3, 1800.0)
+    assert report.hit_rate == 0.5 and report.false_alarms_per_hour == 6
 
 
 def test_a_sweep_trades_misses_for_false_alarms():
@@ -138,13 +138,13 @@ def test_a_recording_that_cannot_be_written_leaves_what_was_there(tmp_path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunError, match="no room"):
+    with pytest.raises(RunError, match=r"long\.wav"):
         LongRecording(CLIPS).write(tmp_path / "long.wav")
     assert os.listdir(tmp_path) == ["long.wav"] and (tmp_path / "long.wav").read_bytes() == b"before"
 
 
 def test_where_the_word_is():
-    assert spoken(tone(500, 0.25, 0.5)) == (pytest.approx(0.25, abs=0.011), pytest.approx(0.5, abs=0.011))
+    assert speech_interval(tone(500, 0.25, 0.5)) == (pytest.approx(0.25, abs=0.011), pytest.approx(0.5, abs=0.011))
 
 
 def test_labels_as_audacity_has_them(tmp_path):
@@ -152,19 +152,17 @@ def test_labels_as_audacity_has_them(tmp_path):
     write_labels(tmp_path / "long.txt", timeline)
     assert read_labels(tmp_path / "long.txt") == timeline
     (tmp_path / "other.txt").write_text("1.0\t2.0\tlow\n1.0 2.0 low\n")
-    with pytest.raises(DataError, match=r"Line 2 of .*other\.txt is not a start, an end"):
+    with pytest.raises(DataError, match=r"Line 2 of .*other\.txt"):
         read_labels(tmp_path / "other.txt")
 
 
 def test_what_cannot_be(spotter):
-    with pytest.raises(DataError, match="knows 2 words, but 1 names"):
-        Detector(spotter, ["low"], 0.5)
-    with pytest.raises(DataError, match="hop is above 0"):
+    with pytest.raises(DataError, match="hop"):
         ScoreStream(spotter, hop=0)
-    with pytest.raises(DataError, match="at most 0 decibels"):
+    with pytest.raises(DataError, match="45"):
         LongRecording(CLIPS, level=45)
     for settings in (np.nan,), (0.5, -1):
-        with pytest.raises(DataError, match="threshold is a number"):
+        with pytest.raises(DataError, match="threshold"):
             Trigger(WORDS, *settings)
-    with pytest.raises(DataError, match="needs clips, and pauses from shorter"):
+    with pytest.raises(DataError, match=r"\(2, 1\)"):
         LongRecording(CLIPS, pauses=(2, 1))

@@ -39,7 +39,7 @@ def test_timeline_is_the_explanations(model, way):
     )
     (axes,) = plot_timeline(plan, "two layers").axes
     timeline = explain(plan).timeline
-    assert [list(line.get_ydata()) for line in axes.lines if "paged" in str(line.get_label())] == (
+    assert [list(line.get_ydata()) for line in axes.lines if line.get_label() == "offloaded"] == (
         [[moment.paged / 1e6 for moment in timeline]] if way == Offload() else []
     )
     drawn = [sum(bars[place].get_height() for bars in axes.containers) for place in range(len(timeline))]

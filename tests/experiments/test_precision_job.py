@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from edgelearn.data.drawn_flowers import draw_flower
 from edgelearn.errors import DataError, NonFiniteError, RunError
 from edgelearn.experiments.precision import (
     PrecisionConfig,
@@ -21,6 +23,7 @@ from edgelearn.experiments.precision.experiment import TRACE
 from edgelearn.experiments.precision.sweep import EXPECTED, VariantResult, device_names
 from edgelearn.experiments.precision.tasks import TASKS
 from edgelearn.experiments.precision.timing import Times, time_steps
+from edgelearn.experiments.trained import predict
 from edgelearn.graph import Network
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, Flatten
@@ -73,6 +76,15 @@ def test_an_interrupted_sweep_goes_on_with_the_same_bits(swept, tmp_path):
     (again,) = collect(BASE, rows, (1,), store)
     (whole,) = collect(BASE, rows, (1,), swept[0])
     assert again.accuracies == whole.accuracies and again.results["loss"] == whole.results["loss"]
+
+
+def test_a_finished_run_names_pictures(swept, tmp_path):
+    store, _ = swept
+    picture = tmp_path / "tulip.png"
+    Image.fromarray(draw_flower("tulips", 99, 0, 160)).save(picture)
+    ((path, answer),) = predict([str(picture)], store)
+    assert path == str(picture) and answer[0][0] == "tulips" and answer[0][1] > 0.2
+    assert {name for name, _ in answer} <= set(store.open(store.list()[0].id).record["data"]["classes"])
 
 
 class DivergeAt(StopAt):
@@ -166,7 +178,7 @@ def test_devices_of_a_table(tmp_path):
 
 def test_photographs_are_never_replaced(monkeypatch):
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
-    with pytest.raises(DataError, match="Set EDGELEARN_DATA"):
+    with pytest.raises(DataError, match="EDGELEARN_DATA"):
         PrecisionExperiment.load(PrecisionConfig("cifar10-resnet18", download=False))
     with pytest.raises(DataError):
         PrecisionExperiment.load(PrecisionConfig("flowers", download=False))
@@ -176,7 +188,7 @@ def test_resuming_another_kind_of_run(tmp_path):
     store = RunStore(tmp_path / "runs")
     with store.create("flowers", {"seed": 0}) as run:
         name = run.id
-    with pytest.raises(RunError, match="is a run of 'flowers', not of precision"):
+    with pytest.raises(RunError, match="'flowers'"):
         PrecisionExperiment.resume(name, store, [])
 
 
@@ -222,7 +234,7 @@ def test_steps_are_timed_in_turn(device):
     network.add("dense", Dense(5))
     rounds = []
     times = time_steps(
-        network, device, 2, rounds=3, steps=2, lanes=("fp32", "in-hindsight", "current"),
+        network, device, 2, rounds=3, steps=2, variants=("fp32", "in-hindsight", "current"),
         progress=lambda done, total: rounds.append((done, total)),
     )  # fmt: skip
     assert rounds == [(1, 3), (2, 3), (3, 3)] and all(len(found) == 3 for found in times.seconds.values())

@@ -34,25 +34,25 @@ def test_the_worst_of_each_tensor():
         ("b/gradients", "", "", "", "50.00%", ""),
         ("a/gradients", "0.2500", "21", "20.0", "55.00%", ""),
     ]
-    with pytest.raises(PlanError, match="no weights"):
+    with pytest.raises(PlanError, match="weights"):
         traces.cells(found, "weights")
 
 
 def test_traces_of_runs(tmp_path):
     store = RunStore(tmp_path / "runs")
-    with pytest.raises(RunError, match=r"No run in .* has a trace"):
+    with pytest.raises(RunError, match="runs"):
         traces.of_run(store)
     with store.create("precision", {}) as first:
         atomic.write_bytes(first.folder / TRACE, trace().to_bytes())
     with store.create("precision", {}) as second:
         pass
     assert traces.of_run(store)[0].id == first.id and traces.of_run(store, first.id)[1].tensors == trace().tensors
-    with pytest.raises(RunError, match=f"{second.id} has no trace"):
+    with pytest.raises(RunError, match=second.id):
         traces.of_run(store, second.id)
 
 
 def test_what_a_trace_does_not_have():
     with pytest.raises(PlanError, match="cosine"):
         plot_ranges(trace(), "speed")
-    with pytest.raises(PlanError, match="no weights"):
+    with pytest.raises(PlanError, match="weights"):
         plot_ranges(trace(), "clipped", "weights")

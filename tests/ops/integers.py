@@ -6,12 +6,11 @@ from math import prod
 
 import numpy as np
 
-from edgelearn.ops import Epilogue, LinearOp, Tensor, finish
+from edgelearn.ops import Epilogue, Format, LinearOp, Target, Tensor, finish
 from edgelearn.ops.control import SEED, SEED_HIGH, STEP, Control
-from edgelearn.ops.dropout import layer_code, philox
-from edgelearn.ops.formats import Format
-from edgelearn.ops.quantize import RangeStatistics
-from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor
+from edgelearn.ops.philox import layer_code, philox
+from edgelearn.ops.quantized_tensor import QuantizedTensor
+from edgelearn.ops.range_statistics import RangeStatistics
 from edgelearn.ops.tensor import ceil_div
 from edgelearn.runtime import Kernels
 
@@ -104,11 +103,12 @@ def check_integers(
     found, found_floats = RangeStatistics(bench.empty((5, 16))), RangeStatistics(bench.empty((3, 16)))
     as_floats = bench.empty(y.shape)
     family.emit_forward(
-        bench, op, x.ranged, kernel.ranged, ty, Epilogue(bench.put(scale), bench.put(shift), 2), found
+        bench, op, x.ranged, kernel.ranged, Target(ty, statistics=found),
+        Epilogue(bench.put(scale), bench.put(shift), 2),
     )  # fmt: skip
-    family.emit_forward(bench, op, x.ranged, kernel.ranged, as_floats, Epilogue(), found_floats)
+    family.emit_forward(bench, op, x.ranged, kernel.ranged, Target(as_floats, statistics=found_floats), Epilogue())
     bench.run()
-    exactly(bench.get(ty.tensor, y_zero), of_activations.quantize(y, y_scale, y_zero))
+    exactly(bench.get(ty.tensor, y_zero), of_activations.encode(y, y_scale, y_zero))
     exactly(bench.get(as_floats), floats)
     check_found(bench.get(found.parts), y, of_activations, y_scale, y_zero)
     check_found(bench.get(found_floats.parts), floats, None)
@@ -137,12 +137,12 @@ def check_backward_data(op, family, bench: Workbench, rng, x: Drawn, dy: Drawn, 
     tdx, scale, zero = result_of(bench, x.q.shape, of_gradients, masked)
     as_floats, found = bench.put(share), RangeStatistics(bench.empty((4, 16)))
     family.emit_backward_data(
-        bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, QuantizedTarget(tdx, x.ranged, 2), found
+        bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, Target(tdx, x.ranged, 2, statistics=found)
     )  # fmt: skip
-    target = QuantizedTarget(as_floats, bench.put(x.values), 1, accumulate=True)
+    target = Target(as_floats, bench.put(x.values), 1, accumulate=True)
     family.emit_backward_data(bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, target)
     bench.run()
-    exactly(bench.get(tdx.tensor, zero), of_gradients.quantize(masked, scale, zero))
+    exactly(bench.get(tdx.tensor, zero), of_gradients.encode(masked, scale, zero))
     check_found(bench.get(found.parts), masked, of_gradients, scale, zero)
     exactly(bench.get(as_floats), np.where(x.values > 0, values, F(0)) + share)
 
@@ -191,10 +191,10 @@ def check_stochastic(op: LinearOp, family, bench: Workbench, rng: np.random.Gene
         tx = QuantizedTensor(bench.put(part, 16, "int8", int(x.zero)), x.ranged.record, PLAIN)
         record, scale, zero = record_of(bench, fmt, y.min(), y.max())
         ty = QuantizedTensor(bench.empty((count, *y.shape[1:]), dtype="int8"), record, fmt, "y")
-        family.emit_forward(bench, op, tx, kernel.ranged, ty, Epilogue())
+        family.emit_forward(bench, op, tx, kernel.ranged, Target(ty), Epilogue())
         bench.run()
         drawn = slice(first, first + count)
-        exactly(bench.get(ty.tensor, zero), fmt.quantize(y[drawn], scale, zero, uniform[drawn]))
+        exactly(bench.get(ty.tensor, zero), fmt.encode(y[drawn], scale, zero, uniform[drawn]))
 
 
 def draw(shape, name: str, seed: int, step: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import Epilogue, GradientTarget, LinearOp, finish
+from edgelearn.ops import Epilogue, LinearOp, Target, finish
 from edgelearn.runtime import Kernels
 
 from .harness import KernelConfig, Workbench, close, every_choice
@@ -42,10 +42,10 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
     if block == 16:
         tdx = bench.empty(x.shape)
         prepared = op.emit_prepared(bench, tx, tk, ts)
-        op.emit_backward_data(bench, tx, prepared, tdy, GradientTarget(tdx))
+        op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx))
         bench.run()
         close(bench.get(tdx), dx)
-        op.emit_backward_data(bench, tx, prepared, tdy, GradientTarget(tdx, tx, 2, accumulate=True))
+        op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx, tx, 2, accumulate=True))
         bench.run()
         close(bench.get(tdx), dx + dx * ((x > 0) & (x < 6)))
 
@@ -87,7 +87,7 @@ def check_every_choice(
         if block == 16:
             tdx = bench.put(share)
             prepared = op.emit_prepared(bench, tx, tk, ts)
-            op.emit_backward_data(bench, tx, prepared, tdy, GradientTarget(tdx, tx, 2, accumulate=True))
+            op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx, tx, 2, accumulate=True))
         bench.run()
         close(bench.get(ty), np.clip(y * scale + shift, 0, 6))
         close(bench.get(tg), packed)
@@ -133,7 +133,7 @@ def check_geometry(make, kernels: Kernels, shape, data) -> None:
     tx, tk, tdy = bench.put(x), bench.put(kernel.reshape(weight.packed_shape)), bench.put(dy)
     ty, tdx, tg = bench.empty(y.shape), bench.empty(x.shape), bench.empty(weight.packed_shape)
     op.emit_linear(bench, tx, tk, ty, Epilogue())
-    op.emit_backward_data(bench, tx, op.emit_prepared(bench, tx, tk, None), tdy, GradientTarget(tdx))
+    op.emit_backward_data(bench, tx, op.emit_prepared(bench, tx, tk, None), tdy, Target(tdx))
     kernel_sum, _ = op.emit_backward_weights(bench, tx, tdy, tg, None, add=False)
     finish.emit_sum(bench, kernel_sum)
     bench.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgelearn.ops import GradientTarget, Op
+from edgelearn.ops import Op, Target
 
 from .harness import Workbench, close
 
@@ -26,16 +26,16 @@ def check_plain(op: Op, bench: Workbench, rng: np.random.Generator, *shapes, n: 
     dxs, weights = op.reference_backward(inputs, {}, dy)
     assert not weights
     tdy, tdxs = bench.put(dy), [bench.empty(x.shape) for x in xs]
-    op.emit_backward(bench, txs, ty, tdy, [GradientTarget(t) for t in tdxs])
+    op.emit_backward(bench, txs, ty, tdy, [Target(t) for t in tdxs])
     bench.run()
     for tdx, dx in zip(tdxs, dxs, strict=True):
         close(bench.get(tdx), dx)
-    masked = [GradientTarget(t, tx, 2, accumulate=True) for t, tx in zip(tdxs, txs, strict=True)]
+    masked = [Target(t, tx, 2, accumulate=True) for t, tx in zip(tdxs, txs, strict=True)]
     op.emit_backward(bench, txs, ty, tdy, masked)
     bench.run()
     for tdx, dx, x in zip(tdxs, dxs, xs, strict=True):
         close(bench.get(tdx), dx + dx * ((x > 0) & (x < 6)))
     last = bench.empty(xs[-1].shape)
-    op.emit_backward(bench, txs, ty, tdy, [None] * (len(xs) - 1) + [GradientTarget(last)])
+    op.emit_backward(bench, txs, ty, tdy, [None] * (len(xs) - 1) + [Target(last)])
     bench.run()
     close(bench.get(last), dxs[-1])

@@ -3,11 +3,11 @@ import pytest
 
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
-from edgelearn.ops import BatchNormalization, GradientTarget, Tensor, Traits, batchnorm
-from edgelearn.ops.formats import Format
+from edgelearn.ops import BatchNormalization, Format, Target, Tensor, Traits, batchnorm
 from edgelearn.ops.observers import InHindsightMinMax
-from edgelearn.ops.quantize import RangeStatistics, emit_next_range, emit_quantize
-from edgelearn.ops.quantized_tensor import QuantizedTensor, Result
+from edgelearn.ops.quantize import emit_next_range, emit_quantize
+from edgelearn.ops.quantized_tensor import QuantizedTensor
+from edgelearn.ops.range_statistics import RangeStatistics
 from edgelearn.ops.rows import parts
 
 from .harness import SIZES, close, every_choice
@@ -60,7 +60,7 @@ def check_forward(bench, rng, *shape, op=OP):
 
     def check():
         tw, tz = put_all(bench, w), bench.empty(y.shape)
-        s = batchnorm.emit_batch(bench, op, bench.put(y), tw, tz, 2)
+        s = batchnorm.emit_batch(bench, op, bench.put(y), tw, Target(tz), 2)
         bench.run()
         close(bench.get(s.mean), mean, 2e-6)
         close(read_row(bench, s.inverse), 1 / np.sqrt(variance + op.epsilon), 1e-4)
@@ -86,7 +86,7 @@ def test_statistics_of_many_rows_are_as_exact(bench, rng):
     inverse = 1 / np.sqrt(y.var(0) + OP.epsilon)
 
     def check():
-        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), bench.empty(y.shape), 0)
+        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), Target(bench.empty(y.shape)), 0)
         bench.run()
         close(read_row(bench, s.inverse), inverse, 5e-7)
 
@@ -103,7 +103,7 @@ def test_uneven_parts_are_weighed_by_their_rows(bench):
     w = {"gamma": np.ones(1), "beta": np.zeros(1), "moving_mean": np.zeros(1), "moving_variance": np.ones(1)}
 
     def check():
-        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), bench.empty(y.shape), 0)
+        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), Target(bench.empty(y.shape)), 0)
         bench.run()
         assert bench.get(s.mean)[0] == pytest.approx(y.mean(), rel=1e-6)
         assert read_row(bench, s.inverse)[0] == pytest.approx(1 / np.sqrt(y.var() + OP.epsilon), rel=1e-6)
@@ -125,10 +125,10 @@ def check_backward(bench, rng, *shape, kept, op=OP):
         if kept:
             s = batchnorm.emit_kept_statistics(bench, op, tw, None)
         else:
-            s = batchnorm.emit_batch(bench, op, ty, tw, bench.empty(y.shape), 0)
+            s = batchnorm.emit_batch(bench, op, ty, tw, Target(bench.empty(y.shape)), 0)
         dgamma, dbeta, dy, tother = bench.empty(parts), bench.empty(parts), bench.empty(y.shape), bench.put(other)
-        batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, GradientTarget(dy), kept, add=False)
-        more = GradientTarget(tother, ty, 1, accumulate=True)
+        batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, Target(dy), kept, add=False)
+        more = Target(tother, ty, 1, accumulate=True)
         batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, more, kept, add=True)
         bench.run()
         assert np.abs(bench.get(dy) - expected).max() < 3e-5 * largest
@@ -158,8 +158,8 @@ def test_batch_statistics_of_what_is_stored(bench, rng, rows, channels, kind):
     def check():
         ty = bench.put(halves, dtype="float16") if kind == "halves" else drawn.ranged
         tz, tdy, dgamma, dbeta = (bench.empty(shape) for shape in (y.shape, y.shape, (channels,), (channels,)))
-        s = batchnorm.emit_batch(bench, OP, ty, put_all(bench, w), tz, 1)
-        batchnorm.emit_backward(bench, ty, bench.put(dz), s, dgamma, dbeta, GradientTarget(tdy), kept=False, add=False)
+        s = batchnorm.emit_batch(bench, OP, ty, put_all(bench, w), Target(tz), 1)
+        batchnorm.emit_backward(bench, ty, bench.put(dz), s, dgamma, dbeta, Target(tdy), kept=False, add=False)
         bench.run()
         close(bench.get(tz), np.maximum(z, 0), 1e-4)
         close(bench.get(tdy), dy, 1e-4)
@@ -175,13 +175,12 @@ def check_quantized(bench, rng, *shape, dtype, rounding, op=OP):
     w = draw_weights(rng, weight)
     ty, tw, dgamma, dbeta = bench.put(y), put_all(bench, w), bench.empty(weight), bench.empty(weight)
     bench.training = control_of(bench, seen=7)
-    s = batchnorm.emit_batch(bench, op, ty, tw, bench.empty(shape), 0)
+    s = batchnorm.emit_batch(bench, op, ty, tw, Target(bench.empty(shape)), 0)
 
     def forward(target):
         batchnorm.emit_batch(bench, op, ty, tw, target, 1)
 
     def backward(target):
-        target = target if isinstance(target, Result) else GradientTarget(target)
         batchnorm.emit_backward(bench, ty, bench.put(dz), s, dgamma, dbeta, target, kept=False, add=False)
 
     for emit in (forward, backward):
@@ -189,10 +188,11 @@ def check_quantized(bench, rng, *shape, dtype, rounding, op=OP):
         emit_next_range(bench, q)
         plain, noted, after, written = (bench.empty(shape, dtype=d) for d in ("float32", "float32", dtype, dtype))
         found, replay = (bench.empty((parts(bench, plain), 16)) for _ in range(2))
-        emit(plain)
+        emit(Target(plain))
         emit_quantize(bench, q, plain, after)
-        emit(Result(noted, RangeStatistics(found)))
-        emit(Result(QuantizedTensor(written, q.record, fmt, q.name), RangeStatistics(replay)))
+        emit(Target(noted, statistics=RangeStatistics(found)))
+        quantized = QuantizedTensor(written, q.record, fmt, q.name)
+        emit(Target(quantized, statistics=RangeStatistics(replay)))
         bench.run()
         v, record = bench.get(plain), bench.get(q.record)[0]
         close(bench.get(noted), v, 1e-6)
@@ -230,5 +230,5 @@ def test_epsilon_keeps_the_padding_finite(epsilon):
 
 @pytest.mark.parametrize("momentum", (-0.1, 1.5, float("nan")))
 def test_a_momentum_that_cannot_be(momentum):
-    with pytest.raises(ShapeError, match="momentum of moving statistics is from 0 to 1"):
+    with pytest.raises(ShapeError, match="momentum"):
         BatchNormalization(momentum=momentum)

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from edgelearn.launch import Role
-from edgelearn.ops import Conv2D, batchnorm, finish, pack
+from edgelearn.ops import Conv2D, Format, batchnorm, finish, pack
 from edgelearn.ops.control import NONFINITE, Control
-from edgelearn.ops.formats import Format
 from edgelearn.ops.sums import Sum, start_sum
 
 from .harness import close

@@ -3,17 +3,15 @@
 import numpy as np
 import pytest
 
-from edgelearn.ops import Traits
-from edgelearn.ops.half import emit_halved, emit_halved_weights
-from edgelearn.ops.quantize import RangeStatistics, weight_parts
-from edgelearn.ops.quantized_copy import emit_to_floats
-from edgelearn.ops.quantized_tensor import QuantizedTarget
+from edgelearn.ops import Float16, Traits
+from edgelearn.ops.quantize import weight_parts
+from edgelearn.ops.range_statistics import RangeStatistics
 from edgelearn.ops.transpose import KernelView
 
 from .harness import SIZES
 from .integers import CLIPPED, COUNT, LEAST, MOST, transposed
 
-F = np.float32
+F, HALF = np.float32, Float16()
 
 
 @pytest.fixture(params=(False, True), ids=("", "as GPUs do"))
@@ -48,9 +46,9 @@ def test_every_half(bench):
     v = every_half_and_its_neighbours()
     v = np.resize(v, (-(-v.size // 32), 32))
     x, halves, floats = bench.put(v), bench.empty(v.shape, dtype="float16"), bench.empty(v.shape)
-    emit_halved(bench, x, halves)
-    emit_to_floats(bench, halves, QuantizedTarget(floats))
-    emit_halved(bench, x, x)
+    HALF.emit_encode(bench, x, halves)
+    HALF.emit_decode(bench, halves, floats)
+    HALF.emit_encode(bench, x, x)
     bench.run()
     assert same_bits(bench.get(halves), rounded(v))
     assert same_bits(bench.get(floats), rounded(v).astype(F))
@@ -60,8 +58,8 @@ def test_every_half(bench):
 def test_no_number_stays_none(bench):
     v = np.uint32([0x7FC00000, 0xFFC00000, 0xFFFFFFFF, 0x7FC02000]).view(F)[None]
     x, halves, floats = bench.put(v), bench.empty(v.shape, dtype="float16"), bench.empty(v.shape)
-    emit_halved(bench, x, halves)
-    emit_to_floats(bench, halves, QuantizedTarget(floats))
+    HALF.emit_encode(bench, x, halves)
+    HALF.emit_decode(bench, halves, floats)
     bench.run()
     assert np.isnan(bench.get(halves)).all() and np.isnan(bench.get(floats)).all()
 
@@ -76,7 +74,7 @@ def test_findings_are_of_the_result(bench, rng, channels):
         y = bench.empty(v.shape, block, dtype)
         found = bench.empty((3, 16))
         for add in (False, True):
-            emit_halved(bench, x, y, RangeStatistics(found, add=add))
+            HALF.emit_encode(bench, x, y, RangeStatistics(found, add=add))
         bench.run()
         expected = rounded(v)
         assert same_bits(bench.get(y), expected.astype(dtype))
@@ -90,7 +88,7 @@ def test_an_overflow_is_found(bench):
         v = np.zeros((40, 33), F)
         v[39, 32] = value
         found = bench.empty((2, 16))
-        emit_halved(bench, bench.put(v), bench.empty(v.shape, dtype="float16"), RangeStatistics(found))
+        HALF.emit_encode(bench, bench.put(v), bench.empty(v.shape, dtype="float16"), RangeStatistics(found))
         bench.run()
         assert np.isnan(bench.get(found)[:, CLIPPED]).any() == fails
 
@@ -105,7 +103,7 @@ def test_weights(bench, rng, shape, scaled, dtype):
         y = bench.empty(expected.shape, dtype=dtype)
         found = bench.empty((weight_parts(bench, y), 16))
         view = KernelView(bench.put(w), taps, bench.put(scale) if scaled else None)
-        emit_halved_weights(bench, view, y, RangeStatistics(found))
+        HALF.emit_encode_weights(bench, view, y, RangeStatistics(found))
         bench.run()
         assert same_bits(bench.get(y), np.ascontiguousarray(rounded(expected).astype(dtype)))
         assert bench.get(found)[:, COUNT].sum() == w.size and bench.get(found)[:, MOST].max() == rounded(values).max()

@@ -45,5 +45,5 @@ def test_glorot_uniform_is_the_default():
 
 
 def test_an_unknown_initializer():
-    with pytest.raises(ShapeError, match=r"one of zeros, ones, glorot_uniform, he_normal, not 'magic'"):
+    with pytest.raises(ShapeError, match=r"glorot_uniform.*magic"):
         kernel(Dense(2, kernel_initializer="magic"), (3,))

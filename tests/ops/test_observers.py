@@ -36,7 +36,7 @@ def test_ranges_of_ones_own_that_are_none(given):
     record = first_record(Odd())
     record[UPDATES] = 1
     try:
-        with pytest.raises(PlanError, match=r"Odd gave the range .*: correct its `next`"):
+        with pytest.raises(PlanError, match="Odd"):
             moved(Odd(), record)
     finally:
         del Observer.registry["Odd"]
@@ -71,9 +71,9 @@ def test_what_cannot_be():
     ):  # fmt: skip
         with pytest.raises(PlanError):
             make()
-    with pytest.raises(FormatError, match="no range estimator 'Nonsense'"):
+    with pytest.raises(FormatError, match="Nonsense"):
         Observer.from_dict({"observer": "Nonsense"})
-    with pytest.raises(FormatError, match="don't fit"):
+    with pytest.raises(FormatError):
         Observer.from_dict({"observer": "DSGC", "never": 1})
-    with pytest.raises(NotImplementedError, match="override `next`"):
+    with pytest.raises(NotImplementedError, match="next"):
         Observer().next(0, 0, 0, 0, 0)

@@ -130,14 +130,14 @@ def test_huge_gradients_are_finite(bench):
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: SGD(momentum=1.0), "momentum is at least 0 and below 1"),
-        (lambda: SGD(momentum=float("nan")), "momentum is"),
-        (lambda: SGD(nesterov=True), "nesterov looks ahead along the momentum"),
-        (lambda: SGD(weight_decay=-0.1), "weight_decay is finite and not negative, not -0.1"),
+        (lambda: SGD(momentum=1.0), r"momentum.*1\.0"),
+        (lambda: SGD(momentum=float("nan")), "momentum.*nan"),
+        (lambda: SGD(nesterov=True), "nesterov"),
+        (lambda: SGD(weight_decay=-0.1), "weight_decay.*-0.1"),
         (lambda: AdamW(weight_decay=float("inf")), "weight_decay"),
-        (lambda: Adam(beta_1=1.0), "beta_1 is"),
-        (lambda: Adam(beta_2=-0.1), "beta_2 is"),
-        (lambda: Adam(epsilon=0.0), "epsilon is above 0"),
+        (lambda: Adam(beta_1=1.0), "beta_1"),
+        (lambda: Adam(beta_2=-0.1), "beta_2"),
+        (lambda: Adam(epsilon=0.0), "epsilon"),
     ],
 )
 def test_settings_that_cannot_be(make, problem):

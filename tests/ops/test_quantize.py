@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from edgelearn.ops import Format
 from edgelearn.ops.control import NONFINITE, SEED, SEEN, STEP, Control
-from edgelearn.ops.dropout import uniform
-from edgelearn.ops.formats import Format
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Percentile, RunningMinMax
+from edgelearn.ops.philox import uniform
 from edgelearn.ops.quantize import (
     BLEND,
     FIELDS,
@@ -54,7 +54,7 @@ def expected_of(fmt: Format, v: np.ndarray, low, high, drawn=None, record=None) 
     if record is not None:
         assert np.allclose(record[0], scale, rtol=1e-6, atol=0) and np.abs(record[2] - zero).max() <= 1
         scale, inverse, zero = record[0], record[1], record[2].astype(np.int64)
-    return fmt.dequantize(fmt.quantize(np.float32(v), scale, zero, drawn, inverse), scale, zero)
+    return fmt.decode(fmt.encode(np.float32(v), scale, zero, drawn, inverse), scale, zero)
 
 
 @pytest.mark.parametrize("channels", SIZES)

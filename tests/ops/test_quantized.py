@@ -13,5 +13,5 @@ def test_every_linear_op_has_integer_kernels(op):
 
 def test_an_op_without_integer_kernels():
     for op in (LinearOp(), Conv2D(4, 1, groups=2)):
-        with pytest.raises(PlanError, match=f"{type(op).__name__} has no integer kernels"):
+        with pytest.raises(PlanError, match=type(op).__name__):
             quantized.family(op)

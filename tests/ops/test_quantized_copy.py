@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from edgelearn.ops import Traits, finish
+from edgelearn.ops import Format, Target, Traits, finish
 from edgelearn.ops import quantized_copy as copy
 from edgelearn.ops.control import SEED, STEP, Control
-from edgelearn.ops.formats import Format
 from edgelearn.ops.observers import CurrentMinMax
-from edgelearn.ops.quantize import Quantizer, RangeStatistics, emit_quantized_weights
-from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor
+from edgelearn.ops.quantize import Quantizer, emit_quantized_weights
+from edgelearn.ops.quantized_tensor import QuantizedTensor
+from edgelearn.ops.range_statistics import RangeStatistics
 from edgelearn.ops.transpose import KernelView
 
 from .harness import SIZES
@@ -32,11 +32,11 @@ def test_to_integers(bench, rng, channels):
     found = RangeStatistics(bench.empty((3, 16)), traced=True)
     copy.emit_to_integers(bench, bench.put(v), y, found)
     bench.run()
-    q = PLAIN.quantize(v, scale, zero)
+    q = PLAIN.encode(v, scale, zero)
     exactly(bench.get(y.tensor, zero), q)
     records = bench.get(found.parts)
     check_found(records, v, PLAIN, scale, zero)
-    w = PLAIN.dequantize(q, scale, zero)
+    w = PLAIN.decode(q, scale, zero)
     for field, sums in ((SIGNAL, v * v), (NOISE, (v - w) ** 2), (PRODUCT, v * w), (RESULT, w * w)):
         assert records[:, field].sum() == pytest.approx(sums.sum(), rel=1e-4)
 
@@ -59,7 +59,7 @@ def test_unpadded_input(bench, rng, channels):
     found = RangeStatistics(bench.empty((2, 16)))
     copy.emit_to_integers(bench, bench.put(v, channels), y, found)
     bench.run()
-    exactly(bench.get(y.tensor), PLAIN.quantize(v, scale, zero))
+    exactly(bench.get(y.tensor), PLAIN.encode(v, scale, zero))
     check_found(bench.get(found.parts), v, PLAIN, scale, zero)
 
 
@@ -67,8 +67,8 @@ def test_unpadded_input(bench, rng, channels):
 def test_to_floats(bench, rng, channels):
     x, share = Drawn(bench, rng, (2, 3, 5, channels), PLAIN), F(rng.standard_normal((2, 3, 5, channels)))
     y, sum_of_shares = bench.empty(share.shape), bench.put(share)
-    copy.emit_to_floats(bench, x.ranged, QuantizedTarget(y))
-    copy.emit_to_floats(bench, x.ranged, QuantizedTarget(sum_of_shares, bench.put(share), 1, accumulate=True))
+    copy.emit_to_floats(bench, x.ranged, Target(y))
+    copy.emit_to_floats(bench, x.ranged, Target(sum_of_shares, bench.put(share), 1, accumulate=True))
     bench.run()
     exactly(bench.get(y), x.values)
     exactly(bench.get(sum_of_shares), np.where(share > 0, x.values, F(0)) + share)
@@ -84,7 +84,7 @@ def test_weights(bench, rng, channels, per_channel):
     bench.run()
     fields = bench.get(q.channels or q.record)
     scale, zero = fields[:3:2, :channels] if per_channel else fields[0, :3:2]
-    exactly(bench.get(y), fmt.quantize(w, scale, zero))
+    exactly(bench.get(y), fmt.encode(w, scale, zero))
     low, high = (w.min((0, 1)), w.max((0, 1))) if per_channel else (w.min(), w.max())
     assert scale == pytest.approx(fmt.parameters(low, high)[0])
 
@@ -105,7 +105,7 @@ def test_weights_as_the_pass_to_data_wants_them(bench, rng, shape, scaled, per_c
         bench.run()
         fields = bench.get(q.channels or q.record)
         of_range = fields[:3:2, : values.shape[-1]] if per_channel else fields[0, :3:2]
-        exactly(bench.get(y), fmt.quantize(values, *of_range))
+        exactly(bench.get(y), fmt.encode(values, *of_range))
         low, high = (values.min((0, 1)), values.max((0, 1))) if per_channel else (values.min(), values.max())
         assert of_range[0] == pytest.approx(fmt.parameters(low, high)[0])
 
@@ -119,7 +119,7 @@ def test_weights_rounded_at_random(bench, rng):
     emit_quantized_weights(bench, q, KernelView(bench.put(w)), y, None, control)
     bench.run()
     scale, zero = bench.get(q.record)[0, :3:2]
-    exactly(bench.get(y), fmt.quantize(w, scale, zero, draw(w.shape, "w", 5, 3)))
+    exactly(bench.get(y), fmt.encode(w, scale, zero, draw(w.shape, "w", 5, 3)))
 
 
 def quantizer(bench, fmt: Format, channels: int = 0) -> Quantizer:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import SubSpectralNormalization, Traits, batchnorm
+from edgelearn.ops import SubSpectralNormalization, Target, Traits, batchnorm
 
 from .harness import SIZES, close
 from .test_batchnorm import check_backward, check_forward, check_quantized, draw_weights, put_all
@@ -36,7 +36,7 @@ def test_kept_statistics(bench, rng, sub_bands, channels):
     op, x = norm(sub_bands), rng.standard_normal((3, 6, 4, channels))
     w, tz = draw_weights(rng, (sub_bands, channels)), bench.empty(x.shape)
     s = batchnorm.emit_kept_statistics(bench, op, put_all(bench, w), None)
-    batchnorm.emit_normalize(bench, bench.put(x), s, tz, 1)
+    batchnorm.emit_normalize(bench, bench.put(x), s, Target(tz), 1)
     bench.run()
     close(bench.get(tz), np.maximum(op.reference_forward([x], w), 0))
 
@@ -53,5 +53,5 @@ def test_sub_bands_do_not_meet(rng):
 
 @pytest.mark.parametrize(("sub_bands", "shape"), [(5, (12, 4, 3)), (0, (12, 4, 3)), (5, (10,))])
 def test_heights_that_do_not_divide(sub_bands, shape):
-    with pytest.raises(ShapeError, match="equal parts"):
+    with pytest.raises(ShapeError):
         norm(sub_bands).output_shape(shape)

@@ -77,6 +77,14 @@ class TestChoice:
         assert choice.device is large and choice.others == (small, chip, cpu)
         assert "best of 4" in choice.reason and "GPU" in choice.reason and "36 compute units" in choice.reason
 
+    def test_the_newest_pocl(self, real):
+        old, new, latest = (
+            replace(real, kind="cpu", platform="Portable Computing Language", driver=driver, clock_mhz=clock)
+            for driver, clock in (("3.0", 5000), ("6.0-rc1", 4000), ("6.1", 3000))
+        )
+        other = replace(old, platform="Intel(R) OpenCL", clock_mhz=3500)
+        assert rank([old, other, new, latest]) == [other, latest, old, new]
+
     def test_the_only_one(self, several):
         del several[1:]
         choice = choose_device()

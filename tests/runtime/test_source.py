@@ -62,7 +62,7 @@ def test_headers_come_once_and_before_what_needs_them(kernel_files):
 
 def test_unknown_kernel(kernel_files):
     kernel_files(a="KERNEL one() {\n}\n")
-    with pytest.raises(KernelError, match=r"kernels/a.cl has no kernel 'on'"):
+    with pytest.raises(KernelError, match=r"a.cl has no kernel 'on'"):
         source.read("a.cl", "on")
 
 

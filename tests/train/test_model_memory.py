@@ -7,8 +7,7 @@ from edgelearn.compile import Compress, Offload, Recompute, account
 from edgelearn.compile.memory.policies import compressed, keep_all, paged
 from edgelearn.errors import PagingError, PlanError
 from edgelearn.graph import Network
-from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
-from edgelearn.ops.formats import Float16
+from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Float16, GlobalAveragePooling2D, ReLU
 from edgelearn.train import Model
 
 

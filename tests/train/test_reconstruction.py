@@ -7,8 +7,7 @@ from edgelearn.compile import Invert, Precision
 from edgelearn.compile.memory.policies import invertible
 from edgelearn.errors import PlanError, ReconstructionError
 from edgelearn.graph import Network, reversible
-from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
-from edgelearn.ops.formats import Format
+from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dense, Format, GlobalAveragePooling2D, ReLU
 from edgelearn.train import Callback, Model, WatchReconstruction
 
 ORDER = ["b1_add", "b0_add", "stem"]  # as they are inverted

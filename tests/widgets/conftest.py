@@ -1,20 +1,21 @@
 import threading
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.experiments.recorder import Recorder
-from edgelearn.lab.runs import RunStore, wilson_interval
-from edgelearn.ops import Dense, Softmax
+from edgelearn.experiments.config import TrainingConfig, setting
+from edgelearn.experiments.task import Task, TaskExperiment, TaskKind
+from edgelearn.lab.runs import RunStore
+from edgelearn.ops import SGD, Dense, Softmax
 from edgelearn.train import Callback
 
 SECONDS = 30  # no test waits so long unless something is wrong
 
 
 class Gate(Callback):
-    """Lets as many steps pass as `allow` said."""
+    """Lets as many steps pass as `allow` says."""
 
     def __init__(self):
         self.steps = threading.Semaphore(0)
@@ -34,48 +35,45 @@ class Gate(Callback):
         self.steps.release(1000)
 
 
-class TinyJob:
-    """What a view needs of a job, on 24 examples of 4 numbers: 3 steps an epoch."""
+def numbers(config):
+    """24 examples of 4 numbers in 3 classes."""
+    network = el.Network("tiny", (4,))
+    network.add("dense", Dense(3))
+    network.add("softmax", Softmax())
+    x = np.random.default_rng(config.seed).normal(size=(24, 4)).astype(np.float32)
+    data = x, x.argmax(1) % 3
+    entry = {"origin": "drawn", "description": "Numbers.", "classes": ["a", "b", "c"], "train": 24, "test": 24}
+    model = el.Model(network, seed=config.seed)
+    return Task(model, data, data, lambda steps: SGD(0.1, momentum=0.9), entry, {"description": "", "sha256": ""}, 8)
 
-    kind = "toys"
 
-    def __init__(self, epochs=4, gate=None, seed=0, error=None):
-        self.gate, self.error, self.epochs = gate, error, epochs
-        self.config = SimpleNamespace(to_dict=lambda: {"epochs": epochs, "seed": seed, "trainable": ("dense",)})
-        network = el.Network("tiny", (4,))
-        network.add("dense", Dense(3))
-        network.add("softmax", Softmax())
-        self.model = el.Model(network, seed=seed).compile(el.SGD(0.1, momentum=0.9))
-        self.x = np.random.default_rng(seed).normal(size=(24, 4)).astype(np.float32)
-        self.y = self.x.argmax(1) % 3
-        self.phases = SimpleNamespace(peak_bytes=self.model.plan(8).peak_bytes)
+@dataclass(frozen=True)
+class TinyConfig(TrainingConfig):
+    task: str = "numbers"
+    trainable: tuple[str, ...] = setting(("dense",), "layers")
 
-    def describe(self):
-        return {"device": self.model.device.facts()}
 
-    def run(self, run, callbacks, say):
-        say("training")
-        recorder = Recorder(run)
-        if run.has_checkpoint():
-            self.model.restore(*run.load_checkpoint())
-        steps = [self.gate] if self.gate else []
-        data = self.x, self.y
-        if self.model.position.epoch < self.epochs:
-            self.model.fit(*data, 8, self.epochs, validation_data=data, callbacks=[recorder, *steps, *callbacks])
+class TinyExperiment(TaskExperiment[TinyConfig]):
+    """3 steps an epoch. Steps wait for `gate`; `error` is raised after training."""
+
+    kind, command, config_type = "toys", "toys", TinyConfig
+    tasks = {"numbers": TaskKind("Numbers", 4, 8, numbers)}  # noqa: RUF012
+    gate = error = None
+
+    @classmethod
+    def make(cls, epochs=4, gate=None, seed=0, error=None):
+        experiment = cls.load(TinyConfig(epochs=epochs, seed=seed))
+        experiment.gate, experiment.error = gate, error
+        return experiment
+
+    def compile(self, optimizer):
+        self.model.compile(optimizer)
+
+    def fit(self, callbacks):
+        recorder, *others = callbacks
+        super().fit([recorder, *([self.gate] if self.gate else []), *others])
         if self.error is not None:
             raise self.error
-        if self.model.position.epoch < self.epochs:
-            recorder.save()
-            run.close()
-            return None
-        correct = int((self.model.predict(self.x).argmax(-1) == self.y).sum())
-        results = {
-            "correct": correct, "total": 24, "accuracy": correct / 24, "loss": run.history()[-1]["val_loss"],
-            "epochs": self.epochs, "seconds": 1.0, "interval": list(wilson_interval(correct, 24)),
-            "memory": {"planned": 1 << 20, "allocated": 1 << 20, "process": 1 << 21},
-        }  # fmt: skip
-        run.finish(results)
-        return results
 
 
 @pytest.fixture
@@ -91,8 +89,8 @@ def gate():
 
 
 @pytest.fixture
-def tiny_job():
-    return TinyJob
+def make():
+    return TinyExperiment.make
 
 
 @pytest.fixture(autouse=True)

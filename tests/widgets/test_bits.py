@@ -17,14 +17,14 @@ def view(tmp_path):
 
 
 def test_a_moved_slider_trains_once(view):
-    view._sliders["gradients"].value = "4"
+    view._form.controls["gradients"].value = "4"
     view.wait()
     assert list(view.accuracies) == [view.config] and view.config.gradients == "4"
     assert "8/8/4 in-hindsight" in view._status.value and view._chart.value[:4] == b"\x89PNG"
     assert view._bar.value == 1.0
-    view._sliders["observer"].value = "current"
+    view._form.controls["observer"].value = "current"
     view.wait()
-    view._sliders["observer"].value = "in-hindsight"
+    view._form.controls["observer"].value = "in-hindsight"
     view.wait()
     assert len(view.accuracies) == len(view.store.list()) == 2, "what was trained is shown at once"
     assert view.config.observer == "in-hindsight" and "8/8/4 in-hindsight" in view._status.value
@@ -39,7 +39,7 @@ def test_what_cannot_be_trained_says_why(view, monkeypatch):
     def fail(*arguments):
         raise DataError("The pictures are gone: put <them> back.")
 
-    monkeypatch.setattr(PrecisionExperiment, "start", fail)
+    monkeypatch.setattr(PrecisionExperiment, "load", fail)
     view.train()
     view.wait()
     assert "put &lt;them&gt; back" in view._status.value and not view.accuracies

@@ -10,9 +10,9 @@ import soundfile
 from edgelearn.data.audio.clips import load_clips
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords.sample import other_words, sample_embedder
 from edgelearn.experiments.keywords.streaming import LongRecording, Occurrence
 from edgelearn.keywords import Detection, Scores
+from edgelearn.keywords.sample import other_words, sample_embedder
 from edgelearn.widgets.keywords import Enrolment, KeywordsView, Microphone, plot_det, plot_embeddings, plot_stream
 from edgelearn.widgets.keywords.plots import principal_plane
 
@@ -42,11 +42,11 @@ def enrolment(embedder):
 
 
 def test_enrolling_and_forgetting(enrolment, clips):
-    assert enrolment.spotter is None and np.isnan(enrolment.rates()).all()
-    with pytest.raises(DataError, match="No word is enrolled"):
+    assert enrolment.listener is None and np.isnan(enrolment.rates()).all()
+    with pytest.raises(DataError, match="No word"):
         enrolment.require()
     enrolment.enrol(KNOWN[0], list(clips[0, :1]))
-    assert enrolment.spotter.ways == 1 and not len(enrolment.known)
+    assert enrolment.listener.spotter.num_classes == 1 and not len(enrolment.known)
     enrolment.enrol(KNOWN[1], list(clips[1, :3]))
     assert len(enrolment.known) == 3 and enrolment.rates()[0] <= 0.01
     others = len(enrolment.unknown)
@@ -59,7 +59,7 @@ def test_enrolling_and_forgetting(enrolment, clips):
     enrolment.forget(KNOWN[0])
     assert enrolment.vocabulary.words == KNOWN[1:]
     enrolment.forget(KNOWN[1])
-    assert enrolment.spotter is None
+    assert enrolment.listener is None
 
 
 def test_what_cannot_be_enrolled_changes_nothing(enrolment, clips):
@@ -80,10 +80,10 @@ def upload(widget, *files):
 
 def say(microphone, clip, rate=48_000):
     """What the browser sends of a recording at `rate`."""
-    microphone._hear(microphone, {"type": "begin"}, [])
+    microphone._receive(microphone, {"type": "begin"}, [])
     for block in np.array_split(clip.astype("<f4"), 11):
-        microphone._hear(microphone, {"type": "samples", "rate": rate}, [memoryview(block.tobytes())])
-    microphone._hear(microphone, {"type": "end"}, [])
+        microphone._receive(microphone, {"type": "samples", "rate": rate}, [memoryview(block.tobytes())])
+    microphone._receive(microphone, {"type": "end"}, [])
 
 
 def test_a_new_word_in_a_few_clicks(enrolment, clips):
@@ -101,16 +101,16 @@ def test_a_new_word_in_a_few_clicks(enrolment, clips):
     assert "<td" in view._words.value and view._map.value[:4] == view.threshold.curves.value[:4] == b"\x89PNG"
     box.word.value = KNOWN[0]
     box.forget.click()
-    assert enrolment.spotter is None and view._map.layout.display == "none"
+    assert enrolment.listener is None and view._map.layout.display == "none"
 
 
 def test_errors_are_shown_and_clips_stay(enrolment, clips):
     box = KeywordsView(enrolment).clips
     upload(box.upload, ("noise.wav", b"nothing"))
-    assert "noise.wav cannot be read as sound" in box.status.value and not box.clips
+    assert "noise.wav" in box.status.value and not box.clips
     upload(box.upload, ("a.wav", encode(clips[0, 0])))
     box.enrol.click()
-    assert "A word needs a name" in box.status.value and len(box.clips) == 1
+    assert "name" in box.status.value and len(box.clips) == 1
     box.discard.click()
     assert not box.clips
     say(box.children[0].children[1], np.zeros(0))
@@ -123,7 +123,7 @@ def test_the_slider_moves_the_rates(enrolment, clips):
     before = view.curves.value
     assert not view.slider.disabled and view.slider.value == enrolment.threshold
     view.slider.value = view.slider.min
-    assert enrolment.threshold == view.slider.min and enrolment.rates() == (1.0, 0.0)
+    assert enrolment.threshold == enrolment.listener.threshold == view.slider.min and enrolment.rates() == (1.0, 0.0)
     assert "False accepts: 100.0%" in view.rates.value and view.curves.value != before
     enrolment.threshold = 2.0
     assert view.slider.value == 2.0 and enrolment.rates() == (0.0, 1.0)
@@ -132,7 +132,7 @@ def test_the_slider_moves_the_rates(enrolment, clips):
 def test_words_are_heard(enrolment, clips):
     view = KeywordsView(enrolment)
     box = view.listening
-    with pytest.raises(DataError, match="No word is enrolled"):
+    with pytest.raises(DataError, match="No word"):
         box.listen(clips[0, 0])
     for word, own in zip(KNOWN, clips, strict=True):
         enrolment.enrol(word, list(own[:4]))
@@ -146,17 +146,17 @@ def test_words_are_heard(enrolment, clips):
     assert [d.word for d in box.detections] == said and said[0] in box._table.value
     upload(box.upload, ("short.wav", encode(samples[:100])))
     assert "too short" in box.status.value
-    box.microphone._hear(None, {"type": "begin"}, [])
+    box.microphone._receive(None, {"type": "begin"}, [])
     block = memoryview(samples[: round(16_000 * recording.timeline[0].end) + 10_000].tobytes())
-    box.microphone._hear(None, {"type": "samples", "rate": 16_000}, [block])
+    box.microphone._receive(None, {"type": "samples", "rate": 16_000}, [block])
     enrolment.threshold = 3.0  # while it listens
     (heard,) = [detection.word for detection in box.detections]
     assert {bar.description: bar.value > bar.min for bar in box.bars.children}[heard]
     block = memoryview(samples.tobytes())
-    box.microphone._hear(None, {"type": "samples", "rate": 16_000}, [block])
+    box.microphone._receive(None, {"type": "samples", "rate": 16_000}, [block])
     assert len(box.detections) == 1
-    box.microphone._hear(None, {"type": "error", "message": "gone"}, [])
-    assert box._detector is None
+    box.microphone._receive(None, {"type": "error", "message": "gone"}, [])
+    assert not box.listening
 
 
 def test_principal_plane():
@@ -173,7 +173,7 @@ def test_figures():
     axes = plot_embeddings(points, labels, KNOWN, rng.normal(size=(9, 5)), points[0]).axes[0]
     assert [len(c.get_offsets()) for c in axes.collections] == [9, 3, 3, 1]
     assert plot_embeddings(points[:1], labels[:1], KNOWN[:1]).axes
-    with pytest.raises(DataError, match="enrol a word"):
+    with pytest.raises(DataError, match="clips"):
         plot_embeddings(points[:0], labels[:0], KNOWN)
     left, right = plot_det(np.array([0.5, 0.9]), np.array([0.1, 0.6]), 0.55).axes
     assert right.texts[0].get_text() == "50.0 %, 50.0 %" and len(left.lines) == 3

@@ -28,7 +28,7 @@ def test_contact_sheet():
 def test_contact_sheet_of_bad_input():
     picture = np.zeros((8, 8, 3), np.uint8)
     for pictures, captions in (([], []), ([picture], []), ([picture], ["a", "b"])):
-        with pytest.raises(DataError, match="as many captions as pictures"):
+        with pytest.raises(DataError, match="captions"):
             contact_sheet(pictures, captions)
 
 

@@ -1,13 +1,17 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edgelearn.errors import DataError, RunError
+from edgelearn.lab.runs import RunStore
 from edgelearn.widgets import TrainingView, training
 from edgelearn.widgets.worker import Progress, WorkerState
 
@@ -15,12 +19,11 @@ SECONDS = 30
 
 
 def click(view, name):
-    button = view._buttons[name]
-    assert not button.disabled, f"{name} can't be pressed: {view!r}"
-    button.click()
+    assert name in enabled(view), repr(view)
+    view._buttons[name].click()
 
 
-def usable(view):
+def enabled(view):
     return {name for name, button in view._buttons.items() if not button.disabled}
 
 
@@ -33,13 +36,40 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name == "edgelearn-training"]
 
 
-def test_start(store, tiny_job, capsys):
-    view = TrainingView(tiny_job(), store)
-    assert usable(view) == {"Start"}
+@pytest.fixture
+def shown(monkeypatch):
+    """What cells display."""
+    shown = []
+    monkeypatch.setattr(training, "display", shown.append)
+    return shown
+
+
+@pytest.fixture
+def during_a_step(gate):
+    """during_a_step(act): calls `act` on another thread in the middle of training, then lets training go on."""
+    helpers = []
+
+    def run(act):
+        gate.allow(1)
+        act()
+        gate.open()
+
+    def start(act):
+        helpers.append(threading.Thread(target=run, args=(act,)))
+        helpers[-1].start()
+
+    yield start
+    for helper in helpers:
+        helper.join(SECONDS)
+
+
+def test_start(store, make, capsys):
+    view = TrainingView(make(), store)
+    assert enabled(view) == {"Start"}
     assert not view._curves.value and not store.list()
     click(view, "Start")
     assert ended(view) is WorkerState.FINISHED
-    assert usable(view) == set()
+    assert enabled(view) == set()
     (summary,) = store.list()
     assert (summary.status, summary.kind, summary.epochs) == ("finished", "toys", 4)
     assert [row["epoch"] for row in view.training.rows] == [0, 1, 2, 3, 4]
@@ -55,119 +85,102 @@ def test_start(store, tiny_job, capsys):
     assert capsys.readouterr() == ("", "")  # what a thread prints lands in another cell
 
 
-def test_stop_and_resume(store, tiny_job, gate):
-    job = tiny_job(gate=gate)
-    view = TrainingView(job, store)
+def test_stop_and_resume(store, make, gate):
+    experiment = make(gate=gate)
+    view = TrainingView(experiment, store)
     click(view, "Start")
     gate.allow(4)  # an epoch and a step; the second step of the second epoch is made and waits
-    assert usable(view) == {"Stop"}
-    assert view._status.value.startswith("Training: ") and "Training: 4 of 12 steps, " in repr(view)
+    assert enabled(view) == {"Stop"}
+    assert "of 12 steps" in view._status.value and "4 of 12 steps" in repr(view)
     click(view, "Stop")
-    assert "Stopping" in view._status.value and usable(view) == set()
+    assert "Stopping" in view._status.value and enabled(view) == set()
     gate.open()
     assert ended(view) is WorkerState.STOPPED
-    assert usable(view) == {"Resume"}
+    assert enabled(view) == {"Resume"}
     (summary,) = store.list()
     run = store.open(summary.id)
     assert run.status == "interrupted"
-    assert (job.model.position.epoch, job.model.position.step) == (1, 2)
-    assert run.load_checkpoint()[1]["step"] == 2
-    assert "Stopped after epoch 1" in view._status.value and summary.id in view._status.value
+    position = experiment.model.position
+    assert (position.epoch, position.step) == (1, 2) and run.load_checkpoint()[1]["step"] == 2
+    assert "epoch 1" in view._status.value and summary.id in view._status.value
 
     click(view, "Resume")
     assert ended(view) is WorkerState.FINISHED
     assert [s.id for s in store.list()] == [summary.id]
     assert [row["epoch"] for row in view.training.rows] == [0, 1, 2, 3, 4]
-    whole = tiny_job()
+    whole = make()
     TrainingView(whole, store).run()
     for name, weights in whole.model.weights.items():
-        np.testing.assert_array_equal(job.model.weights[name], weights)
+        np.testing.assert_array_equal(experiment.model.weights[name], weights)
 
 
-def test_stop_before_the_first_step(store, tiny_job):
+def test_stop_before_the_first_step(store, make):
     made, go = threading.Event(), threading.Event()
 
-    def make():
+    def load():
         made.set()
         assert go.wait(SECONDS)
-        return tiny_job()
+        return make()
 
-    view = TrainingView(make, store)
+    view = TrainingView(load, store)
     click(view, "Start")
     assert made.wait(SECONDS)
-    assert view._status.value == "Loading …"
+    assert "Loading" in view._status.value
     click(view, "Stop")
     go.set()
     assert ended(view) is WorkerState.READY
-    assert not store.list() and usable(view) == {"Start"}
+    assert not store.list() and enabled(view) == {"Start"}
     click(view, "Start")
     assert ended(view) is WorkerState.FINISHED
 
 
-def test_run_in_a_cell(store, tiny_job, monkeypatch):
-    shown = []
-    monkeypatch.setattr(training, "display", shown.append)
-    view = TrainingView(lambda: tiny_job(), store)
-    with pytest.raises(RunError, match="no results yet"):
+def test_run_in_a_cell(store, make, shown):
+    view = TrainingView(lambda: make(), store)
+    with pytest.raises(RunError):
         view.summary()
     results = view.run()
     assert results["epochs"] == 4
     figure, table = shown
     assert figure.data.startswith(b"\x89PNG") and len(figure.data) < 60_000
     assert f"{results['correct']} of 24" in table.data and "before training" in table.data
-    assert view.run() is results, "a job is trained once"
+    assert view.run() is results, "an experiment is trained once"
     assert len(store.list()) == 1
 
 
-def test_run_ends_when_it_is_stopped(store, tiny_job, gate, monkeypatch):
-    monkeypatch.setattr(training, "display", lambda _: None)
-    view = TrainingView(tiny_job(gate=gate), store)
-
-    def press():
-        gate.allow(1)
-        click(view, "Stop")
-        gate.open()
-
-    presser = threading.Thread(target=press)
-    presser.start()
-    with pytest.raises(RunError, match="Press Resume or run this cell again"):
+def test_run_ends_when_it_is_stopped(store, make, gate, shown, during_a_step):
+    view = TrainingView(make(gate=gate), store)
+    during_a_step(lambda: click(view, "Stop"))
+    with pytest.raises(RunError, match="Resume"):
         view.run()
-    presser.join()
     assert view.run()["epochs"] == 4
-    assert len(store.list()) == 1
+    assert len(store.list()) == 1 and len(shown) == 2
 
 
-def test_interrupt_stops_and_saves(store, tiny_job, gate):
-    view = TrainingView(tiny_job(gate=gate), store)
+def test_interrupt_stops_and_saves(store, make, gate, during_a_step):
+    view = TrainingView(make(gate=gate), store)
 
     def interrupt():
-        gate.allow(1)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         while not view.training.stopping:
             time.sleep(0.01)
-        gate.open()
 
-    interrupter = threading.Thread(target=interrupt)
-    interrupter.start()
+    during_a_step(interrupt)
     with pytest.raises(KeyboardInterrupt):
         view.run()
-    interrupter.join()
-    assert view.training.state is WorkerState.STOPPED and not threads_alive_after(view)
+    assert view.training.state is WorkerState.STOPPED
     (summary,) = store.list()
     assert summary.status == "interrupted" and store.open(summary.id).has_checkpoint()
 
 
-def test_a_cell_that_awaits_leaves_the_kernel_free(store, tiny_job, gate, monkeypatch):
-    shown = []
-    monkeypatch.setattr(training, "display", shown.append)
-    view = TrainingView(tiny_job(gate=gate), store)
+def test_a_cell_that_awaits_leaves_the_kernel_free(store, make, gate, shown):
+    view = TrainingView(make(gate=gate), store)
 
     async def kernel():
         cell = asyncio.create_task(view.run_async())
         await asyncio.to_thread(gate.allow, 1)
         click(view, "Stop")
         gate.open()
-        with pytest.raises(RunError, match="Press Resume"):
+        with pytest.raises(RunError, match="Resume"):
             await cell
         click(view, "Resume")
         return await view.run_async()
@@ -176,8 +189,8 @@ def test_a_cell_that_awaits_leaves_the_kernel_free(store, tiny_job, gate, monkey
     assert len(shown) == 2 and len(store.list()) == 1
 
 
-def test_interrupting_a_cell_that_awaits_stops_and_saves(store, tiny_job, gate):
-    view = TrainingView(tiny_job(gate=gate), store)
+def test_interrupting_a_cell_that_awaits_stops_and_saves(store, make, gate):
+    view = TrainingView(make(gate=gate), store)
 
     async def kernel():
         cell = asyncio.create_task(view.run_async())
@@ -192,27 +205,18 @@ def test_interrupting_a_cell_that_awaits_stops_and_saves(store, tiny_job, gate):
     assert store.list()[0].status == "interrupted"
 
 
-def threads_alive_after(view):
-    assert view.training.wait(SECONDS)
-    for thread in threads():
-        thread.join(SECONDS)
-    return threads()
-
-
-def test_an_error_is_shown_with_its_remedy(store, tiny_job):
-    job = tiny_job(error=DataError("roses/7.jpg is <damaged>.\nRemove it."))
-    view = TrainingView(job, store)
+def test_an_error_is_shown_with_its_remedy(store, make):
+    experiment = make(error=DataError("roses/7.jpg is <damaged>.\nRemove it."))
+    view = TrainingView(experiment, store)
     click(view, "Start")
     assert ended(view) is WorkerState.FAILED
     assert "DataError" in view._error.value
     assert "roses/7.jpg is &lt;damaged&gt;.\nRemove it." in view._error.value
     assert "<details>" not in view._error.value
-    assert usable(view) == {"Resume"} and view._bar.bar_style == "danger"
+    assert enabled(view) == {"Resume"} and view._bar.bar_style == "danger"
     (summary,) = store.list()
     assert summary.status == "failed"
-    with pytest.raises(DataError, match="Remove it"):
-        view.run()
-    job.error = None
+    experiment.error = None
     click(view, "Resume")
     assert ended(view) is WorkerState.FINISHED
     assert view._error.value == ""
@@ -220,61 +224,62 @@ def test_an_error_is_shown_with_its_remedy(store, tiny_job):
 
 
 def test_an_unforeseen_error_is_shown_with_its_traceback(store):
-    def make():
+    def load():
         return 1 // 0
 
-    view = TrainingView(make, store)
-    click(view, "Start")
-    assert ended(view) is WorkerState.FAILED
+    view = TrainingView(load, store)
+    with pytest.raises(ZeroDivisionError):
+        view.run()
+    assert view.training.state is WorkerState.FAILED
     assert "ZeroDivisionError" in view._error.value
     assert "<details>" in view._error.value and "return 1 // 0" in view._error.value
-    assert usable(view) == {"Start"} and not store.list()
+    assert enabled(view) == {"Start"} and not store.list()
 
 
-def test_a_second_view_of_a_job_takes_the_place_of_the_first(store, tiny_job, gate):
-    job = tiny_job(gate=gate)
-    first = TrainingView(job, store)
+def test_a_second_view_of_an_experiment_replaces_the_first(store, make, gate):
+    experiment = make(gate=gate)
+    first = TrainingView(experiment, store)
     click(first, "Start")
     gate.allow(1)
-    second = TrainingView(job, store)
-    assert first.comm is None and usable(second) == {"Stop"}
+    second = TrainingView(experiment, store)
+    assert first.comm is None and enabled(second) == {"Stop"}
     second.training.start()
     assert len(threads()) == 1
     gate.open()
     assert ended(second) is WorkerState.FINISHED
     assert len(store.list()) == 1
-    assert second._curves.value and usable(second) == set()
+    assert second._curves.value and enabled(second) == set()
 
 
-def test_one_training_at_a_time(store, tiny_job, gate):
-    first = TrainingView(lambda: tiny_job(gate=gate), store)
+def test_one_training_at_a_time(store, make, gate):
+    first = TrainingView(lambda: make(gate=gate), store)
     click(first, "Start")
     gate.allow(1)
-    second = TrainingView(lambda: tiny_job(), store)
+    second, third = (TrainingView(lambda: make(), store) for _ in range(2))
     click(second, "Start")
-    while not first.training.stopping:
+    click(third, "Start")
+    while not (first.training.stopping and second.training.stopping):
         time.sleep(0.01)
-    assert second.training.run is None
+    assert second.training.run is None and third.training.run is None
     gate.open()
-    assert ended(second) is WorkerState.FINISHED
-    assert ended(first) is WorkerState.STOPPED
+    assert ended(third) is WorkerState.FINISHED
+    assert ended(first) is WorkerState.STOPPED and ended(second) is WorkerState.READY
     assert sorted(s.status for s in store.list()) == ["finished", "interrupted"]
-    assert usable(first) == {"Resume"}
+    assert enabled(first) == {"Resume"}
 
 
-def test_closing_stops(store, tiny_job, gate):
-    view = TrainingView(tiny_job(gate=gate), store)
+def test_closing_stops(store, make, gate):
+    view = TrainingView(make(gate=gate), store)
     click(view, "Start")
     gate.allow(1)
     view.close()
     gate.open()
     assert ended(view) is WorkerState.STOPPED
-    assert not threads_alive_after(view)
     assert store.list()[0].status == "interrupted"
 
 
-def test_an_interrupted_run_goes_on_with_another_job(store, tiny_job, gate):
-    view = TrainingView(tiny_job(gate=gate), store)
+def test_an_interrupted_run_goes_on_with_another_experiment(store, make, gate):
+    view = TrainingView(make(gate=gate), store)
     click(view, "Start")
     gate.allow(4)
     click(view, "Stop")
@@ -282,19 +287,18 @@ def test_an_interrupted_run_goes_on_with_another_job(store, tiny_job, gate):
     assert ended(view) is WorkerState.STOPPED
     run = store.open(store.list()[0].id)
 
-    other = TrainingView(tiny_job(seed=1), store, run=run)
-    assert usable(other) == {"Resume"} and other._curves.value
-    click(other, "Resume")
-    assert ended(other) is WorkerState.FAILED
-    assert "seed is 0 there and 1 here" in other._error.value
+    other = TrainingView(make(seed=1), store, run=run)
+    assert enabled(other) == {"Resume"} and other._curves.value
+    with pytest.raises(RunError, match="seed is 0 there and 1 here"):
+        other.run()
 
-    job = tiny_job()
-    again = TrainingView(job, store, run=store.open(run.id))
+    experiment = make()
+    again = TrainingView(experiment, store, run=store.open(run.id))
     click(again, "Resume")
     assert ended(again) is WorkerState.FINISHED
     assert [(s.id, s.status) for s in store.list()] == [(run.id, "finished")]
-    with pytest.raises(RunError, match="already has a run"):
-        TrainingView(job, store, run=type(run)(store.create("flowers", {}).folder))
+    with store.create("toys", {}) as new, pytest.raises(RunError, match=new.id):
+        TrainingView(experiment, store, run=new)
 
 
 def test_time_left():
@@ -305,17 +309,12 @@ def test_time_left():
 
 def test_a_process_that_ends_saves_its_run(tmp_path):
     """A kernel that is restarted from the menu ends with SystemExit; the thread must not be cut off."""
-    import subprocess
-    import sys
-    from pathlib import Path
-
     code = f"""
 import runpy, sys, time
-from pathlib import Path
-job = runpy.run_path({str(Path(__file__).parent / "conftest.py")!r})["TinyJob"]
+make = runpy.run_path({str(Path(__file__).parent / "conftest.py")!r})["TinyExperiment"].make
 from edgelearn.lab.runs import RunStore
 from edgelearn.widgets import TrainingView
-view = TrainingView(job(epochs=1_000_000), RunStore({str(tmp_path)!r}))
+view = TrainingView(make(epochs=1_000_000), RunStore({str(tmp_path)!r}))
 view.training.start()
 while not view.training.rows or view.training.rows[-1]["epoch"] < 2:
     time.sleep(0.01)
@@ -324,8 +323,6 @@ sys.exit(0)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    from edgelearn.lab.runs import RunStore
-
     (summary,) = RunStore(tmp_path).list()
     assert summary.status == "interrupted"
     run = RunStore(tmp_path).open(summary.id)

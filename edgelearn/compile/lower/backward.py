@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgelearn.errors import PlanError
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Node
-from edgelearn.ops import GradientTarget, Loss, batchnorm, finish
+from edgelearn.ops import Loss, Target, batchnorm, finish
 from edgelearn.ops.control import Answers
 from edgelearn.ops.copy import emit_copy
-from edgelearn.ops.quantize import RangeStatistics
 from edgelearn.ops.quantized import family
-from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor, Result
-from edgelearn.ops.stored import Stored
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
 from edgelearn.ops.sums import Sum
 from edgelearn.ops.tensor import Tensor
 
@@ -78,7 +78,7 @@ class BackwardPass:
             else:
                 self._op(stage.op, floats, y, dz, targets)
 
-    def _target(self, name: str, value: Stored) -> GradientTarget | None:
+    def _target(self, name: str, value: Stored) -> Target | None:
         """Where to write the gradient of layer `name`, whose output is `value`; None if nothing below is trained."""
         stage = self._below(name)
         if stage is None:
@@ -88,30 +88,26 @@ class BackwardPass:
             self.lowering.at(stage.name)
             self.gradients[name] = self.micro.tensor("output gradient", (self.lowering.n, *stage.output.shape))
         code = stage.activation_code
-        return GradientTarget(self.gradients[name], value if code else None, code, accumulate)
+        return Target(self.gradients[name], value if code else None, code, accumulate)
 
     def _below(self, name: str) -> Stage | None:
         """The trained stage whose output is `name`."""
         stage = self._stages.get(name)
         return stage if self.lowering.trains and stage and stage.name in self.lowering.trained else None
 
-    def _op(
-        self, node: Node, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[GradientTarget | None]
-    ) -> None:
+    def _op(self, node: Node, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[Target | None]) -> None:
         """An op with launches of its own."""
         lowering = self.lowering
         weights = lowering.weights(node)
         totals = [lowering.gradient(node.name, role) for role in weights]
-        targets = targets + [GradientTarget(t, accumulate=not lowering.first) if t else None for t in totals]
+        targets = targets + [Target(t, accumulate=not lowering.first) if t else None for t in totals]
         if any(targets):
             parts = node.op.emit_backward(self.micro, [*inputs, *weights.values()], y, dy, targets) or ()
             sums = {part.total: part for part in parts}
             for total in filter(None, totals):
                 finish.emit_sum(lowering.finish, sums.get(total, Sum(total)))
 
-    def _norm(
-        self, stage: Stage, y: Stored, dz: Tensor, target: GradientTarget | Result | None, stored_statistics: bool
-    ) -> None:
+    def _norm(self, stage: Stage, y: Stored, dz: Tensor, target: Target | None, stored_statistics: bool) -> None:
         """The gradients of a BatchNorm's input `y` and of gamma and beta."""
         lowering, s, (node, _) = self.lowering, self.lowering.statistics[stage.name], norm(stage)
         dgamma, dbeta = (
@@ -125,7 +121,7 @@ class BackwardPass:
 
     # -- linear ops --------------------------------------------------------------------------------------------------
 
-    def _linear(self, stage: Stage, x: Tensor, dz: Tensor, target: GradientTarget | None) -> None:
+    def _linear(self, stage: Stage, x: Tensor, dz: Tensor, target: Target | None) -> None:
         """A linear op that multiplies floats."""
         dy, statistics = self._before_norm(stage, dz)
         emit_parameter_gradients(self.lowering, stage, x, dy, statistics)
@@ -135,11 +131,11 @@ class BackwardPass:
             with as_floats(self.micro, [prepared]) as (kernel,):
                 linear(stage).emit_backward_data(self.micro, x, kernel, dy, target)
 
-    def _prepared_kernel(self, stage: Stage, x: Tensor, scale: Tensor | None) -> Tensor:
+    def _prepared_kernel(self, stage: Stage, x: Tensor, scale: Tensor | None) -> Stored:
         """The kernel as the gradient of the input needs it, times `scale`."""
         op, lowering, kernels = linear(stage), self.lowering, self.quantizers.kernels
-        if kernels.stores_halves(stage.name):
-            return kernels.viewed_halves(stage.name, op.view(x, lowering.master_kernel(stage), scale))
+        if encoded := kernels.viewed(stage.name, op.view(x, lowering.master_kernel(stage), scale)):
+            return encoded
         kernel = lowering.kernel(stage)
         assert isinstance(kernel, Tensor)
         return op.emit_prepared(lowering.prepare, x, kernel, scale)
@@ -155,15 +151,13 @@ class BackwardPass:
             return dy, self.lowering.statistics.get(layer)
         assert isinstance(dz, Tensor)
 
-        def emit(target: GradientTarget | Result) -> None:
+        def emit(target: Target) -> None:
             self._norm(stage, self.lowering.before_norm[layer], dz, target, stored_statistics=False)
 
         if self.quantizers.quantizes("gradients", layer):
-            shape = dz.shape
-            dy = self.quantizers.write("gradients", layer, shape, lambda y, found: emit(Result(y, found)), integers)
-            return dy, None
+            return self.quantizers.write("gradients", layer, dz.shape, emit, integers), None
         dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
-        emit(GradientTarget(dy))
+        emit(Target(dy))
         return self.quantizers.gradient(layer, dy), None
 
     def _integers(self, stage: Stage, x: Stored, dz: Stored) -> None:
@@ -178,18 +172,19 @@ class BackwardPass:
         view = op.view(x.tensor, lowering.master_kernel(stage), statistics.scale if statistics else None)
         prepared = self.quantizers.kernels.viewed_integers(stage.name, view)
 
-        def emit(target: QuantizedTarget, found: RangeStatistics | None = None) -> None:
-            family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dy, target, found)
+        def emit(target: Target) -> None:
+            family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dy, target)
 
         if self._multiplies_integers(below, name):
             code = below.activation_code
             mask = x if code else None
             self.gradients[name] = self.quantizers.write(
-                "gradients", below.name, x.tensor.shape, lambda y, found: emit(QuantizedTarget(y, mask, code), found)
-            )
+                "gradients", below.name, x.tensor.shape,
+                lambda target: emit(replace(target, mask=mask, activation=code)),
+            )  # fmt: skip
         elif target := self._target(name, x):
             lowering.at(stage.name)
-            emit(QuantizedTarget(target.tensor, target.mask, target.activation, target.accumulate))
+            emit(target)
 
     def _multiplies_integers(self, below: Stage, name: str) -> bool:
         """True if stage `below` multiplies the gradient of its output `name` as integers, and one layer reads that."""

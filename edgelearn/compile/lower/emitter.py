@@ -10,8 +10,7 @@ from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Emitter, Traits
 from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.jobs import Row
-from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor
-from edgelearn.ops.stored import Stored
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
 from edgelearn.ops.tensor import Shape, Tensor
 
 
@@ -38,19 +37,15 @@ class StorageEmitter(Emitter):
 
 @contextmanager
 def as_floats(e: Emitter, values: Sequence[Stored]) -> Iterator[list[Tensor]]:
-    """Yield `values` as float tensors. Those that are integers or halves, and that launches emitted in the block read,
-    are decoded before it."""
+    """Yield `values` as float tensors. Those in another format, which launches emitted in the block read, are decoded
+    before it."""
     start = len(e.launches)
-    floats = [_is_float(v) or e.tensor("as floats", v.shape) for v in values]
+    floats = [v if isinstance(v, Tensor) else e.tensor("as floats", v.shape) for v in values]
     yield floats
     emitted = e.launches[start:]
     del e.launches[start:]
     read = {buffer for launch in emitted for buffer in launch.reads}
     for value, tensor in zip(values, floats, strict=True):
-        if value is not tensor and tensor.buffer in read:
-            quantized_copy.emit_to_floats(e, value, QuantizedTarget(tensor))
+        if isinstance(value, QuantizedTensor) and tensor.buffer in read:
+            quantized_copy.emit_decode(e, value, tensor)
     e.launches += emitted
-
-
-def _is_float(value: Stored) -> Tensor | None:
-    return value if not isinstance(value, QuantizedTensor) and value.dtype == "float32" else None

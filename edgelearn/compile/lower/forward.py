@@ -9,11 +9,9 @@ import numpy as np
 
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import INPUT, Network
-from edgelearn.ops import Epilogue, batchnorm
-from edgelearn.ops.quantize import RangeStatistics
+from edgelearn.ops import Epilogue, Target, batchnorm
 from edgelearn.ops.quantized import family
-from edgelearn.ops.quantized_tensor import QuantizedTensor, Result
-from edgelearn.ops.stored import Stored
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
 from edgelearn.ops.tensor import Tensor, pack
 
 from .emitter import as_floats
@@ -39,9 +37,10 @@ class ForwardPass:
         lowering = self.lowering
         lowering.at(stage.name)
         inputs = [lowering.values[name] for name in stage.inputs]
-        if isinstance(inputs[0], QuantizedTensor) and lowering.may_multiply_integers(stage):
+        x = inputs[0]
+        if isinstance(x, QuantizedTensor) and is_integers(x) and lowering.may_multiply_integers(stage):
             lowering.integer.add(stage.name)
-            lowering.values[stage.output.name] = self._integers(stage, inputs[0], quantized)
+            lowering.values[stage.output.name] = self._integers(stage, x, quantized)
             return
         with as_floats(self.micro, inputs) as floats:
             if lowering.uses_batch(stage):
@@ -52,7 +51,9 @@ class ForwardPass:
             if stage.is_linear:
                 self._linear(stage, floats[0], out)
             elif stage.op is None:
-                batchnorm.emit_normalize(self.micro, floats[0], self._statistics(stage), out, stage.activation_code)
+                batchnorm.emit_normalize(
+                    self.micro, floats[0], self._statistics(stage), Target(out), stage.activation_code
+                )
             else:
                 stage.op.op.emit_forward(self.micro, [*floats, *lowering.weights(stage.op).values()], out)
         lowering.values[stage.output.name] = self._rounded(stage, out) if quantized else out
@@ -63,7 +64,7 @@ class ForwardPass:
     def _rounded(self, stage: Stage, out: Tensor) -> Stored:
         """A stage's output as the rest of the network reads it."""
         if stage.output.op.selects:
-            return self.quantizers.chosen([self.lowering.values[name] for name in stage.inputs], out)
+            return self.quantizers.selected([self.lowering.values[name] for name in stage.inputs], out)
         return self.quantizers.activation(stage.output.name, out)
 
     # -- linear ops --------------------------------------------------------------------------------------------------
@@ -90,25 +91,25 @@ class ForwardPass:
         """The output of a stage whose linear op multiplies integers."""
         op, name, kernel = linear(stage), stage.output.name, self.lowering.kernel(stage)
 
-        def emit(y: Stored, epilogue: Epilogue, found: RangeStatistics | None = None) -> None:
-            family(op).emit_forward(self.micro, op, x, kernel, y, epilogue, found)
+        def emit(target: Target, epilogue: Epilogue) -> None:
+            family(op).emit_forward(self.micro, op, x, kernel, target, epilogue)
 
         if self.lowering.uses_batch(stage):
             return self._normalize(stage, self._integers_before_norm(stage, emit), quantized)
         epilogue = self._epilogue(stage)
         if quantized and self.quantizers.stores("activations", name):
             shape = (self.lowering.n, *stage.output.shape)
-            return self.quantizers.write("activations", name, shape, lambda y, found: emit(y, epilogue, found))
+            return self.quantizers.write("activations", name, shape, lambda target: emit(target, epilogue))
         out = self._output(stage)
-        emit(out, epilogue)
+        emit(Target(out), epilogue)
         return self._rounded(stage, out) if quantized else out
 
     def _integers_before_norm(self, stage: Stage, emit: Callable[..., None]) -> Stored:
         shape, epilogue = (self.lowering.n, *stage.nodes[0].shape), Epilogue(None, self.lowering.bias(stage))
         if self.quantizers.stores("norm_inputs", stage.name):
-            return self.quantizers.write("norm_inputs", stage.name, shape, lambda y, found: emit(y, epilogue, found))
+            return self.quantizers.write("norm_inputs", stage.name, shape, lambda target: emit(target, epilogue))
         y = self.micro.tensor("before BatchNorm", shape)
-        emit(y, epilogue)
+        emit(Target(y), epilogue)
         return self.quantizers.norm_input(stage.name, y)
 
     def _epilogue(self, stage: Stage) -> Epilogue:
@@ -146,22 +147,18 @@ class ForwardPass:
         weights = self.lowering.weights(node) | moving
         self.lowering.before_norm[stage.name] = y
 
-        def emit(out: Tensor | Result) -> None:
-            statistics[stage.name] = batchnorm.emit_batch(self.micro, op, y, weights, out, stage.activation_code)
-
-        def emit_result(out: Stored, found: RangeStatistics | None) -> None:
+        def emit(target: Target) -> None:
+            code = stage.activation_code
             if stage.name in statistics:  # a replay
-                batchnorm.emit_normalize(
-                    self.micro, y, statistics[stage.name], Result(out, found), stage.activation_code
-                )
+                batchnorm.emit_normalize(self.micro, y, statistics[stage.name], target, code)
             else:
-                emit(Result(out, found))
+                statistics[stage.name] = batchnorm.emit_batch(self.micro, op, y, weights, target, code)
 
         if quantized and self.quantizers.quantizes("activations", name):
             shape, integers = (self.lowering.n, *stage.output.shape), self.quantizers.stores("activations", name)
-            return self.quantizers.write("activations", name, shape, emit_result, integers)
+            return self.quantizers.write("activations", name, shape, emit, integers)
         out = self._output(stage)
-        emit(out)
+        emit(Target(out))
         return self._rounded(stage, out) if quantized else out
 
 

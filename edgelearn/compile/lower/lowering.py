@@ -11,7 +11,7 @@ from edgelearn.graph.fuse import Stage, fuse, trained_stages
 from edgelearn.graph.network import INPUT, Network, Node
 from edgelearn.ops import BatchNormalization, Conv2D, LinearOp, Traits, batchnorm
 from edgelearn.ops.quantized import supports
-from edgelearn.ops.stored import Stored
+from edgelearn.ops.quantized_tensor import Stored
 from edgelearn.ops.tensor import Tensor
 
 from .emitter import StorageEmitter

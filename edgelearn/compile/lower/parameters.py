@@ -7,8 +7,7 @@ from edgelearn.launch import Role
 from edgelearn.ops import batchnorm, finish, reduce
 from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.quantized import family
-from edgelearn.ops.quantized_tensor import QuantizedTensor
-from edgelearn.ops.stored import Stored
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
 from edgelearn.ops.sums import Sum
 from edgelearn.ops.tensor import Tensor
 

@@ -18,11 +18,11 @@ def emit_update(lowering: Lowering) -> None:
         lowering.request.optimizer,
     )
     assert optimizer is not None
-    lowering.quantizers.noted.check(finish)
+    lowering.quantizers.statistics.check(finish)
     lowering.at("optimizer")
     finish.emit_jobs()
     emit_finite_check(finish, storage.stretch(Role.CHECK, 0, storage.sizes[Role.CHECK]), control)
-    lowering.quantizers.noted.learn(finish)
+    lowering.quantizers.statistics.learn(finish)
     finish.emit_jobs()
     lowering.at("optimizer")
     if statistics := storage.sizes.get(Role.STATISTICS):

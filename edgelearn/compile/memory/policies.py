@@ -12,8 +12,7 @@ from math import inf, isqrt, prod
 from edgelearn.graph.fuse import fuse
 from edgelearn.graph.network import INPUT, Network
 from edgelearn.graph.reversible import invertible_streams
-from edgelearn.ops import Add, Concatenate
-from edgelearn.ops.formats import AnyFormat, Float16, Format
+from edgelearn.ops import Add, Concatenate, Float16, Format, NumberFormat
 
 from .strategies import Compress, Encoding, Invert, Offload, Recompute, Strategy
 
@@ -54,7 +53,7 @@ def invertible(network: Network) -> dict[str, Strategy]:
     return _recompute_others(network, stored) | inverses
 
 
-def compressed(network: Network, format: AnyFormat = Format(8)) -> dict[str, Strategy]:  # noqa: A002, B008
+def compressed(network: Network, format: NumberFormat = Format(8)) -> dict[str, Strategy]:  # noqa: A002, B008
     """Compress everything to `format`, and recompute outputs of BatchNorms from their inputs. Gradients are
     approximate."""
     return _encoded(network, Compress(format))

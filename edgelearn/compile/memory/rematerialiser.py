@@ -9,7 +9,7 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.network import INPUT, Network, Node
 from edgelearn.launch import Buffer, Launch
 from edgelearn.ops import Emitter, Tensor
-from edgelearn.ops.stored import Stored, tensor_of
+from edgelearn.ops.quantized_tensor import Stored, tensor_of
 
 from .activation_memory import ActivationMemory, strategy_of
 from .prefetch import await_writes, prefetch

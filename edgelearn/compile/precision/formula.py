@@ -1,8 +1,9 @@
-"""What moving a layer's tensors costs in low precision, by the formula of Fournarakis and Nagel 2021, "In-hindsight
-quantization range estimation for quantized training" (arXiv 2105.04246): a forward pass of one example reads weights
-and input and writes the output, each once, at their bit-widths. A range that depends on the output itself (dynamic)
-costs a detour: the accumulators go to memory and come back before they can be quantized. What the formula leaves out:
-caches that are too small; biases, ranges and other vectors; layers that are no convolution.
+"""Memory traffic of a layer in low precision, by the formula of Fournarakis and Nagel 2021, "In-hindsight quantization
+range estimation for quantized training" (arXiv 2105.04246).
+
+A forward pass of one example reads weights and input and writes the output, each once, at their bit-widths. If the
+range depends on the output (dynamic), the accumulators are also written and read before they are quantized. The formula
+ignores cache misses, biases, ranges and other vectors, and layers that aren't convolutions.
 
 >>> layer_traffic(resnet18(), "conv2_block1_1_conv").saved_share  # 428.0 KiB instead of 1,996.0 KiB
 0.785...
@@ -20,7 +21,7 @@ from edgelearn.ops import Conv2D, DepthwiseConv2D, LinearOp
 
 @dataclass(frozen=True)
 class LayerTraffic:
-    """Bits of the three tensors, and of the output as accumulators."""
+    """Bits of the three tensors of a layer, and of the output as accumulators."""
 
     weights: int = 0
     inputs: int = 0
@@ -29,12 +30,12 @@ class LayerTraffic:
 
     @property
     def static_bytes(self) -> float:
-        """Bytes moved where the output's range is known beforehand."""
+        """Bytes moved if the output's range is static."""
         return (self.weights + self.inputs + self.outputs) / 8
 
     @property
     def dynamic_bytes(self) -> float:
-        """Bytes moved where the output's range depends on the output."""
+        """Bytes moved if the output's range is dynamic."""
         return self.static_bytes + 2 * self.accumulators / 8
 
     @property
@@ -54,8 +55,13 @@ class LayerTraffic:
 def layer_traffic(
     network: Network, layer: str, weights: int = 8, activations: int = 8, accumulators: int = 32, outputs: int = 0
 ) -> LayerTraffic:
-    """Of one convolution or dense layer, with bits a value; `outputs` is `activations` unless given. Raises PlanError
-    for a layer that has no kernel."""
+    """Traffic of one convolution or dense layer.
+
+    Arguments:
+    - `weights`, `activations`, `accumulators`, `outputs`: bits a value; `outputs` is `activations` by default.
+
+    Raises PlanError for a layer without a kernel.
+    """
     node = network.nodes.get(layer)
     if node is None or not isinstance(node.op, LinearOp):
         linear = ", ".join(n.name for n in network.nodes.values() if isinstance(n.op, LinearOp))

@@ -1,4 +1,4 @@
-"""Which tensors of a step are quantized, how, and with which ranges: a choice of the plan."""
+"""Number formats and ranges of the tensors of a plan."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fnmatch import fnmatchcase
 
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph.network import INPUT, Network
-from edgelearn.ops.formats import AnyFormat, Format, format_from
+from edgelearn.ops.formats import Format, NumberFormat, format_from, has_range
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax, Observer
 
 KINDS = ("weights", "activations", "norm_inputs", "gradients")
 
 
 class RangeMode(Enum):
-    """How a program gets the ranges of quantized tensors: see `Precision.mode`."""
+    """Origin of the ranges of quantized tensors in a program: see `Precision.mode`."""
 
     OBSERVED = "observed"
     SEARCHED = "searched"
@@ -26,48 +26,53 @@ class RangeMode(Enum):
 
 @dataclass(frozen=True)
 class Precision:
-    """Formats (Format, integers; Float16, halves) of the kernels of linear layers, of what layers write, and of the
-    gradients of linear layers' outputs; None is float32. `norm_inputs` are what linear layers write for a BatchNorm to
-    normalize by batch statistics: the backward pass needs them too, so that a plan that leaves them in float32 keeps
-    more than half of what it keeps without any format. Channels share a range there before BatchNorm makes them alike:
-    behind depthwise layers, 8 bits can be too few. Everything else stays float32: master weights, biases, BatchNorm,
-    sums, and the network's output.
+    """Number formats and range observers of a plan.
 
-    Ranges of weights are always their own, and halves need none. `estimator` is that of activations, of `norm_inputs`
-    and, unless `gradient_estimator` is given, of gradients. `exceptions` gives layers, by name or pattern, other bits
-    where they have integers, or None for float32: {"conv1": 8, "dense": None}; the network's input is the activation of
-    layer "input". `traced` also keeps, for each tensor of integers, signal to noise and cosine. Gradients pass through
-    the rounding of activations as if it weren't there (straight-through, Bengio et al. 2013).
+    Everything that isn't named here stays float32: master weights, biases, BatchNorm, sums, and the network's output.
+    Gradients ignore the rounding of activations (straight-through, Bengio et al. 2013).
 
-    `simulated` tensors are float32 and hold what integers or halves would stand for. Others are stored as what they
-    are, but for gradients in half precision, which are rounded where they lie and don't last. Int8 kernels multiply
-    integers wherever a layer's weights, input and gradient all have 8 bits or fewer. Halves are made floats where they
-    are read: they save memory, not time. An overflow of half precision fails the step, which then changes nothing;
-    gradients up to 2^-25 become 0, and no loss is scaled to prevent it.
+    Arguments:
+    - `weights`, `activations`, `gradients`: format of the kernels of linear layers, of the layers' outputs, and of the
+      gradients of linear layers' outputs: Format (integers), Float16 (halves), a NumberFormat of your own, or None for
+      float32 (default).
+    - `norm_inputs`: format of the outputs of linear layers that a BatchNorm normalizes by batch statistics. They are
+      stored for the backward pass, so in float32 they take more than half of the memory of activations. Channels share
+      a range there before BatchNorm equalizes them: behind depthwise layers, 8 bits can be too few.
+    - `observer`: of the ranges of activations and `norm_inputs` (default InHindsightMinMax). Weights always use their
+      own range.
+    - `gradient_observer`: of the ranges of gradients (default `observer`).
+    - `exceptions`: bits of the integers of some layers, by name or pattern, or None for float32: {"conv1": 8, "dense":
+      None}. The network's input is the activation of layer "input".
+    - `traced`: also record signal to noise and cosine of each tensor of integers.
+    - `simulated`: True (default) keeps float32 tensors that hold the rounded values. False stores tensors in their
+      format, but gradients in halves, which are rounded in place and short-lived. Int8 kernels then multiply integers
+      in every layer whose weights, input and gradient have 8 bits or fewer. Halves are decoded where they are read:
+      they save memory, not time.
 
-    Raises PlanError for what can't be.
+    An overflow of half precision fails the step, which then changes nothing; gradients up to 2^-25 become 0, and there
+    is no loss scaling. Raises PlanError for settings that contradict each other.
     """
 
-    weights: AnyFormat | None = None
-    activations: AnyFormat | None = None
-    gradients: AnyFormat | None = None
+    weights: NumberFormat | None = None
+    activations: NumberFormat | None = None
+    gradients: NumberFormat | None = None
     observer: Observer = InHindsightMinMax()  # noqa: RUF009
     gradient_observer: Observer | None = None
     exceptions: Mapping[str, int | None] = field(default_factory=dict)
     traced: bool = False
     simulated: bool = True
-    norm_inputs: AnyFormat | None = None
+    norm_inputs: NumberFormat | None = None
 
     def __post_init__(self) -> None:
         for kind in KINDS:
             fmt = getattr(self, kind)
-            if not isinstance(fmt, AnyFormat | None):
+            if not isinstance(fmt, NumberFormat | None):
                 raise PlanError(f"The format of {kind} is such as Format(bits=8), Float16() or None, not {fmt!r}.")
             if fmt is not None and fmt.per_channel and kind != "weights":
                 raise PlanError(f"A range for each channel is for weights alone: leave per_channel off for {kind}.")
         for observer in (self.observer, self.gradient_observer or self.observer):
             if not isinstance(observer, Observer):
-                raise PlanError(f"Ranges come from an estimator such as CurrentMinMax(), not from {observer!r}.")
+                raise PlanError(f"Ranges come from an observer such as CurrentMinMax(), not from {observer!r}.")
         for bits in self.exceptions.values():
             if bits is not None:
                 Format(bits)
@@ -84,11 +89,11 @@ class Precision:
                     f"Integer kernels need weights, activations and gradients of 8 bits or fewer, but {kind} are "
                     f"{fmt or 'float32'}: give them such a format, or simulate."
                 )
-        if not self.weights.symmetric:
+        if has_range(self.weights) and not self.weights.symmetric:
             raise PlanError("Integer kernels need symmetric weights: Format(symmetric=True).")
 
-    def format(self, kind: str, layer: str) -> AnyFormat | None:
-        """How `layer`'s tensor of `kind` (one of KINDS) is rounded."""
+    def format(self, kind: str, layer: str) -> NumberFormat | None:
+        """The format of `layer`'s tensor of `kind` (one of KINDS); None for float32."""
         fmt = getattr(self, kind)
         for pattern, bits in self.exceptions.items():
             if fmt is not None and fnmatchcase(layer, pattern):
@@ -96,7 +101,7 @@ class Precision:
         return fmt
 
     def check(self, network: Network) -> None:
-        """Raises PlanError for exceptions that fit no layer of `network`."""
+        """Raises PlanError for exceptions that match no layer of `network`."""
         for pattern in self.exceptions:
             if not any(fnmatchcase(name, pattern) for name in (INPUT, *network.nodes)):
                 raise PlanError(
@@ -111,29 +116,29 @@ class Precision:
 
     @property
     def quantizes(self) -> bool:
-        """Whether any tensor is to be integers."""
-        return any(isinstance(getattr(self, kind), Format) for kind in KINDS)
+        """True if any tensor is rounded to integers."""
+        return any(has_range(getattr(self, kind)) for kind in KINDS)
 
     @property
     def _observers(self) -> list[Observer]:
-        return [self.observer_of(kind) for kind in KINDS[1:] if isinstance(getattr(self, kind), Format)]
+        return [self.observer_of(kind) for kind in KINDS[1:] if has_range(getattr(self, kind))]
 
     def mode(self, training: bool, known: bool, step: int = 0) -> RangeMode:
-        """How the program of a mini-batch, or of an evaluation, gets its ranges: OBSERVED, as its observers say;
-        SEARCHED in the steps in which some search; MEASURED, all from their tensors, before any range is `known`."""
+        """The mode of a program: OBSERVED, ranges of the observers; SEARCHED, in steps in which an observer searches;
+        MEASURED, all ranges from their tensors, before any range is `known`."""
         if not known and any(e.start is None and (e.static if training else e.remembers) for e in self._observers):
             return RangeMode.MEASURED
         return RangeMode.SEARCHED if training and any(e.is_due(step) for e in self._observers) else RangeMode.OBSERVED
 
     def modes(self, training: bool) -> list[RangeMode]:
-        """All that `mode` may say."""
-        found = [RangeMode.OBSERVED, self.mode(training, known=False)]
+        """All modes that programs may have."""
+        modes = [RangeMode.OBSERVED, self.mode(training, known=False)]
         if training and any(e.is_due(1) for e in self._observers):
-            found.append(RangeMode.SEARCHED)
-        return list(dict.fromkeys(found))
+            modes.append(RangeMode.SEARCHED)
+        return list(dict.fromkeys(modes))
 
     def is_static(self, kind: str, mode: RangeMode, training: bool) -> bool:
-        """Whether a program takes the ranges of `kind` as they were left; else it measures the tensors."""
+        """True if a program uses the stored ranges of `kind`; else it measures the tensors."""
         observer = self.observer_of(kind)
         if mode == RangeMode.MEASURED:
             return observer.start is not None
@@ -145,16 +150,16 @@ class Precision:
 
     def to_dict(self) -> dict:
         """JSON-able; the inverse of `from_dict`."""
-        found = {kind: fmt.to_dict() if (fmt := getattr(self, kind)) else None for kind in KINDS}
+        formats = {kind: fmt.to_dict() if (fmt := getattr(self, kind)) else None for kind in KINDS}
         own = self.gradient_observer.to_dict() if self.gradient_observer else None
         more = {"exceptions": dict(self.exceptions), "traced": self.traced, "simulated": self.simulated}
-        return found | {"observer": self.observer.to_dict(), "gradient_observer": own} | more
+        return formats | {"observer": self.observer.to_dict(), "gradient_observer": own} | more
 
     @classmethod
-    def from_dict(cls, found: dict) -> Precision:
-        """Raises FormatError for what isn't a precision."""
+    def from_dict(cls, data: dict) -> Precision:
+        """Raises FormatError for other data than that of `to_dict`."""
         try:
-            settings = {**found}
+            settings = {**data}
             for kind in KINDS:
                 if settings.get(kind) is not None:
                     settings[kind] = format_from(settings[kind])
@@ -170,7 +175,7 @@ class Precision:
 
     @classmethod
     def from_json(cls, text: str) -> Precision:
-        """Raises FormatError for what isn't a precision."""
+        """Raises FormatError for other data than that of `to_dict`."""
         try:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
@@ -181,7 +186,7 @@ class Precision:
         lines = [] if self.simulated else ["stored as they are; int8 tensors are multiplied as integers"]
         for kind in KINDS:
             fmt = getattr(self, kind)
-            ranges = f"; {self.observer_of(kind)}" if isinstance(fmt, Format) else ""
+            ranges = f"; {self.observer_of(kind)}" if has_range(fmt) else ""
             lines.append(f"{kind:<12} {fmt or 'float32'}{ranges}")
         others = [f"{name} {'float32' if bits is None else f'{bits} bits'}" for name, bits in self.exceptions.items()]
         return "\n".join(lines + ([f"{'exceptions':<12} {', '.join(others)}"] if others else []))

@@ -1,52 +1,58 @@
-"""What a mini-batch notes of its rounded tensors: for the ranges that come next, and whether they overflowed."""
+"""Collects statistics of a mini-batch's rounded tensors: for the next ranges, and to detect overflows."""
 
 from __future__ import annotations
 
 from edgelearn.compile.storage import Storage
 from edgelearn.launch import Role
 from edgelearn.ops import Emitter, Tensor
-from edgelearn.ops.quantize import Quantizer, RangeStatistics, emit_check_found, emit_learn_range
+from edgelearn.ops.quantize import Quantizer, emit_check_finite, emit_learn_range
+from edgelearn.ops.range_statistics import RangeStatistics
 
 from .precision import Precision
 
 
 class RangeCollector:
-    """RangeStatistics of a program's tensors, by name; only in `training`."""
+    """Statistics of a program's tensors, by name; only in `training`."""
 
     def __init__(self, precision: Precision, storage: Storage, training: bool) -> None:
         self.precision, self.storage, self.training = precision, storage, training
         self._checked: dict[str, Tensor] = {}
-        self._learnt: dict[str, tuple[Quantizer, Tensor, int]] = {}
+        self._observed: dict[str, tuple[Quantizer, Tensor, int]] = {}
 
     def of(self, q: Quantizer, count: int, rule: int, add: bool = False) -> RangeStatistics | None:
-        """Where `count` records of integers go, from which the next range follows by `rule`. Simulated integers hold
-        the NaN that a NaN or an infinity became; others don't, and are checked."""
+        """`count` records of a tensor of integers, from which `rule` computes the next range. Stored integers are
+        checked for NaN and infinity; simulated ones needn't be, since they keep a NaN.
+        """
         if not self.training:
             return None
-        found = self.storage.tensor(f"{q.name} found", (count, 16), Role.FOUND)
-        self._learnt[q.name] = q, found, rule
+        parts = self._parts(q.name, count)
+        self._observed[q.name] = q, parts, rule
         if not self.precision.simulated:
-            self._checked[q.name] = found
-        return RangeStatistics(found, self.precision.traced, add)
+            self._checked[q.name] = parts
+        return RangeStatistics(parts, self.precision.traced, add)
 
-    def of_halves(self, name: str, count: int, add: bool = False) -> RangeStatistics | None:
-        """The same for halves, that have no range and are always checked: an activation may hide an infinity."""
+    def of_rangeless(self, name: str, count: int, add: bool = False) -> RangeStatistics | None:
+        """`count` records of a tensor in a format without a range. It is always checked: a later layer may hide an
+        infinity."""
         if not self.training:
             return None
-        found = self._checked[name] = self.storage.tensor(f"{name} found", (count, 16), Role.FOUND)
-        return RangeStatistics(found, add=add)
+        parts = self._checked[name] = self._parts(name, count)
+        return RangeStatistics(parts, add=add)
 
     def knows(self, name: str) -> bool:
-        return name in self._learnt or name in self._checked
+        return name in self._observed or name in self._checked
 
     def check(self, finish: Emitter) -> None:
-        """Jobs: flags for tensors that held a NaN or an infinity."""
-        for name, found in self._checked.items():
+        """Emit jobs that flag tensors with a NaN or an infinity."""
+        for name, parts in self._checked.items():
             finish.layer = name.rpartition("/")[0]
-            emit_check_found(finish, name, found)
+            emit_check_finite(finish, name, parts)
 
     def learn(self, finish: Emitter) -> None:
-        """Jobs: the next ranges from what the mini-batch has held, unless it failed."""
-        for q, found, rule in self._learnt.values():
+        """Emit jobs that compute the next ranges, unless the mini-batch failed."""
+        for q, parts, rule in self._observed.values():
             finish.layer = q.name.rpartition("/")[0]
-            emit_learn_range(finish, q, found, self.storage.control, rule)
+            emit_learn_range(finish, q, parts, self.storage.control, rule)
+
+    def _parts(self, name: str, count: int) -> Tensor:
+        return self.storage.tensor(f"{name} found", (count, 16), Role.FOUND)

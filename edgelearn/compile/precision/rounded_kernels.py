@@ -1,4 +1,4 @@
-"""Kernels of linear layers as the passes of a program read them: rounded once a mini-batch, in `prepare`."""
+"""Kernels of linear layers, rounded once a mini-batch as the passes of a program read them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from edgelearn.launch import Role
 from edgelearn.ops import Emitter, Tensor
 from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.control import Control
-from edgelearn.ops.formats import Float16
-from edgelearn.ops.half import emit_halved_weights
+from edgelearn.ops.formats import Format, NumberFormat, StoredType, has_range
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import OWN, Quantizer, emit_quantized_weights, weight_parts
-from edgelearn.ops.quantized_tensor import QuantizedTensor
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
 from edgelearn.ops.transpose import KernelView
 
 from .precision import Precision
@@ -19,37 +18,39 @@ from .range_collector import RangeCollector
 
 
 class RoundedKernels:
-    """What is asked for is made when first asked for, by jobs of `prepare`; a kernel in float32 comes back as it is."""
+    """Emits the jobs of `prepare` that round kernels, each once; a kernel in float32 is returned as it is."""
 
-    def __init__(self, precision: Precision, storage: Storage, prepare: Emitter, noted: RangeCollector) -> None:
-        self.precision, self.storage, self.prepare, self.noted = precision, storage, prepare, noted
+    def __init__(self, precision: Precision, storage: Storage, prepare: Emitter, statistics: RangeCollector) -> None:
+        self.precision, self.storage, self.prepare, self.statistics = precision, storage, prepare, statistics
         self._made: dict[tuple[str, str], Tensor] = {}
 
-    def floats(self, layer: str, kernel: Tensor) -> Tensor:
-        """For passes that compute in float32: values of the layer's format, halves stored as such."""
-        fmt = self.precision.format("weights", layer)
+    def floats(self, layer: str, kernel: Tensor) -> Stored:
+        """For passes that compute in float32: integers as the floats they stand for, others as they are stored."""
+        fmt = self._format(layer)
         if fmt is None:
             return kernel
-        if isinstance(fmt, Float16):
-            return self._halves(f"{layer}/weights", layer, KernelView(kernel))
-        return self._quantized(layer, kernel, "float32")
+        if has_range(fmt):
+            return self._quantized(fmt, layer, kernel, "float32")
+        return self._encoded(fmt, f"{layer}/weights", layer, KernelView(kernel))
 
     def integers(self, layer: str, kernel: Tensor) -> QuantizedTensor:
         """For passes that multiply integers."""
-        q = self._quantizer(layer, kernel)
-        return QuantizedTensor(self._quantized(layer, kernel, "int8"), q.channels or q.record, q.format, q.name)
+        fmt = self._integer_format(layer)
+        q = self._quantizer(fmt, layer, kernel)
+        return QuantizedTensor(self._quantized(fmt, layer, kernel, "int8"), q.channels or q.record, fmt, q.name)
 
-    def stores_halves(self, layer: str) -> bool:
-        return not self.precision.simulated and isinstance(self.precision.format("weights", layer), Float16)
-
-    def viewed_halves(self, layer: str, view: KernelView) -> Tensor:
-        """For the backward pass to data, stored as halves: rounded with the scales in them."""
-        return self._halves(f"{layer}/prepared weights" if view.changes else f"{layer}/weights", layer, view)
+    def viewed(self, layer: str, view: KernelView) -> Stored | None:
+        """For the backward pass to data, as a format without a range stores it: rounded after scaling. None if the
+        kernel isn't stored so."""
+        fmt = self._format(layer)
+        if fmt is None or has_range(fmt) or self._dtype(fmt) == "float32":
+            return None
+        return self._encoded(fmt, f"{layer}/prepared weights" if view.changes else f"{layer}/weights", layer, view)
 
     def viewed_integers(self, layer: str, view: KernelView) -> QuantizedTensor:
         """For the backward pass to data: the same integers or, where `view` scales them or sums over channels that have
         steps of their own, others with a range of their own."""
-        fmt, name = self.precision.format("weights", layer), f"{layer}/prepared weights"
+        fmt, name = self._integer_format(layer), f"{layer}/prepared weights"
         if view.scale is None and not (view.taps and fmt.per_channel):
             integers = self.integers(layer, view.kernel)
             return quantized_copy.emit_transposed(self.prepare, integers, view.taps) if view.taps else integers
@@ -61,30 +62,42 @@ class RoundedKernels:
         emit_quantized_weights(self.prepare, q, view, y, None, self._control)
         return QuantizedTensor(y, channels or record, fmt, name)
 
-    def _quantizer(self, layer: str, kernel: Tensor) -> Quantizer:
-        fmt = self.precision.format("weights", layer)
+    def _format(self, layer: str) -> NumberFormat | None:
+        return self.precision.format("weights", layer)
+
+    def _integer_format(self, layer: str) -> Format:
+        fmt = self._format(layer)
+        assert has_range(fmt)
+        return fmt
+
+    def _dtype(self, fmt: NumberFormat) -> str:
+        """The dtype of kernels in a format without a range."""
+        return fmt.storage if not self.precision.simulated and StoredType.has(fmt.storage) else "float32"
+
+    def _quantizer(self, fmt: Format, layer: str, kernel: Tensor) -> Quantizer:
         channels = kernel.channels if fmt.per_channel else 0
         return self.storage.quantizer(f"{layer}/weights", fmt, self.precision.observer_of("weights"), channels)
 
-    def _quantized(self, layer: str, kernel: Tensor, dtype: str) -> Tensor:
+    def _quantized(self, fmt: Format, layer: str, kernel: Tensor, dtype: str) -> Tensor:
         key = layer, dtype
         if key not in self._made:
-            q = self._quantizer(layer, kernel)
+            q = self._quantizer(fmt, layer, kernel)
             name = f"{layer}/kernel quantized, {dtype}"
             y = self._made[key] = self.storage.tensor(name, kernel.shape, Role.PREPARED, layer=layer, dtype=dtype)
-            found = None if self.noted.knows(q.name) else self.noted.of(q, weight_parts(self.prepare, kernel), OWN)
-            emit_quantized_weights(self.prepare, q, KernelView(kernel), y, found, self._control)
+            known, parts = self.statistics.knows(q.name), weight_parts(self.prepare, kernel)
+            statistics = None if known else self.statistics.of(q, parts, OWN)
+            emit_quantized_weights(self.prepare, q, KernelView(kernel), y, statistics, self._control)
         return self._made[key]
 
-    def _halves(self, name: str, layer: str, view: KernelView) -> Tensor:
-        key = name, "halves"
+    def _encoded(self, fmt: NumberFormat, name: str, layer: str, view: KernelView) -> Stored:
+        key, dtype = (name, "encoded"), self._dtype(fmt)
         if key not in self._made:
-            dtype = "float32" if self.precision.simulated else "float16"
-            y = self.storage.tensor(f"{name}, halves", view.shape, Role.PREPARED, layer=layer, dtype=dtype)
+            y = self.storage.tensor(f"{name}, encoded", view.shape, Role.PREPARED, layer=layer, dtype=dtype)
             self._made[key] = y
-            emit_halved_weights(self.prepare, view, y, self.noted.of_halves(name, weight_parts(self.prepare, y)))
-        return self._made[key]
+            statistics = self.statistics.of_rangeless(name, weight_parts(self.prepare, y))
+            fmt.emit_encode_weights(self.prepare, view, y, statistics)
+        return self._made[key] if dtype == "float32" else QuantizedTensor(self._made[key], None, fmt, name)
 
     @property
     def _control(self) -> Control | None:
-        return self.storage.control if self.noted.training else None
+        return self.storage.control if self.statistics.training else None

@@ -2,7 +2,7 @@
 
 import os
 import queue
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from edgelearn.errors import DataError
 from . import RATE
 from .decode import FORMATS, check_rate, package, shortened, why
 
-Blocks = Iterator[np.ndarray]  # float32 (n,) each, one after the other
+Blocks = Generator[np.ndarray, None, None]  # float32 (n,) each, one after the other
 _SECONDS = 0.1  # of a block
 _SILENT = 5  # seconds without a block: the microphone is gone
 

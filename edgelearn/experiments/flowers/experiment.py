@@ -42,7 +42,7 @@ class FlowersExperiment(Experiment[FlowersConfig]):
         self.model = Model(network, pretrained.weights, config.device, config.seed)
         self.model.compile(config.make_optimizer(), SoftmaxCrossEntropy(config.label_smoothing))
         self.train_indices, self.test_indices = stratified_split(dataset.labels, 0.8, config.seed)
-        pictures = PictureSource(len(dataset), pretrained.size, partial(load_images, dataset), normalize)
+        pictures = PictureSource(len(dataset), pretrained.size, self._load, normalize)
         self.train = Subset(pictures, self.train_indices)
         self.test = Subset(pictures, self.test_indices)
 
@@ -63,6 +63,9 @@ class FlowersExperiment(Experiment[FlowersConfig]):
             dataset = replace(dataset, description=f"{dataset.description.rstrip('.')}, {why}")
             pretrained = load(len(dataset.class_names), sample=True)
         return cls(config.resolve(dataset.origin == "embedded sample"), dataset, pretrained)
+
+    def _load(self, indices: np.ndarray, size: int) -> np.ndarray:
+        return load_images(self.dataset, indices.tolist(), size)
 
     @property
     def labels(self) -> tuple[np.ndarray, np.ndarray]:

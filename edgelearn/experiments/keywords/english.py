@@ -1,4 +1,4 @@
-"""The imported network of twelve English classes, as an embedder with the classifier that it was trained with."""
+"""The imported network of the twelve English classes, and its personalisation."""
 
 from __future__ import annotations
 
@@ -19,27 +19,30 @@ from edgelearn.keywords.learners import Embedder, Head, Learner
 from edgelearn.models import bcresnet
 from edgelearn.ops import Concatenate, Flatten, Mean
 
-from .personal import CANDIDATES, Personalisation, Protocol, average, personalise_chosen
-from .personal.trial import Trial
+from .embedding.data import ENGLISH
+from .networks import IN_DATA
+from .personalisation import CANDIDATES, CrossValidation, PersonalisationReport, Protocol, average, run_selected
 
-CLIPS, WEIGHTS = "speech_commands_v0.02_test", "weights/bcresnet1_speech_commands.npz"
 SEEDS = 5
 
 
-def load_twelve(
+def load_english(
     data: str | os.PathLike | None = None, device: str | Device | None = None, bands: bool = False
 ) -> Embedder:
-    """BC-ResNet-1 with the weights in `data`, or else in EDGELEARN_DATA. Its head tells speech_commands.CLASSES apart.
+    """BC-ResNet-1 with its head for `speech_commands.CLASSES`.
 
-    bands: whether embeddings have, behind the 32 values that the head reads, 100 that are still told apart by
-        frequency: the means over time of what the last stage found in each of five bands.
+    Arguments:
+    - `data`: folder with data sets and weights (default: EDGELEARN_DATA).
+    - `device`: part of a device's name (default: chosen).
+    - `bands`: append 100 values to the 32 of the embedding that the head reads: the last stage's means over time in
+      each of its five frequency bands.
 
-    Raises DataError when neither is set, FormatError for a file that is missing, damaged, or of another network.
+    Raises DataError if there is no data folder, FormatError for a file that is missing, damaged, or of another network.
     """
-    named = data_folder(data)
-    if not named:
-        raise DataError(f"Nothing says where {WEIGHTS} is. Set EDGELEARN_DATA to the folder that it lies in.")
-    weights = bcresnet_npz.read_weights(Path(named) / WEIGHTS, bcresnet())
+    folder = data_folder(data)
+    if not folder:
+        raise DataError(f"{IN_DATA} is needed. Set EDGELEARN_DATA to the folder that it lies in.")
+    weights = bcresnet_npz.read_weights(Path(folder) / IN_DATA, bcresnet())
     network = bcresnet(classes=None)
     kernel = weights["classifier/kernel"]
     if bands:
@@ -51,18 +54,24 @@ def load_twelve(
     return Embedder(network, {name: weights[name] for name in network.parameters}, BC_RESNET, 1.0, head, device)
 
 
-def personalise_english(
-    shots: Sequence[int],
-    data: str | os.PathLike | None = None,
-    device: str | Device | None = None,
-    seeds: int = SEEDS,
-    candidates: Sequence[Learner] = CANDIDATES,
-) -> list[Personalisation]:
-    """Users of Speech Commands' test set, in `data` or else EDGELEARN_DATA, who have five clips of a command or more,
-    enrolled with up to so many `shots` of each, by that of `candidates` which is best for other users. Means over
-    `seeds`, which draw who is in a user's background, and who chooses for whom. Raises DataError as load_twelve."""
-    clips = load_named(CLIPS, data).only(CLASSES)
-    features, embedder = load_features(clips, BC_RESNET), load_twelve(data, device, bands=True)
+def english_users(
+    data: str | os.PathLike | None = None, device: str | Device | None = None, seeds: int = SEEDS
+) -> list[CrossValidation]:
+    """Users of Speech Commands' test set, for each of `seeds`, which draw the background and the halves of the people.
+
+    `data`, `device`, and errors: as in `load_english`.
+    """
+    clips = load_named(ENGLISH, data).only(CLASSES)
+    features, embedder = load_features(clips, BC_RESNET), load_english(data, device, bands=True)
     words = tuple(CLASSES.index(word) for word in COMMANDS)
-    trials = [Trial(embedder, clips, features, Protocol(words, seed=seed)) for seed in range(seeds)]
-    return [average([personalise_chosen(trial, count, candidates) for trial in trials]) for count in shots]
+    return [CrossValidation(embedder, clips, features, Protocol(words, seed=seed)) for seed in range(seeds)]
+
+
+def personalise_english(
+    validations: Sequence[CrossValidation], shots: Sequence[int], candidates: Sequence[Learner] = CANDIDATES
+) -> list[PersonalisationReport]:
+    """Personalise the network for `english_users`: a report for each number of enrolled clips of a word in `shots`.
+
+    Each user's settings are those of `candidates` that are best for other users. Reports are means over seeds.
+    """
+    return [average([run_selected(each, count, candidates) for each in validations]) for count in shots]

@@ -1,72 +1,90 @@
-"""What an enrolment costs: seconds and memory of a process of its own that learns a word from a few clips.
+"""The cost of an enrolment: seconds and memory of a process of its own that learns a word from a few clips.
 
-python -m edgelearn.experiments.keywords.enrolment CLIP …      does it here, and prints both
+python -m edgelearn.experiments.keywords.enrolment CLIP …      prints both as JSON
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from edgelearn.errors import EdgelearnError
+from edgelearn.lab.measure import PeakMemory, Worker, WorkerError, usable_cores
 
 CORES = 2
 
 
 @dataclass(frozen=True)
 class EnrolmentCost:
-    """seconds: from clips in files to words that are known: decoding, features, the network, learning. nbytes: what
-    the process held at its peak over what it held after the imports."""
+    """Cost of an enrolment.
+
+    - `seconds`: from clips in files to known words: decoding, features, the network, learning.
+    - `nbytes`: peak memory of the process minus its memory after the imports.
+    """
 
     seconds: float
     nbytes: int
 
 
 def measure(clips: Sequence[str | Path], network: str | None = None, learner: str = "nearest-mean") -> EnrolmentCost:
-    """Of enrolling one word from these files by `learner`, on CORES cores (as many as there are, if fewer): the second
-    of two processes, once compiled programs are kept. `network` is as networks.find_embedder takes it. Needs Linux.
+    """Measure the enrolment of one word, on CORES cores (all, if there are fewer), in the second of two processes, when
+    compiled programs are stored.
 
-    Raises EdgelearnError when the enrolment fails."""
-    command = [sys.executable, "-m", __spec__.name, "--learner", learner, *map(str, clips)]
-    command += ["--network", network] if network else []
+    Arguments:
+    - `clips`: sound files of the word.
+    - `network`: as `networks.find_embedder` takes it (default: its own).
+    - `learner`: a name of `Learner.named`.
+
+    Raises EdgelearnError if the enrolment fails.
+    """
+    cost: dict[str, Any] = {}
     for _ in range(2):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
-            raise EdgelearnError(f"The enrolment that was to be measured failed: {reason[0]}. Try it with `enrol`.")
-    return EnrolmentCost(**json.loads(done.stdout.splitlines()[-1]))
+        try:
+            with Worker("edgelearn.experiments.keywords.enrolment:Enroller", cores=usable_cores()[:CORES]) as worker:
+                cost = worker.call("enrol", [str(clip) for clip in clips], network, learner)
+        except WorkerError as error:
+            reason = error.reason or str(error).splitlines()[-1]
+            raise EdgelearnError(f"The enrolment to be measured failed: {reason}. Try it with `enrol`.") from None
+    return EnrolmentCost(**cost)
+
+
+class Enroller:
+    """Runs in the worker process; the memory of imports made here doesn't count."""
+
+    def __init__(self) -> None:
+        import pyopencl  # noqa: F401
+        import soundfile  # noqa: F401
+        import soxr  # noqa: F401
+
+        from . import networks  # noqa: F401
+
+        self.memory = PeakMemory()
+
+    def enrol(self, clips: list[str], network: str | None, learner: str) -> dict[str, Any]:
+        from edgelearn.keywords.learners import Learner
+        from edgelearn.keywords.vocabulary import Vocabulary, file_features
+
+        from .networks import find_embedder
+
+        start = time.perf_counter()
+        embedder, _ = find_embedder(network)
+        vocabulary = Vocabulary.empty(embedder).add("word", file_features(clips, embedder))
+        vocabulary.enrol(embedder, Learner.named(learner)())
+        return asdict(EnrolmentCost(time.perf_counter() - start, self.memory.over_imports))
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser(f"python -m {__spec__.name}", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser("python -m edgelearn.experiments.keywords.enrolment")
     parser.add_argument("clips", nargs="+")
     parser.add_argument("--network")
     parser.add_argument("--learner", default="nearest-mean")
     options = parser.parse_args()
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
-
-    import pyopencl  # noqa: F401  these are imports too
-    import soundfile  # noqa: F401
-    import soxr  # noqa: F401
-
-    from edgelearn.keywords.learners import Learner
-    from edgelearn.keywords.vocabulary import Vocabulary, features_of
-    from edgelearn.lab.bench.machine import peak_resident_bytes, resident_bytes
-
-    from .networks import find_embedder
-
-    imported, start = resident_bytes(), time.perf_counter()
-    embedder, _ = find_embedder(options.network)
-    vocabulary = Vocabulary.empty(embedder).add("word", features_of(options.clips, embedder))
-    vocabulary.enrol(embedder, Learner.named(options.learner)())
-    print(json.dumps(asdict(EnrolmentCost(time.perf_counter() - start, peak_resident_bytes() - imported))))
+    print(json.dumps(asdict(measure(options.clips, options.network, options.learner))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Episodes into a table: what a way to learn from few clips comes to, with 95 % intervals."""
+"""Evaluation of learners in episodes, with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 
 from edgelearn.errors import DataError
-from edgelearn.keywords.learners import Embedder, Learner, Spotter
+from edgelearn.keywords.learners import Embedder, Learner
 from edgelearn.lab.runs.tables import render, table
 
 from .episodes import Episode, Episodes
-from .metrics import Interval, OpenSet, det_curve, interval, open_set
+from .metrics import Interval, OpenSet, interval, open_set
 
 MEASURES = tuple(field.name for field in fields(OpenSet) if field.name not in ("threshold", "false_accepts"))
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationReport:
-    """What `learner` came to in `episodes`: an Interval of each of MEASURES (see metrics.OpenSet; rates at 5 % false
-    accepts), and the scores of all known and of all unknown clips, for a DET curve."""
+    """Results of a learner.
+
+    Arguments:
+    - `learner`, `episodes`: what was evaluated.
+    - `measures`: an Interval for each of MEASURES (see `metrics.OpenSet`; rates at 5 % false accepts).
+    - `known`, `unknown`: known scores of all clips of known and of unknown words, for a DET curve.
+    """
 
     learner: Learner
     episodes: Episodes
@@ -28,79 +33,80 @@ class EvaluationReport:
     known: np.ndarray
     unknown: np.ndarray
 
-    def det(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The DET curve over the clips of all episodes: see metrics.det_curve."""
-        return det_curve(self.known, self.unknown)
-
     def to_dict(self) -> dict:
-        e = self.episodes
-        names = "ways", "shots", "queries", "unknown", "unknown_words", "unlabelled", "speakers", "seed"
-        settings = {name: getattr(e, name) for name in names}
-        found = {name: asdict(value) for name, value in self.measures.items()}
-        return self.learner.to_dict() | settings | {"episodes": len(e), "measures": found}
+        names = "num_classes", "shots", "queries", "unknown", "unknown_words", "unlabelled", "speakers", "seed"
+        settings = {name: getattr(self.episodes, name) for name in names}
+        measures = {name: asdict(value) for name, value in self.measures.items()}
+        return self.learner.to_dict() | settings | {"episodes": len(self.episodes), "measures": measures}
 
 
 def evaluate(learner: Learner, embedder: Embedder, features: np.ndarray, episodes: Episodes) -> EvaluationReport:
-    """Enrol and test in each of `episodes`, whose data set's clips have `features` (n, frames, bands). Where the
-    embeddings stay as they are, each clip is embedded once. Raises DataError for episodes without clips to reject, or
-    of other clips than there are features of."""
+    """Evaluate one learner: see `Evaluator`."""
     return Evaluator(embedder, features).run(learner, episodes)
 
 
 class Evaluator:
-    """One set of clips, for several learners and episodes."""
+    """Evaluates learners in episodes of one set of clips.
+
+    Each clip is embedded once; learners that train the network embed the clips of each episode again.
+
+    Arguments:
+    - `embedder`: what learners start from.
+    - `features`: of all clips of the episodes' data set (n, frames, bands).
+    """
 
     def __init__(self, embedder: Embedder, features: np.ndarray) -> None:
         self.embedder, self.features = embedder, features
         self.embeddings = embedder.embed(features)
 
     def run(self, learner: Learner, episodes: Episodes) -> EvaluationReport:
+        """Enrol and test in each episode. Raises DataError for episodes without unknown words, or of other clips."""
         if not episodes.unknown:
             raise DataError(
-                f"{episodes.dataset.name} has no words left to reject beside {episodes.ways} to recognise. Ask for "
-                f"fewer ways."
+                f"{episodes.dataset.name} has no unknown words in addition to {episodes.num_classes} to enrol. Ask for "
+                f"fewer."
             )
         if len(episodes.dataset) != len(self.features):
             raise DataError(
                 f"{episodes.dataset.name} has {len(episodes.dataset):,} clips, but there are features of "
                 f"{len(self.features):,}. Compute them for these clips."
             )
-        found, known, unknown = [], [], []
+        results, known, unknown = [], [], []
         for number, episode in enumerate(episodes):
-            scores, sure, unsure = self._episode(learner, episode, number)
-            found.append(open_set(scores.argmax(1), episode.query_labels, sure, unsure))
-            known.append(sure)
-            unknown.append(unsure)
-        measures = {name: interval([getattr(each, name) for each in found]) for name in MEASURES}
+            scores, of_queries, of_unknown = self._episode(learner, episode, number)
+            results.append(open_set(scores.argmax(1), episode.query_labels, of_queries, of_unknown))
+            known.append(of_queries)
+            unknown.append(of_unknown)
+        measures = {name: interval(np.array([getattr(each, name) for each in results])) for name in MEASURES}
         return EvaluationReport(learner, episodes, measures, np.concatenate(known), np.concatenate(unknown))
 
     def _episode(self, learner: Learner, episode: Episode, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Scores of the queries, and how known these and the unknown clips are."""
-        e = episode
-        support, query, unknown, heard = (part.ravel() for part in (e.support, e.query, e.unknown, e.unlabelled))
+        """Scores of the queries, and known scores of the queries and of the unknown clips."""
+        parts = episode.support, episode.query, episode.unknown, episode.unlabelled
+        support, query, unknown, unlabelled = (part.ravel() for part in parts)
         labels = episode.support_labels
         if learner.keeps_embeddings:
-            x, ways = self.embeddings, len(episode.words)
-            found = learner.classify(self.embedder, x[support], labels, ways, x[heard], seed=number)
-            return found.scores(x[query]), found.knownness(x[query]), found.knownness(x[unknown])
-        more = self.features[heard] if len(heard) else None
-        spotter: Spotter = learner.enrol(self.embedder, self.features[support], labels, more, seed=number)
+            x, num_classes = self.embeddings, len(episode.words)
+            classifier = learner.classify(self.embedder, x[support], labels, num_classes, x[unlabelled], seed=number)
+            return classifier.scores(x[query]), classifier.known_score(x[query]), classifier.known_score(x[unknown])
+        more = self.features[unlabelled] if len(unlabelled) else None
+        spotter = learner.enrol(self.embedder, self.features[support], labels, more, seed=number)
         x = spotter.embedder.embed(self.features[np.concatenate([query, unknown])])
-        sure = spotter.classifier.knownness(x)
-        return spotter.classifier.scores(x[: len(query)]), sure[: len(query)], sure[len(query) :]
+        known = spotter.classifier.known_score(x)
+        return spotter.classifier.scores(x[: len(query)]), known[: len(query)], known[len(query) :]
 
 
-HEADER = ("learner", "ways", "shots", "speaker", "accuracy", "AUROC", "equal error", "rejected*", "right*")
+HEADER = ("learner", "classes", "shots", "speaker", "accuracy", "AUROC", "equal error", "rejected*", "right*")
 
 
 def to_table(reports: Sequence[EvaluationReport], width: int = 140) -> str:
     """A line for each report: means with 95 % intervals."""
-    found = table(None, HEADER)
+    rows = table(None, HEADER)
     columns = "accuracy", "auroc", "equal_error_rate", "false_rejects", "accepted_accuracy"
     for report in reports:
         e = report.episodes
         settings = [v["learner"] if isinstance(v, dict) else str(v) for v in report.learner.to_dict().values()]
         measured = (str(report.measures[name]) for name in columns)
-        found.add_row(", ".join(settings[:2]), str(e.ways), str(e.shots), e.speakers, *measured)
+        rows.add_row(", ".join(settings[:2]), str(e.num_classes), str(e.shots), e.speakers, *measured)
     counts = " or ".join(sorted({str(len(report.episodes)) for report in reports}))
-    return render([found, f"{counts} episodes. *: of known clips, where 5 % of unknown ones are accepted."], width)
+    return render([rows, f"{counts} episodes. *: of known clips, where 5 % of unknown ones are accepted."], width)

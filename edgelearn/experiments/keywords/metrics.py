@@ -1,7 +1,8 @@
-"""What keyword spotting is judged by: whether words are recognised, and whether unknown ones are rejected.
+"""Metrics of keyword spotting: words must be recognised, and unknown words rejected.
 
-A score says how sure the method is that a clip is one of its words: more is surer. Clips at or above a threshold are
-accepted. A *false accept* is an unknown clip that is accepted, a *false reject* a clip of a known word that isn't.
+The known score of a clip is higher the more certain a method is that the clip is one of its words. Clips at or above a
+threshold are accepted. A *false accept* is an unknown clip that is accepted, a *false reject* a clip of a known word
+that isn't.
 """
 
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from edgelearn.errors import DataError
 
 
 def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """The share of `predicted` (n,) that equals `labels` (n,)."""
+    """Share of `predicted` (n,) that equals `labels` (n,)."""
     return float(np.mean(np.asarray(predicted) == np.asarray(labels)))
 
 
 def auroc(known: np.ndarray, unknown: np.ndarray) -> float:
-    """The area under the ROC curve: how often a known clip's score is above an unknown one's, ties counting half."""
+    """Area under the ROC curve: how often a known clip's score is above an unknown one's, ties counting half."""
     known, unknown = _scores(known, unknown)
     ordered = np.sort(unknown)
     below = np.searchsorted(ordered, known, "left") + np.searchsorted(ordered, known, "right")
@@ -26,8 +27,11 @@ def auroc(known: np.ndarray, unknown: np.ndarray) -> float:
 
 
 def det_curve(known: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The detection error trade-off (Martin et al. 1997): (thresholds, false-accept rates, false-reject rates) at every
-    threshold that makes a difference, rising. The last accepts nothing."""
+    """Detection error trade-off (Martin et al. 1997): thresholds, false-accept rates and false-reject rates.
+
+    Thresholds ascend through every distinct score; the last, infinity, accepts nothing. Raises DataError without scores
+    of either kind, or for NaN.
+    """
     known, unknown = _scores(known, unknown)
     thresholds = np.append(np.unique(np.concatenate([known, unknown])), np.inf)
     accepted = (len(unknown) - np.searchsorted(np.sort(unknown), thresholds, "left")) / len(unknown)
@@ -36,8 +40,8 @@ def det_curve(known: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def equal_error_rate(known: np.ndarray, unknown: np.ndarray) -> float:
-    """The rate at which false accepts and false rejects are equal, on the line between the two thresholds where the
-    curves cross."""
+    """Rate at which false accepts and false rejects are equal, interpolated between the two thresholds where the curves
+    cross."""
     _, accepted, rejected = det_curve(known, unknown)
     gap = accepted - rejected  # from 1 down to -1
     after = int(np.argmax(gap <= 0))
@@ -47,9 +51,15 @@ def equal_error_rate(known: np.ndarray, unknown: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class OpenSet:
-    """accuracy: of known clips when nothing is rejected. auroc, equal_error_rate: of known against unknown clips.
-    threshold: the lowest with a false-accept rate of at most `false_accepts`; there, `false_rejects` is the share of
-    known clips that are rejected, and `accepted_accuracy` of those that are accepted and recognised."""
+    """Open-set metrics.
+
+    Arguments:
+    - `accuracy`: of known clips if nothing is rejected.
+    - `auroc`, `equal_error_rate`: of known against unknown clips.
+    - `false_accepts`: rate at `threshold`, the lowest whose rate is within the limit.
+    - `false_rejects`: share of known clips that `threshold` rejects.
+    - `accepted_accuracy`: share of known clips that it accepts and that are classified correctly.
+    """
 
     accuracy: float
     auroc: float
@@ -63,7 +73,13 @@ class OpenSet:
 def open_set(
     predicted: np.ndarray, labels: np.ndarray, known: np.ndarray, unknown: np.ndarray, false_accepts: float = 0.05
 ) -> OpenSet:
-    """All of it: `predicted`, `labels` and scores `known` of n clips of known words, scores `unknown` of m others."""
+    """Compute all open-set metrics.
+
+    Arguments:
+    - `predicted`, `labels`, `known`: predictions, labels and known scores of n clips of known words.
+    - `unknown`: known scores of m clips of unknown words.
+    - `false_accepts`: limit of the false-accept rate (default 0.05).
+    """
     known = np.asarray(known, np.float64)
     right = np.asarray(predicted) == np.asarray(labels)
     thresholds, accepted, rejected = det_curve(known, unknown)
@@ -81,7 +97,7 @@ def open_set(
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over episodes, and how far around it the confidence interval reaches."""
+    """Mean of `count` values, with a confidence interval of `mean` ± `margin`."""
 
     mean: float
     margin: float
@@ -92,7 +108,7 @@ class Interval:
 
 
 def interval(values: np.ndarray, confidence: float = 0.95) -> Interval:
-    """The mean of `values` (n,) with Student's t interval. Raises DataError for fewer than two, or NaN."""
+    """Mean of `values` (n,) with Student's t interval. Raises DataError for fewer than two values, or NaN."""
     values = np.asarray(values, np.float64)
     if values.ndim != 1 or len(values) < 2 or not np.isfinite(values).all():
         raise DataError(f"An interval needs at least two finite values, got {values.tolist()[:5]}. Run more episodes.")
@@ -101,8 +117,8 @@ def interval(values: np.ndarray, confidence: float = 0.95) -> Interval:
 
 
 def student_t(confidence: float, degrees: int) -> float:
-    """The t that |T| of Student's distribution stays below with probability `confidence`."""
-    from scipy.special import stdtrit  # SciPy's imports are slow: only where one is wanted
+    """Critical value t of Student's distribution: |T| < t with probability `confidence`."""
+    from scipy.special import stdtrit  # slow to import
 
     return float(stdtrit(degrees, (1 + confidence) / 2))
 
@@ -111,6 +127,6 @@ def _scores(known: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndar
     known, unknown = np.asarray(known, np.float64), np.asarray(unknown, np.float64)
     if not known.size or not unknown.size or np.isnan(known).any() or np.isnan(unknown).any():
         raise DataError(
-            f"Rates need scores that are numbers, of known and of unknown clips: got {known.size} and {unknown.size}."
+            f"Rates need scores of known and of unknown clips without NaN: got {known.size} and {unknown.size} scores."
         )
     return known, unknown

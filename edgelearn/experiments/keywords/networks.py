@@ -1,4 +1,4 @@
-"""Which network hears the words, and where its weights come from."""
+"""Find an embedder: in a file, in a run folder, in the data folder, or in the package."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from edgelearn.errors import DataError
 from edgelearn.interop import bcresnet_npz
 from edgelearn.keywords.embedder_file import load_embedder
 from edgelearn.keywords.learners import Embedder
+from edgelearn.keywords.sample import sample_embedder
 from edgelearn.models import bcresnet
 
 from .embedding import make_embedder
 from .embedding.weights import read_run
-from .sample import sample_embedder
 
 IN_DATA = Path("weights") / "bcresnet1_speech_commands.npz"  # under the data folder
 SAMPLE_NAME = "sample"
@@ -24,11 +24,16 @@ SAMPLE_NAME = "sample"
 def find_embedder(
     network: str | None = None, data: str | None = None, device: str | Device | None = None
 ) -> tuple[Embedder, str]:
-    """An embedder and a sentence on where it comes from. `network` is "sample", the folder of a finished
-    KeywordsExperiment, or a file: a BC-ResNet-1 trained in PyTorch (.npz), or what embedder_file wrote. Without it,
-    it is the BC-ResNet-1 of the folder `data` or EDGELEARN_DATA, and where there is none, the package's.
+    """Returns an embedder, and a sentence on where it comes from.
 
-    Raises FormatError for a file or folder that isn't one, DataError for a data folder that doesn't exist.
+    Arguments:
+    - `network`: "sample", for the package's; the folder of a run of `edgelearn keywords train`; or a file: an embedder
+      (`keywords.embedder_file`) or a BC-ResNet-1 trained in PyTorch (.npz). Default: the BC-ResNet-1 in `data`, else
+      the package's.
+    - `data`: folder with data sets and weights (default: EDGELEARN_DATA).
+    - `device`: part of a device's name (default: chosen).
+
+    Raises FormatError for another file or folder, DataError for a data folder that doesn't exist.
     """
     folder = data_folder(data)
     if folder and not Path(folder).is_dir():

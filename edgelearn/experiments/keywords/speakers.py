@@ -1,7 +1,7 @@
-"""Which speakers train, validate and test, as everybody divides Speech Commands.
+"""The standard division of Speech Commands' speakers into training, validation and testing.
 
 A hash of the speaker's name decides (Warden 2018, section 7; TensorFlow's examples/speech_commands/input_data.py), so
-that the division stays when recordings are added. It works for any set that says who speaks.
+that the division stays when recordings are added. It works for any data set with speakers' names.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _HASHES = 2**27 - 1
 
 
 def which_set(speaker: str, validation: float = 10, testing: float = 10) -> str:
-    """Which of PARTS a speaker is in, given the percentages of two of them."""
+    """The part of a speaker, one of PARTS. `validation`, `testing`: percentages (default 10 each)."""
     percentage = int(sha1(speaker.encode()).hexdigest(), 16) % (_HASHES + 1) * (100 / _HASHES)
     if percentage < validation:
         return "validation"
@@ -27,8 +27,15 @@ def which_set(speaker: str, validation: float = 10, testing: float = 10) -> str:
 
 
 def part_of(dataset: ClipDataset, part: str, words: Sequence[str] | None = None) -> ClipDataset:
-    """The clips by the speakers of `part`, one of PARTS, of `words` (default: all). Raises DataError for another part,
-    a word that isn't there, or clips that don't say who speaks."""
+    """The clips by the speakers of a part.
+
+    Arguments:
+    - `dataset`: the clips.
+    - `part`: one of PARTS.
+    - `words`: names of the words to keep (default: all).
+
+    Raises DataError for another part, a missing word, or clips without a speaker.
+    """
     if part not in PARTS:
         raise DataError(f"There is no part {part!r}. Parts are {', '.join(PARTS)}.")
     require_speakers(dataset)

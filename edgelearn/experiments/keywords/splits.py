@@ -1,4 +1,4 @@
-"""Words and speakers that are trained on, and other ones that are tested."""
+"""Splits: words and speakers to train with, and other ones to test with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +8,16 @@ import numpy as np
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
 
-_WORDS, _SPEAKERS, _CORE = 30, 31, 32  # keep these random streams of a seed apart from others
-_CORE_SPEAKERS = 1000
+_WORDS, _SPEAKERS = 30, 31  # keep these random streams of a seed apart from others
 
 
 class LeakError(DataError):
-    """A word or a speaker that is tested was trained on."""
+    """A tested word or speaker is in the training set, too."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Clips to train with, and clips to test with that have other words, other speakers or both."""
+    """Clips to `train` with, and clips of other words, other speakers, or both, to `test` with."""
 
     train: ClipDataset
     test: ClipDataset
@@ -30,17 +29,22 @@ def hold_out(
     speakers: int | Sequence[str] = 0,
     seed: int = 0,
 ) -> Split:
-    """Test clips are those of held-out `words` by held-out `speakers`, each named or a number to be drawn with `seed`;
-    with 0 of them, every word or every speaker is in both. Training clips have neither; those that have one of the two
-    are used for nothing.
+    """Test with held-out words by held-out speakers, train without both.
 
-    Raises DataError for a word or speaker that isn't there, a number that leaves nothing to train or to test with, or
-    speakers that aren't known.
+    Clips of a held-out word by another speaker, or the other way round, are not used.
+
+    Arguments:
+    - `dataset`: the clips.
+    - `words`: names, or a number to be drawn; 0 leaves every word in both parts (default).
+    - `speakers`: names, or a number to be drawn; 0 leaves every speaker in both parts (default).
+    - `seed`: of the draws.
+
+    Raises DataError for a missing word or speaker, a number that leaves nothing to train or to test with, or clips
+    without a speaker.
     """
     train, test = np.ones(len(dataset), bool), np.ones(len(dataset), bool)
-    present = dataset.words
     for chosen, values, what, stream in (
-        (words, present, "words", _WORDS),
+        (words, dataset.words, "words", _WORDS),
         (speakers, dataset.speakers, "speakers", _SPEAKERS),
     ):
         if not chosen:
@@ -58,8 +62,8 @@ def hold_out(
 
 
 def check_disjoint(train: ClipDataset, test: ClipDataset, words: bool = True, speakers: bool = True) -> None:
-    """Raises LeakError when a word (if `words`) or a speaker (if `speakers`) is in both, DataError when it can't be
-    told, because clips don't say who speaks."""
+    """Raise LeakError if a word (unless `words` is False) or a speaker (unless `speakers` is False) is in both parts,
+    and DataError if clips have no speaker."""
     if words and (both := np.intersect1d(train.words, test.words)).size:
         raise LeakError(f"Tested words were trained on: {_some(both)}. Split the words again.")
     if speakers:
@@ -71,7 +75,8 @@ def check_disjoint(train: ClipDataset, test: ClipDataset, words: bool = True, sp
 
 @dataclass(frozen=True)
 class WordSplit:
-    """Words to train, validate and test with, and words that are always unknown. Raises LeakError if they overlap."""
+    """Words to `train`, to `test` and for `validation`, and words that are always `unknown`. Raises LeakError if these
+    overlap."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -93,7 +98,7 @@ _UNKNOWN = ("bed", "dog", "happy", "marvin", "wow")
 # Classification", arXiv:1812.10233; and the tasks for meta-training, -validation and -testing in the code of Rusci and
 # Tuytelaars 2023, "Few-Shot Open-Set Learning for On-Device Customization of KeyWord Spotting Systems",
 # arXiv:2306.02161 (github.com/mrusci/ondevice-learning-kws, KWSFSL/data/GSCSpeechData.py: GSC10, GSC5, GSC12). Theirs
-# have the sizes of splitGSC (Kim et al. 2022), whose own lists are published nowhere that could be read here.
+# have the sizes of splitGSC (Kim et al. 2022), whose own lists could not be obtained.
 WORD_SPLITS = {
     "chen2020-commands": WordSplit(train=(*_DIGITS, *_OTHERS), test=_COMMANDS, unknown=_UNKNOWN),
     "chen2020-digits": WordSplit(train=(*_COMMANDS, *_OTHERS), test=_DIGITS, unknown=_UNKNOWN),
@@ -106,45 +111,22 @@ WORD_SPLITS = {
 }
 
 
-def core_words(dataset: ClipDataset, validation: int = 3, test: int = 3, seed: int = 0) -> WordSplit:
-    """Parnami and Lee 2020, "Few-Shot Keyword Spotting With Prototypical Networks", arXiv:2007.14463: words with at
-    least 1,000 speakers (30 of Speech Commands') are divided at random, the others are unknown. Raises DataError when
-    too few words have so many speakers, or they aren't known."""
-    require_speakers(dataset)
-    words = dataset.words
-    count = {word: len(np.unique(dataset.speakers[words == word])) for word in dataset.class_names}
-    core = [word for word, speakers in count.items() if speakers >= _CORE_SPEAKERS]
-    if len(core) <= validation + test:
-        raise DataError(
-            f"{len(core)} words of {dataset.name} have {_CORE_SPEAKERS} speakers or more: too few to validate with "
-            f"{validation} and test with {test}. Use all of Speech Commands, or hold_out."
-        )
-    order = np.random.default_rng([seed, _CORE]).permutation(sorted(core)).tolist()
-    first, last = order[:validation], order[validation : validation + test]
-    return WordSplit(
-        train=tuple(sorted(order[validation + test :])),
-        validation=tuple(sorted(first)),
-        test=tuple(sorted(last)),
-        unknown=tuple(sorted(set(count) - set(core))),
-    )
-
-
-def _choose(chosen: int | Sequence[str], there: np.ndarray, what: str, name: str, seed: list[int]) -> np.ndarray:
+def _choose(chosen: int | Sequence[str], available: np.ndarray, what: str, name: str, seed: list[int]) -> np.ndarray:
     if not isinstance(chosen, int):
-        if missing := sorted(set(chosen) - set(there.tolist())):
-            raise DataError(f"{name} doesn't have the {what} {_some(missing)}. It has {_some(there, 40)}.")
+        if missing := sorted(set(chosen) - set(available.tolist())):
+            raise DataError(f"{name} doesn't have the {what} {_some(missing)}. It has {_some(available, 40)}.")
         return np.asarray(list(chosen))
-    if not 0 < chosen < len(there):
-        raise DataError(f"{name} has {len(there)} {what}: 1 to {len(there) - 1} can be held out, not {chosen}.")
-    return np.random.default_rng(seed).permutation(there)[:chosen]
+    if not 0 < chosen < len(available):
+        raise DataError(f"{name} has {len(available)} {what}: 1 to {len(available) - 1} can be held out, not {chosen}.")
+    return np.random.default_rng(seed).permutation(available)[:chosen]
 
 
 def require_speakers(dataset: ClipDataset) -> None:
-    """Raises DataError when clips don't say who speaks."""
+    """Raise DataError if clips have no speaker."""
     unknown = np.count_nonzero(dataset.speakers == "")
     if unknown:
         raise DataError(
-            f"{unknown:,} clips of {dataset.name} don't say who speaks, so speakers can't be kept apart. Name files "
+            f"{unknown:,} clips of {dataset.name} have no speaker, so speakers can't be kept apart. Name files "
             f"<speaker>_nohash_<n>, or leave those clips out."
         )
 

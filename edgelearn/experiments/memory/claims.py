@@ -1,5 +1,5 @@
-"""Qualcomm's claim for MobileNet V2, taken apart into figures that can be checked: those of plans and single steps are
-here, times and the memory of a process in on_the_spot.py, trainings in trained.py."""
+"""Qualcomm's claim for MobileNet V2, as figures that can be checked: those of plans and single steps; times and the
+memory of a process are in machine_claims.py, trainings in trained.py."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from edgelearn.runtime import Context, Kernels, Session
 
 MB = 10**6
 FRAMEWORK, NOT_IN_PLACE, CONV_INPUTS = 53.78, 78.20, 27.06  # MB of the plain network, by three definitions
-# Published are 43 MB and 3.7 MB, 11 times less, without a definition. By FRAMEWORK's, two streams of full width take at
-# most 4.19 MB, 12.8 times less, as their shapes say. The peak is a bound of our own.
+# Published: 43 MB and 3.7 MB, 11 times less, without a definition. By FRAMEWORK's, two streams of full width take at
+# most 4.19 MB, 12.8 times less, by their shapes. The peak is a bound of our own.
 STORED, TIMES, PEAK = 4.19, 12.8, 20.0  # MB, times less, MB
 TOLERANCE = 1e-4  # of gradients
 MICRO_BATCHES = (1, 8)  # whose gradients are compared
-GROWTH, PICTURES = 0.05, 32  # of what is stored; so many pictures that statistics, which do grow, count for little
-BUDGET, SECONDS = "8 MB stored", 10.0  # to find its plan
+GROWTH, PICTURES = 0.05, 32  # growth of stored bytes; with many images the statistics, which do grow, count little
+BUDGET, SECONDS = "8 MB stored", 10.0  # the planner's time limit
 
 
 def check(device: Device) -> list[Claim]:
-    """Of MobileNet V2 1.0/224, batch 1 unless it is said, float32, BatchNorm with the batch's statistics."""
+    """Claims on MobileNet V2 1.0/224, batch 1 unless stated otherwise, float32, BatchNorm with batch statistics."""
     request = Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch")
     twin = replace(request, network=mobilenet_v2_reversible())
-    # Streams of RevNet-164's bottlenecks are four times as wide as those of 38 and 110: it is held against its kind.
+    # Streams of RevNet-164's bottlenecks are four times as wide as those of 38 and 110: its reference has them, too.
     third = revnet("revnet56", 3, (32, 128, 256, 512), bottleneck=True)
     return [
         *_memory(make_plan(request, device), make_plan(_inverting(twin), device)),
@@ -68,12 +68,14 @@ def _memory(plain: Plan, inverted: Plan) -> list[Claim]:
 
 
 def _gradients(request: Request, device: Device) -> Claim:
-    """And memory, of a step that inverts beside one that keeps everything."""
-    kept, inverted = make_plan(request, device), make_plan(_inverting(request), device)
-    (expected, _), (found, allocated) = _step(kept, device), _step(inverted, device)
-    off = max(np.abs(found[k] - g).max() / max(np.abs(g).max(), np.finfo(np.float32).tiny) for k, g in expected.items())
+    """Gradients of a step that inverts, compared with one that stores everything, and its memory."""
+    stored, inverted = make_plan(request, device), make_plan(_inverting(request), device)
+    (expected, _), (actual, allocated) = _step(stored, device), _step(inverted, device)
+    off = max(
+        np.abs(actual[k] - g).max() / max(np.abs(g).max(), np.finfo(np.float32).tiny) for k, g in expected.items()
+    )
     return Claim(
-        f"Batch {request.batch_size}: gradients are those of keeping all, within {TOLERANCE:g}; allocated as planned",
+        f"Batch {request.batch_size}: gradients are those of storing all, within {TOLERANCE:g}; allocated as planned",
         f"{off:.1e}; {allocated:,} of {inverted.peak_bytes:,}",
         bool(off <= TOLERANCE) and allocated == inverted.peak_bytes,
     )
@@ -103,16 +105,16 @@ def _depth(device: Device, claim: str, shallow: Network, deep: Network) -> Claim
 
 def _planning(request: Request, device: Device) -> Claim:
     start = time.perf_counter()
-    found = account(make_plan(request, device, BUDGET))
+    accounted = account(make_plan(request, device, BUDGET))
     seconds = time.perf_counter() - start
     return Claim(
         f"The planner finds a plan within {BUDGET} in under {SECONDS:.0f} s",
-        f"{found.stored / MB:.2f} MB in {seconds:.1f} s", seconds < SECONDS,
+        f"{accounted.stored / MB:.2f} MB in {seconds:.1f} s", seconds < SECONDS,
     )  # fmt: skip
 
 
 def _step(plan: Plan, device: Device) -> tuple[dict[str, np.ndarray], int]:
-    """Gradients of a step from drawn weights and drawn pictures, and the bytes that were allocated."""
+    """(gradients of a step from random weights and images, bytes allocated)"""
     request, context = plan.request, Context(device)
     network, n = request.network, request.batch_size
     rng = np.random.default_rng(0)
@@ -121,6 +123,6 @@ def _step(plan: Plan, device: Device) -> tuple[dict[str, np.ndarray], int]:
     session = Session(plan, context, Kernels(context))
     session.load(network.initialize(0))
     session.train([(pack(x, plan.storage.input.block), labels)], n, 0.0, 1)
-    found = session.gradients(), context.ledger.peak
+    result = session.gradients(), context.ledger.peak
     session.close()
-    return found
+    return result

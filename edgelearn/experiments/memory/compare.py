@@ -1,30 +1,36 @@
-"""Steps of one network in many lanes, each in a process of its own, taking turns."""
+"""Training steps of one network by many plans, each in a process of its own, taking turns."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
 
 from edgelearn.errors import RunError
+from edgelearn.lab.measure import RoundsConfig, Sample, Worker, WorkerError, measure_in_turn, usable_cores
 
-from .plans import LANES, TORCH
+from .plans import PLANS, TORCH
+
+WORKER = "edgelearn.experiments.memory.worker:PlanWorker"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A lane: bytes `stored`, `paged` out of the device, at their `peak`, `planned` and `allocated` in all (None of
-    PyTorch, which counts none of them), `process` bytes over those after the imports; `seconds` of a step, an array of
-    rounds, beside those `predicted`, from costs of launches of which a share was measured; `loss` of the first
-    step."""
+    """Measurements of one plan; bytes are None for PyTorch, which counts none of them.
 
-    lane: str
+    - `seconds`: of a step, an array of rounds; `noisy`: rounds in which other processes disturbed every attempt.
+    - `process`: peak memory of the process minus memory after the imports, bytes.
+    - `loss`: of the first step.
+    - `stored`, `paged`, `peak`: activations between the passes, those moved out of the device, and the peak, bytes.
+    - `planned`, `allocated`: all device memory, bytes.
+    - `predicted`: seconds of a step by launch times, of which the share `measured_launches` was measured.
+    """
+
+    plan: str
     seconds: np.ndarray
     process: int
     loss: float
@@ -33,10 +39,11 @@ class Measured:
     planned: int | None = None
     allocated: int | None = None
     predicted: float | None = None
-    measured_costs: float | None = None
+    measured_launches: float | None = None
     network: str = ""
     device: str = ""
     paged: int | None = None
+    noisy: int = 0
 
     @property
     def median(self) -> float:
@@ -44,68 +51,53 @@ class Measured:
 
 
 def compare(
-    network: str = "mobilenet_v2", lanes: Sequence[str] = (), examples: int = 1, rounds: int = 9, steps: int = 2,
-    alpha: float = 1.0, device: str = "", progress: Callable[[str], None] = lambda text: None,
+    network: str = "mobilenet_v2", plans: Sequence[str] = (), examples: int = 1, rounds: int = 9, steps: int = 2,
+    alpha: float = 1.0, device: str = "", attempts: int = 5, progress: Callable[[str], None] = lambda text: None,
 ) -> list[Measured]:  # fmt: skip
-    """Train `network` (a name in edgelearn.models) on drawn pictures with BatchNorm's batch statistics, in each round
-    `steps` steps in every lane. Without `lanes` all that can be done, PyTorch's where it is installed; `progress` is
-    told which can't. Raises RunError where a lane can't be done or its process fails, with what it said."""
+    """Train a network on random images with BatchNorm's batch statistics, by each plan in turn.
+
+    Arguments:
+    - `network`: a name in edgelearn.models; `alpha`: its width.
+    - `plans`: names, see `named_plan` (default: all that can be made, PyTorch's where it is installed; `progress` is
+      called with the reason for each that can't).
+    - `examples`: of a step.
+    - `rounds`, `steps`, `attempts`: blocks of each plan, steps of a block, and how often a noisy block is measured.
+    - `device`: any part of an OpenCL device's name (default: the best one).
+
+    Raises RunError where a plan in `plans` can't be made, or a process fails.
+    """
+    config = RoundsConfig(rounds, 0.0, steps, attempts)
     if rounds < 1:
         raise RunError(f"Steps are measured in 1 or more rounds, not {rounds}.")
-    asked = list(lanes)
+    cores = usable_cores()
     with ExitStack() as stack:
-        workers = {}
-        for lane in asked or [lane for lane in LANES if lane not in TORCH or find_spec("torch")]:
-            progress(f"preparing {lane}")
+        workers: dict[str, Worker] = {}
+        for plan in plans or [plan for plan in PLANS if plan not in TORCH or find_spec("torch")]:
+            progress(f"preparing {plan}")
+            target, arguments = (
+                "edgelearn.experiments.memory.worker:PlanWorker",
+                (plan, network, alpha, examples, device),
+            )
             try:
-                workers[lane] = stack.enter_context(_Worker(lane, network, alpha, examples, device))
-            except LaneError as error:
-                if asked:
-                    raise
-                progress(f"left out: {error}")
-        lanes = list(workers)
-        seconds: dict[str, list[float]] = {lane: [] for lane in lanes}
-        for turn in range(rounds):
-            progress(f"round {turn + 1} of {rounds}")
-            for lane in lanes[turn % len(lanes) :] + lanes[: turn % len(lanes)]:
-                seconds[lane].append(workers[lane].ask(steps)["seconds"])
-        return [Measured(lane, np.array(seconds[lane]), **worker.facts) for lane, worker in workers.items()]
+                workers[plan] = stack.enter_context(Worker(target, arguments))
+            except WorkerError as error:
+                if plans or error.reason is None:
+                    raise RunError(f"The plan '{plan}' can't be measured: {error.reason or error}") from None
+                progress(f"left out: {plan}: {error.reason}")
+
+        def stop(plan: str, error: WorkerError) -> None:
+            raise RunError(f"The plan '{plan}' stopped: {error}") from None
+
+        samplers = {plan: partial(_sample, worker, steps) for plan, worker in workers.items()}
+        blocks = measure_in_turn(samplers, cores, config, lambda n: progress(f"round {n + 1} of {rounds}"), stop)
+        return [
+            Measured(
+                plan, np.array([block.seconds for block in blocks[plan]]), **worker.call("facts"),
+                noisy=sum(block.noisy for block in blocks[plan]),
+            )
+            for plan, worker in workers.items()
+        ]  # fmt: skip
 
 
-class LaneError(RunError):
-    """A lane that can't be done with this network or on this device."""
-
-
-class _Worker:
-    def __init__(self, lane: str, network: str, alpha: float, examples: int, device: str) -> None:
-        words = [lane, network, str(alpha), str(examples), device]
-        command = [sys.executable, "-m", "edgelearn.experiments.memory.worker", *words]
-        self.lane, self.process = lane, subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )  # fmt: skip
-        self.facts = self._answer()
-
-    def __enter__(self) -> _Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.communicate()
-
-    def ask(self, steps: int) -> dict:
-        with suppress(BrokenPipeError):  # it has died: what it said is in the answer
-            self.process.stdin.write(f"{steps}\n")
-            self.process.stdin.flush()
-        found = self._answer()
-        self.facts["process"] = found["process"]
-        return found
-
-    def _answer(self) -> dict:
-        line = self.process.stdout.readline()
-        if not line:
-            said = self.process.communicate()[1].strip().splitlines()
-            raise RunError(f"The lane '{self.lane}' stopped: {said[-1] if said else 'without a word'}")
-        found = json.loads(line)
-        if "error" in found:
-            self.process.communicate()
-            raise LaneError(f"The lane '{self.lane}' can't be done: {found['error']}")
-        return found
+def _sample(worker: Worker, steps: int) -> Sample:
+    return Sample(**worker.call("measure", steps))

@@ -10,8 +10,14 @@ from edgelearn.experiments.config import TrainingConfig, setting
 
 @dataclass(frozen=True)
 class MemoryConfig(TrainingConfig):
-    """A training of `task` (see tasks.TASKS) from scratch: of the plain network or of its `reversible` twin, with one
-    of compile.memory.policies.POLICIES. None stands for the task's value. Raises ConfigError for an invalid value."""
+    """Configuration of one training from scratch; None stands for the task's value.
+
+    - `task`: a name in tasks.TASKS.
+    - `reversible`: train the reversible version of the network.
+    - `activation_memory`: a policy of compile.memory.policies.
+
+    Raises ConfigError for an invalid value.
+    """
 
     reversible: bool = setting(False, "replace residual blocks by couplings of two streams")
     activation_memory: str = setting("keep_all", "policy for the activation memory", choices=tuple(POLICIES))

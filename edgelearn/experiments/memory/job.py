@@ -11,7 +11,7 @@ from .tasks import TASKS
 
 
 class MemoryExperiment(TaskExperiment[MemoryConfig]):
-    """Trainings that differ in what is kept of activations see the same examples in the same order."""
+    """A training from scratch. Those that differ in activation memory alone see the same examples in the same order."""
 
     kind, command, config_type, tasks = "memory", "edgelearn memory train", MemoryConfig, TASKS
 

@@ -1,4 +1,4 @@
-"""What is trained from scratch: the same data, settings and seeds for the plain and for the reversible network."""
+"""Tasks to train from scratch: the same data, settings and seeds for the plain and for the reversible network."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ def _drawings() -> tuple[ImageDataset, np.ndarray]:
 
 def drawings(config: MemoryConfig, network: Network) -> Task:
     """The embedded drawings of flowers at CIFAR's size."""
-    dataset, pictures = _drawings()
+    dataset, images = _drawings()
     train, test = stratified_split(dataset.labels, seed=config.seed)
-    source = PictureSource(len(dataset), SIZE, lambda indices, size: pictures[indices], standardized)
+    source = PictureSource(len(dataset), SIZE, lambda indices, size: images[indices], standardized)
     data = {"origin": dataset.origin, "description": dataset.description, "classes": list(dataset.class_names),
             "train": len(train), "test": len(test), "skipped": 0}  # fmt: skip
-    sides = ((Subset(source, part), dataset.labels[part]) for part in (train, test))
     model = Model(network, None, config.device, config.seed)
-    return Task(model, *sides, lambda steps: Adam(2e-3), data, drawn_weights(config.seed), 50, "batch")
+    train_side, test_side = ((Subset(source, part), dataset.labels[part]) for part in (train, test))
+    weights = drawn_weights(config.seed)
+    return Task(model, train_side, test_side, lambda steps: Adam(2e-3), data, weights, 50, "batch")
 
 
 def _network(config: MemoryConfig, **settings) -> Network:

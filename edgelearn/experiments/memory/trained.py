@@ -9,22 +9,22 @@ from edgelearn.lab.runs import RunStore
 from .config import MemoryConfig
 from .job import MemoryExperiment
 
-POINTS, SEEDS = 1.0, 3  # how far below is near enough; how many seeds at least
+POINTS, SEEDS = 1.0, 3  # largest loss of accuracy, smallest number of seeds
 
 
 def check_trained(store: RunStore, task: str = "cifar10") -> Claim:
-    """Over the seeds with which both networks were trained from scratch for as many epochs and with as large
-    micro-batches as the task says, in ways that change no bit; open where these are too few."""
+    """The claim on accuracy: mean over the seeds with which both networks were trained, with the task's own epochs and
+    micro-batch and a policy that changes no bits. Not measured with less than SEEDS seeds."""
     wanted = MemoryExperiment.resolve(MemoryConfig(task))
     exact = {policy.__name__ for policy in (*EXACT, paged)}
-    found: dict[bool, dict[int, float]] = {False: {}, True: {}}
+    accuracies: dict[bool, dict[int, float]] = {False: {}, True: {}}
     for summary in store.list():
         if summary.kind == MemoryExperiment.kind and summary.status == "finished":
             config = MemoryConfig.from_dict(store.open(summary.id).config)
             settings = config.task, config.epochs, config.micro_batch
             if settings == (task, wanted.epochs, wanted.micro_batch) and config.activation_memory in exact:
-                found[config.reversible].setdefault(config.seed, summary.results["accuracy"])
-    plain, twin = found[False], found[True]
+                accuracies[config.reversible].setdefault(config.seed, summary.results["accuracy"])
+    plain, twin = accuracies[False], accuracies[True]
     seeds = sorted(set(plain) & set(twin))
     training = f"On {task}, {wanted.epochs} epochs from scratch"
     claim = f"{training}: reversible at most {POINTS:g} point below plain, {SEEDS} seeds"

@@ -20,7 +20,7 @@ from edgelearn.runtime import Context, Kernels, Session
 
 from .config import FLOAT, PrecisionConfig
 from .sweep import VariantResult, collect
-from .timing import LANES, Times, time_steps
+from .timing import VARIANTS, Times, time_steps
 from .variants import variants
 
 KIB = 1024
@@ -106,7 +106,7 @@ def steps(device: Device, batch: int = 4) -> list[Claim]:
     """Steps of a small network: traffic and memory are as predicted, int8 activations take a quarter of the bytes."""
     network = mobilenet_v1((96, 96, 3), 0.25, 5)
     plans = {}
-    for name, config in (("int8", PrecisionConfig(integers=True)), (FLOAT, LANES[FLOAT])):
+    for name, config in (("int8", PrecisionConfig(integers=True)), (FLOAT, VARIANTS[FLOAT])):
         request = Request(network, batch, batch, SGD(0.01), precision=config.precision)
         plans[name] = make_plan(request, device)
     plan, context = plans["int8"], Context(device)
@@ -146,7 +146,7 @@ def faster(times: Times, name: str = "in-hindsight", reference: str = "current")
 def check(config: PrecisionConfig, seeds: Sequence[int], store: RunStore, device: Device) -> list[Claim]:
     """All claims: formula, counters, steps on `device`, and the task's finished trainings in `store`."""
     results = collect(config, variants(), seeds, store)
-    times = time_steps(mobilenet_v1((96, 96, 3), 0.25, 5), device, 1, lanes=("in-hindsight", "current"))
+    times = time_steps(mobilenet_v1((96, 96, 3), 0.25, 5), device, 1, variants=("in-hindsight", "current"))
     trained = [accuracy(results, *claim) for claim in ACCURACY]
     return [*costs(), *counters(device), *steps(device), faster(times), *trained]
 

@@ -18,7 +18,7 @@ from edgelearn.lab.runs import RunStore, figures, mean_and_deviation, median
 from .config import FLOAT, PrecisionConfig
 from .sweep import VariantResult, collect, device_names, expected
 from .tasks import TASKS
-from .timing import LANES, Times, time_steps
+from .timing import VARIANTS, Times, time_steps
 from .variants import Variant
 
 if TYPE_CHECKING:
@@ -112,10 +112,10 @@ def time_precisions(
     network: Network, device: Device, examples: int, batchnorm: str, rounds: int, steps: int,
     only: Sequence[str] | None = None,
 ) -> Times:  # fmt: skip
-    """Time training steps in each of timing.LANES, or those that `only` names. Raises RunError for another name."""
-    if unknown := [name for name in only or () if name not in LANES]:
-        raise RunError(f"'{unknown[0]}' is not timed: choose {'; '.join(LANES)}.")
-    return time_steps(network, device, examples, batchnorm, rounds, steps, lanes=only or list(LANES))
+    """Time training steps in each of timing.VARIANTS, or those that `only` names. Raises RunError for another name."""
+    if unknown := [name for name in only or () if name not in VARIANTS]:
+        raise RunError(f"'{unknown[0]}' is not timed: choose {'; '.join(VARIANTS)}.")
+    return time_steps(network, device, examples, batchnorm, rounds, steps, variants=only or list(VARIANTS))
 
 
 def time_cells(times: Times) -> list[tuple[str, ...]]:

@@ -1,34 +1,38 @@
-"""Steps in float32, with ranges in hindsight and with those of the tensors themselves, side by side."""
+"""Times of training steps in float32, with ranges in hindsight and with ranges of the tensors themselves, in turn."""
 
 from __future__ import annotations
 
-import time
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from edgelearn.compile import Plan, Precision, Request, make_plan
 from edgelearn.device import Device
 from edgelearn.graph import Network
+from edgelearn.lab.measure import RoundsConfig, measure_in_turn, quartiles, sample, usable_cores
 from edgelearn.ops import SGD
 from edgelearn.runtime import Context, Kernels, Session
 
 from .config import FLOAT, PrecisionConfig
 
-LANES: Mapping[str, PrecisionConfig] = {
+VARIANTS: Mapping[str, PrecisionConfig] = {
     FLOAT: PrecisionConfig(weights=FLOAT, activations=FLOAT, gradients=FLOAT),
     "in-hindsight": PrecisionConfig(),
     "current": PrecisionConfig(observer="current"),
     "integers, in-hindsight": PrecisionConfig(integers=True),
     "integers, current": PrecisionConfig(integers=True, observer="current"),
 }
+SETTLING = 3  # steps that compile kernels and let ranges settle
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a step by lane, an array of rounds each; `peaks` are planned bytes, `traffic` those a step moves."""
+    """Seconds of a step by variant, an array of rounds each; `peaks` are planned bytes, `traffic` bytes that a step
+    moves."""
 
     device: str
     network: str
@@ -37,47 +41,52 @@ class Times:
     peaks: Mapping[str, int]
     traffic: Mapping[str, int]
 
-    def ratio(self, lane: str, share_with: str) -> tuple[float, float, float]:
-        """(median, lower and upper quartile) of times round by round."""
-        ratios = self.seconds[lane] / self.seconds[share_with]
-        low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
-        return float(middle), float(low), float(high)
+    def ratio(self, variant: str, reference: str) -> tuple[float, float, float]:
+        """(median, lower and upper quartile) of the variant's times over the reference's, round by round."""
+        low, middle, high = quartiles(self.seconds[variant] / self.seconds[reference])
+        return middle, low, high
 
 
 def time_steps(
     network: Network, device: Device, examples: int, batchnorm: str = "moving", rounds: int = 15, steps: int = 5,
-    lanes: Sequence[str] = tuple(LANES), progress: Callable[[int, int], None] = lambda done, total: None,
+    variants: Sequence[str] = tuple(VARIANTS), progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Times:  # fmt: skip
-    """Training steps of `examples` examples on `device`: in each round every lane makes `steps` of them, in an order
-    that turns from round to round. Ranges are known by then, and the input is on the device."""
+    """Time training steps of a network by precision.
+
+    Arguments:
+    - `examples`: of a step; the input is on the device already.
+    - `batchnorm`: "moving" or "batch".
+    - `rounds`, `steps`: in each round every variant takes a block of `steps` steps, in an order that rotates.
+    - `variants`: names in VARIANTS.
+    - `progress`: called with (rounds done, all rounds) after each.
+    """
     rng = np.random.default_rng(0)
     labels = rng.integers(0, network.output.shape[-1], examples).astype(np.int32)
-    plans = {name: _plan(network, device, examples, batchnorm, LANES[name].precision) for name in lanes}
-    seconds: dict[str, list[float]] = {name: [] for name in lanes}
+    plans = {name: _plan(network, device, examples, batchnorm, VARIANTS[name].precision) for name in variants}
     with ExitStack() as stack:
         context = Context(device)
-        kernels, weights, sessions = Kernels(context), network.initialize(0), {}
+        kernels, weights, samplers = Kernels(context), network.initialize(0), {}
         for name, plan in plans.items():
-            session = sessions[name] = Session(plan, context, kernels)
+            session = Session(plan, context, kernels)
             stack.callback(session.close)
             session.load(weights)
-            size = plan.storage.input.buffer.nbytes // 4
-            x = rng.standard_normal(size, np.float32)
-            for step in (1, 2, 3):  # compiles, and lets ranges settle
-                session.train([(x, labels)], examples, 0.0, step)
-        for turn in range(rounds):
-            order = list(lanes[turn % len(lanes) :]) + list(lanes[: turn % len(lanes)])
-            for name in order:
-                start = time.perf_counter()
-                for step in range(steps):
-                    sessions[name].train([(None, labels)], examples, 0.0, 4 + turn * steps + step)
-                seconds[name].append((time.perf_counter() - start) / steps)
-            progress(turn + 1, rounds)
+            x = rng.standard_normal(plan.storage.input.buffer.nbytes // 4, np.float32)
+            for number in range(1, SETTLING + 1):
+                session.train([(x, labels)], examples, 0.0, number)
+            numbers = itertools.count(SETTLING + 1)
+            samplers[name] = partial(sample, partial(_step, session, labels, numbers), steps=steps)
+        config = RoundsConfig(rounds, 0.0, steps)
+        blocks = measure_in_turn(samplers, usable_cores(), config, lambda number: progress(number + 1, rounds))
     return Times(
-        device.id, network.name, examples, {name: np.array(found) for name, found in seconds.items()},
+        device.id, network.name, examples,
+        {name: np.array([block.seconds for block in blocks[name]]) for name in variants},
         {name: plan.peak_bytes for name, plan in plans.items()},
         {name: sum(plan.traffic().values()) for name, plan in plans.items()},
     )  # fmt: skip
+
+
+def _step(session: Session, labels: np.ndarray, numbers: itertools.count) -> None:
+    session.train([(None, labels)], len(labels), 0.0, next(numbers))
 
 
 def _plan(network: Network, device: Device, examples: int, batchnorm: str, precision: Precision) -> Plan:

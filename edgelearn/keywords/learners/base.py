@@ -1,4 +1,4 @@
-"""How a keyword model learns from few clips: one interface for every way to do it."""
+"""The interface of learners: how words are learned from few clips."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from .embedder import Embedder
 
 @dataclass(frozen=True, eq=False)
 class Spotter:
-    """What an enrolment gives: an embedder (the one that was enrolled with, or an adapted one) and a classifier."""
+    """The result of an enrolment: an `embedder` (the one given, or an adapted copy) and a `classifier`."""
 
     embedder: Embedder
     classifier: Classifier
 
     @property
-    def ways(self) -> int:
-        """How many words it knows."""
-        return self.classifier.ways
+    def num_classes(self) -> int:
+        """Number of words."""
+        return self.classifier.num_classes
 
     def scores(self, features: np.ndarray) -> np.ndarray:
-        """Log-probabilities or negative distances: float32 (n, ways) of features (n, frames, bands)."""
+        """Log-probabilities or negative distances, float32 (n, num_classes), of features (n, frames, bands)."""
         return self.classifier.scores(self.embedder.embed(features))
 
-    def knownness(self, features: np.ndarray) -> np.ndarray:
-        """How sure it is that each clip is one of the enrolled words: float32 (n,), higher is surer."""
-        return self.classifier.knownness(self.embedder.embed(features))
+    def known_score(self, features: np.ndarray) -> np.ndarray:
+        """Score that each clip is one of the enrolled words: float32 (n,), higher is more certain."""
+        return self.classifier.known_score(self.embedder.embed(features))
 
 
 @dataclass(frozen=True)
 class Learner:
-    """Base of the learners. One of your own is a frozen dataclass, whose fields are its settings, with a `name` and:
+    """Base class of learners.
 
-    - where the embeddings stay as they are, `classify`;
-    - where the network itself learns, `enrol`.
+    A learner is a frozen dataclass with its settings as fields and a `name`. Override `classify` if the embeddings
+    stay as they are, `enrol` if the network itself is trained.
 
     >>> @dataclass(frozen=True)
     ... class Median(Learner):
     ...     name = "median"
-    ...     def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0):
-    ...         return Prototypes(np.stack([np.median(embeddings[labels == k], 0) for k in range(ways)]))
+    ...     def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0):
+    ...         return Prototypes(np.stack([np.median(embeddings[labels == k], 0) for k in range(num_classes)]))
     """
 
     registry: ClassVar[dict[str, type[Learner]]] = {}
@@ -57,75 +57,71 @@ class Learner:
             Learner.registry[cls.name] = cls
 
     def classify(
-        self,
-        embedder: Embedder,
-        embeddings: np.ndarray,
-        labels: np.ndarray,
-        ways: int,
-        unlabelled: np.ndarray | None = None,
-        seed: int = 0,
-    ) -> Classifier:
-        """Learn from embeddings (n, d) by `embedder`, with int labels (n,) in 0..ways-1, and from those (m, d)
-        without."""
-        raise NotImplementedError(f"{type(self).__name__} doesn't say how it learns: override classify or enrol.")
+        self, embedder: Embedder, embeddings: np.ndarray, labels: np.ndarray, num_classes: int,
+        unlabelled: np.ndarray | None = None, seed: int = 0,
+    ) -> Classifier:  # fmt: skip
+        """Learn a classifier from embeddings.
+
+        Arguments:
+        - `embedder`: made the embeddings.
+        - `embeddings`, `labels`: enrolled clips (n, d) and their words, int (n,) in 0..num_classes-1.
+        - `unlabelled`: embeddings (m, d) of more clips by the user.
+        - `seed`: draws whatever is random.
+        """
+        raise NotImplementedError(f"{type(self).__name__} overrides neither classify nor enrol.")
 
     @property
     def keeps_embeddings(self) -> bool:
-        """Whether `classify` is all that it does: then clips are embedded once for many enrolments."""
+        """True if the learner overrides `classify` alone: clips are then embedded once for many enrolments."""
         return type(self).enrol is Learner.enrol
 
     def enrol(
-        self,
-        embedder: Embedder,
-        features: np.ndarray,
-        labels: np.ndarray,
-        unlabelled: np.ndarray | None = None,
+        self, embedder: Embedder, features: np.ndarray, labels: np.ndarray, unlabelled: np.ndarray | None = None,
         seed: int = 0,
-    ) -> Spotter:
-        """Learn from clips: features (n, frames, bands) with int labels (n,), those of `embedder.head` if it has one,
-        else 0..ways-1, and features (m, frames, bands) without labels.
+    ) -> Spotter:  # fmt: skip
+        """Learn words from clips.
 
-        Raises DataError when labels don't fit the clips, or a word has none.
+        Arguments:
+        - `embedder`: the network.
+        - `features`: enrolled clips (n, frames, bands).
+        - `labels`: their words, int (n,): classes of `embedder.head` if there is one, else 0..num_classes-1.
+        - `unlabelled`: more clips by the user (m, frames, bands).
+        - `seed`: draws whatever is random.
+
+        Raises DataError if labels don't fit the clips, or a word has no clip.
         """
-        ways = check_labels(embedder, features, labels)
+        num_classes = check_labels(embedder, features, labels)
         more = None if unlabelled is None else embedder.embed(unlabelled)
         x, labels = embedder.embed(features), np.asarray(labels)
-        return Spotter(embedder, self.classify(embedder, x, labels, ways, more, seed))
+        return Spotter(embedder, self.classify(embedder, x, labels, num_classes, more, seed))
 
     def to_dict(self) -> dict:
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {"learner": self.name} | {k: v.to_dict() if isinstance(v, Learner) else v for k, v in own.items()}
-
-    @staticmethod
-    def from_dict(found: dict) -> Learner:
-        """Raises DataError for what `to_dict` doesn't write."""
-        settings = {k: Learner.from_dict(v) if isinstance(v, dict) else v for k, v in found.items()}
-        kind = Learner.named(settings.pop("learner", ""))
-        try:
-            return kind(**settings)
-        except TypeError as error:
-            raise DataError(f"These settings are not of the learner {kind.name!r}: {error}.") from None
+        """Name and settings, for JSON."""
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"learner": self.name} | {k: v.to_dict() if isinstance(v, Learner) else v for k, v in settings.items()}
 
     @staticmethod
     def named(name: str) -> type[Learner]:
-        """Raises DataError for a name that no learner has."""
+        """The learner class called `name`. Raises DataError if there is none."""
         if name not in Learner.registry:
             raise DataError(f"There is no learner {name!r}. There are: {', '.join(sorted(Learner.registry))}.")
         return Learner.registry[name]
 
 
 def check_labels(embedder: Embedder, features: np.ndarray, labels: np.ndarray) -> int:
-    """How many words there are. Raises DataError when labels don't fit the clips, or a word has none."""
+    """Number of classes. Raises DataError if labels don't fit the clips, or a word has no clip."""
     labels = np.asarray(labels)
     if labels.shape != (len(features),) or not len(labels) or labels.dtype.kind not in "iu":
         raise DataError(
             f"An enrolment needs clips and an int label for each: got {len(features)} clips and labels "
             f"{labels.dtype} of shape {labels.shape}."
         )
-    ways = embedder.head.ways if embedder.head else int(labels.max()) + 1
-    if labels.min() < 0 or labels.max() >= ways:
-        raise DataError(f"Labels are 0 to {ways - 1} here, but run from {labels.min()} to {labels.max()}.")
-    missing = np.setdiff1d(np.arange(ways), labels)
+    num_classes = embedder.head.num_classes if embedder.head else int(labels.max()) + 1
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise DataError(f"Labels must be 0 to {num_classes - 1} here, but range from {labels.min()} to {labels.max()}.")
+    missing = np.setdiff1d(np.arange(num_classes), labels)
     if missing.size and embedder.head is None:
-        raise DataError(f"Word {missing[0]} of {ways} has no clip. Record one, or number the words without gaps.")
-    return ways
+        raise DataError(
+            f"Word {missing[0]} of {num_classes} has no clip. Record one, or number the words without gaps."
+        )
+    return num_classes

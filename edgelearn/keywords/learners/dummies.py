@@ -4,36 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from edgelearn.errors import DataError
 
 from .base import Learner
 from .classifiers import Classifier, WithDummyPrototypes
+from .prototypes import class_means
 
 
 @dataclass(frozen=True)
 class DummyPrototypes(Learner):
-    """D-ProtoNets (Kim et al. 2022): beside a prototype for each word, dummies made of the enrolled clips by what was
-    trained with the embedder (see ops.Prototypical). `relief` is that of training where None. Raises DataError for an
-    embedder that has nothing to make them."""
+    """D-ProtoNets (Kim et al. 2022): a prototype for each word, and dummy prototypes generated from the enrolled clips
+    by layers that were trained with the embedder (see `ops.Prototypical`).
 
-    name = "dummies"
-    relief: float | None = None
+    Arguments:
+    - `dummy_temperature`: divides the scores of dummies (default: the value used in training).
 
-    def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0) -> Classifier:
+    Raises DataError for an embedder that was trained without dummy prototypes.
+    """
+
+    name = "dummy-prototypes"
+    dummy_temperature: float | None = None
+
+    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0) -> Classifier:
         generator = embedder.dummies
         if generator is None:
             raise DataError(
-                "This embedder can't make dummy prototypes: it was trained without them. Train one with the method "
-                "'dummies', or learn by 'nearest-mean'."
+                "This embedder has no dummy prototypes: it was trained without them. Train one with the method "
+                "'dummy-prototypes', or learn by 'nearest-mean'."
             )
-        prototypes = _means(embeddings, labels, ways)
-        dummies = _means(generator(embeddings), labels, ways).max(0)
-        return WithDummyPrototypes(
-            prototypes, dummies, generator.distance, generator.scale, self.relief or generator.relief
-        )
-
-
-def _means(values: np.ndarray, labels: np.ndarray, ways: int) -> np.ndarray:
-    return np.stack([values[labels == way].mean(0) for way in range(ways)]).astype(np.float32)
+        temperature = self.dummy_temperature or generator.dummy_temperature
+        prototypes = class_means(embeddings, labels, num_classes, "euclidean")
+        dummies = class_means(generator(embeddings), labels, num_classes, "euclidean").max(0)
+        return WithDummyPrototypes(prototypes, dummies, generator.distance, generator.scale, temperature)

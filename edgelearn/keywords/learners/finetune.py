@@ -1,4 +1,4 @@
-"""Fine-tuning: a linear classifier behind the embedding, and as much of the network as is wanted."""
+"""Fine-tuning: a linear classifier on the embedding, and a chosen part of the network."""
 
 from __future__ import annotations
 
@@ -26,75 +26,77 @@ _BLOCK = re.compile(r"(stage\d+_)?block\d+")
 
 @dataclass(frozen=True)
 class FineTune(Learner):
-    """Train a softmax classifier of the embeddings, and with it nothing else ("head"), the network's "last-block",
-    scale and bias of every "batchnorm", or "all". BatchNorm keeps its statistics. The classifier begins as the
-    embedder's own; without one, as the words' mean directions, which recognise like nearest-mean's cosine (Qi et al.
-    2018, "Low-shot learning with imprinted weights").
+    """Train a softmax classifier, and with it a part of the network. BatchNorm's statistics stay as they are.
 
-    epochs: passes over the clips, each one update. learning_rate, momentum: of SGD; the rate falls to 0 along a cosine
-        where it `decays`.
-    sharpness: length of a word's weights at the start, where embeddings have a length of 1.
-    rehearsal: the share of an update's clips that is of the embedder's background, where it has one (Robins 1995,
-        "Catastrophic forgetting, rehearsal and pseudorehearsal").
+    The classifier starts as the embedder's own; without one, from the words' mean directions, which classify like
+    nearest-mean by cosine (Qi et al. 2018, "Low-shot learning with imprinted weights").
 
-    Raises DataError for another part, no epochs, or a share that isn't at least 0 and below 1.
+    Arguments:
+    - `part`: what is trained with the classifier: `"head"`, nothing else (default); `"last-block"`; `"batchnorm"`,
+      scale and bias of every BatchNorm; `"all"`.
+    - `epochs`: passes over the clips, one update each (default 20).
+    - `learning_rate`, `momentum`: of SGD; the rate falls to 0 along a cosine (default 0.01, 0.9).
+    - `sharpness`: initial length of a word's weights, for embeddings of length 1 (default 10).
+    - `rehearsal`: share of an update's clips that come from the embedder's background, if it has one (default 0.5;
+      Robins 1995, "Catastrophic forgetting, rehearsal and pseudorehearsal").
+
+    Raises DataError for another part, no epochs, or a share outside [0, 1).
     """
 
     name = "fine-tune"
     part: str = "head"
     epochs: int = 20
     learning_rate: float = 0.01
-    decays: bool = True
     momentum: float = 0.9
     sharpness: float = 10.0
     rehearsal: float = 0.5
 
     def __post_init__(self) -> None:
         if self.part not in PARTS:
-            raise DataError(f"What is fine-tuned is one of {', '.join(PARTS)}, not {self.part!r}.")
+            raise DataError(f"part must be one of {', '.join(PARTS)}, not {self.part!r}.")
         if self.epochs < 1:
-            raise DataError(f"epochs are at least 1, not {self.epochs}.")
+            raise DataError(f"epochs must be at least 1, not {self.epochs}.")
         if not 0 <= self.rehearsal < 1:
-            raise DataError(f"rehearsal is a share, at least 0 and below 1, not {self.rehearsal}.")
+            raise DataError(f"rehearsal must be at least 0 and below 1, not {self.rehearsal}.")
 
     @property
     def keeps_embeddings(self) -> bool:
         return self.part == "head"
 
-    def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0) -> Classifier:
-        """Train the classifier alone, on embeddings. Raises DataError where that isn't all that is to be trained."""
+    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0) -> Classifier:
+        """Train the classifier alone, on embeddings. Raises DataError unless `part` is "head"."""
         if self.part != "head":
-            raise DataError(f"Fine-tuning {self.part!r} changes the embeddings: enrol with clips' features.")
+            raise DataError(f"Fine-tuning {self.part!r} changes the embeddings: call enrol, with features of clips.")
         network = Network("classifier", (embedder.size,))
-        network.add(HEAD, Dense(ways))
+        network.add(HEAD, Dense(num_classes))
         x = self._rehearsed(embedder, embeddings, labels, seed, lambda: embedder.background_embeddings)
-        head = self.start(embedder, embeddings, labels, ways)
+        head = self.start(embedder, embeddings, labels, num_classes)
         return Linear(*self._fit(network, head, {}, embedder, *x, seed))
 
     def enrol(self, embedder, features, labels, unlabelled=None, seed=0) -> Spotter:
         if self.part == "head":
             return super().enrol(embedder, features, labels, unlabelled, seed)
-        ways, labels = check_labels(embedder, features, labels), np.asarray(labels)
+        num_classes, labels = check_labels(embedder, features, labels), np.asarray(labels)
         return self.train(
-            embedder, self.start(embedder, embedder.embed(features), labels, ways), features, labels, seed
+            embedder, self.start(embedder, embedder.embed(features), labels, num_classes), features, labels, seed
         )
 
-    def start(self, embedder: Embedder, embeddings: np.ndarray, labels: np.ndarray, ways: int) -> Head:
-        """The embedder's own classifier, or one by the directions of the words' means."""
+    def start(self, embedder: Embedder, embeddings: np.ndarray, labels: np.ndarray, num_classes: int) -> Head:
+        """The initial classifier: the embedder's own, or one of the words' mean directions."""
         if embedder.head is not None:
             return embedder.head
         length = np.linalg.norm(embeddings, axis=1).mean()
-        kernel = unit(class_means(embeddings, labels, ways, "cosine")).T * self.sharpness / length
-        return Head(kernel.astype(np.float32), np.zeros(ways, np.float32))
+        kernel = unit(class_means(embeddings, labels, num_classes, "cosine")).T * self.sharpness / length
+        return Head(kernel.astype(np.float32), np.zeros(num_classes, np.float32))
 
     def train(
         self, embedder: Embedder, head: Head, features: np.ndarray, labels: np.ndarray, seed: int,
         loss: Loss | None = None,
     ) -> Spotter:  # fmt: skip
-        """Fine-tune `embedder` with `head` behind it."""
-        network = with_head(embedder.network, head.ways)
-        network.freeze().unfreeze(HEAD, *trained(embedder.network, self.part))
-        x, y = self._rehearsed(embedder, features, labels, seed, lambda: embedder.background.features)
+        """Fine-tune `embedder` followed by `head`."""
+        network = with_head(embedder.network, head.num_classes)
+        network.freeze().unfreeze(HEAD, *trainable_part(embedder.network, self.part))
+        x, y = self._rehearsed(embedder, features, labels, seed, lambda: embedder.required_background.features)
         weights = dict(embedder.weights)
         classifier = Linear(*self._fit(network, head, weights, embedder, embedder.examples(x), y, seed, loss))
         return Spotter(embedder.with_weights(weights), classifier)
@@ -102,39 +104,39 @@ class FineTune(Learner):
     def _rehearsed(
         self, embedder: Embedder, x: np.ndarray, labels: np.ndarray, seed: int, background: Callable[[], np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Examples and labels of all updates, one after the other: the user's, and behind them others of the background
-        each time."""
+        """Examples and labels of all updates in order: each update has the user's clips, then clips drawn from the
+        background."""
         count = round(len(labels) * self.rehearsal / (1 - self.rehearsal)) if embedder.background else 0
         if not count:
             return np.tile(x, (self.epochs, *(1,) * (x.ndim - 1))), np.tile(labels, self.epochs)
-        rng, others, answers = np.random.default_rng([seed, _REHEARSAL]), background(), embedder.background.labels
-        drawn = [rng.integers(len(others), size=count) for _ in range(self.epochs)]
+        rng, others = np.random.default_rng([seed, _REHEARSAL]), background()
+        other_labels = embedder.required_background.labels
+        draws = [rng.integers(len(others), size=count) for _ in range(self.epochs)]
         return (
-            np.concatenate([part for some in drawn for part in (x, others[some])]),
-            np.concatenate([part for some in drawn for part in (labels, answers[some])]),
+            np.concatenate([part for draw in draws for part in (x, others[draw])]),
+            np.concatenate([part for draw in draws for part in (labels, other_labels[draw])]),
         )
 
     def _fit(self, network, head, weights, embedder, x, y, seed, loss=None) -> tuple[np.ndarray, np.ndarray]:
-        """Train `network`, changing `weights` of the embedding in place; returns the head's kernel and bias."""
-        own = {f"{HEAD}/kernel": head.kernel, f"{HEAD}/bias": head.bias}
-        model = Model(network, weights | own, seed=seed, share_with=embedder.model)
-        rate = CosineDecay(self.learning_rate, self.epochs) if self.decays else self.learning_rate
-        model.compile(SGD(rate, momentum=self.momentum), loss=loss)
+        """Train `network`, updating `weights` of the embedding in place. Returns the head's kernel and bias."""
+        head_weights = {f"{HEAD}/kernel": head.kernel, f"{HEAD}/bias": head.bias}
+        model = Model(network, weights | head_weights, seed=seed, share_with=embedder.model)
+        model.compile(SGD(CosineDecay(self.learning_rate, self.epochs), momentum=self.momentum), loss=loss)
         cache = "fp32" if self.part == "last-block" else None
         model.fit(x, y, len(y) // self.epochs, shuffle=False, cache=cache)
         weights |= {name: model.weights[name] for name in weights}
         return model.weights[f"{HEAD}/kernel"], model.weights[f"{HEAD}/bias"]
 
 
-def with_head(network: Network, ways: int) -> Network:
-    """A copy of an embedding's network with a linear classifier."""
-    found = Network.from_json(network.to_json())
-    found.add(HEAD, Dense(ways))
-    return found
+def with_head(network: Network, num_classes: int) -> Network:
+    """A copy of an embedding network, followed by a linear classifier."""
+    extended = Network.from_json(network.to_json())
+    extended.add(HEAD, Dense(num_classes))
+    return extended
 
 
-def trained(network: Network, part: str) -> list[str]:
-    """Patterns of the parameters that a part has, without the head."""
+def trainable_part(network: Network, part: str) -> list[str]:
+    """Layers, or parameters, of `network` that belong to `part`, one of PARTS."""
     layers = list(dict.fromkeys(parameter.layer for parameter in network.parameters.values()))
     if part == "head":
         return []

@@ -1,4 +1,4 @@
-"""The classifier that everybody has, and on top of it what a user's own clips say."""
+"""A shared classifier, corrected by the nearest of a user's own clips."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from .classifiers import Classifier, NearClips
 
 @dataclass(frozen=True)
 class Neighbours(Learner):
-    """A word's score is that of the embedder's own classifier, raised by up to `weight` as a clip is like the `nearest`
-    of the user's clips of it: by their mean of exp(-sharpness (1 - likeness)), likeness being that of Metric, by the
-    embedder's background. So words are told apart better where the user has shown how they sound, and what is unlike
-    all of that stays as it was. Nothing is trained (Zhang et al. 2022, "Tip-Adapter: Training-free adaption of CLIP for
-    few-shot classification"; a cache as in Grave et al. 2017, "Improving neural language models with a continuous
-    cache").
+    """Raise a word's score, as given by the embedder's own classifier, by the similarity of a clip to the user's clips.
 
-    Raises DataError for settings below 0 or an embedder that lacks a classifier or a background.
+    The similarity s is measured by `Embedder.metric`; the score rises by `weight` times the mean of
+    exp(sharpness (s - 1)) over the nearest clips of the word. Sounds unlike all enrolled clips keep their scores.
+    Nothing is trained (Zhang et al. 2022, "Tip-Adapter: Training-free adaption of CLIP for few-shot classification"; a
+    cache as in Grave et al. 2017, "Improving neural language models with a continuous cache").
+
+    Arguments:
+    - `weight`: largest increase of a score (default 16).
+    - `sharpness`: how fast it falls with dissimilarity (default 3).
+    - `nearest`: number of clips of a word that count (default 2).
+
+    Raises DataError for settings below 0, or an embedder without a classifier or a background.
     """
 
     name = "neighbours"
@@ -30,15 +35,15 @@ class Neighbours(Learner):
     def __post_init__(self) -> None:
         if min(self.weight, self.sharpness) < 0 or self.nearest < 1:
             raise DataError(
-                f"weight and sharpness are at least 0 and nearest is at least 1, not {self.weight}, {self.sharpness} "
-                f"and {self.nearest}."
+                f"weight and sharpness have to be at least 0 and nearest at least 1, not {self.weight}, "
+                f"{self.sharpness} and {self.nearest}."
             )
 
-    def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0) -> Classifier:
+    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0) -> Classifier:
         if embedder.head is None or embedder.background is None:
             raise DataError(
-                "Neighbours add to a classifier of the words, and need clips of other people to measure likeness: give "
-                "an embedder with its head and a background, or learn by 'nearest-mean'."
+                "'neighbours' corrects a classifier of the words, and measures similarity by clips of other people: "
+                "give an embedder with its head and a background, or learn by 'nearest-mean'."
             )
         clips = embedder.metric(embeddings)
         return NearClips(embedder.head, embedder.metric, clips, labels, self.weight, self.sharpness, self.nearest)

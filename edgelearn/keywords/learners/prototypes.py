@@ -1,4 +1,4 @@
-"""The nearest class mean."""
+"""Prototypical networks: the nearest class mean."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from .classifiers import Classifier, Prototypes, unit
 
 @dataclass(frozen=True)
 class NearestMean(Learner):
-    """Each word is the mean of its clips' embeddings, and a clip is the word whose mean is nearest: by squared
-    "euclidean" distance, which is how prototypical networks recognise (Snell et al. 2017), or by "cosine", of the mean
-    of embeddings of length 1."""
+    """Each word is the mean of its clips' embeddings; a clip is classified as the word with the nearest mean.
+
+    Arguments:
+    - `distance`: `"cosine"`, to the mean of embeddings of length 1 (default), or `"euclidean"`, squared, as in
+      prototypical networks (Snell et al. 2017).
+    """
 
     name = "nearest-mean"
     distance: str = "cosine"
 
-    def classify(self, embedder, embeddings, labels, ways, unlabelled=None, seed=0) -> Classifier:
-        return Prototypes(class_means(embeddings, labels, ways, self.distance), self.distance)
+    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0) -> Classifier:
+        return Prototypes(class_means(embeddings, labels, num_classes, self.distance), self.distance)
 
 
-def class_means(embeddings: np.ndarray, labels: np.ndarray, ways: int, distance: str) -> np.ndarray:
-    """(ways, d)."""
+def class_means(embeddings: np.ndarray, labels: np.ndarray, num_classes: int, distance: str) -> np.ndarray:
+    """Mean embedding of each class, float32 (num_classes, d); for "cosine", of embeddings of length 1."""
     x = unit(embeddings) if distance == "cosine" else embeddings
-    return np.stack([x[labels == way].mean(0) for way in range(ways)]).astype(np.float32)
+    return np.stack([x[labels == label].mean(0) for label in range(num_classes)]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Who takes part: the protocol a contender follows, and the registry of those that are known."""
+"""Contenders: the protocol that each follows, and the registry of those that are known."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from edgelearn.errors import EdgelearnError
 
 from .workloads import Workload
 
-SUBJECT = "edgelearn"  # the contender that isn't a peer
+SUBJECT = "edgelearn"  # all other contenders are its peers
 
 
 class Contender(Protocol):
-    """What a worker process runs. The class is made with the number of processor cores it may use and the id of the
-    OpenCL device to compute on, which is of no interest to those that compute on processor cores anyway."""
+    """A framework that can do workloads; it lives in a worker process.
+
+    Arguments:
+    - `cores`: how many processor cores it may use.
+    - `device`: id of the OpenCL device, which contenders that compute on processor cores ignore.
+    """
 
     name: str
 
@@ -24,23 +28,26 @@ class Contender(Protocol):
 
     def variants(self, workload: Workload) -> list[str]:
         """The ways this contender can do `workload`; empty if it can't."""
+        ...
 
     def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
-        """Everything up to the first step. Returns the step, which comes back when its work is done.
+        """Prepare everything up to the first step, and return the step, which ends when its work is done.
 
         The inputs may already lie where the step wants them. The step returns the loss before the update
-        (or the logits, for `forward`), so that contenders can be checked against each other; for an op by itself a
-        function that gives the digest of all its results, which isn't timed.
+        (or the logits, for `forward`), so that contenders can be compared; for a single op a function that returns the
+        digest of all its results, which isn't timed.
         """
+        ...
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A contender by name. `target` is `module:Class`, imported in the worker only.
+    """A contender by name.
 
-    `environments` maps a label to the variables that a worker is started with; every variant is measured in
-    each of them. `requires` are distributions by the name of the module they bring. One with `opencl` computes on the
-    OpenCL device that is asked for, the others on processor cores.
+    - `target`: "module:Class", imported in the worker only.
+    - `requires`: distributions by the name of the module they bring.
+    - `environments`: variables that a worker is started with, by label; every variant is measured in each of them.
+    - `opencl`: computes on the chosen OpenCL device; others compute on processor cores.
     """
 
     name: str
@@ -54,16 +61,16 @@ class Entry:
         return [dist for module, dist in self.requires.items() if importlib.util.find_spec(module) is None]
 
     def available(self) -> bool:
-        """Whether everything this contender needs is installed. Imports nothing."""
+        """True if everything this contender needs is installed. Imports nothing."""
         return not self.missing()
 
 
-# glibc gives large blocks back to the system at every free and clears them again at the next allocation. A training
+# glibc returns large blocks to the system at every free and clears them again at the next allocation. A training
 # step allocates its activations anew each time, so the default costs PyTorch a factor at larger batches.
 _GIB = 2**30
 TUNED_MALLOC = {"GLIBC_TUNABLES": f"glibc.malloc.mmap_threshold={4 * _GIB}:glibc.malloc.trim_threshold={4 * _GIB}"}
 
-_TORCH = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # no pool of compiler processes beside the worker
+_TORCH = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # no pool of compiler processes next to the worker
 _KERAS = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 
 CONTENDERS = (

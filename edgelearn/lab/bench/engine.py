@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import Request, make_plan
-from edgelearn.errors import PlanError
-from edgelearn.graph import Network, split_frozen
-from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, SoftmaxCrossEntropy
 from edgelearn.runtime import Context, Session, choose_device
 
 from . import engine_ops
 from .ops import OpProblem
-from .problem import Problem, make_problem
+from .problem import Problem, make_network, make_problem
 from .workloads import Workload
 
 RESIDENT, FED = "", "fed"  # the inputs stay on the device, or are copied there in every step
@@ -46,9 +43,8 @@ class Engine:
             return engine_ops.prepare(problem, workload.trains, self.context)
         part = PARTS.get(workload.kind)
         micro = part if part and variant == _in_parts(part) else workload.micro_batch
-        request = make_request(workload, micro)
-        session = Session(make_plan(request, self.context.device), self.context)
-        session.load(_weights(problem, request.network))
+        session = Session(make_plan(make_request(workload, micro), self.context.device), self.context)
+        session.load(problem.weights)
         return _step(session, workload, problem, variant == RESIDENT)
 
 
@@ -57,13 +53,10 @@ def _in_parts(examples: int) -> str:
 
 
 def make_request(workload: Workload, micro_batch: int) -> Request:
-    """What a plan of this workload is asked for. Raises PlanError for an op by itself, which has none."""
-    if workload.op:
-        raise PlanError(f"Workload {workload.name} is an op by itself, without a plan: choose one of a whole network.")
+    """The request for a plan of this workload. Raises as `make_network`."""
     optimizer = SGD(workload.learning_rate, momentum=workload.momentum) if workload.trains else None
-    statistics = "batch" if workload.batch_statistics else "moving"
     loss = SoftmaxCrossEntropy() if workload.trains else None
-    return Request(_network(workload), workload.batch, micro_batch, optimizer, statistics, loss=loss)
+    return Request(make_network(workload), workload.batch, micro_batch, optimizer, workload.batchnorm, loss=loss)
 
 
 def _step(session: Session, workload: Workload, problem: Problem, resident: bool) -> Callable[[], Any]:
@@ -75,29 +68,11 @@ def _step(session: Session, workload: Workload, problem: Problem, resident: bool
     def step() -> float | np.ndarray:
         if workload.trains:
             parts = zip(inputs, labels, strict=True)
-            found = session.train(parts, workload.batch, workload.learning_rate, 1)[0]
+            result = session.train(parts, workload.batch, workload.learning_rate, 1)[0]
         else:
-            found = session.predict(inputs[0], workload.batch)
+            result = session.predict(inputs[0], workload.batch)
         if resident:
             inputs[0] = None  # from now on
-        return found
+        return result
 
     return step
-
-
-def _network(workload: Workload) -> Network:
-    """MobileNet V1, all of it or what lies above its frozen layers; without the softmax, as the peers give logits."""
-    network = mobilenet_v1(classes=5 if workload.kind == "cached" else 1000, softmax=False)
-    if workload.kind != "cached":
-        return network
-    return split_frozen(network.freeze().unfreeze("conv_pw_13", "dense")).suffix
-
-
-def _weights(problem: Problem, network: Network) -> dict[str, np.ndarray]:
-    found = {"dense/kernel": problem.dense_kernel, "dense/bias": problem.dense_bias}
-    for layer in problem.layers:
-        found[f"{layer.name}/kernel"] = layer.kernel[..., None] if layer.depthwise else layer.kernel
-        norm = f"{layer.name}_bn"
-        found |= {f"{norm}/gamma": layer.gamma, f"{norm}/beta": layer.beta}
-        found |= {f"{norm}/moving_mean": layer.mean, f"{norm}/moving_variance": layer.variance}
-    return {name: found[name] for name in network.parameters}

@@ -1,4 +1,4 @@
-"""Ops of the engine by themselves: the launches that a plan would have for them, on memory laid out as a plan's."""
+"""Single ops of the engine: the launches that a plan would have for them, on memory laid out as a plan's."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from edgelearn.launch import Buffer, Role
 from edgelearn.ops import (
     SGD,
     BatchNormalization,
-    Conv2D,
-    Dense,
-    DepthwiseConv2D,
     Emitter,
     Epilogue,
     GlobalAveragePooling2D,
-    GradientTarget,
     LinearOp,
     Op,
     SoftmaxCrossEntropy,
+    Target,
     Tensor,
     Traits,
     batchnorm,
@@ -34,8 +31,7 @@ from edgelearn.ops.loss import emit_count
 from edgelearn.ops.tensor import BLOCK
 from edgelearn.runtime import Context, Kernels, Runner
 
-from .ops import OpProblem, OpSpec, digest
-from .problem import EPSILON
+from .ops import OpProblem, digest
 
 UNIT = 4 * BLOCK  # bytes: tables say where buffers start in blocks
 
@@ -43,7 +39,7 @@ UNIT = 4 * BLOCK  # bytes: tables say where buffers start in blocks
 def prepare(problem: OpProblem, trains: bool, context: Context) -> Callable[[], Callable[[], list[float]]]:
     """The step of an op: inputs, weights and results stay on the device."""
     stand = Stand(context)
-    results = _EMIT.get(problem.spec.kind, _linear)(stand, problem, trains)
+    results = _EMIT.get(type(problem.spec.op), _linear)(stand, problem, trains)
     stand.emit_jobs()
     run = stand.build()
 
@@ -55,7 +51,7 @@ def prepare(problem: OpProblem, trains: bool, context: Context) -> Callable[[], 
 
 
 class Stand(Emitter):
-    """An emitter whose tensors may start with contents, and its memory: a piece for each role."""
+    """An emitter whose tensors may have initial contents, and its memory: an allocation for each role."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(Traits.of(context.device))
@@ -65,8 +61,8 @@ class Stand(Emitter):
         self.memory: dict[Role, object] = {}
 
     def put(self, array: np.ndarray, role: Role = Role.PARAMETER, block: int = BLOCK) -> Tensor:
-        """A tensor that starts as `array`: float32, or int32 words in a row."""
-        tensor = self.tensor("given", array.shape, role, block)
+        """A tensor that starts as `array`: float32, or a row of int32."""
+        tensor = self.tensor("initial", array.shape, role, block)
         self.contents[tensor.buffer] = lambda: array if array.dtype == np.int32 else pack(array, block)
         return tensor
 
@@ -78,7 +74,7 @@ class Stand(Emitter):
         return buffer
 
     def build(self) -> Callable[[], None]:
-        """Allocate what the launches touch and fill it; returns what runs them and waits."""
+        """Allocate and fill every buffer that the launches access; returns a function that runs them and waits."""
         sizes: dict[Role, int] = {}
         align = self.context.device.alignment
         touched = [access.buffer for launch in self.launches for access in launch.accesses]
@@ -100,7 +96,7 @@ class Stand(Emitter):
         return run
 
     def get(self, tensor: Tensor) -> np.ndarray:
-        """What the tensor holds."""
+        """The tensor's contents, in the network's shape."""
         words = np.empty(tensor.buffer.nbytes // 4, np.float32)
         handle, offset = self._at(tensor.buffer)
         return unpack(self.context.read(handle, words, offset), tensor.shape, tensor.block)
@@ -110,21 +106,11 @@ class Stand(Emitter):
 
 
 Results = list[Callable[[], np.ndarray]]
-HALVE = ((0, 1), (0, 1))  # "same" at even sizes: below and to the right
-
-
-def linear_op(spec: OpSpec) -> LinearOp:
-    """The layer that a convolution, depthwise or dense spec describes."""
-    window = {"strides": spec.stride, "padding": HALVE if spec.stride == 2 else "same", "use_bias": False}
-    if spec.kind == "dense":
-        return Dense(spec.filters)
-    if spec.kind == "depthwise":
-        return DepthwiseConv2D(spec.size, **window)
-    return Conv2D(spec.filters, spec.size, **window)
 
 
 def _linear(stand: Stand, problem: OpProblem, trains: bool) -> Results:
-    spec, op = problem.spec, linear_op(problem.spec)
+    spec, op = problem.spec, problem.spec.op
+    assert isinstance(op, LinearOp)
     x = stand.put(problem.x, block=min(BLOCK, spec.shape[-1]))
     matrix = op.weights(spec.shape)["kernel"].packed_shape
     kernel = stand.put(problem.weights["kernel"].reshape(matrix))
@@ -133,42 +119,46 @@ def _linear(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     op.emit_linear(stand, x, kernel, y, Epilogue(None, bias))
     if not trains:
         return [lambda: stand.get(y)]
-    dy, results = stand.put(problem.dy), [lambda: stand.get(y)]
+    dy = stand.put(problem.dy)
+    results: Results = [lambda: stand.get(y)]
     if not spec.reads_pictures:
         dx = stand.tensor("dx", problem.x.shape)
         prepared = op.emit_prepared(stand, x, kernel, None)
         stand.emit_jobs()
-        op.emit_backward_data(stand, x, prepared, dy, GradientTarget(dx))
+        op.emit_backward_data(stand, x, prepared, dy, Target(dx))
         results.append(lambda: stand.get(dx))
     dkernel = stand.tensor("dkernel", matrix, Role.GRADIENT)
     dbias = stand.tensor("dbias", bias.shape, Role.GRADIENT) if bias else None
+    results.append(lambda: stand.get(dkernel))
+    if dbias is not None:
+        results.append(lambda tensor=dbias: stand.get(tensor))
     for total in filter(None, op.emit_backward_weights(stand, x, dy, dkernel, dbias, add=False)):
         finish.emit_sum(stand, total)
-    return [*results, lambda: stand.get(dkernel), *([lambda: stand.get(dbias)] if bias else [])]
+    return results
 
 
 def _plain(stand: Stand, problem: OpProblem, trains: bool) -> Results:
-    op: Op = GlobalAveragePooling2D()
+    op = problem.spec.op
+    assert isinstance(op, Op)
     x, y = stand.put(problem.x), stand.tensor("y", (len(problem.x), *problem.spec.output_shape))
     op.emit_forward(stand, [x], y)
     if not trains:
         return [lambda: stand.get(y)]
     dx = stand.tensor("dx", problem.x.shape)
-    op.emit_backward(stand, [x], y, stand.put(problem.dy), [GradientTarget(dx)])
+    op.emit_backward(stand, [x], y, stand.put(problem.dy), [Target(dx)])
     return [lambda: stand.get(y), lambda: stand.get(dx)]
 
 
 def _batchnorm(stand: Stand, problem: OpProblem, trains: bool) -> Results:
-    op, x, y = BatchNormalization(epsilon=EPSILON), stand.put(problem.x), stand.tensor("y", problem.x.shape)
-    channels = problem.spec.shape[-1]
-    moving = {"moving_mean": np.zeros(channels, np.float32), "moving_variance": np.ones(channels, np.float32)}
-    weights = {name: stand.put(array) for name, array in (problem.weights | moving).items()}
-    statistics = batchnorm.emit_batch(stand, op, x, weights, y, LINEAR)
+    op, x, y = problem.spec.op, stand.put(problem.x), stand.tensor("y", problem.x.shape)
+    assert isinstance(op, BatchNormalization)
+    weights = {role: stand.put(array) for role, array in problem.weights.items()}
+    statistics = batchnorm.emit_batch(stand, op, x, weights, Target(y), LINEAR)
     if not trains:
         return [lambda: stand.get(y)]
     dx = stand.tensor("dx", problem.x.shape)
-    dgamma, dbeta = (stand.tensor(name, (channels,), Role.GRADIENT) for name in ("dgamma", "dbeta"))
-    dy, target = stand.put(problem.dy), GradientTarget(dx)
+    dgamma, dbeta = (stand.tensor(name, problem.spec.shape[-1:], Role.GRADIENT) for name in ("dgamma", "dbeta"))
+    dy, target = stand.put(problem.dy), Target(dx)
     batchnorm.emit_backward(stand, x, dy, statistics, dgamma, dbeta, target, kept=False, add=False)
     return [lambda t=t: stand.get(t) for t in (y, dx, dgamma, dbeta)]
 
@@ -187,7 +177,7 @@ def _loss(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     emit_count(stand, SoftmaxCrossEntropy().emit(stand, x, control, dx), control)
 
     def mean_loss() -> np.ndarray:
-        counters = stand.get(control.counters)[0]  # which go on counting from step to step
+        counters = stand.get(control.counters)[0]  # they go on counting from step to step
         return counters[LOSS] / counters[SEEN]
 
     return [mean_loss, lambda: stand.get(dx)]
@@ -199,4 +189,4 @@ def _update(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     return [lambda: stand.get(w)]
 
 
-_EMIT = {"pool": _plain, "batchnorm": _batchnorm, "loss": _loss, "update": _update}
+_EMIT = {GlobalAveragePooling2D: _plain, BatchNormalization: _batchnorm, SoftmaxCrossEntropy: _loss, SGD: _update}

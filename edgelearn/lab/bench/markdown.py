@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from edgelearn.lab.measure import compare
+
 from .report import BenchReport
-from .results import Lane, compare
-from .table import MIB, milliseconds, ratio
+from .table import MIB, milliseconds
+from .variant import Variant
 from .workloads import Workload
 
 
 def as_markdown(report: BenchReport) -> str:
-    """Command, machine and date, then the table: of each contender's fastest lane the median, the memory of its steps,
-    and the subject's time over its time with the middle half of that, unless the spread forbids it."""
-    contenders = list(dict.fromkeys(lane.contender for lane in report.lanes))
+    """Command, machine and date, then the table: the median of each contender's fastest variant, the memory of its
+    steps, and the ratio of the subject's time to its time, unless the spread forbids it."""
+    contenders = list(dict.fromkeys(variant.contender for variant in report.variants))
     peers = [name for name in contenders if name != report.subject]
     columns = [name for name in (report.subject, *peers) if name in contenders]
     lines = [f"`{report.command}`: {report.summary}", ""]
@@ -25,17 +27,18 @@ def as_markdown(report: BenchReport) -> str:
 
 
 def _cell(report: BenchReport, workload: str, contender: str) -> str:
-    lane, own = report.best(workload, contender), report.best(workload, report.subject)
-    if lane is None:
+    variant, own = report.best(workload, contender), report.best(workload, report.subject)
+    if variant is None:
         return "–"
-    text = f"{milliseconds(lane.median)} ms" + (f", {lane.memory / MIB:.0f} MiB" if lane.memory is not None else "")
-    how = _how(lane)
+    text = f"{milliseconds(variant.median)} ms" + (
+        f", {variant.memory / MIB:.0f} MiB" if variant.memory is not None else ""
+    )
+    how = _how(variant)
     text += f" ({how})" if how else ""
-    if own is None or lane is own:
+    if own is None or variant is own:
         return text
-    found = compare(own.seconds, lane.seconds)
-    return f"{text}<br>{found.refusal or ratio(found)}"
+    return f"{text}<br>{compare(own.seconds, variant.seconds)}"
 
 
-def _how(lane: Lane) -> str:
-    return ", ".join(filter(None, (lane.variant, lane.environment)))
+def _how(variant: Variant) -> str:
+    return ", ".join(filter(None, (variant.name, variant.environment)))

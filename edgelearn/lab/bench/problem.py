@@ -1,8 +1,4 @@
-"""The numbers a workload works on, made from its seed: every contender gets the same ones.
-
-The network is MobileNet V1 1.0/224 (Howard et al. 2017, arXiv:1704.04861) as Keras publishes it: padding "same",
-which for stride 2 adds one row below and one column to the right, and BatchNorm with epsilon 1e-3.
-"""
+"""The numbers of a workload, drawn from its seed: every contender gets the same."""
 
 from __future__ import annotations
 
@@ -10,85 +6,75 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgelearn.errors import PlanError
+from edgelearn.graph import Network, split_frozen
+from edgelearn.models.named import named_network
+from edgelearn.ops import Add, Conv2D, Dense
+
 from .ops import OpProblem, make_op_problem
 from .workloads import Workload
 
-EPSILON = 1e-3
-MOVING_AVERAGE = 0.99  # how much of the kept statistics stays at a step with batch statistics
-BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)) + ((512, 1),) * 5 + ((1024, 2), (1024, 1))
-
-
-@dataclass(frozen=True)
-class ConvBatchNorm:
-    """A convolution without bias, BatchNorm, ReLU6.
-
-    `kernel` is (height, width, in, out), for a depthwise convolution (height, width, channels).
-    """
-
-    name: str
-    stride: int
-    kernel: np.ndarray
-    gamma: np.ndarray
-    beta: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
-
-    @property
-    def depthwise(self) -> bool:
-        return self.kernel.ndim == 3
-
-    def folded(self) -> tuple[np.ndarray, np.ndarray]:
-        """Kernel and bias of the one convolution that equals this one and its BatchNorm."""
-        scale = self.gamma / np.sqrt(self.variance + np.float32(EPSILON))
-        return self.kernel * scale, self.beta - self.mean * scale
+CACHED_CLASSES = 5
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Layers in order, then the mean over the pixels, then a dense layer (in, classes); inputs are NHWC."""
+    """A network that gives logits, its weights by name, inputs (batch, *input_shape) and integer labels."""
 
-    layers: list[ConvBatchNorm]
-    dense_kernel: np.ndarray
-    dense_bias: np.ndarray
+    network: Network
+    weights: dict[str, np.ndarray]
     inputs: np.ndarray
     labels: np.ndarray
 
 
+def make_network(workload: Workload) -> Network:
+    """The network of a workload, without softmax and dropout; of "cached" the part above the stored features.
+
+    Raises RunError for an unknown network, PlanError for a single op, and where "cached" has nothing to store.
+    """
+    if workload.op:
+        raise PlanError(f"Workload {workload.name} is a single op without a plan: choose one of a whole network.")
+    settings = {"softmax": False, "dropout": 0.0}
+    if workload.kind != "cached":
+        return named_network(workload.network, **settings)
+    network = named_network(workload.network, classes=CACHED_CLASSES, **settings)
+    last = {type(node.op): node.name for node in network.nodes.values()}
+    heads = [last[kind] for kind in (Conv2D, Dense) if kind in last]
+    split = split_frozen(network.freeze().unfreeze(*heads)) if heads else None
+    if split is None:
+        raise PlanError(f"'{workload.network}' has no frozen part below {' and '.join(heads)}: nothing can be stored.")
+    return split.suffix
+
+
 def make_problem(workload: Workload) -> Problem | OpProblem:
-    """Weights, inputs and labels of `workload`, of an op by itself an OpProblem. Same workload, same numbers."""
+    """Network, weights, inputs and labels; an OpProblem of a single op. Same workload, same numbers."""
     if workload.op:
         return make_op_problem(workload.op, workload.batch, workload.seed, workload.learning_rate)
-    random = np.random.default_rng([workload.seed, 1])
+    network = make_network(workload)
     inputs = np.random.default_rng([workload.seed, 2])
-    classes = 5 if workload.kind == "cached" else 1000
+    shape = (workload.batch, *network.input_shape)
     if workload.kind == "cached":
-        layers = [_layer(random, "conv_pw_13", (1, 1, 1024, 1024))]
-        data = np.clip(inputs.standard_normal((workload.batch, 7, 7, 1024), np.float32), 0, 6)
+        data = np.clip(inputs.standard_normal(shape, np.float32), 0, 6)
     else:
-        layers = _mobilenet(random)
-        data = inputs.random((workload.batch, 224, 224, 3), np.float32) * 2 - 1
-    kernel = random.standard_normal((1024, classes), np.float32) * np.float32(1024**-0.5)
-    labels = inputs.integers(0, classes, workload.batch)
-    return Problem(layers, kernel, np.zeros(classes, np.float32), data, labels)
+        data = inputs.random(shape, np.float32) * 2 - 1
+    labels = inputs.integers(0, network.output.shape[-1], workload.batch)
+    return Problem(network, _draw_weights(network, np.random.default_rng([workload.seed, 1])), data, labels)
 
 
-def _mobilenet(random: np.random.Generator) -> list[ConvBatchNorm]:
-    layers = [_layer(random, "conv1", (3, 3, 3, 32), 2)]
-    channels = 32
-    for i, (filters, stride) in enumerate(BLOCKS, 1):
-        layers.append(_layer(random, f"conv_dw_{i}", (3, 3, channels), stride))
-        layers.append(_layer(random, f"conv_pw_{i}", (1, 1, channels, filters)))
-        channels = filters
-    return layers
-
-
-def _layer(random: np.random.Generator, name: str, shape: tuple[int, ...], stride: int = 1) -> ConvBatchNorm:
-    """He's initialization keeps the second moment near 1 through ReLU6, so statistics near 0 and 1 are fitting."""
-    fan_in = int(np.prod(shape[:3] if len(shape) == 4 else shape[:2]))
-    channels = shape[-1]
-    kernel = random.standard_normal(shape, np.float32) * np.float32((2 / fan_in) ** 0.5)
-
-    def around(center: float, width: float) -> np.ndarray:
-        return random.uniform(center - width, center + width, channels).astype(np.float32)
-
-    return ConvBatchNorm(name, stride, kernel, around(1, 0.1), around(0, 0.1), around(0, 0.1), around(1, 0.1))
+def _draw_weights(network: Network, random: np.random.Generator) -> dict[str, np.ndarray]:
+    """He's initialization, which keeps the second moment near 1 through ReLUs, so that statistics near 0 and 1 fit. A
+    BatchNormalization that ends a residual branch has small scales: the sum of many branches stays small."""
+    centers = {"gamma": 1.0, "moving_variance": 1.0, "beta": 0.0, "moving_mean": 0.0}
+    found = {}
+    for name, parameter in network.parameters.items():
+        weight, role = parameter.weight, parameter.role
+        if role == "kernel":
+            gain = 1 if isinstance(network.nodes[parameter.layer].op, Dense) else 2
+            found[name] = random.standard_normal(weight.shape, np.float32) * np.float32((gain / weight.fan_in) ** 0.5)
+        elif role == "bias":
+            found[name] = np.zeros(weight.shape, np.float32)
+        else:
+            found[name] = (centers[role] + random.uniform(-0.1, 0.1, weight.shape)).astype(np.float32)
+            if role == "gamma" and any(isinstance(node.op, Add) for node in network.consumers(parameter.layer)):
+                found[name] *= np.float32(0.2)
+    return found

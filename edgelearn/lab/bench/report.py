@@ -1,5 +1,4 @@
-"""The report of a run: what it measured and what that says. JSON goes out and in; table.py, markdown.py and chart.py
-show it."""
+"""The report of a run: measurements and comparisons, to and from JSON; table.py, markdown.py and chart.py show it."""
 
 from __future__ import annotations
 
@@ -11,61 +10,67 @@ from typing import Any
 
 from edgelearn import atomic
 from edgelearn.errors import DataError, FormatError
+from edgelearn.lab.measure import Block, Ratio, compare
 
-from .results import Block, Comparison, Lane, compare, disagreeing, fastest_peer
+from .variant import Variant, disagreeing, fastest_peer
 
 
 @dataclass
 class BenchReport:
-    """Everything a run found. `not_installed` maps a contender to the packages it lacks; `command` says how to do it
-    again."""
+    """Results of a run.
+
+    - `not_installed`: missing packages by contender.
+    - `command`: the command that repeats the run.
+    """
 
     started: str
     machine: dict[str, Any]
-    settings: dict[str, Any]
+    config: dict[str, Any]
     versions: dict[str, str]
     not_installed: dict[str, list[str]]
-    lanes: list[Lane]
+    variants: list[Variant]
     subject: str
     command: str = ""
 
     @property
     def workloads(self) -> list[str]:
-        return list(dict.fromkeys(lane.workload for lane in self.lanes))
+        return list(dict.fromkeys(variant.workload for variant in self.variants))
 
-    def of(self, workload: str) -> list[Lane]:
-        """The lanes of a workload: the subject's first, then from fast to slow, then those that failed."""
+    def of(self, workload: str) -> list[Variant]:
+        """The variants of a workload: the subject's first, then from fast to slow, then those that failed."""
 
-        def rank(lane: Lane) -> tuple[bool, bool, float]:
-            return not lane.measured, lane.contender != self.subject, lane.median if lane.measured else 0.0
+        def rank(variant: Variant) -> tuple[bool, bool, float]:
+            return not variant.measured, variant.contender != self.subject, variant.median if variant.measured else 0.0
 
-        return sorted((lane for lane in self.lanes if lane.workload == workload), key=rank)
+        return sorted((variant for variant in self.variants if variant.workload == workload), key=rank)
 
     @cached_property
-    def _odd_ones(self) -> set[int]:
-        return {id(lane) for workload in self.workloads for lane in disagreeing(self.of(workload))}
+    def _disagreeing(self) -> set[int]:
+        return {id(variant) for workload in self.workloads for variant in disagreeing(self.of(workload))}
 
-    def agrees(self, lane: Lane) -> bool:
-        """Whether `lane` computes the numbers the other contenders compute."""
-        return id(lane) not in self._odd_ones
+    def agrees(self, variant: Variant) -> bool:
+        """True if `variant` computes the numbers that the other contenders compute."""
+        return id(variant) not in self._disagreeing
 
-    def fastest_peer(self, workload: str) -> Lane | None:
-        """The yardstick of a workload: the fastest lane of any contender but the subject, among those that agree."""
+    def fastest_peer(self, workload: str) -> Variant | None:
+        """The yardstick of a workload: the fastest variant of any contender but the subject, among those that agree."""
         return fastest_peer(filter(self.agrees, self.of(workload)), self.subject)
 
-    def comparison(self, lane: Lane) -> Comparison | None:
-        """The time of `lane` over that of the fastest peer. None if there is nothing to compare."""
-        peer = self.fastest_peer(lane.workload)
-        if peer is None or peer is lane or not self._counts(lane):
+    def comparison(self, variant: Variant) -> Ratio | None:
+        """The time of `variant` over that of the fastest peer. None if there is nothing to compare."""
+        peer = self.fastest_peer(variant.workload)
+        if peer is None or peer is variant or not self._counts(variant):
             return None
-        return compare(lane.seconds, peer.seconds, peer.label)
+        return compare(variant.seconds, peer.seconds)
 
-    def best(self, workload: str, contender: str) -> Lane | None:
-        """The fastest lane of a contender among those that agree."""
-        return next((lane for lane in self.of(workload) if lane.contender == contender and self._counts(lane)), None)
+    def best(self, workload: str, contender: str) -> Variant | None:
+        """The fastest variant of a contender among those that agree."""
+        return next(
+            (variant for variant in self.of(workload) if variant.contender == contender and self._counts(variant)), None
+        )
 
-    def _counts(self, lane: Lane) -> bool:
-        return lane.measured and self.agrees(lane)
+    def _counts(self, variant: Variant) -> bool:
+        return variant.measured and self.agrees(variant)
 
     @property
     def summary(self) -> str:
@@ -81,42 +86,32 @@ class BenchReport:
 
     @property
     def noise(self) -> tuple[int, int, int]:
-        """Blocks kept, blocks kept though others were using the machine, and attempts thrown away."""
-        blocks = [block for lane in self.lanes for block in lane.blocks]
+        """(blocks kept, noisy ones among them, attempts thrown away)"""
+        blocks = [block for variant in self.variants for block in variant.blocks]
         return len(blocks), sum(b.noisy for b in blocks), sum(b.attempts for b in blocks) - len(blocks)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON knows it. A refused comparison has both medians and no ratio."""
-        lanes = []
-        for lane in self.lanes:
-            found = self.comparison(lane)
-            comparison = None
-            if found is not None:
-                comparison = asdict(found)
-                if found.refusal:
-                    del comparison["ratio"], comparison["low"], comparison["high"]
-            lanes.append(
-                asdict(lane)
-                | {
-                    "label": lane.label,
-                    "median": lane.median if lane.measured else None,
-                    "memory": lane.memory,
-                    "agrees": self.agrees(lane),
-                    "fastest_peer": lane is self.fastest_peer(lane.workload),
-                    "comparison": comparison,
-                }
-            )
+        """The report as JSON values. A refused comparison has both medians and no ratio."""
         kept, noisy, repeated = self.noise
-        return {
-            "command": self.command,
-            "started": self.started,
-            "machine": self.machine,
-            "settings": self.settings,
-            "versions": self.versions,
-            "not_installed": self.not_installed,
-            "subject": self.subject,
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "variants"}
+        return own | {
             "noise": {"blocks": kept, "noisy": noisy, "repeated": repeated},
-            "lanes": lanes,
+            "variants": [asdict(variant) | self._derived(variant) for variant in self.variants],
+        }
+
+    def _derived(self, variant: Variant) -> dict[str, Any]:
+        peer, ratio = self.fastest_peer(variant.workload), self.comparison(variant)
+        comparison = None
+        if peer is not None and ratio is not None:
+            comparison = {"peer": peer.label, "median": variant.median, "peer_median": peer.median}
+            comparison |= {"refusal": ratio.refusal} if ratio.refusal else asdict(ratio)
+        return {
+            "label": variant.label,
+            "median": variant.median if variant.measured else None,
+            "memory": variant.memory,
+            "agrees": self.agrees(variant),
+            "fastest_peer": variant is peer,
+            "comparison": comparison,
         }
 
     def write(self, path: Path | str) -> None:
@@ -129,18 +124,20 @@ class BenchReport:
         """The report that `write` wrote. Raises FormatError if it is none, DataError if it can't be read."""
         try:
             record = json.loads(Path(path).read_bytes())
-            own = {field.name: record[field.name] for field in fields(cls)}
-            return cls(**own | {"lanes": [_lane(lane) for lane in record["lanes"]]})
+            own: dict[str, Any] = {field.name: record[field.name] for field in fields(cls)}
+            own["variants"] = [_variant(variant) for variant in record["variants"]]
+            return cls(**own)
         except OSError as error:
             raise DataError(
                 f"Can't read {path}: {error.strerror}. Give a file that `edgelearn bench --json` wrote."
             ) from None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FormatError(
-                f"{path} is no report of this version of `edgelearn bench --json` ({error!r}). Measure again."
+                f"{path} is no report of this version's `edgelearn bench --json` ({error!r}). Measure again."
             ) from None
 
 
-def _lane(record: dict[str, Any]) -> Lane:
-    own = {field.name: record[field.name] for field in fields(Lane)}
-    return Lane(**own | {"blocks": [Block(**block) for block in record["blocks"]]})
+def _variant(record: dict[str, Any]) -> Variant:
+    own: dict[str, Any] = {field.name: record[field.name] for field in fields(Variant)}
+    own["blocks"] = [Block(**block) for block in record["blocks"]]
+    return Variant(**own)

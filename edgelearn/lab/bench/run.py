@@ -1,45 +1,35 @@
-"""The run: starts the workers of a workload, takes blocks from them in turn, and filters what others disturbed."""
+"""The run: starts the workers of a workload and measures them in turn."""
 
 from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 
-import numpy as np
-
 from edgelearn.errors import EdgelearnError
+from edgelearn.lab.measure import RoundsConfig, Sample, Worker, WorkerError, measure_in_turn, usable_cores
+from edgelearn.lab.measure.memory import machine_memory
 from edgelearn.runtime import choose_device
 
 from . import machine
 from .contenders import CONTENDERS, SUBJECT, Entry, choose
-from .remote import Remote, WorkerError
 from .report import BenchReport
-from .results import Block, Lane
+from .variant import Variant
 from .workloads import DEFAULT, Workload
 
 
 @dataclass(frozen=True)
-class BenchConfig:
-    """How to measure.
+class BenchConfig(RoundsConfig):
+    """Settings of a run, over those of its rounds.
 
-    A block is a median over steps in a row, of `block_seconds` together or of one step if that takes longer. It is
-    repeated, `attempts` times in all, while others use more than `foreign_limit` of the cores; `pause` is the wait
-    before that. `patience` is how long a worker may take to answer, and `memory_reserve` the share of main memory
-    that must be free before another worker is started. All times in seconds.
+    - `patience`: seconds that a worker may take to answer.
+    - `memory_reserve`: share of main memory that must be free before another worker is started.
     """
 
-    rounds: int = 9
-    block_seconds: float = 0.3
-    attempts: int = 5
-    foreign_limit: float = 0.08
-    pause: float = 0.1
     patience: float = 600.0
     memory_reserve: float = 0.15
-    seed: int = 0
 
 
 def run(
@@ -48,172 +38,147 @@ def run(
     only: Sequence[str] = ("*",),
     cores: int | None = None,
     device: str | None = None,
-    settings: BenchConfig = BenchConfig(),
+    config: BenchConfig = BenchConfig(),
     progress: Callable[[str], None] = lambda line: None,
     registry: Iterable[Entry] = CONTENDERS,
     subject: str = SUBJECT,
 ) -> BenchReport:
-    """Measure `workloads` on every contender that is installed, or on those called `contenders`.
+    """Measure workloads on contenders.
 
-    `only` are patterns as in file names on what the table calls a lane: "torch compile", "torch compile, tuned
-    malloc". `cores` limits everyone to that many processor cores; None is all this process may use. `device` is any
-    part of the name of an OpenCL device; None is the best one. Where that is no CPU, contenders that compute on
-    processor cores are left out. `progress` is told in a line what happens. What fails is in the report and stops
-    nothing else.
+    Arguments:
+    - `contenders`: names (default: all that are installed).
+    - `only`: patterns, as in file names, on labels of variants: "torch compile", "torch compile, tuned malloc".
+    - `cores`: how many processor cores everyone may use (default: all that this process may use).
+    - `device`: any part of the name of an OpenCL device (default: the best one). Where that is no CPU, contenders that
+      compute on processor cores are left out.
+    - `progress`: called with a line about each stage.
+    - `registry`, `subject`: the known contenders, and the one that the others are compared with.
 
-    Raises EdgelearnError for an unknown contender or device, patterns that no lane fits, more cores than there are, or
-    a machine without /proc.
+    Failures of a variant are in the report and stop no other one. Raises EdgelearnError for an unknown contender or
+    device, patterns that no variant matches, or more cores than there are.
     """
     entries = choose(contenders, registry)
-    usable = machine.usable_cores()
+    usable = usable_cores()
     if cores is not None and not 1 <= cores <= len(usable):
         raise EdgelearnError(f"Can't measure on {cores} cores: this process may use 1 to {len(usable)}.")
+    if config.rounds < 1:
+        raise EdgelearnError(f"A bench needs 1 round or more, not {config.rounds}.")
     usable = usable[:cores]
-    if settings.rounds < 1:
-        raise EdgelearnError(f"A bench needs 1 round or more, not {settings.rounds}.")
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     chosen = choose_device(device).device
     fitting = [entry for entry in entries if entry.opencl or chosen.kind == "cpu"]
     present = [entry for entry in fitting if entry.available()]
-    lanes: list[Lane] = []
-    for workload in workloads:
-        lanes += _run_workload(workload, present, only, usable, chosen.id, settings, progress)
-    if present and not lanes:
+    bench = _Bench(only, usable, chosen.id, config, progress)
+    variants = [variant for workload in workloads for variant in bench.measure(workload, present)]
+    if present and not variants:
         names = ", ".join(entry.name for entry in present)
         raise EdgelearnError(
-            f"Nothing to measure: no lane of {names} is called {' or '.join(map(repr, only))}. The first column of the "
-            f"table has their names; 'torch*' is all of one contender."
+            f"Nothing to measure: no variant of {names} is called {' or '.join(map(repr, only))}. The first column of "
+            f"the table has their names; 'torch*' is all of one contender."
         )
     return BenchReport(
         started=started,
         machine=machine.describe() | {"cores": len(usable), "device": chosen.facts()},
-        settings=asdict(settings),
+        config=asdict(config),
         versions={d: importlib.metadata.version(d) for e in present for d in e.requires.values()},
         not_installed={entry.name: entry.missing() for entry in fitting if not entry.available()},
-        lanes=lanes,
+        variants=variants,
         subject=subject,
     )
 
 
 @dataclass
-class _Racer:
-    """A lane and the worker that runs it, None once it has failed."""
+class _Bench:
+    """Measures workload after workload with the same settings."""
 
-    lane: Lane
-    remote: Remote | None
+    only: Sequence[str]
+    cores: Sequence[int]
+    device: str
+    config: BenchConfig
+    progress: Callable[[str], None]
 
-    def attempt(self, work: Callable[[Remote], None]) -> None:
-        """Do `work` unless this racer is out; if the worker fails, write down why and end it."""
-        if self.remote is None:
-            return
+    def measure(self, workload: Workload, entries: Iterable[Entry]) -> list[Variant]:
+        variants: list[Variant] = []
+        workers: dict[int, Worker] = {}  # of the variants that haven't failed, by their place in the list
+
+        def fail(place: int, error: WorkerError) -> None:
+            variants[place].error = str(error)
+            if place in workers:
+                workers.pop(place).close()
+
         try:
-            work(self.remote)
+            for entry in entries:
+                for variant, worker in self._start(workload, entry):
+                    variants.append(variant)
+                    if worker is None:
+                        continue
+                    place = len(variants) - 1
+                    workers[place] = worker
+                    self.progress(f"{workload.name}: {variant.label}: preparing")
+                    try:
+                        answer = worker.call("prepare", asdict(workload), variant.name)
+                    except WorkerError as error:
+                        fail(place, error)
+                        continue
+                    variant.import_seconds = worker.import_seconds
+                    variant.first_step_seconds, variant.probe = answer["first_step_seconds"], answer["probe"]
+            rounds = self.config.rounds
+            samplers = {place: self._sampler(worker) for place, worker in workers.items()}
+            blocks = measure_in_turn(
+                samplers, self.cores, self.config,
+                lambda number: self.progress(f"{workload.name}: round {number + 1} of {rounds}"), fail,
+            )  # fmt: skip
+            for place, measured in blocks.items():
+                variants[place].blocks = measured
+            for place, worker in list(workers.items()):
+                try:
+                    answer = worker.call("memory")
+                except WorkerError as error:
+                    fail(place, error)
+                    continue
+                variant = variants[place]
+                variant.memory_after_imports, variant.memory_start = answer["after_imports"], answer["start"]
+                variant.memory_peak = answer["peak"]
+        finally:
+            for worker in workers.values():
+                worker.close()
+        return variants
+
+    def _sampler(self, worker: Worker) -> Callable[[], Sample]:
+        return lambda: Sample(**worker.call("measure", self.config.block_seconds, self.config.steps))
+
+    def _start(self, workload: Workload, entry: Entry) -> Iterator[tuple[Variant, Worker | None]]:
+        """Every variant of `entry` in every environment with its worker; the first worker lists the variants."""
+        first = next(iter(entry.environments))
+        worker = None
+        try:
+            worker = self._worker(entry, entry.environments[first])
+            names = worker.call("variants", asdict(workload))
         except WorkerError as error:
-            self.lane.error = str(error)
-            self.close()
+            if worker is not None:
+                worker.close()
+            yield Variant(workload.name, entry.name, "", error=str(error)), None
+            return
+        every = [Variant(workload.name, entry.name, name, label) for label in entry.environments for name in names]
+        variants = [variant for variant in every if any(fnmatch(variant.label, pattern) for pattern in self.only)]
+        if not variants or variants[0].environment != first:
+            worker.close()
+            worker = None
+        for variant in variants:
+            try:
+                worker = worker or self._worker(entry, entry.environments[variant.environment])
+            except WorkerError as error:
+                variant.error = str(error)
+            yield variant, worker
+            worker = None
 
-    def close(self) -> None:
-        if self.remote is not None:
-            self.remote.close()
-            self.remote = None
-
-
-def _run_workload(
-    workload: Workload,
-    entries: Iterable[Entry],
-    only: Sequence[str],
-    cores: Sequence[int],
-    device: str,
-    settings: BenchConfig,
-    progress: Callable[[str], None],
-) -> list[Lane]:
-    racers: list[_Racer] = []
-    try:
-        for entry in entries:
-            for racer in _start(workload, entry, only, cores, device, settings):
-                racers.append(racer)
-                progress(f"{workload.name}: {racer.lane.label}: preparing")
-                racer.attempt(lambda remote, racer=racer: _prepare(remote, racer.lane, workload))
-        order = np.random.default_rng([settings.seed, 3])
-        for number in range(settings.rounds):
-            progress(f"{workload.name}: round {number + 1} of {settings.rounds}")
-            for i in order.permutation(len(racers)):
-                blocks = racers[i].lane.blocks
-                racers[i].attempt(lambda remote, blocks=blocks: blocks.append(take_block(remote, cores, settings)))
-        for racer in racers:
-            racer.attempt(lambda remote, racer=racer: _weigh(remote, racer.lane))
-    finally:
-        for racer in racers:
-            racer.close()
-    return [racer.lane for racer in racers]
-
-
-def _start(
-    workload: Workload, entry: Entry, only: Sequence[str], cores: Sequence[int], device: str, settings: BenchConfig
-) -> Iterator[_Racer]:
-    """A racer for every variant of `entry` in every environment; the first worker is asked which variants."""
-
-    def start(variables: Mapping[str, str]) -> Remote:
-        free, total = machine.memory()
-        if free < settings.memory_reserve * total:
+    def _worker(self, entry: Entry, environment: Mapping[str, str]) -> Worker:
+        free, total = machine_memory()
+        if free < self.config.memory_reserve * total:
             raise WorkerError(
                 f"Not started: only {free / 2**30:.1f} of {total / 2**30:.1f} GiB of memory are free. "
                 "Choose fewer contenders or a smaller batch."
             )
-        return Remote(entry.target, cores, device, variables, settings.patience)
-
-    asked = next(iter(entry.environments))
-    remote = None
-    try:
-        remote = start(entry.environments[asked])
-        names = remote.ask("variants", asdict(workload))
-    except WorkerError as error:
-        if remote is not None:
-            remote.close()
-        yield _Racer(Lane(workload.name, entry.name, "", error=str(error)), None)
-        return
-    every = [Lane(workload.name, entry.name, name, label) for label in entry.environments for name in names]
-    lanes = [lane for lane in every if any(fnmatch(lane.label, pattern) for pattern in only)]
-    if not lanes or lanes[0].environment != asked:
-        remote.close()
-        remote = None
-    for lane in lanes:
-        try:
-            remote = remote or start(entry.environments[lane.environment])
-        except WorkerError as error:
-            lane.error = str(error)
-        yield _Racer(lane, remote)
-        remote = None
-
-
-def _prepare(remote: Remote, lane: Lane, workload: Workload) -> None:
-    lane.import_seconds = remote.import_seconds
-    answer = remote.ask("prepare", asdict(workload), lane.variant)
-    lane.first_step_seconds, lane.probe = answer["first_step_seconds"], answer["probe"]
-
-
-def _weigh(remote: Remote, lane: Lane) -> None:
-    answer = remote.ask("memory")
-    lane.memory_after_imports, lane.memory_start = answer["after_imports"], answer["start"]
-    lane.memory_peak = answer["peak"]
-
-
-def take_block(remote: Remote, cores: Sequence[int], settings: BenchConfig) -> Block:
-    """A block from `remote`, repeated while others use the cores; after the last attempt, the quietest one.
-
-    Whether to repeat depends on what the machine did for others, never on the time that came out.
-    """
-    quietest = None
-    for attempt in range(1, settings.attempts + 1):
-        busy, begin = machine.busy_seconds(cores), time.perf_counter()
-        answer = remote.ask("measure", settings.block_seconds)
-        busy, wall = machine.busy_seconds(cores) - busy, time.perf_counter() - begin
-        foreign = max(0.0, busy - answer["cpu_seconds"]) / wall / len(cores)
-        noisy = foreign > settings.foreign_limit
-        if quietest is None or foreign < quietest.foreign:
-            times = answer["times"]
-            quietest = Block(float(np.median(times)), len(times), foreign, attempt, noisy)
-        if not noisy:
-            break
-        time.sleep(settings.pause)
-    return replace(quietest, attempts=attempt)
+        arguments = entry.target, len(self.cores), self.device
+        target = "edgelearn.lab.bench.worker:BenchWorker"
+        return Worker(target, arguments, self.cores, environment, self.config.patience)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgelearn.lab.measure import quartiles
+
 from .report import BenchReport
-from .results import Comparison, Lane
+from .variant import Variant
 from .workloads import Workload
 
 if TYPE_CHECKING:
@@ -27,11 +29,6 @@ def as_text(report: BenchReport, width: int = 120) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
 
-def ratio(found: Comparison) -> str:
-    """The ratio with its middle half."""
-    return f"{found.ratio:.2f} ({found.low:.2f} – {found.high:.2f})"
-
-
 def milliseconds(seconds: float) -> str:
     """Three digits or more."""
     value = seconds * 1e3
@@ -44,21 +41,21 @@ def _parts(report: BenchReport) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(report.summary)]
     parts += [_workload_table(report, workload) for workload in report.workloads]
     kept, noisy, repeated = report.noise
-    limit = report.settings["foreign_limit"]
+    limit = report.config["foreign_limit"]
     parts.append(
         Text(
-            f"{kept} blocks; {noisy} of them noisy (others used more than {limit:.0%} of the cores even at the "
-            f"quietest attempt), {repeated} attempts thrown away. Memory: of the steps, over that after the imports; "
-            "of the whole process from its start."
+            f"{kept} blocks; {noisy} of them noisy (other processes used more than {limit:.0%} of the cores even in "
+            f"the quietest attempt), {repeated} attempts thrown away. Memory: peak of the steps minus memory after the "
+            "imports; peak of the whole process."
         )
     )
     for name, packages in report.not_installed.items():
         parts.append(Text(f"{name}: not installed (needs {', '.join(packages)})."))
-    for lane in report.lanes:
-        if lane.error is not None:
-            parts.append(Text(f"{lane.workload} {lane.label} failed:\n{lane.error}"))
-        elif not report.agrees(lane):
-            parts.append(Text(f"{lane.workload} {lane.label}: computes other numbers: {_numbers(lane.probe)}"))
+    for variant in report.variants:
+        if variant.error is not None:
+            parts.append(Text(f"{variant.workload} {variant.label} failed:\n{variant.error}"))
+        elif not report.agrees(variant):
+            parts.append(Text(f"{variant.workload} {variant.label}: computes other numbers: {_numbers(variant.probe)}"))
     return parts
 
 
@@ -73,35 +70,35 @@ def _workload_table(report: BenchReport, workload: str) -> RenderableType:
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("noisy", "steps MiB", "peak MiB", "import s", "first step s"):
         table.add_column(heading, justify="right")
-    for lane in report.of(workload):
-        table.add_row(*_row(report, lane))
+    for variant in report.of(workload):
+        table.add_row(*_row(report, variant))
     return table
 
 
-def _row(report: BenchReport, lane: Lane) -> list[str]:
-    if not lane.measured:
-        return [lane.label, "failed" if lane.error else "no blocks", *[""] * 7]
-    low, high = np.quantile(lane.seconds, (0.25, 0.75))
+def _row(report: BenchReport, variant: Variant) -> list[str]:
+    if not variant.measured:
+        return [variant.label, "failed" if variant.error else "no blocks", *[""] * 7]
+    low, _, high = quartiles(variant.seconds)
     return [
-        lane.label,
-        milliseconds(lane.median),
+        variant.label,
+        milliseconds(variant.median),
         f"{milliseconds(low)} – {milliseconds(high)}",
-        _verdict(report, lane),
-        f"{sum(block.noisy for block in lane.blocks)} of {len(lane.blocks)}",
-        _mebibytes(lane.memory),
-        _mebibytes(lane.memory_process),
-        "" if lane.import_seconds is None else f"{lane.import_seconds:.2f}",
-        "" if lane.first_step_seconds is None else f"{lane.first_step_seconds:.2f}",
+        _comparison(report, variant),
+        f"{sum(block.noisy for block in variant.blocks)} of {len(variant.blocks)}",
+        _mebibytes(variant.memory),
+        _mebibytes(variant.memory_process),
+        "" if variant.import_seconds is None else f"{variant.import_seconds:.2f}",
+        "" if variant.first_step_seconds is None else f"{variant.first_step_seconds:.2f}",
     ]
 
 
-def _verdict(report: BenchReport, lane: Lane) -> str:
-    if not report.agrees(lane):
+def _comparison(report: BenchReport, variant: Variant) -> str:
+    if not report.agrees(variant):
         return "computes other numbers"
-    if lane is report.fastest_peer(lane.workload):
+    if variant is report.fastest_peer(variant.workload):
         return "fastest peer"
-    found = report.comparison(lane)
-    return "" if found is None else found.refusal or ratio(found)
+    ratio = report.comparison(variant)
+    return "" if ratio is None else str(ratio)
 
 
 def _mebibytes(size: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Devices that are not here, as data: what is published of them, with its source."""
+"""Devices that are not here, as data: published figures with their sources."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from edgelearn.device import Device
 from edgelearn.errors import FormatError
@@ -19,9 +20,13 @@ WIDTHS = {"fp32": 1.0, "fp16": 0.5}  # size of a number against float32
 
 @dataclass(frozen=True)
 class EdgeDevice:
-    """A device described: `flops` in FLOP/s by precision ("fp32" and, where it computes in it, "fp16"), `bandwidth` of
-    its memory in bytes/s, `memory` in bytes, `launch` in seconds that a kernel launch costs; `kind` is "cpu", "gpu" or
-    "accelerator". `sources` says for every figure where it is from, or that it is an assumption."""
+    """Published figures of a device.
+
+    - `kind`: "cpu", "gpu" or "accelerator".
+    - `flops`: FLOP/s by precision: "fp32" and, where it computes in it, "fp16".
+    - `bandwidth`: of its memory, bytes/s; `memory`: bytes; `launch`: seconds that a kernel launch costs.
+    - `sources`: where each figure is from, or that it is an assumption.
+    """
 
     name: str
     kind: str
@@ -34,9 +39,10 @@ class EdgeDevice:
 
     @classmethod
     def load(cls, name: str | Path) -> EdgeDevice:
-        """The device of a name in `edge_devices()`, or of a JSON file with the fields of this class.
+        """The device with a name in `edge_devices()`, or described by a JSON file with the fields of this class.
 
-        Raises FormatError, naming what is wrong, for another name or a file that does not describe a device."""
+        Raises FormatError for another name, or a file that doesn't describe a device; the message names the fault.
+        """
         path = FOLDER / f"{name}.json" if str(name) in edge_devices() else Path(name)
         if not path.is_file():
             raise FormatError(
@@ -51,13 +57,13 @@ class EdgeDevice:
             ) from None
 
     def peaks(self, precision: str) -> Peaks:
-        """Raises FormatError for a precision that the device does not compute in."""
+        """Peaks in a precision. Raises FormatError if the device doesn't compute in it."""
         if precision not in self.flops:
             raise FormatError(f"{self.name} has no FLOP/s in {precision}, only in {', '.join(self.flops)}.")
         return Peaks(self.flops[precision], {1: self.bandwidth}, self.launch)
 
     def device(self) -> Device:
-        """As a device that plans can be made for, with room for any of them."""
+        """A device to make plans for, with memory for any of them."""
         endless = 1 << 62
         return Device(
             name=self.name, platform="described", vendor="", driver="", version="", kind=self.kind, memory=endless,
@@ -70,27 +76,27 @@ class EdgeDevice:
 
 
 def edge_devices() -> list[str]:
-    """Names of the devices that are described here."""
+    """Names of the devices that are described in the package."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
-def _checked(found: object) -> dict:
-    """Raises ValueError saying what is wrong."""
+def _checked(record: object) -> dict[str, Any]:
+    """The record, if it describes a device; raises ValueError naming the fault."""
     names = {field.name for field in fields(EdgeDevice)}
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise ValueError("it is not a JSON object")
-    if missing := sorted(names - set(found)):
+    if missing := sorted(names - set(record)):
         raise ValueError(f"it lacks {', '.join(missing)}")
-    if unknown := sorted(set(found) - names):
+    if unknown := sorted(set(record) - names):
         raise ValueError(f"it has {', '.join(unknown)}, which nothing reads")
-    if found["kind"] not in ("cpu", "gpu", "accelerator"):
+    if record["kind"] not in ("cpu", "gpu", "accelerator"):
         raise ValueError("kind is cpu, gpu or accelerator")
-    if not isinstance(found["flops"], dict) or not {"fp32"} <= set(found["flops"]) <= set(WIDTHS):
+    if not isinstance(record["flops"], dict) or not {"fp32"} <= set(record["flops"]) <= set(WIDTHS):
         raise ValueError(f"flops has FLOP/s by precision: {', '.join(WIDTHS)}, fp32 at least")
-    figures = {name: found[name] for name in ("compute_units", "bandwidth", "memory", "launch")}
-    for name, value in (figures | found["flops"]).items():
+    figures = {name: record[name] for name in ("compute_units", "bandwidth", "memory", "launch")}
+    for name, value in (figures | record["flops"]).items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
             raise ValueError(f"{name} is a number above 0, not {value!r}")
-    if not isinstance(found["sources"], dict) or set(figures) | {"flops"} != set(found["sources"]):
+    if not isinstance(record["sources"], dict) or set(figures) | {"flops"} != set(record["sources"]):
         raise ValueError(f"sources says where flops, {', '.join(figures)} are from, and nothing else")
-    return found | {"memory": int(found["memory"]), "compute_units": int(found["compute_units"])}
+    return record | {"memory": int(record["memory"]), "compute_units": int(record["compute_units"])}

@@ -1,4 +1,4 @@
-"""What launches take on a device, measured once and kept for the planner."""
+"""Measure how long launches take on a device, and store it for the planner."""
 
 from __future__ import annotations
 
@@ -12,34 +12,38 @@ from edgelearn.compile.memory.launch_times import key
 from edgelearn.device import Device
 from edgelearn.tuned import launch_times as store
 
-from .measure import Measurement, measure_in_turn
+from .measure import StepTiming, time_launches
 
 
-def measure_costs(plans: Sequence[Plan], device: Device, rounds: int = 20) -> store.Table:
-    """Run steps of `plans` on the device in turn and keep what they tell (see `costs_in`), in EDGELEARN_TUNED or the
-    user's folder, beside what is known of other launches. Raises as `measure_in_turn`, and FormatError where what is
-    known is damaged, before anything is measured, or nothing can be written."""
+def measure_launches(plans: Sequence[Plan], device: Device, rounds: int = 20) -> store.Table:
+    """Time steps of `plans` on the device in turn, and store the times of their launches (see `table_of`) in
+    EDGELEARN_TUNED or the user's folder, next to those of other launches.
+
+    Raises as `time_launches`; FormatError where the stored times are damaged, before anything is measured, or nothing
+    can be written.
+    """
     store.load(device)
-    table = costs_in(measure_in_turn(plans, device, rounds))
+    table = table_of(time_launches(plans, device, rounds))
     store.save(table, device)
     return table
 
 
-def costs_in(found: Sequence[Measurement]) -> store.Table:
-    """What each kind of launch takes (see graph/costs.py): the mean over its places in steps, since what it finds in
-    the caches differs between them, of the median over rounds. What steps take over their launches is shared among
-    these and the step itself by least squares, so plans of few launches and of many tell most."""
+def table_of(timings: Sequence[StepTiming]) -> store.Table:
+    """Seconds of each kind of launch (see compile/memory/launch_times.py): the mean over its places in steps, since
+    caches differ between them, of the median over rounds. The time of a step beyond its launches is divided between a
+    cost of each launch and one of the step by least squares: take plans of few launches and of many."""
     seconds: dict[str, list[float]] = {}
-    for timed in (timed for one in found for timed in one.timed):
+    for timed in (timed for timing in timings for timed in timing.launches):
         seconds.setdefault(key(timed.launch), []).append(timed.median)
     means = {name: float(np.mean(values)) for name, values in seconds.items()}
-    return store.Table(datetime.date.today().isoformat(), *_overheads(found), means)
+    return store.Table(datetime.date.today().isoformat(), *_overheads(timings), means)
 
 
-def _overheads(found: Sequence[Measurement]) -> tuple[float, float]:
-    """Seconds, none below 0, that a step takes over its launches for each of them, and once."""
+def _overheads(timings: Sequence[StepTiming]) -> tuple[float, float]:
+    """(seconds for each launch, seconds for a step) beyond the launches' own, none below 0."""
     from scipy.optimize import nnls
 
-    rests = [one.wall - sum(timed.median for timed in one.timed) for one in found]
-    (between, fixed), _ = nnls(np.array([(len(one.timed), 1.0) for one in found]), np.maximum(rests, 0.0))
+    rests = [timing.wall - sum(timed.median for timed in timing.launches) for timing in timings]
+    counts = np.array([(len(timing.launches), 1.0) for timing in timings])
+    (between, fixed), _ = nnls(counts, np.maximum(rests, 0.0))
     return float(between), float(fixed)

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from edgelearn.compile import Plan
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
+from edgelearn.lab.measure import RoundsConfig, Sample, measure_in_turn, sample, usable_cores
 from edgelearn.launch import Launch
 from edgelearn.ops import Traits, pack
 from edgelearn.runtime import Context, Kernels, Session
 
-WARM_UP = 1  # rounds
+Times = list[tuple[Launch, int, int]]  # start and end of each launch by the device's clock, nanoseconds
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A launch of the step whose time is the median of all: `start` and `seconds` of the device's clock, from the start
-    of the step's first launch; and the median over all steps of what the launch took."""
+class TimedLaunch:
+    """A launch of the step whose time is the median of all rounds.
+
+    - `start`, `seconds`: by the device's clock; `start` counts from the step's first launch.
+    - `median`: median over all rounds of the launch's time, seconds.
+    """
 
     launch: Launch
     start: float
@@ -31,28 +36,26 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """`wall`: the median of the host's time for a step, from the first call until its result is back, without
-    profiling."""
+class StepTiming:
+    """Times of a step. `wall`: median of the host's time in seconds, from the first call until the result is back,
+    without profiling; `noisy`: rounds during which other processes used the cores."""
 
-    timed: list[Timed]
+    launches: list[TimedLaunch]
     wall: float
     rounds: int
+    noisy: int = 0
 
 
-def measure(plan: Plan, device: Device, rounds: int = 20, seed: int = 0) -> Measurement:
-    """As `measure_in_turn` does one plan."""
-    return measure_in_turn([plan], device, rounds, seed)[0]
+def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0) -> list[StepTiming]:
+    """Time steps of plans in turn, on random inputs: training steps of a whole mini-batch at learning rate 0, so that
+    all are the same, or predictions where a plan doesn't train.
 
+    Each plan takes turns on a plain queue, for the host's time, and on a profiling one, which costs a little: the
+    device holds every plan twice. Of two steps in a row the second counts, since the first finds another plan's data in
+    the caches. The first round isn't counted.
 
-def measure_in_turn(plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0) -> list[Measurement]:
-    """In each round run steps of each of `plans` on drawn inputs, at learning rate 0, so that all are the same:
-    training steps of a whole mini-batch where a plan trains, predictions otherwise. A machine that gets slower
-    meanwhile does so for all of them. By turns on a plain queue, for the host's time, and on one that notes times,
-    which costs a little: so the device holds every plan twice. Of two steps in a row the second counts, since the first
-    finds in the caches what another plan has left there.
-
-    Raises PlanError for a plan made for another kind of device, or without a round, and DeviceError."""
+    Raises PlanError for a plan made for another kind of device, or without a round, and DeviceError.
+    """
     if any(plan.traits != Traits.of(device) for plan in plans):
         raise PlanError(
             f"The plan was made for another kind of device than {device.id}. Make one for it: "
@@ -60,24 +63,24 @@ def measure_in_turn(plans: Sequence[Plan], device: Device, rounds: int = 20, see
         )
     if rounds < 1:
         raise PlanError(f"Measuring needs 1 round or more, not {rounds}.")
-    queues = Kernels(Context(device)), Kernels(Context(device, profiling=True))
-    noting = queues[1].context
-    walls: list[list[float]] = [[] for _ in plans]
-    times: list[list[list]] = [[] for _ in plans]
+    plain, profiling = Kernels(Context(device)), Kernels(Context(device, profiling=True))
     with ExitStack() as stack:
-        steps = [[stack.enter_context(_Steps(plan, kernels, seed)) for kernels in queues] for plan in plans]
-        for _ in range(WARM_UP + rounds):
-            for (plain, noted), wall, found in zip(steps, walls, times, strict=True):
-                plain()
-                wall.append(plain())
-                noted()
-                noting.take_times()
-                noted()
-                found.append(noting.take_times())
+
+        def steps(plan: Plan, kernels: Kernels) -> _Steps:
+            return stack.enter_context(_Steps(plan, kernels, seed))
+
+        timers = {i: _Timer(steps(plan, plain), steps(plan, profiling)) for i, plan in enumerate(plans)}
+        samplers: dict[int, Callable[[], Sample]] = dict(timers.items())
+        for sampler in samplers.values():
+            sampler()
+        blocks = measure_in_turn(samplers, usable_cores(), RoundsConfig(rounds, 0.0, attempts=1))
     return [
-        Measurement(_timed(found[WARM_UP:]), float(np.median(wall[WARM_UP:])), rounds)
-        for wall, found in zip(walls, times, strict=True)
-    ]
+        StepTiming(
+            _timed(timer.times[1:]), float(np.median([block.seconds for block in blocks[i]])), rounds,
+            sum(block.noisy for block in blocks[i]),
+        )
+        for i, timer in timers.items()
+    ]  # fmt: skip
 
 
 class _Steps:
@@ -87,7 +90,7 @@ class _Steps:
         r = plan.request
         rng = np.random.default_rng(seed)
         block = plan.storage.input.block
-        self.plan, self.session = plan, Session(plan, kernels.context, kernels)
+        self.plan, self.context, self.session = plan, kernels.context, Session(plan, kernels.context, kernels)
         self.session.load(r.network.initialize(seed))
         self.parts = [
             (pack(rng.uniform(-1, 1, (n, *r.network.input_shape)).astype(np.float32), block), np.zeros(n, np.int32))
@@ -100,24 +103,40 @@ class _Steps:
     def __exit__(self, *_: object) -> None:
         self.session.close()
 
-    def __call__(self) -> float:
-        """Run a step; seconds of the host's clock."""
-        start = time.perf_counter()
+    def __call__(self) -> None:
+        """Run a step."""
         if self.plan.request.optimizer is not None:
             self.session.train(self.parts, self.plan.request.batch_size, 0.0, 1)
         else:
             for x, labels in self.parts:
                 self.session.predict(x, len(labels))
-        return time.perf_counter() - start
 
 
-def _timed(rounds: list[list[tuple[Launch, int, int]]]) -> list[Timed]:
-    """Seconds from nanoseconds: of the step of median length, and the medians over all."""
-    lengths = np.array([found[-1][2] - found[0][1] for found in rounds])
+@dataclass
+class _Timer:
+    """Samples steps of a plan by the host's clock, and collects the device's times of its launches."""
+
+    plain: _Steps
+    profiled: _Steps
+    times: list[Times] = field(default_factory=list)
+
+    def __call__(self) -> Sample:
+        cpu = time.process_time()
+        wall = sample(self.plain).times
+        self.profiled()
+        self.profiled.context.take_times()
+        self.profiled()
+        self.times.append(self.profiled.context.take_times())
+        return Sample(wall, time.process_time() - cpu)
+
+
+def _timed(rounds: list[Times]) -> list[TimedLaunch]:
+    """Launches of the round of median length, with medians over all rounds."""
+    lengths = np.array([times[-1][2] - times[0][1] for times in rounds])
     typical = rounds[int(np.argsort(lengths)[len(lengths) // 2])]
-    medians = np.median([[end - start for _, start, end in found] for found in rounds], axis=0)
+    medians: Any = np.median([[end - start for _, start, end in times] for times in rounds], axis=0)
     first = typical[0][1]
     return [
-        Timed(launch, (start - first) / 1e9, (end - start) / 1e9, float(median) / 1e9)
+        TimedLaunch(launch, (start - first) / 1e9, (end - start) / 1e9, float(median) / 1e9)
         for (launch, start, end), median in zip(typical, medians, strict=True)
     ]

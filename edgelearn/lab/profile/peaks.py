@@ -1,59 +1,64 @@
-"""What a device can do at best: arithmetic, memory at every distance, and the price of a launch."""
+"""Peak performance of a device: arithmetic, memory and caches, and the cost of a launch."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgelearn.errors import DeviceError
+from edgelearn.lab.measure import sample
 from edgelearn.launch import Access, Buffer, In, Out, Role
 from edgelearn.runtime import Context, Kernels, Runner
 from edgelearn.runtime.self_test import CHAINS, kernel, self_test
 
 BLOCK = 64  # bytes
 SMALLEST, LARGEST = 1 << 20, 1 << 29  # bytes that the sweep of working sets goes from and to
-TINY = 200  # launches of next to nothing
+TINY = 200  # nearly empty launches
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """`flops`: FLOP/s of float32 multiply-adds. `bandwidth`: bytes/s by the size in bytes of the working set that is
-    read and written again and again, so that caches show; what is larger than the largest is as fast as that.
-    `launch`: seconds that a launch costs at least."""
+    """Peak performance of a device.
+
+    - `flops`: FLOP/s of float32 multiply-adds.
+    - `bandwidth`: bytes/s by the size in bytes of a working set that is read and written repeatedly, which shows
+      caches; larger sets are as fast as the largest.
+    - `launch`: the least seconds that a launch costs.
+    """
 
     flops: float
     bandwidth: Mapping[int, float]
     launch: float
 
     def bandwidth_at(self, distance: float) -> float:
-        """Bytes/s of data last touched `distance` bytes of other data ago."""
+        """Bytes/s of data with reuse distance `distance`: so many bytes were touched since."""
         sizes = sorted(self.bandwidth)
         return self.bandwidth[next((size for size in sizes if distance <= size), sizes[-1])]
 
     @property
     def memory(self) -> float:
-        """Bytes/s of data that no cache holds."""
+        """Bytes/s from memory, for data that no cache holds."""
         return self.bandwidth[max(self.bandwidth)]
 
     @property
     def cache(self) -> float:
-        """Bytes/s of data in the fastest cache that was seen."""
+        """Bytes/s from the fastest cache that shows."""
         return max(self.bandwidth.values())
 
     def to_dict(self) -> dict:
         return {"flops": self.flops, "bandwidth": {str(k): v for k, v in self.bandwidth.items()}, "launch": self.launch}
 
     @classmethod
-    def from_dict(cls, found: Mapping) -> Peaks:
-        return cls(found["flops"], {int(k): v for k, v in found["bandwidth"].items()}, found["launch"])
+    def from_dict(cls, record: Mapping) -> Peaks:
+        return cls(record["flops"], {int(k): v for k, v in record["bandwidth"].items()}, record["launch"])
 
 
 def measure_peaks(context: Context, seconds: float = 0.1) -> Peaks:
-    """Measure for about `seconds` each, and take the best: chains of multiply-adds; the triad c = a + 3 b (of STREAM,
-    J. McCalpin 1995) on working sets of 1 MiB, 2 MiB and so on; and 200 launches of next to nothing.
+    """Measure each for about `seconds`, and take the best: chains of multiply-adds; the triad c = a + 3 b (of STREAM,
+    J. McCalpin 1995) on working sets of 1 MiB, 2 MiB and so on; and 200 nearly empty launches.
 
-    Raises DeviceError when the device fails its self-test."""
+    Raises DeviceError if the device fails its self-test.
+    """
     test = self_test(context.device, 0.0)
     if not test.passed:
         raise DeviceError(
@@ -66,7 +71,7 @@ def measure_peaks(context: Context, seconds: float = 0.1) -> Peaks:
 
 
 class _Bench:
-    """Kernels of the self-test, many times in a row, so that the way from the host to the device doesn't count."""
+    """Runs kernels of the self-test many times in a row, so that the latency of the host doesn't count."""
 
     def __init__(self, context: Context, seconds: float) -> None:
         self.context, self.seconds = context, seconds
@@ -87,7 +92,7 @@ class _Bench:
         return 3 * BLOCK * blocks * repeats / self._triad(blocks, repeats)
 
     def launch(self) -> float:
-        """Seconds a launch that has next to nothing to do."""
+        """Seconds of a nearly empty launch."""
         return self._triad(self.units, TINY) / TINY
 
     def _triad(self, blocks: int, repeats: int) -> float:
@@ -102,14 +107,12 @@ class _Bench:
         for held in memory.values():
             self.context.fill_zero(held.handle, held.nbytes)
         runner = Runner(self.context, self.kernels, [launch] * repeats, lambda buffer: (memory[buffer].handle, 0))
-        runner.enqueue()
-        self.context.finish()
-        best, stop = float("inf"), time.perf_counter() + self.seconds
-        while best == float("inf") or time.perf_counter() < stop:
-            start = time.perf_counter()
+
+        def run() -> None:
             runner.enqueue()
             self.context.finish()
-            best = min(best, time.perf_counter() - start)
+
+        best = min(sample(run, self.seconds).times)
         for held in memory.values():
             held.release()
         return best

@@ -1,4 +1,4 @@
-"""A roofline drawn: speed over arithmetic intensity, both logarithmic, under what the device can do at best."""
+"""A roofline as a chart: speed over arithmetic intensity, both logarithmic, below the device's peaks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ AREA = 3000  # of a mark that took all of the time
 
 def plot(roofline: Roofline) -> Figure:
     """A mark for each launch of a linear layer, as large as its share of the time, one look for each kind."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 5), layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    figure = figures.canvas(10, 5)
     axes = figure.add_subplot()
     _roofs(axes, roofline)
     _marks(axes, roofline)
@@ -39,9 +36,9 @@ def plot(roofline: Roofline) -> Figure:
 
 def _roofs(axes: Axes, roofline: Roofline) -> None:
     peaks = roofline.peaks
-    found = [timed.launch.flops / timed.launch.nbytes for timed in roofline.measured.timed if timed.launch.flops]
+    intensities = [timed.launch.flops / timed.launch.nbytes for timed in roofline.timing.launches if timed.launch.flops]
     ridges = [peaks.flops / peaks.memory, peaks.flops / peaks.cache]
-    low, high = min(found + ridges) / 2, max(found + ridges) * 2
+    low, high = min(intensities + ridges) / 2, max(intensities + ridges) * 2
     for name, bandwidth, style in (("memory", peaks.memory, "-"), ("cache", peaks.cache, "--")):
         places = (low, peaks.flops / bandwidth, high)
         speeds = [min(peaks.flops, x * bandwidth) / 1e9 for x in places]
@@ -51,7 +48,7 @@ def _roofs(axes: Axes, roofline: Roofline) -> None:
 
 def _marks(axes: Axes, roofline: Roofline) -> None:
     marks: dict[str, list[tuple[float, float, float]]] = {}
-    for timed in roofline.measured.timed:
+    for timed in roofline.timing.launches:
         launch = timed.launch
         if launch.flops:
             place = launch.flops / launch.nbytes, launch.flops / timed.median / 1e9

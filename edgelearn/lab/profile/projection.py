@@ -1,4 +1,4 @@
-"""What a step would take on a device that is not here.
+"""Prediction of a step's time on a device that is not here; table.py shows it.
 
 The plan is made for the device. Each launch takes as long as the roofline says, the longer of FLOPs at the published
 peak and bytes at the published bandwidth of memory; divided by the share of the roof that launches of its kind reached
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from edgelearn.compile import Plan, Request, make_plan
 
 from .edge import WIDTHS, EdgeDevice, edge_devices
-from .record import Record, efficiencies, expected, leave_one_out, like, shipped
+from .record import DeviceRecord, efficiencies, expected, leave_one_out, like, shipped
 from .roofline import bounds, kind
 
 ASSUMPTIONS = (
@@ -28,9 +28,13 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a step on a device in one precision: `bound` is what no kernel could beat, `expected` what kernels like those
-    measured would take, both in seconds; those were of the kind `basis`, "gpu", "cpu" or "cpu and gpu". `nbytes` of
-    memory are needed, and either there or not (`fits`)."""
+    """Predicted time of a step on a device in one precision.
+
+    - `bound`: seconds that no kernel could beat.
+    - `expected`: seconds with kernels as efficient as those measured on devices of kind `basis`, "gpu", "cpu" or
+      "cpu and gpu".
+    - `nbytes`: memory that the step needs; `fits`: True if the device has it.
+    """
 
     device: EdgeDevice
     precision: str
@@ -48,20 +52,20 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Projection:
-    """Estimates of one step on several devices, and the records that they rest on."""
+    """Estimates of one step on several devices, and the measurements that they are based on."""
 
     name: str
     estimates: tuple[Estimate, ...]
-    records: tuple[Record, ...] = field(repr=False)
+    records: tuple[DeviceRecord, ...] = field(repr=False)
 
     @property
     def errors(self) -> dict[str, dict[str, float]]:
-        """By measured device and step: how far the step as predicted from the other devices is off, as a share of what
-        was measured; above 0 where the prediction is too long."""
-        found: dict[str, dict[str, float]] = {}
+        """Relative error by measured device and step of a prediction from the other devices; above 0 where it is too
+        long."""
+        errors: dict[str, dict[str, float]] = {}
         for record, step, seconds in leave_one_out(self.records) if len(self.records) > 1 else []:
-            found.setdefault(record.name, {})[step.name] = seconds / step.wall - 1
-        return found
+            errors.setdefault(record.name, {})[step.name] = seconds / step.wall - 1
+        return errors
 
     @property
     def sources(self) -> str:
@@ -71,24 +75,20 @@ class Projection:
             line for device in devices for line in (device.name, *(f"  {k}: {v}" for k, v in device.sources.items()))
         )
 
-    def table(self, width: int = 120) -> str:
-        """As text `width` characters wide: estimates, what they assume, and how far off they are where it is known."""
-        from .table import projection_text
-
-        return projection_text(self, width)
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(self.table())}</pre>"
-
 
 def project(
-    request: Request, devices: Sequence[EdgeDevice] | None = None, name: str = "", records: Sequence[Record] = ()
+    request: Request, devices: Sequence[EdgeDevice] | None = None, name: str = "", records: Sequence[DeviceRecord] = ()
 ) -> Projection:
-    """Predict a step of `request` (`plan.request` of a plan) on `devices`, by default all that are described.
+    """Predict a step on devices that are not here.
 
-    `records` are measurements to take efficiencies from, by default those of the package. Raises as `make_plan`."""
+    Arguments:
+    - `request`: the step: `plan.request` of a plan.
+    - `devices`: default: all that are described in the package.
+    - `name`: of the step, for reports (default: the network's).
+    - `records`: measurements to take efficiencies from (default: those in the package).
+
+    Raises as `make_plan`.
+    """
     records = tuple(records) or shipped()
     devices = [EdgeDevice.load(name) for name in edge_devices()] if devices is None else devices
     estimates = tuple(
@@ -97,14 +97,14 @@ def project(
     return Projection(name or request.network.name, estimates, records)
 
 
-def _estimate(request: Request, device: EdgeDevice, precision: str, records: Sequence[Record]) -> Estimate:
+def _estimate(request: Request, device: EdgeDevice, precision: str, records: Sequence[DeviceRecord]) -> Estimate:
     plan = make_plan(request, device.device(), traits=device.traits())
     peaks, width = device.peaks(precision), WIDTHS[precision]
     launches = plan.step_launches
-    found = bounds(plan, launches, peaks, width)
+    roofs = bounds(plan, launches, peaks, width)
     measured = like(device.kind, records)
     basis, share = " and ".join(sorted({r.device["kind"] for r in measured})), efficiencies(measured)
-    seconds = expected([(kind(x), bound, 1) for x, bound in zip(launches, found, strict=True)], share, peaks.launch)
-    least = sum(found) + len(launches) * peaks.launch
+    seconds = expected([(kind(x), bound, 1) for x, bound in zip(launches, roofs, strict=True)], share, peaks.launch)
+    least = sum(roofs) + len(launches) * peaks.launch
     nbytes = round(plan.peak_bytes * width)
     return Estimate(device, precision, plan, len(launches), least, seconds, basis, nbytes)

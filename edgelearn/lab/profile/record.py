@@ -1,4 +1,4 @@
-"""What was measured on a device, as data: the step times, and how close to the roof each kind of launch came."""
+"""Measurements on a device as data: times of steps, and how close to the roof each kind of launch came."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FOLDER = Path(__file__).with_name("measured")
 
 
 @dataclass(frozen=True)
-class Step:
-    """A measured step: `wall` seconds of the host's clock, and what its launches took, by kind."""
+class StepRecord:
+    """A measured step: `wall` seconds of the host's clock, and its launches by kind."""
 
     name: str
     wall: float
@@ -31,18 +31,18 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Record:
+class DeviceRecord:
     """Steps measured on one device. `device` are its facts as a run records them; `date` is that of the measurement."""
 
     device: Mapping
     date: str
     peaks: Peaks
-    steps: tuple[Step, ...]
+    steps: tuple[StepRecord, ...]
 
     @classmethod
-    def of(cls, rooflines: Sequence[Roofline]) -> Record:
-        """Of rooflines of one device."""
-        steps = tuple(Step(r.name, r.wall, tuple(r.by_kind())) for r in rooflines)
+    def of(cls, rooflines: Sequence[Roofline]) -> DeviceRecord:
+        """The record of rooflines measured on one device."""
+        steps = tuple(StepRecord(r.name, r.wall, tuple(r.by_kind())) for r in rooflines)
         today = datetime.date.today().isoformat()
         return cls(rooflines[0].device.facts(), today, rooflines[0].peaks, steps)
 
@@ -56,14 +56,14 @@ class Record:
         return {"device": dict(self.device), "date": self.date, "peaks": self.peaks.to_dict(), "steps": steps}
 
     @classmethod
-    def load(cls, path: Path) -> Record:
+    def load(cls, path: Path) -> DeviceRecord:
         """Raises FormatError for a file that `edgelearn profile --json` did not write."""
         try:
-            found = json.loads(path.read_text())
+            record = json.loads(path.read_text())
             steps = tuple(
-                Step(s["name"], s["wall"], tuple(Point(**point) for point in s["kinds"])) for s in found["steps"]
+                StepRecord(s["name"], s["wall"], tuple(Point(**point) for point in s["kinds"])) for s in record["steps"]
             )
-            return cls(found["device"], found["date"], Peaks.from_dict(found["peaks"]), steps)
+            return cls(record["device"], record["date"], Peaks.from_dict(record["peaks"]), steps)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FormatError(
                 f"{path} is no record of `edgelearn profile --json` ({type(error).__name__}: {error}). Write it anew."
@@ -71,14 +71,13 @@ class Record:
 
 
 @cache
-def shipped() -> tuple[Record, ...]:
+def shipped() -> tuple[DeviceRecord, ...]:
     """The records that are part of the package."""
-    return tuple(Record.load(path) for path in sorted(FOLDER.glob("*.json")))
+    return tuple(DeviceRecord.load(path) for path in sorted(FOLDER.glob("*.json")))
 
 
-def efficiencies(records: Iterable[Record]) -> dict[str, float]:
-    """Share of the roof by kind of launch over all steps of `records`; under "" that of everything, for kinds that
-    none of them has."""
+def efficiencies(records: Iterable[DeviceRecord]) -> dict[str, float]:
+    """Share of the roof by kind of launch over all steps of `records`; "": over all launches, for unknown kinds."""
     bound: dict[str, float] = {}
     taken: dict[str, float] = {}
     for record in records:
@@ -90,24 +89,24 @@ def efficiencies(records: Iterable[Record]) -> dict[str, float]:
     return {name: bound[name] / taken[name] for name in bound}
 
 
-def like(kind: str, records: Iterable[Record]) -> list[Record]:
-    """Those measured on devices of this kind, "cpu" or "gpu", or where there is none, those of the other kind."""
+def like(kind: str, records: Iterable[DeviceRecord]) -> list[DeviceRecord]:
+    """Records of devices of a kind, "cpu" or "gpu"; if there is none, all records."""
     records = list(records)
     return [r for r in records if r.device["kind"] == kind] or records
 
 
-def leave_one_out(records: Sequence[Record]) -> list[tuple[Record, Step, float]]:
-    """For every step of every record the seconds that the projection gives for it, from the device's peaks and the
-    efficiencies of the other records."""
-    found = []
+def leave_one_out(records: Sequence[DeviceRecord]) -> list[tuple[DeviceRecord, StepRecord, float]]:
+    """(record, step, predicted seconds) of every step, from the device's peaks and the efficiencies of the other
+    records."""
+    predictions = []
     for record in records:
         others = efficiencies(like(record.device["kind"], [r for r in records if r is not record]))
         for step in record.steps:
             launches = [(point.name, point.bound, point.launches) for point in step.points]
-            found.append((record, step, expected(launches, others, record.peaks.launch)))
-    return found
+            predictions.append((record, step, expected(launches, others, record.peaks.launch)))
+    return predictions
 
 
 def expected(launches: Iterable[tuple[str, float, int]], efficiency: Mapping[str, float], launch: float) -> float:
-    """Seconds of (kind, seconds at the roof, number of launches), each launch costing `launch` seconds besides."""
+    """Predicted seconds of (kind, seconds at the roof, number) of launches, each costing `launch` seconds as well."""
     return sum(bound / efficiency.get(name, efficiency[""]) + count * launch for name, bound, count in launches)

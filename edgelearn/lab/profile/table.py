@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from statistics import median
 from textwrap import wrap
 from typing import TYPE_CHECKING
+
+from edgelearn.lab.runs.tables import render
 
 from .projection import ASSUMPTIONS, Estimate, Projection
 from .roofline import Point, Roofline
@@ -17,26 +18,20 @@ MIB = 1 << 20
 HEADINGS = ("n", "MFLOP", "MiB", "FLOP/B", "ms", "share", "GFLOP/s", "GB/s", "of roof")
 
 
-def roofline_text(roofline: Roofline, width: int, layers: bool) -> str:
-    return f"{_head(roofline)}\n{_drawn(_launches(roofline, layers), width)}"
+def roofline_table(roofline: Roofline, width: int = 120, layers: bool = False) -> str:
+    """A roofline by kind of launch, or by layer, as text `width` characters wide."""
+    return f"{_head(roofline)}\n{render([_launches(roofline, layers)], width)}"
 
 
-def projection_text(projection: Projection, width: int) -> str:
-    parts = [f"{projection.name}, predicted", _drawn(_estimates(projection), width)]
+def projection_table(projection: Projection, width: int = 120) -> str:
+    """Estimates, their assumptions and the errors on measured devices, as text `width` characters wide."""
+    parts = [f"{projection.name}, predicted", render([_estimates(projection)], width)]
     parts += ["\n".join(wrap(f"Assumed: {'; '.join(ASSUMPTIONS)}.", width)), ""]
     if projection.errors:
-        off = median(abs(error) for found in projection.errors.values() for error in found.values())
+        off = median(abs(error) for errors in projection.errors.values() for error in errors.values())
         parts += [f"Error on measured devices, each predicted from the others: {off:.0%} in the median"]
-        parts += [_drawn(_errors(projection), width)]
+        parts += [render([_errors(projection)], width)]
     return "\n".join(parts)
-
-
-def _drawn(table: Table, width: int) -> str:
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
-    console.print(table, highlight=False)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip().splitlines()) + "\n"
 
 
 def _head(roofline: Roofline) -> str:
@@ -44,10 +39,10 @@ def _head(roofline: Roofline) -> str:
     peaks, total = roofline.peaks, roofline.total
     rest = roofline.wall - roofline.busy
     return (
-        f"{roofline.name} on {roofline.device.id}, median of {roofline.measured.rounds} steps: "
+        f"{roofline.name} on {roofline.device.id}, median of {roofline.timing.rounds} steps: "
         f"{roofline.wall * 1e3:.2f} ms\n"
-        f"{total.launches} launches take {roofline.busy * 1e3:.2f} ms; {rest * 1e3:.2f} ms are between them, transfers "
-        f"and the host's\n"
+        f"{total.launches} launches take {roofline.busy * 1e3:.2f} ms; {rest * 1e3:.2f} ms pass between them, in "
+        f"transfers and on the host\n"
         f"at best: {peaks.flops / 1e9:,.0f} GFLOP/s, {peaks.memory / 1e9:,.0f} GB/s from memory, "
         f"{peaks.cache / 1e9:,.0f} GB/s from cache, {peaks.launch * 1e6:.1f} µs a launch"
     )
@@ -111,12 +106,12 @@ def _errors(projection: Projection) -> Table:
     from rich.table import Table
 
     errors, dates = projection.errors, {record.name: record.date for record in projection.records}
-    steps = list(dict.fromkeys(step for found in errors.values() for step in found))
+    names = list(dict.fromkeys(step for steps in errors.values() for step in steps))
     table = Table(box=box.SIMPLE)
     table.add_column("measured device")
     table.add_column("on")
-    for step in steps:
+    for step in names:
         table.add_column(step, justify="right", no_wrap=True)
-    for device, found in errors.items():
-        table.add_row(device, dates[device], *(f"{found[step]:+.0%}" if step in found else "–" for step in steps))
+    for device, by_step in errors.items():
+        table.add_row(device, dates[device], *(f"{by_step[step]:+.0%}" if step in by_step else "–" for step in names))
     return table

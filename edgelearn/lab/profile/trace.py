@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
+from .measure import TimedLaunch
 from .roofline import Roofline, kind
-
-if TYPE_CHECKING:
-    from .measure import Timed
 
 DEVICE, LAYERS = 1, 2  # threads
 
 
-def trace(roofline: Roofline) -> dict:
-    """Complete events ("X"), times in microseconds: each launch of the median step where it ran, so that gaps show, and
-    the layers they belong to above them."""
-    timed = roofline.measured.timed
+def trace(roofline: Roofline) -> dict[str, Any]:
+    """The step as JSON values for chrome://tracing or ui.perfetto.dev: complete events ("X"), times in microseconds.
+    Each launch of the median step stands where it ran, so that gaps show; its layer is on a line of its own."""
+    timed = roofline.timing.launches
     events = [_named(DEVICE, "launches"), _named(LAYERS, "layers")]
     for one, bound in zip(timed, roofline.bounds, strict=True):
         launch = one.launch
@@ -33,22 +31,22 @@ def trace(roofline: Roofline) -> dict:
     }
 
 
-def _named(thread: int, name: str) -> dict:
+def _named(thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": 1, "tid": thread, "name": "thread_name", "args": {"name": name}}
 
 
-def _event(thread: int, name: str, start: float, seconds: float, facts: dict) -> dict:
+def _event(thread: int, name: str, start: float, seconds: float, facts: dict[str, Any]) -> dict[str, Any]:
     times = {"ts": round(start * 1e6, 3), "dur": round(seconds * 1e6, 3)}
     return {"ph": "X", "pid": 1, "tid": thread, "name": name, **times, "args": facts}
 
 
-def _runs(timed: list[Timed]) -> list[tuple[str, Timed, Timed]]:
-    """Launches of one layer in a row: (layer, the first, the last)."""
-    found: list[tuple[str, Timed, Timed]] = []
+def _runs(timed: list[TimedLaunch]) -> list[tuple[str, TimedLaunch, TimedLaunch]]:
+    """(layer, first launch, last launch) of each row of launches of one layer."""
+    runs: list[tuple[str, TimedLaunch, TimedLaunch]] = []
     for one in timed:
         layer = one.launch.layer
-        if found and found[-1][0] == layer:
-            found[-1] = layer, found[-1][1], one
+        if runs and runs[-1][0] == layer:
+            runs[-1] = layer, runs[-1][1], one
         else:
-            found.append((layer, one, one))
-    return found
+            runs.append((layer, one, one))
+    return runs

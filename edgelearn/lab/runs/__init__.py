@@ -1,9 +1,10 @@
-"""The run store: what was run, on what, with which result; compare, draw, export."""
+"""The run store: configurations, environments and results of runs; compare, draw, export."""
 
 from .compare import Comparison, compare, list_table
 from .export import export, write_export
+from .run import Run
 from .statistics import mean_and_deviation, median, wilson_interval
-from .store import Run, RunStore, RunSummary
+from .store import RunStore, RunSummary
 
 __all__ = [
     "Comparison",

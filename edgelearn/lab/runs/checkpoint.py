@@ -1,4 +1,4 @@
-"""A checkpoint in one safetensors file: tensors, the JSON state beside them, and a SHA-256 of it all.
+"""A checkpoint in one safetensors file: tensors, a JSON state, and a SHA-256 of it all.
 
 The digest stands in the file's metadata and is taken over every byte of the file with the digest's own
 64 characters set to zero, so a change anywhere, header included, is noticed.

@@ -1,8 +1,9 @@
-"""Runs side by side: what was asked differently, and what came of it."""
+"""Comparison of runs: differences of their configurations, and their results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from edgelearn.errors import DataError, RunError
 
 from . import figures
+from .run import Run
 from .statistics import wilson_interval
-from .store import Run, RunSummary
+from .store import RunSummary
 from .tables import render, table
 
 if TYPE_CHECKING:
@@ -22,10 +24,12 @@ ABSENT = "–"
 
 @dataclass(frozen=True)
 class Comparison:
-    """`differences` and `results` have a row per name, and in each a value per run, in the order of `ids`.
+    """Runs compared.
 
-    Accuracies are shares in [0, 1], `accuracy_interval` is Wilson's at 95 %, memory is in bytes. What a run
-    doesn't have is None; a config key that it lacks is absent from its `configs`.
+    - `ids`: of the runs; `configs`, `histories`: in the same order, config keys flat ("optimizer.lr").
+    - `differences`: config keys whose values differ.
+    - `results`: by name, a value for each run, None where a run has none. Accuracies are shares in [0, 1],
+      `accuracy_interval` is Wilson's at 95 %, memory is in bytes.
     """
 
     ids: list[str]
@@ -90,13 +94,13 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 
 def list_table(summaries: Sequence[RunSummary], width: int = 100) -> str:
-    """The list of runs as plain text; below it, what is wrong with damaged ones."""
+    """The list of runs as plain text, and the faults of damaged ones below it."""
     if not summaries:
         return "No runs yet."
-    found = table(None, ["run", "status", "started (UTC)", "epochs", "accuracy", "device"])
+    runs = table(None, ["run", "status", "started (UTC)", "epochs", "accuracy", "device"])
     for summary in summaries:
         accuracy, _ = _accuracy(summary.results, summary.last)
-        found.add_row(
+        runs.add_row(
             summary.id,
             summary.status,
             summary.started[:16].replace("T", " "),
@@ -105,7 +109,7 @@ def list_table(summaries: Sequence[RunSummary], width: int = 100) -> str:
             str(summary.device.get("name", ABSENT)),
         )
     problems = [f"{summary.id}: {summary.problem}" for summary in summaries if summary.problem]
-    return render([found, *problems], width)
+    return render([runs, *problems], width)
 
 
 _MISSING = object()
@@ -138,12 +142,12 @@ def _outcome(record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> di
 
 
 def _accuracy(results: Mapping[str, Any], last: Mapping[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
-    """The test accuracy and its interval, which only the counts give; else what the last epoch said."""
+    """(test accuracy, its interval), from counts of examples; without counts the last epoch's accuracy, no interval."""
     correct, total = results.get("correct"), results.get("total")
-    try:
-        return correct / total, wilson_interval(correct, total)
-    except (TypeError, ZeroDivisionError, DataError):
-        return results.get("accuracy", last.get("val_accuracy")), None
+    if correct is not None and total:
+        with suppress(TypeError, DataError):  # a record may hold anything
+            return correct / total, wilson_interval(correct, total)
+    return results.get("accuracy", last.get("val_accuracy")), None
 
 
 def _correct(results: Mapping[str, Any]) -> str | None:
@@ -153,7 +157,7 @@ def _correct(results: Mapping[str, Any]) -> str | None:
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys as `optimizer.lr`, so that a difference is shown where it is."""
+    """Nested keys as `optimizer.lr`."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
@@ -187,7 +191,7 @@ def _memory(value: int) -> str:
     return f"{value / (1 << 20):,.1f} MiB"
 
 
-# Every row of the table of results but the interval, which stands beside the accuracy.
+# Every row of the table of results but the interval, which is printed with the accuracy.
 _ROWS: dict[str, Callable[[Any], str]] = {
     "status": str,
     "accuracy": _percent,

@@ -1,4 +1,4 @@
-"""What a run ran on, as far as it can change a result: versions, platform, and the source's commit."""
+"""The environment of a run: versions, platform, and the commit of the source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str | None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgelearn import atomic
 
-from .store import Run
+from .run import Run
 
 FORMAT = "edgelearn run 1"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from edgelearn import atomic
 from edgelearn.errors import RunError, ShapeError
@@ -33,25 +34,25 @@ _TITLE, _LABEL, _TICK = 13, 11, 10
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1))
 
 
-def confusion_matrix(true: Sequence[int], predicted: Sequence[int], n: int) -> np.ndarray:
+def confusion_matrix(true: ArrayLike, predicted: ArrayLike, n: int) -> np.ndarray:
     """Counts [n, n] (int64): row is the true class, column the predicted one.
 
     Raises ShapeError unless both are equally long lists of integers from 0 to n - 1.
     """
-    true, predicted = np.asarray(true), np.asarray(predicted)
-    if true.ndim != 1 or true.shape != predicted.shape:
+    rows, columns = np.asarray(true), np.asarray(predicted)
+    if rows.ndim != 1 or rows.shape != columns.shape:
         raise ShapeError(
-            f"True and predicted classes must be two equally long lists, but have shapes {true.shape} and "
-            f"{predicted.shape}."
+            f"True and predicted classes must be two equally long lists, but have shapes {rows.shape} and "
+            f"{columns.shape}."
         )
-    for name, classes in (("true", true), ("predicted", predicted)):
+    for name, classes in (("true", rows), ("predicted", columns)):
         if classes.size and classes.dtype.kind not in "iu":
             raise ShapeError(f"The {name} classes must be integers, but are {classes.dtype}. Take the argmax first.")
         if classes.size and not (classes.min() >= 0 and classes.max() < n):
             raise ShapeError(
                 f"The {name} classes must lie from 0 to {n - 1}, but reach from {classes.min()} to {classes.max()}."
             )
-    cells = true.astype(np.int64) * n + predicted.astype(np.int64)
+    cells = rows.astype(np.int64) * n + columns.astype(np.int64)
     return np.bincount(cells, minlength=n * n).reshape(n, n)
 
 

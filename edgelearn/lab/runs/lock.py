@@ -1,13 +1,11 @@
-"""One writer per run: a lock that the operating system gives back when its holder is gone.
+"""One writer per run: a lock that the operating system releases when its holder ends.
 
-`flock` ties the lock to an open file, so the kernel frees it when the process ends, however it ends: no
-stale lock outlives a kill, a reboot, or a process number that was given out again.
+The lock is tied to an open file, so the kernel releases it when the process ends, however it ends: no stale lock
+outlives a kill, a reboot, or a process number that was given out again.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import socket
@@ -15,11 +13,13 @@ import time
 import weakref
 from pathlib import Path
 
+from filelock import lock_descriptor
+
 from edgelearn import atomic
 from edgelearn.errors import RunError
 
-# `is_held` takes a shared lock for an instant; an acquire that meets it tries again.
-_ATTEMPTS = 10
+# `is_held` takes the lock for an instant; whoever meets it tries again.
+_ATTEMPTS, _READER_ATTEMPTS = 10, 3
 _PAUSE_SECONDS = 0.01
 
 
@@ -33,7 +33,7 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds the lock."""
+        """True if this object holds the lock."""
         return self._descriptor is not None
 
     def acquire(self) -> None:
@@ -42,13 +42,13 @@ class Lock:
             return
         holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise atomic.explain(error, self.path, len(holder)) from error
         try:
             self._wait(descriptor)
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, holder, 0)
+            os.write(descriptor, holder)
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError):
@@ -57,7 +57,7 @@ class Lock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Give the lock back. Closing does it; unlocking would also free the lock of a forked parent."""
+        """Release the lock by closing the file; unlocking would also release the lock of a forked parent."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -66,44 +66,51 @@ class Lock:
         self.release()
 
     def _wait(self, descriptor: int) -> None:
-        for attempt in range(_ATTEMPTS):
-            try:
-                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                    raise RunError(
-                        f"{self.path} can't be locked ({error.strerror}): this file system has no locks. "
-                        "Keep runs on another one (set EDGELEARN_RUNS)."
-                    ) from error
-            if attempt < _ATTEMPTS - 1:
-                time.sleep(_PAUSE_SECONDS)
-        raise RunError(
-            f"The run in {self.path.parent} is being written by {_holder(descriptor)}. "
-            "Wait until it ends or stop it, then try again."
-        )
+        try:
+            locked = _try(descriptor, _ATTEMPTS)
+        except OSError as error:
+            raise RunError(
+                f"{self.path} can't be locked ({error.strerror}): this file system has no locks. "
+                "Keep runs on another one (set EDGELEARN_RUNS)."
+            ) from error
+        if not locked:
+            raise RunError(
+                f"The run in {self.path.parent} is being written by {_holder(descriptor)}. "
+                "Wait until it ends or stop it, then try again."
+            )
 
 
 def is_held(path: Path) -> bool:
-    """Whether any process holds the lock at `path`. Changes nothing."""
+    """True if any process holds the lock at `path`. Changes nothing."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return not _try(descriptor, _READER_ATTEMPTS)
+    except OSError:
         return False
-    except OSError as error:
-        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
     finally:
         os.close(descriptor)
 
 
+def _try(descriptor: int, attempts: int) -> bool:
+    """True once the file is locked; False if another holds it at every attempt."""
+    for attempt in range(attempts):
+        if attempt:
+            time.sleep(_PAUSE_SECONDS)
+        if lock_descriptor(descriptor, blocking=False):
+            return True
+    return False
+
+
 def _holder(descriptor: int) -> str:
     try:
-        holder = json.loads(os.pread(descriptor, 4096, 0))
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        holder = json.loads(os.read(descriptor, 4096))
         here = " (this one)" if holder["pid"] == os.getpid() else ""
         return f"process {holder['pid']}{here} on {holder['host']}"
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):  # Windows locks the first byte against reading, too
         return "another process"
 
 
@@ -116,4 +123,5 @@ def _release_in_child() -> None:
         lock.release()
 
 
-os.register_at_fork(after_in_child=_release_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_in_child)

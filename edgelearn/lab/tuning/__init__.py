@@ -1,4 +1,4 @@
-"""Search the fastest of several ways of computing the same, on the device at hand."""
+"""Search the fastest kernel variants and tile sizes on a device."""
 
 from .search import Tuner, TuningReport, tune
 from .workloads import Work, works_of

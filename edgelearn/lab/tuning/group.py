@@ -1,22 +1,23 @@
-"""Workloads that have decisions in common: what is fastest for one may not be for another, so they run in turns."""
+"""Workloads with common decisions: the fastest for one may not be the fastest for another, so they run in turn."""
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from functools import cached_property
-from statistics import median
+from functools import cached_property, partial
 
+from edgelearn.lab.measure import RoundsConfig, Sample, measure_in_turn, quartiles, usable_cores
 from edgelearn.launch import Decision, KernelConfig
 
-from .rig import Rig, Step
+from .rig import Rig, TunedStep
 
 COMPARISONS = 5  # turns before and after tuning
-KERNEL_SECONDS, TURN_SECONDS = 0.15, 0.2  # guesses for compiling a kernel, and for what a turn costs beside its steps
+KERNEL_SECONDS, TURN_SECONDS = 0.15, 0.2  # estimates: compiling a kernel, and a turn without its steps
 
 
 class Group:
-    """Some workloads, of which `open_` names the decisions that tuning is about."""
+    """Some workloads; `open_` names the decisions to tune."""
 
     def __init__(self, rigs: Sequence[Rig], open_: Set[str]) -> None:
         self.rigs = list(rigs)
@@ -34,8 +35,8 @@ class Group:
         return {name: decision.candidates[0] for name, decision in self.decisions.items()}
 
     def run(self, choices: Mapping[str, KernelConfig]) -> dict[str, float]:
-        """Nanoseconds by decision, added up over the workloads: of each the step that was disturbed least."""
-        spent: Counter[str] = Counter()
+        """Nanoseconds by decision, summed over the workloads; the fastest step of each counts."""
+        spent: dict[str, float] = defaultdict(float)
         for rig in self.rigs:
             steps = rig.run(choices)
             for name in rig.decisions:
@@ -43,23 +44,26 @@ class Group:
         return spent
 
     def compare(self, choices: Mapping[str, KernelConfig]) -> dict[str, tuple[float, float]]:
-        """Seconds of each workload's step by the safe choices and by these, in turns: of each turn the step that was
-        disturbed least, of the turns the median."""
-        found = {}
+        """(seconds with the safe choices, seconds with these) of each workload's step, in turn: the median over turns
+        of the fastest step."""
+        config, cores = RoundsConfig(COMPARISONS, 0.0, attempts=1), usable_cores()
+        seconds = {}
         for rig in self.rigs:
-            turns = [(_least(rig.run(self.safe)), _least(rig.run(choices))) for _ in range(COMPARISONS)]
-            found[rig.work.name] = tuple(median(times) for times in zip(*turns, strict=True))
-        return found
+            samplers = {"safe": partial(_fastest, rig, self.safe), "tuned": partial(_fastest, rig, choices)}
+            blocks = measure_in_turn(samplers, cores, config)
+            safe, tuned = (quartiles([block.seconds for block in blocks[name]])[1] for name in samplers)
+            seconds[rig.work.name] = safe, tuned
+        return seconds
 
     def seconds(self, turns: int) -> float:
-        """A guess of how long it takes to tune in so many turns."""
+        """An estimate of the time of tuning in so many turns."""
         kernels = {(n.split()[0], *sorted(c.items())) for n, d in self.open.items() for c in d.candidates}
         turn = sum(TURN_SECONDS + 3 * rig.seconds() for rig in self.rigs)
         return KERNEL_SECONDS * len(kernels) + (turns + 2 * COMPARISONS) * turn
 
 
 def groups_of(rigs: Iterable[Rig], settled: Set[str]) -> list[Group]:
-    """Groups that have no decision in common but settled ones."""
+    """Groups of workloads that have only settled decisions in common."""
     found: list[tuple[set[str], list[Rig]]] = []
     for rig in rigs:
         names, members = set(rig.decisions) - settled, []
@@ -70,5 +74,8 @@ def groups_of(rigs: Iterable[Rig], settled: Set[str]) -> list[Group]:
     return [Group(members, names) for names, members in found]
 
 
-def _least(steps: Iterable[Step]) -> float:
-    return min(step.seconds for step in steps)
+def _fastest(rig: Rig, choices: Mapping[str, KernelConfig]) -> Sample:
+    """The fastest of some steps."""
+    cpu = time.process_time()
+    steps: Sequence[TunedStep] = rig.run(choices)
+    return Sample([min(step.seconds for step in steps)], time.process_time() - cpu)

@@ -1,9 +1,9 @@
-"""A workload on a device, to be timed with any choices."""
+"""A workload on a device, timed with any choice of kernels."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,20 +23,19 @@ from .workloads import Work
 
 GUESSED_CPU, GUESSED_GPU = 1e11, 1e13  # FLOP/s
 LEAST_STEPS, MOST_STEPS, LEAST_SECONDS = 2, 9, 0.1  # of a turn
-WARM_UP = 1  # step: it compiles, and loads kernels again that others have displaced from the driver's cache
+WARM_UP = 1  # step: compiles kernels, or loads them again if others have displaced them from the driver's cache
 
 
 @dataclass(frozen=True)
-class Step:
-    """One measured step: its seconds on the host's clock, and the nanoseconds on the device that each decision is
-    answerable for."""
+class TunedStep:
+    """One measured step: `seconds` by the host's clock, and nanoseconds on the device by decision."""
 
     seconds: float
     by_decision: Mapping[str, float]
 
 
 class Rig:
-    """`work` on the device of `context`, which profiles."""
+    """Runs `work` on the device of `context`, which must profile."""
 
     def __init__(self, work: Work, context: Context, kernels: Kernels) -> None:
         self.work, self.context, self.kernels = work, context, kernels
@@ -56,17 +55,17 @@ class Rig:
 
     @cached_property
     def decisions(self) -> dict[str, Decision]:
-        """Those of the step, by name."""
+        """The decisions of the step, by name."""
         launches = self.program(self.plan({})).launches
         return {launch.decision.name: launch.decision for launch in launches if launch.decision}
 
     def seconds(self) -> float:
-        """A rough guess of how long a step takes."""
+        """A rough estimate of the time of a step."""
         launches = self.program(self.plan({})).launches
         return sum(launch.flops / (GUESSED_GPU if self.context.device.is_gpu else GUESSED_CPU) for launch in launches)
 
-    def run(self, choices: Mapping[str, KernelConfig]) -> list[Step]:
-        """Time some steps computed by `choices`: more of them where they are short."""
+    def run(self, choices: Mapping[str, KernelConfig]) -> list[TunedStep]:
+        """Time steps computed with `choices`, more of them where they are short."""
         plan = self.plan(choices)
         with closing(Session(plan, self.context, self.kernels)) as session:
             session.load(self.weights)
@@ -74,20 +73,20 @@ class Rig:
         self.steps = int(np.clip(LEAST_SECONDS / median(s.seconds for s in steps), LEAST_STEPS, MOST_STEPS))
         return steps
 
-    def _step(self, session: Session) -> Step:
+    def _step(self, session: Session) -> TunedStep:
         self.context.take_times()
         start = time.perf_counter()
         if self.work.trains:
             session.train([(self.x, self.labels)], len(self.labels), rate=0.0, step=1)
         else:
             session.predict_packed(self.x, len(self.labels))
-        return Step(time.perf_counter() - start, shares(self.context.take_times()))
+        return TunedStep(time.perf_counter() - start, shares(self.context.take_times()))
 
 
 def shares(times: Iterable[tuple[Launch, int, int]]) -> dict[str, float]:
-    """Nanoseconds by decision. Its launches' own; and of a launch that adds up partial sums, a share by their bytes:
-    who leaves many of them makes work for others."""
-    spent: Counter[str] = Counter()
+    """Nanoseconds by decision: those of its launches, and a share, by bytes, of the launches that add up partial sums
+    it has left."""
+    spent: dict[str, float] = defaultdict(float)
     left_by: dict[Buffer, str] = {}
     for launch, start, end in times:
         if launch.decision:

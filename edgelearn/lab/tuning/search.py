@@ -1,6 +1,7 @@
 """The search: every decision of a step gets one of its candidates, the step runs whole, and each decision is charged
 with its own launches' time. Then the candidates rotate; the slow ones drop out, as in successive halving (Jamieson and
-Talwalkar 2016, arXiv 1502.07943). What several workloads decide is raced in all of them, and their times are added."""
+Talwalkar 2016, arXiv 1502.07943). Candidates of a decision that several workloads have run in all of them, and their
+times are added."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from .race import Race, settle
 from .rig import Rig
 from .workloads import Work, works_of
 
-# Candidates kept beside the safe one (at first all), turns of each, and when to go on at the latest, as a part of a
-# workload's time: what had no turn by then drops out.
+# Candidates that stay besides the safe one (at first all), turns of each, and the part of a workload's time by which
+# the stage ends: candidates without a turn by then drop out.
 STAGES = ((None, 1, 0.6), (5, 2, 0.8), (2, 4, 1.0))
 
 Progress = Callable[[float, str], None]
@@ -32,7 +33,7 @@ Progress = Callable[[float, str], None]
 
 @dataclass
 class TuningReport:
-    """What came of a search: results as saved in `path`, and the names of the workloads that were asked for."""
+    """Result of a search: `results` as saved in `path`, and the names of the workloads that were requested."""
 
     results: tuned.TuningResults
     path: Path
@@ -48,8 +49,16 @@ class TuningReport:
 
 
 class Tuner:
-    """Tunes `device` and keeps the results in `folder` (the user's by default), where plans find them. What the file
-    there has is settled. Raises FormatError for a damaged file."""
+    """Tunes a device.
+
+    Arguments:
+    - `device`: the device.
+    - `folder`: where results are stored (default: the user's folder, where plans find them). Decisions in the file
+      there are settled.
+    - `seed`: draws the order of candidates.
+
+    Raises FormatError for a damaged file.
+    """
 
     def __init__(self, device: Device, folder: Path | None = None, seed: int = 0) -> None:
         self.context = Context(device, profiling=True)
@@ -64,10 +73,16 @@ class Tuner:
     def tune(
         self, works: Sequence[Work], minutes: float | None = None, again: bool = False, progress: Progress | None = None
     ) -> TuningReport:
-        """Search what these workloads leave open, or with `again` all that they decide, for about `minutes`.
-        `progress(part, names)` is told which part of the whole is done. What was found is kept at once; when
-        interrupted, what is clear by then, and of the rest what was there before. Raises FormatError for a folder that
-        can't be written."""
+        """Search the decisions of workloads that aren't settled yet. Results are saved as they come; an interrupted
+        search saves the decisions that are clear by then, and leaves the others as they were.
+
+        Arguments:
+        - `minutes`: about how long to search (default: until all candidates are measured).
+        - `again`: search settled decisions, too.
+        - `progress`: called with the part that is done, 0 to 1, and the names of the workloads at hand.
+
+        Raises FormatError for a folder that can't be written.
+        """
         rigs = [Rig(work, self.context, self.kernels) for work in works]
         settled = set(self.results.choices)
         if again:
@@ -80,17 +95,17 @@ class Tuner:
         sizes = [group.seconds(sum(_rounds(group))) for group in groups]
         for index, group in enumerate(groups):
 
-            def tell(part: float, index: int = index) -> None:
+            def report(part: float, index: int = index) -> None:
                 if progress:
                     progress((sum(sizes[:index]) + part * sizes[index]) / sum(sizes), str(groups[index]))
 
-            tell(0.0)
-            self._search(group, (minutes or inf) * 60 * sizes[index] / sum(sizes), tell)
+            report(0.0)
+            self._search(group, (minutes or inf) * 60 * sizes[index] / sum(sizes), report)
             self._compare(group)
             tuned.save(self.results, self.path.parent)
         return TuningReport(self.results, self.path, [work.name for work in works])
 
-    def _search(self, group: Group, seconds: float, tell: Callable[[float], None]) -> None:
+    def _search(self, group: Group, seconds: float, report: Callable[[float], None]) -> None:
         races = {name: Race(decision) for name, decision in group.open.items()}
         rounds, start = _rounds(group), time.monotonic()
         done, interrupted = 0, True
@@ -99,7 +114,7 @@ class Tuner:
                 for race in races.values():
                     race.cut(kept, self.rng)
                 for turn in range(count):
-                    tell((done + turn) / sum(rounds))
+                    report((done + turn) / sum(rounds))
                     if turn and time.monotonic() - start > part * seconds:
                         break
                     entrants = {name: race.entrant(turn) for name, race in races.items()}
@@ -110,15 +125,15 @@ class Tuner:
                 done += count
             interrupted = False
         finally:
-            found = settle(races.values())
-            if interrupted:  # what has not beaten the safe choice may do so yet
-                found = {name: choice for name, choice in found.items() if choice != group.safe[name]}
-            self.results.choices |= found
+            settled = settle(races.values())
+            if interrupted:  # candidates that haven't beaten the safe choice yet may still do so
+                settled = {name: choice for name, choice in settled.items() if choice != group.safe[name]}
+            self.results.choices |= settled
             tuned.save(self.results, self.path.parent)
 
     def _compare(self, group: Group) -> None:
-        """Note how long steps take by the safe choices and by those found. Where they are no faster on the whole, what
-        was found is not worth its kernels, and goes back to the safe choices."""
+        """Record the times of steps with the safe and with the new choices. If steps are no faster on the whole,
+        go back to the safe choices: the new ones aren't worth their kernels."""
         choices = self.results.choices
         times = group.compare(choices)
         if sum(after / before for before, after in times.values()) >= len(times):
@@ -141,8 +156,13 @@ def _rounds(group: Group) -> list[int]:
 def tune(
     *plans: Plan, device: str | Device | None = None, again: bool = False, progress: Progress | None = None
 ) -> TuningReport:
-    """Find the fastest way of computing the steps of `plans` (as `Model.plan` or `Model.phases` make them) on `device`,
-    and keep it for the user: plans made from now on use it.
+    """Find the fastest kernels for the steps of some plans, and store them: plans made from now on use them.
+
+    Arguments:
+    - `plans`: as `Model.plan` or `Model.phases` make them.
+    - `device`: a device or part of its name (default: the best one).
+    - `again`: measure settled decisions, too.
+    - `progress`: called with the part that is done, 0 to 1, and the names of the workloads at hand.
 
     Raises DeviceError for an unknown device, FormatError where results cannot be read or written.
     """

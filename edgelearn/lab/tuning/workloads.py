@@ -1,4 +1,4 @@
-"""What tuning runs: steps of plans, whole, so that caches and clocks are as in real use."""
+"""Work for tuning: whole steps of plans, so that caches and clocks are as in real use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPU = ("train:1", "train:32", "cached:163", "forward:1", "forward:32")
 
 @dataclass(frozen=True)
 class Work:
-    """A step of training, or where nothing is trained of prediction, of one micro-batch."""
+    """A training step of one micro-batch, or a prediction where nothing is trained."""
 
     name: str
     request: Request
@@ -34,7 +34,9 @@ class Work:
         "flowers-sample", the training of the embedded sample's network. Raises EdgelearnError for any other."""
         if text == "flowers-sample":
             network = mobilenet_v1((96, 96, 3), alpha=0.25, classes=5).freeze().unfreeze("conv_pw_13", "dense")
-            return cls(text, Request(split_frozen(network).suffix, 50, 50, SGD(momentum=0.9)))
+            split = split_frozen(network)
+            assert split is not None
+            return cls(text, Request(split.suffix, 50, 50, SGD(momentum=0.9)))
         kind, colon, sizes = text.partition(":")
         batch, slash, micro = sizes.partition("/")
         workload = Workload.parse(kind + colon + batch)
@@ -45,11 +47,11 @@ class Work:
 
 
 def works_of(plans: Iterable[Plan]) -> list[Work]:
-    """One for each size of micro-batch of each plan."""
-    found = []
+    """A work for each size of micro-batch of each plan."""
+    works = []
     for plan in plans:
         r = plan.request
         verb = "train" if r.optimizer else "predict"
         for n in dict.fromkeys(plan.micro_batches(r.batch_size)):
-            found.append(Work(f"{verb} {r.network.name}:{n}", replace(r, batch_size=n, micro_batch=n)))
-    return found
+            works.append(Work(f"{verb} {r.network.name}:{n}", replace(r, batch_size=n, micro_batch=n)))
+    return works

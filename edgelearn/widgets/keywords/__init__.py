@@ -1,4 +1,4 @@
-"""Enrolling words in a notebook: record or upload clips, see where they lie, hear them found, set the threshold."""
+"""Keywords in a notebook: record or upload clips, enrol words, set the threshold, listen."""
 
 from .enrolment import Enrolment
 from .microphone import Microphone

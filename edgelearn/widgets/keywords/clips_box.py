@@ -1,4 +1,4 @@
-"""Clips are recorded or uploaded, then enrolled as a word."""
+"""Record or upload clips, and enrol them as a word."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRAP = {"flex_flow": "row wrap", "align_items": "center"}
 
 
 class ClipsBox(ipywidgets.VBox):
-    """A word's name, its clips, and the button that enrols them. `clips` are those that wait for it."""
+    """Fields for a word and its clips, and buttons to enrol them. `clips`: not enrolled yet."""
 
     def __init__(self, enrolment: Enrolment) -> None:
         self.enrolment = enrolment
@@ -32,24 +32,24 @@ class ClipsBox(ipywidgets.VBox):
         self.enrol = ipywidgets.Button(description="Enrol", icon="check")
         self.enrol.on_click(lambda _: self.status.attempt(self._enrol, "Learning …"))
         self.discard = ipywidgets.Button(description="Discard clips", icon="trash")
-        self.discard.on_click(lambda _: self._wait_with([]))
+        self.discard.on_click(lambda _: self._set_clips([]))
         self.forget = ipywidgets.Button(description="Forget word", icon="times")
         self.forget.on_click(lambda _: self.status.attempt(lambda: enrolment.forget(self.word.value)))
-        self._waiting, self.status = ipywidgets.HTML(), Status()
+        self._pending, self.status = ipywidgets.HTML(), Status()
         top = ipywidgets.HBox([self.word, record, self.upload], layout=WRAP)
-        buttons = ipywidgets.HBox([self.enrol, self.discard, self.forget, self._waiting], layout=WRAP)
+        buttons = ipywidgets.HBox([self.enrol, self.discard, self.forget, self._pending], layout=WRAP)
         super().__init__([top, buttons, self.status])
-        self._wait_with([])
+        self._set_clips([])
 
     def _recorded(self) -> None:
         if self._recording:
-            self._wait_with([*self.clips, np.concatenate(self._recording)])
+            self._set_clips([*self.clips, np.concatenate(self._recording)])
             self._recording.clear()
 
     def _uploaded(self, change: dict) -> None:
         def take() -> None:
             new = [decode(bytes(file["content"]), file["name"], self.rate) for file in change["new"]]
-            self._wait_with([*self.clips, *new])
+            self._set_clips([*self.clips, *new])
 
         if change["new"]:
             self.status.attempt(take)
@@ -57,10 +57,10 @@ class ClipsBox(ipywidgets.VBox):
 
     def _enrol(self) -> None:
         self.enrolment.enrol(self.word.value, self.clips)
-        self._wait_with([])
+        self._set_clips([])
 
-    def _wait_with(self, clips: list[np.ndarray]) -> None:
+    def _set_clips(self, clips: list[np.ndarray]) -> None:
         self.clips = clips
         lengths = ", ".join(f"{len(clip) / self.rate:.1f} s" for clip in clips)
-        self._waiting.value = f"Clips to enrol: {lengths}" if clips else "Record or upload a few clips of a word."
+        self._pending.value = f"Clips to enrol: {lengths}" if clips else "Record or upload a few clips of a word."
         self.enrol.disabled = self.discard.disabled = not clips

@@ -1,6 +1,6 @@
-// The front end of Microphone: sends what the browser hears as blocks of float32 samples, one channel.
+// Front end of Microphone: sends the sound of the browser's microphone as blocks of float32 samples, one channel.
 
-// Runs on the browser's audio thread, where a module of its own is needed: it comes as text.
+// Runs on the browser's audio thread, which loads modules from URLs: this one is made from text.
 const WORKLET = `
 registerProcessor("edgelearn-tap", class extends AudioWorkletProcessor {
   process(inputs) {

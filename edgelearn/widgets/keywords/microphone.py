@@ -1,8 +1,7 @@
-"""A button that records what the browser hears.
+"""A button that records from the browser's microphone.
 
-ipywidgets has none, and what MediaRecorder makes, WebM, is nothing that libsndfile reads. So a few lines of JavaScript
-(microphone.js) send plain samples. They are carried by anywidget, which needs neither a build nor an extension of
-JupyterLab.
+ipywidgets has none, and MediaRecorder makes WebM, which libsndfile can't read. So a few lines of JavaScript
+(microphone.js) send plain samples, by anywidget, which needs neither a build nor an extension of JupyterLab.
 """
 
 from __future__ import annotations
@@ -19,9 +18,14 @@ from edgelearn.data.audio.decode import package
 
 
 class Microphone(anywidget.AnyWidget):
-    """A button that begins to listen and stops again. `on_samples` gets float32 (n,) at `rate`, several times a second,
-    `on_begin` and `on_end` are told of both ends. Where the browser has no microphone, or may not use it, the button
-    says so."""
+    """A button that starts and stops recording. It shows an error if the browser has no microphone, or may not use it.
+
+    Arguments:
+    - `label`: text of the button.
+    - `on_samples`: called with float32 (n,) at `rate`, ten times a second.
+    - `on_begin`, `on_end`: called when recording starts and stops.
+    - `rate`: samples a second; the browser's are resampled.
+    """
 
     _esm = Path(__file__).with_name("microphone.js")
     label = traitlets.Unicode("Record").tag(sync=True)
@@ -33,9 +37,9 @@ class Microphone(anywidget.AnyWidget):
         self._on_samples, self._on_begin, self._on_end, self._rate = on_samples, on_begin, on_end, rate
         self._resampler = None
         super().__init__(label=label)
-        self.on_msg(self._hear)
+        self.on_msg(self._receive)
 
-    def _hear(self, _widget, message: dict, buffers: list) -> None:
+    def _receive(self, _widget, message: dict, buffers: list) -> None:
         kind = message.get("type")
         if kind == "begin":
             self._resampler = None
@@ -43,13 +47,11 @@ class Microphone(anywidget.AnyWidget):
         elif kind == "samples":
             if self._resampler is None:
                 self._resampler = package("soxr").ResampleStream(message["rate"], self._rate, 1, dtype="float32")
-            self._give(np.frombuffer(buffers[0], "<f4"), last=False)
+            self._resample(np.frombuffer(buffers[0], "<f4"), last=False)
         elif kind in ("end", "error"):
-            if self._resampler is not None:
-                self._give(np.empty(0, np.float32), last=True)
+            self._resample(np.empty(0, np.float32), last=True)
             self._on_end()
 
-    def _give(self, samples: np.ndarray, last: bool) -> None:
-        changed = self._resampler.resample_chunk(samples, last=last)
-        if len(changed):
-            self._on_samples(changed)
+    def _resample(self, samples: np.ndarray, last: bool) -> None:
+        if self._resampler is not None and len(resampled := self._resampler.resample_chunk(samples, last=last)):
+            self._on_samples(resampled)

@@ -1,4 +1,4 @@
-"""Enrolled words drawn: where clips lie, errors by threshold, scores over time."""
+"""Figures of enrolled words: a map of clips, errors by threshold, scores over time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MARKERS = "osD^vPX"
 
 
 def principal_plane(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean (d,) of embeddings (n, d) and the two directions (d, 2) in which they differ most."""
+    """Mean (d,) of embeddings (n, d), and the two directions (d, 2) of their largest variance."""
     mean = embeddings.mean(0)
     _, _, directions = np.linalg.svd(embeddings - mean, full_matrices=False)
     plane = np.zeros((embeddings.shape[1], 2), embeddings.dtype)
@@ -33,10 +33,15 @@ def plot_embeddings(
     embeddings: np.ndarray, labels: np.ndarray, words: Sequence[str], others: np.ndarray | None = None,
     heard: np.ndarray | None = None,
 ) -> Figure:  # fmt: skip
-    """A map of clips by their embeddings (n, d) of length 1, in the plane in which those of the words differ most;
-    `others` (m, d) in grey, and a star where the clip `heard` (d,) lies.
+    """Draw clips in the principal plane of their embeddings, scaled to length 1.
 
-    Raises DataError when there is no clip.
+    Arguments:
+    - `embeddings`, `labels`: of enrolled clips, (n, d) and (n,).
+    - `words`: names of the labels.
+    - `others`: embeddings (m, d) of other words, drawn in grey (default none).
+    - `heard`: embedding (d,) of a clip, drawn as a star (default none).
+
+    Raises DataError without clips.
     """
     if not len(embeddings):
         raise DataError("A map needs clips: enrol a word.")
@@ -60,9 +65,13 @@ def plot_embeddings(
 
 
 def plot_det(known: np.ndarray, unknown: np.ndarray, threshold: float) -> Figure:
-    """False accepts and false rejects by threshold, and against each other (Martin et al. 1997), at `threshold` marked.
+    """Draw false accepts and false rejects by threshold, and against each other (Martin et al. 1997).
 
-    Raises DataError when there are no scores of the one or the other.
+    Arguments:
+    - `known`, `unknown`: known scores of clips of known words (n,) and of others (m,).
+    - `threshold`: is marked.
+
+    Raises DataError without scores of either kind.
     """
     thresholds, accepted, rejected = det_curve(known, unknown)
     figure = figures.canvas(9, 3.4)
@@ -91,19 +100,29 @@ def plot_det(known: np.ndarray, unknown: np.ndarray, threshold: float) -> Figure
 def plot_stream(
     scores: Scores, threshold: float, detections: Sequence[Detection] = (), timeline: Sequence[Occurrence] = ()
 ) -> Figure:
-    """The score of any known word over time, what was told (dots) and what was said (bars above)."""
+    """Draw the known score over time.
+
+    Arguments:
+    - `scores`: of a recording.
+    - `threshold`: drawn as a line.
+    - `detections`: drawn as dots (default none).
+    - `timeline`: spoken words, drawn as bars above (default none).
+    """
     figure = figures.canvas(9, 3)
     axes = figure.add_subplot()
     axes.plot(scores.times, scores.known, color=figures.BLUE, linewidth=1.3)
     axes.axhline(threshold, color=figures.GRAY, linestyle="--", linewidth=1.2)
     low, high = float(scores.known.min()), float(scores.known.max())
     top = high + 0.12 * (high - low)
-    for said in timeline:
-        axes.plot([said.start, said.end], [top, top], color=figures.GREEN, linewidth=5, solid_capstyle="butt")
-        axes.annotate(said.word, (said.start, top), (0, 5), textcoords="offset points", fontsize=9, color=figures.GREEN)
-    for told in detections:
-        axes.plot(told.time, told.score, "o", color=figures.ORANGE, markersize=6)
-        axes.annotate(told.word, (told.time, told.score), (4, 5), textcoords="offset points", fontsize=9)
+    for spoken in timeline:
+        axes.plot([spoken.start, spoken.end], [top, top], color=figures.GREEN, linewidth=5, solid_capstyle="butt")
+        axes.annotate(
+            spoken.word, (spoken.start, top), (0, 5), textcoords="offset points", fontsize=9, color=figures.GREEN
+        )
+    for detection in detections:
+        at = detection.time, detection.score
+        axes.plot(*at, "o", color=figures.ORANGE, markersize=6)
+        axes.annotate(detection.word, at, (4, 5), textcoords="offset points", fontsize=9)
     axes.set_ylim(low - 0.05 * (high - low), top + 0.2 * (high - low))
     axes.set_xlabel("Time (s)", fontsize=11)
     axes.set_ylabel("Score", fontsize=11)

@@ -1,4 +1,4 @@
-"""A line that says how it stands, and what went wrong."""
+"""A line of status and errors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from edgelearn.lab.runs import figures
 
 
 class Status(ipywidgets.HTML):
-    def attempt(self, action: Callable[[], None], meanwhile: str = "") -> None:
-        """Do it. An error that was foreseen is shown; actions leave everything as it was then."""
+    """Shows the errors of actions."""
+
+    def attempt(self, action: Callable[[], object], meanwhile: str = "") -> None:
+        """Call `action`, showing `meanwhile`; an EdgelearnError is shown. Actions change nothing if they fail."""
         self.value = meanwhile
         try:
             action()

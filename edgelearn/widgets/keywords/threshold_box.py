@@ -1,4 +1,4 @@
-"""A slider over the threshold; false accepts and false rejects move with it."""
+"""A slider for the threshold, with false accepts and false rejects."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _STEPS = 1000
 
 
 class ThresholdBox(ipywidgets.VBox):
+    """Slider, rates and curves of an `enrolment`. The slider ranges from the lowest score to the highest."""
+
     def __init__(self, enrolment: Enrolment) -> None:
         self.enrolment = enrolment
         self.slider = ipywidgets.FloatSlider(
@@ -22,18 +24,17 @@ class ThresholdBox(ipywidgets.VBox):
         self.curves = ipywidgets.Image(format="png", layout={"display": "none"})
         super().__init__([self.slider, self.rates, self.curves])
         self.slider.observe(self._slid, "value")
-        enrolment.observe(lambda _: self._draw(), ["threshold", "spotter"])
+        enrolment.observe(lambda _: self._draw(), ["threshold", "listener"])
         self._draw()
 
     def _slid(self, change: dict) -> None:
         self.enrolment.threshold = change["new"]
 
     def _draw(self) -> None:
-        """The slider reaches from the lowest score to the highest."""
         enrolment, slider = self.enrolment, self.slider
-        many = len(enrolment.known)
-        self.curves.layout.display = None if many else "none"
-        slider.disabled = enrolment.spotter is None
+        count = len(enrolment.known)
+        self.curves.layout.display = None if count else "none"
+        slider.disabled = enrolment.listener is None
         if slider.disabled:
             self.rates.value = ""
             return
@@ -42,9 +43,9 @@ class ThresholdBox(ipywidgets.VBox):
             slider.min, slider.max, slider.step, slider.value = low, high, (high - low) / _STEPS, enrolment.threshold
         accepted, rejected = enrolment.rates()
         self.rates.value = f"False accepts: {accepted:.1%} of {len(enrolment.unknown)} clips of other words. " + (
-            f"False rejects: {rejected:.1%} of {many} clips, each left out of what it was scored with."
-            if many
-            else "False rejects: enrol a second clip of a word to tell."
+            f"False rejects: {rejected:.1%} of {count} enrolled clips, each scored without itself."
+            if count
+            else "False rejects: enrol a second clip of a word to measure them."
         )
-        if many:
+        if count:
             self.curves.value = figures.to_png(plot_det(enrolment.known, enrolment.unknown, enrolment.threshold))

@@ -1,4 +1,4 @@
-"""Words enrolled in the browser, and heard."""
+"""The view of an enrolment: clips, map, threshold and listening."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .threshold_box import ThresholdBox
 
 
 class KeywordsView(ipywidgets.VBox):
-    """Record or upload clips, name and enrol them; a map shows where they lie. A slider moves the threshold, and false
-    accepts and rejects with it. What the microphone or a file says then is scored as it comes, and a star on the map
-    says where it lies. All of it works from files alone, without a microphone."""
+    """Record or upload clips and enrol them as words; a map shows their embeddings. A slider sets the threshold, with
+    its false accepts and rejects. Sound of the microphone or a file is scored as it comes, and a star on the map shows
+    its embedding. Everything works from files alone, without a microphone."""
 
     def __init__(self, enrolment: Enrolment) -> None:
         self.enrolment = enrolment
@@ -31,7 +31,7 @@ class KeywordsView(ipywidgets.VBox):
         self._map = ipywidgets.Image(format="png", layout={"display": "none"})
         learned = ipywidgets.HBox([self._words, self._map], layout={"align_items": "center", "grid_gap": "2em"})
         super().__init__([self.clips, learned, self.threshold, self.listening])
-        enrolment.observe(lambda _: self._draw(), "spotter")
+        enrolment.observe(lambda _: self._draw(), "listener")
         self._draw()
 
     def _draw(self) -> None:

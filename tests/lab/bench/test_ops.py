@@ -1,4 +1,4 @@
-"""Ops by themselves: every contender's results against the engine's float64 references."""
+"""Single ops: every contender's results against float64 references."""
 
 from dataclasses import asdict
 
@@ -9,48 +9,50 @@ from edgelearn.errors import PlanError
 from edgelearn.lab.bench import engine_ops
 from edgelearn.lab.bench.contenders import choose
 from edgelearn.lab.bench.engine import make_request
-from edgelearn.lab.bench.machine import usable_cores
 from edgelearn.lab.bench.ops import OPS, OpProblem, OpSpec, digest, make_op_problem
-from edgelearn.lab.bench.problem import EPSILON
-from edgelearn.lab.bench.remote import Remote
 from edgelearn.lab.bench.workloads import Workload
-from edgelearn.ops import BatchNormalization, GlobalAveragePooling2D, SoftmaxCrossEntropy
+from edgelearn.lab.measure import Worker, usable_cores
+from edgelearn.ops import (
+    SGD,
+    BatchNormalization,
+    Conv2D,
+    Dense,
+    DepthwiseConv2D,
+    GlobalAveragePooling2D,
+    SoftmaxCrossEntropy,
+)
 from edgelearn.runtime import Context, list_devices
 
 PLAIN = {"torch": "eager", "keras": "function", "tinygrad": "jit"}
 SMALL = {
-    "convolution": OpSpec("convolution", (10, 10, 3), 33, 3, 2),
-    "pointwise": OpSpec("convolution", (7, 7, 48), 33),
-    "depthwise": OpSpec("depthwise", (9, 9, 33), size=3),
-    "depthwise, stride 2": OpSpec("depthwise", (10, 10, 33), size=3, stride=2),
-    "dense": OpSpec("dense", (65,), 31),
-    "batchnorm": OpSpec("batchnorm", (7, 7, 33)),
-    "pool": OpSpec("pool", (7, 7, 33)),
-    "loss": OpSpec("loss", (31,)),
-    "update": OpSpec("update", (1000,)),
+    "convolution": OpSpec(Conv2D(33, 3, 2, "same", use_bias=False), (10, 10, 3)),
+    "pointwise": OpSpec(Conv2D(33, 1, use_bias=False), (7, 7, 48)),
+    "depthwise": OpSpec(DepthwiseConv2D(3, 1, "same", use_bias=False), (9, 9, 33)),
+    "depthwise, stride 2": OpSpec(DepthwiseConv2D(3, 2, "same", use_bias=False), (10, 10, 33)),
+    "dense": OpSpec(Dense(31), (65,)),
+    "batchnorm": OpSpec(BatchNormalization(), (7, 7, 33)),
+    "pool": OpSpec(GlobalAveragePooling2D(), (7, 7, 33)),
+    "loss": OpSpec(SoftmaxCrossEntropy(), (31,)),
+    "update": OpSpec(SGD(), (1000,)),
 }
 
 
 def expected(problem: OpProblem, trains: bool = True) -> list[np.ndarray]:
     """Output, gradients of input and weights, in float64."""
-    spec = problem.spec
+    op = problem.spec.op
     x, dy = problem.x.astype(np.float64), problem.dy.astype(np.float64)
     weights = {name: array.astype(np.float64) for name, array in problem.weights.items()}
-    options = {}
-    if spec.kind == "update":
+    if isinstance(op, SGD):
         return [x - problem.learning_rate * dy]
-    if spec.kind == "loss":
-        losses, gradient = SoftmaxCrossEntropy().reference(x, problem.labels)
+    if isinstance(op, SoftmaxCrossEntropy):
+        losses, gradient = op.reference(x, problem.labels)
         return [losses.mean(), gradient]
-    if spec.kind == "batchnorm":
-        op, options = BatchNormalization(epsilon=EPSILON), {"batch": True}
-    else:
-        op = GlobalAveragePooling2D() if spec.kind == "pool" else engine_ops.linear_op(spec)
+    options = {"batch": True} if isinstance(op, BatchNormalization) else {}
     y = op.reference_forward([x], weights, **options)
     if not trains:
         return [y]
     (dx,), gradients = op.reference_backward([x], weights, dy, **options)
-    return [y, *([] if spec.reads_pictures else [dx]), *(gradients[name] for name in weights)]
+    return [y, *([] if problem.spec.reads_pictures else [dx]), *(gradients[name] for name in problem.trained)]
 
 
 @pytest.fixture(scope="module", params=list_devices(), ids=lambda device: device.platform)
@@ -62,10 +64,10 @@ def context(request):
 @pytest.mark.parametrize("name", SMALL)
 def test_the_engine_computes_an_op(context, name, batch):
     problem = make_op_problem(SMALL[name], batch, 0, 0.003)
-    for trains in (False, True) if SMALL[name].kind not in ("loss", "update") else (True,):
+    for trains in (False, True) if name not in ("loss", "update") else (True,):
         step = engine_ops.prepare(problem, trains, context)
         assert step()() == pytest.approx(digest(*expected(problem, trains)), abs=1e-4)
-    if SMALL[name].kind != "update":
+    if name != "update":
         assert step()() == pytest.approx(digest(*expected(problem, trains)), abs=1e-4), "a second time the same"
 
 
@@ -78,22 +80,24 @@ def peer(request):
     if device is None:
         pytest.skip("no OpenCL device on the processor")
     variables = next(iter(entry.environments.values()))
-    with Remote(entry.target, usable_cores(), device.id, variables, patience=120) as remote:
-        yield remote, PLAIN[entry.name]
+    arguments, cores = (entry.target, len(usable_cores()), device.id), usable_cores()
+    with Worker("edgelearn.lab.bench.worker:BenchWorker", arguments, cores, variables, patience=300) as worker:
+        yield worker, PLAIN[entry.name]
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_a_peer_computes_an_op(peer, name):
-    remote, variant = peer
+    worker, variant = peer
     workload = Workload(f"train/{name}", 2)
-    probe = remote.ask("prepare", asdict(workload), variant)["probe"]
+    probe = worker.call("prepare", asdict(workload), variant)["probe"]
     first = digest(*expected(make_op_problem(OPS[name], 2, 0, workload.learning_rate)))
     assert probe[: len(first)] == pytest.approx(first, abs=1e-3)
 
 
 def test_the_table_has_the_shapes_of_mobilenet():
     assert OPS["conv1"].output_shape == (112, 112, 32) and OPS["conv_dw_2"].output_shape == (56, 56, 64)
-    assert OPS["conv_pw_13"].weights == {"kernel": (1, 1, 1024, 1024)} and OPS["loss"].output_shape == ()
+    assert OPS["conv_pw_13"].network().parameters["op/kernel"].weight.shape == (1, 1, 1024, 1024)
+    assert OPS["loss"].output_shape == ()
 
 
 def test_a_digest_tells_other_values_other_sizes_and_another_order():
@@ -107,5 +111,5 @@ def test_a_digest_tells_other_values_other_sizes_and_another_order():
 
 
 def test_an_op_by_itself_has_no_plan():
-    with pytest.raises(PlanError, match="choose one of a whole network"):
+    with pytest.raises(PlanError, match="train/pool"):
         make_request(Workload.parse("train/pool"), 1)

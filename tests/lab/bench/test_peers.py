@@ -3,8 +3,8 @@
 import pytest
 
 from edgelearn.lab.bench.contenders import CONTENDERS
-from edgelearn.lab.bench.results import disagreeing
 from edgelearn.lab.bench.run import BenchConfig, run
+from edgelearn.lab.bench.variant import disagreeing
 from edgelearn.lab.bench.workloads import Workload
 
 ONCE = BenchConfig(rounds=1, block_seconds=0.0, attempts=1, patience=120, memory_reserve=0.05)
@@ -36,10 +36,21 @@ def test_a_contender_computes_the_workload(name, kind):
     entry = next(entry for entry in CONTENDERS if entry.name == name)
     if not entry.available():
         pytest.skip(f"{name} is not installed (needs {', '.join(entry.missing())})")
-    report = run([Workload(kind, BATCH[kind])], [name], [PLAIN[name]], settings=ONCE)
+    report = run([Workload(kind, BATCH[kind])], [name], [PLAIN[name]], config=ONCE)
     tolerance = 5e-3 if kind == "train_bn" else 1e-4
-    assert len(report.lanes) == (VARIANTS.get(kind, 2) if name == "edgelearn" else 1)
-    for lane in report.lanes:
-        assert lane.error is None and lane.blocks
-        assert lane.probe == pytest.approx(EXPECTED[kind], rel=tolerance)
-    assert disagreeing(report.lanes) == []
+    assert len(report.variants) == (VARIANTS.get(kind, 2) if name == "edgelearn" else 1)
+    for variant in report.variants:
+        assert variant.error is None and variant.blocks
+        assert variant.probe == pytest.approx(EXPECTED[kind], rel=tolerance)
+    assert disagreeing(report.variants) == []
+
+
+def test_contenders_agree_on_a_network_with_residual_blocks():
+    """Converted, not written by hand."""
+    names = [entry.name for entry in CONTENDERS if entry.available() and entry.name != "tinygrad"]
+    if len(names) < 2:
+        pytest.skip("no other framework is installed")
+    workload = Workload("train_bn", 2, network="resnet18_cifar")
+    report = run([workload], names, ["edgelearn", "torch eager", "keras function"], config=ONCE)
+    assert [variant.error for variant in report.variants] == [None] * len(names)
+    assert disagreeing(report.variants) == []

@@ -7,8 +7,8 @@ from edgelearn.compile.memory.launch_times import key
 from edgelearn.compile.memory.policies import checkpoints
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
-from edgelearn.lab.profile.launches import costs_in, measure_costs
-from edgelearn.lab.profile.measure import Measurement, Timed
+from edgelearn.lab.profile.launches import measure_launches, table_of
+from edgelearn.lab.profile.measure import StepTiming, TimedLaunch
 from edgelearn.launch import Launch
 from edgelearn.ops import SGD, Conv2D, Dense, Flatten, ReLU
 from edgelearn.runtime import choose_device
@@ -27,7 +27,7 @@ def test_costs_are_measured_and_kept(monkeypatch, tmp_path):
     plans = [
         make_plan(Request(network, 2, 2, SGD(0.1), activation_memory=s), device) for s in ({}, checkpoints(network))
     ]
-    table = measure_costs(plans[:1], device, rounds=2)
+    table = measure_launches(plans[:1], device, rounds=2)
     costs = LaunchTimes.of(device)
     assert costs.known(plans[0]) == 1 and len(table.seconds) <= len(plans[0].step_launches)
     assert costs.known(plans[1]) == 1, "launches that run again are the same"
@@ -40,18 +40,18 @@ def test_damaged_costs_are_found_before_measuring(monkeypatch, tmp_path):
     store.path_of(device).parent.mkdir()
     store.path_of(device).write_text("{")
     with pytest.raises(FormatError, match="Delete the file, and measure again"):
-        measure_costs([], device)
+        measure_launches([], device)
 
 
 def test_what_steps_take_is_shared_among_launches_and_the_step():
     """3 us for each launch and 100 us for a step, and launches that take longer in one plan than in another."""
     launch = Launch("copy.cl", "copy", (), (16,), 1, (1,))
 
-    def step(count: int, seconds: float, rest: float) -> Measurement:
-        return Measurement([Timed(launch, 0.0, seconds, seconds)] * count, count * seconds + rest, 1)
+    def step(count: int, seconds: float, rest: float) -> StepTiming:
+        return StepTiming([TimedLaunch(launch, 0.0, seconds, seconds)] * count, count * seconds + rest, 1)
 
     few, many = step(10, 2e-6, 130e-6), step(30, 4e-6, 190e-6)
-    table = costs_in([few, many])
+    table = table_of([few, many])
     assert (table.between, table.fixed) == pytest.approx((3e-6, 100e-6))
     assert table.seconds == pytest.approx({key(launch): 3.5e-6}), "a mean over 40 places"
-    assert costs_in([step(10, 2e-6, -1e-6)]).fixed == 0, "the host's clock was ahead of the device's: nothing is left"
+    assert table_of([step(10, 2e-6, -1e-6)]).fixed == 0, "the host's clock was ahead of the device's: nothing is left"

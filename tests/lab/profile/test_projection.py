@@ -5,8 +5,8 @@ from statistics import median
 import pytest
 
 from edgelearn.compile import Request
-from edgelearn.lab.profile import EdgeDevice, Peaks, Point, Record, project
-from edgelearn.lab.profile.record import Step, efficiencies, expected, shipped
+from edgelearn.lab.profile import DeviceRecord, EdgeDevice, Peaks, Point, project, projection_table
+from edgelearn.lab.profile.record import StepRecord, efficiencies, expected, shipped
 from edgelearn.ops import SGD
 
 from .conftest import BATCH, MICRO, network
@@ -15,24 +15,24 @@ ADRENO = EdgeDevice.load("adreno-540")
 REQUEST = Request(network(), BATCH, MICRO, SGD())
 
 
-def record(kind: str, share: float) -> Record:
+def record(kind: str, share: float) -> DeviceRecord:
     """Of a device that reaches this share of the roof at whatever it does."""
     points = (Point("pointwise_forward", 1, 10, 10, 1.0, share), Point("sgd", 2, 0, 10, 2.0, 2 * share))
     facts = {"platform": "p", "name": f"{kind} {share}", "kind": kind, "compute_units": 2}
-    return Record(facts, "2026-01-01", Peaks(10.0, {1: 10.0}, 0.1), (Step("step", 3.5, points),))
+    return DeviceRecord(facts, "2026-01-01", Peaks(10.0, {1: 10.0}, 0.1), (StepRecord("step", 3.5, points),))
 
 
 def test_a_step_of_ones_own_is_what_was_measured(roofline):
-    own = Record.of([roofline])
+    own = DeviceRecord.of([roofline])
     launches = [(point.name, point.bound, point.launches) for point in own.steps[0].points]
     assert expected(launches, efficiencies([own]), 0.0) == pytest.approx(roofline.busy)
 
 
 def test_records_are_kept_as_json(roofline, tmp_path):
-    own = Record.of([roofline])
+    own = DeviceRecord.of([roofline])
     path = tmp_path / "record.json"
     path.write_text(json.dumps(own.to_dict()))
-    found = Record.load(path)
+    found = DeviceRecord.load(path)
     assert found.steps == own.steps and found.peaks == own.peaks and found.name == own.name
 
 
@@ -59,7 +59,7 @@ def test_what_does_not_fit_says_so():
     small = replace(ADRENO, memory=1 << 10)
     found = project(REQUEST, [small, ADRENO], name="tiny step", records=[record("gpu", 0.5)])
     assert [estimate.fits for estimate in found.estimates] == [False, False, True, True]
-    text = found.table()
+    text = projection_table(found)
     assert text.startswith("tiny step, predicted") and text.count("does not fit") == 2
     assert "every byte comes from memory" in text and "Error" not in text
     assert ADRENO.sources["flops"] in found.sources
@@ -78,4 +78,4 @@ def test_the_error_on_measured_cpus():
     cpus = {r.name for r in shipped() if r.device["kind"] == "cpu"}
     errors = [abs(error) for name in cpus for error in found.errors[name].values()]
     assert len(errors) >= 20 and median(errors) < 0.12 and max(errors) < 0.4
-    assert "in the median" in found.table()
+    assert "in the median" in projection_table(found)

@@ -1,10 +1,10 @@
 import errno
-import fcntl
 import os
 
 import pytest
 
 from edgelearn.errors import RunError
+from edgelearn.lab.runs import lock as module
 from edgelearn.lab.runs.lock import Lock, is_held
 
 HOLD = """
@@ -85,10 +85,10 @@ def test_a_fork_does_not_outlive_the_lock(tmp_path, start_python):
 
 
 def test_file_system_without_locks(tmp_path, monkeypatch):
-    def refuse(_descriptor, _operation):
+    def refuse(_descriptor, blocking):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(module, "lock_descriptor", refuse)
     with pytest.raises(RunError, match="EDGELEARN_RUNS"):
         Lock(tmp_path / "lock").acquire()
 

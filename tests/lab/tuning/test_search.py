@@ -11,7 +11,7 @@ from edgelearn.errors import EdgelearnError, FormatError
 from edgelearn.graph import Network
 from edgelearn.lab.tuning import Tuner, Work, search, works_of
 from edgelearn.lab.tuning.group import COMPARISONS, groups_of
-from edgelearn.lab.tuning.rig import Rig, Step, shares
+from edgelearn.lab.tuning.rig import Rig, TunedStep, shares
 from edgelearn.lab.tuning.workloads import CPU, GPU
 from edgelearn.launch import Buffer, Decision, In, Launch, Out, Role
 from edgelearn.ops import SGD
@@ -73,7 +73,7 @@ def test_the_search_prefers_what_is_faster(device, folder, monkeypatch):
 
     def run(rig, choices):
         times = {name: 1.0 if choices[name] == fastest[name] else 2.0 for name in decisions}
-        return [Step(sum(times.values()), times)] * 3
+        return [TunedStep(sum(times.values()), times)] * 3
 
     monkeypatch.setattr(Rig, "run", run)
     results = tuner.tune([work()]).results
@@ -90,7 +90,7 @@ def test_no_change_where_the_whole_is_slower(device, folder, monkeypatch):
 
     def run(rig, choices):
         times = {name: 2.0 if choices[name] == safe[name] else 1.0 for name in decisions}
-        return [Step(1.0 if choices == safe else 1.1, times)] * 3
+        return [TunedStep(1.0 if choices == safe else 1.1, times)] * 3
 
     monkeypatch.setattr(Rig, "run", run)
     results = tuner.tune([work()]).results
@@ -146,7 +146,7 @@ def test_tuning_again_loses_nothing_when_it_is_interrupted(device, folder, monke
 def test_a_folder_that_cannot_be_written_is_refused_before_any_work(device, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(Rig, "run", lambda *a: pytest.fail("measured"))
-    with pytest.raises(FormatError, match="cannot be written"):
+    with pytest.raises(FormatError):
         Tuner(device, tmp_path / "file").tune([work()], MINUTES)
 
 
@@ -157,7 +157,7 @@ def test_little_time_is_shared_out(device, folder, monkeypatch):
     def run(rig, choices):
         clock[0] += 10.0
         ran.append(rig.work.name)
-        return [Step(0.001, dict.fromkeys(rig.decisions, 1.0))] * 3
+        return [TunedStep(0.001, dict.fromkeys(rig.decisions, 1.0))] * 3
 
     monkeypatch.setattr(Rig, "run", run)
     monkeypatch.setattr(search.time, "monotonic", lambda: clock[0])
@@ -170,7 +170,7 @@ def test_little_time_is_shared_out(device, folder, monkeypatch):
 def test_a_damaged_file_is_not_overwritten(device, folder):
     path = tuned.path_of(DeviceKind.of(device), folder)
     path.write_text("{")
-    with pytest.raises(FormatError, match="cannot be used"):
+    with pytest.raises(FormatError, match=path.name):
         Tuner(device)
     assert path.read_text() == "{"
 
@@ -227,7 +227,7 @@ def test_groups():
             self.decisions = {d: Decision(d, ({"rows": 1}, {"rows": 2}), {"rows": 1}) for d in decisions}
 
         def run(self, choices):
-            return [Step(1.0, dict.fromkeys(self.decisions, 3.0 + i)) for i in range(2)]
+            return [TunedStep(1.0, dict.fromkeys(self.decisions, 3.0 + i)) for i in range(2)]
 
     a, b, c, d = Fake("a", "1", "2"), Fake("b", "3", "s"), Fake("c", "2", "3"), Fake("d", "s")
     groups = groups_of([a, b, c, d], {"s"})
@@ -268,7 +268,7 @@ def test_works_that_are_none(text):
 
 @pytest.mark.parametrize("text", ["train/conv1", "train/conv1:2", "forward/dense:8/2"])
 def test_ops_by_themselves_are_not_tuned(text):
-    with pytest.raises(EdgelearnError, match="is an op by itself"):
+    with pytest.raises(EdgelearnError, match=text.split("/")[1].split(":")[0]):
         Work.parse(text)
 
 

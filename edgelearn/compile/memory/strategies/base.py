@@ -11,7 +11,7 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network, Node
 from edgelearn.graph.reversible import invertible_streams
 from edgelearn.ops import Emitter, Tensor
-from edgelearn.ops.stored import Stored
+from edgelearn.ops.quantized_tensor import Stored
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,10 @@ from edgelearn.graph.network import Node
 from edgelearn.launch import Role
 from edgelearn.ops import Emitter, Tensor
 from edgelearn.ops import quantized_copy as quantized_copy
-from edgelearn.ops.formats import AnyFormat, Float16, Format
-from edgelearn.ops.half import emit_halved
+from edgelearn.ops.formats import Format, NumberFormat, has_range
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import Quantizer, emit_measured_range
-from edgelearn.ops.quantized_tensor import QuantizedTarget, QuantizedTensor
-from edgelearn.ops.stored import Stored
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
 
 from .base import Encoding
 
@@ -33,10 +31,10 @@ class Compress(Encoding):
     """
 
     exact: ClassVar[bool] = False
-    format: AnyFormat = Format(8)  # noqa: RUF009
+    format: NumberFormat = Format(8)  # noqa: RUF009
 
     def __post_init__(self) -> None:
-        if self.format.per_channel or self.format.storage not in ("int8", "float16"):
+        if self.format.per_channel or self.format.storage in ("int16", "float32"):
             raise PlanError(
                 f"Compress expects Float16(), or a Format of at most 8 bits with one range, got {self.format}."
             )
@@ -48,9 +46,9 @@ class Compress(Encoding):
         self.check_floats(node, x)
         name = f"{node.name}/compressed to {self.format}"
         y = e.tensor(f"compressed to {self.format}", x.shape, block=x.block, dtype=self.format.storage)
-        if isinstance(self.format, Float16):
-            emit_halved(e, x, y)
-            return y
+        if not has_range(self.format):
+            self.format.emit_encode(e, x, y)
+            return QuantizedTensor(y, None, self.format, name)
         record = e.tensor("range of the compressed tensor", (1, 16), Role.RANGE)
         held = QuantizedTensor(y, record, self.format, name)
         emit_measured_range(e, Quantizer(name, self.format, CurrentMinMax(), record), x)
@@ -58,4 +56,5 @@ class Compress(Encoding):
         return held
 
     def decode(self, e: Emitter, held: Stored, x: Tensor) -> None:
-        quantized_copy.emit_to_floats(e, held, QuantizedTarget(x))
+        assert isinstance(held, QuantizedTensor)
+        quantized_copy.emit_decode(e, held, x)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from edgelearn.errors import PlanError
 from edgelearn.graph.network import Node
 from edgelearn.ops import Emitter, ReLU, Tensor, bits
-from edgelearn.ops.stored import Stored, tensor_of
+from edgelearn.ops.quantized_tensor import Stored, tensor_of
 
 from .base import Encoding
 

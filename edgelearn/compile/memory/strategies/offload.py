@@ -9,7 +9,7 @@ from typing import ClassVar
 from edgelearn.graph.network import Node
 from edgelearn.launch import Buffer, Role, Transfer
 from edgelearn.ops import Emitter, Tensor
-from edgelearn.ops.stored import Stored, tensor_of
+from edgelearn.ops.quantized_tensor import Stored, tensor_of
 
 from .base import Encoding, Strategy
 

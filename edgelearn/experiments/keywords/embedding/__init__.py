@@ -1,8 +1,8 @@
-"""Embeddings of words: trained on some words and speakers, tested on other ones."""
+"""Training of embeddings on some words and speakers, tested on other ones."""
 
 from .config import KeywordsConfig
 from .data import TASKS, TaskData, by_word, load_task
-from .job import KeywordsExperiment
+from .experiment import KeywordsExperiment
 from .weights import make_embedder
 
 __all__ = ["TASKS", "KeywordsConfig", "KeywordsExperiment", "TaskData", "by_word", "load_task", "make_embedder"]

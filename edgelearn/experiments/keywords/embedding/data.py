@@ -1,4 +1,4 @@
-"""Clips to train an embedding with, and clips of other words by other speakers to test it."""
+"""Tasks: clips to train an embedding with, and clips of other words by other speakers to test it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ HELD_WORDS, HELD_SPEAKERS = 8, 6  # of Ghandoura et al.'s 24 words and 24 speake
 
 @dataclass(frozen=True)
 class TaskData:
-    """train: the sets that are trained on, each with words of its own. test: other words by other speakers."""
+    """Data of a task. `train`: data sets, each with its own words. `test`: other words by other speakers."""
 
     train: tuple[ClipDataset, ...]
     test: ClipDataset
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        """(path, reason) of each file that was left out, once."""
-        return list(dict.fromkeys(left_out for dataset in (*self.train, self.test) for left_out in dataset.skipped))
+        """(path, reason) of each file that was left out."""
+        return list(dict.fromkeys(skipped for dataset in (*self.train, self.test) for skipped in dataset.skipped))
 
     def to_dict(self) -> dict:
-        """What a run records."""
+        """The data of a run, for its record."""
         return {
             "origin": self.test.origin,
             "description": " ".join(dataset.description for dataset in (*self.train, self.test)),
@@ -46,14 +46,14 @@ class TaskData:
 
 
 def arabic(config: KeywordsConfig) -> TaskData:
-    """16 words by 18 speakers, and English clips where they are wanted; 8 other words by 6 other speakers."""
+    """Train on 16 Arabic words by 18 speakers, and English clips unless disabled; test 8 words by 6 speakers."""
     split = hold_out(load_named(ARABIC, config.data), HELD_WORDS, HELD_SPEAKERS, config.seed)
     return TaskData((split.train, *_english(config)), split.test)
 
 
-def own(config: KeywordsConfig) -> TaskData:
-    """The folder `task`, and English clips where they are wanted; a third of the words (at least three) by a quarter of
-    the speakers (at least two) are held out, as many as of the Arabic ones."""
+def folder(config: KeywordsConfig) -> TaskData:
+    """Train on a folder of recordings, and English clips unless disabled; a third of the words (at least three) by a
+    quarter of the speakers (at least two) are held out, the same shares as of the Arabic ones."""
     clips = load_folder(config.task)
     words, speakers = len(clips.class_names), len(np.unique(clips.speakers))
     split = hold_out(clips, max(3, words // 3), max(2, speakers // 4), config.seed)
@@ -70,7 +70,7 @@ def _english(config: KeywordsConfig) -> tuple[ClipDataset, ...]:
 
 
 def sample(config: KeywordsConfig) -> TaskData:
-    """Words that the package synthesises."""
+    """Train and test on words that the package synthesises."""
     split = hold_out(embedded_words(), 4, 4, config.seed)
     return TaskData((split.train,), split.test)
 
@@ -79,21 +79,21 @@ TASKS: dict[str, Callable[[KeywordsConfig], TaskData]] = {"arabic": arabic, "sam
 
 
 def load_task(config: KeywordsConfig) -> TaskData:
-    """Raises RunError for what is neither a task nor a folder, DataError where its clips can't be had: nothing else is
-    used instead."""
+    """Load the clips of `config.task`. Raises RunError if it is neither a task nor a folder, DataError if its clips are
+    missing."""
     if config.task in TASKS:
         return TASKS[config.task](config)
     if not Path(config.task).is_dir():
         raise RunError(f"'{config.task}' is neither a task ({', '.join(TASKS)}) nor a folder of recordings: name one.")
-    return own(config)
+    return folder(config)
 
 
 def by_word(dataset: ClipDataset) -> ClipDataset:
-    """Speech Commands' folders with what is in _unknown_ under the words that file names begin with
-    (`tree_<speaker>_nohash_0`), and without _silence_."""
+    """Relabel a folder of Speech Commands: clips in _unknown_ get the words that their file names begin with
+    (`tree_<speaker>_nohash_0`), _silence_ is left out."""
     spoken = dataset.take(dataset.words != SILENCE)
     words = [
-        item.name.partition("_")[0] if word == UNKNOWN else word
+        item.name.partition("_")[0] if word == UNKNOWN and isinstance(item, Path) else word
         for word, item in zip(spoken.words.tolist(), spoken.items, strict=True)
     ]
     names = tuple(sorted(set(words)))

@@ -1,4 +1,4 @@
-"""Networks that can be trained as embeddings, and what is added to them for training."""
+"""Networks of embeddings, and the layers and losses that train them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .config import KeywordsConfig
 FRONT_END: FrontEnd = BC_RESNET
 SECONDS = 1.0
 _DS_CNN = "ds-cnn-"
+DUMMY_LAYERS = "dummies_dense", "dummies"  # generate dummy prototypes
 
 
 def make_network(config: KeywordsConfig) -> Network:
-    """The embedding, for features of a second by FRONT_END."""
+    """The embedding network of a configuration, for features of one second by FRONT_END."""
     frames, bands = FRONT_END.shape(round(FRONT_END.rate * SECONDS))
     if config.network == "bcresnet":
         return bcresnet((bands, frames, 1), config.width, classes=None)
@@ -29,20 +30,22 @@ def make_network(config: KeywordsConfig) -> Network:
 
 
 def add_head(network: Network, config: KeywordsConfig, words: int) -> Loss:
-    """Add what the method wants behind the embedding; returns the loss."""
+    """Add the layers that the method trains with behind the embedding. Returns the loss. `words`: number of classes."""
     if config.method == "classify":
         network.add("classifier", Dense(words))
         return SoftmaxCrossEntropy(config.label_smoothing)
-    dummies = config.dummies if config.method == "dummies" else 0
+    dummies = config.dummy_prototypes if config.method == "dummy-prototypes" else 0
     if dummies:
         add_dummies(network, dummies)
-    return Prototypical(config.ways, config.shots, config.distance, config.scale, dummies, config.relief)
+    return Prototypical(
+        config.num_classes, config.shots, config.distance, config.scale, dummies, config.dummy_temperature
+    )
 
 
 def add_dummies(network: Network, dummies: int) -> None:
-    """What ops.Prototypical makes dummy prototypes of, behind the embedding."""
+    """Add the layers from which `ops.Prototypical` generates dummy prototypes."""
     embedding, (size,) = network.output.name, network.output.shape
-    network.add("dummies_dense", Dense(size))
+    network.add(DUMMY_LAYERS[0], Dense(size))
     network.add("dummies_relu", ReLU())
-    network.add("dummies", Dense(dummies * size))
-    network.add("with_dummies", Concatenate(), embedding, "dummies")
+    network.add(DUMMY_LAYERS[1], Dense(dummies * size))
+    network.add("with_dummies", Concatenate(), embedding, DUMMY_LAYERS[1])

@@ -1,4 +1,4 @@
-"""The weights of embeddings that are trained, as runs keep them."""
+"""Weights of trained embeddings, as run folders hold them."""
 
 from __future__ import annotations
 
@@ -13,37 +13,40 @@ from edgelearn.interop import safetensors
 from edgelearn.keywords.learners import DummyGenerator, Embedder
 
 from .config import KeywordsConfig
-from .networks import FRONT_END, SECONDS, make_network
+from .networks import DUMMY_LAYERS, FRONT_END, SECONDS, make_network
 
-WEIGHTS = "weights.safetensors"  # the network with what it was trained with
+WEIGHTS = "weights.safetensors"  # of the embedding and of the layers it was trained with
 COMMAND = "edgelearn keywords train"
 
 
 def read_start(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The weights `names` of a file. Raises FormatError where it lacks one: none is left as it was drawn."""
-    found = safetensors.read_weights(path)
-    if missing := [name for name in names if name not in found]:
+    """Read the weights `names` from a file. Raises FormatError if it lacks one."""
+    stored = safetensors.read_weights(path)
+    if missing := [name for name in names if name not in stored]:
         raise FormatError(
             f"{path} has no {missing[0]!r}, which this embedding has. Give the weights of a run of "
             f"`{COMMAND}` with the same --network."
         )
-    return {name: found[name] for name in names}
+    return {name: stored[name] for name in names}
 
 
 def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Embedder:
-    """The embedding of `config`, with its dummies' generator where there is one, without a classifier of the words that
-    it was trained with."""
+    """An embedder of a trained network, with its generator of dummy prototypes, if any, and without the classifier of
+    the training words."""
     network = make_network(config)
     own = {name: weights[name] for name in network.parameters}
     dummies = None
-    if config.method == "dummies":
-        arrays = (weights[f"{layer}/{role}"] for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias"))
-        dummies = DummyGenerator(*arrays, config.distance, config.scale, config.relief)
+    if config.method == "dummy-prototypes":
+        first, second = DUMMY_LAYERS
+        dummies = DummyGenerator(
+            weights[f"{first}/kernel"], weights[f"{first}/bias"], weights[f"{second}/kernel"],
+            weights[f"{second}/bias"], config.distance, config.scale, config.dummy_temperature,
+        )  # fmt: skip
     return Embedder(network, own, FRONT_END, SECONDS, None, config.device, dummies)
 
 
 def read_run(folder: Path) -> tuple[KeywordsConfig, dict]:
-    """The configuration and the weights of a finished KeywordsExperiment. Raises FormatError for another folder."""
+    """Read configuration and weights from the folder of a finished run. Raises FormatError for another folder."""
     path = folder / WEIGHTS
     if not path.is_file():
         raise FormatError(
@@ -52,5 +55,5 @@ def read_run(folder: Path) -> tuple[KeywordsConfig, dict]:
         )
     weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
     if "config" not in metadata:
-        raise FormatError(f"{path} doesn't say how it was trained. Give the folder of a run of `{COMMAND}`.")
+        raise FormatError(f"{path} has no configuration. Give the folder of a run of `{COMMAND}`.")
     return KeywordsConfig.from_dict(json.loads(metadata["config"])), weights

@@ -1,12 +1,9 @@
-"""Words in sound that goes on: a detector in bounded memory, long recordings to try it on, and what it is judged by."""
+"""Long recordings with known words, and the evaluation of detections in them."""
 
-from edgelearn.keywords.detector import Detection, Detector, Scores, ScoreStream, Trigger
-
-from .judge import Judgement, Occurrence, judge, sweep
+from .evaluation import DetectionReport, Occurrence, evaluate_detections, sweep
 from .labels import read_labels, write_labels
 from .recording import LongRecording
 
 __all__ = [
-    "Detection", "Detector", "Judgement", "LongRecording", "Occurrence", "ScoreStream", "Scores", "Trigger", "judge",
-    "read_labels", "sweep", "write_labels",
+    "DetectionReport", "LongRecording", "Occurrence", "evaluate_detections", "read_labels", "sweep", "write_labels",
 ]  # fmt: skip

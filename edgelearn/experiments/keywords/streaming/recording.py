@@ -1,10 +1,10 @@
-"""Long recordings to listen to, made of clips and noise."""
+"""Long recordings, composed of clips and noise."""
 
 from __future__ import annotations
 
-import os
 import wave
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -14,22 +14,27 @@ from edgelearn.data.audio.augment import synthetic_noises
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
 
-from .judge import Occurrence
+from .evaluation import Occurrence
 
 _STREAM = 37  # keeps this random stream of a seed apart from others
 _FRAME = 0.01  # seconds
-_HEADER, _SAMPLE, _LARGEST = 44, 2, 32767  # bytes of a WAV file's header and of a sample; what 1 is written as
+_HEADER, _SAMPLE, _LARGEST = 44, 2, 32767  # bytes of a WAV file's header and of a sample; the largest sample
 
 
 class LongRecording:
-    """The clips of `dataset` in random order, each after a pause, over noise that goes on throughout.
+    """Clips in random order, each after a pause, over continuous noise. One clip is in memory at a time.
 
-    keywords: the words that `timeline` lists; the others are there to be ignored (default: all are keywords).
-    pauses: the shortest and the longest, in seconds. noises: recordings (n,), put one after the other and repeated.
-    level: of the noise, root mean square in decibels relative to full scale: 0 is as loud as can be, -45 is quiet.
+    Arguments:
+    - `dataset`: the clips.
+    - `keywords`: words listed in `timeline`; other words are there to be ignored (default: all are keywords).
+    - `seed`: draws order, pauses and synthetic noise; the same arguments make the same samples.
+    - `pauses`: shortest and longest, in seconds (default 0.3 and 1.5).
+    - `noises`: recordings (n,), concatenated and repeated (default: synthetic noises).
+    - `level`: root mean square of the noise in decibels of full scale, at most 0 (default -45, quiet).
+    - `rate`: samples a second.
 
-    The same arguments make the same samples; one clip is in memory at a time. Raises DataError when there are no clips,
-    or one can't be read, and for a level or seed that can't be.
+    `timeline` lists the spoken keywords, `seconds` is the length. Raises DataError without clips, for a clip that can't
+    be read, and for settings out of range.
     """
 
     def __init__(
@@ -39,10 +44,10 @@ class LongRecording:
     ) -> None:  # fmt: skip
         if not len(dataset) or not 0 <= pauses[0] <= pauses[1]:
             raise DataError(
-                f"A long recording needs clips, and pauses from shorter to longer: {len(dataset)}, {pauses}."
+                f"A long recording needs clips, and pauses from shorter to longer: got {len(dataset)} clips, {pauses}."
             )
         if not level <= 0 or seed < 0:
-            raise DataError(f"The noise's level is at most 0 decibels, the seed at least 0; got {level} and {seed}.")
+            raise DataError(f"level must be at most 0 decibels and seed at least 0; got {level} and {seed}.")
         self.dataset, self.rate = dataset, rate
         self.keywords = dataset.class_names if keywords is None else tuple(keywords)
         noise = np.concatenate(synthetic_noises(seed, rate=rate) if noises is None else list(noises))
@@ -53,7 +58,7 @@ class LongRecording:
         self.timeline, self.seconds = self._read_through()
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """The samples, float32 (n,) in -1..1: a pause and a clip at a time, and a last pause."""
+        """Pieces of the samples, float32 (n,) in -1..1: a pause and a clip each, and a last pause."""
         start = 0
         for clip, pause in zip((*self._order, None), self._pauses, strict=True):
             sound = np.empty(0, np.float32) if clip is None else self.dataset.clip(int(clip), self.rate)
@@ -62,8 +67,8 @@ class LongRecording:
             start += len(piece)
             yield piece.clip(-1, 1)
 
-    def write(self, path: str | os.PathLike) -> None:
-        """As a WAV file of 16 bits, in one step. Raises RunError where it can't be written; what was there stays."""
+    def write(self, path: str | Path) -> None:
+        """Write a 16-bit WAV file atomically. Raises RunError if it can't be written; a previous file then stays."""
         size = _HEADER + _SAMPLE * round(self.seconds * self.rate)
         with atomic.replacing(path, size) as whole, wave.open(whole, "wb") as file:
             file.setparams((1, _SAMPLE, self.rate, 0, "NONE", ""))
@@ -77,15 +82,15 @@ class LongRecording:
             sound = self.dataset.clip(int(clip), self.rate)
             start += pause
             if words[clip] in self.keywords:
-                first, last = spoken(sound, self.rate)
+                first, last = speech_interval(sound, self.rate)
                 at = float(start) / self.rate
                 timeline.append(Occurrence(str(words[clip]), at + first, at + last))
             start += len(sound)
         return timeline, float(start + self._pauses[-1]) / self.rate
 
 
-def spoken(clip: np.ndarray, rate: int = RATE) -> tuple[float, float]:
-    """Where the word in a clip begins and ends, in seconds: the frames within 20 decibels of the loudest."""
+def speech_interval(clip: np.ndarray, rate: int = RATE) -> tuple[float, float]:
+    """Start and end of the word in a clip, in seconds: the frames within 20 decibels of the loudest."""
     size = round(rate * _FRAME)
     frames = clip[: len(clip) // size * size].reshape(-1, size)
     energy = np.square(frames, dtype=np.float64).mean(1)

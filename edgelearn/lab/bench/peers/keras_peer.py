@@ -9,11 +9,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from edgelearn.lab.bench.ops import OpProblem
-from edgelearn.lab.bench.problem import EPSILON, MOVING_AVERAGE, Problem, make_problem
+from edgelearn.interop.fold import fold_batchnorm
+from edgelearn.interop.to_keras import keras_variables, to_keras
+from edgelearn.lab.bench.ops import NAME, OpProblem, digest
+from edgelearn.lab.bench.problem import Problem, make_problem
 from edgelearn.lab.bench.workloads import Workload
+from edgelearn.ops import Loss, Optimizer
 
-from . import keras_ops
+OpStep = Callable[[], Callable[[], list[float]]]
 
 
 class KerasPeer:
@@ -34,48 +37,16 @@ class KerasPeer:
         problem = make_problem(workload)
         jit = variant.endswith("jit")
         if isinstance(problem, OpProblem):
-            return keras_ops.prepare(problem, workload.trains, jit)
+            return _op_step(problem, workload.trains, jit)
         if not workload.trains:
-            return _forward(_network(problem, workload, fold=True), problem.inputs, jit)
-        net = _network(problem, workload, fold=False)
+            return _forward(to_keras(*fold_batchnorm(problem.network, problem.weights), logits=True), problem, jit)
+        net = to_keras(problem.network, problem.weights, workload.batchnorm, logits=True)
         make = _train_on_batch if variant.startswith("train_on_batch") else _function
         return make(net, problem, workload, jit)
 
 
-class KeptBatchNormalization(keras.layers.BatchNormalization):
-    """BatchNormalization that keeps its statistics in training too, while scale and bias may be trained."""
-
-    def call(self, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:
-        return super().call(inputs, training=False, mask=mask)
-
-
-def _network(problem: Problem, workload: Workload, fold: bool) -> keras.Model:
-    tensor = inputs = keras.Input(problem.inputs.shape[1:])
-    for layer in problem.layers:
-        options = {"strides": layer.stride, "padding": "same", "use_bias": fold}
-        size = layer.kernel.shape[0]
-        if layer.depthwise:
-            convolution = keras.layers.DepthwiseConv2D(size, **options)
-        else:
-            convolution = keras.layers.Conv2D(layer.kernel.shape[3], size, **options)
-        tensor = convolution(tensor)
-        kernel, bias = layer.folded() if fold else (layer.kernel, None)
-        convolution.set_weights([kernel[..., None] if layer.depthwise else kernel] + ([bias] if fold else []))
-        if not fold:
-            kind = keras.layers.BatchNormalization if workload.batch_statistics else KeptBatchNormalization
-            batchnorm = kind(momentum=MOVING_AVERAGE, epsilon=EPSILON)
-            tensor = batchnorm(tensor)
-            batchnorm.set_weights([layer.gamma, layer.beta, layer.mean, layer.variance])
-            batchnorm.trainable = workload.trains_batchnorm
-        tensor = keras.layers.ReLU(6.0)(tensor)
-    dense = keras.layers.Dense(problem.dense_kernel.shape[1])
-    outputs = dense(keras.layers.GlobalAveragePooling2D()(tensor))
-    dense.set_weights([problem.dense_kernel, problem.dense_bias])
-    return keras.Model(inputs, outputs)
-
-
-def _forward(net: keras.Model, pictures: np.ndarray, jit: bool) -> Callable[[], np.ndarray]:
-    inputs = tf.constant(pictures)
+def _forward(net: keras.Model, problem: Problem, jit: bool) -> Callable[[], np.ndarray]:
+    inputs = tf.constant(problem.inputs)
 
     @tf.function(jit_compile=jit)
     def logits() -> tf.Tensor:
@@ -92,11 +63,11 @@ def _function(net: keras.Model, problem: Problem, workload: Workload, jit: bool)
     loss_of = _loss()
     optimizer = keras.optimizers.SGD(workload.learning_rate, workload.momentum)
     optimizer.build(net.trainable_variables)
-    parts = [(tf.constant(pictures), tf.constant(labels)) for pictures, labels in _parts(problem, workload)]
+    parts = [(tf.constant(examples), tf.constant(labels)) for examples, labels in _parts(problem, workload)]
 
-    def gradients_of(pictures: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def gradients_of(examples: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
-            loss = loss_of(labels, net(pictures, training=True)) / len(parts)
+            loss = loss_of(labels, net(examples, training=True)) / len(parts)
         return loss, tape.gradient(loss, net.trainable_variables)
 
     if len(parts) == 1:
@@ -112,8 +83,8 @@ def _function(net: keras.Model, problem: Problem, workload: Workload, jit: bool)
     sums = [tf.Variable(tf.zeros_like(variable.value)) for variable in net.trainable_variables]
 
     @tf.function(jit_compile=jit)
-    def add(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        loss, gradients = gradients_of(pictures, labels)
+    def add(examples: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        loss, gradients = gradients_of(examples, labels)
         for total, gradient in zip(sums, gradients, strict=True):
             total.assign_add(gradient)
         return loss
@@ -125,7 +96,7 @@ def _function(net: keras.Model, problem: Problem, workload: Workload, jit: bool)
             total.assign(tf.zeros_like(total))
 
     def step() -> float:
-        loss = sum(float(add(pictures, labels)) for pictures, labels in parts)
+        loss = sum(float(add(examples, labels)) for examples, labels in parts)
         apply()
         return loss
 
@@ -138,10 +109,67 @@ def _train_on_batch(net: keras.Model, problem: Problem, workload: Workload, jit:
     optimizer = keras.optimizers.SGD(workload.learning_rate, workload.momentum, gradient_accumulation_steps=accumulated)
     net.compile(optimizer, _loss(), jit_compile=jit)
 
-    return lambda: sum(float(net.train_on_batch(pictures, labels)) for pictures, labels in parts) / len(parts)
+    return lambda: sum(float(net.train_on_batch(examples, labels)) for examples, labels in parts) / len(parts)
 
 
 def _parts(problem: Problem, workload: Workload) -> list[tuple[np.ndarray, np.ndarray]]:
     size = workload.micro_batch
     starts = range(0, workload.batch, size)
     return [(problem.inputs[i : i + size], problem.labels[i : i + size]) for i in starts]
+
+
+def _op_step(problem: OpProblem, trains: bool, jit: bool) -> OpStep:
+    """The step of a single op as a tf.function, compiled by XLA with `jit`."""
+    if isinstance(problem.spec.op, Optimizer):
+        return _update(problem, jit)
+    inputs, dy = tf.constant(problem.x), tf.constant(problem.dy)
+    weights: list[Any] = []
+    gradients_of: list[Any] | None = [dy]
+    if isinstance(problem.spec.op, Loss):
+        labels, loss_of, gradients_of = tf.constant(problem.labels), _loss(), None
+
+        def call() -> tf.Tensor:
+            return loss_of(labels, inputs)
+    else:
+        network = problem.spec.network()
+        net = to_keras(network, problem.named_weights, "batch")
+        variables = keras_variables(net, network)
+        weights = [variables[f"{NAME}/{role}"].value for role in problem.trained]
+
+        def call() -> tf.Tensor:
+            return net(inputs, training=True)
+
+    sources = weights if problem.spec.reads_pictures else [inputs, *weights]
+
+    @tf.function(jit_compile=jit)
+    def forward() -> Any:
+        return (call(),)
+
+    @tf.function(jit_compile=jit)
+    def train() -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            y = call()
+        return y, *tape.gradient([y], sources, gradients_of)
+
+    def step() -> Callable[[], list[float]]:
+        results = train() if trains else forward()
+        return lambda: digest(*(tensor.numpy() for tensor in results))
+
+    return step
+
+
+def _update(problem: OpProblem, jit: bool) -> OpStep:
+    parameter, gradient = keras.Variable(problem.x), tf.constant(problem.dy)
+    optimizer = keras.optimizers.SGD(problem.learning_rate)
+    optimizer.build([parameter])
+
+    @tf.function(jit_compile=jit)
+    def update() -> None:
+        optimizer.apply([gradient], [parameter])
+
+    def step() -> Callable[[], list[float]]:
+        update()
+        return lambda: digest(parameter.numpy())
+
+    return step

@@ -11,16 +11,17 @@ import numpy as np
 
 from edgelearn.device import Device as ComputeDevice
 from edgelearn.errors import EdgelearnError
-from edgelearn.lab.bench.ops import OpProblem
-from edgelearn.lab.bench.problem import EPSILON, MOVING_AVERAGE, ConvBatchNorm, Problem, make_problem
+from edgelearn.interop.fold import fold_batchnorm
+from edgelearn.lab.bench.ops import NAME, OpProblem, digest
+from edgelearn.lab.bench.problem import make_problem
 from edgelearn.lab.bench.workloads import Workload
+from edgelearn.ops import Loss, Optimizer
 from edgelearn.runtime import choose_device, list_devices
-
-from . import tinygrad_ops
 
 if TYPE_CHECKING:
     from tinygrad import Tensor
-    from tinygrad.nn import BatchNorm
+
+    from edgelearn.interop.to_tinygrad import TinygradNetwork
 
 
 class TinygradPeer:
@@ -29,7 +30,7 @@ class TinygradPeer:
     name = "tinygrad"
 
     def __init__(self, cores: int, device: str) -> None:
-        # tinygrad is told through the environment, before its import; the worker's core binding limits the threads.
+        # tinygrad reads its settings from the environment when imported; the worker's core binding limits its threads.
         os.environ["DEV"] = "CL"
         _point_at_opencl()
         from tinygrad import Device
@@ -41,19 +42,20 @@ class TinygradPeer:
         return ["jit"]
 
     def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
-        from tinygrad import Tensor, TinyJit
+        from tinygrad import TinyJit
+
+        from edgelearn.interop.to_tinygrad import TinygradNetwork, encode
 
         problem = make_problem(workload)
         if isinstance(problem, OpProblem):
-            return tinygrad_ops.prepare(problem, workload.trains, self.device.synchronize)
-        inputs = Tensor(np.ascontiguousarray(problem.inputs.transpose(0, 3, 1, 2))).realize()
+            return _op_step(problem, workload.trains, self.device.synchronize)
+        inputs = encode(problem.inputs)
         if not workload.trains:
-            net = _Network(problem, fold=True)
+            net = TinygradNetwork(*fold_batchnorm(problem.network, problem.weights), logits=True)
             logits = TinyJit(lambda x: net(x).realize())
             return lambda: logits(inputs).numpy()
-        labels = Tensor(problem.labels.astype(np.int32)).realize()
-        net = _Network(problem, fold=False, batch_statistics=workload.batch_statistics)
-        return _training(net, inputs, labels, workload)
+        net = TinygradNetwork(problem.network, problem.weights, workload.batchnorm, logits=True)
+        return _training(net, inputs, encode(problem.labels.astype(np.int32)), workload)
 
 
 def _check(asked: ComputeDevice, name: str, driver: str) -> None:
@@ -65,87 +67,26 @@ def _check(asked: ComputeDevice, name: str, driver: str) -> None:
 
 
 def _point_at_opencl() -> None:
-    """Give tinygrad the OpenCL loader that comes inside the pyopencl package, if there is one.
+    """Point tinygrad at the OpenCL loader inside the pyopencl package, if there is one.
 
-    It looks for a loader in the system's folders only, unless OPENCL_PATH says otherwise. The loader in that package
-    finds its driver only once pyopencl has been imported; listing the devices does that, and mends what is known to
-    be wrong with them, so that tinygrad gets the devices in the state in which the engine gets them.
+    tinygrad looks for a loader in the system's folders only, unless OPENCL_PATH is set. The loader in that package
+    finds its driver only once pyopencl has been imported. Listing the devices imports it, and works around known
+    driver faults, so that tinygrad gets the devices in the same state as the engine.
     """
     import pyopencl
 
     list_devices()
-    folder = Path(pyopencl.__file__).parent
+    folder = Path(str(pyopencl.__file__)).parent
     loaders = sorted([*folder.glob(".libs/libOpenCL*"), *folder.with_name("pyopencl.libs").glob("libOpenCL*")])
     if loaders:
         os.environ.setdefault("OPENCL_PATH", str(loaders[0]))
 
 
-class _Network:
-    """The layers of a problem; `fold` puts each BatchNorm into the convolution before it."""
-
-    def __init__(self, problem: Problem, fold: bool, batch_statistics: bool = False) -> None:
-        from tinygrad import Tensor
-
-        self.batch_statistics = batch_statistics
-        self.layers: list[tuple[ConvBatchNorm, Tensor, Tensor | BatchNorm]] = []
-        for layer in problem.layers:
-            kernel, bias = layer.folded() if fold else (layer.kernel, None)
-            kernel = (kernel[..., None, :] if layer.depthwise else kernel).transpose(3, 2, 0, 1)
-            after = Tensor(bias).realize() if fold else _batchnorm(layer)
-            self.layers.append((layer, Tensor(np.ascontiguousarray(kernel)).realize(), after))
-        self.dense = [Tensor(problem.dense_kernel).realize(), Tensor(problem.dense_bias).realize()]
-
-    def trained(self, batchnorm: bool) -> list[Tensor]:
-        tensors = [kernel for _, kernel, _ in self.layers] + self.dense
-        if batchnorm:
-            tensors += [tensor for _, _, after in self.layers for tensor in (after.weight, after.bias)]
-        return tensors
-
-    def statistics(self) -> list[Tensor]:
-        return [tensor for _, _, after in self.layers for tensor in (after.running_mean, after.running_var)]
-
-    def __call__(self, tensor: Tensor) -> Tensor:
-        """(batch, channels, height, width) to (batch, classes)."""
-        from tinygrad import Tensor
-
-        for layer, kernel, after in self.layers:
-            groups = kernel.shape[0] if layer.depthwise else 1
-            edge = kernel.shape[-1] // 2
-            padding = (0, edge, 0, edge) if layer.stride == 2 else edge  # "same": below and to the right
-            folded = isinstance(after, Tensor)
-            tensor = tensor.conv2d(kernel, after if folded else None, groups, layer.stride, padding=padding)
-            if not folded:
-                tensor = self._normalize(tensor, after)
-            tensor = tensor.relu6()
-        return tensor.mean((2, 3)) @ self.dense[0] + self.dense[1]
-
-    def _normalize(self, tensor: Tensor, batchnorm: BatchNorm) -> Tensor:
-        if self.batch_statistics:
-            return batchnorm(tensor)
-        scale = (batchnorm.running_var + EPSILON).rsqrt()
-        return tensor.batchnorm(batchnorm.weight, batchnorm.bias, batchnorm.running_mean, scale)
-
-
-def _batchnorm(layer: ConvBatchNorm) -> BatchNorm:
-    from tinygrad import nn
-
-    batchnorm = nn.BatchNorm2d(len(layer.gamma), EPSILON, momentum=1 - MOVING_AVERAGE)
-    pairs = {
-        "weight": layer.gamma,
-        "bias": layer.beta,
-        "running_mean": layer.mean,
-        "running_var": layer.variance,
-    }
-    for name, value in pairs.items():
-        getattr(batchnorm, name).assign(value).realize()
-    return batchnorm
-
-
-def _training(net: _Network, inputs: Tensor, labels: Tensor, workload: Workload) -> Callable[[], float]:
+def _training(net: TinygradNetwork, inputs: Tensor, labels: Tensor, workload: Workload) -> Callable[[], float]:
     from tinygrad import Context, Tensor, TinyJit
 
-    weights = net.trained(workload.trains_batchnorm)
-    statistics = net.statistics() if workload.batch_statistics else []
+    weights = list(net.trained.values())
+    statistics = net.statistics if workload.batchnorm == "batch" else []
     velocities = [Tensor.zeros(*w.shape).contiguous().realize() for w in weights] if workload.momentum else []
     size = workload.micro_batch
     parts = [
@@ -153,9 +94,9 @@ def _training(net: _Network, inputs: Tensor, labels: Tensor, workload: Workload)
         for i in range(0, workload.batch, size)
     ]
 
-    def loss_and_gradients(pictures: Tensor, classes: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def loss_and_gradients(examples: Tensor, classes: Tensor) -> tuple[Tensor, list[Tensor]]:
         with Context(TRAINING=1):
-            loss = net(pictures).sparse_categorical_crossentropy(classes) / len(parts)
+            loss = net(examples).sparse_categorical_crossentropy(classes) / len(parts)
         return loss, loss.gradient(*weights)
 
     def updates(gradients: list[Tensor]) -> list[Tensor]:
@@ -169,8 +110,8 @@ def _training(net: _Network, inputs: Tensor, labels: Tensor, workload: Workload)
     if len(parts) == 1:
 
         @TinyJit
-        def update(pictures: Tensor, classes: Tensor) -> Tensor:
-            loss, gradients = loss_and_gradients(pictures, classes)
+        def update(examples: Tensor, classes: Tensor) -> Tensor:
+            loss, gradients = loss_and_gradients(examples, classes)
             Tensor.realize(loss, *updates(gradients), *statistics)
             return loss
 
@@ -179,8 +120,8 @@ def _training(net: _Network, inputs: Tensor, labels: Tensor, workload: Workload)
     sums = [Tensor.zeros(*weight.shape).contiguous().realize() for weight in weights]
 
     @TinyJit
-    def add(pictures: Tensor, classes: Tensor) -> Tensor:
-        loss, gradients = loss_and_gradients(pictures, classes)
+    def add(examples: Tensor, classes: Tensor) -> Tensor:
+        loss, gradients = loss_and_gradients(examples, classes)
         Tensor.realize(loss, *(total.assign(total + gradient) for total, gradient in zip(sums, gradients, strict=True)))
         return loss
 
@@ -190,8 +131,48 @@ def _training(net: _Network, inputs: Tensor, labels: Tensor, workload: Workload)
         Tensor.realize(*(total.assign(total.zeros_like()) for total in sums))
 
     def step() -> float:
-        loss = sum(add(pictures, classes).item() for pictures, classes in parts)
+        loss = sum(add(examples, classes).item() for examples, classes in parts)
         apply()
         return loss
+
+    return step
+
+
+def _op_step(problem: OpProblem, trains: bool, synchronize: Callable[[], None]) -> Callable[[], Any]:
+    """The step of a single op, its kernels generated once and replayed; `synchronize` waits for the device."""
+    from tinygrad import Context, Tensor, TinyJit
+
+    from edgelearn.interop.to_tinygrad import TinygradNetwork, decode, encode
+
+    spec, x, dy = problem.spec, encode(problem.x), encode(problem.dy)
+    labels = encode(problem.labels.astype(np.int32))
+    net = (
+        None
+        if isinstance(spec.op, Loss | Optimizer)
+        else TinygradNetwork(spec.network(), problem.named_weights, "batch")
+    )
+    names = [f"{NAME}/{role}" for role in problem.trained]
+
+    def compute(x: Tensor, dy: Tensor) -> list[Tensor]:
+        if isinstance(spec.op, Optimizer):
+            return [x.assign(x - problem.learning_rate * dy).realize()]
+        y = net(x) if net else x.sparse_categorical_crossentropy(labels)
+        if not trains:
+            return [y.realize()]
+        weights = [net.tensors[name] for name in names] if net else []
+        sources = weights if spec.reads_pictures else [x, *weights]
+        results = [y, *y.gradient(*sources, gradient=dy if net else None)]
+        Tensor.realize(*results)
+        return results
+
+    jitted = TinyJit(compute)
+
+    def step() -> Callable[[], list[float]]:
+        with Context(TRAINING=1):
+            results = jitted(x, dy)
+        synchronize()
+        first = len(results) - len(names) if trains else len(results)
+        gradients = zip(names, results[first:], strict=False)
+        return lambda: digest(*map(decode, results[:first]), *(net.decode_weight(n, g) for n, g in gradients if net))
 
     return step

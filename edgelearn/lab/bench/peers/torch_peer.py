@@ -1,33 +1,30 @@
-"""PyTorch on the processor, as strong as it gets in fp32 without changing the arithmetic.
-
-Stride-2 convolutions with padding "same" pad below and to the right; PyTorch pads alike on all sides, which at
-even sizes comes to above and to the left. So the network is run on mirrored pictures with mirrored kernels: the same
-numbers, without the extra padding pass that would slow PyTorch down.
-"""
+"""PyTorch on the processor, as strong as it gets in float32 without changing the arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from edgelearn.lab.bench.ops import OpProblem
-from edgelearn.lab.bench.problem import EPSILON, MOVING_AVERAGE, ConvBatchNorm, Problem, make_problem
+from edgelearn.interop.fold import fold_batchnorm
+from edgelearn.interop.to_torch import to_torch
+from edgelearn.lab.bench.ops import NAME, OpProblem, digest
+from edgelearn.lab.bench.problem import Problem, make_problem
 from edgelearn.lab.bench.workloads import Workload
+from edgelearn.ops import Loss, Optimizer
 
-from . import torch_ops
-from .torch_inference import inference
+OpStep = Callable[[], Callable[[], list[float]]]
 
 
 class TorchPeer:
-    """Variants: `eager` is NCHW; all others keep pictures channels-last. `matmul` is for the head alone.
+    """Variants: `eager` is NCHW, all others keep images channels-last. `matmul` computes the 1x1 convolution of
+    "cached" as a matrix product.
 
-    Left out, since on two cores they were never faster than what is there: torch.compile with max_autotune or with
-    cpp_wrapper, and threads bound to cores by OMP_PROC_BIND.
+    Left out, since on two cores they were never faster than these: torch.compile with max_autotune or with cpp_wrapper,
+    and threads bound to cores by OMP_PROC_BIND.
     """
 
     name = "torch"
@@ -38,132 +35,144 @@ class TorchPeer:
     def variants(self, workload: Workload) -> list[str]:
         if workload.kind == "cached":
             return ["eager", "channels_last", "matmul", "compile"]
-        pictures = workload.op is None or len(workload.op.shape) == 3
-        found = ["eager", "channels_last", "compile"] if pictures else ["eager", "compile"]
-        return found if workload.trains else [*found, "jit"]
+        images = workload.op is None or len(workload.op.shape) == 3
+        variants = ["eager", "channels_last", "compile"] if images else ["eager", "compile"]
+        return variants if workload.trains else [*variants, "jit"]
 
     def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         problem = make_problem(workload)
         if isinstance(problem, OpProblem):
-            return torch_ops.prepare(problem, workload.trains, variant)
-        flat = workload.kind == "cached" and variant in ("matmul", "compile")
-        net = PixelHead(problem) if flat else Network(problem, fold=not workload.trains)
-        inputs = torch.from_numpy(problem.inputs)
-        if not flat:
-            inputs = inputs.flip((1, 2)).permute(0, 3, 1, 2)
-            layout = torch.contiguous_format if variant == "eager" else torch.channels_last
-            net, inputs = net.to(memory_format=layout), inputs.contiguous(memory_format=layout)
+            return _op_step(problem, workload.trains, variant)
+        network, weights = problem.network, problem.weights
         if not workload.trains:
-            return _forward(net.eval(), variant, inputs)
-        net.train(workload.batch_statistics)
-        for module in net.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.requires_grad_(workload.trains_batchnorm)
-        labels = torch.from_numpy(problem.labels)
-        return _training(net, variant, inputs, labels, workload)
+            network, weights = fold_batchnorm(network, weights)
+        products = workload.kind == "cached" and variant in ("matmul", "compile")
+        settings = {"logits": True, "mirrored": True, "matrix_products": products}
+        net = to_torch(network, weights, batchnorm=workload.batchnorm, **settings)
+        inputs = net.encode(problem.inputs)
+        net, inputs = net.to(memory_format=_layout(variant, inputs)), _laid_out(inputs, variant)
+        if workload.trains:
+            return _training(net.train(), inputs, problem, workload, variant)
+        infer = _inference(net.eval(), inputs, variant)
+        return lambda: infer().numpy()
 
 
-def _convolution(layer: ConvBatchNorm, kernel: np.ndarray) -> nn.Conv2d:
-    """The convolution of `layer` on mirrored pictures, with `kernel` in place of its own."""
-    size, channels = kernel.shape[0], kernel.shape[-1]
-    weight = kernel[..., None, :] if layer.depthwise else kernel
-    mirrored = np.ascontiguousarray(weight[::-1, ::-1].transpose(3, 2, 0, 1))
-    module = nn.Conv2d(
-        channels if layer.depthwise else kernel.shape[2],
-        channels,
-        size,
-        layer.stride,
-        size // 2,
-        groups=channels if layer.depthwise else 1,
-        bias=False,
-    )
-    module.weight = nn.Parameter(torch.from_numpy(mirrored))
-    return module
+def _layout(variant: str, tensor: torch.Tensor) -> torch.memory_format:
+    return torch.contiguous_format if variant == "eager" or tensor.ndim != 4 else torch.channels_last
 
 
-def _batchnorm(layer: ConvBatchNorm) -> nn.BatchNorm2d:
-    module = nn.BatchNorm2d(len(layer.gamma), eps=EPSILON, momentum=1 - MOVING_AVERAGE)
-    pairs = zip(
-        (module.weight, module.bias, module.running_mean, module.running_var),
-        (layer.gamma, layer.beta, layer.mean, layer.variance),
-        strict=True,
-    )
+def _laid_out(tensor: torch.Tensor, variant: str) -> torch.Tensor:
+    return tensor.contiguous(memory_format=_layout(variant, tensor))
+
+
+def _inference(net: nn.Module, inputs: torch.Tensor, variant: str) -> Callable[[], torch.Tensor]:
+    """A function that runs `net`: traced and frozen for `jit`, compiled for `compile`, else as it is."""
+    net.requires_grad_(False)
+    run: Any = net
     with torch.no_grad():
-        for tensor, value in pairs:
-            tensor.copy_(torch.from_numpy(value))
-    return module
+        if variant == "jit":
+            run = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(net, inputs)))
+        elif variant == "compile":
+            run = torch.compile(net, options={"freezing": True})
 
+    def infer() -> torch.Tensor:
+        # A compiled, frozen network is for no_grad; elsewhere inference_mode is the quicker one.
+        with torch.no_grad() if variant == "compile" else torch.inference_mode():
+            return run(inputs)
 
-def _dense(problem: Problem) -> nn.Linear:
-    module = nn.Linear(*problem.dense_kernel.shape)
-    module.weight = nn.Parameter(torch.from_numpy(np.ascontiguousarray(problem.dense_kernel.T)))
-    module.bias = nn.Parameter(torch.from_numpy(problem.dense_bias.copy()))
-    return module
-
-
-class Network(nn.Module):
-    """The layers of a problem; `fold` puts each BatchNorm into the convolution before it."""
-
-    def __init__(self, problem: Problem, fold: bool) -> None:
-        super().__init__()
-        self.features = nn.Sequential()
-        for layer in problem.layers:
-            if fold:
-                kernel, bias = layer.folded()
-                convolution = _convolution(layer, kernel)
-                convolution.bias = nn.Parameter(torch.from_numpy(bias))
-                self.features.append(convolution)
-            else:
-                self.features.extend((_convolution(layer, layer.kernel), _batchnorm(layer)))
-            self.features.append(nn.ReLU6(inplace=True))
-        self.dense = _dense(problem)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """(batch, channels, height, width) to (batch, classes)."""
-        return self.dense(self.features(inputs).mean((2, 3)))
-
-
-class PixelHead(nn.Module):
-    """The head with its 1x1 convolution as a matrix product over pixels."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__()
-        (layer,) = problem.layers
-        scale = layer.gamma / np.sqrt(layer.variance + np.float32(EPSILON))
-        self.kernel = nn.Parameter(torch.from_numpy(layer.kernel[0, 0].copy()))
-        self.register_buffer("scale", torch.from_numpy(scale))
-        self.register_buffer("shift", torch.from_numpy(layer.beta - layer.mean * scale))
-        self.dense = _dense(problem)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """(batch, height, width, channels) to (batch, classes)."""
-        pixels = inputs.flatten(1, 2)
-        features = F.relu6((pixels @ self.kernel) * self.scale + self.shift)
-        return self.dense(features.mean(1))
-
-
-def _forward(net: nn.Module, variant: str, inputs: torch.Tensor) -> Callable[[], np.ndarray]:
-    infer = inference(net, inputs, variant)
-    return lambda: infer().numpy()
+    return infer
 
 
 def _training(
-    net: nn.Module, variant: str, inputs: torch.Tensor, labels: torch.Tensor, workload: Workload
+    net: nn.Module, inputs: torch.Tensor, problem: Problem, workload: Workload, variant: str
 ) -> Callable[[], float]:
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(trained, workload.learning_rate, workload.momentum, fused=True)
-    if variant == "compile":
-        net = torch.compile(net)
+    run: Any = torch.compile(net) if variant == "compile" else net
+    labels = torch.from_numpy(problem.labels)
     parts = list(zip(inputs.split(workload.micro_batch), labels.split(workload.micro_batch), strict=True))
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
         total = 0.0
-        for pictures, classes in parts:
-            loss = F.cross_entropy(net(pictures), classes) / len(parts)
+        for examples, classes in parts:
+            loss = F.cross_entropy(run(examples), classes) / len(parts)
             loss.backward()
             total += loss.item()
         optimizer.step()
         return total
+
+    return step
+
+
+class _Loss(nn.Module):
+    def __init__(self, labels: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("labels", labels)
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(logits, self.labels)  # type: ignore[arg-type]
+
+
+def _op_step(problem: OpProblem, trains: bool, variant: str) -> OpStep:
+    """The step of a single op. Variants as of networks."""
+    if isinstance(problem.spec.op, Optimizer):
+        return _update(problem, variant)
+    if isinstance(problem.spec.op, Loss):
+        return _loss(problem, variant)
+    net = to_torch(problem.spec.network(), problem.named_weights, batchnorm="batch", mirrored=True).train()
+    inputs = _laid_out(net.encode(problem.x), variant)
+    net = net.to(memory_format=_layout(variant, inputs))
+    if not trains:
+        infer = _inference(net, inputs, variant)
+
+        def forward() -> Callable[[], list[float]]:
+            y = infer()
+            return lambda: digest(net.decode(y))
+
+        return forward
+    weights = [net.tensor(f"{NAME}/{role}") for role in problem.trained]
+    sources = weights if problem.spec.reads_pictures else [inputs.requires_grad_(), *weights]
+    dy = _laid_out(net.encode(problem.dy), variant)
+    run: Any = torch.compile(net) if variant == "compile" else net
+
+    def step() -> Callable[[], list[float]]:
+        y = run(inputs)
+        gradients = torch.autograd.grad(y, sources, dy)
+
+        def results() -> list[float]:
+            dx = gradients[: len(sources) - len(weights)]
+            for weight, gradient in zip(weights, gradients[len(dx) :], strict=True):
+                weight.grad = gradient
+            found = net.gradients()
+            return digest(net.decode(y), *map(net.decode, dx), *(found[f"{NAME}/{role}"] for role in problem.trained))
+
+        return results
+
+    return step
+
+
+def _loss(problem: OpProblem, variant: str) -> OpStep:
+    net = _Loss(torch.from_numpy(problem.labels))
+    run: Any = torch.compile(net) if variant == "compile" else net
+    inputs = torch.from_numpy(problem.x).requires_grad_()
+
+    def step() -> Callable[[], list[float]]:
+        loss = run(inputs)
+        (dx,) = torch.autograd.grad(loss, [inputs])
+        return lambda: digest(loss.detach().numpy(), dx.numpy())
+
+    return step
+
+
+def _update(problem: OpProblem, variant: str) -> OpStep:
+    parameter = nn.Parameter(torch.from_numpy(problem.x))
+    parameter.grad = torch.from_numpy(problem.dy)
+    optimizer = torch.optim.SGD([parameter], problem.learning_rate, fused=variant != "compile")
+    update = torch.compile(optimizer.step) if variant == "compile" else optimizer.step
+
+    def step() -> Callable[[], list[float]]:
+        update()
+        return lambda: digest(parameter.detach().numpy())
 
     return step

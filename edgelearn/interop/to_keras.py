@@ -1,0 +1,215 @@
+"""Keras's version of a network: a functional model with the same weights; layers have the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+from edgelearn.errors import FormatError
+from edgelearn.graph import INPUT, Network, Node
+from edgelearn.ops import (
+    Add,
+    AveragePooling2D,
+    BatchNormalization,
+    Concatenate,
+    Conv2D,
+    Coupling,
+    Dense,
+    DepthwiseConv2D,
+    Dropout,
+    Flatten,
+    GlobalAveragePooling2D,
+    MaxPooling2D,
+    Mean,
+    Op,
+    PadChannels,
+    ReLU,
+    Reshape,
+    SiLU,
+    SliceChannels,
+    Softmax,
+    SpaceToDepth,
+    SpatialDropout2D,
+    Stream,
+    SubSpectralNormalization,
+    ZeroPadding2D,
+)
+from edgelearn.ops.window import Window
+
+Tensor = Any
+
+
+class MovingBatchNormalization(layers.BatchNormalization):
+    """BatchNormalization that normalises with its stored statistics in training, too."""
+
+    def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor | None = None) -> Tensor:
+        return super().call(inputs, training=False, mask=mask)
+
+
+def to_keras(
+    network: Network,
+    weights: Mapping[str, np.ndarray] | None = None,
+    batchnorm: Literal["moving", "batch"] = "moving",
+    logits: bool = False,
+) -> keras.Model:
+    """The network as a Keras model for inputs (n, *input_shape).
+
+    Arguments:
+    - `network`: its `trainable` parameters are the model's trainable variables.
+    - `weights`: arrays by name (default: `initialize(0)`).
+    - `batchnorm`: `"moving"` normalises with the stored statistics in training, too; `"batch"` is Keras's way.
+    - `logits`: leave a Softmax at the end out.
+
+    Raises FormatError for an op that has no counterpart here.
+    """
+    nodes = list(network.nodes.values())
+    if logits and isinstance(nodes[-1].op, Softmax):
+        nodes.pop()
+    values = {INPUT: keras.Input(network.input_shape)}
+    norm = MovingBatchNormalization if batchnorm == "moving" else layers.BatchNormalization
+    for node in nodes:
+        if type(node.op) not in HANDLERS:
+            raise FormatError(f"Keras's version of a network has no {type(node.op).__name__}.")
+        builder = _Builder(network, node, norm)
+        values[node.name] = HANDLERS[type(node.op)](builder, *(values[name] for name in node.inputs))
+    model = keras.Model(values[INPUT], values[nodes[-1].name])
+    weights = network.initialize(0) if weights is None else weights
+    for name, variable in keras_variables(model, network).items():
+        variable.assign(np.reshape(weights[name], variable.shape))
+        if network.parameters[name].weight.trainable:
+            variable.trainable = name in network.trainable
+    return model
+
+
+def keras_variables(model: keras.Model, network: Network) -> dict[str, keras.Variable]:
+    """Variables of the model by the names of the network's parameters. Shapes are the network's, but for
+    SubSpectralNormalization, where they are flat."""
+    found = {}
+    for name, parameter in network.parameters.items():
+        layer = model.get_layer(parameter.layer)
+        found[name] = next(v for v in layer.weights if v.name in (parameter.role, f"depthwise_{parameter.role}"))
+    return found
+
+
+class _Builder:
+    """A layer under construction."""
+
+    def __init__(self, network: Network, node: Node, norm: type[layers.BatchNormalization]) -> None:
+        self.network, self.node, self.op, self.norm = network, node, node.op, norm
+
+    @property
+    def window(self) -> Window:
+        assert isinstance(self.op, Conv2D | DepthwiseConv2D | MaxPooling2D | AveragePooling2D)
+        return self.op.window(*self.network.input_shapes(self.node.inputs))
+
+    def padding(self) -> tuple[str, tuple]:
+        """Keras's name for the padding, and zeros to add before where it has none."""
+        window = self.window
+        same = Window.of((window.height, window.width, 1), window.kernel, window.strides, "same", window.dilation)
+        if window.padding == ((0, 0), (0, 0)):
+            return "valid", ()
+        return ("same", ()) if same.padding == window.padding else ("valid", window.padding)
+
+
+def _convolution(b: _Builder, x: Tensor) -> Tensor:
+    op, window, (padding, zeros) = b.op, b.window, b.padding()
+    skips = isinstance(op, DepthwiseConv2D) and window.strides[0] != window.strides[1]  # TensorFlow has no such kernel
+    if skips:
+        padding, zeros = "valid", window.padding
+    x = layers.ZeroPadding2D(zeros)(x) if zeros else x
+    strides = (1, 1) if skips else window.strides
+    options = {"strides": strides, "padding": padding, "dilation_rate": window.dilation, "name": b.node.name}
+    if isinstance(op, DepthwiseConv2D):
+        y = layers.DepthwiseConv2D(window.kernel, use_bias=op.use_bias, **options)(x)
+        return y[:, :: window.strides[0], :: window.strides[1]] if skips else y
+    assert isinstance(op, Conv2D)
+    return layers.Conv2D(op.filters, window.kernel, groups=op.groups, use_bias=op.use_bias, **options)(x)
+
+
+def _batchnorm(b: _Builder, x: Tensor) -> Tensor:
+    assert isinstance(b.op, BatchNormalization)
+    return b.norm(momentum=b.op.momentum, epsilon=b.op.epsilon, name=b.node.name)(x)
+
+
+def _sub_spectral(b: _Builder, x: Tensor) -> Tensor:
+    """A sub-band of a channel is a channel of its own."""
+    assert isinstance(b.op, SubSpectralNormalization)
+    height, width, channels = b.node.shape
+    bands = b.op.sub_bands
+    x = ops.transpose(ops.reshape(x, (-1, bands, height // bands, width, channels)), (0, 2, 3, 1, 4))
+    x = _batchnorm(b, ops.reshape(x, (-1, height // bands, width, bands * channels)))
+    x = ops.transpose(ops.reshape(x, (-1, height // bands, width, bands, channels)), (0, 3, 1, 2, 4))
+    return ops.reshape(x, (-1, height, width, channels))
+
+
+def _max_pooling(b: _Builder, x: Tensor) -> Tensor:
+    padding, sides = b.padding()
+    if sides:
+        x = ops.pad(x, ((0, 0), *sides, (0, 0)), constant_values=float("-inf"))
+    return layers.MaxPooling2D(b.window.kernel, b.window.strides, padding)(x)
+
+
+def _average_pooling(b: _Builder, x: Tensor) -> Tensor:
+    """Padding counts neither in the sum nor in the number of pixels."""
+    padding, sides = b.padding()
+    pool = layers.AveragePooling2D(b.window.kernel, b.window.strides, padding)
+    if not sides:
+        return pool(x)
+    inside = b.window.pad(np.ones((1, b.window.height, b.window.width, 1), np.float32))
+    shares = ops.average_pool(inside, b.window.kernel, b.window.strides)
+    return pool(layers.ZeroPadding2D(sides)(x)) / shares
+
+
+def _rounded(x: Tensor, step: float) -> Tensor:
+    """Multiples of `step`; gradients pass through."""
+    return x + ops.stop_gradient(ops.round(x / step) * step - x)
+
+
+def _coupling(b: _Builder, x: Tensor, f: Tensor) -> Tensor:
+    assert isinstance(b.op, Coupling)
+    return x + (_rounded(f, b.op.step) if b.op.step else f)
+
+
+def _space_to_depth(b: _Builder, x: Tensor) -> Tensor:
+    height, width, channels = b.node.shape
+    assert isinstance(b.op, SpaceToDepth)
+    size = b.op.size
+    squares = ops.reshape(x, (-1, height, size, width, size, channels // size**2))
+    return ops.reshape(ops.transpose(squares, (0, 1, 3, 2, 4, 5)), (-1, height, width, channels))
+
+
+def _pad_channels(b: _Builder, x: Tensor) -> Tensor:
+    assert isinstance(b.op, PadChannels)
+    return ops.pad(x, [(0, 0)] * (len(x.shape) - 1) + [(b.op.before, b.op.after)])
+
+
+HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
+    Add: lambda b, *x: layers.Add()(list(x)),
+    AveragePooling2D: _average_pooling,
+    BatchNormalization: _batchnorm,
+    Concatenate: lambda b, *x: layers.Concatenate()(list(x)),
+    Conv2D: _convolution,
+    Coupling: _coupling,
+    Dense: lambda b, x: layers.Dense(b.op.units, use_bias=b.op.use_bias, name=b.node.name)(x),
+    DepthwiseConv2D: _convolution,
+    Dropout: lambda b, x: layers.Dropout(b.op.rate)(x),
+    Flatten: lambda b, x: layers.Flatten()(x),
+    GlobalAveragePooling2D: lambda b, x: layers.GlobalAveragePooling2D()(x),
+    MaxPooling2D: _max_pooling,
+    Mean: lambda b, x: ops.mean(x, b.op.axis, keepdims=True),
+    PadChannels: _pad_channels,
+    ReLU: lambda b, x: layers.ReLU(b.op.max_value)(x),
+    Reshape: lambda b, x: layers.Reshape(b.node.shape)(x),
+    SiLU: lambda b, x: layers.Activation("silu")(x),
+    SliceChannels: lambda b, x: x[..., b.op.start : b.op.start + b.op.size],
+    Softmax: lambda b, x: layers.Softmax()(x),
+    SpaceToDepth: _space_to_depth,
+    SpatialDropout2D: lambda b, x: layers.SpatialDropout2D(b.op.rate)(x),
+    Stream: lambda b, x: _rounded(x, b.op.step),
+    SubSpectralNormalization: _sub_spectral,
+    ZeroPadding2D: lambda b, x: layers.ZeroPadding2D(b.op.sides)(x),
+}

@@ -1,0 +1,176 @@
+"""tinygrad's version of a network: a function of the same weights. It knows the ops of convolutional networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from tinygrad import Tensor
+
+from edgelearn.errors import FormatError
+from edgelearn.graph import INPUT, Network, Node
+from edgelearn.ops import (
+    Add,
+    AveragePooling2D,
+    BatchNormalization,
+    Concatenate,
+    Conv2D,
+    Dense,
+    DepthwiseConv2D,
+    Flatten,
+    GlobalAveragePooling2D,
+    MaxPooling2D,
+    Op,
+    ReLU,
+    SiLU,
+    Softmax,
+    ZeroPadding2D,
+)
+
+
+class TinygradNetwork:
+    """A network computed by tinygrad, for inputs (n, channels, height, width) or (n, features).
+
+    Arguments:
+    - `weights`: arrays by name (default: `initialize(0)`).
+    - `batchnorm`: `"moving"` or `"batch"`, which also assigns new moving statistics: realize `statistics`.
+    - `logits`: leave a Softmax at the end out.
+
+    Raises FormatError for an op that has no counterpart here.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        weights: Mapping[str, np.ndarray] | None = None,
+        batchnorm: Literal["moving", "batch"] = "moving",
+        logits: bool = False,
+    ) -> None:
+        self.network, self.batchnorm = network, batchnorm
+        self.nodes = list(network.nodes.values())
+        if logits and isinstance(self.nodes[-1].op, Softmax):
+            self.nodes.pop()
+        if missing := [type(node.op).__name__ for node in self.nodes if type(node.op) not in HANDLERS]:
+            raise FormatError(f"tinygrad's version of a network has no {missing[0]}.")
+        weights = network.initialize(0) if weights is None else weights
+        arrays = {name: array.transpose(_order(network, name)) for name, array in weights.items()}
+        self.tensors = {name: Tensor(np.ascontiguousarray(array)).realize() for name, array in arrays.items()}
+
+    @property
+    def trained(self) -> dict[str, Tensor]:
+        """The trainable weights by name."""
+        return {name: tensor for name, tensor in self.tensors.items() if name in self.network.trainable}
+
+    @property
+    def statistics(self) -> list[Tensor]:
+        """Moving means and variances."""
+        return [self.tensors[name] for name, p in self.network.parameters.items() if not p.weight.trainable]
+
+    def decode_weight(self, name: str, tensor: Tensor) -> np.ndarray:
+        """A weight, or its gradient, in the network's layout."""
+        return tensor.numpy().transpose(np.argsort(_order(self.network, name)))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        values = {INPUT: x}
+        for node in self.nodes:
+            values[node.name] = HANDLERS[type(node.op)](self, node, *(values[name] for name in node.inputs))
+        return values[self.nodes[-1].name]
+
+    def role(self, node: Node, role: str) -> Tensor | None:
+        """A weight of a layer, None where the layer has none of this role."""
+        return self.tensors.get(f"{node.name}/{role}")
+
+
+def encode(x: np.ndarray) -> Tensor:
+    """Arrays (n, height, width, channels) as networks take them; others as they are."""
+    return Tensor(np.ascontiguousarray(x.transpose(0, 3, 1, 2) if x.ndim == 4 else x)).realize()
+
+
+def decode(tensor: Tensor) -> np.ndarray:
+    """Outputs, or gradients of inputs, as (n, height, width, channels); others as they are."""
+    array = tensor.numpy()
+    return array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
+
+
+def _order(network: Network, name: str) -> tuple[int, ...]:
+    """The axes of the network's array in tinygrad's order."""
+    parameter = network.parameters[name]
+    if len(parameter.weight.shape) != 4:
+        return tuple(range(len(parameter.weight.shape)))
+    return (2, 3, 0, 1) if isinstance(network.nodes[parameter.layer].op, DepthwiseConv2D) else (3, 2, 0, 1)
+
+
+def _convolution(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
+    op = node.op
+    assert isinstance(op, Conv2D | DepthwiseConv2D)
+    window = op.window(*net.network.input_shapes(node.inputs))
+    groups = x.shape[1] if isinstance(op, DepthwiseConv2D) else op.groups
+    kernel, bias = net.role(node, "kernel"), net.role(node, "bias")
+    assert kernel is not None
+    vertical, horizontal = window.padding
+    return x.conv2d(kernel, bias, groups, window.strides, window.dilation, (*horizontal, *vertical))
+
+
+def _batchnorm(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
+    assert isinstance(node.op, BatchNormalization)
+    gamma, beta, mean, variance = (
+        net.tensors[f"{node.name}/{role}"] for role in ("gamma", "beta", "moving_mean", "moving_variance")
+    )
+    if net.batchnorm == "batch" and f"{node.name}/gamma" in net.network.trainable:
+        axes, shape = tuple(a for a in range(x.ndim) if a != 1), (1, -1, *(1,) * (x.ndim - 2))
+        moving, momentum = (mean, variance), node.op.momentum
+        mean = x.mean(axes)
+        variance = (x - mean.reshape(*shape)).square().mean(axes)
+        for old, new in zip(moving, (mean, variance), strict=True):
+            old.assign(momentum * old + (1 - momentum) * new.detach())
+    return x.batchnorm(gamma, beta, mean, (variance + node.op.epsilon).rsqrt())
+
+
+def _dense(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
+    kernel, bias = net.role(node, "kernel"), net.role(node, "bias")
+    assert kernel is not None
+    return x @ kernel if bias is None else x @ kernel + bias
+
+
+def _pooling(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
+    """Padding never counts."""
+    assert isinstance(node.op, MaxPooling2D | AveragePooling2D)
+    window = node.op.window(*net.network.input_shapes(node.inputs))
+    (top, bottom), (left, right) = window.padding
+    settings: dict[str, Any] = {"stride": window.strides, "padding": (left, right, top, bottom)}
+    if isinstance(node.op, MaxPooling2D):
+        pooled = x.max_pool2d(window.kernel, **settings)
+        assert isinstance(pooled, Tensor)
+        return pooled
+    return x.avg_pool2d(window.kernel, **settings, count_include_pad=False)
+
+
+def _add(net: TinygradNetwork, node: Node, x: Tensor, *others: Tensor) -> Tensor:
+    for other in others:
+        x = x + other
+    return x
+
+
+def _zero_padding(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
+    assert isinstance(node.op, ZeroPadding2D)
+    vertical, horizontal = node.op.sides
+    return x.pad((*horizontal, *vertical))
+
+
+HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
+    Add: _add,
+    AveragePooling2D: _pooling,
+    BatchNormalization: _batchnorm,
+    Concatenate: lambda net, node, x, *others: x.cat(*others, dim=1),
+    Conv2D: _convolution,
+    Dense: _dense,
+    DepthwiseConv2D: _convolution,
+    Flatten: lambda net, node, x: (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).flatten(1),
+    GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
+    MaxPooling2D: _pooling,
+    ReLU: lambda net, node, x: x.relu() if node.op.max_value is None else x.relu6(),
+    SiLU: lambda net, node, x: x.silu(),
+    Softmax: lambda net, node, x: x.softmax(),
+    ZeroPadding2D: _zero_padding,
+}

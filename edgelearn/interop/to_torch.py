@@ -1,0 +1,352 @@
+"""PyTorch's version of a network: a module with the same weights under the same names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from edgelearn.errors import FormatError
+from edgelearn.graph import INPUT, Network, Node
+from edgelearn.ops import (
+    Add,
+    AveragePooling2D,
+    BatchNormalization,
+    Concatenate,
+    Conv2D,
+    Coupling,
+    Dense,
+    DepthwiseConv2D,
+    Dropout,
+    Flatten,
+    GlobalAveragePooling2D,
+    MaxPooling2D,
+    Mean,
+    Op,
+    PadChannels,
+    ReLU,
+    Reshape,
+    SiLU,
+    SliceChannels,
+    Softmax,
+    SpaceToDepth,
+    SpatialDropout2D,
+    Stream,
+    SubSpectralNormalization,
+    ZeroPadding2D,
+)
+from edgelearn.ops.window import Pair, Window
+
+# Ops that compute mirrored images if their input is mirrored.
+MIRRORABLE = (
+    Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Dropout, GlobalAveragePooling2D, ReLU, SiLU, Softmax
+)  # fmt: skip
+# Ops whose backward pass doesn't read their output: the activation behind them may overwrite it.
+OVERWRITABLE = (Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D)
+
+
+class TorchNetwork(nn.Module):
+    """A network as a PyTorch module, for inputs (n, channels, height, width) or (n, features).
+
+    Arguments:
+    - `network`: its `trainable` parameters require gradients.
+    - `weights`: arrays by name, in the network's layouts; their type is the module's (default: `initialize(0)`).
+    - `batchnorm`: `"moving"` normalises with the stored statistics; `"batch"` with those of the batch, and moves the
+      stored ones, in layers that are trained. PyTorch moves variances by n / (n - 1) times the batch's.
+    - `logits`: leave a Softmax at the end out.
+    - `mirrored`: compute on images mirrored both ways, where that saves padding passes. PyTorch pads convolutions alike
+      on all sides, "same" at stride 2 only below and to the right; in a mirrored image that is above and to the left,
+      which comes to the same as both. `encode` and `decode` then mirror, too.
+    - `matrix_products`: compute 1 x 1 convolutions as matrix products over pixels.
+
+    Raises FormatError for an op that has no counterpart here.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        weights: Mapping[str, np.ndarray] | None = None,
+        batchnorm: Literal["moving", "batch"] = "moving",
+        logits: bool = False,
+        mirrored: bool = False,
+        matrix_products: bool = False,
+    ) -> None:
+        super().__init__()
+        self.network, self.batchnorm, self.matrix_products = network, batchnorm, matrix_products
+        self.nodes = list(network.nodes.values())
+        if logits and isinstance(self.nodes[-1].op, Softmax):
+            self.nodes.pop()
+        for node in self.nodes:
+            _handler(node.op)
+        self.mirrored = mirrored and _mirroring_helps(network)
+        self._attributes: dict[str, str] = {}
+        weights = network.initialize(0) if weights is None else weights
+        for number, (name, parameter) in enumerate(network.parameters.items()):
+            attribute = self._attributes[name] = f"{re.sub(r'[^0-9A-Za-z]', '_', name)}_{number}"
+            tensor = self._to_torch(name, weights[name])
+            if parameter.weight.trainable:
+                self.register_parameter(attribute, nn.Parameter(tensor, requires_grad=name in network.trainable))
+            else:
+                self.register_buffer(attribute, tensor)
+
+    def encode(self, x: np.ndarray) -> torch.Tensor:
+        """Arrays (n, height, width, channels) as the module takes them; others as they are."""
+        tensor = torch.from_numpy(np.ascontiguousarray(x))
+        if tensor.ndim != 4:
+            return tensor
+        return (tensor.flip((1, 2)) if self.mirrored else tensor).permute(0, 3, 1, 2)
+
+    def decode(self, tensor: torch.Tensor) -> np.ndarray:
+        """Outputs, or gradients of inputs, as (n, height, width, channels); others as they are."""
+        tensor = tensor.detach()
+        if tensor.ndim == 4:
+            tensor = tensor.permute(0, 2, 3, 1)
+            tensor = tensor.flip((1, 2)) if self.mirrored else tensor
+        return tensor.numpy()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.run(self.nodes, x)
+
+    def run(self, nodes: Sequence[Node], x: torch.Tensor) -> torch.Tensor:
+        """Compute some layers in a row; `x` is the one tensor that they read from outside."""
+        values = {(nodes[0].inputs or (INPUT,))[0]: x}
+        for node in nodes:
+            values[node.name] = _handler(node.op)(self, node, *(values[name] for name in node.inputs))
+        return values[nodes[-1].name]
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """All weights by name, in the network's layouts."""
+        return {name: self._from_torch(name, self.tensor(name)) for name in self._attributes}
+
+    def gradients(self) -> dict[str, np.ndarray]:
+        """Gradients of the trainable weights by name, in the network's layouts; those that have none yet are left
+        out."""
+        found = {name: self.tensor(name).grad for name in self._attributes}
+        return {name: self._from_torch(name, gradient) for name, gradient in found.items() if gradient is not None}
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A weight by its name in the network."""
+        return getattr(self, self._attributes[name])
+
+    def role(self, node: Node, role: str) -> torch.Tensor | None:
+        """A weight of a layer, None where the layer has none of this role."""
+        name = f"{node.name}/{role}"
+        return self.tensor(name) if name in self._attributes else None
+
+    def overwrites(self, node: Node) -> bool:
+        """True where an activation may overwrite its input."""
+        before = self.network.nodes.get(node.inputs[0])
+        if before is None or type(before.op) not in OVERWRITABLE or before.shape != node.shape:
+            return False
+        return self.network.consumers(before.name) == [node]
+
+    def _to_torch(self, name: str, array: np.ndarray) -> torch.Tensor:
+        order = self._order(name)
+        tensor = torch.from_numpy(np.array(array.transpose(order), order="C"))
+        return tensor.flip((2, 3)).contiguous() if self._is_mirrored(tensor) else tensor
+
+    def _from_torch(self, name: str, tensor: torch.Tensor) -> np.ndarray:
+        tensor = tensor.detach()
+        tensor = tensor.flip((2, 3)) if self._is_mirrored(tensor) else tensor
+        return np.ascontiguousarray(tensor.numpy().transpose(np.argsort(self._order(name))))
+
+    def _is_mirrored(self, tensor: torch.Tensor) -> bool:
+        return self.mirrored and tensor.ndim == 4
+
+    def _order(self, name: str) -> tuple[int, ...]:
+        """The axes of the network's array in PyTorch's order."""
+        parameter = self.network.parameters[name]
+        axes = len(parameter.weight.shape)
+        if axes == 4:
+            depthwise = isinstance(self.network.nodes[parameter.layer].op, DepthwiseConv2D)
+            return (2, 3, 0, 1) if depthwise else (3, 2, 0, 1)
+        return tuple(reversed(range(axes)))  # matrices are transposed
+
+
+def to_torch(network: Network, weights: Mapping[str, np.ndarray] | None = None, **settings: Any) -> TorchNetwork:
+    """The network as a PyTorch module; arguments as of `TorchNetwork`."""
+    return TorchNetwork(network, weights, **settings)
+
+
+def _mirroring_helps(network: Network) -> bool:
+    """True where a mirrored image needs fewer padding passes, and every op can be mirrored."""
+    if any(type(node.op) not in MIRRORABLE for node in network.nodes.values()):
+        return False
+    windows = [
+        node.op.window(*network.input_shapes(node.inputs))
+        for node in network.nodes.values()
+        if isinstance(node.op, Conv2D | DepthwiseConv2D)
+    ]
+    pads = [_mirror(window) for window in windows]
+    if any(pad is None for pad in pads):
+        return False
+    plain = sum(_sides(window, window.padding) is None for window in windows)
+    return sum(_sides(w, pad) is None for w, pad in zip(windows, pads, strict=True) if pad) < plain
+
+
+def _mirror(window: Window) -> tuple[Pair, Pair] | None:
+    """Padding with which the window sees the same pixels of a mirrored image; None where there is none."""
+    pads = []
+    size = zip((window.height, window.width), window.kernel, window.strides, window.dilation, window.padding,
+               window.output, strict=True)  # fmt: skip
+    for n, kernel, stride, dilation, (low, high), count in size:
+        unseen = n + low + high - (kernel - 1) * dilation - 1 - (count - 1) * stride
+        if high < unseen:
+            return None
+        pads.append((high - unseen, low))
+    return pads[0], pads[1]
+
+
+def _sides(window: Window, padding: tuple[Pair, Pair]) -> list[int] | None:
+    """The same padding on both sides of each axis that leads to the same output; None where there is none."""
+    size = zip((window.height, window.width), window.kernel, window.strides, window.dilation, padding, window.output,
+               strict=True)  # fmt: skip
+    for n, kernel, stride, dilation, (low, _), count in size:
+        if (n + 2 * low - (kernel - 1) * dilation - 1) // stride + 1 != count:
+            return None
+    return [low for low, _ in padding]
+
+
+def _padded(x: torch.Tensor, window: Window, padding: tuple[Pair, Pair], value: float = 0.0):
+    """(input, padding that is left to the op): padded here where the op can't."""
+    sides = _sides(window, padding)
+    if sides is not None:
+        return x, sides
+    return F.pad(x, (*padding[1], *padding[0]), value=value), [0, 0]
+
+
+def _convolution(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    op = node.op
+    assert isinstance(op, Conv2D | DepthwiseConv2D)
+    kernel, bias = net.role(node, "kernel"), net.role(node, "bias")
+    assert kernel is not None
+    groups = x.shape[1] if isinstance(op, DepthwiseConv2D) else op.groups
+    window = op.window(*net.network.input_shapes(node.inputs))
+    if net.matrix_products and window.is_pointwise and groups == 1:
+        return F.linear(x.permute(0, 2, 3, 1), kernel.flatten(1), bias).permute(0, 3, 1, 2)
+    padding = (_mirror(window) or window.padding) if net.mirrored else window.padding
+    x, sides = _padded(x, window, padding)
+    return F.conv2d(x, kernel, bias, window.strides, sides, window.dilation, groups)
+
+
+def _batchnorm(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    op, shape = node.op, x.shape
+    assert isinstance(op, BatchNormalization)
+    if isinstance(op, SubSpectralNormalization):  # a sub-band of a channel is a channel of its own
+        x = x.reshape(len(x), -1, shape[2] // op.sub_bands, shape[3])
+    gamma, beta, mean, variance = (
+        net.tensor(f"{node.name}/{role}").view(-1) for role in ("gamma", "beta", "moving_mean", "moving_variance")
+    )
+    trained = any(f"{node.name}/{role}" in net.network.trainable for role in ("gamma", "beta"))
+    batch = net.batchnorm == "batch" and net.training and trained
+    return F.batch_norm(x, mean, variance, gamma, beta, batch, 1 - op.momentum, op.epsilon).reshape(shape)
+
+
+def _relu(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, ReLU)
+    return (F.relu if node.op.max_value is None else F.relu6)(x, inplace=net.overwrites(node))
+
+
+def _add(net: TorchNetwork, node: Node, x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    for other in others:
+        x = x + other
+    return x
+
+
+def _coupling(net: TorchNetwork, node: Node, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, Coupling)
+    return x + (_rounded(f, node.op.step) if node.op.step else f)
+
+
+def _rounded(x: torch.Tensor, step: float) -> torch.Tensor:
+    """Multiples of `step`; gradients pass through."""
+    return x + (torch.round(x / step) * step - x).detach()
+
+
+def _max_pooling(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, MaxPooling2D)
+    window = node.op.window(*net.network.input_shapes(node.inputs))
+    x, sides = _padded(x, window, window.padding, -torch.inf)
+    return F.max_pool2d(x, window.kernel, window.strides, sides)
+
+
+def _average_pooling(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    """Padding counts neither in the sum nor in the number of pixels."""
+    assert isinstance(node.op, AveragePooling2D)
+    window = node.op.window(*net.network.input_shapes(node.inputs))
+    vertical, horizontal = window.padding
+    x, inside = (F.pad(a, (*horizontal, *vertical)) for a in (x, torch.ones_like(x[:1, :1])))
+    return F.avg_pool2d(x, window.kernel, window.strides) / F.avg_pool2d(inside, window.kernel, window.strides)
+
+
+def _flat(x: torch.Tensor) -> torch.Tensor:
+    """Values of an example in the network's order, channels last."""
+    return (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).flatten(1)
+
+
+def _reshape(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    x = _flat(x).reshape(len(x), *node.shape)
+    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
+
+
+def _slice_channels(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, SliceChannels)
+    return x[:, node.op.start : node.op.start + node.op.size]
+
+
+def _pad_channels(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, PadChannels)
+    return F.pad(x, (0, 0) * (x.ndim - 2) + (node.op.before, node.op.after))
+
+
+def _space_to_depth(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, SpaceToDepth)
+    n, channels, height, width = x.shape
+    size = node.op.size
+    squares = x.reshape(n, channels, height // size, size, width // size, size).permute(0, 3, 5, 1, 2, 4)
+    return squares.reshape(n, -1, height // size, width // size)
+
+
+def _zero_padding(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, ZeroPadding2D)
+    vertical, horizontal = node.op.sides
+    return F.pad(x, (*horizontal, *vertical))
+
+
+HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
+    Add: _add,
+    AveragePooling2D: _average_pooling,
+    BatchNormalization: _batchnorm,
+    Concatenate: lambda net, node, *x: torch.cat(x, 1),
+    Conv2D: _convolution,
+    Coupling: _coupling,
+    Dense: lambda net, node, x: F.linear(x, net.role(node, "kernel"), net.role(node, "bias")),
+    DepthwiseConv2D: _convolution,
+    Dropout: lambda net, node, x: F.dropout(x, node.op.rate, net.training),
+    Flatten: lambda net, node, x: _flat(x),
+    GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
+    MaxPooling2D: _max_pooling,
+    Mean: lambda net, node, x: x.mean(node.op.axis + 1, keepdim=True),
+    PadChannels: _pad_channels,
+    ReLU: _relu,
+    Reshape: _reshape,
+    SiLU: lambda net, node, x: F.silu(x),
+    SliceChannels: _slice_channels,
+    Softmax: lambda net, node, x: F.softmax(x, -1),
+    SpaceToDepth: _space_to_depth,
+    SpatialDropout2D: lambda net, node, x: F.dropout2d(x, node.op.rate, net.training),
+    Stream: lambda net, node, x: _rounded(x, node.op.step),
+    SubSpectralNormalization: _batchnorm,
+    ZeroPadding2D: _zero_padding,
+}
+
+
+def _handler(op: Op) -> Callable[..., torch.Tensor]:
+    if type(op) not in HANDLERS:
+        raise FormatError(f"PyTorch's version of a network has no {type(op).__name__}: leave PyTorch out for this one.")
+    return HANDLERS[type(op)]

@@ -1,0 +1,133 @@
+"""Interleaved rounds: variants take turns, and blocks that other processes disturbed are measured again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from edgelearn.errors import EdgelearnError
+
+from .cores import busy_seconds
+from .processes import WorkerError
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class RoundsConfig:
+    """Settings of a measurement in rounds.
+
+    - `rounds`: blocks of each variant (default 9).
+    - `block_seconds`, `steps`: a block is as many steps in a row as last `block_seconds` together, at least `steps`.
+    - `attempts`: how often at most a noisy block is measured (default 5).
+    - `foreign_limit`: share of the cores that other processes may use before a block counts as noisy (default 0.08).
+    - `pause`: seconds to wait before a block is measured again.
+    """
+
+    rounds: int = 9
+    block_seconds: float = 0.3
+    steps: int = 1
+    attempts: int = 5
+    foreign_limit: float = 0.08
+    pause: float = 0.1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Seconds of each of some steps in a row; `cpu_seconds` are those of all threads of the process meanwhile."""
+
+    times: list[float]
+    cpu_seconds: float
+
+
+@dataclass(frozen=True)
+class Block:
+    """The median of `steps` steps in a row, in seconds.
+
+    `foreign` is the share of the cores that other processes used meanwhile, `attempts` how often the block was
+    measured. If it stayed `noisy`, this is the quietest attempt.
+    """
+
+    seconds: float
+    steps: int
+    foreign: float
+    attempts: int
+    noisy: bool
+
+
+def sample(step: Callable[[], Any], seconds: float = 0.0, steps: int = 1, warm_up: int = 1) -> Sample:
+    """Time steps in this process, after `warm_up` untimed ones: for `seconds`, and at least `steps`."""
+    cpu = time.process_time()
+    for _ in range(warm_up):  # the variant before has left its data in the caches
+        step()
+    times: list[float] = []
+    begin = before = time.perf_counter()
+    while len(times) < steps or before - begin < seconds:
+        step()
+        after = time.perf_counter()
+        times.append(after - before)
+        before = after
+    return Sample(times, time.process_time() - cpu)
+
+
+def measure_in_turn(
+    samplers: Mapping[Key, Callable[[], Sample]],
+    cores: Sequence[int],
+    config: RoundsConfig,
+    progress: Callable[[int], None] = lambda number: None,
+    on_error: Callable[[Key, WorkerError], None] | None = None,
+) -> dict[Key, list[Block]]:
+    """One block of every variant in each round, in an order that rotates from round to round.
+
+    Arguments:
+    - `samplers`: takes a sample, by variant.
+    - `cores`: the cores that samples run on, watched for other processes.
+    - `progress`: called with the number of each round, from 0.
+    - `on_error`: called when a worker fails, which leaves the other rounds out; by default the error is raised.
+
+    Raises EdgelearnError for less than one round.
+    """
+    if config.rounds < 1:
+        raise EdgelearnError(f"Measuring takes 1 round or more, not {config.rounds}.")
+    blocks: dict[Key, list[Block]] = {key: [] for key in samplers}
+    running = list(samplers)
+    for number in range(config.rounds):
+        progress(number)
+        first = number % max(1, len(running))
+        for key in running[first:] + running[:first]:
+            try:
+                blocks[key].append(take_block(samplers[key], cores, config))
+            except WorkerError as error:
+                if on_error is None:
+                    raise
+                running.remove(key)
+                on_error(key, error)
+    return blocks
+
+
+def take_block(take_sample: Callable[[], Sample], cores: Sequence[int], config: RoundsConfig) -> Block:
+    """A block, measured again while other processes use the cores; after the last attempt, the quietest one.
+
+    Whether to repeat depends on what the machine did for other processes, never on the time that came out.
+    """
+    quietest = None
+    attempt = 0
+    while attempt < max(1, config.attempts):
+        if attempt:
+            time.sleep(config.pause)
+        attempt += 1
+        busy, begin = busy_seconds(cores), time.perf_counter()
+        taken = take_sample()
+        busy, wall = busy_seconds(cores) - busy, time.perf_counter() - begin
+        foreign = max(0.0, busy - taken.cpu_seconds) / wall / len(cores)
+        noisy = foreign > config.foreign_limit
+        if quietest is None or foreign < quietest.foreign:
+            quietest = Block(float(np.median(taken.times)), len(taken.times), foreign, attempt, noisy)
+        if not noisy:
+            break
+    assert quietest is not None
+    return replace(quietest, attempts=attempt)

@@ -1,0 +1,45 @@
+"""Networks by name, as commands take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+from math import isfinite
+from typing import Any
+
+from edgelearn import models
+from edgelearn.errors import RunError
+from edgelearn.graph import Network
+
+
+def named_network(name: str, alpha: float = 1.0, **settings: Any) -> Network:
+    """A network of edgelearn.models.
+
+    Arguments:
+    - `alpha`: width, as a multiple of the usual one.
+    - `settings`: arguments of the network's function, such as softmax=False; those that it doesn't have are ignored.
+
+    Raises RunError for an unknown name, and for a width that the network can't have.
+    """
+    makers = _makers()
+    if name not in makers:
+        raise RunError(f"'{name}' is no network: choose {', '.join(makers)}.")
+    maker = makers[name]
+    known = signature(maker).parameters
+    if alpha != 1:
+        if "alpha" not in known:
+            raise RunError(f"'{name}' has no width to choose: leave alpha out.")
+        if not (alpha > 0 and isfinite(alpha)):
+            raise RunError(f"alpha is a multiple of the network's usual width, such as 0.5, not {alpha:g}.")
+        settings = settings | {"alpha": alpha}
+    return maker(**{key: value for key, value in settings.items() if key in known})
+
+
+def _makers() -> dict[str, Callable[..., Network]]:
+    """Functions of edgelearn.models that need no arguments (`revnet` does)."""
+    found = {name: getattr(models, name) for name in models.__all__}
+    return {
+        name: maker
+        for name, maker in found.items()
+        if all(p.default is not Parameter.empty for p in signature(maker).parameters.values())
+    }

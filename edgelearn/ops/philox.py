@@ -1,0 +1,44 @@
+"""Random numbers from a counter: the same on the host and on every device."""
+
+from __future__ import annotations
+
+from math import prod
+from zlib import crc32
+
+import numpy as np
+
+from .tensor import BLOCK, Shape, ceil_div
+
+
+def uniform(name: str, shape: Shape, seed: int, step: int, first: int = 0) -> np.ndarray:
+    """The numbers of [0, 1), multiples of 2**-24, that kernels draw for a tensor.
+
+    Arguments:
+    - `name`: of the layer or the tensor.
+    - `shape`: (examples, ..., channels).
+    - `first`: place of the first example in the mini-batch (default 0).
+    """
+    words = ceil_div(shape[-1], BLOCK) * BLOCK
+    counter = np.zeros((shape[0], prod(shape[1:-1]) * words // 4, 4), np.uint32)
+    counter[..., 0] = np.arange(counter.shape[1])
+    counter[..., 1] = np.arange(first, first + shape[0])[:, None]
+    counter[..., 2:] = layer_code(name), step
+    return (philox(counter, seed).reshape(*shape[:-1], words)[..., : shape[-1]] >> 8) * 2.0**-24
+
+
+def layer_code(layer: str) -> int:
+    """A hash of 31 bits of a layer's name."""
+    return crc32(layer.encode()) & 0x7FFFFFFF
+
+
+def philox(counter: np.ndarray, seed: int) -> np.ndarray:
+    """Philox4x32-10 (Salmon et al. 2011): four random uint32 for each counter (..., 4), under a key of 64 bits."""
+    x, y, z, w = np.moveaxis(np.asarray(counter, np.uint64), -1, 0)
+    low, word = seed & 0xFFFFFFFF, np.uint64(0xFFFFFFFF)
+    high = seed >> 32
+    for _ in range(10):
+        a, b = x * np.uint64(0xD2511F53), z * np.uint64(0xCD9E8D57)
+        x, y = (b >> np.uint64(32)) ^ y ^ np.uint64(low), b & word
+        z, w = (a >> np.uint64(32)) ^ w ^ np.uint64(high), a & word
+        low, high = (low + 0x9E3779B9) & 0xFFFFFFFF, (high + 0xBB67AE85) & 0xFFFFFFFF
+    return np.stack([x, y, z, w], -1).astype(np.uint32)

@@ -1,0 +1,160 @@
+"""Networks converted to other frameworks, in processes of their own, compared with the float64 references."""
+
+import os
+
+import numpy as np
+
+from edgelearn import models
+from edgelearn.graph import Network
+from edgelearn.interop.fold import fold_batchnorm
+from edgelearn.ops import (
+    Add,
+    AveragePooling2D,
+    BatchNormalization,
+    Concatenate,
+    Conv2D,
+    Dense,
+    Flatten,
+    MaxPooling2D,
+    Mean,
+    PadChannels,
+    ReLU,
+    Reshape,
+    SliceChannels,
+    Softmax,
+    ZeroPadding2D,
+)
+
+STEP = 1e-8
+
+
+def every_kind_of_padding() -> Network:
+    net = Network("padded", (9, 11, 4))
+    net.add("conv", Conv2D(8, 3, 2, ((1, 0), (0, 2)), groups=2))
+    net.add("max", MaxPooling2D(3, 2, ((0, 1), (1, 1))))
+    net.add("average", AveragePooling2D(2, 1, ((1, 0), (0, 1))))
+    net.add("same", AveragePooling2D(2, 1, "same"))
+    net.add("zeros", ZeroPadding2D(((1, 0), (0, 1))))
+    net.add("more", PadChannels(1, 3))
+    net.add("some", SliceChannels(1, 8))
+    net.add("both", Concatenate(), "some", "zeros")
+    net.add("flat", Flatten())
+    net.add("image", Reshape((1, -1, 16)))
+    net.add("mean", Mean(2))
+    net.add("again", Flatten())
+    net.add("dense", Dense(5))
+    net.add("softmax", Softmax())
+    return net
+
+
+def overwritten() -> Network:
+    """A ReLU whose input is read by a shortcut, too."""
+    net = Network("shortcut", (4, 4, 4))
+    net.add("conv", Conv2D(4, 3, padding="same"))
+    net.add("bn", BatchNormalization())
+    net.add("relu", ReLU())
+    net.add("add", Add(), "bn", "relu")
+    net.add("flat", Flatten())
+    net.add("dense", Dense(3))
+    return net
+
+
+NETWORKS = {
+    "padded": every_kind_of_padding,
+    "shortcut": overwritten,
+    "mobilenet_v1": lambda: models.mobilenet_v1((32, 32, 3), 0.25, 5),
+    "bcresnet": lambda: models.bcresnet(dropout=0.0),
+    "mobilenet_v2_reversible": lambda: models.mobilenet_v2_reversible((32, 32, 3), 0.25, 5),
+}
+
+
+def reference(network: Network, weights, x, batchnorm: str) -> np.ndarray:
+    values = {"input": x}
+    for node in network.nodes.values():
+        own = {name.split("/")[1]: array for name, array in weights.items() if name.startswith(f"{node.name}/")}
+        options = {"batch": batchnorm == "batch"} if isinstance(node.op, BatchNormalization) else {}
+        values[node.name] = node.op.reference_forward([values[name] for name in node.inputs], own, **options)
+    return values[network.output.name]
+
+
+class Converted:
+    """Compares outputs, weights and gradients; subclasses convert."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def refused(self) -> None:
+        network = Network("unknown", (2, 2, 1))
+        network.add("unknown", Unknown())
+        self.run(network, {}, np.zeros((1, 2, 2, 1)), np.zeros((1, 4)), "moving")
+
+    def errors(self, name: str, batchnorm: str) -> dict[str, float]:
+        """Largest differences: outputs, also after folding BatchNormalization, weights read back, and directional
+        derivatives of a scalar by all weights at once."""
+        network = NETWORKS[name]()
+        weights = {k: a.astype(np.float64) for k, a in network.initialize(0).items()}
+        weights = {k: a + 0.1 * self.rng.random(a.shape) if a.ndim < 3 else a for k, a in weights.items()}
+        x = self.rng.standard_normal((3, *network.input_shape))
+        y = reference(network, weights, x, batchnorm)
+        dy = self.rng.standard_normal(y.shape)
+        outputs, gradients, read = self.run(network, weights, x, dy, batchnorm)
+        found = {"outputs": np.abs(outputs - y).max(), "names": float(set(gradients) != network.trainable)}
+        kept = [n for n in read if batchnorm == "moving" or not n.split("/")[1].startswith("moving")]
+        found["weights"] = max(np.abs(read[n] - weights[n]).max() for n in kept)
+        if "reversible" not in name:  # what is rounded has steps
+            slope = {k: self.rng.standard_normal(a.shape) for k, a in weights.items() if k in network.trainable}
+            moved = [{k: a + s * STEP * slope.get(k, 0) for k, a in weights.items()} for s in (1, -1)]
+            up, down = (float((reference(network, w, x, batchnorm) * dy).sum()) for w in moved)
+            expected, actual = (up - down) / (2 * STEP), sum(float((gradients[k] * s).sum()) for k, s in slope.items())
+            found["gradients"] = abs(actual - expected) / abs(expected)
+        if batchnorm == "moving":
+            folded = fold_batchnorm(network, weights)
+            found["folded"] = np.abs(reference(*folded, x, batchnorm) - y).max()
+        return {key: float(value) for key, value in found.items()}
+
+
+class Unknown(Flatten):
+    """An op that no converter knows."""
+
+
+class Torch(Converted):
+    mirrored = False
+
+    def run(self, network, weights, x, dy, batchnorm):
+        import torch
+
+        from edgelearn.interop.to_torch import to_torch
+
+        net = to_torch(network, weights, batchnorm=batchnorm, mirrored=self.mirrored).train()
+        y = net(net.encode(x))
+        (y * torch.from_numpy(dy)).sum().backward()
+        return net.decode(y), net.gradients(), net.weights()
+
+
+class MirroredTorch(Torch):
+    mirrored = True
+
+
+class Keras(Converted):
+    def __init__(self) -> None:
+        super().__init__()
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+        import keras
+
+        keras.backend.set_floatx("float64")
+
+    def run(self, network, weights, x, dy, batchnorm):
+        import tensorflow as tf
+
+        from edgelearn.interop.to_keras import keras_variables, to_keras
+
+        model = to_keras(network, weights, batchnorm)
+        variables = keras_variables(model, network)
+        trained = {name: variables[name] for name in variables if name in network.trainable}
+        with tf.GradientTape() as tape:
+            y = model(x, training=True)
+            total = tf.reduce_sum(y * dy)
+        gradients = tape.gradient(total, [variable.value for variable in trained.values()])
+        arrays = {name: np.reshape(v, network.parameters[name].weight.shape) for name, v in variables.items()}
+        shapes = {name: np.reshape(g, arrays[name].shape) for name, g in zip(trained, gradients, strict=True)}
+        return y.numpy(), shapes, arrays

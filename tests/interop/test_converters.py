@@ -1,0 +1,35 @@
+"""Networks in PyTorch and Keras against the float64 references of their ops."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from edgelearn.lab.measure import Worker, WorkerError
+
+HERE = Path(__file__).parent
+PATH = {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
+TOLERANCES = {"outputs": 1e-9, "weights": 0, "names": 0, "gradients": 1e-3, "folded": 1e-9}
+MODULES = {"Torch": "torch", "MirroredTorch": "torch", "Keras": "tensorflow"}
+
+
+@pytest.fixture(scope="module", params=MODULES)
+def worker(request):
+    if find_spec(MODULES[request.param]) is None:
+        pytest.skip(f"{MODULES[request.param]} is not installed")
+    with Worker(f"converted_networks:{request.param}", environment=PATH) as worker:
+        yield worker
+
+
+@pytest.mark.parametrize("batchnorm", ["moving", "batch"])
+@pytest.mark.parametrize("name", ["padded", "shortcut", "mobilenet_v1", "bcresnet", "mobilenet_v2_reversible"])
+def test_it_computes_the_same(worker, name, batchnorm):
+    errors = worker.call("errors", name, batchnorm)
+    assert {kind: error for kind, error in errors.items() if error > TOLERANCES[kind]} == {}
+
+
+def test_an_op_without_a_counterpart_is_named(worker):
+    with pytest.raises(WorkerError) as caught:
+        worker.call("refused")
+    assert "Unknown" in caught.value.reason
