@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
@@ -78,7 +79,7 @@ class Storage:
         """The persistent tensor of this name, made when first asked for."""
         key = name, role
         if key not in self._tensors:
-            nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype) if nbytes is None else nbytes
+            nbytes = blocked_bytes(prod(shape[:-1]), shape[-1], block, dtype) if nbytes is None else nbytes
             self._tensors[key] = Tensor(self._reserve(Buffer(name, nbytes, role, layer, dtype)), shape, block)
         return self._tensors[key]
 

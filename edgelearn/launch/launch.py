@@ -104,14 +104,15 @@ class Launch:
     def on(self, others: Mapping[Buffer, Buffer]) -> Launch:
         """The same launch on other buffers."""
 
-        def moved(argument):
+        def moved(access: Access) -> Access:
+            return replace(access, buffer=others.get(access.buffer, access.buffer))
+
+        def on(argument: Access | Many | int | float) -> Access | Many | int | float:
             if isinstance(argument, Many):
                 return Many(tuple(map(moved, argument.accesses)))
-            if isinstance(argument, Access) and argument.buffer in others:
-                return replace(argument, buffer=others[argument.buffer])
-            return argument
+            return moved(argument) if isinstance(argument, Access) else argument
 
-        return replace(self, arguments=tuple(map(moved, self.arguments)))
+        return replace(self, arguments=tuple(map(on, self.arguments)))
 
     @property
     def reads(self) -> list[Buffer]:

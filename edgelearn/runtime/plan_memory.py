@@ -27,7 +27,10 @@ class PlanMemory:
         self.plan, self.context = plan, context
         self.by_role = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
         self._sent: deque[Any] = deque()  # copies of inputs on their way
-        self._pages = Pages(plan.paged_bytes, plan.offload.folder) if plan.offload else None
+        self._pages: Pages | None = None
+        if plan.paged_bytes:
+            offload = plan.offload
+            self._pages = Pages(plan.paged_bytes, offload.folder if offload else None)
 
     def at(self, buffer: Buffer) -> tuple[Any, int]:
         """Return the cl.Buffer, or the array of pages, in which a planned buffer lies, and its offset in bytes."""

@@ -74,7 +74,7 @@ def test_streams_are_inverted_but_for_the_last_two():
 def test_a_plan_says_what_comes_back_how(kernels):
     network = reversible(preactivated())
     plan = planned(kernels, network, invertible(network))
-    assert re.search(r"activations: recompute \d+, invert 5, keep others", str(plan))
+    assert re.search(r"activations: recompute \d+, invert 5, store others", str(plan))
     recorded = plan.to_dict()["activation_memory"]
     assert recorded["row0_0_add"] == "invert by row0_2_add" and recorded["row0_0_conv1"] == "recompute"
 
@@ -202,31 +202,31 @@ def test_planned_is_what_is_allocated(kernels, policy):
 def test_impossible_choices(kernels):
     network = reversible(preactivated())
     for activation_memory, message in (
-        ({"row9": Recompute()}, "has no such layer"),
-        ({"row0_0_conv1": "recompute"}, "which is no way back"),
-        ({"row0_0_conv1": Invert("row0_0_add")}, "can't be had back"),
-        ({"row0_0_add": Invert("row0_1_add")}, "can't be had back"),
-        (invertible(network) | {"row0_3_add": Recompute(), "row0_2_add": Recompute()}, "by one another"),
+        ({"row9": Recompute()}, "row9"),
+        ({"row0_0_conv1": "recompute"}, "'recompute'"),
+        ({"row0_0_conv1": Invert("row0_0_add")}, "'row0_0_conv1'.*'row0_0_add'"),
+        ({"row0_0_add": Invert("row0_1_add")}, "'row0_0_add'.*'row0_1_add'"),
+        (invertible(network) | {"row0_3_add": Recompute(), "row0_2_add": Recompute()}, "cycle.*row0_"),
     ):
         with pytest.raises(PlanError, match=message):
             planned(kernels, network, activation_memory)
-    with pytest.raises(PlanError, match="A training needs a loss"):
+    with pytest.raises(PlanError, match="loss"):
         make_plan(Request(network, optimizer=SGD(0.1), loss=None), kernels.context.device)
-    with pytest.raises(PlanError, match="give the request an optimizer"):
+    with pytest.raises(PlanError, match="optimizer"):
         account(make_plan(Request(network), kernels.context.device))
 
 
 def test_marks_that_mark_nothing():
-    with pytest.raises(PlanError, match=r"'row7_add' marks no residual block.*row0_0_add"):
+    with pytest.raises(PlanError, match=r"'row7_add'.*row0_0_add"):
         reversible(preactivated(), "row7_add")
 
 
 @pytest.mark.parametrize("network", (mobilenet_v1(), resnet18_cifar(), bcresnet()), ids=lambda net: net.name)
 def test_nothing_to_couple(kernels, network):
     """An activation lies between the blocks of ResNets, and there are none, or one in a row."""
-    with pytest.raises(PlanError, match=rf"No stream of '{network.name}' could be had back: .* recompute activations"):
+    with pytest.raises(PlanError, match=network.name):
         reversible(network)
-    with pytest.raises(PlanError, match="No stream"):
+    with pytest.raises(PlanError, match="preactivated"):
         reversible(preactivated(), "row0_1_add")
 
 

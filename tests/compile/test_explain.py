@@ -51,8 +51,8 @@ def test_floats_made_of_what_is_stored_are_workspace(kernels, policy):
     precision = Precision(half, half, None, norm_inputs=half, simulated=False)
     request = Request(network, 2, 2, SGD(0.1), "batch", precision=precision, activation_memory=policy(network))
     plan = make_plan(request, kernels.context.device)
-    found, back = explain(plan), plan.program(Kind.TRAIN, 2).rematerialiser
-    assert len([way for _, _, way, _ in found.activations if way == "recomputed"]) == len(set(back.copies.values()))
+    found, back = explain(plan), plan.program(Kind.TRAIN).rematerialisation
+    assert len([way for _, _, way, _ in found.activations if way == "recomputed"]) == len(set(back.originals.values()))
     if policy is keep_all:
         assert {way for _, _, way, _ in found.activations} == {"stored"}
         assert not any("recomputed" in moment.purposes for moment in found.timeline)

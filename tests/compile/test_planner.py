@@ -24,6 +24,7 @@ from edgelearn.compile.memory import planner, search
 from edgelearn.compile.memory.budget import budgets
 from edgelearn.compile.memory.launch_times import key
 from edgelearn.compile.memory.policies import EXACT, checkpoints, invertible
+from edgelearn.compile.units import megabytes
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.models import mobilenet_v2
@@ -90,11 +91,11 @@ def test_stored_bytes_fastest_of_all(kernels):
     plans = [(account(plan).stored, ROOFLINE.step(plan)) for plan in all_plans(request, device)]
     sizes = sorted({stored for stored, _ in plans})
     for nbytes in sizes[:: max(1, len(sizes) // 8)]:
-        found = make_plan(request, device, Budget(nbytes, "stored"), costs=ROOFLINE)
+        found = make_plan(request, device, Budget(nbytes, "stored"), launch_times=ROOFLINE)
         assert account(found).stored <= nbytes
         assert ROOFLINE.step(found) == pytest.approx(min(t for s, t in plans if s <= nbytes), rel=1e-3)
-    with pytest.raises(PlanError, match=f"it would need {sizes[0]:,} at least"):
-        make_plan(request, device, Budget(sizes[0] - 1, "stored"), costs=ROOFLINE)
+    with pytest.raises(PlanError, match=f"smallest possible is {megabytes(sizes[0])}"):
+        make_plan(request, device, Budget(sizes[0] - 1, "stored"), launch_times=ROOFLINE)
 
 
 def short() -> Network:
@@ -122,7 +123,7 @@ def test_stored_bytes_fastest_of_all_ways(kernels):
     sizes = sorted({stored for stored, _ in found})
     chosen = set()
     for nbytes in sizes[:: max(1, len(sizes) // 12)]:
-        plan = make_plan(request, device, Budget(nbytes, "stored"), costs=costs, allow=allow)
+        plan = make_plan(request, device, Budget(nbytes, "stored"), launch_times=costs, allow=allow)
         assert account(plan).stored <= nbytes
         assert costs.step(plan) == pytest.approx(min(t for s, t in found if s <= nbytes), rel=1e-3)
         chosen |= {type(way) for way in plan.request.activation_memory.values()}
@@ -134,7 +135,7 @@ def test_lossy_ways_and_pages_are_asked_for(kernels):
     device = kernels.context.device
     slow = Slow("a test", 1e11, 1e10, kernels=("convolution_forward", "convolution_local_forward", "pointwise_forward"))
     for allow in ((), (Compress(),), (Compress(Float16()),), (Offload(),)):
-        plan = make_plan(request, device, "35 kB stored", costs=slow, allow=allow)
+        plan = make_plan(request, device, "35 kB stored", launch_times=slow, allow=allow)
         ways = {type(way) for way in plan.request.activation_memory.values()}
         assert ways - {Recompute, Mask} == {type(way) for way in allow}
         assert (account(plan).paged > 0) == (allow == (Offload(),))
@@ -148,10 +149,10 @@ def test_plans_fit_and_steps_have_the_same_bits(start, kernels, count, batchnorm
     request = Request(network, EXAMPLES, EXAMPLES, SGD(0.1), batchnorm, seed=7)
     everything = make_plan(request, kernels.context.device)
     gradients = []
-    whole = Budget(0, count).taken_by(everything)
+    whole = Budget(0, count).used_by(everything)
     for share in (0.0, 0.1, 0.25):  # of what activations take, to be saved
         budget = Budget(int(whole - share * everything.arena_bytes), count)
-        plan = make_plan(request, kernels.context.device, budget, costs=ROOFLINE)
+        plan = make_plan(request, kernels.context.device, budget, launch_times=ROOFLINE)
         assert budget.fits(plan) and bool(plan.request.activation_memory) == (share > 0)
         held = kernels.context.ledger.held
         session = start(plan.request, weights)
@@ -186,7 +187,7 @@ def test_what_a_stage_gives_is_inverted(kernels, batchnorm):
     whole, ways = account(make_plan(request, device)).stored, set()
     for share in (0.9, 0.8, 0.6, 0.4):
         budget = Budget(int(share * whole), "stored")
-        plan = make_plan(request, device, budget, costs=slow)
+        plan = make_plan(request, device, budget, launch_times=slow)
         assert budget.fits(plan)
         ways |= {(name, str(way)) for name, way in plan.request.activation_memory.items() if isinstance(way, Invert)}
     assert ways <= {("stem_relu", "invert by squares")}
@@ -210,7 +211,7 @@ def test_inexact_inverses_are_chosen_by_nobody(kernels, batchnorm):
     for step in (0, 2**-16):
         request = Request(reversible(net, step=step), 1, 1, SGD(0.1), batchnorm)
         budget = Budget(account(make_plan(request, device)).stored // 3, "stored")
-        plan = make_plan(request, device, budget, costs=to_add)
+        plan = make_plan(request, device, budget, launch_times=to_add)
         assert budget.fits(plan)
         inverted.append(
             any(isinstance(way, Invert) and "_add" in way.layer for way in plan.request.activation_memory.values())
@@ -237,7 +238,7 @@ def test_streams_are_inverted_where_that_is_faster(kernels):
     half = account(make_plan(request, kernels.context.device)).stored // 2
     to_add = Slow("a test", 1e11, 1e10, kernels=("couple",))  # but not to take apart
     for costs, inverts in ((ROOFLINE, False), (to_add, True)):
-        plan = make_plan(request, kernels.context.device, Budget(half, "stored"), costs=costs)
+        plan = make_plan(request, kernels.context.device, Budget(half, "stored"), launch_times=costs)
         assert any(isinstance(way, Invert) for way in plan.request.activation_memory.values()) == inverts
 
 
@@ -245,7 +246,7 @@ def test_eight_megabytes_for_mobilenet_v2(kernels):
     request, tried = Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch"), []
     plan = make_plan(request, kernels.context.device, "8 MB stored", progress=tried.append)
     assert 7.9 * MB < account(plan).stored <= 8 * MB
-    assert tried == [f"plan 2: {account(plan).stored:,} of 8,000,000 bytes"]
+    assert tried == [f"plan 2: {megabytes(account(plan).stored)} of 8.00 MB stored"]
     assert (
         make_plan(request, kernels.context.device, "8 MB stored").request.activation_memory
         == plan.request.activation_memory
@@ -256,13 +257,13 @@ def test_eight_megabytes_for_mobilenet_v2(kernels):
 def test_all_ways_for_mobilenet_v2(kernels, budget):
     request, tried = Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch"), []
     device, allow = kernels.context.device, (Compress(), Compress(Float16()), Offload())
-    plan = make_plan(request, device, budget, costs=LaunchTimes.of(device), allow=allow, progress=tried.append)
+    plan = make_plan(request, device, budget, launch_times=LaunchTimes.of(device), allow=allow, progress=tried.append)
     assert len(tried) <= 4 and Budget.of(budget).fits(plan)
     assert LaunchTimes.of(device).step(plan) <= LaunchTimes.of(device).step(make_plan(request, device, budget))
 
 
 def test_policies_stand_in_for_a_solver_that_finds_nothing(kernels, monkeypatch):
-    monkeypatch.setattr(search, "choose", lambda *_, **__: None)
+    monkeypatch.setattr(search, "solve", lambda *_, **__: None)
     request, device = Request(tapering(), 1, 1, SGD(0.1), "batch"), kernels.context.device
     least = min(
         account(make_plan(replace(request, activation_memory=p(request.network)), device)).stored for p in EXACT
@@ -274,7 +275,7 @@ def test_the_least_peak_of_mobilenet_v2(kernels):
     request = Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch")
     plan = make_plan(request, kernels.context.device, "18 MB peak")
     assert account(plan).peak <= 18 * MB
-    with pytest.raises(PlanError, match=r"needs 54,\d+,\d+ bytes, over the budget of 1,000,000 bytes .activations and"):
+    with pytest.raises(PlanError, match=r"54\.\d+ MB, over the budget of 1\.00 MB"):
         make_plan(request, kernels.context.device, "1 MB peak")
 
 
@@ -284,7 +285,7 @@ def test_budgets_at_once(kernels):
     plan = make_plan(request, device, "8 MB stored, 20 MB peak")
     assert account(alone).peak > 20 * MB
     assert account(plan).stored <= 8 * MB and account(plan).peak <= 20 * MB
-    with pytest.raises(PlanError, match=r"over the budget of 8,000,000 bytes .what lies.*over the budget of 1,000,000"):
+    with pytest.raises(PlanError, match=r"budget of 8\.00 MB.*budget of 1\.00 MB"):
         make_plan(request, device, [Budget(8 * MB, "stored"), "1 MB peak"])
 
 
@@ -293,16 +294,15 @@ def test_refusals_say_what_a_micro_batch_of_one_needs(kernels, batchnorm):
     request, device = Request(tapering(), 8, 8, SGD(0.1), batchnorm), kernels.context.device
     one, asked = replace(request, micro_batch=1), {"norm0": Recompute(), "relu0": Recompute()}
     as_asked = account(make_plan(replace(one, activation_memory=asked), device)).stored
-    with pytest.raises(PlanError, match=f"A micro-batch of 1 would need {as_asked:,} bytes"):
+    with pytest.raises(PlanError, match=r"fits is 1 \(now 8\)"):
         make_plan(replace(request, activation_memory=asked), device, Budget(as_asked + 1, "stored"))
     budget = Budget(
         account(make_plan(replace(one, activation_memory=checkpoints(request.network)), device)).stored, "stored"
     )
-    found = account(make_plan(one, device, budget)).stored
-    alone = ", but normalize each example by its own statistics" if batchnorm == "batch" else r"\.\n"
-    with pytest.raises(PlanError, match=f"A micro-batch of 1 would need {found:,} bytes{alone}"):
+    alone = "; BatchNorm would use" if batchnorm == "batch" else r"\.\n"
+    with pytest.raises(PlanError, match=rf"fits is 1 \(now 8\){alone}"):
         make_plan(request, device, budget)
-    with pytest.raises(PlanError, match=r"bytes, still too much\. Freeze more layers"):
+    with pytest.raises(PlanError, match=r"micro-batch of 1 needs .* MB"):
         make_plan(request, device, "1 KB stored")
 
 
@@ -310,7 +310,7 @@ def test_refused_predictions_are_planned_once(kernels, monkeypatch):
     """What tries one size after the other doesn't read what is said of another one."""
     planned = []
     monkeypatch.setattr(planner, "lay_out", lambda *args: planned.append(args) or lay_out(*args))
-    with pytest.raises(PlanError, match=r"Take fewer examples at a time \(now 8\)"):
+    with pytest.raises(PlanError, match="now 8"):
         make_plan(Request(tapering(), 8, 8), kernels.context.device, 1000)
     assert len(planned) == 1
 
@@ -336,12 +336,12 @@ def test_budgets_as_text(text, budget):
 
 @pytest.mark.parametrize("text", ("much", "8 XB", "1.2.3 MB", "8 MB framework", -1, "9" * 400))
 def test_what_is_no_budget(text):
-    with pytest.raises(PlanError, match="is no budget"):
+    with pytest.raises(PlanError, match="Expected a budget"):
         Budget.of(text)
 
 
 def test_no_budget_at_all():
-    with pytest.raises(PlanError, match="without a size"):
+    with pytest.raises(PlanError, match="none"):
         budgets([])
 
 
@@ -352,7 +352,7 @@ def test_what_the_planner_may_not_choose_besides(kernels, allow):
 
 
 def test_what_no_budget_counts():
-    with pytest.raises(PlanError, match="'arena' is nothing that a budget counts: choose device, peak, stored"):
+    with pytest.raises(PlanError, match=r"device, peak, stored.*'arena'"):
         Budget(1000, "arena")
 
 

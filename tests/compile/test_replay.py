@@ -88,7 +88,7 @@ def test_what_must_not_happen_twice():
     forward = [made("a"), once]
     found = rewritten(forward, [reading("c")], {"c": 1}, kept="a")
     assert [run.kernel for run in found] == ["c again", "use c"] and LETTERS["d"] in found[0].reads
-    with pytest.raises(PlanError, match="'d' can't be made twice"):
+    with pytest.raises(PlanError, match="'d'"):
         rewritten(forward, [reading("d")], {"d": 1}, kept="a")
 
 
@@ -105,7 +105,7 @@ def test_inverses_run_when_they_are_wanted():
 
 def test_circles():
     inverses = {"a": made("a", "b"), "b": made("b", "a")}
-    with pytest.raises(PlanError, match="by one another: 'a', 'b'"):
+    with pytest.raises(PlanError, match="'a' needs 'b' and 'b' needs 'a'"):
         rewritten(CHAIN, [reading("a")], {"a": 1, "b": 1}, "cdefgh", inverses)
 
 

@@ -34,10 +34,10 @@ def check(network: Network, activation_memory: ActivationMemory, precision: Prec
     if len(places := {s.place for s in activation_memory.values() if isinstance(s, Offload)}) > 1:
         raise PlanError(f"All activations of a plan are offloaded to one place, got {', '.join(sorted(places))}.")
     approximate = _approximate(network, activation_memory)
-    for name in approximate:
-        if activation_memory[name].needs_exact:
+    for name, strategy in activation_memory.items():
+        if strategy.needs_exact and name in approximate:
             raise PlanError(
-                f"'{name}' can't be restored by {activation_memory[name]!s}: it depends on tensors that are restored "
+                f"'{name}' can't have the strategy '{strategy}': it depends on tensors that are restored "
                 f"approximately, and errors would grow from layer to layer. Store, recompute or offload those."
             )
     for node in network.nodes.values():

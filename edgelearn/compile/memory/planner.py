@@ -85,10 +85,10 @@ def _refusal(search: Search) -> str:
     lines = [_shortfall(search, budget) for budget in over]
     if len(over) > 1 and all(search.smallest(budget) <= budget.nbytes for budget in search.budgets):
         lines.append("Each limit can be met, but not all at once.")
-    if request.micro_batch > 1 and not (request.loss and request.loss.ordered):
+    if request.optimizer is None:
+        lines.append(f"Take fewer examples at a time (now {request.micro_batch}), or a smaller network.")
+    elif request.micro_batch > 1 and not (request.loss and request.loss.ordered):
         lines.append(_smaller_micro_batch(search))
-    elif request.optimizer is None:
-        lines.append("Use a smaller network.")
     else:
         lines.append(SMALLER)
     return " ".join(lines) + f"\n{search.first}"
@@ -118,6 +118,6 @@ def _smaller_micro_batch(search: Search) -> str:
             over = middle
     text = f"The largest micro-batch that fits is {fits} (now {request.micro_batch})"
     norms = any(isinstance(node.op, BatchNormalization) for node in request.network.nodes.values())
-    if request.optimizer and request.batchnorm == "batch" and norms:
+    if request.batchnorm == "batch" and norms:
         text += "; BatchNorm would use the statistics of so few examples, which is another training"
     return f"{text}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Launch, Role
@@ -102,12 +103,7 @@ class _Copies:
                 self._write(buffer, waiting.pop(buffer))
                 buffer = next(reversed(waiting), buffer)
             elif source in waiting:
-                needs = " and ".join(
-                    f"'{a.layer}' needs '{b.layer}'" for a, b in zip(waiting, [*[*waiting][1:], source], strict=True)
-                )
-                raise PlanError(
-                    f"Recomputation cycle: {needs}. Store one of them: activation_memory={{'{source.layer}': Store()}}."
-                )
+                raise PlanError(_cycle([*waiting, source]))
             else:
                 buffer = source
 
@@ -129,3 +125,9 @@ class _Copies:
         for other in set(self.current) - before:
             if self.replays.get(other, replay).depth > replay.depth:
                 del self.current[other]
+
+
+def _cycle(buffers: Sequence[Buffer]) -> str:
+    names = [buffer.layer or buffer.name for buffer in buffers]
+    needs = " and ".join(f"'{a}' needs '{b}'" for a, b in pairwise(names))
+    return f"Recomputation cycle: {needs}. Store one of them: activation_memory={{'{names[0]}': Store()}}."

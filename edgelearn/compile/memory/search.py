@@ -21,6 +21,7 @@ from .strategies import Encoding
 
 ROUNDS = 8  # plans made to come close to a budget
 CLOSE = 0.01  # of the budget: near enough
+MEASURES: tuple[Measure, ...] = ("stored", "live")
 
 Progress = Callable[[str], None]
 
@@ -101,8 +102,9 @@ class Search:
     def _try_smallest(self) -> None:
         """Try the plans of the fewest bytes, whatever they take."""
         for candidates in self._candidates:
-            for measure in dict.fromkeys(map(_measure, self.budgets)):
-                self._try(solve(candidates, minimise=measure))
+            for measure in MEASURES:
+                if measure in map(_measure, self.budgets):
+                    self._try(solve(candidates, minimise=measure))
         for policy in EXACT:
             self._try(policy(self.first.request.network))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -70,13 +70,15 @@ class _Program:
         columns = [column for row in self.rows for column in row]
         starts = np.cumsum([0, *map(len, self.rows)])
         matrix = csr_array((coefficients, columns, starts), shape=(len(self.rows), self.peak + 1))
-        upper = np.ones(self.peak + 1)
+        bounds: Any = np.array(self.bounds)
+        lower: Any = np.zeros(self.peak + 1)
+        upper: Any = np.ones(self.peak + 1)
         upper[-1] = min(live, 1e15) / 1e6
         result = milp(
             self._objective(held),
-            constraints=LinearConstraint(matrix, -np.inf, np.array(self.bounds)),
+            constraints=LinearConstraint(matrix, -np.inf, bounds),
             integrality=[1] * self.peak + [0],
-            bounds=Bounds(np.zeros(self.peak + 1), upper),
+            bounds=Bounds(lower, upper),
             options={"node_limit": NODES, "mip_rel_gap": GAP if self.minimise is None else BYTES_GAP},
         )
         if result.x is None:

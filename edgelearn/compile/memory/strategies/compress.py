@@ -56,4 +56,5 @@ class Compress(Encoding):
         return held
 
     def decode(self, e: Emitter, held: Stored, x: Tensor) -> None:
+        assert isinstance(held, QuantizedTensor)
         quantized_copy.emit_decode(e, held, x)
