@@ -167,8 +167,8 @@ class TestInitialize:
             (Dense(2.5), "1 unit or more, not 2.5"),
             (Conv2D("8", 3), "1 filter or more, not 8"),
             (Conv2D(8, 3, groups=1.5), "groups=1.5"),
-            (Conv2D(8, (3, 3, 3)), r"as a whole number or as two, not as \(3, 3, 3\)"),
-            (Conv2D(8, 3.5), "not as 3.5"),
+            (Conv2D(8, (3, 3, 3)), r"\(3, 3, 3\)"),
+            (Conv2D(8, 3.5), "3.5"),
             (Conv2D(8, 3, padding=1), r"padding is 'same', 'valid' or .* not 1\."),
         ],
     )
