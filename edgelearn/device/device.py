@@ -1,4 +1,4 @@
-"""A device as plain facts: what plans and tuned choices depend on."""
+"""Properties of a device that plans and tuned kernel configurations depend on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from functools import cached_property
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """One OpenCL device, as facts. It holds no OpenCL object: `runtime.platforms.opencl_device` gives that.
+    """Properties of one OpenCL device; `runtime.platforms.opencl_device` returns the OpenCL object.
 
-    Sizes in bytes. `kind` is "cpu", "gpu" or "accelerator"; `vector_width` the floats of a vector register;
-    `architecture` the instruction set of a CPU, the compute capability of an NVIDIA GPU, else the name; `index` its
-    place: (number of the platform, number of the device there).
+    Arguments:
+    - `kind`: "cpu", "gpu" or "accelerator".
+    - `memory`, `largest_buffer`, `local_memory`, `alignment`: in bytes.
+    - `vector_width`: floats in a vector register.
+    - `notes`: remedies applied to the driver (see runtime/faults.py), a sentence each.
+    - `architecture`: instruction set of a CPU, compute capability of an NVIDIA GPU, otherwise the name.
+    - `index`: (number of the platform, number of the device in it).
     """
 
     name: str
@@ -39,10 +43,10 @@ class Device:
 
     @cached_property
     def id(self) -> str:
-        """The name by which a run remembers the device."""
+        """Name under which runs record the device."""
         return f"{self.platform} / {self.name}"
 
     def facts(self) -> dict:
-        """What a run records of the device (JSON-able)."""
+        """Properties that a run records, as JSON values."""
         keys = ("name", "platform", "vendor", "driver", "version", "kind", "memory", "compute_units", "notes")
         return {key: getattr(self, key) for key in keys}
