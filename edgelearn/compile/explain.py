@@ -60,12 +60,12 @@ class ActivationBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """Memory of a plan in detail.
+    """An account of a plan.
 
-    - `shares`: bytes by layer and purpose; their sum is all planned bytes.
-    - `activations`: activations that the backward pass reads.
-    - `timeline`: live bytes during a micro-batch, in order.
-    - `accounting`: activation memory by several definitions; None unless the plan trains.
+    - `shares`: add up to all planned bytes.
+    - `activations`: those that the backward pass needs.
+    - `timeline`: of a micro-batch, in order.
+    - `accounting`: None unless the plan trains.
     """
 
     plan: Plan = field(repr=False)

@@ -8,15 +8,11 @@ from functools import cached_property
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """Properties of one OpenCL device; `runtime.platforms.opencl_device` returns the OpenCL object.
+    """One OpenCL device, as facts. It holds no OpenCL object: `runtime.platforms.opencl_device` gives that.
 
-    Arguments:
-    - `kind`: "cpu", "gpu" or "accelerator".
-    - `memory`, `largest_buffer`, `local_memory`, `alignment`: in bytes.
-    - `vector_width`: floats in a vector register.
-    - `notes`: remedies applied to the driver (see runtime/faults.py), a sentence each.
-    - `architecture`: instruction set of a CPU, compute capability of an NVIDIA GPU, otherwise the name.
-    - `index`: (number of the platform, number of the device in it).
+    Sizes in bytes. `kind` is "cpu", "gpu" or "accelerator"; `vector_width` the floats of a vector register;
+    `architecture` the instruction set of a CPU, the compute capability of an NVIDIA GPU, else the name; `index` its
+    place: (number of the platform, number of the device there).
     """
 
     name: str

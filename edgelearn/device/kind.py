@@ -12,15 +12,9 @@ REACH = 4  # results apply to devices with up to 4 times as many compute units, 
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """A kind of device.
-
-    Arguments:
-    - `platform`: OpenCL platform.
-    - `kind`: "cpu", "gpu" or "accelerator".
-    - `family`: instruction set of a CPU or architecture of a GPU.
-    - `vector_width`: floats in a vector register.
-    - `compute_units`: number of compute units.
-    """
+    """A kind of device: its OpenCL platform; "cpu", "gpu" or "accelerator"; its family, whose members differ in size
+    more than in nature (the instruction set of a CPU, the architecture of a GPU); floats in a vector register;
+    compute units."""
 
     platform: str
     kind: str

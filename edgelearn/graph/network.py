@@ -19,7 +19,7 @@ INPUT = "input"
 
 @dataclass(frozen=True)
 class Node:
-    """One layer: its op, the names of the nodes it reads, and its output shape without the batch."""
+    """One layer: an op, the names of the nodes it reads, and the shape of what it gives (without the batch)."""
 
     name: str
     op: Op

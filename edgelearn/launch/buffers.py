@@ -28,7 +28,7 @@ class Role(Enum):
 
 @dataclass(eq=False)
 class Buffer:
-    """`nbytes` bytes of `dtype` values that launches read and write."""
+    """`nbytes` bytes that launches read and write, values of `dtype`."""
 
     name: str
     nbytes: int

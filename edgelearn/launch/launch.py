@@ -16,7 +16,7 @@ from .buffers import Buffer
 
 @dataclass(frozen=True)
 class Access:
-    """Use of a buffer by a kernel, which touches `part` bytes of it (default: all)."""
+    """What a kernel does with a buffer, or with the `part` of it, in bytes, that it touches."""
 
     buffer: Buffer
     part: int | None = None
@@ -51,16 +51,16 @@ class InOut(Access):
 
 @dataclass(frozen=True)
 class Many:
-    """Accesses to buffers of one role by one launch for many layers: the kernel gets the memory that they share and
-    reads their offsets from a table."""
+    """Accesses to buffers of one role by one launch for many layers: the kernel gets the memory that they share, and
+    from a table where each of them starts."""
 
     accesses: tuple[Access, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The chosen kernel configuration: tile sizes, splits, variant of a kernel. `name` identifies the computation, e.g.
-    "pointwise_forward 12544x32x64"; the first of `candidates` is the safe default."""
+    """Which of several ways of computing the same was taken: tile sizes, splits, variants of a kernel. `name` says for
+    what, e.g. "pointwise_forward 12544x32x64"; the first of `candidates` is the safe one."""
 
     name: str
     candidates: tuple[KernelConfig, ...]
@@ -69,16 +69,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Launch:
-    """One run of a kernel.
-
-    Arguments:
-    - `source`, `kernel`: file in kernels/ and the kernel's name, compiled with `macros`.
-    - `grid`: number of work-items; `group`: work-group size along the first dimension.
-    - `arguments`: accesses to buffers, ints (int32) and floats (float32).
-    - `flops`: operations of linear layers, a multiply-add counted as two.
-    - `decision`: the choice of kernel configuration that the launch results from.
-    - `replay`: launches that recompute its temporaries, if repeating the launch itself would have side effects.
-    """
+    """`kernel` of kernels/`source`, compiled with `macros`, over `grid` work-items in groups of `group` along the
+    first dimension. Arguments are accesses to buffers, ints (int32) and floats (float32). `flops` counts the arithmetic
+    of linear layers, a multiply-add as two; `decision` is what the launch is part of the answer to. `again` makes the
+    temporaries once more where the launch also does what mustn't happen twice."""
 
     source: str
     kernel: str

@@ -16,7 +16,7 @@ KINDS = {"gpu": 0, "accelerator": 1, "cpu": 2}
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """The chosen device, the reason as text, and the other devices, best first."""
+    """The chosen device, the reason in words, and the other devices of the machine, best first."""
 
     device: Device
     reason: str

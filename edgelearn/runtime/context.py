@@ -13,11 +13,8 @@ from .platforms import opencl_device
 
 
 class Context:
-    """OpenCL context and queues of one device.
-
-    Arguments:
-    - `profiling`: record the start and end of each launch for `take_times` (default False).
-    """
+    """Everything that runs on one device shares one of these. With `profiling` the device's clock is read at the start
+    and the end of each launch, for `take_times`."""
 
     def __init__(self, device: Device, profiling: bool = False) -> None:
         import pyopencl as cl

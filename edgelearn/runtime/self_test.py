@@ -23,15 +23,7 @@ REPEATS = 16  # launches in a row, to hide the latency of the host
 
 @dataclass(frozen=True)
 class SelfTest:
-    """Result of a self-test.
-
-    Arguments:
-    - `passed`: the results were correct.
-    - `problem`: the error, if not.
-    - `bandwidth`: of a triad, in bytes/s.
-    - `flops`: of multiply-adds, in FLOP/s.
-    - `seconds`: duration of the test.
-    """
+    """Outcome: `passed`, a sentence on what went wrong, bytes/s of a triad, FLOP/s of multiply-adds, seconds taken."""
 
     passed: bool
     problem: str = ""

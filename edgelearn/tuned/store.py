@@ -42,7 +42,7 @@ class TuningResults:
 
 @dataclass(frozen=True)
 class DeviceTuning:
-    """Kernel configurations for a device by name of the decision, and the files that they come from."""
+    """Choices that fit a device, and the files they are from, which of all that fit come first."""
 
     choices: dict[str, KernelConfig] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
