@@ -13,17 +13,20 @@ from edgelearn import errors
 from .pages import ROOT
 
 PACKAGES = (
-    "edgelearn", "edgelearn.compile", "edgelearn.device", "edgelearn.graph", "edgelearn.keywords",
+    "edgelearn", "edgelearn.compile", "edgelearn.compile.memory.strategies", "edgelearn.device", "edgelearn.graph",
+    "edgelearn.interop", "edgelearn.keywords", "edgelearn.lab.measure", "edgelearn.widgets",
     "edgelearn.keywords.learners", "edgelearn.lab.profile", "edgelearn.lab.runs", "edgelearn.lab.tuning",
     "edgelearn.launch", "edgelearn.models", "edgelearn.ops", "edgelearn.runtime", "edgelearn.train", "edgelearn.tuned",
 )  # fmt: skip
+OPTIONAL = "edgelearn.interop.to_"  # these files need the packages that they convert to
 
 
 @cache
 def directives() -> tuple[str, ...]:
     """Everything that a page of the reference shows, by its full name."""
     pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
-    return tuple(name for page in pages for name in re.findall(r"^::: ([\w.]+)$", page.read_text(), re.MULTILINE))
+    names = (name for page in pages for name in re.findall(r"^::: ([\w.]+)$", page.read_text(), re.MULTILINE))
+    return tuple(name for name in names if not name.startswith(OPTIONAL))
 
 
 def resolve(name: str):
