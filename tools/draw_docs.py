@@ -79,9 +79,9 @@ def draw_precision() -> None:
         "8 bits, current range": "everything, current",
     }
     figure, panel = plt.subplots(figsize=(8, 3.2), layout="constrained")
-    for number, ((label, arm), color) in enumerate(zip(arms.items(), (OTHERS, OURS, THIRD), strict=True)):
+    for number, ((label, variant), color) in enumerate(zip(arms.items(), (OTHERS, OURS, THIRD), strict=True)):
         for at, task in enumerate(tasks.values()):
-            values = [100 * value for value in task["arms"][arm]["accuracies"].values()]
+            values = [100 * value for value in task["variants"][variant]["accuracies"].values()]
             place = at + 0.25 * (number - 1)
             panel.bar(place, mean(values), 0.22, color=color, label=label if not at else None)
             panel.errorbar(place, mean(values), stdev(values), color="black", linewidth=1, capsize=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from functools import cached_property
 from typing import ClassVar, Generic, Self, TypeVar
 
 from edgelearn.errors import RunError
+from edgelearn.lab.measure.memory import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, wilson_interval
 from edgelearn.train import Callback, Model
 from edgelearn.train.interrupt import on_interrupt
@@ -25,14 +25,6 @@ C = TypeVar("C", bound=Config)
 
 def silent(line: str) -> None:
     """A log that drops every line."""
-
-
-def process_peak_bytes() -> int:
-    """Peak resident memory of this process so far."""
-    import resource  # POSIX only
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 class Experiment(ABC, Generic[C]):
@@ -102,7 +94,7 @@ class Experiment(ABC, Generic[C]):
         return {
             "planned": self.phases.peak_bytes,
             "allocated": self.model.context.ledger.peak,
-            "process": process_peak_bytes(),
+            "process": peak_resident_bytes(),
         }
 
     def results(self, correct: int, total: int, loss: float, seconds: float) -> dict:

@@ -8,7 +8,8 @@ from html import escape
 from typing import Any
 
 from edgelearn.errors import EdgelearnError
-from edgelearn.experiments.experiment import Experiment, process_peak_bytes
+from edgelearn.experiments.experiment import Experiment
+from edgelearn.lab.measure.memory import peak_resident_bytes
 from edgelearn.lab.runs import Run, figures
 
 from .show import duration, size, table_html
@@ -25,7 +26,7 @@ def memory_html(experiment: Experiment) -> str:
     bars = {
         "planned": (experiment.phases.peak_bytes, figures.BLUE, ""),
         "allocated": (ledger.held, figures.GREEN, f" (peak {size(ledger.peak)})"),
-        "process, peak": (process_peak_bytes(), figures.ORANGE, ""),
+        "process, peak": (peak_resident_bytes(), figures.ORANGE, ""),
     }
     largest = max(nbytes for nbytes, _, _ in bars.values())
     lines = [

@@ -54,5 +54,5 @@ def test_concatenate_vectors(bench, rng, sizes):
 @pytest.mark.parametrize("op", [Add(), Concatenate()])
 @pytest.mark.parametrize("shapes", [[(3, 4)], [(3, 4), (4, 4)], [(3, 4), (4,)]])
 def test_shapes_that_do_not_fit(op, shapes):
-    with pytest.raises(ShapeError, match="Concatenate"):
+    with pytest.raises(ShapeError, match=type(op).__name__):
         op.output_shape(*shapes)
