@@ -15,6 +15,7 @@ from edgelearn.runtime import choose_device
 
 from . import machine
 from .contenders import CONTENDERS, SUBJECT, Entry, choose
+from .problem import make_network
 from .report import BenchReport
 from .variant import Variant
 from .workloads import DEFAULT, Workload
@@ -69,6 +70,10 @@ def run(
     fitting = [entry for entry in entries if entry.opencl or chosen.kind == "cpu"]
     present = [entry for entry in fitting if entry.available()]
     bench = _Bench(only, usable, chosen.id, config, progress)
+    workloads = list(workloads)
+    for workload in workloads:
+        if workload.op is None:
+            make_network(workload)  # an unknown network is an error before anything starts
     variants = [variant for workload in workloads for variant in bench.measure(workload, present)]
     if present and not variants:
         names = ", ".join(entry.name for entry in present)
