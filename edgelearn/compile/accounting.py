@@ -31,10 +31,16 @@ DEFINITIONS = {
 
 @dataclass(frozen=True)
 class Accounting:
-    """Bytes of a micro-batch's activations, by each of the DEFINITIONS.
+    """Bytes of a micro-batch's activations, by each of the DEFINITIONS. It prints as a table in MB.
 
-    `stored` follows from the plan's launches, `paged` and `peak` are what it allocates; the others follow from the
-    network's shapes, in float32 and without padding.
+    Arguments:
+    - `stored`: held between the forward and the backward pass, from the plan's launches.
+    - `paged`: held outside the device, as allocated.
+    - `peak`: activations and workspace at their fullest moment, and the input, as allocated.
+    - `framework`: inputs of convolutions and BatchNorms, each once: what a framework saves if activations work in
+      place. It and the next two follow from the network's shapes, in float32 and without padding.
+    - `framework_not_in_place`: these and inputs of activations: what PyTorch saves.
+    - `conv_inputs`: inputs of convolutions, each once.
     """
 
     stored: int

@@ -60,12 +60,14 @@ class ActivationBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """An account of a plan.
+    """An account of a plan. It prints as tables.
 
-    - `shares`: add up to all planned bytes.
+    Arguments:
+    - `plan`: the plan.
+    - `shares`: bytes by layer and purpose; they add up to all planned bytes.
     - `activations`: those that the backward pass needs.
     - `timeline`: of a micro-batch, in order.
-    - `accounting`: None unless the plan trains.
+    - `accounting`: published definitions of activation memory; None unless the plan trains.
     """
 
     plan: Plan = field(repr=False)

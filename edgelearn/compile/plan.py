@@ -22,13 +22,17 @@ from .units import MB
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Every launch of the programs that a session may run, and the place of every byte. Made by `layout.lay_out`.
+    """Every launch of the programs that a session may run, and the place of every byte. Made by `make_plan`.
 
+    Arguments:
+    - `request`: what was asked for: network, sizes, optimizer, precision, activation memory.
+    - `traits`: of the device that the plan is for.
+    - `alignment`: bytes; all offsets are multiples of it.
+    - `storage`: the tensors that live as long as the plan.
     - `programs`: by key, all that there will ever be.
     - `offsets`: of each buffer in the memory of its role, in bytes.
     - `arena_bytes`: size of the memory that temporaries share.
     - `paged_bytes`: size of the pages outside the device.
-    - `alignment`: bytes; all offsets are multiples of it.
     """
 
     request: Request

@@ -16,16 +16,19 @@ Item = bytes | Path | Callable[[int], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """Labelled pictures. Only what was given is held: encoded bytes, paths or drawing functions.
+    """Labelled pictures. It holds what was given: encoded bytes, paths or drawing functions.
 
-    name: short name, such as "tf_flowers".
-    origin: where the pictures come from, one of "EDGELEARN_DATA" (prepared data in a folder the user
-        named), "tfds" (TensorFlow Datasets' own folder), "folder", "embedded sample", "drawn".
-    description: the origin as one sentence for a reader.
-    class_names: names in the order of the labels.
-    labels: int32 of shape (n,), each in 0..len(class_names)-1.
-    items: n pictures.
-    skipped: (path, reason) of each file that was left out.
+    Arguments:
+    - `name`: short name, such as "tf_flowers".
+    - `origin`: where the pictures come from: "EDGELEARN_DATA" (prepared data in a folder the user named), "tfds"
+      (TensorFlow Datasets' own folder), "folder", "embedded sample" or "drawn".
+    - `description`: the origin as one sentence for a reader.
+    - `class_names`: names in the order of the labels.
+    - `labels`: int32 (n,), each from 0 to len(class_names) - 1.
+    - `items`: n pictures.
+    - `skipped`: (path, reason) of each file that was left out (default none).
+
+    Raises DataError if the numbers of pictures and labels differ, or a label has no name.
     """
 
     name: str

@@ -10,9 +10,18 @@ from functools import cached_property
 class Device:
     """One OpenCL device, as facts. It holds no OpenCL object: `runtime.platforms.opencl_device` gives that.
 
-    Sizes in bytes. `kind` is "cpu", "gpu" or "accelerator"; `vector_width` the floats of a vector register;
-    `architecture` the instruction set of a CPU, the compute capability of an NVIDIA GPU, else the name; `index` its
-    place: (number of the platform, number of the device there).
+    Arguments:
+    - `name`, `platform`, `vendor`, `driver`, `version`: texts that OpenCL reports.
+    - `kind`: "cpu", "gpu" or "accelerator".
+    - `memory`, `largest_buffer`, `local_memory`: bytes.
+    - `compute_units`: cores of a CPU, multiprocessors of a GPU.
+    - `clock_mhz`: highest clock rate, in MHz.
+    - `alignment`: of buffers, in bytes.
+    - `vector_width`: floats of a vector register.
+    - `extensions`: names of OpenCL extensions.
+    - `notes`: what was done to use the device, for its user (default none).
+    - `architecture`: instruction set of a CPU, compute capability of an NVIDIA GPU, else the name (default "").
+    - `index`: (number of the platform, number of the device there).
     """
 
     name: str

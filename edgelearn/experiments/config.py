@@ -164,8 +164,19 @@ def device_setting() -> Any:
 
 @dataclass(frozen=True)
 class TrainingConfig(Config):
-    """A training of `task`, one of the experiment's tasks. None stands for the task's own value. Raises ConfigError for
-    an invalid value."""
+    """Settings of a training of one of an experiment's tasks.
+
+    Arguments:
+    - `task`: name of the task (default "sample").
+    - `epochs`: passes over the examples (default None: the task's).
+    - `micro_batch`: examples that are on the device at once (default None: the task's).
+    - `data`: folder with data sets and weights (default None: EDGELEARN_DATA).
+    - `download`: use the network where data or weights are missing (default True).
+    - `seed`: of everything random (default 0).
+    - `device`: part of a device's name (default None: the best one).
+
+    Raises ConfigError for an invalid value.
+    """
 
     task: str = setting("sample", "name of the task", positional=True)
     _: KW_ONLY

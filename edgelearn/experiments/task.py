@@ -72,7 +72,12 @@ class TaskKind:
 
 class TaskExperiment(Experiment[T]):
     """Base of experiments that train one of `tasks` in different ways. Everything else is the same: the examples, their
-    order, the initial weights."""
+    order, the initial weights.
+
+    Arguments:
+    - `config`: settings of the run.
+    - `task`: the data, model and optimizer that they name.
+    """
 
     tasks: ClassVar[Mapping[str, TaskKind]]
     same: ClassVar = {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}

@@ -19,7 +19,14 @@ INPUT = "input"
 
 @dataclass(frozen=True)
 class Node:
-    """One layer: an op, the names of the nodes it reads, and the shape of what it gives (without the batch)."""
+    """One layer.
+
+    Arguments:
+    - `name`: unique in the network.
+    - `op`: what it computes.
+    - `inputs`: names of the nodes it reads; `INPUT` is the network's input.
+    - `shape`: of its output, without the batch.
+    """
 
     name: str
     op: Op
@@ -29,7 +36,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One weight of one layer; its name is "layer/weight"."""
+    """One weight of one layer; its name is "layer/role".
+
+    Arguments:
+    - `layer`: name of the layer.
+    - `role`: the op's name for it, such as "kernel".
+    - `weight`: shape and initializer.
+    """
 
     layer: str
     role: str
@@ -47,6 +60,12 @@ class Network:
     >>> net.add("conv", Conv2D(16, 3, padding="same"))
     >>> net.add("pool", GlobalAveragePooling2D())
     >>> net.add("dense", Dense(10))
+
+    Arguments:
+    - `name`: of the network, for tables and errors.
+    - `input_shape`: of an example, without the batch: (height, width, channels) or (features,).
+
+    Raises ShapeError for a shape that isn't positive whole numbers.
     """
 
     def __init__(self, name: str, input_shape: Shape) -> None:

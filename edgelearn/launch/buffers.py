@@ -28,7 +28,15 @@ class Role(Enum):
 
 @dataclass(eq=False)
 class Buffer:
-    """`nbytes` bytes that launches read and write, values of `dtype`."""
+    """Memory that launches read and write, before it has a place.
+
+    Arguments:
+    - `name`: for tables and errors.
+    - `nbytes`: its size.
+    - `role`: how long it lives, and which memory it shares.
+    - `layer`: name of the layer it belongs to (default "": none).
+    - `dtype`: of its values (default "float32").
+    """
 
     name: str
     nbytes: int

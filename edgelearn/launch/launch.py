@@ -16,7 +16,12 @@ from .buffers import Buffer
 
 @dataclass(frozen=True)
 class Access:
-    """What a kernel does with a buffer, or with the `part` of it, in bytes, that it touches."""
+    """What a kernel does with a buffer.
+
+    Arguments:
+    - `buffer`: the buffer.
+    - `part`: bytes of it that the kernel touches (default None: all).
+    """
 
     buffer: Buffer
     part: int | None = None
@@ -52,15 +57,24 @@ class InOut(Access):
 @dataclass(frozen=True)
 class Many:
     """Accesses to buffers of one role by one launch for many layers: the kernel gets the memory that they share, and
-    from a table where each of them starts."""
+    from a table where each of them starts.
+
+    Arguments:
+    - `accesses`: of the layers, in their order.
+    """
 
     accesses: tuple[Access, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """Which of several ways of computing the same was taken: tile sizes, splits, variants of a kernel. `name` says for
-    what, e.g. "pointwise_forward 12544x32x64"; the first of `candidates` is the safe one."""
+    """One of several ways to compute the same: tile sizes, splits, variants of a kernel.
+
+    Arguments:
+    - `name`: kernel and problem, such as "pointwise_forward 12544x32x64".
+    - `candidates`: configurations; the first one is safe on every device.
+    - `chosen`: the one that the plan takes.
+    """
 
     name: str
     candidates: tuple[KernelConfig, ...]
@@ -69,10 +83,21 @@ class Decision:
 
 @dataclass(frozen=True)
 class Launch:
-    """`kernel` of kernels/`source`, compiled with `macros`, over `grid` work-items in groups of `group` along the
-    first dimension. Arguments are accesses to buffers, ints (int32) and floats (float32). `flops` counts the arithmetic
-    of linear layers, a multiply-add as two; `decision` is what the launch is part of the answer to. `again` makes the
-    temporaries once more where the launch also does what mustn't happen twice."""
+    """One run of a kernel on a grid of work-items.
+
+    Arguments:
+    - `source`: a file in kernels/, or the absolute path of one elsewhere.
+    - `kernel`: a kernel in it.
+    - `macros`: (name, value) pairs that it is compiled with.
+    - `grid`: number of work-items along each dimension.
+    - `group`: work-items of a work-group, along the first dimension.
+    - `arguments`: accesses to buffers, ints (int32) and floats (float32).
+    - `layer`: whose launch it is (default "").
+    - `flops`: arithmetic of linear layers; a multiply-add counts two (default 0).
+    - `decision`: that the launch belongs to (default None).
+    - `replay`: launches that make the temporaries once more, where this one also does what mustn't happen twice
+      (default none: the launch itself).
+    """
 
     source: str
     kernel: str

@@ -23,7 +23,15 @@ from .window import Padding, Pair, Window, pair
 class DepthwiseConv2D(LinearOp):
     """Depthwise 2-D convolution with depth multiplier 1 (for others use Conv2D with groups).
 
-    Arguments: see Conv2D. Kernel: (ky, kx, channels, 1), as in Keras.
+    Arguments:
+    - `kernel_size`: (height, width), or one number for both.
+    - `strides`: (vertical, horizontal), or one number for both (default 1).
+    - `padding`: "valid" (default), "same" as in Keras, or ((top, bottom), (left, right)).
+    - `dilation_rate`: steps between the kernel's pixels (default 1).
+    - `use_bias`: add a bias for each channel (default True).
+    - `kernel_initializer`: one of edgelearn.ops.initializers.INITIALIZERS (default "glorot_uniform").
+
+    Weights: kernel (height, width, channels, 1), as in Keras; bias (channels).
     """
 
     kernel_size: int | Pair

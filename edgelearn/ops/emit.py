@@ -23,8 +23,10 @@ class Emitter:
 
     Arguments:
     - `traits`: the device's.
+    - `launches`: those so far (default none).
     - `layer`: name of the layer whose launches are being emitted.
     - `training`: numbers shared with the host, in programs that train; else None.
+    - `decision`: that launches belong to while `choose` is open, else None.
     - `jobs`: collected by `job`, launched by `emit_jobs`.
     """
 
@@ -151,7 +153,12 @@ class Emitter:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The last operation of a linear op's kernel, as it writes: activation(v * scale + shift)."""
+    """The last operation of a linear op's kernel, as it writes: activation(v * scale + shift).
+
+    Arguments:
+    - `scale`, `shift`: of each channel (default None: 1 and 0).
+    - `activation`: LINEAR (default), RELU or RELU6.
+    """
 
     scale: Tensor | None = None
     shift: Tensor | None = None

@@ -96,7 +96,13 @@ class CurrentMinMax(Blending):
 
 @dataclass(frozen=True)
 class RunningMinMax(Blending):
-    """A moving average of the tensors' ranges that includes the current one: dynamic. Evaluation uses the average."""
+    """A moving average of the tensors' ranges that includes the current one: dynamic. Evaluation uses the average.
+
+    Arguments:
+    - `momentum`: share of the range before, 0 to 1 (default 0.9).
+
+    Raises PlanError for another momentum.
+    """
 
     static = False
     momentum: float = 0.9
@@ -106,14 +112,26 @@ class RunningMinMax(Blending):
 class InHindsightMinMax(Blending):
     """A moving average of the ranges of earlier mini-batches: static (Fournarakis and Nagel 2021, section 4.1; Chmiel
     et al. 2023, equation 18): range_t = (1 - momentum) * observed_(t-1) + momentum * range_(t-1). The first range is
-    that of the first mini-batch."""
+    that of the first mini-batch.
+
+    Arguments:
+    - `momentum`: share of the range before, 0 to 1 (default 0.9).
+
+    Raises PlanError for another momentum.
+    """
 
     momentum: float = 0.9
 
 
 @dataclass(frozen=True)
 class Fixed(Observer):
-    """The range [low, high] in every step. Raises PlanError if it isn't finite or doesn't contain 0."""
+    """The same range in every step.
+
+    Arguments:
+    - `low`, `high`: the range (default -1 and 1).
+
+    Raises PlanError if it isn't finite or doesn't contain 0.
+    """
 
     low: float = -1.0
     high: float = 1.0

@@ -92,7 +92,13 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015); with `weight_decay` it is AdamW (Loshchilov and Hutter 2019)."""
+    """Adam (Kingma and Ba 2015); with `weight_decay` it is AdamW (Loshchilov and Hutter 2019).
+
+    Arguments:
+    - `learning_rate`: a number or a Schedule (default 0.001).
+    - `beta_1`, `beta_2`: decay of the averages of gradients and of their squares (default 0.9 and 0.999).
+    - `epsilon`: added to the root of the squares' average (default 1e-7).
+    """
 
     learning_rate: object = 0.001
     beta_1: float = 0.9
@@ -125,7 +131,11 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+
+    Arguments: those of Adam, and
+    - `weight_decay`: kernels shrink by learning_rate * weight_decay a step (default 0.004).
+    """
 
     weight_decay: float = 0.004
 

@@ -41,8 +41,14 @@ class Softmax(Op):
 
 @dataclass(frozen=True)
 class SoftmaxCrossEntropy(Loss):
-    """-sum target log softmax(outputs), target = (1 - label_smoothing) one-hot + label_smoothing / classes (Szegedy et
-    al. 2016, section 7). Raises PlanError for a label_smoothing that isn't at least 0 and below 1."""
+    """Softmax and cross-entropy on class numbers: -sum target log softmax(outputs), with target = (1 - label_smoothing)
+    one-hot + label_smoothing / classes (Szegedy et al. 2016, section 7).
+
+    Arguments:
+    - `label_smoothing`: share of the label given to all classes, at least 0 and below 1 (default 0).
+
+    Raises PlanError for another label_smoothing.
+    """
 
     label_smoothing: float = 0.0
 

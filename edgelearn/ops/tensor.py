@@ -50,7 +50,13 @@ def unpack(packed: np.ndarray, shape: Shape, block: int = BLOCK) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A buffer in the device layout. `shape` ends with the channels: (n, h, w, c), (n, c), (taps, in, out)..."""
+    """A buffer in the device layout, [channels / block][rows][block].
+
+    Arguments:
+    - `buffer`: its memory.
+    - `shape`: ends with the channels: (n, height, width, channels), (n, channels), (taps, in, out)...
+    - `block`: channels of a block: 16 (default), or fewer for a network's input, which is plain NHWC then.
+    """
 
     buffer: Buffer
     shape: Shape

@@ -16,7 +16,13 @@ KINDS = {"gpu": 0, "accelerator": 1, "cpu": 2}
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """The chosen device, the reason in words, and the other devices of the machine, best first."""
+    """The chosen device.
+
+    Arguments:
+    - `device`: the device.
+    - `reason`: why it was chosen, in words.
+    - `others`: the other devices of the machine, best first (default none).
+    """
 
     device: Device
     reason: str

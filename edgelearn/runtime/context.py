@@ -13,8 +13,12 @@ from .platforms import opencl_device
 
 
 class Context:
-    """Everything that runs on one device shares one of these. With `profiling` the device's clock is read at the start
-    and the end of each launch, for `take_times`."""
+    """Queues and memory of one device; everything that runs on it shares one.
+
+    Arguments:
+    - `device`: the device.
+    - `profiling`: read the device's clock at the start and the end of each launch, for `take_times` (default False).
+    """
 
     def __init__(self, device: Device, profiling: bool = False) -> None:
         import pyopencl as cl

@@ -16,7 +16,11 @@ Progress = Callable[[int, int, str], None]
 
 
 class Kernels:
-    """The compiled programs of a context. Compiled code is kept on disk between processes."""
+    """The compiled programs of a context. Compiled code is kept on disk between processes.
+
+    Arguments:
+    - `context`: the device in use.
+    """
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -22,9 +22,15 @@ Step = Callable[[], Any]  # enqueues a launch; returns its event, or None if the
 
 
 class Runner:
-    """Launches bound to memory. `memory(buffer)` gives the cl.Buffer in which a planned buffer lies, or the array of
-    bytes if it is paged, and its offset there in bytes (a multiple of 64). `runs` counts how often the list was
-    enqueued."""
+    """Launches bound to memory. `runs` counts how often the list was enqueued.
+
+    Arguments:
+    - `context`: the device in use.
+    - `kernels`: its compiled programs.
+    - `launches`: in order.
+    - `memory`: `memory(buffer)` returns the cl.Buffer in which a planned buffer lies, or the array of bytes if it is
+      paged, and its offset there in bytes (a multiple of 64).
+    """
 
     def __init__(self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Memory) -> None:
         self.context, self.launches = context, launches

@@ -23,7 +23,15 @@ REPEATS = 16  # launches in a row, to hide the latency of the host
 
 @dataclass(frozen=True)
 class SelfTest:
-    """Outcome: `passed`, a sentence on what went wrong, bytes/s of a triad, FLOP/s of multiply-adds, seconds taken."""
+    """Outcome of a self-test.
+
+    Arguments:
+    - `passed`: True if two kernels compiled and computed what NumPy does.
+    - `problem`: a sentence on what went wrong (default "").
+    - `bandwidth`: bytes/s of a triad.
+    - `flops`: FLOP/s of multiply-adds.
+    - `seconds`: time taken.
+    """
 
     passed: bool
     problem: str = ""

@@ -109,7 +109,11 @@ class TimeLimit(Callback):
 
 
 class ProgressBar(Callback):
-    """A bar with the time left for compiling, extracting and training, and a row for each epoch."""
+    """A bar with the time left for compiling, extracting and training, and rows for epochs.
+
+    Arguments:
+    - `every`: epochs from one row to the next (default 1).
+    """
 
     def __init__(self, every: int = 1) -> None:
         self.every = every

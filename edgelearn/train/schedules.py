@@ -20,7 +20,16 @@ class Schedule:
 
 @dataclass(frozen=True)
 class ExponentialDecay(Schedule):
-    """initial * decay_rate ** (step / decay_steps); whole powers only with `staircase`."""
+    """initial_learning_rate * decay_rate ** (update / decay_steps).
+
+    Arguments:
+    - `initial_learning_rate`: rate of the first update.
+    - `decay_steps`: updates in which the rate is multiplied by `decay_rate`.
+    - `decay_rate`: that factor.
+    - `staircase`: whole powers only (default False).
+
+    Raises PlanError for decay_steps below 1.
+    """
 
     initial_learning_rate: float
     decay_steps: int
@@ -37,8 +46,17 @@ class ExponentialDecay(Schedule):
 
 @dataclass(frozen=True)
 class CosineDecay(Schedule):
-    """From initial down to alpha * initial along half a cosine (Loshchilov and Hutter 2017, equation 5), after
-    `warmup_steps` of linear growth from 0."""
+    """From the initial rate down along half a cosine (Loshchilov and Hutter 2017, equation 5), after linear growth from
+    0.
+
+    Arguments:
+    - `initial_learning_rate`: highest rate.
+    - `decay_steps`: updates from there to the end of the cosine.
+    - `alpha`: share of the initial rate that it ends with (default 0).
+    - `warmup_steps`: updates of linear growth (default 0).
+
+    Raises PlanError for decay_steps below 1.
+    """
 
     initial_learning_rate: float
     decay_steps: int
@@ -57,7 +75,14 @@ class CosineDecay(Schedule):
 
 @dataclass(frozen=True)
 class PiecewiseConstantDecay(Schedule):
-    """values[0] up to and including step boundaries[0], then values[1], and so on."""
+    """values[0] up to and including update boundaries[0], then values[1], and so on.
+
+    Arguments:
+    - `boundaries`: numbers of updates, ascending.
+    - `values`: learning rates, one more than boundaries.
+
+    Raises PlanError for other numbers of them, or boundaries that don't ascend.
+    """
 
     boundaries: tuple[int, ...]
     values: tuple[float, ...]

@@ -81,7 +81,12 @@ class VariedSource:
 
 
 class Subset:
-    """Some examples of another source, chosen by `indices`, int (n,)."""
+    """Some examples of another source.
+
+    Arguments:
+    - `source`: the other source.
+    - `indices`: numbers of its examples, int (n,).
+    """
 
     def __init__(self, source: Source, indices: np.ndarray) -> None:
         self.source, self.indices = source, np.asarray(indices)

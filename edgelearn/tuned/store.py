@@ -42,7 +42,12 @@ class TuningResults:
 
 @dataclass(frozen=True)
 class DeviceTuning:
-    """Choices that fit a device, and the files they are from, which of all that fit come first."""
+    """Tuning results that fit a device.
+
+    Arguments:
+    - `choices`: configurations by name of a decision (default none).
+    - `files`: where they are from; of all that fit, their choices come first.
+    """
 
     choices: dict[str, KernelConfig] = field(default_factory=dict)
     files: tuple[Path, ...] = ()

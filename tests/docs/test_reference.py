@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import inspect
 import re
+from enum import Enum
 from functools import cache
 
 import pytest
@@ -13,17 +14,20 @@ from edgelearn import errors
 from .pages import ROOT
 
 PACKAGES = (
-    "edgelearn", "edgelearn.compile", "edgelearn.device", "edgelearn.graph", "edgelearn.keywords",
+    "edgelearn", "edgelearn.compile", "edgelearn.compile.memory.strategies", "edgelearn.device", "edgelearn.graph",
+    "edgelearn.interop", "edgelearn.keywords", "edgelearn.lab.measure", "edgelearn.widgets",
     "edgelearn.keywords.learners", "edgelearn.lab.profile", "edgelearn.lab.runs", "edgelearn.lab.tuning",
     "edgelearn.launch", "edgelearn.models", "edgelearn.ops", "edgelearn.runtime", "edgelearn.train", "edgelearn.tuned",
 )  # fmt: skip
+OPTIONAL = "edgelearn.interop.to_"  # these files need the packages that they convert to
 
 
 @cache
 def directives() -> tuple[str, ...]:
     """Everything that a page of the reference shows, by its full name."""
     pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
-    return tuple(name for page in pages for name in re.findall(r"^::: ([\w.]+)$", page.read_text(), re.MULTILINE))
+    names = (name for page in pages for name in re.findall(r"^::: ([\w.]+)$", page.read_text(), re.MULTILINE))
+    return tuple(name for name in names if not name.startswith(OPTIONAL))
 
 
 def resolve(name: str):
@@ -52,11 +56,11 @@ def documented() -> list:
 
 def arguments(thing: type) -> list[str]:
     """Names of the arguments that a caller gives."""
-    if issubclass(thing, Exception) or getattr(thing, "_is_protocol", False):
+    if issubclass(thing, Exception | Enum) or getattr(thing, "_is_protocol", False):
         return []
     if dataclasses.is_dataclass(thing):
         return [field.name for field in dataclasses.fields(thing) if field.init and not field.name.startswith("_")]
-    if thing.__init__ is object.__init__:
+    if not getattr(inspect.unwrap(thing.__init__), "__module__", "builtins").startswith("edgelearn"):
         return []
     return [name for name in inspect.signature(thing.__init__).parameters if name != "self"]
 

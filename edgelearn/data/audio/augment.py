@@ -40,13 +40,15 @@ class Shift:
 
 @dataclass(frozen=True, eq=False)
 class AddNoise:
-    """A stretch of one of `noises` mixed into clips with probability `probability`, at a signal-to-noise ratio between
-    `low` and `high` decibels, evenly drawn. The sum is cut at -1 and 1. A clip without any signal stays as it is: there
-    is no such ratio.
+    """Mix noise into clips. The sum is cut at -1 and 1. A clip without any signal stays as it is: it has no such ratio.
 
-    noises: recordings (samples,) at the clips' rate (load_noises, synthetic_noises).
+    Arguments:
+    - `seed`: draws who gets which noise, and how much.
+    - `noises`: recordings (samples,) at the clips' rate, such as those of load_noises or synthetic_noises.
+    - `probability`: of a clip to get noise (default 0.8).
+    - `low`, `high`: signal-to-noise ratios in decibels, between which one is drawn evenly (default 0 and 20).
 
-    Raises DataError when there are none, or for a probability or a range that can't be.
+    Raises DataError when there are no noises, or for a probability or a range that can't be.
     """
 
     seed: int

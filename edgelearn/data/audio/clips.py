@@ -23,17 +23,20 @@ SILENCE, UNKNOWN = "_silence_", "_unknown_"  # class names of Speech Commands: n
 
 @dataclass(frozen=True, eq=False)
 class ClipDataset:
-    """Labelled clips. Only what was given is held: encoded bytes, paths, samples or functions.
+    """Labelled clips. It holds what was given: encoded bytes, paths, samples or functions.
 
-    name: short name, such as "speech_commands_v0.02".
-    origin: where the clips come from, one of "EDGELEARN_DATA" (data in a folder the user named), "tfds" (TensorFlow
-        Datasets' own folder), "folder", "embedded sample".
-    description: the origin as one sentence for a reader.
-    class_names: names in the order of the labels: the words.
-    labels: int32 of shape (n,), each in 0..len(class_names)-1.
-    speakers: n names of who speaks; "" where that isn't known, or nobody does.
-    items: n clips.
-    skipped: (path, reason) of each file that was left out.
+    Arguments:
+    - `name`: short name, such as "speech_commands_v0.02".
+    - `origin`: where the clips come from: "EDGELEARN_DATA" (data in a folder the user named), "tfds" (TensorFlow
+      Datasets' own folder), "folder" or "embedded sample".
+    - `description`: the origin as one sentence for a reader.
+    - `class_names`: names in the order of the labels: the words.
+    - `labels`: int32 (n,), each from 0 to len(class_names) - 1.
+    - `speakers`: n names of who speaks; "" where that isn't known, or nobody does.
+    - `items`: n clips.
+    - `skipped`: (path, reason) of each file that was left out (default none).
+
+    Raises DataError if the numbers of clips, labels and speakers differ, or a label has no name.
     """
 
     name: str

@@ -21,14 +21,20 @@ _CHUNK = 8  # clips at once: their spectra fit in the CPU's cache
 
 @dataclass(frozen=True)
 class LogMel:
-    """log(mel energies + offset) of clips at `rate` samples a second.
+    """log(mel energies + offset) of clips.
 
-    window, hop, fft: samples that a frame sees (under a periodic Hann window), between frames, and of the transform.
-    bands, low, high: mel bands between `low` and `high` hertz.
-    power: 2 for energies, 1 for magnitudes.
-    triangles: over "hertz" or over "mel", see above.
-    centred: frame i is centred on sample i · hop, the clip being reflected at its ends; else it begins there, and
-        samples that don't fill a frame are left out.
+    Arguments:
+    - `window`: samples that a frame sees, under a periodic Hann window (default 480).
+    - `hop`: samples between frames (default 160).
+    - `fft`: samples of the transform (default 512).
+    - `bands`: number of mel bands (default 40).
+    - `low`, `high`: the frequencies that they cover, in hertz (default 0 and half the rate).
+    - `power`: 2 for energies (default), 1 for magnitudes.
+    - `offset`: added before the logarithm (default 1e-6).
+    - `triangles`: triangular over "hertz" (default) or over "mel".
+    - `centred`: frame i is centred on sample i * hop, the clip being reflected at its ends (default); else it begins
+      there, and samples that don't fill a frame are left out.
+    - `rate`: samples a second (default 16,000).
 
     Raises DataError for settings that can't be.
     """
@@ -89,7 +95,14 @@ class LogMel:
 
 @dataclass(frozen=True)
 class MFCC:
-    """The first `coefficients` of the DCT of log-mel energies, scaled as HTK and tf.signal do."""
+    """Mel-frequency cepstral coefficients: the DCT of log-mel energies, scaled as HTK and tf.signal do.
+
+    Arguments:
+    - `coefficients`: number of the first ones that are used, at most the number of bands.
+    - `log_mel`: the energies.
+
+    Raises DataError for another number of coefficients.
+    """
 
     coefficients: int
     log_mel: LogMel

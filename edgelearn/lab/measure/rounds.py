@@ -38,7 +38,12 @@ class RoundsConfig:
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds of each of some steps in a row; `cpu_seconds` are those of all threads of the process meanwhile."""
+    """Some steps in a row.
+
+    Arguments:
+    - `times`: seconds of each step.
+    - `cpu_seconds`: of all threads of the process meanwhile.
+    """
 
     times: list[float]
     cpu_seconds: float
@@ -46,10 +51,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Block:
-    """The median of `steps` steps in a row, in seconds.
+    """Steps in a row, measured together.
 
-    `foreign` is the share of the cores that other processes used meanwhile, `attempts` how often the block was
-    measured. If it stayed `noisy`, this is the quietest attempt.
+    Arguments:
+    - `seconds`: median of a step.
+    - `steps`: number of steps.
+    - `foreign`: share of the cores that other processes used meanwhile.
+    - `attempts`: how often the block was measured.
+    - `noisy`: True if other processes disturbed every attempt; this is then the quietest.
     """
 
     seconds: float

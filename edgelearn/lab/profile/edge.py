@@ -22,9 +22,14 @@ WIDTHS = {"fp32": 1.0, "fp16": 0.5}  # size of a number against float32
 class EdgeDevice:
     """Published figures of a device.
 
+    Arguments:
+    - `name`: of the device.
     - `kind`: "cpu", "gpu" or "accelerator".
+    - `compute_units`: number of them.
     - `flops`: FLOP/s by precision: "fp32" and, where it computes in it, "fp16".
-    - `bandwidth`: of its memory, bytes/s; `memory`: bytes; `launch`: seconds that a kernel launch costs.
+    - `bandwidth`: of its memory, bytes/s.
+    - `memory`: bytes.
+    - `launch`: seconds that a kernel launch costs.
     - `sources`: where each figure is from, or that it is an assumption.
     """
 

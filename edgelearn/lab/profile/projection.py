@@ -30,10 +30,15 @@ ASSUMPTIONS = (
 class Estimate:
     """Predicted time of a step on a device in one precision.
 
+    Arguments:
+    - `device`: the device.
+    - `precision`: "fp32" or "fp16", in which it computes.
+    - `plan`: of the step, made for the device.
+    - `launches`: number of kernel launches.
     - `bound`: seconds that no kernel could beat.
-    - `expected`: seconds with kernels as efficient as those measured on devices of kind `basis`, "gpu", "cpu" or
-      "cpu and gpu".
-    - `nbytes`: memory that the step needs; `fits`: True if the device has it.
+    - `expected`: seconds with kernels as efficient as those measured on devices of kind `basis`.
+    - `basis`: "gpu", "cpu" or "cpu and gpu".
+    - `nbytes`: memory that the step needs; `fits` is True if the device has it.
     """
 
     device: EdgeDevice
@@ -52,7 +57,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Projection:
-    """Estimates of one step on several devices, and the measurements that they are based on."""
+    """Estimates of one step on several devices, and the measurements that they are based on.
+
+    Arguments:
+    - `name`: of the step, such as "training step".
+    - `estimates`: one for each device and precision.
+    - `records`: measurements of other devices.
+    """
 
     name: str
     estimates: tuple[Estimate, ...]

@@ -32,7 +32,14 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class DeviceRecord:
-    """Steps measured on one device. `device` are its facts as a run records them; `date` is that of the measurement."""
+    """Steps measured on one device.
+
+    Arguments:
+    - `device`: its facts, as a run records them.
+    - `date`: of the measurement.
+    - `peaks`: its measured limits.
+    - `steps`: launches and times of each step.
+    """
 
     device: Mapping
     date: str

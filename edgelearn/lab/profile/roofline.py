@@ -28,7 +28,10 @@ from .traffic import distances
 class Point:
     """A group of launches.
 
-    - `flops`, `nbytes`: of all of them together.
+    Arguments:
+    - `name`: of the group: a kernel or a layer.
+    - `launches`: number of them.
+    - `flops`, `nbytes`: arithmetic and bytes of all of them together.
     - `seconds`: on the device, 0 where nothing was measured.
     - `bound`: seconds that they would take at the roof.
     """
@@ -68,7 +71,16 @@ def bounds(plan: Plan, launches: Iterable[Launch], peaks: Peaks, width: float = 
 
 @dataclass(frozen=True)
 class Roofline:
-    """A measured step: of each launch its time and its bound (seconds), in order. `peaks` are the device's."""
+    """A measured step next to the limits of its device.
+
+    Arguments:
+    - `name`: of the step.
+    - `device`: it was measured on.
+    - `plan`: of the step.
+    - `peaks`: the device's limits.
+    - `timing`: seconds of each launch, in order.
+    - `bounds`: seconds that each launch would take at the roof, in order.
+    """
 
     name: str
     device: Device

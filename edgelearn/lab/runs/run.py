@@ -45,11 +45,15 @@ class Run:
 
     As a context manager it marks the run as failed on an exception and always releases the lock:
 
-        with store.create("flowers", config) as run:
-            run.append_epoch({"epoch": 1, "loss": 0.7})
-            run.finish({"correct": 670, "total": 736})
+    >>> with store.create("flowers", config) as run:
+    ...     run.append_epoch({"epoch": 1, "loss": 0.7})
+    ...     run.finish({"correct": 670, "total": 736})
 
     A run that is closed without `finish` or `fail`, or whose process is gone, is "interrupted".
+
+    Arguments:
+    - `folder`: of the run.
+    - `lock`: that the writer holds (default: a new one, not held).
     """
 
     def __init__(self, folder: Path, lock: Lock | None = None) -> None:

@@ -28,7 +28,18 @@ _UNFINISHED_AGE_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A line of the list of runs. A damaged run has status "damaged" and the reason in `problem`."""
+    """A line of the list of runs.
+
+    Arguments:
+    - `id`, `folder`: of the run.
+    - `status`: "running", "finished", "failed", "interrupted" or "damaged".
+    - `started`, `updated`: times as texts.
+    - `kind`: of the experiment, such as "flowers".
+    - `epochs`: finished ones.
+    - `device`, `results`: as the run records them.
+    - `last`: the newest line of its history.
+    - `problem`: why a damaged run can't be read, else None.
+    """
 
     id: str
     folder: Path

@@ -33,7 +33,13 @@ Progress = Callable[[float, str], None]
 
 @dataclass
 class TuningReport:
-    """Result of a search: `results` as saved in `path`, and the names of the workloads that were requested."""
+    """Result of a search.
+
+    Arguments:
+    - `results`: the choices, as saved.
+    - `path`: the file that holds them.
+    - `names`: of the workloads that were requested.
+    """
 
     results: tuned.TuningResults
     path: Path

@@ -19,7 +19,12 @@ GPU = ("train:1", "train:32", "cached:163", "forward:1", "forward:32")
 
 @dataclass(frozen=True)
 class Work:
-    """A training step of one micro-batch, or a prediction where nothing is trained."""
+    """A training step of one micro-batch, or a prediction where nothing is trained.
+
+    Arguments:
+    - `name`: of the work, for tables.
+    - `request`: its plan is made from this.
+    """
 
     name: str
     request: Request
