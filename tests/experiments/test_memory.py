@@ -84,7 +84,7 @@ def test_what_cannot_be_compared(device):
         compare("mobilenet_v2_cifar", ["1 KB stored"], rounds=1, alpha=0.25)
     with pytest.raises(RunError, match="not 0"):
         compare(rounds=0)
-    with pytest.raises(PlanError, match="0.001 MB"):
+    with pytest.raises(PlanError, match=r"0\.001 MB"):
         named_plan("1 KB stored", NETWORK, device)
 
 
