@@ -13,13 +13,12 @@ _LAYOUT = "Expected a folder with a subfolder of JPEG or PNG pictures for each c
 
 
 def load_folder(path: str | os.PathLike) -> ImageDataset:
-    """Read `path`, whose subfolders are the classes, named and numbered in sorted order.
+    """Load a folder whose subfolders are the classes, numbered in sorted order.
 
-    Pictures may be of any size and lie in nested folders; hidden files are ignored. Every file is decoded
-    once, so that none can fail during training: those that can't be used are listed in `skipped`.
+    Pictures may have any size and lie in nested folders; hidden files are ignored. Every file is decoded once, so that
+    none can fail during training; unusable files are listed in `skipped`.
 
-    Raises DataError when there is no such folder, it has fewer than two classes, or a class has fewer
-    than two usable pictures.
+    Raises DataError if there is no such folder, or fewer than two classes or two usable pictures of a class.
     """
     root, classes = subfolders(path, "picture folder", _LAYOUT)
     if len(classes) < 2:
