@@ -1,7 +1,6 @@
 """A folder of pictures with a subfolder for each class."""
 
 import os
-from pathlib import Path
 
 from edgelearn.errors import DataError
 
@@ -24,7 +23,7 @@ def load_folder(path: str | os.PathLike) -> ImageDataset:
     if len(classes) < 2:
         raise DataError(f"The picture folder {root} has only one class, {classes[0]!r}: two are needed. {_LAYOUT}")
 
-    found = usable_files(root, classes, _problem)
+    found = usable_files(root, classes, check)
     found.require(
         2,
         lambda name, count: f"Class {name!r} in {root} has {count} usable picture(s), and at least 2 are needed.",
@@ -40,12 +39,3 @@ def load_folder(path: str | os.PathLike) -> ImageDataset:
         items=found.files,
         skipped=found.skipped,
     )
-
-
-def _problem(file: Path) -> str | None:
-    """Reason why this file can't be used, or None."""
-    try:
-        check(file, str(file))
-    except DataError as error:
-        return str(error)
-    return None

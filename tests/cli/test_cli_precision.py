@@ -48,7 +48,7 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
         (["report", "--only", "nothing"], "'nothing'"),
         (["time", "alexnet"], "'alexnet': choose "),
         (["time", "ds_cnn", "--alpha", "0.5"], "'ds_cnn' has no width"),
-        (["time", "mobilenet_v1", "--alpha", "0"], "such as 0.5, not 0"),
+        (["time", "mobilenet_v1", "--alpha", "0"], "such as 0.5, got 0"),
         (["time", "--variants", "fast"], "'fast' is not timed: choose fp32"),
         (["cost", "LeNet"], "'LeNet'"),
         (["trace"], "edgelearn precision train TASK --trace"),
