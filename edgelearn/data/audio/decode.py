@@ -111,7 +111,7 @@ def describe(source: bytes | Path, position: int) -> str:
 
 def shortened(log: str) -> bool:
     """True if libsndfile's `log` reports that a file is shorter than its header announces."""
-    return any(int(there) < int(said) < _UNKNOWN_LENGTH for said, there in _SHORTENED.findall(log))
+    return any(int(found) < int(announced) < _UNKNOWN_LENGTH for announced, found in _SHORTENED.findall(log))
 
 
 def package(name: str):
