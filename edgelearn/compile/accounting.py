@@ -39,7 +39,7 @@ class Accounting:
     - `peak`: activations and workspace at their fullest moment, and the input, as allocated.
     - `framework`: inputs of convolutions and BatchNorms, each once: what a framework saves if activations work in
       place. It and the next two follow from the network's shapes, in float32 and without padding.
-    - `framework_not_in_place`: these and inputs of activations: what PyTorch saves.
+    - `framework_not_in_place`: the same and inputs of activations, as PyTorch saves them.
     - `conv_inputs`: inputs of convolutions, each once.
     """
 

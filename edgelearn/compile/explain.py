@@ -25,6 +25,7 @@ BAR = 40  # characters of the longest bar
 class Share:
     """Bytes of a layer for one purpose, at the peak of activations and workspace.
 
+    Arguments:
     - `purpose`: a role's value, such as "parameters"; for temporaries "stored", "compressed", "recomputed", "inverted",
       "restored" or "workspace"; "gaps" for unused bytes between temporaries.
     """
@@ -38,6 +39,7 @@ class Share:
 class Moment:
     """Consecutive launches of one layer in one pass.
 
+    Arguments:
     - `nbytes`: largest number of bytes of live temporaries; `purposes` divides them by purpose.
     - `paged`: bytes offloaded at that time.
     """
@@ -60,14 +62,14 @@ class ActivationBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """An account of a plan. It prints as tables.
+    """Memory of a plan in detail; prints as tables.
 
     Arguments:
     - `plan`: the plan.
-    - `shares`: bytes by layer and purpose; they add up to all planned bytes.
-    - `activations`: those that the backward pass needs.
-    - `timeline`: of a micro-batch, in order.
-    - `accounting`: published definitions of activation memory; None unless the plan trains.
+    - `shares`: bytes by layer and purpose; their sum is all planned bytes.
+    - `activations`: activations that the backward pass reads.
+    - `timeline`: live bytes during a micro-batch, in order.
+    - `accounting`: activation memory by published definitions; None unless the plan trains.
     """
 
     plan: Plan = field(repr=False)

@@ -12,18 +12,19 @@ _AUGMENT = 3  # keeps this random stream of a seed apart from those of edgelearn
 
 @dataclass(frozen=True)
 class FlipAndCrop:
-    """Half of the pictures mirrored left to right, and all of them shifted by up to `padding` pixels in each direction,
-    black coming in at the edges: a random crop of the padded picture (He et al. 2016, section 4.2).
+    """Random horizontal flips (probability 1/2) and random crops of the zero-padded picture (He et al. 2016, section
+    4.2). The result for picture i depends only on the seed, the epoch and i (see edgelearn.data.draws).
 
-    What happens to picture i in an epoch depends on `seed`, the epoch and i alone (see edgelearn.data.draws).
+    Arguments:
+    - `seed`: of the random numbers.
+    - `padding`: pixels on each side (default 4).
     """
 
     seed: int
     padding: int = 4
 
     def __call__(self, images: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
-        """`images` (n, height, width, channels), of which each is picture `indices[...]` of the data set, as they look
-        in `epoch`: the same shape and type."""
+        """Augment `images` (n, height, width, channels), which have these `indices` (n,) in the data set."""
         indices = np.asarray(indices)
         if not len(indices):
             return images

@@ -26,12 +26,15 @@ standardized = partial(standardize, mean=MEAN, deviation=DEVIATION)
 
 
 def load_cifar10(split: str = "train", data: str | os.PathLike | None = None, download: bool = True) -> ImageDataset:
-    """The pictures of `split`, "train" or "test": from `data`, or else EDGELEARN_DATA, else from TensorFlow Datasets'
-    own folder, into which it downloads them if `download` is true.
+    """Load CIFAR-10.
 
-    Raises DownloadError (a DataError) within about ten seconds when they must be downloaded and there is no network,
-    DataError when a folder that was named doesn't have them, they are damaged, or a package is missing. Nothing else is
-    ever used instead.
+    Arguments:
+    - `split`: "train" (default) or "test".
+    - `data`: folder with the data (default: EDGELEARN_DATA, else TensorFlow Datasets' own folder).
+    - `download`: download missing data to TensorFlow Datasets' own folder (default True).
+
+    Raises DownloadError (a DataError) within about ten seconds without a network, DataError if a named folder doesn't
+    have the data, they are damaged, or a package is missing. No other data set is used instead.
     """
-    found = load(CIFAR10, data, download, split)
-    return replace(found, class_names=CLASSES)  # data prepared without TFDS's file of names have numbers there
+    # class_names: data prepared without TFDS's file of names have numbers there
+    return replace(load(CIFAR10, data, download, split), class_names=CLASSES)

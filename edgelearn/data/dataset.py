@@ -1,4 +1,4 @@
-"""A labelled set of pictures that are decoded, or drawn, when they are asked for."""
+"""A labelled set of pictures, decoded or drawn on demand."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ class ImageDataset:
         return len(self.items)
 
     def image(self, i: int, size: int) -> np.ndarray:
-        """The central square of picture `i` as uint8 of shape (size, size, 3). Raises DataError if unreadable."""
+        """The central square of picture `i`, uint8 (size, size, 3). Raises DataError if it can't be read."""
         item = self.items[i]
         if callable(item):
             return item(size)

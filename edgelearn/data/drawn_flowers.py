@@ -33,10 +33,9 @@ _BROAD_PETAL = petal_outline(1.35, 1.7, 0.45, n=12)
 
 
 def embedded_flowers(n_per_class: int = 200, seed: int = 0) -> ImageDataset:
-    """Drawn flowers, n_per_class of each of the five kinds of tf_flowers, in the same order of labels.
+    """Draw `n_per_class` flowers (default 200) of each of the five kinds of tf_flowers, with the same labels.
 
-    A picture depends only on (seed, kind, index) and the size asked for. Raises DataError if there
-    would be none.
+    A picture depends only on (seed, kind, index) and its size. Raises DataError if `n_per_class` is below 1.
     """
     if n_per_class < 1:
         raise DataError(f"Each kind needs at least one picture, got n_per_class={n_per_class}.")

@@ -26,25 +26,24 @@ def load_flowers(
     download: bool = True,
     embedded: bool = False,
 ) -> ImageDataset:
-    """The pictures to learn flowers from. The first that applies:
+    """Load pictures of flowers. The result's `description` names the source. Without arguments it is TensorFlow
+    Datasets' own folder; if a download is necessary and there is no network, the embedded sample.
 
-    1. embedded=True: the embedded sample, drawings made by the program itself;
-    2. images: a folder with a subfolder of pictures for each class;
-    3. data, or else the environment variable EDGELEARN_DATA: a folder with prepared tf_flowers in it;
-    4. TensorFlow Datasets' own folder, into which it downloads tf_flowers if `download` is true;
-    5. when that download can't be made for lack of a network, the embedded sample.
+    Arguments:
+    - `images`: a folder with a subfolder of pictures for each class.
+    - `data`: a folder with prepared tf_flowers (default: the environment variable EDGELEARN_DATA).
+    - `download`: download tf_flowers if they are missing (default True).
+    - `embedded`: use the embedded sample of drawings (default False).
 
-    `description` of the result says in one line what was used, and why if it is the sample.
-
-    Raises DataError when a source that was named holds no usable pictures, when two sources are asked for
-    at once, or when the photographs aren't there and `download` is false.
+    Raises DataError if a named source has no usable pictures, two sources are given, or the photographs are missing
+    and `download` is False.
     """
     asked = {"embedded": embedded, "images": images, "data": data}
     chosen = [name for name, value in asked.items() if value]
     if len(chosen) > 1:
         raise DataError(f"Only one source of pictures can be used, got {' and '.join(chosen)}. Give one of them.")
     if embedded:
-        return _sample("as asked for")
+        return _sample("as requested")
     if images:
         return load_folder(images)
     try:

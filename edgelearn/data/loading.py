@@ -11,9 +11,9 @@ from .threads import each
 
 
 def load_images(dataset: ImageDataset, indices: Sequence[int], size: int, out: np.ndarray | None = None) -> np.ndarray:
-    """Decode the pictures at `indices` to uint8 of shape (n, size, size, 3), into `out` if given.
+    """Decode the pictures at `indices` to uint8 (n, size, size, 3), into `out` if given.
 
-    Raises DataError for a picture that cannot be read, ShapeError if `out` doesn't fit.
+    Raises DataError for a picture that cannot be read, ShapeError if `out` has another shape or type.
     """
     shape = (len(indices), size, size, 3)
     if out is None:

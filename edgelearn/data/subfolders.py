@@ -45,12 +45,12 @@ def skipped_lines(skipped: Iterable[tuple[str, str]]) -> list[str]:
     return [f"  skipped {path}: {why}" for path, why in skipped]
 
 
-def usable_files(root: Path, names: list[str], problem: Callable[[Path], str | None]) -> Usable:
-    """Find the files below `root`'s subfolders `names`; `problem(file)` returns why a file can't be used, or None."""
-    found = [(label, file) for label, name in enumerate(names) for file in files_below(root / name)]
-    problems = each(lambda file: not_a_file(file) or problem(file), [file for _, file in found])
-    good = [entry for entry, why in zip(found, problems, strict=True) if not why]
-    skipped = [(str(file), why) for (_, file), why in zip(found, problems, strict=True) if why]
+def usable_files(root: Path, names: list[str], read: Callable[[Path, str], object]) -> Usable:
+    """Find the files below `root`'s subfolders `names` for which `read(file, name)` raises no DataError."""
+    files = [(label, file) for label, name in enumerate(names) for file in files_below(root / name)]
+    problems = each(lambda entry: _problem(entry[1], read), files)
+    good = [entry for entry, why in zip(files, problems, strict=True) if not why]
+    skipped = [(str(file), why) for (_, file), why in zip(files, problems, strict=True) if why]
     return Usable(root, names, np.array([label for label, _ in good], np.int32), [file for _, file in good], skipped)
 
 
@@ -82,9 +82,15 @@ def files_below(folder: Path) -> list[Path]:
     return files
 
 
-def not_a_file(path: Path) -> str | None:
-    """Reason why this isn't a regular file (a dangling link or a pipe, which would block), or None."""
-    return None if path.is_file() else f"{path} is not a file. Remove it."
+def _problem(path: Path, read: Callable[[Path, str], object]) -> str | None:
+    """Reason why a file can't be used, or None. A dangling link, or a pipe, which would block, is not read."""
+    if not path.is_file():
+        return f"{path} is not a file. Remove it."
+    try:
+        read(path, str(path))
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def _hidden(name: str) -> bool:

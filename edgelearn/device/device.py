@@ -19,7 +19,7 @@ class Device:
     - `alignment`: of buffers, in bytes.
     - `vector_width`: floats of a vector register.
     - `extensions`: names of OpenCL extensions.
-    - `notes`: what was done to use the device, for its user (default none).
+    - `notes`: remedies applied to the driver, a sentence each (default none).
     - `architecture`: instruction set of a CPU, compute capability of an NVIDIA GPU, else the name (default "").
     - `index`: (number of the platform, number of the device there).
     """

@@ -17,7 +17,7 @@ class DeviceKind:
     Arguments:
     - `platform`: the OpenCL platform.
     - `kind`: "cpu", "gpu" or "accelerator".
-    - `family`: devices that differ in size more than in nature: instruction set of a CPU, architecture of a GPU.
+    - `family`: instruction set of a CPU, architecture of a GPU.
     - `vector_width`: floats in a vector register.
     - `compute_units`: number of them.
     """

@@ -23,7 +23,7 @@ class Node:
 
     Arguments:
     - `name`: unique in the network.
-    - `op`: what it computes.
+    - `op`: its operation.
     - `inputs`: names of the nodes it reads; `INPUT` is the network's input.
     - `shape`: of its output, without the batch.
     """

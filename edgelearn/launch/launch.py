@@ -16,7 +16,7 @@ from .buffers import Buffer
 
 @dataclass(frozen=True)
 class Access:
-    """What a kernel does with a buffer.
+    """Use of a buffer by a kernel.
 
     Arguments:
     - `buffer`: the buffer.
@@ -56,8 +56,8 @@ class InOut(Access):
 
 @dataclass(frozen=True)
 class Many:
-    """Accesses to buffers of one role by one launch for many layers: the kernel gets the memory that they share, and
-    from a table where each of them starts.
+    """Accesses to buffers of one role by one launch for many layers: the kernel gets the memory that they share and
+    reads their offsets from a table.
 
     Arguments:
     - `accesses`: of the layers, in their order.
@@ -68,12 +68,12 @@ class Many:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """One of several ways to compute the same: tile sizes, splits, variants of a kernel.
+    """A choice between configurations of a kernel: tile sizes, splits, variants.
 
     Arguments:
     - `name`: kernel and problem, such as "pointwise_forward 12544x32x64".
     - `candidates`: configurations; the first one is safe on every device.
-    - `chosen`: the one that the plan takes.
+    - `chosen`: the configuration that the plan uses.
     """
 
     name: str
@@ -92,11 +92,10 @@ class Launch:
     - `grid`: number of work-items along each dimension.
     - `group`: work-items of a work-group, along the first dimension.
     - `arguments`: accesses to buffers, ints (int32) and floats (float32).
-    - `layer`: whose launch it is (default "").
+    - `layer`: name of the layer (default "").
     - `flops`: arithmetic of linear layers; a multiply-add counts two (default 0).
-    - `decision`: that the launch belongs to (default None).
-    - `replay`: launches that make the temporaries once more, where this one also does what mustn't happen twice
-      (default none: the launch itself).
+    - `decision`: the choice that it results from (default None).
+    - `replay`: launches that recompute its temporaries, if repeating it would have side effects (default: itself).
     """
 
     source: str

@@ -11,19 +11,6 @@ from .revnet import revnet, revnet38, revnet110, revnet164
 from .vgg16 import vgg16
 
 __all__ = [
-    "bcresnet",
-    "ds_cnn",
-    "ds_resnet",
-    "mobilenet_v1",
-    "mobilenet_v2",
-    "mobilenet_v2_cifar",
-    "mobilenet_v2_reversible",
-    "mobilenet_v2_split_cifar",
-    "resnet18",
-    "resnet18_cifar",
-    "revnet",
-    "revnet38",
-    "revnet110",
-    "revnet164",
-    "vgg16",
+    "bcresnet", "ds_cnn", "ds_resnet", "mobilenet_v1", "mobilenet_v2", "mobilenet_v2_cifar", "mobilenet_v2_reversible",
+    "mobilenet_v2_split_cifar", "resnet18", "resnet18_cifar", "revnet", "revnet38", "revnet110", "revnet164", "vgg16",
 ]  # fmt: skip

@@ -46,7 +46,7 @@ def mobilenet_v2_cifar(
 
 
 class Builder:
-    """Adds the layers of table 2 one after the other."""
+    """Builds MobileNet V2 from a table of stages."""
 
     def __init__(self, name: str, input_shape: tuple[int, int, int], alpha: float, momentum: float) -> None:
         self.network, self.alpha, self.momentum = Network(name, input_shape), alpha, momentum

@@ -35,7 +35,7 @@ def test_other_ways_within_two_budgets(capsys, tmp_path):
     assert main(["memory", "plan", *SMALL, *budget]) == 0
     assert " MB  paged " in capsys.readouterr().out and not list(tmp_path.glob("tmp*"))
     assert main(["memory", "plan", *SMALL, *budget[:-1], str(tmp_path / "none")]) == 1
-    assert "Name a folder that exists" in capsys.readouterr().err
+    assert f"{tmp_path / 'none'}" in capsys.readouterr().err
     assert main(["memory", "plan", *SMALL, "--pages", str(tmp_path)]) == 1
     assert "add --allow paged" in capsys.readouterr().err
 
@@ -69,9 +69,9 @@ def test_check_fails_with_a_claim(capsys, monkeypatch, holds, status):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["plan", "lenet"], "'lenet' is no network"),
-        (["plan", "revnet"], "'revnet' is no network: choose bcresnet"),
-        (["plan", "bcresnet", "--alpha", "2"], "'bcresnet' has no width to choose"),
+        (["plan", "lenet"], "'lenet'"),
+        (["plan", "revnet"], "'revnet': choose bcresnet"),
+        (["plan", "bcresnet", "--alpha", "2"], "'bcresnet' has no width"),
         (["plan", *SMALL, "--budget", "1KB"], "0.001 MB"),
         (["plan", *SMALL, "--budget", "much"], "'much stored'"),
         (["train", "moon"], "'moon' is no task"),

@@ -15,7 +15,7 @@ def no_network(nowhere, monkeypatch):
 def test_the_sample_when_asked_for(nowhere):
     dataset = load_flowers(embedded=True)
     assert dataset.origin == "embedded sample"
-    assert dataset.description == "The embedded sample: 1,000 drawn flowers of 5 kinds, as asked for."
+    assert dataset.description == "The embedded sample: 1,000 drawn flowers of 5 kinds, as requested."
 
 
 def test_the_sample_for_lack_of_a_network(no_network):

@@ -18,8 +18,14 @@ _SHIFT, _NOISE, _MASKS = 20, 21, 22  # separate these random streams of a seed f
 
 @dataclass(frozen=True)
 class Shift:
-    """Clips moved in time by up to `limit` of their length in either direction, zeros coming in. Raises DataError for a
-    limit outside 0..1."""
+    """Random shifts in time, padded with zeros.
+
+    Arguments:
+    - `seed`: of the random numbers.
+    - `limit`: largest shift in either direction, as a fraction of the length (default 0.1).
+
+    Raises DataError for a limit outside 0..1.
+    """
 
     seed: int
     limit: float = 0.1
@@ -29,7 +35,7 @@ class Shift:
             raise DataError(f"limit is a fraction of a clip's length, from 0 to 1, got {self.limit}.")
 
     def __call__(self, clips: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
-        """`clips` (n, samples), of which each is clip `indices[...]` of the data set, as they sound in `epoch`."""
+        """Augment `clips` (n, samples), which have these `indices` (n,) in the data set."""
         n, samples = clips.shape
         reach = int(self.limit * samples)
         later = np.floor(draws(self.seed, _SHIFT, epoch, indices, 1)[:, 0] * (2 * reach + 1)).astype(int) - reach
@@ -40,15 +46,15 @@ class Shift:
 
 @dataclass(frozen=True, eq=False)
 class AddNoise:
-    """Mix noise into clips. The sum is cut at -1 and 1. A clip without any signal stays as it is: it has no such ratio.
+    """Mix noise into clips and clip the sum to -1..1. Silent clips, which have no signal-to-noise ratio, are unchanged.
 
     Arguments:
-    - `seed`: draws who gets which noise, and how much.
+    - `seed`: of the random numbers.
     - `noises`: recordings (samples,) at the clips' rate, such as those of load_noises or synthetic_noises.
-    - `probability`: of a clip to get noise (default 0.8).
-    - `low`, `high`: signal-to-noise ratios in decibels, between which one is drawn evenly (default 0 and 20).
+    - `probability`: of noise in a clip (default 0.8).
+    - `low`, `high`: range of the signal-to-noise ratio in decibels, drawn uniformly (default 0 and 20).
 
-    Raises DataError when there are no noises, or for a probability or a range that can't be.
+    Raises DataError without noises, or for an invalid probability or range.
     """
 
     seed: int
@@ -66,7 +72,7 @@ class AddNoise:
             )
 
     def __call__(self, clips: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
-        """As Shift's."""
+        """See Shift."""
         out = clips.copy()
         for row, (chance, which, where, ratio) in enumerate(draws(self.seed, _NOISE, epoch, indices, 4)):
             if chance < self.probability:
@@ -77,10 +83,14 @@ class AddNoise:
 
 @dataclass(frozen=True)
 class SpecAugment:
-    """Frames and bands of features masked (Park et al. 2019, "SpecAugment", without its time warping): `times` masks of
-    up to `frames` frames and `frequencies` masks of up to `bands` bands, of evenly drawn width and place.
+    """Mask frames and bands of features (Park et al. 2019, "SpecAugment", without time warping). Width and position of
+    masks are drawn uniformly.
 
-    Masked features get `fill`, or if None the mean of the clip's: the paper's zero, since its features have mean zero.
+    Arguments:
+    - `seed`: of the random numbers.
+    - `times`, `frames`: number of masks in time, and their largest width in frames (default 2 and 20).
+    - `frequencies`, `bands`: number of masks in frequency, and their largest width in bands (default 2 and 7).
+    - `fill`: value of masked features (default: the clip's mean, which is 0 in the paper).
     """
 
     seed: int
@@ -91,7 +101,7 @@ class SpecAugment:
     fill: float | None = None
 
     def __call__(self, features: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
-        """`features` (n, frames, bands), each of clip `indices[...]` of the data set, as they are in `epoch`."""
+        """Augment `features` (n, frames, bands), which have these `indices` (n,) in the data set."""
         n, frames, bands = features.shape
         count = self.times + self.frequencies
         width, place = draws(self.seed, _MASKS, epoch, indices, 2 * count).reshape(n, 2, count).transpose(1, 0, 2)
@@ -102,7 +112,7 @@ class SpecAugment:
 
 
 def synthetic_noises(seed: int = 0, seconds: float = 10.0, rate: int = RATE) -> list[np.ndarray]:
-    """White, pink and brown noise: power falling with frequency to the power of 0, 1 and 2, root mean square 0.1."""
+    """White, pink and brown noise: power proportional to 1 / frequency to the 0, 1 and 2; RMS 0.1."""
     rng = np.random.default_rng([seed, _NOISE])
     length = round(rate * seconds)
     frequency = np.maximum(np.fft.rfftfreq(length), 20 / rate)

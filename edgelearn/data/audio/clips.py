@@ -32,7 +32,7 @@ class ClipDataset:
     - `description`: the origin as one sentence for a reader.
     - `class_names`: names in the order of the labels: the words.
     - `labels`: int32 (n,), each from 0 to len(class_names) - 1.
-    - `speakers`: n names of who speaks; "" where that isn't known, or nobody does.
+    - `speakers`: n names of speakers; "" if unknown or none.
     - `items`: n clips.
     - `skipped`: (path, reason) of each file that was left out (default none).
 
@@ -70,7 +70,7 @@ class ClipDataset:
         return np.asarray(self.class_names, np.str_)[self.labels]
 
     def recording(self, i: int, rate: int = RATE) -> np.ndarray:
-        """All of clip `i`: float32 of shape (samples,). Raises DataError if unreadable."""
+        """All of clip `i`: float32 (samples,) at `rate`. Raises DataError if it can't be read."""
         item = self.items[i]
         if callable(item):
             return item(rate)
@@ -84,7 +84,7 @@ class ClipDataset:
         return fit(self.recording(i, rate), round(rate * seconds))
 
     def take(self, indices: Sequence[int] | np.ndarray) -> "ClipDataset":
-        """The clips at `indices` (integers, or a mask), with the same class names."""
+        """The subset at `indices` (integers or a bool mask), with the same class names."""
         chosen = np.arange(len(self))[np.asarray(indices)] if len(indices) else np.empty(0, int)
         return replace(
             self,
@@ -95,12 +95,12 @@ class ClipDataset:
         )
 
     def only(self, words: Sequence[str]) -> "ClipDataset":
-        """The clips of `words`, which become the class names in this order. Raises DataError for an unknown word."""
+        """The subset with these `words`, which become the class names. Raises DataError for an unknown word."""
         if missing := [word for word in words if word not in self.class_names]:
             raise DataError(f"{self.name} has no word {missing[0]!r}. It has {', '.join(self.class_names)}.")
         number = {word: label for label, word in enumerate(words)}
-        some = self.take(np.isin(self.words, words))
-        return replace(some, class_names=tuple(words), labels=[number[word] for word in some.words])
+        subset = self.take(np.isin(self.words, words))
+        return replace(subset, class_names=tuple(words), labels=[number[word] for word in subset.words])
 
 
 def load_clips(
@@ -110,10 +110,15 @@ def load_clips(
     seconds: float = 1.0,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The clips at `indices` (all, if None), decoded on a few threads: float32 of shape (n, rate · seconds), into `out`
-    if given.
+    """Decode clips on several threads to float32 (n, rate · seconds).
 
-    Raises DataError for a clip that cannot be read, ShapeError if `out` doesn't fit.
+    Arguments:
+    - `indices`: of the clips (default: all).
+    - `rate`: samples per second (default RATE).
+    - `seconds`: length to which clips are padded or cut (default 1).
+    - `out`: array for the result (default: a new one).
+
+    Raises DataError for a clip that cannot be read, ShapeError if `out` has another shape or type.
     """
     chosen = np.arange(len(dataset)) if indices is None else np.asarray(indices)
     shape = (len(chosen), round(rate * seconds))

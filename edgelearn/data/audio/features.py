@@ -24,19 +24,19 @@ class LogMel:
     """log(mel energies + offset) of clips.
 
     Arguments:
-    - `window`: samples that a frame sees, under a periodic Hann window (default 480).
+    - `window`: samples of a frame, with a periodic Hann window (default 480).
     - `hop`: samples between frames (default 160).
     - `fft`: samples of the transform (default 512).
     - `bands`: number of mel bands (default 40).
-    - `low`, `high`: the frequencies that they cover, in hertz (default 0 and half the rate).
+    - `low`, `high`: range of their frequencies in hertz (default 0 and half the rate).
     - `power`: 2 for energies (default), 1 for magnitudes.
     - `offset`: added before the logarithm (default 1e-6).
-    - `triangles`: triangular over "hertz" (default) or over "mel".
-    - `centred`: frame i is centred on sample i * hop, the clip being reflected at its ends (default); else it begins
-      there, and samples that don't fill a frame are left out.
-    - `rate`: samples a second (default 16,000).
+    - `triangles`: filters are linear in "hertz" (default) or in "mel".
+    - `centred`: frame i is centred on sample i * hop, and the clip is reflected at its ends (default); otherwise it
+      begins there, and an incomplete last frame is dropped.
+    - `rate`: samples per second (default 16,000).
 
-    Raises DataError for settings that can't be.
+    Raises DataError for invalid settings.
     """
 
     window: int = 480
@@ -69,7 +69,8 @@ class LogMel:
         return 1 + (samples + 2 * margin - self.window) // self.hop, self.bands
 
     def __call__(self, clips: np.ndarray) -> np.ndarray:
-        """`clips` float (n, samples) to float32 (n, frames, bands). Raises ShapeError for another shape."""
+        """Compute features of `clips`, float (n, samples): float32 (n, frames, bands). Raises ShapeError for another
+        shape."""
         clips = _check(clips)
         out = np.empty((len(clips), *self.shape(clips.shape[1])), np.float32)
 
@@ -120,7 +121,7 @@ class MFCC:
         return self.log_mel.shape(samples)[0], self.coefficients
 
     def __call__(self, clips: np.ndarray) -> np.ndarray:
-        """`clips` float (n, samples) to float32 (n, frames, coefficients)."""
+        """Compute MFCC of `clips`, float (n, samples): float32 (n, frames, coefficients)."""
         return self.log_mel(clips) @ _dct(self.log_mel.bands, self.coefficients)
 
 

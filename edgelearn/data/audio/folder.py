@@ -36,7 +36,7 @@ def load_folder(path: str | os.PathLike, speaker: str = "") -> ClipDataset:
     words = [word for word in words if word != NOISE_FOLDER]
     if not words:
         raise DataError(f"The sound folder {root} has no words, only {NOISE_FOLDER}. {_LAYOUT}")
-    found = usable_files(root, words, _problem)
+    found = usable_files(root, words, read)
     found.require(
         1, lambda word, _: f"The word {word!r} in {root} has no usable recording.", "WAV, FLAC or OGG recordings"
     )
@@ -79,12 +79,3 @@ def speaker_of(file_name: str, word: str) -> str:
     if not match:
         return ""
     return match[1].partition("_")[2] if word == UNKNOWN else match[1]
-
-
-def _problem(file: Path) -> str | None:
-    """Reason why this file can't be used, or None."""
-    try:
-        read(file, str(file))
-    except DataError as error:
-        return str(error)
-    return None

@@ -44,13 +44,15 @@ def load_named(name: str, data: str | os.PathLike | None = None) -> ClipDataset:
 def load_speech_commands(
     split: str = "train", data: str | os.PathLike | None = None, download: bool = True
 ) -> ClipDataset:
-    """The twelve classes of `split`, "train", "validation" or "test": from `data`, or else EDGELEARN_DATA, else from
-    TensorFlow Datasets' own folder, into which it downloads them if `download` is true. It doesn't say who speaks. The
-    85,511 clips of "train" take 2.7 GB of memory.
+    """Load the twelve classes of Speech Commands, without speakers. The 85,511 clips of "train" take 2.7 GB of memory.
 
-    Raises DownloadError (a DataError) within about ten seconds when they must be downloaded and there is no network,
-    DataError when a folder that was named doesn't have them, they are damaged, or a package is missing. Nothing else is
-    ever used instead.
+    Arguments:
+    - `split`: "train" (default), "validation" or "test".
+    - `data`: folder with the data (default: EDGELEARN_DATA, else TensorFlow Datasets' own folder).
+    - `download`: download missing data to TensorFlow Datasets' own folder (default True).
+
+    Raises DownloadError (a DataError) within about ten seconds without a network, DataError if a named folder doesn't
+    have the data, they are damaged, or a package is missing. No other data set is used instead.
     """
     found = fetch(SPEECH_COMMANDS, data, download, split)
     labels = _in_order_of(CLASSES, found.class_names)[found.labels]

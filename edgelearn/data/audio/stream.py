@@ -12,10 +12,11 @@ _FRAMES = 1024  # computed at once at most
 
 
 class FeatureStream:
-    """The frames that `front_end` makes of a whole recording, from pieces of it as they come: up to rounding the same,
-    wherever it was cut, also at both ends, where a centred front end reflects it.
+    """Computes the frames of a recording from consecutive pieces. Up to rounding they equal those of the whole
+    recording, also at its ends, where a centred front end reflects it. Only samples that later frames need are held.
 
-    Of the samples, those that a later frame can see are held.
+    Arguments:
+    - `front_end`: computes the features.
     """
 
     def __init__(self, front_end: FrontEnd) -> None:
