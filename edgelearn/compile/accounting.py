@@ -19,13 +19,12 @@ from .program import Kind, Program
 from .units import MB
 
 DEFINITIONS = {
-    "stored": "held between the passes: written before the gradient of the loss and read after it; and the input, if "
-    "the backward pass reads it",
-    "paged": "offloaded meanwhile, to the host's memory or a file",
-    "peak": "stored and workspace at their most, as allocated: the arena of temporaries, and the input",
+    "stored": "written before the gradient of the loss and read after it; and the input, if the backward pass reads it",
+    "paged": "offloaded between the passes, to the host's memory or a file",
+    "peak": "largest sum of stored and workspace, as allocated: the arena of temporaries, and the input",
     "framework": "inputs of convolutions and BatchNorms, each tensor once: what a framework saves if activations work "
     "in place",
-    "framework_not_in_place": "these and inputs of activations: what PyTorch saves (2.13, ReLU6 in place or not)",
+    "framework_not_in_place": "the same and inputs of activations: what PyTorch saves (2.13, ReLU6 in place or not)",
     "conv_inputs": "inputs of convolutions, each tensor once",
 }
 
@@ -58,10 +57,10 @@ class Accounting:
 
 
 def account(plan: Plan) -> Accounting:
-    """Count the activations of a plan that trains. Raises PlanError for other plans."""
+    """Count the activations of a training plan. Raises PlanError for other plans."""
     network, n = plan.request.network, plan.request.micro_batch
     if plan.request.optimizer is None:
-        raise PlanError("Only a plan that trains stores activations: give the request an optimizer.")
+        raise PlanError("Only a training plan stores activations: give the request an optimizer.")
     convolved, normalized, activated = (
         _inputs(network, *kinds) for kinds in ((Conv2D, DepthwiseConv2D), (BatchNormalization,), (Activation,))
     )
@@ -76,7 +75,7 @@ def account(plan: Plan) -> Accounting:
 
 
 def stored(program: Program) -> list[Buffer]:
-    """Buffers that a training program holds between its forward and its backward pass, the largest first."""
+    """Buffers that a training program holds between forward and backward pass, largest first."""
     launches, loss_at = program.micro, program.rematerialisation.loss_at
     held = [life.buffer for life in lifetimes(launches) if life.first < loss_at < life.last]
     if any(program.x.buffer in launch.reads for launch in launches[loss_at:]):

@@ -1,7 +1,7 @@
-"""Where temporaries lie: offsets in one arena, from their lifetimes.
+"""Place temporaries in one arena so that buffers with disjoint lifetimes share memory.
 
 Greedy by size (Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference", section 4.2):
-the largest buffer first, each at the lowest offset where no buffer that lives at the same time is in its way.
+largest buffer first, each at the lowest offset that is free during its lifetime.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgelearn.launch import Buffer, Launch, Role
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A temporary is there from launch `first` to launch `last` of a list, both included."""
+    """A buffer is live from launch `first` to launch `last`, both included."""
 
     buffer: Buffer
     first: int
@@ -25,7 +25,7 @@ class Lifetime:
 
 
 def lifetimes(launches: Sequence[Launch], keep: Sequence[Buffer] = (), role: Role = Role.TEMPORARY) -> list[Lifetime]:
-    """Of every temporary of a list, or every buffer of another role; buffers in `keep` live to its end."""
+    """Lifetimes of all buffers of `role`; buffers in `keep` live until the last launch."""
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
     for index, launch in enumerate(launches):
@@ -38,12 +38,12 @@ def lifetimes(launches: Sequence[Launch], keep: Sequence[Buffer] = (), role: Rol
 
 
 def alive(lives: Iterable[Lifetime], at: int) -> list[Buffer]:
-    """What is there at launch `at`."""
+    """Buffers that are live at launch `at`."""
     return [life.buffer for life in lives if life.first <= at <= life.last]
 
 
 def place(lives: Sequence[Lifetime], alignment: int) -> tuple[dict[Buffer, int], int]:
-    """(offset of each buffer, size of the arena), both multiples of `alignment`."""
+    """Return (offset of each buffer, size of the arena), multiples of `alignment`."""
     placed: list[tuple[int, int, Lifetime]] = []  # (start, stop, lifetime), sorted by start
     offsets: dict[Buffer, int] = {}
     for life in sorted(lives, key=lambda life: (-life.buffer.nbytes, life.first)):

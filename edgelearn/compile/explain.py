@@ -1,4 +1,4 @@
-"""Explanations: where every byte of a plan goes, and when."""
+"""Explain a plan: its bytes by layer, purpose and time."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ BAR = 40  # characters of the longest bar
 
 @dataclass(frozen=True)
 class Share:
-    """Bytes of a layer for one purpose, when activations and workspace take the most.
+    """Bytes of a layer for one purpose, at the peak of activations and workspace.
 
-    - `purpose`: a role's value, such as "parameters"; of temporaries "stored", "compressed", "recomputed", "inverted",
-      "restored" or "workspace"; "gaps" between them.
+    - `purpose`: a role's value, such as "parameters"; for temporaries "stored", "compressed", "recomputed", "inverted",
+      "restored" or "workspace"; "gaps" for unused bytes between temporaries.
     """
 
     layer: str
@@ -38,8 +38,8 @@ class Share:
 class Moment:
     """Consecutive launches of one layer in one pass.
 
-    - `nbytes`: the most bytes of temporaries alive in it; `purposes` divides them.
-    - `paged`: bytes offloaded by then.
+    - `nbytes`: largest number of bytes of live temporaries; `purposes` divides them by purpose.
+    - `paged`: bytes offloaded at that time.
     """
 
     layer: str
@@ -50,7 +50,7 @@ class Moment:
 
 
 class ActivationBytes(NamedTuple):
-    """An activation that the backward pass needs: its layer, the tensor's name, its purpose and its bytes."""
+    """An activation that the backward pass reads."""
 
     layer: str
     name: str
@@ -77,7 +77,7 @@ class Explanation:
     accounting: Accounting | None
 
     def by_layer(self) -> dict[str, Counter[str]]:
-        """Bytes by layer, in the order of the network, and by purpose."""
+        """Bytes by layer (in network order) and purpose."""
         layers: dict[str, Counter[str]] = {}
         for share in self.shares:
             layers.setdefault(share.layer, Counter())[share.purpose] += share.nbytes
@@ -91,7 +91,7 @@ class Explanation:
         return purposes
 
     def table(self) -> str:
-        """A table of bytes by layer: persistent ones, and temporaries when these take the most."""
+        """A table of bytes by layer: persistent buffers, and temporaries at their peak."""
         rematerialisation = _program(self.plan).rematerialisation
         stored, restored = {STORED, *rematerialisation.held.values()}, set(rematerialisation.purposes.values())
         lines = [f"{'layer':<32}{'parameters':>12}{'others':>12}{STORED:>12}{'restored':>14}{WORKSPACE:>12}"]
@@ -106,7 +106,7 @@ class Explanation:
         return "\n".join(lines)
 
     def timetable(self) -> str:
-        """The timeline as text: the most MB alive, layer by layer."""
+        """The timeline as text: peak MB of each layer in each pass."""
         most = max(moment.nbytes for moment in self.timeline)
         return "\n".join(
             f"{'forward' if m.forward else 'backward':<9}{m.layer[:31]:<32}{m.nbytes / MB:>8.2f} MB  "
@@ -120,17 +120,17 @@ class Explanation:
             parts.append(f"Activations, by definition:\n{self.accounting}")
         sizes = sorted(self.by_purpose().items(), key=lambda item: -item[1])
         lines = [f"{nbytes / MB:>9.2f} MB  {purpose}" for purpose, nbytes in sizes]
-        parts.append("All planned bytes, when activations and workspace take the most:\n" + "\n".join(lines))
+        parts.append("All planned bytes, at the peak of activations and workspace:\n" + "\n".join(lines))
         purposes: dict[str, list[int]] = {}
         for activation in self.activations:
             purposes.setdefault(activation.purpose, []).append(activation.nbytes)
         lines = [f"{sum(n) / MB:>9.2f} MB  {purpose}: {len(n)} tensors" for purpose, n in purposes.items()]
-        parts.append("Activations that the backward pass needs:\n" + "\n".join(lines))
+        parts.append("Activations that the backward pass reads:\n" + "\n".join(lines))
         return "\n\n".join(parts)
 
 
 def explain(plan: Plan) -> Explanation:
-    """Explain the memory of a full micro-batch: of training, or of prediction if the plan doesn't train."""
+    """Explain the memory of a full micro-batch of training, or of prediction if the plan doesn't train."""
     program = _program(plan)
     purposes = _Purposes(plan, program)
     lives = lifetimes(program.micro, [program.y.buffer])
@@ -176,7 +176,7 @@ class _Purposes:
 
 
 def _persistent(plan: Plan) -> Iterator[Share]:
-    """Bytes of each role, layer by layer, and the rest, which alignment takes."""
+    """Bytes by role and layer, and the padding of each role."""
     rest = Counter({role: size for role, size in plan.bytes_by_role.items() if role is not Role.TEMPORARY})
     buffers = [(buffer.role, _layer(buffer), buffer.nbytes) for buffer in plan.storage.buffers]
     buffers += [(Role.OPTIMIZER, name.split("/")[1], t.buffer.nbytes) for name, t in plan.storage.slot_tensors.items()]

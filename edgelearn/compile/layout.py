@@ -1,4 +1,4 @@
-"""From a request to its plan: all programs lowered, and all buffers given their places."""
+"""Make the plan of a request: lower all programs and place all buffers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .storage import Storage
 
 
 def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
-    """Lower all programs of `request`, and give every buffer its place, whatever it takes. Raises PlanError for an
-    impossible request."""
+    """Lower all programs of `request` and place every buffer, whatever the budget. Raises PlanError for an impossible
+    request."""
     request.check()
     storage, alignment = make_storage(request, device), device.alignment
     programs = {key: lower(request, storage, traits, key) for key in program_keys(request)}
@@ -27,7 +27,7 @@ def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
 
 
 def make_storage(request: Request, device: Device) -> Storage:
-    """Storage for the programs of `request`, which add to it."""
+    """Create the storage of `request`; lowering its programs adds to it."""
     network = request.network
     trained = [name for name in network.parameters if name in request.trainable] if request.optimizer else []
     block = input_block(network)
@@ -37,9 +37,9 @@ def make_storage(request: Request, device: Device) -> Storage:
 def program_keys(request: Request) -> list[ProgramKey]:
     """Every program that a session of this request may run.
 
-    A mini-batch takes a first micro-batch, following ones, and a last, shorter one, which train with each way to get
-    ranges. Evaluation and prediction take full micro-batches and the request's `remainders`; without an optimizer, also
-    those of its mini-batches.
+    A mini-batch has a first micro-batch, following ones and a shorter last one, each in every mode of range
+    collection. Evaluation and prediction run full micro-batches and the request's `remainders`; without an optimizer,
+    also the micro-batches of its mini-batches.
     """
     batches = [request.micro_batches(examples) for examples in (request.batch_size, *request.last_batches)]
     forward = [request.micro_batch, *request.remainders]
@@ -58,7 +58,7 @@ def program_keys(request: Request) -> list[ProgramKey]:
 
 
 def _place(program: Program, alignment: int, offsets: dict[Buffer, int]) -> tuple[int, int]:
-    """Add the offsets of a program's temporaries and pages; bytes of its arena and its pages."""
+    """Add the offsets of a program's temporaries and pages to `offsets`; return the bytes of arena and pages."""
     size = 0
     for part, keep in ((program.prepare, []), (program.micro, [program.y.buffer]), (program.finish, [])):
         placed, nbytes = arena.place(arena.lifetimes(part, keep), alignment)

@@ -1,4 +1,4 @@
-"""What lives as long as a plan: parameters, frozen constants, gradients, optimizer state, prepared weights, inputs."""
+"""Persistent buffers of a plan: parameters, constants, gradients, optimizer state, prepared weights, inputs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ Weights = dict[str, np.ndarray]
 
 
 class Storage:
-    """Every persistent tensor, made once and shared by all programs of a plan.
+    """Persistent tensors, shared by all programs of a plan.
 
-    Trained parameters lie end to end, those that weight decay shrinks first, each starting at a multiple of
-    `alignment`; gradients and optimizer state lie in the same order, so that one launch updates them all. The host
-    writes `input`, of channel block `block`, and `control`; micro-batches of fewer than `most` examples use the start.
+    Trained parameters are contiguous, those with weight decay first; gradients and optimizer state have the same order,
+    so that one launch updates them all. The host writes `input` and `control`.
+
+    Arguments:
+    - `trained`: names of the trained parameters.
+    - `alignment`: bytes to which each tensor is aligned.
+    - `most`: examples of the largest micro-batch; smaller ones use the start of `input`.
+    - `block`: channels of a block of the input.
     """
 
     def __init__(
@@ -76,7 +81,7 @@ class Storage:
         nbytes: int | None = None,
         dtype: str = "float32",
     ) -> Tensor:
-        """The persistent tensor of this name, made when first asked for."""
+        """Return the tensor of this name and role, reserving its place on first use."""
         key = name, role
         if key not in self._tensors:
             nbytes = blocked_bytes(prod(shape[:-1]), shape[-1], block, dtype) if nbytes is None else nbytes
@@ -85,17 +90,17 @@ class Storage:
 
     @property
     def buffers(self) -> list[Buffer]:
-        """Of all tensors, none inside another."""
+        """Buffers of all tensors; they don't overlap."""
         return [tensor.buffer for tensor in self._tensors.values()]
 
     def constant(self, name: str, shape: Shape, fill: Callable[[Weights], np.ndarray]) -> Tensor:
-        """A frozen tensor, whose packed words `fill` works out from the network's weights when the plan is loaded."""
-        found = self.tensor(name, shape, Role.CONSTANT)
-        self.fill[found.buffer] = fill
-        return found
+        """A frozen tensor. `fill` computes its packed values from the network's weights when the plan is loaded."""
+        constant = self.tensor(name, shape, Role.CONSTANT)
+        self.fill[constant.buffer] = fill
+        return constant
 
     def parameter(self, name: str) -> Tensor:
-        """The device's copy of a parameter: trained, or frozen."""
+        """The tensor of a parameter, trained or frozen."""
         if name in self.parameters:
             return self.parameters[name]
         if name not in self.frozen:
@@ -104,8 +109,8 @@ class Storage:
         return self.frozen[name]
 
     def moving(self, name: str) -> Tensor:
-        """The copy that a step moves of a moving statistic; committed to the one that lasts when the step is finite.
-        Both lie in the same order, so that one launch copies them all."""
+        """A step's working copy of a moving statistic, committed to the persistent one if the step is finite. Both are
+        in the same order, so that one launch copies them all."""
         shape = self.network.parameters[name].weight.packed_shape
         if name not in self.frozen:
             self.frozen[name] = self.tensor(name, shape, Role.STATISTICS)
@@ -113,7 +118,7 @@ class Storage:
         return self.tensor(f"{name} of a step", shape, Role.MOVING)
 
     def quantizer(self, name: str, fmt: Format, observer: Observer, channels: int = 0) -> Quantizer:
-        """The quantizer of this name, with its record, and with ranges for `channels` where there are any."""
+        """Return the quantizer of this name, with per-channel ranges if `channels` > 0."""
         if name not in self.quantizers:
             record = self.tensor(f"{name} range", (1, 16), Role.RANGE)
             self.fill[record.buffer] = lambda weights: first_record(observer)
@@ -122,27 +127,27 @@ class Storage:
         return self.quantizers[name]
 
     def stretch(self, role: Role, offset: int, nbytes: int) -> Buffer:
-        """A stretch of everything of one role, as one buffer."""
+        """A buffer that spans `nbytes` bytes from `offset` of the memory of one role."""
         buffer = Buffer(f"all {role.value}", nbytes, role)
         self.offsets[buffer] = offset
         return buffer
 
     def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
-        """A place for partial sums of `total`, as large as whoever asks first needs it; None if that is one group."""
+        """Buffer for the partial sums of `total`, sized by the first call; None for one group."""
         if name not in self._partials:
             shape = (groups, total.rows, total.blocks * total.block)
             self._partials[name] = self.tensor(name, shape, Role.PARTIAL) if groups > 1 else None
         return self._partials[name]
 
     def table(self, rows: tuple[Row, ...]) -> Buffer:
-        """A constant of int32 words; for a buffer, where it starts in the memory of its role, in blocks."""
+        """A constant of int32 words. A buffer in `rows` stands for its offset in the memory of its role, in blocks."""
         if rows not in self._tables:
-            found = self.tensor(f"table {len(self._tables)}", (1, len(rows) * len(rows[0])), Role.CONSTANT)
-            self.fill[found.buffer] = lambda weights: np.array(
+            table = self.tensor(f"table {len(self._tables)}", (1, len(rows) * len(rows[0])), Role.CONSTANT)
+            self.fill[table.buffer] = lambda weights: np.array(
                 [[self.offsets[word] // (4 * BLOCK) if isinstance(word, Buffer) else word for word in r] for r in rows],
                 np.int32,
             )
-            self._tables[rows] = found.buffer
+            self._tables[rows] = table.buffer
         return self._tables[rows]
 
     def _part(self, slot: Buffer, parameter: Buffer) -> Buffer:

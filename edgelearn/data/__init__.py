@@ -1,4 +1,4 @@
-"""Pictures: the flower photographs, folders of pictures, and drawings made by the program itself. Sound: in audio/.
+"""Data sets: flower photographs, CIFAR-10, folders of pictures, synthetic drawings; audio is in audio/.
 
-Nothing here is imported until it is asked for, so that the package stays quick to import.
+Modules are imported on demand, to keep `import edgelearn` fast.
 """

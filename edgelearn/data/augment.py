@@ -1,4 +1,4 @@
-"""Pictures that look a little different every epoch, the same way every time the program runs."""
+"""Reproducible augmentation of pictures."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,7 +38,6 @@ class FlipAndCrop:
 
 @lru_cache(maxsize=2)
 def _choices(seed: int, epoch: int, padding: int, count: int) -> np.ndarray:
-    """(mirrored, top, left) for each of `count` pictures. They are drawn in order, so more pictures change nothing for
-    the first ones."""
+    """(mirrored, top, left) of each of `count` pictures, drawn in order: a larger `count` keeps the first ones."""
     rng = np.random.default_rng([seed, _AUGMENT, epoch])
     return rng.integers(0, [2, 2 * padding + 1, 2 * padding + 1], (count, 3))

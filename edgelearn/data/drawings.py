@@ -1,4 +1,4 @@
-"""What all drawn pictures share: a canvas in unit coordinates, outlines, colours, scenes and light."""
+"""Parts of drawn pictures: a canvas in unit coordinates, outlines, colours, scenes and light."""
 
 from colorsys import hsv_to_rgb
 from math import cos, pi, sin
@@ -12,7 +12,7 @@ Color = tuple[int, int, int]
 
 
 class Canvas:
-    """A square picture drawn at three times its size, so that averaging smooths the edges.
+    """A square picture, drawn at three times its size and averaged to smooth the edges.
 
     Points are (x, y) in 0..1 with y downward; lengths are in the same unit.
     """
@@ -24,18 +24,18 @@ class Canvas:
         self._pen = ImageDraw.Draw(self.image)
 
     def fill(self, outline: np.ndarray, color: Color, edge: Color | None = None, edge_width: float = 0.006):
-        """A filled polygon. outline: (n, 2)."""
+        """Draw a filled polygon. outline: (n, 2)."""
         points = (outline * self.pixels).ravel().tolist()
         self._pen.polygon(points, fill=color)
         if edge is not None:
             self._pen.line(points + points[:4], fill=edge, width=self._width(edge_width), joint="curve")
 
     def stroke(self, points: np.ndarray, color: Color, width: float):
-        """A line through the points, (n, 2)."""
+        """Draw a line through the points, (n, 2)."""
         self._pen.line((points * self.pixels).ravel().tolist(), fill=color, width=self._width(width), joint="curve")
 
     def segments(self, ends: np.ndarray, color: Color, width: float):
-        """Many straight lines. ends: (n, 2, 2)."""
+        """Draw straight lines. ends: (n, 2, 2)."""
         width = self._width(width)
         for line in (ends * self.pixels).reshape(-1, 4).tolist():
             self._pen.line(line, fill=color, width=width)
@@ -54,12 +54,12 @@ class Canvas:
             self._pen.ellipse((x - r, y - r, x + r, y + r), fill=color)
 
     def cover(self, pixels: np.ndarray):
-        """Cover everything with a small picture, uint8 (h, w, 3), smoothly stretched."""
+        """Fill the canvas with a small picture, uint8 (h, w, 3), upsampled."""
         small = Image.fromarray(pixels).resize((self.size, self.size), Image.Resampling.BICUBIC)
         self.image.paste(small.resize(self.image.size, Image.Resampling.NEAREST))
 
     def finish(self, rng: np.random.Generator) -> np.ndarray:
-        """Average down, light from one side, tint and film grain: uint8 (size, size, 3)."""
+        """Downsample and add light from one side, a tint and film grain. Returns uint8 (size, size, 3)."""
         pixels = np.asarray(self.image.reduce(_SUPERSAMPLING)).astype(np.float32)
         angle, slope = rng.uniform(0, 2 * pi), rng.uniform(0, 0.5)
         axis = np.linspace(-0.5, 0.5, self.size, dtype=np.float32)
@@ -77,13 +77,13 @@ class Canvas:
 
 
 def hsv(hue: float, saturation: float, value: float) -> Color:
-    """Hue wraps around; the others are clipped to 0..1."""
+    """RGB of a colour in HSV. The hue wraps around; saturation and value are clipped to 0..1."""
     red, green, blue = hsv_to_rgb(hue % 1, min(max(saturation, 0), 1), min(max(value, 0), 1))
     return int(red * 255), int(green * 255), int(blue * 255)
 
 
 def shade(color: Color, factor: float) -> Color:
-    """Darker below 1; above 1, towards white."""
+    """Darken a colour (factor below 1) or blend it towards white (above 1)."""
     if factor <= 1:
         red, green, blue = (int(part * factor) for part in color)
     else:
@@ -92,7 +92,7 @@ def shade(color: Color, factor: float) -> Color:
 
 
 def bright_color(rng: np.random.Generator) -> Color:
-    """White, yellow, orange, red, pink or violet: the colours of petals, the same for every kind."""
+    """A petal colour: white, yellow, orange, red, pink or violet, with the same distribution for every kind."""
     if rng.random() < 0.2:
         return hsv(rng.uniform(0, 1), rng.uniform(0, 0.12), rng.uniform(0.9, 1))
     return hsv(rng.uniform(-0.22, 0.16), rng.uniform(0.45, 0.95), rng.uniform(0.75, 1))
@@ -107,7 +107,7 @@ def any_color(rng: np.random.Generator) -> Color:
 
 
 def contrasting_color(rng: np.random.Generator, color: Color) -> Color:
-    """Any colour whose brightness is clearly another."""
+    """A random colour of clearly different brightness."""
     other = any_color(rng)
     gap = sum(other) - sum(color)
     return other if abs(gap) > 150 else shade(other, 0.4 if sum(color) > 380 else 2.2)
@@ -122,7 +122,7 @@ def disc_outline(n: int = 32) -> np.ndarray:
 
 
 def petal_outline(width: float, fullness: float = 1.0, tip: float = 0.6, n: int = 10) -> np.ndarray:
-    """From (0, 0) to (1, 0). fullness > 1 moves the widest place outward; tip > 1 makes the end pointed."""
+    """A petal from (0, 0) to (1, 0). fullness > 1 moves the widest place outward; tip > 1 makes the end pointed."""
     t = np.linspace(0, 1, n)
     profile = np.sin(pi * t**fullness)
     profile = width / 2 * np.where(t**fullness > 0.5, profile**tip, profile**0.9)
@@ -130,7 +130,7 @@ def petal_outline(width: float, fullness: float = 1.0, tip: float = 0.6, n: int 
 
 
 def polar_outline(radii: np.ndarray, phase: float = 0.0) -> np.ndarray:
-    """A closed outline whose radius at evenly spaced angles is given."""
+    """A closed outline from its radii at evenly spaced angles."""
     angle = phase + np.linspace(0, 2 * pi, len(radii), endpoint=False)
     return np.stack([np.cos(angle), np.sin(angle)], 1) * np.asarray(radii)[:, None]
 
@@ -147,12 +147,12 @@ def rotation(angle: float) -> np.ndarray:
 
 
 def place(outline: np.ndarray, center, scale=1.0, angle: float = 0.0) -> np.ndarray:
-    """Scale (one number or (x, y)), turn clockwise as seen, and move to `center`."""
+    """Scale (by a number or (x, y)), rotate clockwise on the screen, and move to `center`."""
     return (outline * scale) @ rotation(angle).T + center
 
 
 def bend(start, end, sag: float, n: int = 10) -> np.ndarray:
-    """Points on a curve from start to end that swings out sideways by `sag`."""
+    """Points on a curve from start to end that bulges sideways by `sag`, relative to its length."""
     start, end = np.asarray(start, float), np.asarray(end, float)
     t = np.linspace(0, 1, n)[:, None]
     aside = np.array([end[1] - start[1], start[0] - end[0]])
@@ -160,7 +160,7 @@ def bend(start, end, sag: float, n: int = 10) -> np.ndarray:
 
 
 def phyllotaxis(n: int) -> np.ndarray:
-    """n points filling the unit disc as seeds do in a seed head (Vogel 1979)."""
+    """n points that fill the unit disc like the seeds of a seed head (Vogel 1979)."""
     k = np.arange(n) + 0.5
     angle = k * pi * (3 - 5**0.5)
     return np.stack([np.cos(angle), np.sin(angle)], 1) * np.sqrt(k / n)[:, None]
@@ -170,7 +170,7 @@ def phyllotaxis(n: int) -> np.ndarray:
 
 
 def backdrop(canvas: Canvas, rng: np.random.Generator):
-    """A soft background: foliage, sky, soil, night or paper, with light and shade in it."""
+    """Draw a soft background: foliage, sky, soil, night or paper, with light and shade."""
     base = [
         hsv(rng.uniform(0.2, 0.4), rng.uniform(0.3, 0.8), rng.uniform(0.15, 0.7)),
         hsv(rng.uniform(0.5, 0.65), rng.uniform(0.2, 0.6), rng.uniform(0.5, 0.95)),
@@ -184,7 +184,7 @@ def backdrop(canvas: Canvas, rng: np.random.Generator):
 
 
 def clutter(canvas: Canvas, rng: np.random.Generator):
-    """Things behind the subject: blades of grass, leaves, patches of light and colour out of focus."""
+    """Draw objects behind the subject: blades of grass, leaves, blurred patches of light and colour."""
     for _ in range(rng.integers(0, 4)):
         kind = rng.integers(4)
         if kind == 0:
@@ -209,7 +209,7 @@ def clutter(canvas: Canvas, rng: np.random.Generator):
 
 
 def foreground(canvas: Canvas, rng: np.random.Generator):
-    """Now and then a blade of grass before the subject."""
+    """Draw up to two blades of grass in front of the subject."""
     for _ in range(max(0, rng.integers(-2, 3))):
         x = rng.uniform(0, 1)
         blade = bend((x, 1.05), (x + rng.uniform(-0.3, 0.3), rng.uniform(0.2, 0.7)), rng.uniform(-0.2, 0.2), 6)
@@ -228,7 +228,7 @@ def scene(size: int, rng: np.random.Generator) -> Canvas:
 
 
 def stem(canvas: Canvas, rng: np.random.Generator, center, radius: float, leaves: int = 0):
-    """From the middle of a flower down to the ground, with pointed leaves."""
+    """Draw a stem from the middle of a flower to the ground, with pointed leaves."""
     color = leaf_color(rng)
     foot = (center[0] + rng.uniform(-0.25, 0.25), 1.05)
     points = bend(center, foot, rng.uniform(-0.12, 0.12))
@@ -241,6 +241,6 @@ def stem(canvas: Canvas, rng: np.random.Generator, center, radius: float, leaves
 
 
 def any_tilt(rng: np.random.Generator) -> np.ndarray:
-    """A matrix that shows a flat flower turned and seen somewhat from the side."""
+    """A random matrix that rotates a flat flower and tilts it towards the side."""
     direction = rotation(rng.uniform(0, 2 * pi))
     return direction @ np.diag([1, rng.uniform(0.6, 1)]) @ direction.T

@@ -1,4 +1,4 @@
-"""The embedded sample: five kinds of flowers, drawn. The kinds differ in form and share their colours."""
+"""The embedded sample: drawings of five kinds of flowers, which differ in form and share their colours."""
 
 from functools import partial
 from math import pi
@@ -25,7 +25,7 @@ from .drawings import (
     stem,
 )
 
-_PURPOSE = 10  # keeps these random streams apart from others of the same seed
+_PURPOSE = 10  # separates these random streams from others of the same seed
 
 _ROUND_PETAL = {width: petal_outline(width, 1.5, 0.55) for width in (0.22, 0.3, 0.38)}
 _POINTED_PETAL = {width: petal_outline(width, 0.95, 1.15) for width in (0.2, 0.26, 0.32)}
@@ -51,7 +51,7 @@ def embedded_flowers(n_per_class: int = 200, seed: int = 0) -> ImageDataset:
 
 
 def draw_flower(kind: str, seed: int, index: int, size: int) -> np.ndarray:
-    """One picture of a kind (a key of KINDS): uint8 of shape (size, size, 3)."""
+    """Draw picture `index` of a kind (a key of KINDS): uint8 of shape (size, size, 3)."""
     rng = np.random.default_rng([seed, _PURPOSE, list(KINDS).index(kind), index])
     canvas = scene(size, rng)
     draw = KINDS[kind]
@@ -63,7 +63,7 @@ def draw_flower(kind: str, seed: int, index: int, size: int) -> np.ndarray:
 
 
 def _whorl(canvas: Canvas, rng, center, length: float, tilt, petal, count: int, color, phase: float, light: float):
-    """A ring of petals, each lit by its direction, with a crease."""
+    """A ring of petals with creases, shaded by their direction."""
     edge = shade(color, 0.72)
     step = 2 * pi / count
     for k in rng.permutation(count):
@@ -82,18 +82,8 @@ def _daisy(canvas: Canvas, rng, center, radius, color):
         stem(canvas, rng, center, radius)
     tilt = any_tilt(rng)
     petal = _ROUND_PETAL[rng.choice(list(_ROUND_PETAL))]
-    _whorl(
-        canvas,
-        rng,
-        center,
-        radius,
-        tilt,
-        petal,
-        int(rng.integers(9, 16)),
-        color,
-        rng.uniform(0, 6),
-        rng.uniform(0, 6),
-    )
+    count, phase, light = int(rng.integers(9, 16)), rng.uniform(0, 6), rng.uniform(0, 6)
+    _whorl(canvas, rng, center, radius, tilt, petal, count, color, phase, light)
     heart = hsv(rng.uniform(0.05, 0.17), rng.uniform(0.5, 0.95), rng.uniform(0.45, 1))
     inner = radius * rng.uniform(0.2, 0.3)
     canvas.fill(disc_outline() * inner @ tilt.T + center, shade(heart, 0.75))
@@ -120,7 +110,7 @@ def _sunflower(canvas: Canvas, rng, center, radius, color):
 
 
 def _rose(canvas: Canvas, rng, center, radius, color):
-    """Broad petals overlapping inward in a spiral, to a closed bud."""
+    """Broad petals that overlap in a spiral towards a closed bud."""
     if rng.random() < 0.7:
         stem(canvas, rng, center, radius, leaves=int(rng.integers(0, 3)))
     tilt = any_tilt(rng)
@@ -146,7 +136,7 @@ _ROSE_PETAL = 1 + 0.1 * np.cos(np.linspace(0, 2 * pi, 26, endpoint=False)) ** 3
 
 
 def _tulip(canvas: Canvas, rng, center, radius, color):
-    """A cup seen from the side: three petals before, two behind."""
+    """A cup seen from the side: three petals in front, two behind."""
     lean = rng.normal(0, 0.3)
     down = place(np.array([0, 1.0]), (0, 0), radius * 0.75, lean)
     stem(canvas, rng, center + down, radius * 1.3, leaves=int(rng.integers(1, 4)))
@@ -171,7 +161,7 @@ def _tulip(canvas: Canvas, rng, center, radius, color):
 
 
 def _dandelion(canvas: Canvas, rng, center, radius, color):
-    """A ball of fine rays: the seed head, or the blossom with rays down to its middle."""
+    """A ball of fine rays: a seed head, or a blossom whose rays reach its centre."""
     stem(canvas, rng, center, radius * 0.8)
     tilt = any_tilt(rng)
     if rng.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Which flower pictures are used. A source that was asked for is never replaced by another one."""
+"""Load flower pictures. A source that the user names is never replaced by another one."""
 
 import os
 from dataclasses import replace

@@ -44,7 +44,7 @@ def load_folder(path: str | os.PathLike) -> ImageDataset:
 
 
 def _problem(file: Path) -> str | None:
-    """Why this file can't be used, or None."""
+    """Reason why this file can't be used, or None."""
     try:
         check(file, str(file))
     except DataError as error:

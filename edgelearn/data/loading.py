@@ -1,4 +1,4 @@
-"""Decode pictures on a few threads."""
+"""Decode pictures on several threads."""
 
 from collections.abc import Sequence
 

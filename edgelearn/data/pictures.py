@@ -1,4 +1,4 @@
-"""Decode a JPEG or PNG to a square RGB array."""
+"""Decode a JPEG or PNG into a square RGB array."""
 
 import io
 import os
@@ -12,13 +12,13 @@ from PIL import Image
 
 from edgelearn.errors import DataError
 
-# A 60 kB PNG can unfold to gigabytes. Larger than any phone's ordinary photograph, far below what hurts.
+# A 60 kB PNG can decompress to gigabytes. Phones' photographs stay below this limit.
 MAX_PIXELS = 80_000_000
 
-# A JPEG is still read to its end at this size, but decoded at an eighth of its scale.
+# At this size a JPEG is read to its end but decoded at an eighth of its scale.
 _CHECK_SIZE = 8
 
-# What Pillow raises for damaged files, depending on where the damage is.
+# Exceptions that Pillow raises for damaged files.
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, struct.error)
 _BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
@@ -35,21 +35,25 @@ _UPRIGHT = {
 
 
 def decode(source: bytes | Path, size: int, name: str) -> np.ndarray:
-    """The central square of a picture, upright, scaled to `size` x `size` with an area-aware bilinear filter.
+    """Decode the central square of a picture, scaled to uint8 (size, size, 3) with an area-aware bilinear filter.
 
-    Greyscale, palette, CMYK and 16-bit pictures become RGB; transparent parts become white; the EXIF
-    orientation is applied. `name` is what an error calls the picture.
+    Greyscale, palette, CMYK and 16-bit pictures become RGB; transparent parts become white; the EXIF orientation is
+    applied.
 
-    Returns uint8 of shape (size, size, 3). Raises DataError for a file that is neither JPEG nor PNG,
-    is damaged or truncated, or has more than MAX_PIXELS pixels.
+    Arguments:
+    - `source`: encoded bytes or a file.
+    - `size`: side of the result in pixels.
+    - `name`: name of the picture in errors.
+
+    Raises DataError for a file that is neither JPEG nor PNG, is damaged or truncated, or has more than MAX_PIXELS
+    pixels.
     """
     with _opened(source, name) as image:
-        # The JPEG decoder can halve the picture for free. Staying at twice the size asked for or
-        # more leaves the result within rounding of a full decode.
+        # The JPEG decoder can halve the picture for free. At twice the requested size or more the result
+        # equals that of a full decode up to rounding.
         image.draft(None, (2 * size, 2 * size))
         turn = _UPRIGHT.get(_orientation(image))
         square = _central_square(_to_rgb(image)).resize((size, size), Image.Resampling.BILINEAR)
-    # Turning last: the picture is square and small by now.
     return np.asarray(square if turn is None else square.transpose(turn))
 
 
@@ -57,17 +61,17 @@ def check(source: bytes | Path, name: str):
     """Read a picture to its end, as cheaply as possible, and raise DataError if `decode` could."""
     decode(source, _CHECK_SIZE, name)
     with _opened(source, name) as image:
-        image.verify()  # a PNG's checksums, which decoding passes over
+        image.verify()  # a PNG's checksums, which decoding ignores
 
 
 def describe(source: bytes | Path, position: int) -> str:
-    """What to call a picture in an error."""
+    """Name of a picture in errors."""
     return f"Picture {position}" if isinstance(source, bytes) else os.fspath(source)
 
 
 @contextmanager
 def _opened(source: bytes | Path, name: str) -> Iterator[Image.Image]:
-    """Open a picture; what goes wrong with it is raised as a DataError that names it."""
+    """Open a picture; errors in the block become a DataError with its name."""
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
         with Image.open(file, formats=("JPEG", "PNG")) as image:
@@ -93,7 +97,7 @@ def _too_large(name: str) -> DataError:
 def _orientation(image: Image.Image) -> int:
     try:
         return image.getexif().get(_ORIENTATION_TAG, 1)
-    except (*_DAMAGE, UserWarning):  # broken metadata is no reason to lose a sound picture
+    except (*_DAMAGE, UserWarning):  # damaged metadata doesn't make the picture unusable
         return 1
 
 
@@ -104,7 +108,7 @@ def _central_square(image: Image.Image) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):  # 16-bit grey, which convert() would clip at 255
+    if image.mode.startswith("I"):  # 16-bit greyscale, which convert() would clip at 255
         image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     if image.has_transparency_data:
         picture = image.convert("RGBA")

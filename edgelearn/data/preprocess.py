@@ -1,4 +1,4 @@
-"""From pixels to what a network is trained on."""
+"""Convert pixels to a network's input."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,10 @@ OFFSET = 1.0
 def normalize(images: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """MobileNet's preprocessing, x / 127.5 - 1: uint8 of any shape to float32 of the same shape in -1..1.
 
-    `out`, if given, receives the result and is returned. Raises ShapeError if `images` isn't uint8 or
-    `out` doesn't fit.
+    Arguments:
+    - `out`: array for the result (default: a new one).
+
+    Raises ShapeError if `images` isn't uint8 or `out` has another shape or type.
     """
     _check_pixels(images)
     if out is None:
@@ -28,8 +30,8 @@ def normalize(images: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
 
 
 def standardize(images: np.ndarray, mean: Sequence[float], deviation: Sequence[float]) -> np.ndarray:
-    """(x / 255 - mean) / deviation for each channel: uint8 (..., channels) to float32 of the same shape. Raises
-    ShapeError if `images` isn't uint8."""
+    """Standardize each channel, (x / 255 - mean) / deviation: uint8 (..., channels) to float32 of the same shape.
+    Raises ShapeError if `images` isn't uint8."""
     _check_pixels(images)
     scale = 1 / (255 * np.asarray(deviation))
     offset = np.asarray(mean) / np.asarray(deviation)
@@ -38,4 +40,4 @@ def standardize(images: np.ndarray, mean: Sequence[float], deviation: Sequence[f
 
 def _check_pixels(images: np.ndarray) -> None:
     if images.dtype != np.uint8:
-        raise ShapeError(f"Pixels must be uint8 in 0..255, got {images.dtype}. Pass the pictures as they were decoded.")
+        raise ShapeError(f"Pixels must be uint8 in 0..255, got {images.dtype}. Pass pictures without preprocessing.")

@@ -1,4 +1,4 @@
-"""Which pictures train and which test, and in which order an epoch shows them."""
+"""Split a data set, and order its examples in an epoch."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -8,15 +8,15 @@ import numpy as np
 
 from edgelearn.errors import DataError
 
-# Keeps the random streams of one seed apart.
+# Separate the random streams of one seed.
 _SPLIT, _EPOCH = 1, 2
 
 
 def stratified_split(labels: np.ndarray, fraction: float = 0.8, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (train, test), both sorted: floor(fraction * n) of each class's n pictures train.
+    """Split each class of n pictures into floor(fraction * n) for training and the others for testing.
 
-    Raises DataError when the fraction isn't between 0 and 1, or leaves a class without a training or a
-    test picture.
+    Returns the sorted indices (train, test). Raises DataError if the fraction isn't between 0 and 1, or leaves a class
+    without a training or a test picture.
     """
     if not 0 < fraction < 1:
         raise DataError(f"The training fraction must be between 0 and 1, got {fraction}. Usual is 0.8.")
@@ -28,8 +28,8 @@ def stratified_split(labels: np.ndarray, fraction: float = 0.8, seed: int = 0) -
         count = floor(exact * len(members))
         if count in (0, len(members)):
             raise DataError(
-                f"Class {label} has {len(members)} picture(s): a fraction of {fraction} leaves it none "
-                f"to {'test' if count else 'train'} with. Add pictures or change the fraction."
+                f"Class {label} has {len(members)} picture(s): a fraction of {fraction} leaves none for "
+                f"{'testing' if count else 'training'}. Add pictures or change the fraction."
             )
         train.append(members[:count])
         test.append(members[count:])
@@ -39,12 +39,12 @@ def stratified_split(labels: np.ndarray, fraction: float = 0.8, seed: int = 0) -
 
 
 def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of `n` pictures in one epoch: a permutation that depends on nothing but its arguments."""
+    """Permutation of `n` examples for one epoch; it depends only on the arguments."""
     return np.random.default_rng([seed, _EPOCH, epoch]).permutation(n)
 
 
 def mini_batches(order: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
-    """Consecutive pieces of `order`, `batch_size` long; the last one is shorter if it doesn't divide."""
+    """Divide `order` into consecutive pieces of `batch_size`; the last one may be shorter."""
     if batch_size < 1:
         raise DataError(f"A mini-batch needs at least one picture, got batch_size={batch_size}.")
     for start in range(0, len(order), batch_size):

@@ -1,4 +1,4 @@
-"""Folders of examples, with a subfolder for each class."""
+"""Folders of examples with a subfolder for each class."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -14,8 +14,14 @@ from .threads import each
 
 @dataclass(frozen=True, eq=False)
 class Usable:
-    """files (n) that can be used, with int32 labels (n,): the positions of their subfolders. skipped: the others, as
-    (path, why)."""
+    """Usable files of a folder.
+
+    Arguments:
+    - `names`: the subfolders.
+    - `labels`: int32 (n,), index in `names` for each file.
+    - `files`: the n usable files.
+    - `skipped`: (path, reason) of the others.
+    """
 
     root: Path
     names: list[str]
@@ -24,8 +30,8 @@ class Usable:
     skipped: list[tuple[str, str]]
 
     def require(self, least: int, short: Callable[[str, int], str], kinds: str) -> None:
-        """Raises DataError when a subfolder has fewer than `least` usable files: what `short` says of its name and
-        their number, and what to do; `kinds` is what a usable file may be."""
+        """Raise DataError if a subfolder has fewer than `least` usable files. `short(name, count)` begins the message;
+        `kinds` names the files to add."""
         for name, count in zip(self.names, np.bincount(self.labels, minlength=len(self.names)), strict=True):
             if count >= least:
                 continue
@@ -35,12 +41,12 @@ class Usable:
 
 
 def skipped_lines(skipped: Iterable[tuple[str, str]]) -> list[str]:
-    """What a user is told of files that can't be used, (path, why): a line each."""
+    """Lines that report skipped files, (path, reason)."""
     return [f"  skipped {path}: {why}" for path, why in skipped]
 
 
 def usable_files(root: Path, names: list[str], problem: Callable[[Path], str | None]) -> Usable:
-    """All files below `root`'s subfolders `names`, but those of which `problem` says why they can't be used."""
+    """Find the files below `root`'s subfolders `names`; `problem(file)` returns why a file can't be used, or None."""
     found = [(label, file) for label, name in enumerate(names) for file in files_below(root / name)]
     problems = each(lambda file: not_a_file(file) or problem(file), [file for _, file in found])
     good = [entry for entry, why in zip(found, problems, strict=True) if not why]
@@ -49,10 +55,10 @@ def usable_files(root: Path, names: list[str], problem: Callable[[Path], str | N
 
 
 def subfolders(path: str | os.PathLike, what: str, layout: str) -> tuple[Path, list[str]]:
-    """The folder `path`, and the sorted names of its subfolders. Hidden ones are left out.
+    """Return the folder `path` and the sorted names of its subfolders, without hidden ones.
 
-    Raises DataError, calling the folder `what` and ending in `layout`, when there is no such folder, it can't be read,
-    or has no subfolders.
+    Raises DataError if there is no such folder, it can't be read, or has no subfolders; the message calls the folder
+    `what` and ends in `layout`.
     """
     root = Path(path).expanduser()
     if not root.is_dir():
@@ -68,7 +74,7 @@ def subfolders(path: str | os.PathLike, what: str, layout: str) -> tuple[Path, l
 
 
 def files_below(folder: Path) -> list[Path]:
-    """The files of a folder and of those in it, in sorted order, hidden ones left out."""
+    """All files below a folder, sorted, without hidden ones."""
     files = []
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _hidden(name))
@@ -77,7 +83,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def not_a_file(path: Path) -> str | None:
-    """Why this can't be read, or None: a dangling link, or a pipe, whose reading would never end."""
+    """Reason why this isn't a regular file (a dangling link or a pipe, which would block), or None."""
     return None if path.is_file() else f"{path} is not a file. Remove it."
 
 

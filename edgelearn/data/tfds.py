@@ -1,4 +1,4 @@
-"""TensorFlow Datasets, read in a child process: TensorFlow is never imported into this one."""
+"""Read TensorFlow Datasets in a child process, so that TensorFlow is never imported into this one."""
 
 import json
 import os
@@ -29,9 +29,15 @@ _NEEDED = ("tensorflow", "tensorflow_datasets", "importlib_resources")
 
 @dataclass(frozen=True)
 class Collection:
-    """A data set of labelled examples that TensorFlow Datasets knows. `url` is where it downloads from, `noun` what one
-    calls the examples, `remedy` what to do where they cannot be had. `feature` is what TensorFlow Datasets calls an
-    example: "image" is read as it is encoded, anything else as numbers."""
+    """A labelled data set of TensorFlow Datasets.
+
+    Arguments:
+    - `name`, `version`: as in TensorFlow Datasets.
+    - `url`: address of the download.
+    - `noun`: word for the examples in descriptions.
+    - `remedy`: advice in errors if the data are missing.
+    - `feature`: name of the examples' feature; "image" is read encoded, other features as numbers.
+    """
 
     name: str
     version: str
@@ -43,8 +49,13 @@ class Collection:
 
 @dataclass(frozen=True)
 class Examples:
-    """What the reader gives back: bytes of each example (a picture as it is encoded, or numbers, little-endian), int32
-    labels of shape (n,), and the labels' names."""
+    """Examples that were read.
+
+    Arguments:
+    - `values`: bytes of each example: an encoded picture, or little-endian numbers.
+    - `labels`: int32 of shape (n,).
+    - `class_names`: names of the labels.
+    """
 
     values: list[bytes]
     labels: np.ndarray
@@ -53,7 +64,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Found(Examples):
-    """Examples, with where they came from (see ImageDataset): "EDGELEARN_DATA" or "tfds", and as a sentence."""
+    """Examples with their origin, "EDGELEARN_DATA" or "tfds", and a description of it (see ImageDataset)."""
 
     origin: str
     description: str
@@ -62,23 +73,28 @@ class Found(Examples):
 def load(
     collection: Collection, data: str | os.PathLike | None = None, download: bool = False, split: str = "train"
 ) -> ImageDataset:
-    """One split of a collection of pictures. Arguments and errors as `fetch`."""
+    """Load one split of a collection of pictures. Arguments and errors as in `fetch`."""
     found = fetch(collection, data, download, split)
     return ImageDataset(collection.name, found.origin, found.description, found.class_names, found.labels, found.values)
 
 
 def data_folder(data: str | os.PathLike | None = None) -> str | os.PathLike | None:
-    """`data`, or else the environment variable EDGELEARN_DATA: the folder with real data in it, if any is named."""
+    """Folder of the data sets: `data`, else the environment variable EDGELEARN_DATA, else None."""
     return data or os.environ.get("EDGELEARN_DATA")
 
 
 def fetch(
     collection: Collection, data: str | os.PathLike | None = None, download: bool = False, split: str = "train"
 ) -> Found:
-    """One split of a collection: from `data` or else the environment variable EDGELEARN_DATA, a folder with the
-    prepared data in it; else from TensorFlow Datasets' own folder, into which it downloads them if `download` is true.
+    """Load one split of a collection.
 
-    Raises as `fetch_from`.
+    Arguments:
+    - `data`: folder with the prepared data (default: the environment variable EDGELEARN_DATA, else TensorFlow Datasets'
+      own folder).
+    - `download`: download missing data to TensorFlow Datasets' own folder (default False).
+    - `split`: "train", "test" or "validation" (default "train").
+
+    Raises the errors of `fetch_from`.
     """
     named = data_folder(data)
     if named:
@@ -89,13 +105,14 @@ def fetch(
 def fetch_from(
     data_dir: str | os.PathLike | None, collection: Collection, download: bool = False, split: str = "train"
 ) -> Found:
-    """The examples of one split, as they are stored, always in the same order.
+    """Load the examples of one split in stored order.
 
-    data_dir: a folder with tensorflow_datasets/NAME or NAME in it; by default TensorFlow Datasets' own folder.
-    download: let TensorFlow Datasets download and prepare them if they aren't there.
+    Arguments:
+    - `data_dir`: a folder with tensorflow_datasets/NAME or NAME in it; None: TensorFlow Datasets' own folder.
+    - `download`: download and prepare missing data (default False).
 
-    Raises DownloadError (a DataError) within about ten seconds when a download is needed and its server
-    can't be reached, and DataError when the data aren't there, are damaged, or a package is missing.
+    Raises DownloadError (a DataError) within about ten seconds if the server can't be reached, and DataError if the
+    data are missing or damaged, or a package is missing.
     """
     name, version = collection.name, collection.version
     folder = find_prepared(name, version, data_dir)
@@ -113,7 +130,7 @@ def fetch_from(
 
 
 def find_prepared(name: str, version: str, data_dir: str | os.PathLike | None = None) -> Path | None:
-    """The folder of a prepared data set, or None. `data_dir` as in fetch_from."""
+    """Folder of a prepared data set, or None. `data_dir` as in fetch_from."""
     for root in _roots(data_dir):
         folder = root / name / version
         if (folder / "dataset_info.json").is_file():
@@ -122,7 +139,7 @@ def find_prepared(name: str, version: str, data_dir: str | os.PathLike | None = 
 
 
 def read_prepared(folder: Path, split: str = "train", feature: str = "image", label: str = "label") -> Examples:
-    """One split of a prepared data set, without touching the network. Raises DataError if damaged."""
+    """Read one split of a prepared data set, offline. Raises DataError if it is damaged."""
     return _read({"prepared": str(folder)}, split, feature, label, f"The prepared data in {folder}", None)
 
 
@@ -133,7 +150,7 @@ def read_downloaded(
     feature: str = "image",
     label: str = "label",
 ) -> Examples:
-    """One split of "name:version", which TensorFlow Datasets downloads and prepares if it must."""
+    """Read one split of "name:version"; TensorFlow Datasets downloads and prepares it if necessary."""
     request = {"download": name, "data_dir": None if data_dir is None else os.fspath(data_dir)}
     return _read(request, split, feature, label, f"The download of {name}", DOWNLOAD_LIMIT_S)
 
@@ -149,7 +166,7 @@ def check_connection(url: str, remedy: str, limit_s: float = CONNECT_LIMIT_S):
         except (OSError, ValueError) as error:
             outcome.append(error)
 
-    # On a thread, since looking up a name obeys no time limit.
+    # On a thread, because DNS look-ups ignore the time limit.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(limit_s)
@@ -181,21 +198,20 @@ def _read(request: dict, split: str, feature: str, label: str, subject: str, lim
             values.append(stream.read(length))
     if not values or len(values) != head["count"]:
         raise DataError(
-            f"{subject} should have {head['count']} examples in split {split!r}, but {len(values)} came. "
-            "Copy or download the data anew."
+            f"{subject} should have {head['count']} examples in split {split!r}, but {len(values)} were read. "
+            "Copy or download the data again."
         )
     return Examples(values, np.array(labels, np.int32), tuple(head["class_names"]))
 
 
 @contextmanager
 def _reader(request: dict, subject: str, limit_s: float | None) -> Iterator[BinaryIO]:
-    """Start the reader, hand out its stdout, and raise DataError with its last words if it fails."""
+    """Start the reader and yield its stdout. Raises DataError with the last line of its log if it fails."""
     environment = os.environ | {
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "-1",  # reading files needs no GPU memory
     }
-    # As a file and not as a module of the package, which would bring the engine along; -P keeps the modules
-    # beside it from being found under their short names.
+    # Run as a file: as a module it would import the engine. -P keeps the modules next to it off the path.
     command = [sys.executable, "-P", tfds_reader.__file__, json.dumps(request)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
@@ -205,7 +221,7 @@ def _reader(request: dict, subject: str, limit_s: float | None) -> Iterator[Bina
         timer.daemon = True
         timer.start()
         try:
-            # A reader that dies leaves half a record, which is no error of its own.
+            # A reader that dies leaves a truncated record; its exit code is the error to report.
             with suppress(ValueError, struct.error):
                 yield output
             code = process.wait()
@@ -216,6 +232,6 @@ def _reader(request: dict, subject: str, limit_s: float | None) -> Iterator[Bina
             process.wait()
         if code:
             log.seek(0)
-            words = log.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
-            reason = f"not done after {limit_s:g} seconds" if late.is_set() else words[-1]
-            raise DataError(f"{subject} could not be read: {reason}. Copy or download the data anew.")
+            lines = log.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
+            reason = f"not done after {limit_s:g} seconds" if late.is_set() else lines[-1]
+            raise DataError(f"{subject} could not be read: {reason}. Copy or download the data again.")

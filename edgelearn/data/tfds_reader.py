@@ -6,8 +6,8 @@ REQUEST is a JSON object: "split", "feature", "label", and either "prepared" (a 
 prepared data set; the network isn't touched) or "download" ("name:version") with "data_dir" (or null).
 
 Output: one line of JSON, {"class_names": [...], "count": n}, then n records: label and length as two
-little-endian uint32, and the example: an "image" as it was encoded, of anything else the numbers,
-little-endian. Whatever else would print to stdout goes to stderr.
+little-endian uint32, and the example: encoded for an "image", otherwise little-endian numbers. All
+other output to stdout is redirected to stderr.
 """
 
 import json
@@ -22,7 +22,7 @@ RECORD_HEAD = struct.Struct("<II")
 
 def main(request: dict):
     output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # progress bars and notices must not end up between the records
+    os.dup2(2, 1)  # keeps progress bars and notices out of the records
 
     import tensorflow_datasets as tfds
 
@@ -51,7 +51,7 @@ def main(request: dict):
             output.write(RECORD_HEAD.pack(int(example[request["label"]]), len(content)))
             output.write(content)
     except Exception as error:
-        # TensorFlow says at which byte a file is damaged, but not which file.
+        # TensorFlow reports the byte at which a file is damaged, but not which file.
         damaged = _first_unreadable(builder.info.splits[request["split"]].filepaths)
         raise SystemExit(f"{damaged} is damaged: {error}" if damaged else f"{error}") from error
     output.close()

@@ -1,4 +1,4 @@
-"""Work on many examples on a few threads."""
+"""Process examples on several threads."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,8 +8,8 @@ _WORKERS = min(4, cpu_count() or 1)
 
 
 def each(work: Callable, values: Iterable) -> list:
-    """`work(value)` for each of `values`, in their order. The first error stops what hasn't begun, and is raised; no
-    thread stays behind."""
+    """Return `work(value)` for each of `values`, in order. The first error cancels pending work and is raised, after
+    all threads have ended."""
     pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="edgelearn-data")
     try:
         return [future.result() for future in [pool.submit(work, value) for value in values]]

@@ -1,4 +1,4 @@
-"""What a device is, as data: no OpenCL object lives here."""
+"""Devices as data, without OpenCL objects."""
 
 from .device import Device
 from .kind import DeviceKind

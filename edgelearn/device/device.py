@@ -1,4 +1,4 @@
-"""A device as plain facts: what plans and tuned choices depend on."""
+"""Properties of a device that plans and tuned kernel configurations depend on."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Device:
 
     @cached_property
     def id(self) -> str:
-        """The name by which a run remembers the device."""
+        """Name under which runs record the device."""
         return f"{self.platform} / {self.name}"
 
     def facts(self) -> dict:
-        """What a run records of the device (JSON-able)."""
+        """Properties that a run records, as JSON values."""
         keys = ("name", "platform", "vendor", "driver", "version", "kind", "memory", "compute_units", "notes")
         return {key: getattr(self, key) for key in keys}

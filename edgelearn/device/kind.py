@@ -1,4 +1,4 @@
-"""Kinds of devices: what the fastest kernel configurations depend on."""
+"""Kinds of devices, which share tuned kernel configurations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from .device import Device
 
-REACH = 4  # a file serves devices with up to so many times its compute units, or so many times fewer
+REACH = 4  # results apply to devices with up to 4 times as many compute units, or as few as a quarter
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,14 @@ class DeviceKind:
         return cls(device.platform, device.kind, device.architecture, device.vector_width, device.compute_units)
 
     def distance(self, other: DeviceKind) -> float | None:
-        """How many times more compute units one of the two has; None where results for one say little about the
-        other."""
+        """Ratio of compute units (at least 1), or None if results for one kind don't apply to the other."""
         mine, others = ((k.platform, k.kind, k.family, k.vector_width) for k in (self, other))
         ratio = max(self.compute_units, other.compute_units) / min(self.compute_units, other.compute_units)
         return ratio if mine == others and ratio <= REACH else None
 
     @property
     def slug(self) -> str:
-        """A file's name for results of this kind."""
+        """File name for results of this kind, without suffix."""
         words = (
             self.platform,
             self.family,

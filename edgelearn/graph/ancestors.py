@@ -1,4 +1,4 @@
-"""What something is made of, going back through a graph."""
+"""Ancestors of nodes in a graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def ancestors(these: Iterable[T], sources: Callable[[T], Iterable[T]]) -> set[T]:
-    """These, their `sources`, what those are made of in turn, and so on."""
-    seen = set(these)
+def ancestors(nodes: Iterable[T], sources: Callable[[T], Iterable[T]]) -> set[T]:
+    """`nodes` and everything that they depend on, where `sources(node)` are the direct dependencies of a node."""
+    seen = set(nodes)
     waiting = list(seen)
     while waiting:
         new = set(sources(waiting.pop())) - seen

@@ -1,4 +1,4 @@
-"""Fusion: a linear op, the BatchNorm behind it and the activation behind that run as one kernel."""
+"""Fusion: a linear op and the BatchNorm and activation that follow it run as one kernel."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .network import Network, Node
 
 @dataclass(frozen=True)
 class Stage:
-    """Layers in a row that are computed together, each reading the one before.
+    """Consecutive layers that are computed together, each reading the one before.
 
     Arguments:
-    - `nodes`: a linear op, a BatchNorm and an activation, of which each may be missing; or any other op by itself.
+    - `nodes`: a linear op, a BatchNorm and an activation, each of them optional; or any other op alone.
     """
 
     nodes: tuple[Node, ...]
 
     @property
     def op(self) -> Node | None:
-        """The first layer, unless it is a BatchNorm that no linear op precedes."""
+        """The first layer, or None if the stage begins with a BatchNorm."""
         return None if isinstance(self.nodes[0].op, BatchNormalization) else self.nodes[0]
 
     @property
@@ -46,13 +46,13 @@ class Stage:
 
     @property
     def activation_code(self) -> int:
-        """ACTIVATION in kernels/include/activation.h of the activation that other kernels apply; 0 if there is none."""
+        """ACTIVATION code (kernels/include/activation.h) of the fused activation, or 0."""
         return self.output.op.activation_code if len(self.nodes) > 1 else 0
 
 
 def fuse(network: Network) -> list[Stage]:
-    """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that and no
-    other layer reads it."""
+    """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that one and
+    is its only reader."""
     stages: list[Stage] = []
     fused: set[str] = set()
     for node in network.nodes.values():
@@ -67,7 +67,7 @@ def fuse(network: Network) -> list[Stage]:
 
 
 def trained_stages(network: Network, stages: list[Stage]) -> set[str]:
-    """Names of the stages that a gradient must reach: those with trained parameters, and all above them."""
+    """Names of the stages that a gradient must reach: those with trained parameters and all that depend on them."""
     layers = {network.parameters[name].layer for name in network.trainable}
     trained: set[str] = set()
     alive: set[str] = set()  # names of nodes whose gradient is needed

@@ -70,7 +70,7 @@ class Network:
 
     def __init__(self, name: str, input_shape: Shape) -> None:
         if not input_shape or any(not isinstance(n, int | np.integer) or n < 1 for n in input_shape):
-            raise ShapeError(f"The input shape of a network is positive whole numbers, not {input_shape}.")
+            raise ShapeError(f"The input shape must be integers of at least 1, got {input_shape}.")
         self.name = name
         self.input_shape = tuple(int(n) for n in input_shape)
         self.nodes: dict[str, Node] = {}
@@ -85,14 +85,14 @@ class Network:
         return next(reversed(self.nodes.values()))
 
     def add(self, name: str, op: Op, *inputs: str) -> str:
-        """Add a layer that reads `inputs` (the previous layer by default); returns its name.
+        """Add a layer that reads `inputs` (default: the previous layer) and return its name.
 
-        Raises ShapeError when the name is taken, an input is unknown, or the op refuses the shapes.
+        Raises ShapeError if the name is taken, an input is unknown, or the op does not accept the shapes.
         """
         if not inputs:
             inputs = (self.output.name if self.nodes else INPUT,)
         if name in self.nodes or name == INPUT or "/" in name:
-            raise ShapeError(f"'{name}' cannot be the name of a new layer: names are unique and have no slash.")
+            raise ShapeError(f"'{name}' cannot name a new layer: names are unique and contain no slash.")
         unknown = [i for i in inputs if i not in self.nodes and i != INPUT]
         if unknown:
             raise ShapeError(f"Layer '{name}' reads '{unknown[0]}', which the network does not have.")
@@ -120,30 +120,30 @@ class Network:
 
     def match(self, *patterns: str) -> list[str]:
         """Names of the parameters that match any pattern ("conv_pw_13", "conv_pw_*/kernel", "*/gamma"); a pattern
-        without a slash stands for whole layers. Raises PlanError for a pattern that matches nothing."""
-        found: list[str] = []
+        without a slash matches layers. Raises PlanError for a pattern that matches nothing."""
+        matches: list[str] = []
         for pattern in patterns:
             full = pattern if "/" in pattern else f"{pattern}/*"
             names = [name for name in self.parameters if fnmatchcase(name, full)]
             if not names:
                 layers = ", ".join(dict.fromkeys(p.layer for p in self.parameters.values()))
                 raise PlanError(f"No parameter matches '{pattern}'. Layers with parameters: {layers}.")
-            found += names
-        return list(dict.fromkeys(found))
+            matches += names
+        return list(dict.fromkeys(matches))
 
     def freeze(self, *patterns: str) -> Network:
-        """Stop training the parameters that match; all of them without patterns."""
+        """Stop training the parameters that match (default: all). Returns the network."""
         self.trainable -= set(self.match(*patterns or ("*",)))
         return self
 
     def unfreeze(self, *patterns: str) -> Network:
-        """Train the parameters that match (statistics excepted: they are never trained)."""
+        """Train the parameters that match (default: all), except BatchNorm's moving statistics. Returns the network."""
         names = self.match(*patterns or ("*",))
         self.trainable |= {name for name in names if self.parameters[name].weight.trainable}
         return self
 
     def initialize(self, seed: int = 0) -> dict[str, np.ndarray]:
-        """Fresh float32 weights by name, as their initializers draw them; each depends on the seed and its name."""
+        """Draw float32 weights from their initializers, by name; each depends on the seed and its name only."""
         return {
             name: INITIALIZERS[p.weight.initializer](
                 p.weight.shape, p.weight.fan_in, np.random.default_rng([seed, *name.encode()])
@@ -152,7 +152,7 @@ class Network:
         }
 
     def count(self, names: Iterable[str] | None = None) -> int:
-        """How many values the named parameters hold (all parameters by default)."""
+        """Number of values in the named parameters (default: all)."""
         names = self.parameters if names is None else names
         return sum(self.parameters[name].weight.size for name in names)
 
@@ -171,7 +171,7 @@ class Network:
 
     @classmethod
     def from_json(cls, text: str) -> Network:
-        """Raises FormatError for text that `to_json` did not write."""
+        """Read what `to_json` wrote. Raises FormatError for other text."""
         try:
             record = json.loads(text)
             network = cls(record["name"], tuple(record["input_shape"]))

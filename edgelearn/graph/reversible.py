@@ -1,10 +1,9 @@
 """Residual blocks as additive couplings over two streams of full width, for any network.
 
-Plain residual blocks in a row, x ← x + F(x), become x₁, x₂ ← x₂, x₁ + F(x₂): every block adds to the stream that the
-block before has left alone (Gomez et al. 2017, arXiv 1707.04585, whose F and G are two such blocks), so that x₁ comes
-back as the sum less F(x₂). Both streams begin as the input of the row, and behind it they are added up. That
-sum is 2 x + Σ F: each block counts as it does in the plain network. Parameters and multiply-adds are the plain ones, to
-the last one, and so are the names of layers.
+Consecutive residual blocks x ← x + F(x) become x₁, x₂ ← x₂, x₁ + F(x₂): every block adds to the stream that the block
+before left unchanged (Gomez et al. 2017, arXiv 1707.04585, where F and G are two such blocks), so that x₁ can be
+recovered as the sum minus F(x₂). Both streams start as the input of the row and are added at its end. That sum is
+2 x + Σ F: each block contributes as in the original network. Parameters, multiply-adds and layer names are unchanged.
 """
 
 from __future__ import annotations
@@ -22,25 +21,31 @@ from .network import INPUT, Network, Node
 
 
 def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
-    """The network with its marked residual blocks as couplings: those whose Add goes by one of these names or patterns,
-    or without marks all whose shortcut is the identity. Blocks whose sum nothing but the next block reads form a row,
-    before which the layer "<input>_stream" rounds to multiples of `step` (see ops/coupling.py; nothing is rounded if
-    that is 0), and behind which "<last Add>_streams" adds up. Raises PlanError for a mark that is no such Add, and
-    where no row is of two blocks or more, since then no stream could be had back."""
+    """Copy `network` with residual blocks as couplings, whose inputs the backward pass can invert.
+
+    Consecutive blocks form a row if only the next block reads the sum of one. Before a row the layer "<input>_stream"
+    rounds to multiples of `step`; after it "<last Add>_streams" adds the two streams.
+
+    Arguments:
+    - `marks`: names or patterns of the Adds that end the blocks (default: all with an identity shortcut).
+    - `step`: rounding step of the streams (see ops/coupling.py); 0 doesn't round.
+
+    Raises PlanError if a mark matches no such Add, or no row has two blocks: then no stream could be inverted.
+    """
     shortcuts = _marked(network, marks)
     continued = _continued(network, shortcuts)
     begins = set(shortcuts.values()) - set(shortcuts) if step else set()
-    found = Network(f"{network.name}_reversible", network.input_shape)
-    renamed: dict[str, str] = {}  # what is read instead of a tensor of the plain network
-    others: dict[str, str] = {}  # of a sum, the other stream: the next block adds to it
+    result = Network(f"{network.name}_reversible", network.input_shape)
+    renamed: dict[str, str] = {}  # tensor of the original network → tensor to read instead
+    others: dict[str, str] = {}  # sum → the other stream, to which the next block adds
 
     def added(name: str, op: Op, *inputs: str) -> None:
-        found.add(name, op, *(renamed.get(i, i) for i in inputs))
+        result.add(name, op, *(renamed.get(i, i) for i in inputs))
         if name in begins:
-            renamed[name] = found.add(f"{name}_stream", Stream(step))
+            renamed[name] = result.add(f"{name}_stream", Stream(step))
 
     if INPUT in begins:
-        renamed[INPUT] = found.add(f"{INPUT}_stream", Stream(step), INPUT)
+        renamed[INPUT] = result.add(f"{INPUT}_stream", Stream(step), INPUT)
     for node in network.nodes.values():
         if node.name not in shortcuts:
             added(node.name, node.op, *node.inputs)
@@ -51,44 +56,44 @@ def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
         if node.name in continued:
             others[node.name] = other
         else:
-            renamed[node.name] = found.add(f"{node.name}_streams", Add(), node.name, other)
-    if not invertible_streams(found)[1]:
+            renamed[node.name] = result.add(f"{node.name}_streams", Add(), node.name, other)
+    if not invertible_streams(result)[1]:
         raise PlanError(
-            f"No stream of '{network.name}' could be had back: of residual blocks that are coupled at least two follow "
-            f"each other, with nothing between the sum of one and the next, such as the activations of ResNets. Mark "
-            f"such blocks, put activations first in the blocks (as models.revnet does), or recompute activations."
+            f"No stream of '{network.name}' could be inverted: that needs at least two consecutive residual blocks "
+            f"with nothing between them, such as the activations of ResNets. Mark such blocks, put activations first "
+            f"in the blocks (as models.revnet does), or recompute activations."
         )
-    found.trainable = set(network.trainable)
-    return found
+    result.trainable = set(network.trainable)
+    return result
 
 
 def _marked(network: Network, marks: tuple[str, ...]) -> dict[str, str]:
-    """The marked Adds, and what the shortcut of each is: the input that the other one is made of. What adds up streams
-    behind a row is none."""
+    """Map each marked Add to its shortcut: the input on which the other input depends. Adds that sum the two streams
+    of a row don't count."""
     streams, _ = invertible_streams(network)
     adds = [n for n in network.nodes.values() if isinstance(n.op, Add) and not streams.issuperset(n.inputs)]
     found = {n.name: x for n in adds if (x := _shortcut(network, n))}
     for mark in marks:
         if not any(fnmatchcase(name, mark) for name in found):
             raise PlanError(
-                f"'{mark}' marks no residual block of '{network.name}': an Add of two tensors, one of which is made of "
-                f"the other. It has: {', '.join(found) or 'none'}."
+                f"'{mark}' matches no residual block of '{network.name}', an Add of two tensors, one computed from the "
+                f"other. It has: {', '.join(found) or 'none'}."
             )
     return {name: x for name, x in found.items() if not marks or any(fnmatchcase(name, mark) for mark in marks)}
 
 
 def _continued(network: Network, shortcuts: Mapping[str, str]) -> set[str]:
-    """The sums that nothing but the next block reads. What else reads one gets both streams, added up."""
-    found = set()
+    """Sums that only the next block reads. Other readers get the two streams added."""
+    continued = set()
     for name, x in shortcuts.items():
         block = ancestors([_share(network.nodes[name], x)], partial(_inputs, network)) | {name}
         if x in shortcuts and all(node.name in block for node in network.nodes.values() if x in node.inputs):
-            found.add(x)
-    return found
+            continued.add(x)
+    return continued
 
 
 def _share(node: Node, x: str) -> str:
-    """What a block adds to its shortcut `x`."""
+    """The tensor that a block adds to its shortcut `x`."""
     (f,) = set(node.inputs) - {x}
     return f
 
@@ -105,8 +110,9 @@ def _shortcut(network: Network, node: Node) -> str | None:
 
 
 def invertible_streams(network: Network) -> tuple[set[str], dict[str, str]]:
-    """All streams, which are the first inputs of invertible layers and what these give; and the layer by which a stream
-    can be had back, where the layer's other inputs are made of other streams. The network's input is kept anyway."""
+    """Names of all streams (first inputs and outputs of invertible layers), and for each stream that can be inverted,
+    the layer that does it: its other inputs don't depend on the stream. The network's input is excluded: it is always
+    available."""
     layers = [node for node in network.nodes.values() if node.op.invertible]
     streams = {node.inputs[0] for node in layers} | {node.name for node in layers}
     inverted = {
@@ -119,8 +125,8 @@ def invertible_streams(network: Network) -> tuple[set[str], dict[str, str]]:
 
 
 def _is_made_of(network: Network, name: str, stream: str, streams: set[str]) -> bool:
-    """Whether a tensor is made of a stream, not going through others."""
-    return stream in ancestors([name], lambda here: () if here in streams else _inputs(network, here))
+    """True if a tensor depends on a stream by a path that crosses no other stream."""
+    return stream in ancestors([name], lambda node: () if node in streams else _inputs(network, node))
 
 
 def _inputs(network: Network, name: str) -> tuple[str, ...]:

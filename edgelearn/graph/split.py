@@ -1,4 +1,4 @@
-"""Where a network can be cut so that its frozen part runs once per example and never again."""
+"""Cut a network so that its frozen part runs only once per example."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .network import INPUT, Network, Node
 
 @dataclass(frozen=True)
 class Split:
-    """`prefix` gives the tensor `cut`, which `suffix` reads as its input. Layers keep their names."""
+    """`prefix` computes the tensor `cut`, the input of `suffix`. Layers keep their names."""
 
     prefix: Network
     suffix: Network
@@ -18,10 +18,9 @@ class Split:
 
 
 def split_frozen(network: Network) -> Split | None:
-    """Cut behind the last frozen layer through which everything above it must pass; None where there is none.
+    """Cut after the last frozen layer whose output is all that the layers above read; None if there is none.
 
-    What lies in the prefix gives the same for an example every time: all its parameters are frozen (so BatchNorm keeps
-    its statistics) and nothing in it is random.
+    The prefix is deterministic: all its parameters are frozen, BatchNorm keeps its statistics, and no op is random.
     """
     stages = fuse(network)
     trained = trained_stages(network, stages)
@@ -44,7 +43,7 @@ def split_frozen(network: Network) -> Split | None:
 
 
 def _is_gate(network: Network, name: str, below: set[str]) -> bool:
-    """Whether layers above read nothing from `below` but `name`."""
+    """True if layers above read only `name` from `below`."""
     outside = [node for node in network.nodes.values() if node.name not in below]
     return all(i == name or (i not in below and i != INPUT) for node in outside for i in node.inputs)
 

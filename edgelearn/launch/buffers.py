@@ -7,19 +7,19 @@ from enum import Enum
 
 
 class Role(Enum):
-    """What a buffer is for, which decides how long it lives."""
+    """The purpose of a buffer, which decides how long it lives."""
 
     PARAMETER = "parameters"  # trained: lives as long as the plan
     CONSTANT = "constants"  # frozen weights and statistics
-    STATISTICS = "moving statistics"  # that training moves
-    MOVING = "moving statistics of a step"  # until it is known to be finite
+    STATISTICS = "moving statistics"  # updated by training
+    MOVING = "moving statistics of a step"  # until the step is known to be finite
     GRADIENT = "gradients"  # summed over a mini-batch
-    PARTIAL = "partial sums of gradients"  # which a mini-batch adds to, and adds up at its end
+    PARTIAL = "partial sums of gradients"  # accumulated over a mini-batch, added up at its end
     CHECK = "checks of gradients"  # for NaN and infinity
     OPTIMIZER = "optimizer state"
     PREPARED = "prepared weights"  # derived from parameters once a mini-batch
-    RANGE = "ranges of quantized tensors"  # which training moves
-    FOUND = "ranges found in a step"  # in parts
+    RANGE = "ranges of quantized tensors"  # updated by training
+    FOUND = "ranges found in a step"  # partial results
     INPUT = "inputs"  # written by the host
     CONTROL = "counters"  # a few numbers between host and device
     PAGED = "paged activations"  # outside the device

@@ -1,5 +1,5 @@
-"""One kernel launch as data: which kernel, over which grid, on which buffers. A list of these is a program that a plan
-can read (who needs what, from when to when) before a device runs it."""
+"""One kernel launch as data: which kernel, over which grid, on which buffers. A program is a list of launches, so that
+lifetimes and dependencies of buffers can be analysed before a device runs it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class Access:
 
     @property
     def nbytes(self) -> int:
-        """Bytes touched."""
         return self.buffer.nbytes if self.part is None else self.part
 
 
@@ -40,17 +39,17 @@ class In(Access):
 
 
 class InMask(In):
-    """The kernel asks of what this buffer holds only which values are above 0 and, of a ReLU6, below 6."""
+    """The kernel reads only which values are above 0 (for a ReLU6 also: below 6), so a mask can replace the buffer."""
 
 
 class Out(Access):
-    """The kernel writes this buffer without looking at what was there."""
+    """The kernel overwrites this buffer without reading it."""
 
     writes = True
 
 
 class InOut(Access):
-    """The kernel changes what this buffer holds."""
+    """The kernel reads and writes this buffer."""
 
     reads = writes = True
 
@@ -113,24 +112,24 @@ class Launch:
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
-        found: list[Access] = []
+        accesses: list[Access] = []
         for argument in self.arguments:
             if isinstance(argument, Many):
-                found += argument.accesses
+                accesses += argument.accesses
             elif isinstance(argument, Access):
-                found.append(argument)
-        return tuple(found)
+                accesses.append(argument)
+        return tuple(accesses)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that must move between the kernel and memory, each once: what it reads and what it writes."""
+        """Minimal memory traffic in bytes: each byte read or written counts once."""
         return sum(a.nbytes * (a.reads + a.writes) for a in self.accesses)
 
-    def on(self, others: Mapping[Buffer, Buffer]) -> Launch:
+    def on(self, replacements: Mapping[Buffer, Buffer]) -> Launch:
         """The same launch on other buffers."""
 
         def moved(access: Access) -> Access:
-            return replace(access, buffer=others.get(access.buffer, access.buffer))
+            return replace(access, buffer=replacements.get(access.buffer, access.buffer))
 
         def on(argument: Access | Many | int | float) -> Access | Many | int | float:
             if isinstance(argument, Many):
@@ -145,7 +144,7 @@ class Launch:
 
     @property
     def reads_values(self) -> list[Buffer]:
-        """Of what it reads, that of which a mask would not do."""
+        """Buffers whose values the kernel reads, so that a mask can't replace them."""
         return [a.buffer for a in self.accesses if a.reads and not isinstance(a, InMask)]
 
     @property

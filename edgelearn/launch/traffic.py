@@ -1,5 +1,5 @@
-"""Bytes that launches move between kernels and memory, tensor by tensor: each byte that a launch reads and each that it
-writes, once a launch. Predicted from the launches of a plan, or counted as they are enqueued."""
+"""Memory traffic of launches by tensor: each byte that a launch reads or writes counts once per launch. Predicted from
+a plan, or counted as launches are enqueued."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .launch import Launch
 
 
 class Moved(NamedTuple):
-    """Who moves what: the launch's layer and kernel, the tensor, and "read" or "written"."""
+    """Key of a traffic count: the launch's layer and kernel, the tensor, and "read" or "written"."""
 
     layer: str
     kernel: str
@@ -20,18 +20,18 @@ class Moved(NamedTuple):
 
 
 class Traffic(Counter[Moved]):
-    """Bytes by layer, kernel, tensor and direction. Traffics add up, and compare."""
+    """Bytes by layer, kernel, tensor and direction. Traffics can be added and compared."""
 
     @classmethod
     def of(cls, launches: Iterable[Launch], times: int = 1) -> Traffic:
-        """The bytes of a list of launches, run so many times."""
-        found = cls()
+        """Count the bytes of `launches`, run `times` times."""
+        traffic = cls()
         for launch in launches:
             for access in launch.accesses:
                 for direction in ["read"] * access.reads + ["written"] * access.writes:
                     place = Moved(launch.layer, launch.kernel, access.buffer.name, direction)
-                    found[place] += times * access.nbytes
-        return found
+                    traffic[place] += times * access.nbytes
+        return traffic
 
     def by(self, field: str) -> dict[str, int]:
         """Bytes by "layer", "kernel", "tensor" or "direction"."""

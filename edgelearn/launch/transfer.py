@@ -1,4 +1,4 @@
-"""Copies between the device and pages outside it, which go on while launches compute."""
+"""Copies between the device and offloaded pages, concurrent with computation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .launch import In, Launch, Out
 
 @dataclass(frozen=True)
 class Transfer(Launch):
-    """Copies a whole buffer. One of the two is on the device, the other in pages (Role.PAGED). It begins once launches
-    before it are done; an Await says when it must have ended."""
+    """Copy of a whole buffer between the device and a page (Role.PAGED). It starts after the launches before it; an
+    Await marks where it must have ended."""
 
     @classmethod
     def of(cls, source: Buffer, target: Buffer, layer: str) -> Transfer:
@@ -19,7 +19,7 @@ class Transfer(Launch):
 
     @property
     def moved(self) -> int:
-        """Bytes."""
+        """Number of bytes copied."""
         return self.source_buffer.nbytes
 
     @property
@@ -33,7 +33,7 @@ class Transfer(Launch):
 
 @dataclass(frozen=True)
 class Await(Launch):
-    """Launches behind it begin once the last Transfer from or to `buffer`, on the device, has ended."""
+    """Makes later launches wait until the last Transfer from or to the device buffer `buffer` has ended."""
 
     @classmethod
     def of(cls, buffer: Buffer, layer: str) -> Await:

@@ -1,4 +1,4 @@
-"""A network a file."""
+"""Network architectures."""
 
 from .bcresnet import bcresnet
 from .ds_cnn import ds_cnn

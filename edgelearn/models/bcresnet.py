@@ -23,7 +23,7 @@ from edgelearn.ops import (
 
 # Table 1 of the paper, times 8 tau: channels, blocks, stride of the frequency in the first block.
 STAGES = ((1, 2, 1), (1.5, 2, 2), (2, 4, 2), (2.5, 4, 1))
-STEM, EMBEDDING = 2, 4  # channels before and behind them
+STEM, EMBEDDING = 2, 4  # channels before and after the stages
 WIDTH = 8
 SUB_BANDS = 5
 DROPOUT = 0.1
@@ -37,12 +37,14 @@ def bcresnet(
     softmax: bool = True,
     dropout: float = DROPOUT,
 ) -> Network:
-    """BC-ResNet-`tau`: 1, 1.5, 2, 3, 6 and 8 in the paper. Ends in a Dense layer called "classifier" and, unless logits
-    are wanted, a softmax; with `classes` None in the mean over time before it, an embedding of 32 tau values.
+    """BC-ResNet-`tau`. Kernels are initialised as in He et al. 2015.
 
-    The input is (frequency, time, 1), 40 bands of logarithms of mel energies and any number of frames; 101 are one
-    second, 10 ms apart. The paper's dilations are along the time, and double from stage to stage. Kernels begin as He
-    et al. 2015 draw them.
+    Arguments:
+    - `input_shape`: (frequency, time, 1): 40 log-mel bands and any number of frames (default 101, one second at 10 ms).
+    - `tau`: width; 1, 1.5, 2, 3, 6 and 8 in the paper (default 1).
+    - `classes`: units of the last layer, "classifier"; None: end in an embedding of 32 tau values (default 12).
+    - `softmax`: end in a softmax instead of logits (default True).
+    - `dropout`: rate of the spatial dropout (default 0.1).
     """
     width = int(WIDTH * tau)
     network = Network(f"bcresnet_{tau:g}_{input_shape[1]}", input_shape)
@@ -63,9 +65,9 @@ def bcresnet(
 
 
 def _block(network: Network, name: str, filters: int, stride: int, dilation: int, dropout: float) -> None:
-    """relu(x + f2(x) + f1(mean of f2(x) over the frequency)), figure 2 of the paper: f2 works along the frequency, f1
-    along the time, repeated to all frequencies. The first block of a stage (b of the figure) changes the number of
-    channels and has no x beside it."""
+    """relu(x + f2(x) + f1(mean of f2(x) over frequency)), figure 2 of the paper: f2 convolves along frequency, f1 along
+    time, broadcast to all frequencies. The first block of a stage (figure 2b) changes the number of channels and has no
+    shortcut x. Dilations are along time and double from stage to stage."""
     x = network.output
     changes = x.shape[-1] != filters
     if changes:
@@ -97,5 +99,4 @@ def _depthwise(size: tuple[int, int], strides: Any = 1, padding: Any = "valid", 
 
 
 def _around(frequency: int, time: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The same padding on both sides."""
     return (frequency, frequency), (time, time)

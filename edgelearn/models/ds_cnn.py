@@ -11,8 +11,14 @@ from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Gl
 
 @dataclass(frozen=True)
 class Size:
-    """A convolution of `kernel_size` and `strides`, then `blocks` depthwise 3 x 3 and pointwise ones, the first of them
-    with `block_strides`; all of them have `filters`. Sizes are (time, frequency), as the input."""
+    """Size of a DS-CNN: a convolution, then blocks of a depthwise 3 x 3 and a pointwise convolution.
+
+    Arguments:
+    - `filters`: of every layer.
+    - `blocks`: number of blocks.
+    - `strides`, `kernel_size`: of the first convolution, (time, frequency).
+    - `block_strides`: of the first block, (time, frequency).
+    """
 
     filters: int
     blocks: int
@@ -31,12 +37,15 @@ def ds_cnn(
     classes: int | None = 12,
     softmax: bool = True,
 ) -> Network:
-    """DS-CNN-S, -M or -L, or a plain depthwise-separable network of any other `Size`. Ends in a Dense layer called
-    "classifier" and, unless logits are wanted, a softmax; with `classes` None in the global average before it, an
-    embedding of `filters` values.
+    """DS-CNN. Kernels are initialised as in He et al. 2015.
 
-    The input is (time, frequency, 1): 10 MFCCs of windows of 40 ms, 20 ms apart, in the paper. Kernels begin as He et
-    al. 2015 draw them. Raises ShapeError for an unknown size.
+    Arguments:
+    - `input_shape`: (time, frequency, 1); in the paper 10 MFCCs of windows of 40 ms, 20 ms apart.
+    - `size`: "S" (default), "M", "L" or a `Size`.
+    - `classes`: units of the last layer, "classifier"; None: end in an embedding of `filters` values (default 12).
+    - `softmax`: end in a softmax instead of logits (default True).
+
+    Raises ShapeError for an unknown size.
     """
     if isinstance(size, str) and size not in SIZES:
         raise ShapeError(f"DS-CNN comes in sizes {', '.join(SIZES)}, not '{size}': name one of them, or give a Size.")

@@ -1,4 +1,4 @@
-"""A residual network of depthwise separable convolutions, for embeddings of words."""
+"""A residual network of depthwise-separable convolutions for word embeddings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ MOMENTUM = 0.95  # of every BatchNorm
 def ds_resnet(
     input_shape: tuple[int, int, int] = (101, 40, 1), width: float = 1, size: int = 128, parts: int = 4
 ) -> Network:
-    """A convolution, blocks of DS-CNN's two convolutions with their input added where it has the same shape (as in Tang
-    and Lin 2018, "Deep residual learning for small-footprint keyword spotting"), and an embedding of `size` values.
+    """A convolution, DS-CNN blocks with identity shortcuts where the shape stays (Tang and Lin 2018, "Deep residual
+    learning for small-footprint keyword spotting"), and an embedding.
 
-    The input is (time, frequency, 1). The frequencies are averaged at the end, but the time only within `parts` parts:
-    words differ in the order of their sounds. The embedding is normalised by a BatchNorm without an activation, so that
-    it is centred, as cosines between means of classes want it (Wang et al. 2019, "SimpleShot", arXiv 1911.04623).
+    The embedding ends in a BatchNorm without activation, so that it is centred, which cosine similarity to class means
+    needs (Wang et al. 2019, "SimpleShot", arXiv 1911.04623).
+
+    Arguments:
+    - `input_shape`: (time, frequency, 1).
+    - `width`: multiple of 128 filters, rounded to a multiple of 16 (default 1).
+    - `size`: values of the embedding (default 128).
+    - `parts`: parts within which time is averaged before the embedding, to keep the order of sounds (default 4).
     """
     filters = 16 * round(FILTERS * width / 16)
     network = Network(f"ds_resnet_{filters}_{input_shape[0]}", input_shape)

@@ -7,14 +7,19 @@ from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Gl
 
 FILTERS = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
 REDUCES = (2, 4, 6, 12)  # blocks whose depthwise convolution has stride 2
-HALVE = ((0, 1), (0, 1))  # keras.applications pads below and to the right before a stride-2 "valid" convolution
+HALVE = ((0, 1), (0, 1))  # keras.applications pads at the bottom and right before a stride-2 "valid" convolution
 
 
 def mobilenet_v1(
     input_shape: tuple[int, int, int] = (224, 224, 3), alpha: float = 1.0, classes: int = 1000, softmax: bool = True
 ) -> Network:
-    """MobileNet V1 with width multiplier `alpha`: table 1 of the paper, ReLU6, global average pooling, then a Dense
-    layer called "dense" and, unless logits are wanted, a softmax. Input: RGB scaled to [-1, 1]."""
+    """MobileNet V1, table 1 of the paper, with ReLU6. Input: RGB scaled to [-1, 1].
+
+    Arguments:
+    - `alpha`: width multiplier (default 1).
+    - `classes`: units of the last layer, "dense" (default 1000).
+    - `softmax`: end in a softmax instead of logits (default True).
+    """
     network = Network(f"mobilenet_v1_{alpha:g}_{input_shape[0]}", input_shape)
 
     def unit(name: str, op) -> None:

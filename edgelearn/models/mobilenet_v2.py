@@ -24,9 +24,13 @@ STEM, HEAD = 32, 1280  # channels of the first and the last convolution
 def mobilenet_v2(
     input_shape: tuple[int, int, int] = (224, 224, 3), alpha: float = 1.0, classes: int = 1000, softmax: bool = True
 ) -> Network:
-    """MobileNet V2 with width multiplier `alpha`: table 2 of the paper, ReLU6, linear bottlenecks, global average
-    pooling, then a Dense layer called "predictions" and, unless logits are wanted, a softmax. Input: RGB scaled to
-    [-1, 1]. Kernels begin as He et al. 2015 draw them."""
+    """MobileNet V2, table 2 of the paper. Input: RGB scaled to [-1, 1]. Kernels are initialised as in He et al. 2015.
+
+    Arguments:
+    - `alpha`: width multiplier (default 1).
+    - `classes`: units of the last layer, "predictions" (default 1000).
+    - `softmax`: end in a softmax instead of logits (default True).
+    """
     name = f"mobilenet_v2_{alpha:g}_{input_shape[0]}"
     return Builder(name, input_shape, alpha, momentum=0.999).build(2, STAGES, classes, softmax)
 
@@ -34,9 +38,9 @@ def mobilenet_v2(
 def mobilenet_v2_cifar(
     input_shape: tuple[int, int, int] = (32, 32, 3), alpha: float = 1.0, classes: int = 10, softmax: bool = True
 ) -> Network:
-    """MobileNet V2 for pictures of 32 x 32: the first convolution and the first stage of stride 2 have stride 1, so
-    that the last stages see 4 x 4 pixels. Moving statistics follow faster, as a small data set has few steps. Input:
-    RGB, each channel with mean 0 and deviation 1. All else is `mobilenet_v2`."""
+    """`mobilenet_v2` for 32 x 32 pictures: the first convolution and the first stage of stride 2 have stride 1, so that
+    the last stages see 4 x 4 pixels. Moving statistics have a lower momentum, 0.9, since a small data set has few
+    steps. Input: RGB, each channel with mean 0 and deviation 1."""
     name = f"mobilenet_v2_cifar_{alpha:g}_{input_shape[0]}"
     return Builder(name, input_shape, alpha, momentum=0.9).build(1, CIFAR_STAGES, classes, softmax)
 
@@ -91,6 +95,6 @@ def _conv(filters: int, size: int = 1, strides: int = 1) -> Conv2D:
 
 
 def _divisible(channels: float, by: int = 8) -> int:
-    """The nearest multiple of `by`, but no more than a tenth fewer channels than asked for."""
+    """Round to the nearest multiple of `by`, but not below 90 % of `channels`."""
     nearest = max(by, int(channels + by / 2) // by * by)
     return nearest if nearest >= 0.9 * channels else nearest + by

@@ -1,4 +1,4 @@
-"""MobileNet V2 whose ten residual blocks are additive couplings, so that their inputs need not be kept."""
+"""MobileNet V2 whose ten residual blocks are additive couplings, so that their inputs need not be stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def mobilenet_v2_reversible(
     step: float = STEP,
 ) -> Network:
     """`mobilenet_v2` with two streams of full width (see graph/reversible.py): layers, parameters and multiply-adds are
-    the same. The seven blocks that change shape are as they were. With step 0 the streams are plain floats."""
+    the same, and the seven blocks that change shape are unchanged. With step 0 the streams are not rounded."""
     return reversible(mobilenet_v2(input_shape, alpha, classes, softmax), step=step)
 
 
@@ -28,9 +28,8 @@ def mobilenet_v2_split_cifar(
     softmax: bool = True,
     step: float = STEP,
 ) -> Network:
-    """`mobilenet_v2_cifar` with streams of half the channels, and two couplings in place of each residual block, as
-    Gomez et al. 2017 have it (arXiv 1707.04585, equation 6): half the memory of two full streams, and fewer
-    parameters."""
+    """`mobilenet_v2_cifar` with streams of half the channels and two couplings instead of each residual block (Gomez et
+    al. 2017, arXiv 1707.04585, equation 6): half the memory of two full streams, and fewer parameters."""
     name = f"mobilenet_v2_split_cifar_{alpha:g}_{input_shape[0]}"
     return _SplitBuilder(name, input_shape, alpha, 0.9, step).build(1, CIFAR_STAGES, classes, softmax)
 
@@ -42,7 +41,7 @@ class _SplitBuilder(Builder):
         self.streams: list[str] = []
 
     def bottleneck(self, name: str, expansion: int, channels: int, stride: int) -> None:
-        """A block that changes shape reads both streams side by side."""
+        """Add a block; one that changes shape reads the concatenated streams."""
         width = self.network.output.shape[-1] * (2 if self.streams else 1)
         if stride == 1 and channels == width:
             self.couple(name, expansion, channels // 2)

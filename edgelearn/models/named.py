@@ -1,4 +1,4 @@
-"""Networks by name, as commands take them."""
+"""Networks by name, for the command line."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from edgelearn.graph import Network
 
 
 def named_network(name: str, alpha: float = 1.0, **settings: Any) -> Network:
-    """A network of edgelearn.models.
+    """Create a network of edgelearn.models.
 
     Arguments:
-    - `alpha`: width, as a multiple of the usual one.
-    - `settings`: arguments of the network's function, such as softmax=False; those that it doesn't have are ignored.
+    - `alpha`: width multiplier (default 1).
+    - `settings`: arguments of the network's function, such as softmax=False; unknown ones are ignored.
 
-    Raises RunError for an unknown name, and for a width that the network can't have.
+    Raises RunError for an unknown name, or a width that the network doesn't support.
     """
     makers = _makers()
     if name not in makers:
-        raise RunError(f"'{name}' is no network: choose {', '.join(makers)}.")
+        raise RunError(f"Unknown network '{name}': choose {', '.join(makers)}.")
     maker = makers[name]
     known = signature(maker).parameters
     if alpha != 1:
         if "alpha" not in known:
-            raise RunError(f"'{name}' has no width to choose: leave alpha out.")
+            raise RunError(f"'{name}' has no width multiplier: omit alpha.")
         if not (alpha > 0 and isfinite(alpha)):
-            raise RunError(f"alpha is a multiple of the network's usual width, such as 0.5, not {alpha:g}.")
+            raise RunError(f"alpha is a positive width multiplier, such as 0.5, got {alpha:g}.")
         settings = settings | {"alpha": alpha}
     return maker(**{key: value for key, value in settings.items() if key in known})
 
 
 def _makers() -> dict[str, Callable[..., Network]]:
-    """Functions of edgelearn.models that need no arguments (`revnet` does)."""
+    """Functions of edgelearn.models without required arguments (`revnet` has some)."""
     found = {name: getattr(models, name) for name in models.__all__}
     return {
         name: maker

@@ -1,5 +1,5 @@
-"""ResNet-18 (He et al. 2016, "Deep residual learning for image recognition", arXiv 1512.03385), with layer names after
-the pattern of keras.applications' deeper ResNets."""
+"""ResNet-18 (He et al. 2016, "Deep residual learning for image recognition", arXiv 1512.03385), with layer names like
+those of keras.applications' deeper ResNets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ FILTERS = (64, 128, 256, 512)  # of the stages conv2 to conv5, two blocks each
 def resnet18(
     input_shape: tuple[int, int, int] = (224, 224, 3), alpha: float = 1.0, classes: int = 1000, softmax: bool = True
 ) -> Network:
-    """The 18-layer network of table 1 with width multiplier `alpha`; shortcuts are projections where shapes change
-    (option B of section 3.3). Ends in a Dense layer called "predictions" and, unless logits are wanted, a softmax.
-    Kernels begin as He et al. 2015 draw them. The input is RGB, each channel with mean 0 and deviation 1."""
+    """ResNet-18, table 1 of the paper; shortcuts are projections where shapes change (option B of section 3.3). Input:
+    RGB, each channel with mean 0 and deviation 1. Kernels are initialised as in He et al. 2015.
+
+    Arguments:
+    - `alpha`: width multiplier (default 1).
+    - `classes`: units of the last layer, "predictions" (default 1000).
+    - `softmax`: end in a softmax instead of logits (default True).
+    """
     network = Network(f"resnet18_{alpha:g}_{input_shape[0]}", input_shape)
     _convolution(network, "conv1", int(64 * alpha), 7, strides=2)
     network.add("conv1_relu", ReLU())
@@ -25,8 +30,8 @@ def resnet18(
 def resnet18_cifar(
     input_shape: tuple[int, int, int] = (32, 32, 3), alpha: float = 1.0, classes: int = 10, softmax: bool = True
 ) -> Network:
-    """ResNet-18 for pictures of 32 x 32, as papers on quantized training use it: the stem is a 3 x 3 convolution of
-    stride 1 without the pooling behind it, so that the stages see 32, 16, 8 and 4 pixels. All else is `resnet18`."""
+    """`resnet18` for 32 x 32 pictures, as used in papers on quantized training: the stem is a 3 x 3 convolution of
+    stride 1 without pooling, so that the stages see 32, 16, 8 and 4 pixels."""
     network = Network(f"resnet18_cifar_{alpha:g}_{input_shape[0]}", input_shape)
     _convolution(network, "conv1", int(64 * alpha), 3)
     network.add("conv1_relu", ReLU())
@@ -59,8 +64,8 @@ def _block(network: Network, name: str, filters: int, strides: int) -> None:
 
 
 def _convolution(network: Network, name: str, filters: int, size: int, strides: int = 1, *inputs: str) -> str:
-    """A convolution, padded alike on all sides ("same" would pad only below and to the right before a stride of 2),
-    and BatchNorm."""
+    """A convolution and BatchNorm. Padding is symmetric ("same" would pad only at the bottom and right for stride
+    2)."""
     sides = (size // 2, size // 2)
     op = Conv2D(filters, size, strides, (sides, sides), use_bias=False, kernel_initializer="he_normal")
     network.add(f"{name}_conv", op, *inputs)

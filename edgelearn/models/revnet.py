@@ -24,18 +24,17 @@ from edgelearn.ops.coupling import STEP
 
 
 def revnet38(input_shape=(32, 32, 3), classes: int = 10, softmax: bool = True, step: float = STEP) -> Network:
-    """Three stages of 3 units of two layers each way; 0.46 million parameters."""
+    """RevNet-38: three stages of 3 units, F and G of two layers; 0.46 million parameters."""
     return revnet("revnet38", 3, (32, 32, 64, 112), False, input_shape, classes, softmax, step)
 
 
 def revnet110(input_shape=(32, 32, 3), classes: int = 10, softmax: bool = True, step: float = STEP) -> Network:
-    """Three stages of 9 units of two layers each way; 1.73 million parameters."""
+    """RevNet-110: three stages of 9 units, F and G of two layers; 1.73 million parameters."""
     return revnet("revnet110", 9, (32, 32, 64, 128), False, input_shape, classes, softmax, step)
 
 
 def revnet164(input_shape=(32, 32, 3), classes: int = 10, softmax: bool = True, step: float = STEP) -> Network:
-    """Three stages of 9 units of three layers (bottlenecks) each way, four times as wide outside; 1.75 million
-    parameters."""
+    """RevNet-164: three stages of 9 units, F and G bottlenecks of three layers; 1.75 million parameters."""
     return revnet("revnet164", 9, (32, 128, 256, 512), True, input_shape, classes, softmax, step)
 
 
@@ -49,9 +48,15 @@ def revnet(
     softmax: bool = True,
     step: float = STEP,
 ) -> Network:
-    """A stem, then three stages of `units` each, of two streams: `filters` are those of the stem and of the stages,
-    both streams together. The second and the third stage halve the image in their first unit. Input: RGB, each channel
-    with mean 0 and deviation 1. With step 0 the streams are plain floats (see ops/coupling.py)."""
+    """A stem, then three stages of two streams. The second and third stage halve the image in their first unit. Input:
+    RGB, each channel with mean 0 and deviation 1.
+
+    Arguments:
+    - `units`: in each stage.
+    - `filters`: of the stem and of each stage, both streams together.
+    - `bottleneck`: F and G are bottlenecks of three layers instead of two layers.
+    - `step`: rounding step of the streams (see ops/coupling.py); 0 doesn't round.
+    """
     builder = _Builder(Network(name, input_shape), bottleneck, step)
     network = builder.network
     network.add("stem_conv", _conv(filters[0], 3))
@@ -75,7 +80,7 @@ class _Builder:
         self.streams: list[str] = []
 
     def split(self, x: str, half: int) -> list[str]:
-        """Where the first streams begin: half the channels each."""
+        """Start the first streams, with half the channels each."""
         x = self.begun(x)
         return [self.network.add(f"{x}_{i}", SliceChannels((i - 1) * half, half), x) for i in (1, 2)]
 
@@ -83,8 +88,8 @@ class _Builder:
         return self.network.add(f"{x}_stream", Stream(self.step), x) if self.step else x
 
     def unit(self, name: str, width: int, strides: int, activate: bool) -> None:
-        """y1 = x1 + F(x2), y2 = x2 + G(y1) (equation 6). Where the shape changes, x1 and x2 are brought to the new one
-        first, which nothing inverts: new streams begin."""
+        """y1 = x1 + F(x2), y2 = x2 + G(y1) (equation 6). If the shape changes, x1 and x2 are first converted to the new
+        one, which can't be inverted: new streams begin."""
         x1, x2 = self.streams
         keeps_shape = strides == 1 and self.network.shape_of(x1)[-1] == width
         f = self.residual(f"{name}_f", x2, width, strides, activate)
@@ -97,7 +102,7 @@ class _Builder:
         return self.network.add(name, Coupling(self.step), x, f)
 
     def began(self, name: str, x: str, f: str, width: int, strides: int) -> str:
-        """x in its new shape, by a projection beside bottlenecks, else by pooling and zeros; plus f."""
+        """Convert x to the new shape, by a projection for bottlenecks, otherwise by pooling and zero padding; add f."""
         channels = self.network.shape_of(x)[-1]
         if self.bottleneck:
             x = self.network.add(f"{name}_shortcut", _conv(width, 1, strides), x)
@@ -108,7 +113,7 @@ class _Builder:
         return self.begun(self.network.add(f"{name}_add", Add(), x, f))
 
     def residual(self, name: str, x: str, width: int, strides: int, activate: bool = True) -> str:
-        """BatchNorm, ReLU and a convolution, two or three times; the first two are left out behind the stem's."""
+        """BatchNorm, ReLU and a convolution, two or three times; no first BatchNorm and ReLU right after the stem."""
         inner = width // 4
         sizes = [(inner, 1), (inner, 3), (width, 1)] if self.bottleneck else [(width, 3), (width, 3)]
         for number, (filters, size) in enumerate(sizes, start=1):

@@ -16,12 +16,17 @@ def vgg16(
     units: int = 4096,
     dropout: float = 0.0,
 ) -> Network:
-    """Configuration D of table 1 with width multiplier `alpha` for the convolutions, and `units` in each of the two
-    dense layers behind them, which training drops at rate `dropout` (0.5 in section 3.1 of the paper; 0, as Keras has
-    it, leaves the Dropout layers out). Height and width of the input are multiples of 32.
+    """VGG16, configuration D of table 1 of the paper. Kernels are initialised as in He et al. 2015, so that the whole
+    network can be trained at once. Input: RGB minus each channel's mean (Keras's weights were trained on BGR in
+    0..255).
 
-    Kernels begin as He et al. 2015 draw them, so that the whole network can be trained at once. Input: RGB less each
-    channel's mean; Keras's own weights were trained on BGR in 0 to 255.
+    Arguments:
+    - `input_shape`: height and width are multiples of 32.
+    - `alpha`: width multiplier of the convolutions (default 1).
+    - `classes`: units of the last layer, "predictions" (default 1000).
+    - `softmax`: end in a softmax instead of logits (default True).
+    - `units`: of each of the two hidden dense layers (default 4096).
+    - `dropout`: rate after these layers; 0.5 in section 3.1 of the paper; 0 (default, as in Keras): no Dropout layers.
     """
     network = Network(f"vgg16_{alpha:g}_{input_shape[0]}", input_shape)
 

@@ -1,4 +1,4 @@
-"""Compile OpenCL C, once for each device and driver."""
+"""Compile OpenCL C, cached on disk by device and driver."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ DIGEST_BYTES = DIGEST().digest_size
 
 
 def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
-    """A built cl.Program. Raises pyopencl.Error with the driver's log; its remarks on programs that did compile are
-    not shown.
+    """Return a built cl.Program. Raises pyopencl.Error with the driver's log; warnings are suppressed.
 
-    Compiled programs are kept in the user's cache folder. A program made from its binary is there at once, and smaller:
-    PoCL keeps 1.3 MiB of its compiler's data structures for a program that came from source.
+    Binaries are cached on disk. A program created from its binary is also smaller: PoCL keeps 1.3 MiB of compiler data
+    structures for a program created from source.
     """
     import pyopencl as cl
 
@@ -35,7 +34,7 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
     if path and (binary := _load(path)):
         try:
             return _from_binary(context, binary)
-        except cl.Error:  # the driver has changed and kept its name
+        except cl.Error:  # the driver has changed, but not its name
             path.unlink(missing_ok=True)
     program = _without_remarks(cl.Program(context.cl_context, source), options)
     if path is None:
@@ -45,9 +44,8 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
 
 
 def folder() -> Path | None:
-    """Where compiled programs are kept: EDGELEARN_PROGRAMS, else the user's cache. It may be deleted at any time. An
-    empty EDGELEARN_PROGRAMS keeps none, and spares PoCL, which compiles once more for the launch, the first of two
-    compilations."""
+    """Folder of compiled programs: EDGELEARN_PROGRAMS, else in the user's cache. It may be deleted at any time. An
+    empty EDGELEARN_PROGRAMS disables the cache, and the second compilation that making a binary costs with PoCL."""
     chosen = os.environ.get("EDGELEARN_PROGRAMS")
     if chosen is None:
         return Path(user_cache_dir("edgelearn", appauthor=False)) / "programs"
@@ -55,8 +53,8 @@ def folder() -> Path | None:
 
 
 def _exact_division(context: Context) -> list[str]:
-    """GPUs may be off by 2.5 units in the last place when they divide, unless they are told not to: a zero point of 7.5
-    that comes out lower is rounded to another integer. CPUs divide exactly."""
+    """Option for correctly rounded division on GPUs, whose default may be off by 2.5 ulp: a zero point slightly below
+    7.5 would round to another integer. CPUs divide exactly."""
     import pyopencl as cl
 
     able = context.cl_context.devices[0].single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
@@ -78,13 +76,13 @@ def _without_remarks(program: Any, options: Sequence[str] = ()) -> Any:
 
 
 def _name(device: Device, source: str, options: Sequence[str]) -> str:
-    """All that the binary depends on: the notes say what the driver was told about the CPU."""
+    """Hash of everything that the binary depends on; the device's notes name the CPU compiled for."""
     key = "\n".join((device.id, device.version, device.driver, *device.notes, *options, source))
     return DIGEST(key.encode()).hexdigest()
 
 
 def _load(path: Path) -> bytes | None:
-    """None where there is no whole file: a driver may crash on half a binary."""
+    """Read a binary, or None if it is missing or damaged: drivers may crash on a truncated one."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -94,7 +92,7 @@ def _load(path: Path) -> bytes | None:
 
 
 def _save(path: Path, binary: bytes) -> bool:
-    """Whether the binary is there for the next time; a full disk costs no more than compiling again."""
+    """Write a binary; False if that fails, e.g. on a full disk."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent)

@@ -1,4 +1,4 @@
-"""Choose the device to use, and say why."""
+"""Choose the device to use."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class DeviceChoice:
 
 
 def rank(devices: list[Device]) -> list[Device]:
-    """Sort devices, best first: GPUs before accelerators before CPUs, the newest PoCL before older ones, more compute
-    units times clock, more memory."""
+    """Sort devices, best first: GPUs, accelerators, CPUs; then the newest PoCL; then compute units times clock; then
+    memory."""
 
     def key(device: Device) -> tuple:
         outdated = any(_is_pocl(device) and _is_pocl(d) and _version(d) > _version(device) for d in devices)
@@ -49,9 +49,12 @@ def _version(device: Device) -> tuple[int, ...]:
 
 
 def choose_device(name: str | Device | None = None) -> DeviceChoice:
-    """Choose the device whose name, platform or version contains `name` (any case), or the best of the machine.
+    """Choose a device.
 
-    Raises DeviceError when there is no device, when nothing matches, or when several match equally well.
+    Arguments:
+    - `name`: part of its name, platform or version, in any case, or a Device (default: the best of the machine).
+
+    Raises DeviceError if there is no device, none matches, or several match equally well.
     """
     if isinstance(name, Device):
         return DeviceChoice(name, "given by the caller")

@@ -1,4 +1,4 @@
-"""A device in use: its OpenCL context, its in-order queue and its count of bytes."""
+"""A device in use: its OpenCL context, in-order queue and memory accounting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Context:
 
     @property
     def transfers(self) -> Any:
-        """A second in-order queue, for copies that go on while `queue` computes."""
+        """A second in-order queue, for copies concurrent with `queue`."""
         if self._transfers is None:
             self._transfers = self._new_queue()
         return self._transfers
@@ -44,22 +44,22 @@ class Context:
         return cl.CommandQueue(self.cl_context, properties=self._properties)
 
     def allocate(self, nbytes: int, name: str) -> DeviceBuffer:
-        """Uninitialized device memory, counted in `ledger`. Raises DeviceError when the device has none left."""
+        """Allocate uninitialized device memory, counted in `ledger`. Raises DeviceError if there is not enough."""
         return DeviceBuffer(self.cl_context, self.ledger, nbytes, name, self.device.kind == "cpu")
 
     def write(self, target, array: np.ndarray, offset: int = 0) -> None:
-        """Copy a contiguous array into the cl.Buffer `target`, waiting for all that was enqueued before."""
+        """Copy a contiguous array into the cl.Buffer `target` at byte `offset`, after all work enqueued before."""
         self.copy(target, array, offset).wait()
 
     def copy(self, target, array: np.ndarray, offset: int = 0) -> Any:
-        """Like `write`, but returns at once: an event that keeps the array alive, which must not be changed until the
-        event has been waited for."""
+        """Like `write`, without waiting. The returned event keeps the array alive; wait for it before changing the
+        array."""
         import pyopencl as cl
 
         return cl.enqueue_copy(self.queue, target, array, dst_offset=offset, is_blocking=False)
 
     def read(self, source, array: np.ndarray, offset: int = 0) -> np.ndarray:
-        """Fill a contiguous array from the cl.Buffer `source`, waiting for all that was enqueued before."""
+        """Fill a contiguous array from the cl.Buffer `source` at byte `offset`, after all work enqueued before."""
         import pyopencl as cl
 
         cl.enqueue_copy(self.queue, array, source, src_offset=offset, is_blocking=True)
@@ -76,12 +76,12 @@ class Context:
             self._transfers.finish()
 
     def note(self, launch: Any, event: Any) -> None:
-        """Keep the event of a launch until `take_times`."""
+        """Record the event of a launch for `take_times`."""
         self._events.append((launch, event))
 
     def take_times(self) -> list[tuple[Any, int, int]]:
-        """(launch, start, end) of every launch since the last call, in order, in nanoseconds of the device's clock.
-        Waits for them. A context without profiling has none."""
+        """Wait, and return (launch, start, end) of every launch since the last call, in nanoseconds of the device's
+        clock. Empty without profiling."""
         self.finish()
         events, self._events = self._events, []
         return [(launch, event.profile.start, event.profile.end) for launch, event in events]

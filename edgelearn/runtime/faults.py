@@ -1,9 +1,9 @@
 """Known faults of OpenCL drivers, and their remedies.
 
-There is one: PoCL 3.0 and its neighbours mistake CPUs that are newer than their LLVM. The remedy overwrites a pointer
-in PoCL's own memory when devices are listed: the CPU's name in PoCL's description of the device is replaced by that of
-an older CPU whose instructions the real one has. EDGELEARN_POCL_FIX=0 turns this off; newer PoCLs don't need it, and
-are preferred where several are installed (see choose.rank).
+There is one: PoCL releases around 3.0 misidentify CPUs that are newer than their LLVM. When devices are listed, the
+remedy overwrites a pointer in PoCL's memory: the CPU's name in PoCL's description of the device is replaced by that of
+an older CPU with a subset of its instructions. EDGELEARN_POCL_FIX=0 turns this off. Newer releases of PoCL don't need
+it and are preferred if several are installed (see choose.rank).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def mend(platform, handle) -> tuple[str, ...]:
 
 
 def _pocl_cpu_name(handle) -> str:
-    """The CPU's name in PoCL's LLVM: the end of the version, as in "… pthread-x86_64-unknown-linux-gnu-haswell"."""
+    """CPU name used by PoCL's LLVM: the end of the version, as in "… pthread-x86_64-unknown-linux-gnu-haswell"."""
     target = next((word for word in handle.version.split() if word.startswith("pthread-x86_64")), "")
     return target.rpartition("-")[2]
 
@@ -40,11 +40,10 @@ def _pocl_with_wrong_cpu_name(platform, handle) -> bool:
 def _name_cpu_for_pocl(handle) -> str:
     """Replace the CPU's name in PoCL's memory by one with the same instructions.
 
-    PoCL asks its LLVM for the CPU's name. For a CPU newer than that LLVM the answer is "generic", which clang then
-    refuses ("unknown target CPU 'generic'", PoCL issue 1049): nothing compiles. A Zen 4 is taken for a Zen 3, which has
-    no AVX-512, while PoCL's library of built-in functions is the one for AVX-512: a square root then ends the process
-    ("LLVM ERROR: Cannot select"). Newer releases of PoCL choose an architecture level by the CPU's features; this does
-    the same for the releases on the package index.
+    PoCL gets the CPU's name from LLVM. For a CPU newer than that LLVM it is "generic", which clang refuses ("unknown
+    target CPU 'generic'", PoCL issue 1049): nothing compiles. A Zen 4 is taken for a Zen 3, which has no AVX-512, while
+    PoCL links its built-in functions for AVX-512: a square root then aborts ("LLVM ERROR: Cannot select"). Newer
+    releases of PoCL choose an architecture level by the CPU's features; this does the same for the packaged releases.
     """
     if handle.int_ptr not in _renamed:
         if not os.path.exists("/proc/self/mem"):
@@ -71,7 +70,7 @@ def _cpu_flags() -> set[str]:
 
 
 def _closest_cpu(flags: set[str]) -> str:
-    """The most capable CPU known to LLVM 6 to 14 whose instructions are all among `flags`."""
+    """The most capable CPU known to LLVM 6 to 14 whose instructions are all in `flags`."""
     if {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"} <= flags:
         extra = {"avx512ifma", "avx512vbmi", "avx512_vnni", "avx512_vbmi2", "avx512_bitalg", "gfni", "vaes"}
         return "icelake-client" if extra <= flags else "skylake-avx512"
@@ -81,8 +80,8 @@ def _closest_cpu(flags: set[str]) -> str:
 
 
 def _find_pointer_to(text: bytes, start: int, size: int) -> int | None:
-    """Find the address of the pointer to `text` in [start, start + size). Memory is read through /proc, where a bad
-    address is an error and not a crash."""
+    """Address of the pointer to `text` in [start, start + size), or None. Reads memory through /proc, where a bad
+    address is an error instead of a crash."""
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     try:
         block = os.pread(memory, size, start)

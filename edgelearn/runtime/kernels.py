@@ -1,4 +1,4 @@
-"""Compiled kernels of one context, shared between launches that need the same text and macros."""
+"""Compiled kernels of one context, shared by launches with the same source and macros."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Kernels:
         self._unused: dict[tuple, list[Any]] = {}
 
     def compile(self, launches: Iterable[Launch], progress: Progress | None = None) -> None:
-        """Build the programs of these launches; `progress(done, total, name)` is called before each, and at the end."""
+        """Build the programs of `launches`; `progress(done, total, name)` is called before each one and at the end."""
         missing = {_key(run): run for run in launches if run.source and _key(run) not in self._programs}
         for done, (key, launch) in enumerate(missing.items()):
             if progress:
@@ -38,8 +38,8 @@ class Kernels:
             progress(len(missing), len(missing), "")
 
     def kernel(self, launch: Launch) -> Any:
-        """Return a cl.Kernel for this launch alone, whose arguments are still to be set. Making one takes PyOpenCL a
-        millisecond, so those that were given back are used first."""
+        """Return a cl.Kernel for exclusive use by this launch, its arguments unset. Returned kernels are reused, since
+        creating one takes PyOpenCL a millisecond."""
         import pyopencl as cl
 
         self.compile([launch])
@@ -48,7 +48,7 @@ class Kernels:
         return cl.Kernel(self._programs[_key(launch)], launch.kernel)
 
     def give_back(self, launch: Launch, kernel: Any) -> None:
-        """Take back what `kernel` returned. Nothing that was enqueued with it may still wait to run."""
+        """Return a kernel obtained from `kernel` for reuse. Everything enqueued with it must have finished."""
         self._unused.setdefault(_key(launch), []).append(kernel)
 
     def _build(self, launch: Launch) -> Any:

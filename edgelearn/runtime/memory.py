@@ -1,4 +1,4 @@
-"""Device buffers that count their bytes."""
+"""Device buffers, with accounting of their bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HUGE_PAGE = 2 << 20
 
 
 class Ledger:
-    """Bytes of device memory held now and at most, counted by the buffers themselves, of `limit` there are."""
+    """Count of device memory in bytes: `held` now, `peak` so far, and `limit`, what the device has."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -26,8 +26,14 @@ class Ledger:
 
 
 class DeviceBuffer:
-    """`nbytes` of device memory; `handle` is the cl.Buffer. Released by `release()` or when dropped. `on_host`: the
-    device computes in the host's own memory."""
+    """A device buffer, freed by `release()` or when garbage-collected; `handle` is the cl.Buffer.
+
+    Arguments:
+    - `name`: used in error messages.
+    - `on_host`: the device shares the host's memory (default False).
+
+    Raises DeviceError if there is not enough memory.
+    """
 
     def __init__(self, context: Any, ledger: Ledger, nbytes: int, name: str, on_host: bool = False) -> None:
         import pyopencl as cl
@@ -62,8 +68,7 @@ class DeviceBuffer:
 
 
 def _in_huge_pages(nbytes: int) -> np.ndarray | None:
-    """Memory of the host, in pages of 2 MiB as far as they are filled, where Linux has them: a training step touches so
-    many pages of 4 KiB that looking them up takes 3 % of its time."""
+    """Host memory in huge pages of 2 MiB, on Linux: with 4 KiB pages, TLB misses take 3 % of a training step."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     pages = mmap.mmap(-1, nbytes + HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -1,4 +1,4 @@
-"""Memory outside the device for what it has no room for: the host's, or a file that is mapped to it."""
+"""Memory for offloaded activations: the host's, or a memory-mapped file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ ZEROS = 1 << 20  # bytes written at a time
 
 
 class Pages:
-    """`nbytes` bytes as `words`, uint8: of the host's memory or, given a `folder`, of a file there (see `on_disk`),
-    through the system's cache. Raises PagingError for a folder that can't be written, for a full disk, and where there
-    isn't as much memory."""
+    """Memory for offloaded activations, as the uint8 array `words`.
+
+    Arguments:
+    - `nbytes`: size in bytes.
+    - `folder`: place of a memory-mapped file (see `on_disk`); default: the host's memory.
+
+    Raises PagingError if the folder can't be written, or the disk or the memory is too small.
+    """
 
     def __init__(self, nbytes: int, folder: str | None = None) -> None:
         self.nbytes = nbytes
@@ -25,20 +30,19 @@ class Pages:
             self.words = np.zeros(nbytes, np.uint8) if folder is None else on_disk(nbytes, folder)
         except MemoryError:
             raise PagingError(
-                f"The host's memory has no {nbytes:,} bytes for activations: page fewer of them, or page to a file "
+                f"The host's memory has no {nbytes:,} bytes for activations: offload fewer of them, or to a file "
                 f"(Offload(folder))."
             ) from None
         except OSError as error:
             raise PagingError(
-                f"'{folder}' has no {nbytes:,} bytes for activations: {error.strerror}. Name a folder that exists, can "
-                f"be written and has room, page fewer of them, or page to the host's memory."
+                f"'{folder}' has no {nbytes:,} bytes for activations: {error.strerror}. Name a writable folder with "
+                f"enough space, offload fewer activations, or offload to the host's memory."
             ) from None
 
 
 def on_disk(nbytes: int, folder: str | Path) -> np.ndarray:
-    """`nbytes` bytes, uint8, of a file in `folder`, all of which has its place on the disk before anything is written:
-    a mapped file that is found to have no room when it is written ends the process. The file has no name, so that none
-    is left however the process ends. Raises OSError."""
+    """Map a file of `nbytes` bytes in `folder` as a uint8 array. Its space is reserved first, because writing to a
+    mapped file on a full disk kills the process. The file has no name, so none is left behind. Raises OSError."""
     with tempfile.TemporaryFile(dir=folder) as file:
         _reserve(file, nbytes)
         return np.frombuffer(mmap.mmap(file.fileno(), nbytes), np.uint8)

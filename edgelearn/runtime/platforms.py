@@ -20,7 +20,7 @@ NO_RUNTIME = (
 def list_devices() -> list[Device]:
     """List every OpenCL device of this machine, in the order of its platforms.
 
-    Raises DeviceError, with the remedy, when there is no OpenCL runtime or no device at all.
+    Raises DeviceError if there is no OpenCL runtime or no device.
     """
     try:
         import pyopencl as cl

@@ -1,4 +1,4 @@
-"""Run lists of launches: arguments are bound once, then a list is a few microseconds of enqueueing a launch."""
+"""Run lists of launches: arguments are bound once, then each launch takes a few microseconds to enqueue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .transfer_queue import TransferQueue
 
 UNIT = 64  # bytes of a block: offsets reach kernels as numbers of blocks
 Memory = Callable[[Buffer], tuple[Any, int]]
-Step = Callable[[], Any]  # enqueues a launch; its event, or None where there is nothing to time
+Step = Callable[[], Any]  # enqueues a launch; returns its event, or None if there is nothing to time
 
 
 class Runner:
@@ -84,7 +84,7 @@ class Runner:
         return step
 
     def close(self) -> None:
-        """Give the kernels back. Everything that was enqueued has to be finished."""
+        """Give the kernels back. Everything enqueued must have finished."""
         for launch, kernel in self._bound:
             self._kernels.give_back(launch, kernel)
         self._bound, self._steps, self._arguments = [], [], []
@@ -99,7 +99,7 @@ class Runner:
                 self.context.note(launch, event)
 
     def step_through(self, look: Callable[[Launch], bool]) -> Launch | None:
-        """Run launch by launch, calling `look` after each; returns the first launch for which it says True."""
+        """Run launch by launch, calling `look` after each; return the first launch for which it returns True."""
         for launch, step in zip(self.launches, self._steps, strict=True):
             step()
             self.context.finish()

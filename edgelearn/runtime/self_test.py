@@ -1,4 +1,4 @@
-"""A one-second check that a device compiles, computes right, and how fast."""
+"""A one-second test that a device compiles and computes correctly, with its speed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .runner import Runner
 
 BLOCKS = 1 << 18  # of 16 floats: 16 MiB an array
 CHAINS, ROUNDS = 12, 4096
-REPEATS = 16  # launches in a row, so that the way from the host to the device doesn't count
+REPEATS = 16  # launches in a row, to hide the latency of the host
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SelfTest:
 
 
 def self_test(device: Device, seconds: float = 1.0) -> SelfTest:
-    """Compile and run two small kernels, compare with NumPy, and time them for about `seconds` after compiling."""
+    """Compile two small kernels, compare their results with NumPy, and time them for about `seconds`."""
     import pyopencl as cl
 
     start = time.perf_counter()
@@ -53,14 +53,14 @@ def self_test(device: Device, seconds: float = 1.0) -> SelfTest:
 
 
 def kernel(device: Device, name: str, items: int, *arguments: Access | int) -> Launch:
-    """A launch of a kernel of the self-test: `items` times as many blocks as it gives a work-item."""
+    """A launch of a self-test kernel with `items` blocks of 16 floats in its grid."""
     lanes, group = (4, 64) if device.is_gpu else (16, 1)
     macros = (("CHAINS", CHAINS), ("VECTOR_WIDTH", lanes))
     return Launch("self_test.cl", name, macros, (items * 16 // lanes,), group, arguments)
 
 
 def _measure(device: Device, seconds: float) -> tuple[float, float]:
-    """(bytes/s, FLOP/s). Raises ArithmeticError when an answer is wrong."""
+    """Return (bytes/s, FLOP/s). Raises ArithmeticError for a wrong result."""
     context = Context(device)
     kernels = Kernels(context)
     a, b, c = (Buffer(name, BLOCKS * 64, Role.TEMPORARY) for name in "abc")
@@ -76,7 +76,7 @@ def _measure(device: Device, seconds: float) -> tuple[float, float]:
         runner.enqueue()
         found = context.read(memory[c].handle, np.empty(expected.size, np.float32))
         if not np.allclose(found, expected, rtol=1e-5, atol=1e-5):
-            raise ArithmeticError(f"{what} came out wrong")
+            raise ArithmeticError(f"wrong result of {what}")
         return _fastest(context, runner, seconds / 2) / REPEATS
 
     triad = kernel(device, "triad", BLOCKS // count, In(a), In(b), Out(c), BLOCKS, count)

@@ -1,4 +1,4 @@
-"""Kernel text: the files of `kernels/`, with their includes put in place."""
+"""Source text of kernels, with includes expanded."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ FUNCTION = re.compile(r"^KERNEL (\w+)\(.*?^}\n", re.MULTILINE | re.DOTALL)
 
 @cache
 def folder() -> Path:
-    """`kernels/` inside the installed package, or beside it in a checkout."""
+    """`kernels/` inside the installed package, or next to it in a checkout."""
     package = Path(__file__).resolve().parent.parent
     for candidate in (package / "kernels", package.parent / "kernels"):
         if candidate.is_dir():
             return candidate
-    raise KernelError(f"The OpenCL kernels are missing beside {package}: reinstall edgelearn.")
+    raise KernelError(f"The OpenCL kernels are missing next to {package}: reinstall edgelearn.")
 
 
 @cache
 def read(name: str, kernel: str) -> str:
-    """The text of one kernel with its headers included; drivers would compile the file's other kernels too.
+    """Return the text of one kernel with its headers, without the file's other kernels, which drivers would compile.
 
     Arguments:
-    - `name`: a file in `kernels/`, or the absolute path of one elsewhere, whose own headers lie next to it.
+    - `name`: a file in `kernels/`, or the absolute path of another one; headers next to it take precedence.
 
     Raises KernelError if the file has no such kernel.
     """

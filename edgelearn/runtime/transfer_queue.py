@@ -13,20 +13,20 @@ from .context import Context
 
 
 class TransferQueue:
-    """Carries out the transfers and awaits of a list of launches, on a queue beside the context's.
+    """Runs `Transfer` and `Await` launches on a second queue.
 
-    Before a page is copied in, the host waits until it has been copied out: drivers may read the host's memory as soon
-    as a copy is enqueued, whatever it has to wait for (NVIDIA's does)."""
+    Before a page is copied back, the host waits until it has been copied out: drivers may read host memory when a copy
+    is enqueued, before the events that it waits for (NVIDIA's does)."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._events: dict[Buffer, Any] = {}
         self._written: dict[Buffer, Any] = {}  # by page
-        self._done: deque[Any] = deque()  # freeing the event of a copy would wait for it
+        self._done: deque[Any] = deque()  # kept until complete: freeing the event of a running copy blocks
 
     def begin(self, buffer: Buffer, page: Buffer, target: Any, source: Any, offset: int) -> Any:
-        """Copy between a cl.Buffer, from `offset` on, and an array; `buffer` is the one on the device, `page` the
-        other."""
+        """Start a copy between a cl.Buffer, at byte `offset`, and an array. `buffer` is the one on the device, `page`
+        the one outside."""
         import pyopencl as cl
 
         outward = isinstance(target, np.ndarray)
@@ -44,7 +44,7 @@ class TransferQueue:
         return event
 
     def wait(self, buffer: Buffer) -> None:
-        """Have the context's queue wait; the host goes on."""
+        """Make the context's queue, not the host, wait for the last copy of `buffer`."""
         import pyopencl as cl
 
         event = self._events.pop(buffer)

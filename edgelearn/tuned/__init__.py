@@ -1,4 +1,4 @@
-"""The kernel configurations that were measured to be fastest, by kind of device."""
+"""The fastest kernel configurations measured, by kind of device."""
 
 from .files import user_folder
 from .store import NOT_TUNED, DeviceTuning, KernelConfig, TuningResults, find, folders, load, path_of, save, shipped

@@ -1,4 +1,4 @@
-"""Where a user's own measurements are kept, and writing one of them whole."""
+"""Folder of the user's measurements, and atomic writes to it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from edgelearn.errors import FormatError
 
 
 def user_folder() -> Path:
-    """EDGELEARN_TUNED, else edgelearn/tuned in the system's place for data."""
+    """EDGELEARN_TUNED if set, else edgelearn/tuned in the user's data folder."""
     if named := os.environ.get("EDGELEARN_TUNED"):
         return Path(named)
     return user_data_path("edgelearn", appauthor=False) / "tuned"
 
 
 def write(path: Path, text: str, what: str) -> None:
-    """Replace the file at `path`, all or nothing. Raises FormatError, naming `what` it was to hold, where
-    that can't be written."""
+    """Write a file atomically. Raises FormatError, naming the content as `what`, if it can't be written."""
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What launches took on a device: a JSON file for each kind of device in the user's folder."""
+"""Measured launch times: a JSON file for each kind of device in the user's folder."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Table:
-    """`seconds` by what the launch is (see graph/costs.py), and what a step takes besides: `between` seconds for each
-    launch, and `fixed` seconds whatever it launches. `date` is that of the last measurement."""
+    """Measured times of one kind of device.
+
+    Arguments:
+    - `date`: date of the last measurement.
+    - `between`: overhead of each launch in seconds.
+    - `fixed`: overhead of each step in seconds.
+    - `seconds`: time by description of the launch (see compile/memory/launch_times.py).
+    """
 
     date: str
     between: float
@@ -31,7 +37,7 @@ def path_of(device: Device) -> Path:
 
 
 def load(device: Device) -> Table | None:
-    """What was measured on this kind of device; None where nothing was. Raises FormatError for a damaged file."""
+    """Load the times for this kind of device, or None if there are none. Raises FormatError for a damaged file."""
     path = path_of(device)
     try:
         found = json.loads(path.read_text("utf-8"))
@@ -40,20 +46,20 @@ def load(device: Device) -> Table | None:
         table = Table(**found)
         numbers = table.between, table.fixed, *table.seconds.values()
         if not all(isinstance(value, float) and value >= 0 for value in numbers):
-            raise ValueError("its costs are not all numbers of seconds")
+            raise ValueError("its times are not all numbers of seconds")
         return table
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
-            f"The costs of launches in {path} can't be used: {error}. Delete the file, and measure again with "
+            f"The launch times in {path} cannot be used: {error}. Delete the file and measure again with "
             f"`edgelearn memory measure`."
         ) from None
 
 
 def save(table: Table, device: Device) -> Path:
-    """Keep a table, with what an older one knows of other launches. Raises FormatError where it can't be written."""
+    """Merge a table into the file and return its path. Raises FormatError if it can't be written."""
     path, older = path_of(device), load(device)
     merged = {"format": FORMAT} | asdict(table) | {"seconds": (older.seconds if older else {}) | table.seconds}
-    write(path, json.dumps(merged, indent=1), "costs of launches")
+    write(path, json.dumps(merged, indent=1), "launch times")
     return path

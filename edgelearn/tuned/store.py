@@ -1,5 +1,5 @@
-"""Results of tuning as files: one JSON file for each kind of device, those shipped beside this module, and a user's own
-in a folder, which win."""
+"""Tuning results: one JSON file for each kind of device. The user's own files take precedence over those shipped next
+to this module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgelearn.errors import FormatError
 from .files import user_folder, write
 
 FORMAT = 1
-LARGEST = 4 << 20  # bytes of a file worth reading
+LARGEST = 4 << 20  # bytes: larger files are refused
 NOT_TUNED = "not tuned for this kind of device, so kernels use safe defaults: `edgelearn tune` finds faster ones"
 
 KernelConfig = dict[str, int]
@@ -23,8 +23,13 @@ KernelConfig = dict[str, int]
 
 @dataclass
 class TuningResults:
-    """What tuning found on devices like `kind`. `choices` are by the name of the decision. `measured` says on what and
-    when, and under "workloads" by the name of each its step in seconds before and after."""
+    """Tuning results for one kind of device.
+
+    Arguments:
+    - `kind`: the kind of device.
+    - `measured`: device and date, and under "workloads" the seconds per step before and after tuning, by workload.
+    - `choices`: the fastest configuration by name of the decision.
+    """
 
     kind: DeviceKind
     measured: dict = field(default_factory=dict)
@@ -54,18 +59,18 @@ class DeviceTuning:
 
 
 def shipped() -> Path:
-    """The folder of the results that come with the package."""
+    """Folder of the results shipped with the package."""
     return Path(__file__).parent
 
 
 def folders() -> tuple[Path, Path]:
-    """Where results are looked for: what the first has wins."""
+    """Folders searched for results, in order of precedence."""
     return user_folder(), shipped()
 
 
 def find(device: Device) -> DeviceTuning:
-    """What is known to be fastest on `device`: of each folder the file whose kind is closest, the user's choices before
-    those that are shipped. Raises FormatError for a damaged file, naming it."""
+    """Find the configurations for `device`: from each folder the file of the closest kind, the user's choices before
+    shipped ones. Raises FormatError for a damaged file."""
     kind, choices, files = DeviceKind.of(device), {}, []
     for folder in folders():
         fitting = [(d, path, r) for path, r in _results(folder) if (d := kind.distance(r.kind)) is not None]
@@ -77,30 +82,28 @@ def find(device: Device) -> DeviceTuning:
 
 
 def load(path: Path) -> TuningResults:
-    """Raises FormatError, saying what is wrong and what to do, for a file that `save` did not write."""
+    """Read what `save` wrote. Raises FormatError for other files."""
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"it is larger than {LARGEST:,} bytes")
         return _checked(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError) as error:
         raise FormatError(
-            f"The results of tuning in {path} cannot be used: {error}. Delete the file, and tune again with "
-            f"`edgelearn tune` if you like."
+            f"The tuning results in {path} cannot be used: {error}. Delete the file; `edgelearn tune` makes a new one."
         ) from None
 
 
 def path_of(kind: DeviceKind, folder: Path) -> Path:
-    """The file for results of this kind."""
     return folder / f"{kind.slug}.json"
 
 
 def save(results: TuningResults, folder: Path) -> Path:
-    """Write the file of this kind of device, all or nothing. Raises FormatError where the folder can't be written."""
+    """Write the results to `folder` atomically and return the path. Raises FormatError if that fails."""
     path = path_of(results.kind, folder)
     head = {"format": FORMAT, "kind": results.kind.to_dict(), "measured": results.measured}
     rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(choice)}" for name, choice in sorted(results.choices.items()))
     text = f'{json.dumps(head, indent=1)[:-2]},\n "choices": {{\n{rows}\n }}\n}}\n'
-    write(path, text, "results of tuning")
+    write(path, text, "tuning results")
     return path
 
 
@@ -110,7 +113,7 @@ def _results(folder: Path) -> Iterator[tuple[Path, TuningResults]]:
 
 
 def _checked(content: object) -> TuningResults:
-    """Raises ValueError saying what is wrong."""
+    """Validate the content of a file. Raises ValueError with the problem."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"it is not of format {FORMAT}, the one that this edgelearn writes")
     kind, measured, choices = (content.get(key) for key in ("kind", "measured", "choices"))
@@ -121,10 +124,10 @@ def _checked(content: object) -> TuningResults:
         if type(kind[name]) is not wanted or (wanted is int and kind[name] < 1):
             raise ValueError(f"its kind of device has {kind[name]!r} as {name}")
     if not isinstance(measured, dict) or not isinstance(measured.get("workloads", {}), dict):
-        raise ValueError("it does not say on what it was measured")
+        raise ValueError("its 'measured' is missing or damaged")
     if not isinstance(choices, dict):
-        raise ValueError("it has no choices")
+        raise ValueError("its 'choices' are missing")
     for name, choice in choices.items():
         if not isinstance(choice, dict) or any(type(value) is not int for value in choice.values()):
-            raise ValueError(f"the choice for {name!r} is not made of whole numbers")
+            raise ValueError(f"its choice for {name!r} has values that are not integers")
     return TuningResults(DeviceKind(**kind), measured, choices)

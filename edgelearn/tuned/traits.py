@@ -14,11 +14,11 @@ CHANNEL_BLOCK = 16  # channels of a block of the device layout (see ops/tensor.p
 
 @dataclass(frozen=True)
 class Traits:
-    """The properties of a device that the choice of kernels and tiles depends on.
+    """Properties of a device from which kernels and tile sizes are chosen.
 
     Arguments:
     - `gpu`: the device is a GPU.
-    - `compute_units`: their number.
+    - `compute_units`: number of compute units.
     - `vector_width`: floats of a CPU's vector registers.
     - `tuned`: the configurations measured to be fastest on this kind of device, by name of the decision.
     """
@@ -30,17 +30,17 @@ class Traits:
 
     @property
     def group(self) -> int:
-        """Default size of a work-group along the first dimension."""
+        """Default work-group size along the first dimension."""
         return 64 if self.gpu else 1
 
     @property
     def vector(self) -> int:
-        """Channels of a block that a work-item handles, in kernels that don't combine channels."""
+        """Channels per work-item, in kernels that don't combine channels."""
         return 4 if self.gpu else CHANNEL_BLOCK
 
     @property
     def members(self) -> int:
-        """Work-items of a work-group with the same channels, which can share a sum."""
+        """Work-items of a work-group that handle the same channels and can share a sum."""
         return self.group * self.vector // CHANNEL_BLOCK
 
     @classmethod

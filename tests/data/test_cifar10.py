@@ -26,10 +26,10 @@ def test_the_real_pictures(real_data):
 
 
 def test_nothing_prepared(nowhere, tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=r"No prepared cifar10/3.0.2 found in .*no_tfds.*EDGELEARN_DATA"):
+    with pytest.raises(DataError, match=r"cifar10/3\.0\.2 .*no_tfds.*EDGELEARN_DATA"):
         load_cifar10(download=False)
     monkeypatch.setenv("EDGELEARN_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=rf"No prepared cifar10/3.0.2 found in {tmp_path}"):
+    with pytest.raises(DataError, match=rf"cifar10/3\.0\.2 .*{tmp_path}"):
         load_cifar10()
 
 
@@ -38,5 +38,5 @@ def test_without_a_network_there_is_nothing_else(nowhere, monkeypatch):
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/cifar.tar.gz"
     monkeypatch.setattr(cifar10, "CIFAR10", replace(CIFAR10, url=url))
-    with pytest.raises(DownloadError, match=rf"{url} cannot be reached.*Set EDGELEARN_DATA to a folder"):
+    with pytest.raises(DownloadError, match=rf"{url} .*EDGELEARN_DATA"):
         load_cifar10()

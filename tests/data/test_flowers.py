@@ -27,7 +27,7 @@ def test_the_sample_for_lack_of_a_network(no_network):
 
 
 def test_no_sample_when_no_download_is_wanted(no_network):
-    with pytest.raises(DataError, match=r"No prepared tf_flowers"):
+    with pytest.raises(DataError, match="tf_flowers"):
         load_flowers(download=False)
 
 
@@ -37,23 +37,23 @@ def test_a_folder_of_pictures(nowhere, tmp_path, photo):
         for k in range(2):
             photo.save(tmp_path / name / f"{k}.png")
     assert load_flowers(images=tmp_path).origin == "folder"
-    with pytest.raises(DataError, match=r"does not exist"):
+    with pytest.raises(DataError, match=str(tmp_path / "c")):
         load_flowers(images=tmp_path / "c")
 
 
 def test_named_data_without_flowers_is_an_error_and_nothing_else_is_used(no_network, tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=r"No prepared tf_flowers"):
+    with pytest.raises(DataError, match="tf_flowers"):
         load_flowers(data=tmp_path)
     monkeypatch.setenv("EDGELEARN_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=r"No prepared tf_flowers"):
+    with pytest.raises(DataError, match="tf_flowers"):
         load_flowers()
     assert load_flowers(embedded=True).origin == "embedded sample"
 
 
 def test_two_sources_at_once(nowhere, tmp_path):
-    with pytest.raises(DataError, match=r"embedded and images"):
+    with pytest.raises(DataError, match=r"embedded.*images"):
         load_flowers(embedded=True, images=tmp_path)
-    with pytest.raises(DataError, match=r"images and data"):
+    with pytest.raises(DataError, match=r"images.*data"):
         load_flowers(images=tmp_path, data=tmp_path)
 
 

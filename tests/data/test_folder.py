@@ -84,27 +84,27 @@ def test_what_is_kept_can_be_decoded_later(flowers):
 
 
 def test_missing_folder(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere does not exist.*subfolder"):
+    with pytest.raises(DataError, match="nowhere"):
         load_folder(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"is not a folder"):
+    with pytest.raises(DataError, match=str(tmp_path / "file")):
         load_folder(tmp_path / "file")
 
 
 def test_no_subfolders(tmp_path, photo):
     photo.save(tmp_path / "a.png")
-    with pytest.raises(DataError, match=r"has no subfolders.*for each class"):
+    with pytest.raises(DataError, match=str(tmp_path)):
         load_folder(tmp_path)
 
 
 def test_one_class(tmp_path):
     (tmp_path / "roses").mkdir()
-    with pytest.raises(DataError, match=r"only one class, 'roses'"):
+    with pytest.raises(DataError, match="'roses'"):
         load_folder(tmp_path)
 
 
 def test_a_class_with_too_few_usable_pictures(flowers):
     (flowers / "roses" / "a.png").write_bytes(b"x")
     (flowers / "roses" / "b.jpg").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"'roses'.* has 1 usable.*2 file\(s\) could not be used.*a\.png.*Add"):
+    with pytest.raises(DataError, match=r"'roses'.* 1 usable.*2 file\(s\).*a\.png"):
         load_folder(flowers)

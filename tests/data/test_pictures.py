@@ -109,7 +109,7 @@ def test_truncated_files_are_refused_at_any_size(photo, encode, kind, kept, prog
     options = {"progressive": progressive} if kind == "JPEG" else {}
     data = encode(photo.resize((640, 480)), kind, **options)
     for size in (8, 224):
-        with pytest.raises(DataError, match=r"^rose.jpg cannot be read"):
+        with pytest.raises(DataError, match=r"^rose\.jpg "):
             decode(data[: int(len(data) * kept)], size, "rose.jpg")
 
 
@@ -123,7 +123,7 @@ def test_checking_finds_damage_that_decoding_passes_over(photo, encode):
     data = bytearray(encode(photo))
     check(bytes(data), "rose.png")
     data[len(data) // 2] ^= 0xFF
-    with pytest.raises(DataError, match=r"^rose.png cannot be read"):
+    with pytest.raises(DataError, match=r"^rose\.png "):
         check(bytes(data), "rose.png")
 
 
@@ -133,10 +133,10 @@ def test_pictures_with_too_many_pixels_are_refused_by_name(width, height):
     header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
     data += struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
-    with pytest.raises(DataError, match=r"^huge.png has more than 80 million pixels"):
+    with pytest.raises(DataError, match=r"^huge\.png .*80 million"):
         decode(data, 32, "huge.png")
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"gone.png cannot be read.*No such file"):
+    with pytest.raises(DataError, match=r"gone\.png .*No such file"):
         decode(tmp_path / "gone.png", 32, str(tmp_path / "gone.png"))

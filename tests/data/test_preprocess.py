@@ -22,7 +22,7 @@ def test_out_is_filled_and_returned():
 
 @pytest.mark.parametrize("out", [np.zeros((2, 2), np.float32), np.zeros(3, np.float64)])
 def test_out_must_fit(out):
-    with pytest.raises(ShapeError, match=r"out must be float32 of shape"):
+    with pytest.raises(ShapeError, match=r"float32 .*\(3,\)"):
         normalize(np.zeros(3, np.uint8), out=out)
 
 

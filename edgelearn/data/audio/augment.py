@@ -1,6 +1,6 @@
-"""Clips and features that are a little different every epoch, the same way every time the program runs.
+"""Reproducible augmentation of clips and features.
 
-What happens to clip i in an epoch depends on the seed, the epoch and i alone (see edgelearn.data.draws).
+The result for clip i in an epoch depends only on the seed, the epoch and i (see edgelearn.data.draws).
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from edgelearn.errors import DataError
 
 from . import RATE
 
-_SHIFT, _NOISE, _MASKS = 20, 21, 22  # keep these random streams of a seed apart from others
+_SHIFT, _NOISE, _MASKS = 20, 21, 22  # separate these random streams of a seed from others
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Shift:
 
     def __post_init__(self):
         if not 0 <= self.limit <= 1:
-            raise DataError(f"Clips are moved by a share of their length, from 0 to 1, not {self.limit}.")
+            raise DataError(f"limit is a fraction of a clip's length, from 0 to 1, got {self.limit}.")
 
     def __call__(self, clips: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
         """`clips` (n, samples), of which each is clip `indices[...]` of the data set, as they sound in `epoch`."""
@@ -59,10 +59,10 @@ class AddNoise:
 
     def __post_init__(self):
         if not self.noises or not all(len(noise) for noise in self.noises):
-            raise DataError("Noise can't be added without recordings of it. Use load_noises or synthetic_noises.")
+            raise DataError("noises is empty or has an empty recording. Use load_noises or synthetic_noises.")
         if not (0 <= self.probability <= 1 and self.low <= self.high):
             raise DataError(
-                f"probability is from 0 to 1 and low at most high, not {self.probability}, {self.low} and {self.high}."
+                f"Expected probability in 0..1 and low <= high, got {self.probability}, {self.low} and {self.high}."
             )
 
     def __call__(self, clips: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
@@ -115,7 +115,7 @@ def synthetic_noises(seed: int = 0, seconds: float = 10.0, rate: int = RATE) -> 
 
 
 def stretch(noise: np.ndarray, length: int, where: float) -> np.ndarray:
-    """`length` samples of a recording, from `where` in 0..1 of what is possible; a shorter one is repeated."""
+    """Cut `length` samples from a recording; `where` in 0..1 is the position. A shorter recording is repeated."""
     if len(noise) < length:
         noise = np.tile(noise, -(-length // len(noise)))
     start = int(where * (len(noise) - length + 1))
@@ -123,7 +123,7 @@ def stretch(noise: np.ndarray, length: int, where: float) -> np.ndarray:
 
 
 def mix(clip: np.ndarray, noise: np.ndarray, decibels: float) -> np.ndarray:
-    """`clip` with `noise` of the same length, whose power is `decibels` below the clip's, cut at -1 and 1."""
+    """Add `noise`, scaled to a power `decibels` below that of `clip`, and clip the sum to -1..1."""
     signal, disturbance = np.mean(np.square(clip, dtype=np.float64)), np.mean(np.square(noise, dtype=np.float64))
     if not signal or not disturbance:
         return clip
@@ -132,7 +132,7 @@ def mix(clip: np.ndarray, noise: np.ndarray, decibels: float) -> np.ndarray:
 
 
 def _masked(width: np.ndarray, place: np.ndarray, limit: int, size: int) -> np.ndarray:
-    """Which of `size` positions any of the masks hides, from numbers in 0..1 (n, masks): bool (n, size)."""
+    """Masks as bool (n, size), from widths and places in 0..1, each (n, masks); `limit` is the largest width."""
     widths = np.floor(width * (min(limit, size) + 1)).astype(int)
     first = np.floor(place * (size - widths + 1)).astype(int)
     position = np.arange(size)

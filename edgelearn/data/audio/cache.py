@@ -1,4 +1,4 @@
-"""Features of a data set, computed once and kept on disk."""
+"""Features of a data set, cached on disk."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from edgelearn.data.threads import each
 from .clips import ClipDataset, Item, load_clips
 from .features import BC_RESNET, FrontEnd
 
-_FORMAT = 1  # to be raised when decoding or features change: what is kept is then made anew
+_FORMAT = 1  # increment when decoding or features change, to invalidate the cache
 _TOGETHER = 512  # clips in memory at once
 
 
@@ -24,12 +24,16 @@ def load_features(
     seconds: float = 1.0,
     folder: str | os.PathLike | None = None,
 ) -> np.ndarray:
-    """Features of all clips, each padded or cut to `seconds`: float32 of shape (n, frames, bands).
+    """Features of all clips, padded or cut to the same length: float32 of shape (n, frames, bands).
 
-    They are kept in `folder` (default: that of `cache_folder`) under a name made of the clips'
-    content and the settings, so that other clips or settings never get them. A file there that is damaged is noticed by
-    its checksum and made anew; where none can be written, features are computed every time. Raises DataError for a clip
-    that cannot be read.
+    They are cached under a hash of the clips' content and the settings; damaged files are detected by their checksum.
+
+    Arguments:
+    - `front_end`: computes the features (default BC_RESNET).
+    - `seconds`: length of a clip (default 1).
+    - `folder`: of the cache (default `cache_folder()`).
+
+    Raises DataError for a clip that cannot be read.
     """
     kept = cache_folder() if folder is None else Path(folder)
     if kept is None:
@@ -44,7 +48,7 @@ def load_features(
 
 
 def compute_features(dataset: ClipDataset, front_end: FrontEnd = BC_RESNET, seconds: float = 1.0) -> np.ndarray:
-    """As `load_features`, without a cache."""
+    """Like `load_features`, without a cache."""
     out = np.empty((len(dataset), *front_end.shape(round(front_end.rate * seconds))), np.float32)
     for start in range(0, len(dataset), _TOGETHER):
         some = np.arange(start, min(start + _TOGETHER, len(dataset)))
@@ -53,8 +57,8 @@ def compute_features(dataset: ClipDataset, front_end: FrontEnd = BC_RESNET, seco
 
 
 def cache_folder() -> Path | None:
-    """Where features are kept: EDGELEARN_FEATURES, else the user's cache. It may be deleted at any time. An empty
-    EDGELEARN_FEATURES keeps none."""
+    """Folder of cached features: EDGELEARN_FEATURES, else in the user's cache. It may be deleted at any time. An empty
+    EDGELEARN_FEATURES disables the cache."""
     chosen = os.environ.get("EDGELEARN_FEATURES")
     if chosen is None:
         return Path(user_cache_dir("edgelearn", appauthor=False)) / "features"
@@ -70,7 +74,7 @@ def _key(dataset: ClipDataset, front_end: FrontEnd, seconds: float) -> str:
 
 def _digest(item: Item, rate: int) -> bytes:
     if isinstance(item, Path):
-        with suppress(OSError):  # one that can't be read is named when it is decoded
+        with suppress(OSError):  # decoding will report it
             item = item.read_bytes()
     elif callable(item):
         item = item(rate)
@@ -80,7 +84,7 @@ def _digest(item: Item, rate: int) -> bytes:
 
 
 def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
-    """None where there is no whole file."""
+    """Read features, or None if the file is missing or damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -92,7 +96,7 @@ def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _save(path: Path, features: np.ndarray) -> None:
-    """All or nothing; a full disk costs no more than computing again."""
+    """Write features atomically; errors such as a full disk are ignored."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 

@@ -1,4 +1,4 @@
-"""A labelled set of clips that are decoded, or synthesised, when they are asked for."""
+"""A labelled set of audio clips, decoded or synthesised on demand."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,12 +13,12 @@ from edgelearn.errors import DataError, ShapeError
 from . import RATE
 from .decode import decode, describe, fit, resample
 
-# An encoded file's bytes, a file, samples at RATE (int16 or float32), or a function that makes the clip: rate -> (n,).
+# Encoded bytes, a file, samples at RATE (int16 or float32), or a function that synthesises the clip: rate -> (n,).
 Item = bytes | Path | np.ndarray | Callable[[int], np.ndarray]
 
-_PART = re.compile(r"^[\d,]+ of: ")  # a part of a part is told as a part of the whole
+_PART = re.compile(r"^[\d,]+ of: ")  # a part of a part is described as a part of the whole
 
-SILENCE, UNKNOWN = "_silence_", "_unknown_"  # class names of Speech Commands: no speech, and any other word
+SILENCE, UNKNOWN = "_silence_", "_unknown_"  # class names of Speech Commands: no speech, other words
 
 
 @dataclass(frozen=True, eq=False)

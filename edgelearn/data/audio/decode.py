@@ -1,7 +1,7 @@
-"""Decode a WAV, FLAC or OGG (Vorbis or Opus) file to one channel at the rate asked for.
+"""Decode a WAV, FLAC or OGG (Vorbis or Opus) file to one channel at a given rate.
 
-soundfile (libsndfile) decodes. soxr resamples: its "HQ" filter keeps what aliases below -100 dB at any ratio of rates,
-and it resamples sound that goes on block by block, which scipy.signal.resample_poly doesn't.
+soundfile (libsndfile) decodes. soxr resamples: its "HQ" filter keeps aliasing below -100 dB for any ratio of rates, and
+unlike scipy.signal.resample_poly it can resample a stream block by block.
 """
 
 import io
@@ -17,29 +17,31 @@ from . import RATE
 
 FORMATS = ("WAV", "WAVEX", "FLAC", "OGG")
 
-# A small FLAC of silence can unfold to gigabytes. Longer than any recording of words, far below what hurts.
+# A small FLAC of silence can decompress to gigabytes. Recordings of words stay below this limit.
 MAX_SAMPLES = 80_000_000
-MIN_RATE, MAX_RATE = 4_000, 768_000  # from telephones to the fastest recorders; others are damaged headers
+MIN_RATE, MAX_RATE = 4_000, 768_000  # other rates mean a damaged header
 
-# libsndfile says so in its log when the header of a WAV announces more bytes than there are, and reads on.
+# libsndfile's log if the header of a WAV announces more bytes than there are; it doesn't raise an error.
 _SHORTENED = re.compile(r"^\s*data : (\d+) \(should be (\d+)\)", re.MULTILINE)
-_UNKNOWN_LENGTH = 0x7FFFF000  # what writes to a pipe announces this much or more, not knowing better
+_UNKNOWN_LENGTH = 0x7FFFF000  # announced, or more, in the header of a WAV written to a pipe
 
 
 def decode(source: bytes | Path, name: str, rate: int = RATE) -> np.ndarray:
-    """The whole recording, its channels averaged: float32 of shape (samples,) at `rate`. `name` is what an error calls
-    it.
+    """Decode a recording and average its channels: float32 of shape (samples,) at `rate`.
 
-    Raises DataError for a file of another format, one that is damaged, truncated or empty, holds a sample that isn't
-    a number, or has more than MAX_SAMPLES or a rate beyond MIN_RATE to MAX_RATE, and where soundfile or soxr is
-    missing.
+    Arguments:
+    - `source`: encoded bytes or a file.
+    - `name`: name of the recording in errors.
+
+    Raises DataError for a file that has another format, is damaged, truncated or empty, holds NaN or infinity, has more
+    than MAX_SAMPLES samples or a rate outside MIN_RATE to MAX_RATE, or if soundfile or soxr is missing.
     """
-    samples, found = read(source, name)
-    return resample(samples, found, rate)
+    samples, original_rate = read(source, name)
+    return resample(samples, original_rate, rate)
 
 
 def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
-    """As `decode`, at the file's own rate, which comes second."""
+    """Like `decode`, at the file's own rate; returns (samples, rate)."""
     soundfile = package("soundfile")
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     if isinstance(file, Path) and not file.is_file():
@@ -62,29 +64,29 @@ def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
         raise DataError(f"{name} cannot be read: {error.strerror or error}. Check it, or remove it.") from error
     check_rate(rate, name)
     if truncated:
-        raise DataError(f"{name} is truncated: it ends before its header says. Remove it or replace it.")
+        raise DataError(f"{name} is truncated: shorter than its header says. Remove it or replace it.")
     if not len(samples):
         raise DataError(f"{name} holds no sound. Remove it or record it again.")
     if not np.isfinite(samples).all():
-        raise DataError(f"{name} holds samples that are not numbers. Remove it or replace it.")
+        raise DataError(f"{name} holds NaN or infinity. Remove it or replace it.")
     return np.ascontiguousarray(samples.mean(1, dtype=np.float32)), rate
 
 
 def why(error: Exception) -> str:
-    """The reason in soundfile's words."""
+    """Reason in soundfile's error message."""
     return str(error).split(": ")[-1].rstrip(". ")
 
 
 def check_rate(rate: int, name: str) -> None:
-    """Raises DataError for a rate beyond MIN_RATE to MAX_RATE."""
+    """Raise DataError for a rate outside MIN_RATE to MAX_RATE."""
     if not MIN_RATE <= rate <= MAX_RATE:
         raise DataError(
-            f"{name} has {rate:,} samples a second, not {MIN_RATE:,} to {MAX_RATE:,}. Remove it or convert it."
+            f"{name} has {rate:,} samples per second, not {MIN_RATE:,} to {MAX_RATE:,}. Remove it or convert it."
         )
 
 
 def resample(samples: np.ndarray, old: int, new: int) -> np.ndarray:
-    """`samples` (n,) at `old` samples a second, at `new`: float32 of about n · new / old samples, at least one."""
+    """Resample (n,) `samples` from rate `old` to `new`: float32, about n · new / old samples, at least one."""
     if old == new:
         return samples
     changed = package("soxr").resample(samples, old, new)
@@ -92,8 +94,8 @@ def resample(samples: np.ndarray, old: int, new: int) -> np.ndarray:
 
 
 def fit(samples: np.ndarray, length: int) -> np.ndarray:
-    """`samples` (n,) as (length,): zeros behind a shorter recording, and of a longer one the stretch with the most
-    energy, as Speech Commands was cut (Warden 2018, "Speech Commands", section 5.7)."""
+    """Pad `samples` with zeros at the end, or cut the part with the most energy, to shape (length,), as Speech Commands
+    was cut (Warden 2018, "Speech Commands", section 5.7)."""
     surplus = len(samples) - length
     if surplus <= 0:
         return np.pad(samples, (0, -surplus))
@@ -103,17 +105,17 @@ def fit(samples: np.ndarray, length: int) -> np.ndarray:
 
 
 def describe(source: bytes | Path, position: int) -> str:
-    """What to call a clip in an error."""
+    """Name of a clip in errors."""
     return f"Clip {position}" if isinstance(source, bytes) else os.fspath(source)
 
 
 def shortened(log: str) -> bool:
-    """Whether libsndfile's `log` of a file says that it ends before its header says."""
+    """True if libsndfile's `log` reports that a file is shorter than its header announces."""
     return any(int(there) < int(said) < _UNKNOWN_LENGTH for said, there in _SHORTENED.findall(log))
 
 
 def package(name: str):
-    """soundfile or soxr, imported when sound is read."""
+    """Import soundfile or soxr. Raises DataError if it is missing."""
     from importlib import import_module
 
     try:

@@ -1,8 +1,8 @@
-"""Log-mel energies and MFCC: what a keyword network hears.
+"""Log-mel energies and MFCC, the input features of keyword networks.
 
-Both front ends that the field uses are one formula with other settings. `tf.signal`'s begins at the first sample and
-draws its mel triangles over mel; torchaudio's and librosa's (`htk=True, norm=None`) reflects the ends of the clip and
-draws them over hertz. Mel is HTK's everywhere: m = 2595 log10(1 + f / 700).
+The two common front ends are one formula with different settings. `tf.signal`: frames begin at the first sample, mel
+triangles are linear in mel. torchaudio and librosa (`htk=True, norm=None`): the clip is reflected at its ends and
+triangles are linear in hertz. The mel scale is always HTK's: m = 2595 log10(1 + f / 700).
 """
 
 import json
@@ -16,7 +16,7 @@ from edgelearn.errors import DataError, FormatError, ShapeError
 
 from . import RATE
 
-_CHUNK = 8  # clips at once: their spectra stay in the cache
+_CHUNK = 8  # clips at once: their spectra fit in the CPU's cache
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class LogMel:
                 f"Mel bands lie between 0 and {self.rate / 2:g} hertz, half the rate: {self.low:g} to {self.high:g}."
             )
         if self.bands < 1 or self.power not in (1, 2) or self.offset <= 0 or self.triangles not in ("hertz", "mel"):
-            raise DataError(f'bands and offset must be above 0, power 1 or 2, triangles "hertz" or "mel", got {self}.')
+            raise DataError(f'Expected bands and offset above 0, power 1 or 2, triangles "hertz" or "mel", got {self}.')
 
     def shape(self, samples: int) -> tuple[int, int]:
-        """(frames, bands) of a clip of that many samples. Raises ShapeError if it is too short for one."""
+        """(frames, bands) of a clip of `samples` samples. Raises ShapeError if it is shorter than a frame."""
         margin = self.window // 2 if self.centred else 0
         if samples <= margin or samples + 2 * margin < self.window:
             raise ShapeError(f"A clip of {samples} samples is too short for a frame of {self.window}. Pad it.")
@@ -83,7 +83,7 @@ class LogMel:
         if self.centred:
             clips = np.pad(clips, ((0, 0), (self.window // 2,) * 2), mode="reflect")
         frames = np.lib.stride_tricks.sliding_window_view(clips, self.window, axis=1)[:, :: self.hop]
-        # In float64: beside a loud tone, the rounding errors of a float32 transform drown what is quiet.
+        # In float64: next to a loud tone, rounding errors of a float32 transform mask quiet bands.
         spectrum = np.fft.rfft(frames * _hann(self.window), self.fft)
         energy = spectrum.real**2 + spectrum.imag**2
         if self.power == 1:
@@ -116,7 +116,7 @@ class MFCC:
         return self.log_mel.rate
 
     def shape(self, samples: int) -> tuple[int, int]:
-        """(frames, coefficients), as LogMel.shape."""
+        """(frames, coefficients), see LogMel.shape."""
         return self.log_mel.shape(samples)[0], self.coefficients
 
     def __call__(self, clips: np.ndarray) -> np.ndarray:
@@ -126,34 +126,34 @@ class MFCC:
 
 FrontEnd = LogMel | MFCC
 
-# What BC-ResNet was published with (Kim et al. 2021): torchaudio's MelSpectrogram, then log(x + 1e-6).
+# Features of BC-ResNet (Kim et al. 2021): torchaudio's MelSpectrogram, then log(x + 1e-6).
 BC_RESNET = LogMel()
-# What DS-CNN gets, 49 frames of 10 coefficients: in MLPerf Tiny by tf.signal, and in ARM's ML-KWS-for-MCU by the ops
+# Features of DS-CNN, 49 frames of 10 coefficients: in MLPerf Tiny by tf.signal, and in ARM's ML-KWS-for-MCU by the ops
 # AudioSpectrogram and Mfcc of TensorFlow 1, whose energies have a floor of 1e-12 instead of the offset.
 DS_CNN_MLPERF = MFCC(10, LogMel(hop=320, low=20, high=4000, power=1, triangles="mel", centred=False))
 DS_CNN_ARM = MFCC(10, replace(DS_CNN_MLPERF.log_mel, window=640, fft=1024, offset=1e-12))
 
 
 def to_json(front_end: FrontEnd) -> str:
-    """Its settings: the same text for the same features."""
+    """Serialize the settings: equal front ends give equal text."""
     return json.dumps(asdict(front_end), sort_keys=True)
 
 
 def from_json(text: str) -> FrontEnd:
-    """Raises FormatError for text that `to_json` did not write, DataError for settings that can't be."""
+    """Read what `to_json` wrote. Raises FormatError for other text, DataError for invalid settings."""
     try:
-        found = json.loads(text)
-        if "log_mel" in found:
-            return MFCC(found["coefficients"], LogMel(**found["log_mel"]))
-        return LogMel(**found)
+        settings = json.loads(text)
+        if "log_mel" in settings:
+            return MFCC(settings["coefficients"], LogMel(**settings["log_mel"]))
+        return LogMel(**settings)
     except (TypeError, KeyError, ValueError) as error:
-        raise FormatError(f"These are no settings of features ({error}): give what edgelearn wrote.") from None
+        raise FormatError(f"Not the settings of a front end written by edgelearn: {error}.") from None
 
 
 @lru_cache(maxsize=8)
 def mel_matrix(settings: LogMel) -> np.ndarray:
-    """Weights that make mel bands of a spectrum: float32 (fft / 2 + 1, bands). Triangles that are one band's centre
-    high and end at the centres of its neighbours, evenly spaced in mel."""
+    """Mel filter bank: float32 (fft / 2 + 1, bands). Triangles of height 1 at a band's centre end at the centres of its
+    neighbours; centres are evenly spaced in mel."""
     low, high = _mel(np.array([settings.low, settings.high]))
     edges = np.linspace(low, high, settings.bands + 2)
     bins = np.linspace(0, settings.rate / 2, settings.fft // 2 + 1)

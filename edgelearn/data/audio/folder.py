@@ -1,4 +1,4 @@
-"""A folder of recordings with a subfolder for each word, as Speech Commands has it and as one records one's own."""
+"""A folder of recordings with a subfolder for each word, such as Speech Commands or a user's own recordings."""
 
 import os
 import re
@@ -14,21 +14,23 @@ from . import RATE
 from .clips import UNKNOWN, ClipDataset
 from .decode import decode, read
 
-NOISE_FOLDER = "_background_noise_"  # long recordings to mix in: no word
+NOISE_FOLDER = "_background_noise_"  # long recordings to mix in, not a word
 _LAYOUT = "Expected a folder with a subfolder of WAV, FLAC or OGG recordings for each word, such as yes/ and no/."
-_SUFFIXES = (".wav", ".flac", ".ogg")  # Speech Commands' noises have a README beside them
+_SUFFIXES = (".wav", ".flac", ".ogg")  # Speech Commands' noise folder also has a README
 _SPEAKER = re.compile(r"(.+)_nohash_.*")
 
 
 def load_folder(path: str | os.PathLike, speaker: str = "") -> ClipDataset:
-    """Read `path`, whose subfolders are the words, named and numbered in sorted order; `_background_noise_` is none.
+    """Load a folder whose subfolders, except `_background_noise_`, are the words, numbered in sorted order.
 
     Recordings may have any rate, length and number of channels and lie in nested folders; hidden files are ignored.
-    A file called `<speaker>_nohash_<n>` says who speaks (in `_unknown_`, `<word>_<speaker>_nohash_<n>`); elsewhere it
-    is `speaker`, "" for not known. Every file is decoded once, so that none can fail during training: those that can't
-    be used are listed in `skipped`.
+    Every file is decoded once, so that none can fail during training; unusable files are listed in `skipped`.
 
-    Raises DataError when there is no such folder, it has no words, or a word has no usable recording.
+    Arguments:
+    - `speaker`: speaker of files whose name has none; names have the form `<speaker>_nohash_<n>`, in `_unknown_`
+      `<word>_<speaker>_nohash_<n>` (default "", unknown).
+
+    Raises DataError if there is no such folder, it has no words, or a word has no usable recording.
     """
     root, words = subfolders(path, "sound folder", _LAYOUT)
     words = [word for word in words if word != NOISE_FOLDER]
@@ -58,9 +60,9 @@ def load_folder(path: str | os.PathLike, speaker: str = "") -> ClipDataset:
 
 
 def load_noises(path: str | os.PathLike, rate: int = RATE) -> list[np.ndarray]:
-    """The recordings in `path` (or in its `_background_noise_`, if it has one), whole: float32 (samples,) at `rate`.
+    """Load whole recordings from `path`, or from its `_background_noise_`: float32 (samples,) at `rate`.
 
-    Raises DataError when there are none, or one can't be read.
+    Raises DataError if there are none, or one can't be read.
     """
     folder = Path(path).expanduser()
     if (folder / NOISE_FOLDER).is_dir():
@@ -72,7 +74,7 @@ def load_noises(path: str | os.PathLike, rate: int = RATE) -> list[np.ndarray]:
 
 
 def speaker_of(file_name: str, word: str) -> str:
-    """Who speaks in a file of that name in the folder of `word`, "" if the name doesn't say."""
+    """Speaker in the name of a file in the folder of `word`, or ""."""
     match = _SPEAKER.fullmatch(file_name)
     if not match:
         return ""
@@ -80,7 +82,7 @@ def speaker_of(file_name: str, word: str) -> str:
 
 
 def _problem(file: Path) -> str | None:
-    """Why this file can't be used, or None."""
+    """Reason why this file can't be used, or None."""
     try:
         read(file, str(file))
     except DataError as error:

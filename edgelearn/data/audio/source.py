@@ -1,4 +1,4 @@
-"""Long sound in blocks: a file that needn't fit in memory, the microphone, or samples that are there."""
+"""Audio as a stream of blocks: from a file of any length, or from the microphone."""
 
 import os
 import queue
@@ -13,16 +13,16 @@ from edgelearn.errors import DataError
 from . import RATE
 from .decode import FORMATS, check_rate, package, shortened, why
 
-Blocks = Generator[np.ndarray, None, None]  # float32 (n,) each, one after the other
+Blocks = Generator[np.ndarray, None, None]  # consecutive blocks, float32 (n,)
 _SECONDS = 0.1  # of a block
-_SILENT = 5  # seconds without a block: the microphone is gone
+_SILENT = 5  # seconds without a block before the microphone counts as disconnected
 
 
 def file_blocks(path: str | os.PathLike, rate: int = RATE) -> Blocks:
-    """A WAV, FLAC or OGG file of any length, its channels averaged, at `rate`: blocks of a tenth of a second.
+    """Stream a WAV, FLAC or OGG file in blocks of a tenth of a second, its channels averaged, at `rate`.
 
-    Raises DataError at once for a file that isn't one; when its first bad block is reached, for one that is damaged;
-    and behind the last block for one that is truncated or empty.
+    Raises DataError immediately if the file can't be opened, at the first damaged block, and after the last block if
+    the file is truncated or empty.
     """
     path = Path(path)
     with _opened(path):
@@ -38,15 +38,15 @@ def _file_blocks(path: Path, rate: int) -> Blocks:
         for block in sound.blocks(max(1, round(_SECONDS * sound.samplerate)), dtype="float32", always_2d=True):
             samples = block.mean(1, dtype=np.float32)
             if not np.isfinite(samples).all():
-                raise DataError(f"{path} holds samples that are not numbers. Replace it.")
+                raise DataError(f"{path} holds NaN or infinity. Replace it.")
             heard += len(samples)
             yield samples if change is None else change.resample_chunk(samples)
         if change is not None:
             yield change.resample_chunk(np.empty(0, np.float32), last=True)
         if heard < sound.frames or shortened(sound.extra_info):
             raise DataError(
-                f"{path} is truncated: it ends after {heard / sound.samplerate:.2f} s, before its header says. It was "
-                f"heard until then; for the rest, replace it."
+                f"{path} is truncated: it ends after {heard / sound.samplerate:.2f} s, earlier than its header says. "
+                f"The part before was processed; for the rest, replace it."
             )
         if not heard:
             raise DataError(f"{path} holds no sound. Record it again.")
@@ -54,7 +54,7 @@ def _file_blocks(path: Path, rate: int) -> Blocks:
 
 @contextmanager
 def _opened(path: Path) -> Iterator:
-    """The soundfile.SoundFile at `path`. What goes wrong with it, here or in the block, is a DataError."""
+    """Open a soundfile.SoundFile; errors, also those in the block, become a DataError."""
     soundfile = package("soundfile")
     if not path.is_file():
         raise DataError(f"There is no recording {path}. Give the path of a WAV, FLAC or OGG file.")
@@ -71,12 +71,14 @@ def _opened(path: Path) -> Iterator:
 
 
 def microphone_blocks(rate: int = RATE, device: str | None = None) -> Blocks:
-    """What the microphone hears, until the caller stops asking: blocks of a tenth of a second.
+    """Stream the microphone in blocks of a tenth of a second, until the caller stops iterating.
 
-    device: part of a sound device's name; the system's choice if None.
+    Arguments:
+    - `rate`: samples per second (default RATE).
+    - `device`: part of a sound device's name (default: the system's choice).
 
-    Raises DataError at once where the package sounddevice or a microphone is missing, and later when it fails, gives
-    nothing for five seconds, or blocks weren't taken for ten.
+    Raises DataError immediately if the package sounddevice or a microphone is missing, and later if the microphone
+    fails or delivers nothing for five seconds, or the caller falls ten seconds behind.
     """
     try:
         import sounddevice
@@ -107,13 +109,11 @@ def _microphone_blocks(sounddevice, rate: int, device: str | None) -> Blocks:
                 block = heard.get(timeout=_SILENT)
             except queue.Empty:
                 raise DataError(
-                    f"The microphone has given nothing for {_SILENT} seconds. See that it is plugged in, or name "
+                    f"The microphone has delivered nothing for {_SILENT} seconds. Check that it is plugged in, or name "
                     f"another one."
                 ) from None
             yield block
-    raise DataError(
-        "What the microphone hears comes faster than it is worked on. Use a smaller network or larger hops."
-    )
+    raise DataError("Processing is slower than the microphone: 10 s behind. Use a smaller network or larger hops.")
 
 
 @contextmanager

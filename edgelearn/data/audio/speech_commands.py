@@ -1,6 +1,6 @@
 """Speech Commands (Warden 2018, arXiv:1804.03209): one-second clips of 35 English words by 2,618 speakers.
 
-Its folder is read by `load_named`, the twelve classes that TensorFlow Datasets makes of it by `load_speech_commands`.
+`load_named` reads its folder, `load_speech_commands` the twelve classes of TensorFlow Datasets.
 """
 
 import os
@@ -16,7 +16,7 @@ from .clips import SILENCE, UNKNOWN, ClipDataset
 from .folder import load_folder
 
 COMMANDS = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
-CLASSES = (SILENCE, UNKNOWN, *COMMANDS)  # sorted, as folders come, and as BC-ResNet's published labels are
+CLASSES = (SILENCE, UNKNOWN, *COMMANDS)  # sorted, like folders and BC-ResNet's published labels
 SPEECH_COMMANDS = Collection(
     name="speech_commands",
     version="0.0.3",
@@ -29,14 +29,14 @@ SPEECH_COMMANDS = Collection(
 
 
 def load_named(name: str, data: str | os.PathLike | None = None) -> ClipDataset:
-    """The folder `name` in `data`, or else in EDGELEARN_DATA, such as "speech_commands_v0.02": see load_folder.
+    """Load the folder `name`, such as "speech_commands_v0.02", in `data` or else in EDGELEARN_DATA (see load_folder).
 
-    Raises DataError when neither is set, there is no such folder, or it can't be used.
+    Raises DataError if neither is set, there is no such folder, or it can't be used.
     """
     named = data_folder(data)
     if not named:
         raise DataError(
-            f"Nothing says where {name} is. Set EDGELEARN_DATA to the folder that it lies in, or give that folder."
+            f"Where {name} is, is unknown: set EDGELEARN_DATA to the folder that contains it, or give that folder."
         )
     return replace(load_folder(Path(named) / name), origin="EDGELEARN_DATA")
 
@@ -66,10 +66,10 @@ def load_speech_commands(
 
 
 def _in_order_of(names: tuple[str, ...], others: tuple[str, ...]) -> np.ndarray:
-    """The number in `names` of each of `others`: TensorFlow Datasets has silence and the unknown words last."""
+    """Index in `names` of each of `others`: TensorFlow Datasets has silence and unknown words last."""
     if sorted(names) != sorted(others):
         raise DataError(
             f"The prepared speech_commands has the classes {', '.join(others)}, not {', '.join(names)}. Prepare "
-            f"version {SPEECH_COMMANDS.version} anew."
+            f"version {SPEECH_COMMANDS.version} again."
         )
     return np.array([names.index(name) for name in others], np.int32)

@@ -1,4 +1,4 @@
-"""Features of sound that comes in pieces, in the memory of a piece."""
+"""Features of streamed audio, in constant memory."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from edgelearn.errors import ShapeError
 
 from .features import MFCC, FrontEnd
 
-_FRAMES = 1024  # at once, however much comes
+_FRAMES = 1024  # computed at once at most
 
 
 class FeatureStream:
@@ -27,11 +27,12 @@ class FeatureStream:
         inner = replace(log_mel, centred=False)
         self._inner = replace(front_end, log_mel=inner) if mfcc else inner
         self._held = np.empty(0, np.float32)
-        self._next = 0  # where in `_held` the next frame begins
+        self._next = 0  # start of the next frame in `_held`
         self._begun = not self._margin
 
     def push(self, samples: np.ndarray) -> np.ndarray:
-        """The frames that `samples` float (n,), which follow those before, complete: float32 (k, bands), k >= 0."""
+        """Append `samples`, float (n,), and return the frames that they complete: float32 (k, bands), k >= 0. Raises
+        ShapeError for another shape or type."""
         samples = np.asarray(samples)
         if samples.ndim != 1 or samples.dtype.kind != "f":
             raise ShapeError(f"A stream takes floats of shape (n,), got {samples.dtype} of shape {samples.shape}.")
@@ -42,8 +43,8 @@ class FeatureStream:
         return self._frames() if self._begun else self._none()
 
     def finish(self) -> np.ndarray:
-        """The frames that see the end: float32 (k, bands). Raises ShapeError when all of the recording was shorter than
-        a frame."""
+        """Return the last frames, float32 (k, bands). Raises ShapeError if the whole recording was shorter than a
+        frame."""
         if not self._begun:
             return self.front_end(self._held[None])[0]
         self._held = np.pad(self._held, (0, self._margin), mode="reflect")

@@ -1,8 +1,8 @@
-"""The embedded sample: made-up words, spoken by a synthesiser. No human voice is in it, and it says so.
+"""The embedded sample: synthetic speech of made-up words, without any human voice.
 
-A word is a string of sounds (see SOUNDS); voiced ones are harmonics of a pitch under the resonances of a vocal tract,
-the others are noise. Speakers differ in pitch, in the length of the tract, which scales all resonances, in speed, in
-breath and in their vowels; a speaker's takes differ a little in everything.
+A word is a string of sounds (see SOUNDS): voiced ones are harmonics of a pitch, filtered by the resonances of a vocal
+tract, the others are noise. Speakers differ in pitch, length of the tract (which scales all resonances), speed, breath
+and vowels; takes of a speaker vary slightly in all of these.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,23 @@ from edgelearn.errors import DataError
 
 from .clips import ClipDataset
 
-_SPEAKER, _TAKE = 23, 24  # keep these random streams apart from others of the same seed
-_CONTROL = 200  # times a second that pitch and resonances are set
+_SPEAKER, _TAKE = 23, 24  # separate these random streams from others of the same seed
+_CONTROL = 200  # updates of pitch and resonances per second
 _BANDWIDTHS = np.array([70.0, 100.0, 140.0, 250.0])  # hertz, of the four resonances
 _FOURTH = 3500.0  # hertz: the resonance that all sounds share
 
 
 @dataclass(frozen=True)
 class Sound:
-    """seconds: how long. voice: how loud the harmonics are. resonances: the first three, in hertz. noise: how loud,
-    around `centre` hertz; a `burst` comes at the end of a pause."""
+    """One speech sound.
+
+    Arguments:
+    - `seconds`: duration.
+    - `voice`: amplitude of the harmonics (default 0).
+    - `resonances`: the first three, in hertz.
+    - `noise`, `centre`: amplitude of the noise (default 0) and its centre frequency in hertz.
+    - `burst`: the noise is a burst at the end of a pause (default False).
+    """
 
     seconds: float
     voice: float = 0.0
@@ -59,14 +66,20 @@ WORDS = (
 
 
 def embedded_words(words: int = len(WORDS), speakers: int = 12, takes: int = 10, seed: int = 0) -> ClipDataset:
-    """`takes` clips of one second of each of the first `words` of WORDS by each of `speakers` synthesised speakers.
+    """Synthesise one-second clips. A clip depends only on (seed, word, speaker, take) and the requested rate.
 
-    A clip depends only on (seed, word, speaker, take) and the rate asked for. Raises DataError if there would be none,
-    or too many words are asked for.
+    Arguments:
+    - `words`: number of words, the first ones of WORDS (default all).
+    - `speakers`: number of synthetic speakers (default 12).
+    - `takes`: clips of each word by each speaker (default 10).
+    - `seed`: of all random numbers (default 0).
+
+    Raises DataError if one of them is below 1 or `words` is too large.
     """
     if not (1 <= words <= len(WORDS) and speakers >= 1 and takes >= 1):
         raise DataError(
-            f"The embedded sample has 1 to {len(WORDS)} words, speakers and takes, not {words}, {speakers} and {takes}."
+            f"The embedded sample has 1 to {len(WORDS)} words and at least 1 speaker and take, got {words}, {speakers} "
+            f"and {takes}."
         )
     every = [(w, s, t) for w in range(words) for s in range(speakers) for t in range(takes)]
     return ClipDataset(
@@ -95,7 +108,7 @@ def _voice(speaker: int, seed: int) -> _Voice:
     rng = np.random.default_rng([seed, _SPEAKER, speaker])
     tract = rng.uniform(0.95, 1.25)
     return _Voice(
-        pitch=110 * tract**3 * rng.uniform(0.85, 1.2),  # short tracts go with high voices
+        pitch=110 * tract**3 * rng.uniform(0.85, 1.2),  # short tracts have high voices
         tract=tract,
         speed=rng.uniform(0.8, 1.2),
         breath=rng.uniform(0.0, 0.03),
@@ -105,7 +118,7 @@ def _voice(speaker: int, seed: int) -> _Voice:
 
 
 def speak(word: str, speaker: int, take: int, seed: int, rate: int) -> np.ndarray:
-    """One second of `word` by speaker number `speaker`: float32 (rate,) in -1..1."""
+    """Synthesise one second of `word` by speaker number `speaker`: float32 (rate,) in -1..1."""
     voice = _voice(speaker, seed)
     rng = np.random.default_rng([seed, _TAKE, *word.encode(), speaker, take])
     sounds = [SOUNDS[letter] for letter in word]
@@ -134,7 +147,7 @@ def speak(word: str, speaker: int, take: int, seed: int, rate: int) -> np.ndarra
 
 
 def _harmonics(pitch: np.ndarray, tracks: np.ndarray, voice: _Voice, rate: int) -> np.ndarray:
-    """The voiced part. pitch (frames,) in hertz, tracks (frames, loudness and three resonances)."""
+    """The voiced part, from pitch (frames,) in hertz and tracks (frames, 4): loudness and three resonances."""
     frames = len(pitch)
     samples = frames * rate // _CONTROL
     order = np.arange(1, int(min(5000.0, rate / 2 - 200) / pitch.max()) + 1)
@@ -156,7 +169,7 @@ def _harmonics(pitch: np.ndarray, tracks: np.ndarray, voice: _Voice, rate: int) 
 
 
 def _add_noise(sound: np.ndarray, consonant: Sound, end: float, length: float, voice: _Voice, rng, rate: int) -> None:
-    """Noise around a consonant's centre into `sound`: all the time, or as a burst at its end."""
+    """Add a consonant's noise to `sound`, over its whole length or as a burst at its end."""
     duration = 0.025 if consonant.burst else length
     first, last = int((end - duration) * rate), min(int(end * rate), len(sound))
     count = last - first
@@ -171,11 +184,11 @@ def _add_noise(sound: np.ndarray, consonant: Sound, end: float, length: float, v
 
 
 def _times(samples: int, frames: int, rate: int) -> tuple[np.ndarray, np.ndarray]:
-    """The times of samples and of control frames, in seconds."""
+    """Times of samples and of control frames, in seconds."""
     return np.arange(samples) / rate, np.arange(frames) / _CONTROL
 
 
 def _smooth(tracks: np.ndarray, width: int = 9) -> np.ndarray:
-    """The tongue takes time: a moving average over 45 ms."""
+    """Moving average over 45 ms, the inertia of the tongue."""
     padded = np.pad(tracks, ((width // 2, width // 2), (0, 0)), mode="edge")
     return np.lib.stride_tricks.sliding_window_view(padded, width, axis=0).mean(-1)

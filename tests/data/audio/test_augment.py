@@ -41,7 +41,7 @@ def test_noise_is_as_far_below_as_was_drawn():
     assert 4.99 < ratio.min() < 6 and 14 < ratio.max() < 15.01
     np.testing.assert_array_equal(mix(np.zeros(9), noise[:9], 5), np.zeros(9))
     assert np.abs(mix(np.ones(9), noise[:9], 0)).max() <= 1
-    with pytest.raises(DataError, match="without recordings"):
+    with pytest.raises(DataError, match="noises"):
         AddNoise(0, [])
 
 
@@ -86,5 +86,5 @@ def test_masks():
     ],
 )
 def test_variations_that_cannot_be(make):
-    with pytest.raises(DataError, match="from 0 to 1"):
+    with pytest.raises(DataError, match=r"-0\.1|nan|1\.5|20"):
         make()

@@ -33,7 +33,7 @@ def test_order_length_and_out(dataset):
     np.testing.assert_array_equal(out[0], out[2])
     np.testing.assert_array_equal(out[0], dataset.clip(2, seconds=0.5))
     assert load_clips(dataset, [], seconds=2).shape == (0, 32000)
-    with pytest.raises(ShapeError, match=r"out must be float32 of shape \(1, 16000\)"):
+    with pytest.raises(ShapeError, match=r"\(1, 16000\).*\(3, 8000\)"):
         load_clips(dataset, [1], out=out)
 
 
@@ -44,7 +44,7 @@ def test_parts(dataset):
     only = dataset.only(["b"])
     assert only.labels.tolist() == [0, 0] and only.class_names == ("b",) and only.speakers.tolist() == ["x", ""]
     assert dataset.only(["b", "a"]).words.tolist() == dataset.words.tolist()
-    with pytest.raises(DataError, match=r"no word 'c'. It has a, b"):
+    with pytest.raises(DataError, match=r"'c'.* a, b"):
         dataset.only(["c"])
 
 
@@ -57,9 +57,9 @@ def test_a_clip_that_cannot_be_read_is_named(dataset, tmp_path):
 def test_what_does_not_fit_is_refused():
     make = partial(ClipDataset, "n", "folder", "N.", ("a",))
     for labels, speakers, message in (
-        ([0, 0], [""], "as many labels"),
-        ([0], [], "as many speakers"),
-        ([1], [""], "labels run"),
+        ([0, 0], [""], "labels"),
+        ([0], [], "speakers"),
+        ([1], [""], "1 to 1"),
     ):
         with pytest.raises(DataError, match=message):
             make(labels, speakers, [b""])

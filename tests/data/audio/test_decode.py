@@ -43,7 +43,7 @@ def test_channels_are_averaged(encode, tone):
 @pytest.mark.parametrize("part", [0.9, 0.5, 0.02, 0.0])
 def test_truncated_files_are_refused(encode, tone, kind, subtype, part):
     whole = encode(tone(), 16000, kind, subtype)
-    with pytest.raises(DataError, match=r"^clip\.x .*(Remove it|record)"):
+    with pytest.raises(DataError, match=r"^clip\.x "):
         decode(whole[: int(len(whole) * part)], "clip.x")
 
 
@@ -59,28 +59,28 @@ def test_other_files_are_refused(encode, tone, tmp_path):
     for content in (b"hello" * 100, encode(tone(), kind="AIFF")):
         with pytest.raises(DataError, match=r"^x "):
             decode(content, "x")
-    with pytest.raises(DataError, match="x holds no sound"):
+    with pytest.raises(DataError, match=r"^x "):
         decode(encode(np.zeros(0, np.float32)), "x")
     broken = tone().copy()
     broken[7] = np.nan
-    with pytest.raises(DataError, match="not numbers"):
+    with pytest.raises(DataError, match="NaN"):
         decode(encode(broken, subtype="FLOAT"), "x")
     (tmp_path / "notes.raw").write_bytes(b"x" * 100)
-    with pytest.raises(DataError, match=r"notes\.raw cannot be read as sound"):
+    with pytest.raises(DataError, match=r"^notes\.raw "):
         decode(tmp_path / "notes.raw", "notes.raw")
-    with pytest.raises(DataError, match=r"no recording gone\.wav"):
+    with pytest.raises(DataError, match=r"gone\.wav"):
         decode(tmp_path / "gone.wav", "gone.wav")
 
 
 def test_a_rate_that_cannot_be_is_refused_before_it_fills_the_memory(encode, tone):
     for rate in (1, 3999, 2_000_000):
-        with pytest.raises(DataError, match=f"{rate:,} samples a second"):
+        with pytest.raises(DataError, match=f"{rate:,} .*4,000 to 768,000"):
             decode(encode(tone(), rate), "x")
 
 
 def test_what_would_exhaust_the_memory_is_refused(encode, monkeypatch):
     monkeypatch.setattr(module, "MAX_SAMPLES", 15999)
-    with pytest.raises(DataError, match="million samples"):
+    with pytest.raises(DataError, match=r"^x "):
         decode(encode(np.zeros(16000, np.float32), kind="FLAC"), "x")
 
 

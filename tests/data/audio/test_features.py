@@ -85,13 +85,13 @@ def test_what_cannot_be_is_refused(clips):
     for settings in ({"hop": 0}, {"window": 600}, {"high": 9000}, {"low": 8000}, {"power": 3}, {"triangles": "bark"}):
         with pytest.raises(DataError):
             LogMel(**settings)
-    with pytest.raises(DataError, match="1 to 40 coefficients"):
+    with pytest.raises(DataError, match=r"1 to 40 .*41"):
         MFCC(41, LogMel())
     for samples, settings in ((240, BC_RESNET), (479, DS_CNN_MLPERF.log_mel)):
-        with pytest.raises(ShapeError, match="too short"):
+        with pytest.raises(ShapeError, match=f" {samples} .* {settings.window}"):
             settings(clips[:, :samples])
         assert settings(clips[:, : samples + 1]).shape[0] == 4
-    with pytest.raises(ShapeError, match="floats of shape"):
+    with pytest.raises(ShapeError, match=r"\(\d+,\)"):
         BC_RESNET(clips[0])
-    with pytest.raises(ShapeError, match="floats of shape"):
+    with pytest.raises(ShapeError, match="int16"):
         BC_RESNET(clips.astype(np.int16))

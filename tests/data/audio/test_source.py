@@ -21,16 +21,16 @@ def test_blocks_of_a_file_are_the_file(tmp_path, tone, rate):
 
 
 def test_a_file_that_cannot_be_heard_is_named(tmp_path, encode, tone):
-    with pytest.raises(DataError, match=r"no recording .*nothing\.wav"):
+    with pytest.raises(DataError, match=r"nothing\.wav"):
         list(file_blocks(tmp_path / "nothing.wav"))
     (tmp_path / "text.wav").write_text("not sound")
-    with pytest.raises(DataError, match=r"text\.wav cannot be read as sound"):
+    with pytest.raises(DataError, match=r"text\.wav"):
         list(file_blocks(tmp_path / "text.wav"))
     (tmp_path / "sun.wav").write_bytes(encode(tone(), kind="AU"))
-    with pytest.raises(DataError, match="not WAV, FLAC or OGG"):
+    with pytest.raises(DataError, match=r"sun\.wav is AU"):
         list(file_blocks(tmp_path / "sun.wav"))
     (tmp_path / "odd.wav").write_bytes(encode(np.array([0.0, np.nan]), subtype="FLOAT"))
-    with pytest.raises(DataError, match="not numbers"):
+    with pytest.raises(DataError, match=r"odd\.wav .*NaN"):
         list(file_blocks(tmp_path / "odd.wav"))
 
 
@@ -39,14 +39,14 @@ def test_a_truncated_file_is_heard_and_named(tmp_path, encode, tone, kind):
     whole = encode(tone(seconds=2.0), kind=kind)
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
     heard = []
-    with pytest.raises(DataError, match=r"cut (is truncated|cannot be read as sound)"):
+    with pytest.raises(DataError, match=r"cut "):
         heard.extend(file_blocks(tmp_path / "cut"))
     assert 0 < sum(map(len, heard)) < 2 * 16_000
 
 
 def test_an_empty_file_is_named(tmp_path, encode):
     (tmp_path / "empty.wav").write_bytes(encode(np.empty(0, np.float32)))
-    with pytest.raises(DataError, match=r"empty\.wav holds no sound"):
+    with pytest.raises(DataError, match=r"empty\.wav"):
         list(file_blocks(tmp_path / "empty.wav"))
 
 
@@ -90,14 +90,14 @@ def test_the_microphone(monkeypatch):
 def test_a_microphone_that_falls_silent_is_not_waited_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", fake([np.zeros(1600, np.float32)]))
     monkeypatch.setattr(source, "_SILENT", 0.01)
-    with pytest.raises(DataError, match="given nothing for"):
+    with pytest.raises(DataError, match=r"0\.01 seconds"):
         list(microphone_blocks())
 
 
 def test_a_microphone_that_is_missing_or_too_fast(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", fake([], RuntimeError("no input")))
-    with pytest.raises(DataError, match=r"no input\. Plug one in"):
+    with pytest.raises(DataError, match="no input"):
         microphone_blocks()
     monkeypatch.setitem(sys.modules, "sounddevice", fake([np.zeros(1600, np.float32)] * 101))
-    with pytest.raises(DataError, match="faster than it is worked on"):
+    with pytest.raises(DataError, match="10 s behind"):
         list(microphone_blocks())

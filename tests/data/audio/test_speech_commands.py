@@ -52,19 +52,19 @@ def test_prepared_clips(tmp_path, monkeypatch):
 def test_no_network_is_noticed_at_once(nowhere, monkeypatch):
     away = replace(SPEECH_COMMANDS, url="http://127.0.0.1:9/speech_commands.tar.gz")
     monkeypatch.setattr(speech_commands, "SPEECH_COMMANDS", away)
-    with pytest.raises(DownloadError, match=r"cannot be reached.*EDGELEARN_DATA.*embedded sample"):
+    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:9.*EDGELEARN_DATA"):
         load_speech_commands()
-    with pytest.raises(DataError, match="No prepared speech_commands"):
+    with pytest.raises(DataError, match=r"speech_commands/0\.0\.3"):
         load_speech_commands(download=False)
 
 
 def test_named_folders(nowhere, folder, monkeypatch):
     assert load_named("words", folder.parent).origin == "EDGELEARN_DATA"
-    with pytest.raises(DataError, match=r"Nothing says where words is. Set EDGELEARN_DATA"):
+    with pytest.raises(DataError, match=r"words .*EDGELEARN_DATA"):
         load_named("words")
     monkeypatch.setenv("EDGELEARN_DATA", str(folder.parent))
     assert len(load_named("words")) == 6
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match="other"):
         load_named("other")
 
 

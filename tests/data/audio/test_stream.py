@@ -32,8 +32,8 @@ def test_a_stream_holds_what_a_frame_sees():
 
 def test_what_is_no_sound_is_refused():
     stream = FeatureStream(BC_RESNET)
-    with pytest.raises(ShapeError, match=r"floats of shape \(n,\), got int16"):
+    with pytest.raises(ShapeError, match="int16"):
         stream.push(np.zeros(100, np.int16))
     stream.push(np.zeros(100, np.float32))
-    with pytest.raises(ShapeError, match="too short"):
+    with pytest.raises(ShapeError, match=r"100 .*480"):
         stream.finish()
