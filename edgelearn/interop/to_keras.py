@@ -166,7 +166,7 @@ def _average_pooling(b: _Builder, x: Tensor) -> Tensor:
 
 def _rounded(x: Tensor, step: float) -> Tensor:
     """Multiples of `step`; gradients pass through."""
-    return x + ops.stop_gradient(ops.round(x / step) * step - x)
+    return x + ops.stop_gradient(ops.round(x / step) * step - x)  # pyright: ignore[reportOptionalOperand]
 
 
 def _coupling(b: _Builder, x: Tensor, f: Tensor) -> Tensor:

@@ -3,22 +3,26 @@
 import dataclasses
 import importlib
 import inspect
+import pkgutil
 import re
 from enum import Enum
 from functools import cache
 
 import pytest
 
+import edgelearn
 from edgelearn import errors
 
 from .pages import ROOT
 
-PACKAGES = (
-    "edgelearn", "edgelearn.compile", "edgelearn.compile.memory.strategies", "edgelearn.device", "edgelearn.graph",
-    "edgelearn.interop", "edgelearn.keywords", "edgelearn.lab.measure", "edgelearn.widgets",
-    "edgelearn.keywords.learners", "edgelearn.lab.profile", "edgelearn.lab.runs", "edgelearn.lab.tuning",
-    "edgelearn.launch", "edgelearn.models", "edgelearn.ops", "edgelearn.runtime", "edgelearn.train", "edgelearn.tuned",
-)  # fmt: skip
+PACKAGES = [
+    name
+    for name in (
+        "edgelearn",
+        *(found.name for found in pkgutil.walk_packages(edgelearn.__path__, "edgelearn.") if found.ispkg),
+    )
+    if "peers" not in name and hasattr(importlib.import_module(name), "__all__")
+]
 OPTIONAL = "edgelearn.interop.to_"  # these files need the packages that they convert to
 
 
@@ -59,7 +63,8 @@ def arguments(thing: type) -> list[str]:
     if issubclass(thing, Exception | Enum) or getattr(thing, "_is_protocol", False):
         return []
     if dataclasses.is_dataclass(thing):
-        return [field.name for field in dataclasses.fields(thing) if field.init and not field.name.startswith("_")]
+        fields = [field for field in dataclasses.fields(thing) if field.init and not field.metadata.get("help")]
+        return [field.name for field in fields if not field.name.startswith("_")]
     if not getattr(inspect.unwrap(thing.__init__), "__module__", "builtins").startswith("edgelearn"):
         return []
     return [name for name in inspect.signature(thing.__init__).parameters if name != "self"]

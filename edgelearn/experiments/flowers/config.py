@@ -17,11 +17,11 @@ SAMPLE = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_rate": 0.
 
 @dataclass(frozen=True)
 class FlowersConfig(Config):
-    """Fine-tuning of MobileNet V1.
+    """Fine-tuning of MobileNet V1. Where `epochs`, `batch_size`, `micro_batch` or `learning_rate` are None, the
+    published values hold, or with the embedded sample those of SAMPLE. `images`, `data` and `sample` choose the
+    pictures (see edgelearn.data.flowers.load_flowers).
 
-    `images`, `data` and `sample` choose the pictures (see edgelearn.data.flowers.load_flowers), `weights` the network.
-    Where `epochs`, `batch_size`, `micro_batch` or `learning_rate` are None, the published values hold, or with the
-    embedded sample those of SAMPLE. Raises ConfigError for an invalid value.
+    Raises ConfigError for an invalid value.
     """
 
     images: str | None = setting(None, "your own pictures: a subfolder a class, JPEG or PNG, any size", metavar="DIR")

@@ -30,7 +30,13 @@ from .weights import Pretrained, load_pretrained
 
 
 class FlowersExperiment(Experiment[FlowersConfig]):
-    """Pictures, network and model of one configuration. `run` does everything; a notebook can call single steps."""
+    """Pictures, network and model of one configuration. `run` does everything; a notebook can call single steps.
+
+    Arguments:
+    - `config`: settings of the run.
+    - `dataset`: the pictures.
+    - `pretrained`: the network and its weights.
+    """
 
     kind, command, config_type = "flowers", "edgelearn flowers", FlowersConfig
     same: ClassVar = {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}

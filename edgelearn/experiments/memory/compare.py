@@ -22,12 +22,16 @@ WORKER = "edgelearn.experiments.memory.worker:PlanWorker"
 class Measured:
     """Measurements of one plan; bytes are None for PyTorch, which counts none of them.
 
-    - `seconds`: of a step, an array of rounds; `noisy`: rounds in which other processes disturbed every attempt.
+    Arguments:
+    - `plan`: its name, such as "keep_all".
+    - `seconds`: of a step, an array of rounds.
     - `process`: peak memory of the process minus memory after the imports, bytes.
     - `loss`: of the first step.
     - `stored`, `paged`, `peak`: activations between the passes, those moved out of the device, and the peak, bytes.
     - `planned`, `allocated`: all device memory, bytes.
     - `predicted`: seconds of a step by launch times, of which the share `measured_launches` was measured.
+    - `network`, `device`: names.
+    - `noisy`: rounds in which other processes disturbed every attempt (default 0).
     """
 
     plan: str

@@ -48,7 +48,7 @@ def plot(measured: Sequence[Measured]) -> Figure:
     for one, *place in points:
         is_budget = one.plan.endswith(("stored", "peak", "device"))
         axes.plot(*place, "o", color=figures.BLUE if is_budget else figures.ORANGE)
-        axes.annotate(one.plan, place, (5, 4), textcoords="offset points", fontsize=8)
+        axes.annotate(one.plan, (place[0], place[1]), (5, 4), textcoords="offset points", fontsize=8)
     curve = sorted((size, 1e3 * (one.predicted or 0)) for one, size, _ in points if one.plan.endswith("stored"))
     sizes, times = [size for size, _ in curve], [time for _, time in curve]
     axes.plot(sizes, times, "--", color=figures.GRAY, label="budgets, as predicted")

@@ -30,7 +30,7 @@ def plot(roofline: Roofline) -> Figure:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     for handle in figure.legend(loc="outside right upper", fontsize=10, frameon=False).legend_handles[2:]:
-        handle.set_sizes([40])
+        handle.set_sizes([40])  # pyright: ignore[reportOptionalMemberAccess]
     return figure
 
 

@@ -215,8 +215,8 @@ def canvas(width: float, height: float) -> Figure:
     """An empty figure, in inches, that pyplot doesn't know."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1, wspace=0.03)  # inches, inches, share of the width
+    figure = Figure(figsize=(width, height), facecolor="white")
+    figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.1, wspace=0.03)  # inches, inches, share of the width
     return figure
 
 

@@ -18,7 +18,11 @@ from .threshold_box import ThresholdBox
 class KeywordsView(ipywidgets.VBox):
     """Record or upload clips and enrol them as words; a map shows their embeddings. A slider sets the threshold, with
     its false accepts and rejects. Sound of the microphone or a file is scored as it comes, and a star on the map shows
-    its embedding. Everything works from files alone, without a microphone."""
+    its embedding. Everything works from files alone, without a microphone.
+
+    Arguments:
+    - `enrolment`: the words, embedder and threshold that its boxes share.
+    """
 
     def __init__(self, enrolment: Enrolment) -> None:
         self.enrolment = enrolment

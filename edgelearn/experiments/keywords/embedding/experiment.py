@@ -36,7 +36,12 @@ NUM_CLASSES = 5
 
 
 class KeywordsExperiment(Experiment[KeywordsConfig]):
-    """Training of an embedding. `run` does all of it; a notebook can call the steps."""
+    """Training of an embedding. `run` does all of it; a notebook can call the steps.
+
+    Arguments:
+    - `config`: settings of the run.
+    - `data`: clips to train on and to test with.
+    """
 
     kind, command, config_type = "keywords", COMMAND, KeywordsConfig
     same: ClassVar = {"data": ("origin", "words", "train", "test")}

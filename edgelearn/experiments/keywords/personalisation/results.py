@@ -44,7 +44,13 @@ _COLUMNS = tuple(field.name for field in fields(UserResult) if field.name != "na
 
 @dataclass(frozen=True, eq=False)
 class PersonalisationReport:
-    """Results of `learner` (its settings as text) with up to `shots` enrolled clips of each word."""
+    """Results of a learner over users.
+
+    Arguments:
+    - `learner`: its settings as text.
+    - `shots`: most clips of each word that were enrolled.
+    - `users`: results of each user.
+    """
 
     learner: str
     shots: int

@@ -14,7 +14,12 @@ TOLERANCE = 0.75  # seconds after a word's end in which a detection counts
 
 @dataclass(frozen=True)
 class Occurrence:
-    """A keyword spoken from `start` to `end`, in seconds."""
+    """A keyword spoken in a recording.
+
+    Arguments:
+    - `word`: the keyword.
+    - `start`, `end`: in seconds from the recording's start.
+    """
 
     word: str
     start: float

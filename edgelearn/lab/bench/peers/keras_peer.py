@@ -65,10 +65,10 @@ def _function(net: keras.Model, problem: Problem, workload: Workload, jit: bool)
     optimizer.build(net.trainable_variables)
     parts = [(tf.constant(examples), tf.constant(labels)) for examples, labels in _parts(problem, workload)]
 
-    def gradients_of(examples: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def gradients_of(examples: tf.Tensor, labels: tf.Tensor) -> tuple[Any, Any]:
         with tf.GradientTape() as tape:
-            loss = loss_of(labels, net(examples, training=True)) / len(parts)
-        return loss, tape.gradient(loss, net.trainable_variables)
+            loss: Any = loss_of(labels, net(examples, training=True)) / len(parts)  # pyright: ignore[reportOptionalOperand]
+        return loss, tape.gradient(loss, net.trainable_variables)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     if len(parts) == 1:
 
@@ -107,7 +107,7 @@ def _train_on_batch(net: keras.Model, problem: Problem, workload: Workload, jit:
     parts = _parts(problem, workload)
     accumulated = len(parts) if len(parts) > 1 else None
     optimizer = keras.optimizers.SGD(workload.learning_rate, workload.momentum, gradient_accumulation_steps=accumulated)
-    net.compile(optimizer, _loss(), jit_compile=jit)
+    net.compile(optimizer, _loss(), jit_compile=jit)  # pyright: ignore[reportArgumentType]: "auto" is the default, bool the rest
 
     return lambda: sum(float(net.train_on_batch(examples, labels)) for examples, labels in parts) / len(parts)
 
@@ -128,7 +128,7 @@ def _op_step(problem: OpProblem, trains: bool, jit: bool) -> OpStep:
     if isinstance(problem.spec.op, Loss):
         labels, loss_of, gradients_of = tf.constant(problem.labels), _loss(), None
 
-        def call() -> tf.Tensor:
+        def call() -> Any:
             return loss_of(labels, inputs)
     else:
         network = problem.spec.network()
@@ -136,7 +136,7 @@ def _op_step(problem: OpProblem, trains: bool, jit: bool) -> OpStep:
         variables = keras_variables(net, network)
         weights = [variables[f"{NAME}/{role}"].value for role in problem.trained]
 
-        def call() -> tf.Tensor:
+        def call() -> Any:
             return net(inputs, training=True)
 
     sources = weights if problem.spec.reads_pictures else [inputs, *weights]
