@@ -88,7 +88,8 @@ def test_kernels_behind_kept_statistics_are_integers_alone(kernels):
     plan = make_plan(Request(normalized(), 3, 3, SGD(0.1), precision=STATIC), kernels.context.device)
     launches = plan.program(Kind.TRAIN, 3).launches
     prepared = {a.buffer for launch in launches for a in launch.accesses if a.buffer.role is Role.PREPARED}
-    assert max(b.nbytes for b in prepared if b.dtype == "float32") < 9 * 32 * 32
+    floats = [b for b in prepared if b.dtype == "float32" and not b.name.endswith("extremes")]  # those: by work-group
+    assert all(b.nbytes < 9 * 32 * 32 for b in floats)
     assert sum(b.nbytes == 9 * 32 * 32 for b in prepared) == 4, "b and c: a's input is the network's"
 
 
