@@ -13,7 +13,7 @@ from .precision.precision import RangeMode
 
 
 class Kind(Enum):
-    """What a program does with a micro-batch."""
+    """The work that a program does on a micro-batch."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"

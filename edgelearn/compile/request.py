@@ -1,4 +1,4 @@
-"""What is to be planned, as a value."""
+"""The request for a plan, as a value."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Phases(dict[str, Plan]):
         return max(plan.peak_bytes for plan in self.values())
 
     def to_dict(self) -> dict:
-        """What a run records."""
+        """The JSON-able record for a run."""
         return {"peak_bytes": self.peak_bytes, "phases": {name: plan.to_dict() for name, plan in self.items()}}
 
     def __str__(self) -> str:

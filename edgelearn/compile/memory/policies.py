@@ -117,8 +117,8 @@ def _encoded(network: Network, encoding: Encoding) -> dict[str, Strategy]:
 
 
 def _recompute_others(network: Network, stored: set[str], nesting: int = 1) -> dict[str, Strategy]:
-    """Of a stored output of a BatchNorm, its input is stored instead: the backward pass needs both, and the output
-    follows from the input without the convolution."""
+    """Recompute all outputs but those in `stored`. A stored BatchNorm is replaced by its input: the backward pass needs
+    both, and the output follows from the input without the convolution."""
     normalized = {stage.output.name: stage.op.name for stage in fuse(network) if stage.op and stage.norm}
     stored = {normalized.get(name, name) for name in stored}
     return {name: Recompute(nesting) for name in network.nodes if name not in stored}

@@ -28,7 +28,7 @@ class Inverse:
 
 @dataclass(frozen=True, eq=False)
 class Rematerialisation:
-    """What became of a program's activations.
+    """The fate of a program's activations: stored, encoded or restored.
 
     - `loss_at`: index in `micro` of the first launch of the loss, where the forward pass ends.
     - `backward_at`: index in `micro` of the first launch of the backward pass.
@@ -134,7 +134,7 @@ class Rematerialiser:
         return launches
 
     def _strategies(self) -> dict[Buffer, Strategy]:
-        """Of the tensors that aren't stored."""
+        """Strategies of the tensors that are not stored, by buffer."""
         names: dict[Buffer, list[str]] = {}
         for name, tensor in self.tensors.items():
             names.setdefault(tensor.buffer, []).append(name)

@@ -1,4 +1,4 @@
-"""What runs in the process of one plan, so that its memory is counted alone."""
+"""The worker process of one plan, whose memory is counted alone."""
 
 from __future__ import annotations
 

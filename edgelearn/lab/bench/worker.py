@@ -1,4 +1,4 @@
-"""What runs in a contender's worker process: prepares a step, times it, and reads its memory."""
+"""The worker process of a contender: prepare a step, time it, read its memory."""
 
 from __future__ import annotations
 
