@@ -61,7 +61,13 @@ class Session:
     # -- weights -------------------------------------------------------------------------------------------------
 
     def load(self, weights: Weights) -> None:
-        """Copy weights to the device: trained and frozen ones, folded where the plan folds."""
+        """Copy weights to the device: trained and frozen ones, folded where the plan folds. Raises FormatError if some
+        are missing."""
+        if missing := self.plan.request.network.parameters.keys() - weights.keys():
+            raise FormatError(
+                f"The weights lack '{min(missing)}'. If its layer was added after the Model was created, create another "
+                f"Model."
+            )
         for buffer, fill in self.plan.storage.fill.items():
             self.memory.write(buffer, fill(weights))
         self.context.finish()

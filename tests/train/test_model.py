@@ -454,3 +454,13 @@ def test_a_mixed_layer_is_trained_where_a_part_is():
     net.freeze().unfreeze("conv/bias")
     rows = Model(net).summary().splitlines()
     assert [row.split()[-1] for row in rows if row.startswith(("conv", "dense"))] == ["trained", "frozen"]
+
+
+def test_a_layer_added_later_needs_another_model(data):
+    network = toy_network()
+    model = Model(network)
+    model.predict(data[0])
+    network.add("late", Dense(3))
+    with pytest.raises(FormatError, match="'late/bias'"):
+        model.predict(data[0])
+    assert Model(network).predict(data[0]).shape[1:] == (3,)
