@@ -65,8 +65,7 @@ class Session:
         are missing."""
         if missing := self.plan.request.network.parameters.keys() - weights.keys():
             raise FormatError(
-                f"The weights lack '{min(missing)}'. If its layer was added after the Model was created, create another "
-                f"Model."
+                f"The weights lack '{min(missing)}'. If its layer was added after the Model was made, create another."
             )
         for buffer, fill in self.plan.storage.fill.items():
             self.memory.write(buffer, fill(weights))
