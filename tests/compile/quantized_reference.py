@@ -132,7 +132,7 @@ class Twin:
             flowing[name] = flowing.get(name, 0.0) + dx
 
     def _last_linear(self, stage: Stage) -> bool:
-        """Whether it is the gradient of the linear layer's own output that is quantized, not that behind kept
+        """True if the gradient of the linear layer's own output is quantized, not the one behind moving
         statistics."""
         return stage.norm is None or self._more(stage.norm)["batch"]
 

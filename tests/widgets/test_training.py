@@ -38,7 +38,7 @@ def threads():
 
 @pytest.fixture
 def shown(monkeypatch):
-    """What cells display."""
+    """The outputs that cells display."""
     shown = []
     monkeypatch.setattr(training, "display", shown.append)
     return shown
