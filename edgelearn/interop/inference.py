@@ -1,4 +1,4 @@
-"""Networks as inference graphs: BatchNormalization folded, dropout left out, tensors quantized as they were in training.
+"""Networks as inference graphs: BatchNormalization folded, dropout left out, tensors quantized as in training.
 
 `HANDLERS` has one function an op: it gets the graph, the layer and its inputs, and returns the layer's output.
 """
@@ -115,7 +115,7 @@ class _Stage:
     def _layer(self, node: Node) -> Layer:
         prefix = f"{node.name}/"
         names = [name for name in self.network.parameters if name.startswith(prefix)]
-        own = {name.removeprefix(prefix): np.float64(self.weights[name]) for name in names}
+        own = {name.removeprefix(prefix): self.weights[name].astype(np.float64) for name in names}
         return Layer(node, self.network.input_shapes(node.inputs), own)
 
     def _linear(self, nodes: list[Node], x: Value) -> Value:
@@ -134,7 +134,8 @@ class _Stage:
         graph = self.graph
         if self.ranges is None:
             others = [i for i in range(kernel.ndim) if i != axis]
-            w = graph.constant(np.float32(kernel if scale is None else kernel * np.expand_dims(scale, others)), "kernel")
+            folded = kernel if scale is None else kernel * np.expand_dims(scale, others)
+            w = graph.constant(folded.astype(np.float32), "kernel")
         else:
             w = self.ranges.kernel(graph, layer.node.name, kernel, axis, scale, bias, x)
         b = None if bias is None else graph.constant(np.float32(bias), "bias")

@@ -79,13 +79,13 @@ class Ranges:
         scales = np.where(scales > 0, scales, 1) * np.where(factors != 0, np.abs(factors), 1)
         if bias is not None:
             scales = np.maximum(scales, np.abs(bias) / (quantization.scale.astype(np.float64) * LARGEST_BIAS))
-        own = Quantization(np.float32(scales), 0, axis)
+        own = Quantization(scales.astype(np.float32), 0, axis)
         return graph.constant(own.decode(own.encode(folded)), "kernel", own)
 
 
 def _quantization(low: float, high: float) -> Quantization:
     scale, zero = Format(8).parameters(np.float32(low), np.float32(high))
-    return Quantization(np.float32(scale), int(zero))
+    return Quantization(np.asarray(scale, np.float32), int(zero))
 
 
 def _union(quantizations: Sequence[Quantization]) -> Quantization:

@@ -5,6 +5,7 @@ Inputs and outputs keep the network's axes, channels last; inside, images have c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ UNARY = {
 }  # fmt: skip
 BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min"}
 REDUCE = {"reduce_mean": "ReduceMean", "reduce_max": "ReduceMax"}
+
+LIMITS = {"relu": np.inf, "relu6": 6.0}
 
 
 def write(path: str | Path, file: ModelFile, int8: bool = False) -> None:
@@ -59,6 +62,8 @@ class _Writer:
         self.constants: dict[str, onnx.TensorProto] = {}
         self.names: dict[Value, str] = {}
         self.quantizations: dict[Value, Quantization] = {}  # of activations
+        self.readers = Counter(x for o in graph.operations for x in o.inputs) + Counter(graph.outputs.values())
+        self.quantized = {o.inputs[0]: o.attributes["quantization"] for o in graph.operations if o.kind == "quantize"}
 
     def bytes(self, metadata: dict[str, str]) -> bytes:
         inputs, outputs = self.graph.inputs, self.graph.outputs
@@ -93,7 +98,7 @@ class _Writer:
         return self.names.get(value, value.name)
 
     def constant(self, name: str, array: Any) -> str:
-        self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        self.constants[name] = numpy_helper.from_array(np.array(array, order="C"), name)
         return name
 
     def emit(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
@@ -134,17 +139,23 @@ class _Writer:
             return [self.name(bias)]
         scale = x.scale.astype(np.float64) * kernel.scale
         integers = self.constant(bias.name, np.int32(np.rint(bias.array / scale)))
-        parameters = self.parameters(bias.name, Quantization(np.float32(scale)), np.int32)
+        parameters = self.parameters(bias.name, Quantization(scale.astype(np.float32)), np.int32)
         return [self.emit("DequantizeLinear", [integers, *parameters], f"{bias.name}/decoded", axis=0)]
 
     def activated(self, o: Operation, op: str, inputs: Sequence[str], **attributes: Any) -> None:
-        """A node, and the rectifier fused with it."""
+        """A node, and the rectifier behind it, unless int8 saturates where that does."""
         output, activation = o.output.name, o.attributes["activation"]
-        if activation is None:
+        if activation is None or self._saturates(o.output, LIMITS[activation]):
             self.emit(op, inputs, output, **attributes)
             return
         before = self.emit(op, inputs, f"{output}/before {activation}", **attributes)
         self.rectified(activation, before, output)
+
+    def _saturates(self, value: Value, limit: float) -> bool:
+        q = self.quantized.get(value)
+        if q is None or self.readers[value] > 1:
+            return False
+        return q.zero == -128 and float(q.scale) * 255 <= limit
 
     def rectified(self, kind: str, x: str, y: str) -> None:
         if kind == "relu":
@@ -232,8 +243,9 @@ def _pad(w: _Writer, o: Operation) -> None:
     sides = _by_axis(o.output, o.attributes["sides"])
     pads = [before for before, _ in sides] + [after for _, after in sides]
     name = o.output.name
-    inputs = [w.constant(f"{name}/sides", np.int64(pads)), w.constant(f"{name}/value", np.float32(o.attributes["value"]))]
-    w.emit("Pad", [w.name(o.inputs[0]), *inputs], name)
+    sides_name = w.constant(f"{name}/sides", np.array(pads, np.int64))
+    value = w.constant(f"{name}/value", np.float32(o.attributes["value"]))
+    w.emit("Pad", [w.name(o.inputs[0]), sides_name, value], name)
 
 
 def _pool(w: _Writer, o: Operation) -> None:
@@ -250,7 +262,7 @@ def _reduce(w: _Writer, o: Operation) -> None:
     elif is_image(x):
         axes = [_onnx_axis(x, axis) for axis in axes]
     if o.kind == "reduce_sum":
-        w.emit("ReduceSum", [name, w.constant(f"{y.name}/axes", np.int64(axes))], y.name, keepdims=int(keep))
+        w.emit("ReduceSum", [name, w.constant(f"{y.name}/axes", np.array(axes, np.int64))], y.name, keepdims=int(keep))
     else:
         w.emit(REDUCE[o.kind], [name], y.name, axes=axes, keepdims=int(keep))
 
@@ -258,7 +270,7 @@ def _reduce(w: _Writer, o: Operation) -> None:
 def _reshape(w: _Writer, o: Operation) -> None:
     (x,), y = o.inputs, o.output
     name = w.transposed(w.name(x), f"{y.name}/channels last", LAST) if is_image(x) else w.name(x)
-    shape = w.constant(f"{y.name}/shape", np.int64((-1, *y.shape[1:])))
+    shape = w.constant(f"{y.name}/shape", np.array((-1, *y.shape[1:]), np.int64))
     if is_image(y):
         w.transposed(w.emit("Reshape", [name, shape], f"{y.name}/reshaped"), y.name, FIRST)
     else:
@@ -278,7 +290,7 @@ def _slice(w: _Writer, o: Operation) -> None:
     ends = [start + (size - 1) * step + 1 for start, size, step in zip(starts, sizes, steps, strict=True)]
     name = o.output.name
     numbers = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
-    inputs = [w.constant(f"{name}/{what}", np.int64(values)) for what, values in numbers.items()]
+    inputs = [w.constant(f"{name}/{what}", np.array(values, np.int64)) for what, values in numbers.items()]
     w.emit("Slice", [w.name(o.inputs[0]), *inputs], name)
 
 

@@ -71,7 +71,7 @@ class _Writer:
         ends = {"Inputs": [index[t] for t in inputs.values()], "Outputs": [index[t] for t in outputs.values()]}
         graph = self._table(
             "SubGraph", Tensors=self._offsets(written), Operators=self._offsets(lines), Name=self._text(name),
-            **{key: self._numbers(np.int32(value)) for key, value in ends.items()},
+            **{key: self._integers(value) for key, value in ends.items()},
         )  # fmt: skip
         entries = []
         for key, content in metadata.items():
@@ -99,11 +99,11 @@ class _Writer:
             self.buffers.append(self._table("Buffer", Data=self._data(np.ascontiguousarray(tensor.array).tobytes())))
             number = len(self.buffers) - 1
         fields = {
-            "Name": self._text(tensor.name), "Shape": self._numbers(np.int32(tensor.shape)),
+            "Name": self._text(tensor.name), "Shape": self._integers(tensor.shape),
             "Type": getattr(tflite.TensorType, TYPES[tensor.dtype]), "Buffer": number, "HasRank": True,
         }  # fmt: skip
         if tensor.batched:
-            fields["ShapeSignature"] = self._numbers(np.int32([-1, *tensor.shape[1:]]))
+            fields["ShapeSignature"] = self._integers([-1, *tensor.shape[1:]])
         if (q := tensor.quantization) is not None:
             scales = np.atleast_1d(q.scale).astype(np.float32)
             fields["Quantization"] = self._table(
@@ -113,13 +113,13 @@ class _Writer:
         return self._table("Tensor", **fields)
 
     def _operator(self, operator: TfliteOperator, index: Mapping[TfliteTensor, int], code: int) -> int:
-        inputs = np.int32([-1 if tensor is None else index[tensor] for tensor in operator.inputs])
+        inputs = [-1 if tensor is None else index[tensor] for tensor in operator.inputs]
         fields: dict[str, Any] = {
-            "OpcodeIndex": code, "Inputs": self._numbers(inputs),
-            "Outputs": self._numbers(np.int32([index[operator.output]])),
+            "OpcodeIndex": code, "Inputs": self._integers(inputs),
+            "Outputs": self._integers([index[operator.output]]),
         }  # fmt: skip
         if operator.options:
-            settings = {k: self._numbers(np.int32(v)) if isinstance(v, tuple) else v for k, v in operator.fields.items()}
+            settings = {k: self._integers(v) if isinstance(v, tuple) else v for k, v in operator.fields.items()}
             fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, operator.options)
             fields["BuiltinOptions"] = self._table(operator.options, **settings)
         return self._table("Operator", **fields)
@@ -139,6 +139,9 @@ class _Writer:
 
     def _numbers(self, numbers: np.ndarray) -> int:
         return self.builder.CreateNumpyVector(numbers)
+
+    def _integers(self, numbers: Sequence[int]) -> int:
+        return self._numbers(np.array(numbers, np.int32))
 
     def _offsets(self, offsets: Sequence[int]) -> int:
         self.builder.StartVector(4, len(offsets), 4)

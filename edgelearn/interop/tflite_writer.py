@@ -147,9 +147,8 @@ class _Writer:
             x, kernel = self.integers[o.inputs[0]].quantization, o.inputs[1].quantization
             assert x is not None and kernel is not None
             scale = x.scale.astype(np.float64) * kernel.scale
-            tensor = TfliteTensor(
-                value.name, value.shape, "int32", np.int32(np.rint(array / scale)), Quantization(np.float32(scale), 0, 0)
-            )
+            integers, products = np.rint(array / scale).astype(np.int32), Quantization(scale.astype(np.float32), 0, 0)
+            tensor = TfliteTensor(value.name, value.shape, "int32", integers, products)
         self.integers[value] = tensor
         return tensor
 
@@ -157,9 +156,9 @@ class _Writer:
         array = np.asarray(array)
         return TfliteTensor(name, array.shape, str(array.dtype), array)
 
-    def numbers(self, numbers: Any, like: TfliteTensor, what: str) -> TfliteTensor:
+    def numbers(self, values: Any, like: TfliteTensor, what: str) -> TfliteTensor:
         """int32 constants of an operator that writes `like`."""
-        return self.constant(np.asarray(numbers, np.int32), f"{like.name}/{what}")
+        return self.constant(np.asarray(values, np.int32), f"{like.name}/{what}")
 
     def emit(
         self, code: str, inputs: Sequence[TfliteTensor | None], output: TfliteTensor, options: str = "",
@@ -187,7 +186,7 @@ class _Writer:
         if value == 0:  # int8 pads with the zero point
             self.emit("PAD", [x, paddings], y, "PadOptions", 2 if x.dtype == "int8" else 1)
         elif x.dtype == "int8":
-            number = TfliteTensor(f"{y.name}/value", (), "int8", np.int8(-128), x.quantization)
+            number = TfliteTensor(f"{y.name}/value", (), "int8", np.array(-128, np.int8), x.quantization)
             self.emit("PADV2", [x, paddings, number], y, "PadV2Options", 2)
         else:
             number = self.constant(np.float32(value), f"{y.name}/value")
@@ -256,7 +255,7 @@ def _zeros(w: _Writer, inputs: list[TfliteTensor], y: TfliteTensor) -> TfliteTen
         return w.constant(array, f"{y.name}/bias")
     x, kernel = inputs[0].quantization, inputs[1].quantization
     assert x is not None and kernel is not None
-    return TfliteTensor(f"{y.name}/bias", array.shape, "int32", np.int32(array),
+    return TfliteTensor(f"{y.name}/bias", array.shape, "int32", array.astype(np.int32),
                         Quantization(x.scale * kernel.scale, 0, 0))  # fmt: skip
 
 
@@ -318,7 +317,8 @@ def _transpose(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTe
 def _slice(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
     starts, sizes, steps = (o.attributes[name] for name in ("starts", "sizes", "steps"))
     ends = [start + (size - 1) * step + 1 for start, size, step in zip(starts, sizes, steps, strict=True)]
-    numbers = [w.numbers(n, y, what) for n, what in (((0, *starts), "starts"), ((0, *ends), "ends"), ((1, *steps), "steps"))]
+    named = {"starts": (0, *starts), "ends": (0, *ends), "steps": (1, *steps)}
+    numbers = [w.numbers(values, y, what) for what, values in named.items()]
     w.emit("STRIDED_SLICE", [inputs[0], *numbers], y, "StridedSliceOptions", 2 if y.dtype == "int8" else 1,
            BeginMask=1, EndMask=1)  # fmt: skip
 
