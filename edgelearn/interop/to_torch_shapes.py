@@ -71,7 +71,7 @@ def _pad(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
         sides = [side for sides in reversed(node.op.padding) for side in sides]
         return _channels_first(F.pad(x, sides, value=node.op.value))
     for axis, sides in enumerate(node.op.padding, start=1):
-        places = np.pad(np.arange(x.shape[axis]), sides, node.op.mode)
+        places = np.pad(np.arange(x.shape[axis]), sides, node.op.mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
         x = x.index_select(axis, torch.from_numpy(places))
     return _channels_first(x)
 
