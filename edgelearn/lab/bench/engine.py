@@ -62,7 +62,7 @@ def make_request(workload: Workload, micro_batch: int) -> Request:
 def _step(session: Session, workload: Workload, problem: Problem, resident: bool) -> Callable[[], Any]:
     micro = session.plan.request.micro_batch
     starts = range(0, workload.batch, micro)
-    inputs: list[np.ndarray | None] = [session.pack(problem.inputs[i : i + micro]) for i in starts]
+    inputs: list[Examples | None] = [session.pack(problem.inputs[i : i + micro]) for i in starts]
     labels = [problem.labels[i : i + micro].astype(np.int32) for i in starts]
 
     def step() -> float | np.ndarray:
