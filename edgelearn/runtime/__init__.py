@@ -9,9 +9,9 @@ from .pages import Pages, on_disk
 from .platforms import list_devices
 from .runner import Runner
 from .self_test import SelfTest, self_test
-from .session import Examples, Session
+from .session import Session
 
 __all__ = [
-    "Context", "DeviceChoice", "Examples", "FeatureCache", "Kernels", "Pages", "Runner", "SelfTest", "Session",
+    "Context", "DeviceChoice", "FeatureCache", "Kernels", "Pages", "Runner", "SelfTest", "Session",
     "choose_device", "launch_times", "list_devices", "on_disk", "self_test",
 ]  # fmt: skip

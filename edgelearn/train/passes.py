@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from edgelearn.data.split import mini_batches
-from edgelearn.runtime import Examples, FeatureCache, Session
+from edgelearn.runtime import FeatureCache, Session
+from edgelearn.runtime.session import Examples
 
 from .prefetch import ahead
 from .sources import Source

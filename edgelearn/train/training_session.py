@@ -11,7 +11,8 @@ from edgelearn.data.split import mini_batches
 from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
-from edgelearn.runtime import Context, Examples, Kernels, Session
+from edgelearn.runtime import Context, Kernels, Session
+from edgelearn.runtime.session import Examples
 
 from .prefetch import ahead
 from .schedules import rate_at

@@ -9,7 +9,8 @@ import numpy as np
 
 from edgelearn.compile import Request, make_plan
 from edgelearn.ops import SGD, SoftmaxCrossEntropy
-from edgelearn.runtime import Context, Examples, Session, choose_device
+from edgelearn.runtime import Context, Session, choose_device
+from edgelearn.runtime.session import Examples
 
 from . import engine_ops
 from .ops import OpProblem
