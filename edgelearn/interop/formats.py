@@ -1,27 +1,42 @@
-"""The tables of file formats: `read_model` finds a file's format by its suffix or its first bytes, `write_model` by
-the suffix.
+"""The table of file formats: `read_model` finds a file's format by its suffix or its first bytes.
 
-A format is one file with one `register` call, and one of `register_writer` if it is written:
+A format is one file with one `register` call:
 
 >>> register(Format("Keras HDF5", (".h5",), b"\\x89HDF", weights_of_a_network(read_weights)))
->>> register_writer(Writer("TFLite", (".tflite",), write))
+>>> register(graph_format("ONNX", (".onnx",), b"", GraphReader(read_graph, HANDLERS)))
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
+from edgelearn.ops.tensor import Shape
 
+from .importing import ForeignGraph, Translation, translate
+from .importing.translate import Handler
 from .model_file import ModelFile
 from .weights import Weights
 
-Write = Callable[..., None]  # (path, ModelFile, **options)
 Reader = Callable[[Path, Network | None, tuple[str, ...]], ModelFile]
+
+
+@dataclass(frozen=True)
+class GraphReader:
+    """How a format's graphs become networks.
+
+    Arguments:
+    - `read`: reads a file as its format has it. Raises FormatError naming the file.
+    - `handlers`: one function an operator, by the format's name for it: see edgelearn.interop.importing.
+    - `nearest`: what works instead of operators without a handler (default nothing).
+    """
+
+    read: Callable[[Path], ForeignGraph]
+    handlers: Mapping[str, Handler]
+    nearest: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -34,33 +49,17 @@ class Format:
     - `signature`: first bytes of every such file; empty if it has none.
     - `read`: `read(path, network, skip)` returns a ModelFile. `network` is None if the caller has none; layers named in
       `skip` are left out. Raises FormatError naming the file.
+    - `graph`: how its graphs become networks, if other frameworks write them (default None).
     """
 
     name: str
     suffixes: tuple[str, ...]
     signature: bytes
     read: Reader
-
-
-@dataclass(frozen=True)
-class Writer:
-    """A format that models are written in.
-
-    Arguments:
-    - `name`: what users call it.
-    - `suffixes`: ends of file names, in lower case, such as (".tflite",).
-    - `write`: `write(path, file, **options)` writes a ModelFile. Raises FormatError if the format can't hold it.
-    - `options`: names of the options that `write` takes, such as "int8" (default none).
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    write: Write
-    options: tuple[str, ...] = ()
+    graph: GraphReader | None = None
 
 
 _formats: dict[str, Format] = {}
-_writers: dict[str, Writer] = {}
 
 
 def register(file_format: Format) -> Format:
@@ -102,42 +101,35 @@ def read_model(path: str | Path, network: Network | None = None, skip: tuple[str
     return find_format(path).read(Path(path), network, tuple(skip))
 
 
-def register_writer(writer: Writer) -> Writer:
-    """Add a writer to the table; it replaces one of the same name."""
-    _writers[writer.name] = writer
-    return writer
-
-
-def find_writer(path: str | Path) -> Writer:
-    """Return the writer of a format by the file's suffix. Raises FormatError for an unknown one."""
-    for writer in _writers.values():
-        if Path(path).name.lower().endswith(writer.suffixes):
-            return writer
-    known = "; ".join(f"{w.name} ({', '.join(w.suffixes)})" for w in _writers.values())
-    raise FormatError(f"{path}: the suffix names no format that is written. Known: {known}.")
-
-
-def write_model(path: str | Path, file: ModelFile, **options: Any) -> None:
-    """Write a model in the format that the suffix of `path` names.
+def import_graph(
+    path: str | Path, *, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), input_shape: Shape | None = None
+) -> Translation:
+    """Translate a file of another framework, whether all of its operators can be translated or not.
 
     Arguments:
-    - `path`: the file to write; a folder for formats with several files.
-    - `file`: the model.
-    - `options`: of the format, such as `int8=True`; those that are None or False count as not given.
+    - `path`: the file.
+    - `inputs`, `outputs`: names of the tensors between which the network lies (default: the file's own).
+    - `input_shape`: of an example in the order of edgelearn, (height, width, channels) for an image; for files that
+      leave it open, or to have another size (default: the file's).
 
-    Raises FormatError for an unknown suffix or option, for a model that the format can't hold, or if a package is
-    missing; RunError if the file can't be written.
+    Raises FormatError if the file is damaged, or of a format without a graph.
     """
-    writer, given = find_writer(path), {name: value for name, value in options.items() if value not in (None, False)}
-    if unknown := sorted(set(given) - set(writer.options)):
-        takes = f"It takes {', '.join(writer.options)}." if writer.options else "It takes none."
-        raise FormatError(f"{path}: {writer.name} has no option '{unknown[0]}'. {takes}")
-    try:
-        writer.write(Path(path), file, **given)
-    except ModuleNotFoundError as error:
-        raise FormatError(
-            f"{path}: to write {writer.name}, install the Python package '{error.name}': pip install {error.name}."
-        ) from None
+    found = find_format(path)
+    if found.graph is None:
+        raise FormatError(f"{path} ({found.name}) holds no graph of another framework: read it with edgelearn.load.")
+    graph = found.graph.read(Path(path)).between(inputs, outputs, input_shape)
+    return translate(graph, found.graph.handlers, found.graph.nearest)
+
+
+def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: GraphReader) -> Format:
+    """Make a format whose files hold a graph with its weights; arguments as of Format."""
+
+    def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
+        file = translate(graph.read(path), graph.handlers, graph.nearest).model_file()
+        kept = {name: array for name, array in file.weights.items() if name.partition("/")[0] not in skip}
+        return replace(file, network=network or file.network, weights=kept)
+
+    return Format(name, suffixes, signature, read_file, graph)
 
 
 def weights_of_a_network(read: Callable[[Path, Network, tuple[str, ...]], Weights]) -> Reader:

@@ -7,7 +7,8 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import FormatError, RunError
-from edgelearn.interop import ModelFile, find_writer, qfp, write_model
+from edgelearn.interop import ModelFile, find_writer, write_model
+from edgelearn.interop.exporting import inference_graph, qfp
 from edgelearn.ops import (
     Add,
     AveragePooling2D,
@@ -19,11 +20,18 @@ from edgelearn.ops import (
     Flatten,
     Format,
     GlobalAveragePooling2D,
+    GlobalMaxPooling2D,
+    Max,
     MaxPooling2D,
+    Mean,
+    Pad,
     PadChannels,
     ReLU,
+    Slice,
     Softmax,
     SpaceToDepth,
+    Sum,
+    Transpose,
     ZeroPadding2D,
 )
 
@@ -48,6 +56,22 @@ def with_uneven_strides() -> el.Network:
     network.add("max", MaxPooling2D(2, 1))
     network.add("flat", Flatten())
     network.add("dense", Dense(4))
+    return network
+
+
+def rearranged() -> el.Network:
+    network = el.Network("rearranged", (6, 5, 3))
+    network.add("mirrored", Slice((-1, 4, 0), (3, 5, -1), (-2, -1, 1)))
+    network.add("pad", Pad(((1, 1), (0, 2), (0, 0)), "reflect"))
+    network.add("constant", Pad(((0, 1), (0, 0), (1, 0)), value=0.5))
+    network.add("turned", Transpose((2, 3, 1)))
+    network.add("max", Max(2), "turned")
+    network.add("sum", Sum(-1), "turned")
+    network.add("global", GlobalMaxPooling2D(), "turned")
+    network.add("mean", Mean((1, 2), keepdims=False), "turned")
+    network.add("flat_max", Flatten(), "max")
+    network.add("flat_sum", Flatten(), "sum")
+    network.add("all", Concatenate(), "flat_max", "flat_sum", "global", "mean")
     return network
 
 
@@ -81,6 +105,7 @@ NETWORKS = {
     "uneven": with_uneven_strides,
     "mobilenet_v1": lambda: el.models.mobilenet_v1((32, 32, 3), 0.25, 5),
     "mobilenet_v2": lambda: el.models.mobilenet_v2((32, 32, 3), 0.35, 5),
+    "rearranged": rearranged,
     "bcresnet": lambda: el.models.bcresnet((40, 21, 1), classes=4, softmax=False),
 }
 
@@ -172,8 +197,6 @@ def test_int8_computes_with_integers(trained, tmp_path):
 
 
 def test_kernels_trained_with_one_range_keep_their_integers(trained):
-    from edgelearn.interop.inference import inference_graph
-
     model, *_ = trained
     graph = inference_graph(model.network, model.weights, model.range_records())
     (kernel,) = (o.inputs[1] for o in graph.operations if o.kind == "conv" and "stem" in o.output.name)
@@ -279,8 +302,6 @@ def test_unknown_suffixes_and_options_are_named(tmp_path):
 
 
 def test_ops_without_a_counterpart_are_named_all_at_once(tmp_path):
-    from edgelearn.interop.inference import inference_graph
-
     class First(Flatten):
         pass
 

@@ -8,9 +8,8 @@ import zipfile
 from pathlib import Path
 
 from edgelearn import atomic
-
-from .model_file import ModelFile
-from .to_keras import to_keras
+from edgelearn.interop.model_file import ModelFile
+from edgelearn.interop.to_keras import to_keras
 
 METADATA = "edgelearn.json"  # an entry of the archive; Keras ignores it
 

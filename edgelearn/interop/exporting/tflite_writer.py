@@ -12,11 +12,11 @@ import tflite
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError
+from edgelearn.interop.model_file import ModelFile
 from edgelearn.ops.window import Window
 
+from .graph import InferenceGraph, Operation, Quantization, Value
 from .inference import inference_graph
-from .inference_graph import InferenceGraph, Operation, Quantization, Value
-from .model_file import ModelFile
 from .tflite_file import TfliteOperator, TfliteTensor, to_bytes
 
 ACTIVATIONS = {None: "NONE", "relu": "RELU", "relu6": "RELU6"}
@@ -315,8 +315,7 @@ def _transpose(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTe
 
 
 def _slice(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    starts, sizes, steps = (o.attributes[name] for name in ("starts", "sizes", "steps"))
-    ends = [start + (size - 1) * step + 1 for start, size, step in zip(starts, sizes, steps, strict=True)]
+    starts, ends, steps = (o.attributes[name] for name in ("starts", "ends", "steps"))
     named = {"starts": (0, *starts), "ends": (0, *ends), "steps": (1, *steps)}
     numbers = [w.numbers(values, y, what) for what, values in named.items()]
     w.emit("STRIDED_SLICE", [inputs[0], *numbers], y, "StridedSliceOptions", 2 if y.dtype == "int8" else 1,
@@ -329,6 +328,10 @@ def _concatenate(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: Tflite
 
 
 def _pad(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    if (mode := o.attributes["mode"]) != "constant":
+        sides = w.numbers(o.attributes["sides"], y, "sides")
+        w.emit("MIRROR_PAD", [inputs[0], sides], y, "MirrorPadOptions", Mode=int(mode == "symmetric"))
+        return
     w.emit_pad(inputs[0], o.attributes["sides"], o.attributes["value"], y)
 
 

@@ -1,4 +1,4 @@
-"""The formats that models are written in. Packages of other frameworks are imported when a model is written."""
+"""The formats that models are written in, a file each. Packages of other frameworks are imported when they are used."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from . import model_file, qfp
-from .formats import Write, Writer, register_writer
-from .model_file import ModelFile
+from edgelearn.interop import model_file
+from edgelearn.interop.model_file import ModelFile
+from edgelearn.interop.writers import Writer, register_writer
+
+from . import qfp
+from .graph import InferenceGraph, Operation, Quantization, Value
+from .inference import inference_graph
+
+__all__ = ["InferenceGraph", "Operation", "Quantization", "Value", "inference_graph", "qfp"]
 
 
-def _later(module: str) -> Write:
+def _later(module: str):
     """`write` of a module whose package may be missing."""
 
     def write(path: Path, file: ModelFile, **options: Any) -> None:

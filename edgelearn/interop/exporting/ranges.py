@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgelearn.errors import FormatError
+from edgelearn.interop.weights import Weights
 from edgelearn.ops.formats import Format
 from edgelearn.ops.quantize import FIELDS
 
-from .inference_graph import InferenceGraph, Quantization, Value
-from .weights import Weights
+from .graph import InferenceGraph, Quantization, Value
 
 LARGEST_BIAS = 1 << 30  # of an int32 bias, with room for the sum of products
 _SCALE, _ZERO, _LOW, _HIGH = (FIELDS.index(name) for name in ("scale", "zero", "low", "high"))

@@ -16,11 +16,11 @@ from onnx import helper, numpy_helper
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError
+from edgelearn.interop.model_file import ModelFile
 from edgelearn.ops.window import Window
 
+from .graph import InferenceGraph, Operation, Quantization, Value
 from .inference import inference_graph
-from .inference_graph import InferenceGraph, Operation, Quantization, Value
-from .model_file import ModelFile
 
 OPSET, IR_VERSION = 17, 8
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # channels first from channels last, and back
@@ -240,12 +240,14 @@ def _softmax(w: _Writer, o: Operation) -> None:
 
 
 def _pad(w: _Writer, o: Operation) -> None:
+    if o.attributes["mode"] == "symmetric":
+        raise FormatError(f"ONNX has no symmetric padding (layer '{o.output.name}'). Export to TFLite instead.")
     sides = _by_axis(o.output, o.attributes["sides"])
     pads = [before for before, _ in sides] + [after for _, after in sides]
     name = o.output.name
     sides_name = w.constant(f"{name}/sides", np.array(pads, np.int64))
     value = w.constant(f"{name}/value", np.float32(o.attributes["value"]))
-    w.emit("Pad", [w.name(o.inputs[0]), sides_name, value], name)
+    w.emit("Pad", [w.name(o.inputs[0]), sides_name, value], name, mode=o.attributes["mode"])
 
 
 def _pool(w: _Writer, o: Operation) -> None:
@@ -285,9 +287,8 @@ def _transpose(w: _Writer, o: Operation) -> None:
 
 
 def _slice(w: _Writer, o: Operation) -> None:
-    starts, sizes, steps = (o.attributes[name] for name in ("starts", "sizes", "steps"))
-    axes = [_onnx_axis(o.output, axis) for axis in range(1, len(sizes) + 1)]
-    ends = [start + (size - 1) * step + 1 for start, size, step in zip(starts, sizes, steps, strict=True)]
+    starts, ends, steps = (o.attributes[name] for name in ("starts", "ends", "steps"))
+    axes = [_onnx_axis(o.output, axis) for axis in range(1, len(starts) + 1)]
     name = o.output.name
     numbers = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
     inputs = [w.constant(f"{name}/{what}", np.array(values, np.int64)) for what, values in numbers.items()]

@@ -15,8 +15,7 @@ import numpy as np
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError, RunError
-
-from .model_file import ModelFile
+from edgelearn.interop.model_file import ModelFile
 
 MANIFEST, VERSION = "manifest.json", 1
 LARGEST_HALF = float(np.finfo(np.float16).max)

@@ -13,7 +13,7 @@ import flatbuffers
 import numpy as np
 import tflite
 
-from .inference_graph import Quantization
+from .graph import Quantization
 
 IDENTIFIER, VERSION = b"TFL3", 3
 TYPES = {"float32": "FLOAT32", "int8": "INT8", "int32": "INT32", "int64": "INT64"}

@@ -66,7 +66,12 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation: `kind` names it, `attributes` are its settings (see the methods of InferenceGraph)."""
+    """One operation.
+
+    Arguments:
+    - `kind`: its name; `attributes`: its settings (see the methods of InferenceGraph).
+    - `inputs`, `output`: the values that it reads and the one that it writes.
+    """
 
     kind: str
     inputs: tuple[Value, ...]
@@ -130,12 +135,12 @@ class InferenceGraph:
         """`binary` with float32 values."""
         return self.binary(kind, x, self.constant(np.asarray(value, np.float32)))
 
-    def pad(self, x: Value, sides: Sequence[tuple[int, int]], value: float = 0.0) -> Value:
-        """Pad each axis, the batch's among them, by (before, after)."""
+    def pad(self, x: Value, sides: Sequence[tuple[int, int]], value: float = 0.0, mode: str = "constant") -> Value:
+        """Pad each axis, the batch's among them, by (before, after). `mode`: constant, reflect or symmetric."""
         if not any(map(any, sides)):
             return x
         shape = tuple(n + sum(both) for n, both in zip(x.shape, sides, strict=True))
-        return self._add("pad", (x,), shape, sides=tuple(map(tuple, sides)), value=value)
+        return self._add("pad", (x,), shape, sides=tuple(map(tuple, sides)), value=value, mode=mode)
 
     def max_pool(self, x: Value, window: Window) -> Value:
         return self._add("max_pool", (x,), (1, *window.output, x.shape[-1]), window=window)
@@ -162,7 +167,10 @@ class InferenceGraph:
     def slice(self, x: Value, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> Value:
         """`sizes` elements of each axis but the batch's, from `starts` on, every `steps`-th (default 1)."""
         steps = tuple(steps or (1,) * len(sizes))
-        return self._add("slice", (x,), (1, *sizes), starts=tuple(starts), sizes=tuple(sizes), steps=steps)
+        last = [start + (size - 1) * step for start, size, step in zip(starts, sizes, steps, strict=True)]
+        ends = [end + (1 if step > 0 else -1) for end, step in zip(last, steps, strict=True)]
+        ends = tuple(end if end >= 0 else -n - 1 for end, n in zip(ends, x.shape[1:], strict=True))  # before the first
+        return self._add("slice", (x,), (1, *sizes), starts=tuple(starts), ends=ends, steps=steps)
 
     def concatenate(self, values: Sequence[Value], axis: int = -1) -> Value:
         axis %= len(values[0].shape)

@@ -11,9 +11,8 @@ import torch
 
 from edgelearn import atomic
 from edgelearn.graph import Network
+from edgelearn.interop.model_file import ModelFile
 from edgelearn.ops import DepthwiseConv2D
-
-from .model_file import ModelFile
 
 ROLES = {
     "kernel": "weight", "gamma": "weight", "beta": "bias", "moving_mean": "running_mean",
