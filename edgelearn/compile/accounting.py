@@ -12,11 +12,11 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer
 from edgelearn.ops import Activation, BatchNormalization, Conv2D, DepthwiseConv2D
+from edgelearn.units import MB
 
 from .arena import lifetimes
 from .plan import Plan
 from .program import Kind, Program
-from .units import MB
 
 DEFINITIONS = {
     "stored": "written before the gradient of the loss and read after it; and the input, if the backward pass reads it",

@@ -7,7 +7,6 @@ import pytest
 
 from edgelearn.compile import Kind, Request, Store, make_plan
 from edgelearn.compile.arena import lifetimes
-from edgelearn.compile.units import megabytes
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role
@@ -26,6 +25,7 @@ from edgelearn.ops import (
     pack,
 )
 from edgelearn.runtime import Context, Session
+from edgelearn.units import megabytes
 
 BATCH = 163  # of the flowers job
 
