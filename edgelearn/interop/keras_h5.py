@@ -47,7 +47,7 @@ def _texts(file: ArrayFile, group: str, attribute: str) -> list[str]:
     """The texts of an attribute; Keras divides long ones into NAME0, NAME1 and so on."""
     if (name := f"{group}@{attribute}") in file.texts:
         return file.texts[name]
-    parts = list(takewhile(lambda part: part is not None, (file.texts.get(f"{name}{i}") for i in count())))
+    parts = list(takewhile(bool, (file.texts.get(f"{name}{i}", []) for i in count())))
     if not parts:
         raise FormatError(
             f"{file.path} is not {WHAT}, or is damaged ('{group or '/'}' lacks the texts '{attribute}'). Fetch it "
