@@ -13,14 +13,17 @@ from .emit import Emitter, Epilogue, Traits
 from .formats import Format, NumberFormat
 from .half import Float16
 from .loss import Loss
-from .mean import Mean
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import SGD, Adam, AdamW, Optimizer
+from .pad import Pad
+from .permute import Transpose
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
+from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .reshape import Flatten, Reshape
+from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
@@ -51,9 +54,11 @@ __all__ = [
     "Float16",
     "Format",
     "GlobalAveragePooling2D",
+    "GlobalMaxPooling2D",
     "InHindsightMinMax",
     "LinearOp",
     "Loss",
+    "Max",
     "MaxPooling2D",
     "Mean",
     "MinimumEntropy",
@@ -61,6 +66,7 @@ __all__ = [
     "Observer",
     "Op",
     "Optimizer",
+    "Pad",
     "PadChannels",
     "Percentile",
     "Prototypical",
@@ -68,6 +74,7 @@ __all__ = [
     "Reshape",
     "RunningMinMax",
     "SiLU",
+    "Slice",
     "SliceChannels",
     "Softmax",
     "SoftmaxCrossEntropy",
@@ -75,9 +82,11 @@ __all__ = [
     "SpatialDropout2D",
     "Stream",
     "SubSpectralNormalization",
+    "Sum",
     "Target",
     "Tensor",
     "Traits",
+    "Transpose",
     "Weight",
     "ZeroPadding2D",
     "pack",
