@@ -55,18 +55,13 @@ class ArrayFile:
 
     Arguments:
     - `path`: the file.
+    - `worker`: the process that has opened it.
     - `arrays`: shape and type of each array, by name.
     - `texts`: texts of the file: "GROUP@ATTRIBUTE" of HDF5 and "config.json" of .keras archives.
     """
 
-    def __init__(self, path: Path, worker: _Worker, description: dict[str, Any]) -> None:
-        self.path = path
-        self._worker = worker
-        self.arrays = {
-            name: Entry(tuple(entry["shape"]), np.dtype(entry["dtype"]), entry.get("fortran", False))
-            for name, entry in description["arrays"].items()
-        }
-        self.texts: dict[str, Any] = description["texts"]
+    def __init__(self, path: Path, worker: _Worker, arrays: dict[str, Entry], texts: dict[str, Any]) -> None:
+        self.path, self._worker, self.arrays, self.texts = path, worker, arrays, texts
 
     def entry(self, name: str) -> Entry:
         """Shape and type of an array. Raises FormatError if there is none, or it doesn't hold numbers."""
@@ -120,8 +115,9 @@ def open_arrays(path: str | Path, kind: str, what: str) -> Iterator[ArrayFile]:
                         "memory": 2 * max(LEAST, EXPANSION * size)})  # fmt: skip
             description = json.loads(worker.receive(b"J"))
             worker.answered = True
+            arrays = {name: _entry(record) for name, record in description["arrays"].items()}
             try:
-                yield ArrayFile(path, worker, description)
+                yield ArrayFile(path, worker, arrays, description["texts"])
             finally:
                 worker.close_file()
     except _Failed as failed:
@@ -130,6 +126,10 @@ def open_arrays(path: str | Path, kind: str, what: str) -> Iterator[ArrayFile]:
         ) from None
     finally:
         _give_back(worker)
+
+
+def _entry(record: dict[str, Any]) -> Entry:
+    return Entry(tuple(record["shape"]), np.dtype(record["dtype"]), record.get("fortran", False))
 
 
 class _Failed(Exception):
