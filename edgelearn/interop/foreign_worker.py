@@ -125,6 +125,9 @@ def _add_attributes(path: str, group: Any, contents: Contents) -> None:
         what = f"{path}@{name}"
         contents.count(what)
         kind = attribute.dtype
+        if prod(attribute.shape) == 0:  # h5py writes an empty list as numbers
+            contents.texts[what] = []
+            continue
         if not h5py.check_string_dtype(kind):
             continue
         contents.take_text(prod(attribute.shape) * kind.itemsize, what)
