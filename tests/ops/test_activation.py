@@ -141,7 +141,7 @@ def test_nan_goes_through(bench, op):
     assert np.isnan(y[0]).tolist() == [True, False, False]
 
 
-@pytest.mark.parametrize("op", FUSED + (ReLU(), ReLU(6)), ids=str)
+@pytest.mark.parametrize("op", (*FUSED, ReLU(), ReLU(6)), ids=str)
 def test_as_an_epilogue(bench, rng, op):
     """Fused into the kernel before, and as the mask of the gradient behind it."""
     assert op.fuses_after(Conv2D(3, 1)) and op.fuses_after(BatchNormalization())
