@@ -15,14 +15,17 @@ from .function import Function
 from .gated import GELU, HardSwish, Mish, SiLU
 from .half import Float16
 from .loss import Loss
-from .mean import Mean
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import SGD, Adam, AdamW, Optimizer
+from .pad import Pad
+from .permute import Transpose
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
+from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .reshape import Flatten, Reshape
+from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
@@ -61,6 +64,7 @@ __all__ = [
     "Format",
     "Function",
     "GlobalAveragePooling2D",
+    "GlobalMaxPooling2D",
     "HardSigmoid",
     "HardSwish",
     "InHindsightMinMax",
@@ -68,6 +72,7 @@ __all__ = [
     "LinearOp",
     "Log",
     "Loss",
+    "Max",
     "MaxPooling2D",
     "Mean",
     "MinimumEntropy",
@@ -76,6 +81,7 @@ __all__ = [
     "Observer",
     "Op",
     "Optimizer",
+    "Pad",
     "PadChannels",
     "Percentile",
     "Prototypical",
@@ -87,6 +93,7 @@ __all__ = [
     "RunningMinMax",
     "SiLU",
     "Sigmoid",
+    "Slice",
     "SliceChannels",
     "Softmax",
     "SoftmaxCrossEntropy",
@@ -98,10 +105,12 @@ __all__ = [
     "Square",
     "Stream",
     "SubSpectralNormalization",
+    "Sum",
     "Tanh",
     "Target",
     "Tensor",
     "Traits",
+    "Transpose",
     "Weight",
     "ZeroPadding2D",
     "pack",
