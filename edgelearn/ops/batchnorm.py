@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -240,7 +240,7 @@ def emit_backward(
 
 
 def _emit_result(
-    e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: int | str
+    e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: Any
 ) -> None:
     y = target.tensor
     tiles = y.rows * y.blocks * BLOCK // e.traits.vector

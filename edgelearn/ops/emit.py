@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from edgelearn.launch import Access, Buffer, Decision, In, KernelConfig, Launch, Many, Role
 from edgelearn.tuned import Traits
@@ -165,7 +166,7 @@ class Epilogue:
     activation: Function = LINEAR
 
     @property
-    def macros(self) -> dict[str, int | str]:
+    def macros(self) -> dict[str, Any]:
         return {"scale": self.scale is not None, "shift": self.shift is not None, **self.activation.macros()}
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class Function:
     parameters: tuple[float, ...] = ()
     two_slopes: bool = False
 
-    def macros(self, prefix: str = "activation") -> dict[str, str]:
+    def macros(self, prefix: str = "activation") -> dict[str, Any]:
         """The macros that select it. Names such as tanh are macros themselves in some drivers, so an underscore is
         added here."""
         numbers = {f"{prefix}_{n}": _literal(value) for n, value in zip("ab", self.parameters, strict=False)}

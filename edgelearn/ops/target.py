@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgelearn.errors import PlanError
 from edgelearn.launch import Access, In
@@ -49,7 +50,7 @@ class Target:
         return isinstance(self.y, Tensor) and self.statistics is None
 
     @property
-    def macros(self) -> dict[str, int | str]:
+    def macros(self) -> dict[str, Any]:
         return self.mask_macros | {"accumulate": self.accumulate}
 
     @property
@@ -58,9 +59,9 @@ class Target:
         return [write] if self.mask is None else [write, tensor_of(self.mask).read_output_of(self.activation)]
 
     @property
-    def mask_macros(self) -> dict[str, int | str]:
+    def mask_macros(self) -> dict[str, Any]:
         """MASK, MASKED_BY and ACTIVATION in kernels/include/result.h."""
-        macros: dict[str, int | str] = {"mask": self.mask is not None, **self.activation.macros()}
+        macros: dict[str, Any] = {"mask": self.mask is not None, **self.activation.macros()}
         return macros | ({"masked_by": StoredType.INT8} if isinstance(self.mask, QuantizedTensor) else {})
 
     @property
