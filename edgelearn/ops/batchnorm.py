@@ -239,9 +239,7 @@ def emit_backward(
             )  # fmt: skip
 
 
-def _emit_result(
-    e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: Any
-) -> None:
+def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: Any) -> None:
     y = target.tensor
     tiles = y.rows * y.blocks * BLOCK // e.traits.vector
     items = target.statistics.parts.rows * group_size(e) if target.statistics else tiles
