@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from edgelearn import records
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.ops import Op, Weight
 from edgelearn.ops.initializers import INITIALIZERS
@@ -173,7 +174,7 @@ class Network:
     def from_json(cls, text: str) -> Network:
         """Read what `to_json` wrote. Raises FormatError for other text."""
         try:
-            record = json.loads(text)
+            record = records.parse(text, dict)
             network = cls(record["name"], tuple(record["input_shape"]))
             for layer in record["layers"]:
                 op = Op.registry[layer["op"]](**{k: _tuples(v) for k, v in layer["config"].items()})
