@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgelearn.ops import BatchNormalization, LinearOp
+from edgelearn.ops.function import LINEAR, Function
 
 from .network import Network, Node
 
@@ -45,21 +46,24 @@ class Stage:
         return isinstance(self.nodes[0].op, LinearOp)
 
     @property
-    def activation_code(self) -> int:
-        """ACTIVATION code (kernels/include/activation.h) of the fused activation, or 0."""
-        return self.output.op.activation_code if len(self.nodes) > 1 else 0
+    def activation(self) -> Function:
+        """The fused activation, or LINEAR."""
+        return self.output.op.epilogue if len(self.nodes) > 1 else LINEAR
 
 
 def fuse(network: Network) -> list[Stage]:
-    """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that one and
-    is its only reader."""
+    """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that one, which
+    has no other reader and is no output."""
     stages: list[Stage] = []
     fused: set[str] = set()
+    outputs = network.outputs if network.nodes else ()
     for node in network.nodes.values():
         if node.name in fused:
             continue
         nodes = [node]
-        while len(readers := network.consumers(nodes[-1].name)) == 1 and readers[0].op.fuses_after(nodes[-1].op):
+        while len(readers := network.consumers(nodes[-1].name)) == 1 and nodes[-1].name not in outputs:
+            if not readers[0].op.fuses_after(nodes[-1].op):
+                break
             nodes += readers
         fused |= {node.name for node in nodes}
         stages.append(Stage(tuple(nodes)))
