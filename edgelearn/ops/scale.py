@@ -135,7 +135,7 @@ class PReLU(WithWeight):
     """x where it is positive, else alpha * x with a trained alpha (He et al. 2015).
 
     Arguments:
-    - `shared_axes`: axes along which alpha is the same, where 1 is the first, as in Keras: (1, 2) for one alpha for each
+    - `shared_axes`: axes along which alpha is the same, where 1 is the first, as in Keras: (1, 2) for one alpha of each
       channel of an image (default: none).
 
     Raises ShapeError for axes that the input doesn't have.
