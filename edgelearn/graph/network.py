@@ -253,8 +253,8 @@ class Network:
         plain = list(self.inputs) == [INPUT]
         inputs = {"input_shape": self.input_shape} if plain else {"inputs": self.inputs}
         outputs = {"outputs": self._outputs} if self._outputs else {}
-        record = {"version": VERSION, "name": self.name, **inputs, "layers": layers, **outputs, "trainable": sorted(self.trainable)}
-        return json.dumps(record, indent=1)
+        ends = {**outputs, "trainable": sorted(self.trainable)}
+        return json.dumps({"version": VERSION, "name": self.name, **inputs, "layers": layers, **ends}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Network:
