@@ -49,13 +49,14 @@ class ThresholdBox(ipywidgets.VBox):
         self._shown = round(_STEPS * (enrolment.threshold - low) / (high - low)) if high > low else 0
         slider.value = self._shown
         accepted, rejected = enrolment.rates()
+        rejects = (
+            f"{rejected:.1%} of {count} enrolled clips, each scored without itself."
+            if count
+            else "enrol a second clip of a word to measure them."
+        )
         self.rates.value = (
-            f"Threshold {enrolment.threshold:.3f}. False accepts: {accepted:.1%} of {len(enrolment.unknown)} clips of other words. "
-            + (
-                f"False rejects: {rejected:.1%} of {count} enrolled clips, each scored without itself."
-                if count
-                else "False rejects: enrol a second clip of a word to measure them."
-            )
+            f"Threshold {enrolment.threshold:.3f}. False accepts: {accepted:.1%} of {len(enrolment.unknown)} clips of "
+            f"other words. False rejects: {rejects}"
         )
         if count:
             self.curves.value = figures.to_png(plot_det(enrolment.known, enrolment.unknown, enrolment.threshold))
