@@ -14,6 +14,7 @@ import pytest
 from edgelearn.errors import DataError, RunError
 from edgelearn.lab.runs import RunStore
 from edgelearn.widgets import TrainingView, training
+from edgelearn.widgets.training import TrainingStoppedError
 from edgelearn.widgets.worker import Progress, WorkerState
 
 SECONDS = 30
@@ -166,8 +167,10 @@ def test_interrupt_stops_and_saves(store, make, gate, during_a_step):
             time.sleep(0.01)
 
     during_a_step(interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(TrainingStoppedError, match="Resume") as stopped:
         view.run()
+    (text,) = stopped.value._render_traceback_()
+    assert "Traceback" not in text and "saved" in text
     assert view.training.state is WorkerState.STOPPED
     (summary,) = store.list()
     assert summary.status == "interrupted" and store.open(summary.id).has_checkpoint()
@@ -198,7 +201,7 @@ def test_interrupting_a_cell_that_awaits_stops_and_saves(store, make, gate):
         await asyncio.to_thread(gate.allow, 1)
         gate.open()
         cell.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(TrainingStoppedError, match="Resume"):
             await cell
 
     asyncio.run(kernel())
