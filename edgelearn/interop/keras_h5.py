@@ -15,7 +15,7 @@ from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 
 from .formats import Format, register, weights_of_a_network
-from .weights import Weights
+from .weights import Weights, in_keras_order
 
 
 def read_layers(path: str | Path) -> dict[str, list[np.ndarray]]:
@@ -57,6 +57,7 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
             )
         for role, array in zip(roles, arrays, strict=True):
             expected = network.parameters[f"{layer}/{role}"].weight.shape
+            array = in_keras_order(network, f"{layer}/{role}", array) if array.ndim == len(expected) else array
             if array.shape != expected:
                 raise FormatError(
                     f"{path}: '{layer}/{role}' has shape {array.shape}, but '{network.name}' needs {expected}. It is "

@@ -8,6 +8,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
+from edgelearn.ops import Conv2DTranspose
 
 Weights = dict[str, np.ndarray]
 
@@ -33,3 +34,11 @@ def check_weights(network: Network, weights: Mapping[str, np.ndarray]) -> Weight
             raise FormatError(f"'{name}' holds a NaN or an infinity: use weights from before training went wrong.")
         checked[name] = array
     return checked
+
+
+def in_keras_order(network: Network, name: str, array: np.ndarray) -> np.ndarray:
+    """The array of a parameter with its axes as in Keras; applied again, it leads back. Only the kernels of transposed
+    convolutions differ."""
+    parameter = network.parameters[name]
+    transposed = isinstance(network.nodes[parameter.layer].op, Conv2DTranspose) and parameter.role == "kernel"
+    return array.swapaxes(2, 3) if transposed else array

@@ -5,6 +5,7 @@ from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
+from .convolution_transpose import Conv2DTranspose
 from .coupling import Coupling, Stream
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
@@ -23,6 +24,7 @@ from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
 from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .reshape import Flatten, Reshape
+from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
 from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
@@ -37,11 +39,13 @@ __all__ = [
     "Activation",
     "Adam",
     "AdamW",
+    "AdaptiveAveragePooling2D",
     "Add",
     "AveragePooling2D",
     "BatchNormalization",
     "Concatenate",
     "Conv2D",
+    "Conv2DTranspose",
     "Coupling",
     "CurrentMinMax",
     "Dense",
@@ -72,6 +76,7 @@ __all__ = [
     "Prototypical",
     "ReLU",
     "Reshape",
+    "Resize",
     "RunningMinMax",
     "SiLU",
     "Slice",
@@ -87,6 +92,7 @@ __all__ = [
     "Tensor",
     "Traits",
     "Transpose",
+    "UpSampling2D",
     "Weight",
     "ZeroPadding2D",
     "pack",
