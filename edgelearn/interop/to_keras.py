@@ -51,7 +51,7 @@ from edgelearn.ops import (
 from edgelearn.ops.axes import positions
 from edgelearn.ops.linear_map import LinearMap
 from edgelearn.ops.reductions import Reduction
-from edgelearn.ops.window import Window
+from edgelearn.ops.window import Window, pair
 
 from .weights import in_keras_order
 
@@ -153,7 +153,8 @@ def _transposed_convolution(b: _Builder, x: Tensor) -> Tensor:
     op, window = b.op, b.window
     assert isinstance(op, Conv2DTranspose)
     named = isinstance(op.padding, str)
-    padding, more = (op.padding, op.output_padding) if named else ("valid", op.output_padding or 0)
+    padding = op.padding if isinstance(op.padding, str) else "valid"
+    more = op.output_padding if named else op.output_padding or 0
     y = layers.Conv2DTranspose(
         op.filters, window.kernel, window.strides, padding, more, dilation_rate=window.dilation, use_bias=op.use_bias,
         name=b.node.name,
@@ -170,7 +171,7 @@ def _resize(b: _Builder, x: Tensor) -> Tensor:
         op.rounding == "round_prefer_ceil" or not op.selects
     )
     exact = op.selects or x.dtype == "float32"  # TensorFlow's is always in float32
-    return layers.Resizing(*b.node.shape[:2], op.interpolation)(x) if usual and exact else _linear_map(b, x)
+    return layers.Resizing(*pair(op.size), interpolation=op.interpolation)(x) if usual and exact else _linear_map(b, x)
 
 
 def _up_sampling(b: _Builder, x: Tensor) -> Tensor:

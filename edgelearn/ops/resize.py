@@ -65,7 +65,7 @@ class Resize(LinearMap):
             raise ShapeError(f"Sizes are 1 or more and scales above 0, not {self.size} and {self.scale}.")
         return (*size, shape[-1])
 
-    def _scales(self) -> tuple[float, float] | tuple[None, None]:
+    def _scales(self) -> tuple[float | None, float | None]:
         return self.scale if isinstance(self.scale, tuple) else (self.scale, self.scale)
 
     def matrices(self, shape: Shape) -> Matrices:

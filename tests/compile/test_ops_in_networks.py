@@ -92,7 +92,6 @@ def enlarged() -> Network:
     net.add("up_bn", BatchNormalization())
     net.add("up_relu", ReLU(6))
     net.add("up_again", Conv2DTranspose(17, 2, 2, ((1, 0), (0, 1))))
-    net.add("again_relu", ReLU())
     net.add("many", DepthwiseConv2D(2, 2, depth_multiplier=2, use_bias=False))
     net.add("many_bn", BatchNormalization())
     net.add("bilinear", Resize((5, 9)))
