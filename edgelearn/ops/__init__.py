@@ -1,6 +1,7 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
 from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReLU, Sigmoid, Softplus, Softsign, Tanh
+from .arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .channels import PadChannels, SliceChannels
@@ -27,6 +28,7 @@ from .prototypical import Prototypical
 from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .reshape import Flatten, Reshape
 from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
+from .scale import Bias, PReLU, Scale
 from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
@@ -50,6 +52,7 @@ __all__ = [
     "Add",
     "AveragePooling2D",
     "BatchNormalization",
+    "Bias",
     "Clip",
     "Concatenate",
     "Conv2D",
@@ -58,6 +61,7 @@ __all__ = [
     "CurrentMinMax",
     "Dense",
     "DepthwiseConv2D",
+    "Divide",
     "Dropout",
     "Emitter",
     "Epilogue",
@@ -78,13 +82,17 @@ __all__ = [
     "Loss",
     "Max",
     "MaxPooling2D",
+    "Maximum",
     "Mean",
+    "Minimum",
     "MinimumEntropy",
     "Mish",
+    "Multiply",
     "NumberFormat",
     "Observer",
     "Op",
     "Optimizer",
+    "PReLU",
     "Pad",
     "PadChannels",
     "Percentile",
@@ -96,6 +104,7 @@ __all__ = [
     "Resize",
     "Rsqrt",
     "RunningMinMax",
+    "Scale",
     "SiLU",
     "Sigmoid",
     "Slice",
@@ -110,6 +119,7 @@ __all__ = [
     "Square",
     "Stream",
     "SubSpectralNormalization",
+    "Subtract",
     "Sum",
     "Tanh",
     "Target",
