@@ -56,6 +56,12 @@ class ModelFile:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     arrays: Weights = field(default_factory=dict)
 
+    def texts(self) -> dict[str, str]:
+        """Class names, preprocessing and metadata as JSON texts by name, where there are some. Raises RunError if an
+        entry is not JSON."""
+        found = {name: getattr(self, name) for name in ("class_names", "preprocessing", "metadata")}
+        return {name: atomic.to_json(value) for name, value in found.items() if value}
+
 
 def write(path: str | Path, file: ModelFile) -> None:
     """Write `file` to `path` in one step: after a kill at any moment the old file or the new one is there.

@@ -1,6 +1,7 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
 from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReLU, Sigmoid, Softplus, Softsign, Tanh
+from .arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .channels import PadChannels, SliceChannels
@@ -25,6 +26,7 @@ from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
 from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .reshape import Flatten, Reshape
+from .scale import Bias, PReLU, Scale
 from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
@@ -47,6 +49,7 @@ __all__ = [
     "Add",
     "AveragePooling2D",
     "BatchNormalization",
+    "Bias",
     "Clip",
     "Concatenate",
     "Conv2D",
@@ -54,6 +57,7 @@ __all__ = [
     "CurrentMinMax",
     "Dense",
     "DepthwiseConv2D",
+    "Divide",
     "Dropout",
     "Emitter",
     "Epilogue",
@@ -74,13 +78,17 @@ __all__ = [
     "Loss",
     "Max",
     "MaxPooling2D",
+    "Maximum",
     "Mean",
+    "Minimum",
     "MinimumEntropy",
     "Mish",
+    "Multiply",
     "NumberFormat",
     "Observer",
     "Op",
     "Optimizer",
+    "PReLU",
     "Pad",
     "PadChannels",
     "Percentile",
@@ -91,6 +99,7 @@ __all__ = [
     "Reshape",
     "Rsqrt",
     "RunningMinMax",
+    "Scale",
     "SiLU",
     "Sigmoid",
     "Slice",
@@ -105,6 +114,7 @@ __all__ = [
     "Square",
     "Stream",
     "SubSpectralNormalization",
+    "Subtract",
     "Sum",
     "Tanh",
     "Target",
