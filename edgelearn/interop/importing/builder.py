@@ -15,7 +15,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.graph import INPUT, Network
-from edgelearn.ops import Flatten, Op, Reshape
+from edgelearn.ops import Flatten, Op, Reshape, Transpose
 from edgelearn.ops.tensor import Shape
 
 from .graph import Operator, TensorInfo
@@ -62,7 +62,7 @@ class Builder:
         self.operator = Operator("", "layer", (), ())  # being translated; its name becomes the layer's
         self._arranged: dict[tuple[str, tuple[int, ...], tuple[int, ...], Shape], str] = {}
 
-    def input(self, tensor: TensorInfo) -> Value:
+    def input(self, tensor: TensorInfo, name: str = INPUT) -> Value:
         """Declare an input of the network. Raises FormatError for a shape with an open size other than the batch."""
         if tensor.shape is None or not tensor.shape or None in tensor.shape[1:]:
             raise FormatError(
@@ -76,7 +76,7 @@ class Builder:
             sizes, order = (sizes[1], sizes[2], sizes[0]), (2, 0, 1)
         if not sizes or min(sizes) < 1:
             raise FormatError(f"Input '{tensor.name}' has the shape {tensor.shape}: sizes are 1 or more.")
-        layer = INPUT if not self.inputs else self._unique(tensor.name)
+        layer = name if name == INPUT and not self.inputs else self._unique(name)
         self.inputs[layer] = sizes
         return Value.of(layer, sizes, order, batch or 1)
 
@@ -205,9 +205,7 @@ class Builder:
         layer = x.layer
         if self.shape(layer) != shape:
             layer = self.add(Reshape(shape), layer, name=f"{layer}_reshape")
-        return self.add(
-            self.op("Transpose", tuple(merged.index(run) for run in runs)), layer, name=f"{layer}_transpose"
-        )
+        return self.add(Transpose(tuple(1 + merged.index(run) for run in runs)), layer, name=f"{layer}_transpose")
 
     def output(self, x: Value) -> str:
         """Return the layer of an output of the network: (height, width, channels) for an image, else the file's axes
@@ -227,13 +225,9 @@ class Builder:
             if name not in needed and name in self.layers:
                 needed.add(name)
                 waiting += self.layers[name].inputs
-        if len(self.inputs) != 1 or len(outputs) != 1:
-            raise UnsupportedError(
-                f"The model has {len(self.inputs)} inputs and {len(outputs)} outputs.", "One of each."
-            )
-        if outputs[0] not in self.layers:
-            raise FormatError("The output is the input or a constant: there is nothing to compute.")
-        network, weights, frozen = Network(self.name, self.inputs[INPUT]), {}, set()
+        if not all(name in self.layers for name in outputs):
+            raise FormatError("An output is an input or a constant: there is nothing to compute.")
+        network, weights, frozen = Network(self.name, self.inputs), {}, set()
         for name, layer in self.layers.items():
             if name in needed:
                 network.add(name, layer.op, *layer.inputs)
@@ -241,6 +235,8 @@ class Builder:
                 weights |= arrays
                 frozen |= arrays.keys() if layer.frozen else set()
         network.trainable -= frozen
+        if len(outputs) > 1:
+            network.outputs = tuple(dict.fromkeys(outputs))
         return network, weights
 
     def _unique(self, name: str) -> str:
