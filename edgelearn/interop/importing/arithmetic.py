@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import Add, DepthwiseConv2D, Op, ReLU, SiLU, Softmax
+from edgelearn.ops import Add, DepthwiseConv2D, Op, ReLU, Rescaling, SiLU, Softmax
 
 from . import linear
 from .builder import Builder, Layer, check_size
@@ -96,20 +96,16 @@ def scale(b: Builder, x: Operand, factor: float, shift: float = 0.0) -> Any:
     if isinstance(x, np.ndarray):
         return x * x.dtype.type(factor) + x.dtype.type(shift)
     before = b.maker(x)
-    if before and before.scalars:  # two in a row are one
-        first, second = before.scalars
-        x, factor, shift = replace(x, layer=before.inputs[0]), factor * first, factor * second + shift
+    if before and isinstance(before.op, Rescaling):  # two in a row are one
+        x = replace(x, layer=before.inputs[0])
+        factor, shift = factor * before.op.scale, factor * before.op.offset + shift
         before = b.maker(x)
     if isclose(factor, 1, rel_tol=1e-6) and abs(shift) < 1e-7:
         return x
     gate = _shifted_relu6(b, before)
-    if gate and isclose(factor, 1 / 6, rel_tol=1e-6) and shift == 0 and "HardSigmoid" in Op.registry:
+    if gate and isclose(factor, 1 / 6, rel_tol=1e-6) and shift == 0:
         return activation(b, replace(x, layer=gate), "HardSigmoid")
-    if "Rescaling" in Op.registry:
-        return b.apply(b.op("Rescaling", factor, shift), x, scalars=(factor, shift))
-    channels = b.shape(x.layer)[-1]
-    weights = (np.full(channels, factor), np.full(channels, shift) if shift else None)
-    return _per_channel(b, x, *weights, scalars=(factor, shift))
+    return b.apply(Rescaling(factor, shift), x)
 
 
 def _constant(function: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -130,7 +126,7 @@ def _gated(b: Builder, x: Value, gate: Value) -> Value | None:
         return activation(b, x, SiLU())
     if kind == "HardSigmoid" and layer.op == b.op(kind) and b.source(layer.inputs[0]) == b.source(x.layer):
         return activation(b, x, "HardSwish")
-    if _shifted_relu6(b, layer) == b.source(x.layer) and "HardSwish" in Op.registry:
+    if _shifted_relu6(b, layer) == b.source(x.layer):
         return scale(b, activation(b, x, "HardSwish"), 6.0)
     return None
 
@@ -140,7 +136,7 @@ def _shifted_relu6(b: Builder, layer: Layer | None) -> str | None:
     if layer is None or not isinstance(layer.op, ReLU) or layer.op.max_value != 6:
         return None
     before = b.layers.get(b.source(layer.inputs[0]))
-    return b.source(before.inputs[0]) if before and before.scalars == (1.0, 3.0) else None
+    return b.source(before.inputs[0]) if before and before.op == Rescaling(1.0, 3.0) else None
 
 
 def _both(b: Builder, op: Op, x: Value, y: Value) -> Value:
@@ -187,9 +183,7 @@ def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -
     return _per_channel(b, x, np.ones_like(vector), vector) if is_shift else _per_channel(b, x, vector, None)
 
 
-def _per_channel(
-    b: Builder, x: Value, factor: np.ndarray, shift: np.ndarray | None, scalars: tuple[float, float] | None = None
-) -> Value:
+def _per_channel(b: Builder, x: Value, factor: np.ndarray, shift: np.ndarray | None) -> Value:
     """A layer that multiplies each channel of x's layer by its factor and adds its shift."""
     shape = b.shape(x.layer)
     layer = x.layer
@@ -197,7 +191,7 @@ def _per_channel(
         layer = b.arrange(replace(x, axes=()), *_as_image(x, shape))
     weights = {"kernel": factor[None, None, :, None]} | ({} if shift is None else {"bias": shift})
     op = DepthwiseConv2D(1, use_bias=shift is not None)
-    layer = b.add(op, layer, weights=weights, frozen=scalars is not None, scalars=scalars)
+    layer = b.add(op, layer, weights=weights)
     return replace(x, layer=layer, sole=True)
 
 

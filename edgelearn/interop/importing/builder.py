@@ -32,18 +32,16 @@ class Layer:
     Arguments:
     - `op`, `inputs`, `shape`: as of a Node.
     - `weights`: arrays by role.
-    - `frozen`: its weights are not trained: they were constants of the arithmetic, such as a division by 6.
+    - `frozen`: roles of weights that the file doesn't have, and that aren't trained.
     - `operator`: name of the operator of the file that it comes from.
-    - `scalars`: (scale, shift) if it computes x * scale + shift with two numbers.
     """
 
     op: Op
     inputs: tuple[str, ...]
     shape: Shape
     weights: dict[str, np.ndarray] = field(default_factory=dict)
-    frozen: bool = False
+    frozen: tuple[str, ...] = ()
     operator: str = ""
-    scalars: tuple[float, float] | None = None
 
 
 class Builder:
@@ -91,7 +89,7 @@ class Builder:
 
     def add(
         self, op: Op, *inputs: str, name: str = "", weights: Mapping[str, np.ndarray] | None = None,
-        frozen: bool = False, scalars: tuple[float, float] | None = None,
+        frozen: tuple[str, ...] = (),
     ) -> str:  # fmt: skip
         """Add a layer and return its name.
 
@@ -100,7 +98,7 @@ class Builder:
         - `inputs`: names of the layers that it reads.
         - `name`: default the operator's.
         - `weights`: arrays by role, all that the op has.
-        - `frozen`, `scalars`: as of Layer.
+        - `frozen`: as of Layer.
 
         Raises ShapeError if the op doesn't accept the shapes, FormatError for weights of other shapes.
         """
@@ -116,7 +114,7 @@ class Builder:
                 )
             found[role] = np.ascontiguousarray(array, np.float32)
         name = self._unique(name or self.operator.name)
-        self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name, scalars)
+        self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name)
         return name
 
     def apply(self, op: Op, x: Value, **settings) -> Value:
@@ -233,7 +231,7 @@ class Builder:
                 network.add(name, layer.op, *layer.inputs)
                 arrays = {f"{name}/{role}": array for role, array in layer.weights.items()}
                 weights |= arrays
-                frozen |= arrays.keys() if layer.frozen else set()
+                frozen |= {f"{name}/{role}" for role in layer.frozen}
         network.trainable -= frozen
         if len(outputs) > 1:
             network.outputs = tuple(dict.fromkeys(outputs))

@@ -92,11 +92,12 @@ def batchnorm(
     epsilon: float = 1e-3, momentum: float = 0.99, channels: int = -1,
 ) -> Value:  # fmt: skip
     """BatchNormalization over the file's axis `channels`; gamma is 1 and beta 0 where they are None."""
+    frozen = tuple(role for role, array in (("gamma", gamma), ("beta", beta)) if array is None)
     gamma = np.ones_like(mean) if gamma is None else gamma
     beta = np.zeros_like(mean) if beta is None else beta
     weights = {"gamma": gamma, "beta": beta, "moving_mean": mean, "moving_variance": variance}
     x = channels_last(b, x, channels)
-    return b.apply(BatchNormalization(momentum, epsilon), x, weights=weights)
+    return b.apply(BatchNormalization(momentum, epsilon), x, weights=weights, frozen=frozen)
 
 
 def channels_last(b: Builder, x: Value, channels: int) -> Value:
