@@ -35,11 +35,7 @@ from edgelearn.ops import (
     PadChannels,
     ReLU,
     Reshape,
-<<<<<<< HEAD
-=======
     Resize,
-    SiLU,
->>>>>>> main
     Slice,
     SliceChannels,
     Softmax,
@@ -55,16 +51,11 @@ from edgelearn.ops import (
 from edgelearn.ops.axes import positions
 from edgelearn.ops.linear_map import LinearMap
 from edgelearn.ops.reductions import Reduction
-<<<<<<< HEAD
 from edgelearn.ops.scale import WithWeight
-from edgelearn.ops.window import Window
-=======
 from edgelearn.ops.window import Window, pair
 
-from .weights import in_keras_order
->>>>>>> main
-
 from .pointwise import ACTIVATIONS, ARITHMETIC
+from .weights import in_keras_order
 
 Tensor = Any
 
@@ -314,12 +305,9 @@ def _arithmetic(function: Callable[..., Tensor], b: _Builder, *x: Tensor) -> Ten
 
 
 HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
-<<<<<<< HEAD
     **{op: partial(_activation, function) for op, function in ACTIVATIONS.items()},
     **{op: partial(_arithmetic, function) for op, function in ARITHMETIC.items()},
-=======
     AdaptiveAveragePooling2D: _linear_map,
->>>>>>> main
     Add: lambda b, *x: layers.Add()(list(x)),
     AveragePooling2D: _average_pooling,
     BatchNormalization: _batchnorm,
@@ -340,11 +328,7 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     PadChannels: _pad_channels,
     ReLU: lambda b, x: layers.ReLU(b.op.max_value)(x),
     Reshape: lambda b, x: layers.Reshape(b.node.shape)(x),
-<<<<<<< HEAD
-=======
     Resize: _resize,
-    SiLU: lambda b, x: layers.Activation("silu")(x),
->>>>>>> main
     Slice: _slice,
     SliceChannels: lambda b, x: x[..., b.op.start : b.op.start + b.op.size],
     Softmax: lambda b, x: layers.Softmax()(x),

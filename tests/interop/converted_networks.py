@@ -120,7 +120,6 @@ def enlarged() -> Network:
 
 NETWORKS = {
     **POINTWISE,
-    "mobilenet_v3_small": lambda: models.mobilenet_v3_small((32, 32, 3), 0.35, 5, dropout=0.0),
     "enlarged": enlarged,
     "rearranged": rearranged,
     "padded": every_kind_of_padding,
