@@ -121,7 +121,6 @@ LEARNERS = {
     "ds_cnn": models.ds_cnn(),
     "mobilenet_v2_cifar": models.mobilenet_v2_cifar(alpha=0.5),
     "mobilenet_v2_split_cifar": models.mobilenet_v2_split_cifar(alpha=0.5),
-    "efficientnet_b0": models.efficientnet_b0((32, 32, 3), 0.25, 10, dropout=0.0),
     "mobilenet_v3_small": models.mobilenet_v3_small((32, 32, 3), 0.5, 10, dropout=0.0),
     "resnet18_cifar": models.resnet18_cifar(alpha=0.25),
     "revnet": models.revnet("revnet14", 1, (16, 32, 64, 128), bottleneck=False),
