@@ -14,6 +14,7 @@ from edgelearn.errors import EdgelearnError
 from . import (
     bench,
     compare,
+    convert,
     devices,
     doctor,
     finetune,
@@ -28,8 +29,9 @@ from . import (
 )
 
 COMMANDS = {
-    "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "runs": runs, "compare": compare,
-    "predict": predict,    "precision": precision, "memory": memory, "keywords": keywords, "bench": bench, "profile": profile, "tune": tune,
+    "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "convert": convert, "runs": runs,
+    "compare": compare, "predict": predict, "precision": precision, "memory": memory, "keywords": keywords,
+    "bench": bench, "profile": profile, "tune": tune,
 }  # fmt: skip
 
 
