@@ -11,11 +11,27 @@ import sys
 from edgelearn import __version__
 from edgelearn.errors import EdgelearnError
 
-from . import bench, compare, devices, doctor, flowers, keywords, memory, precision, predict, profile, runs, tune
+from . import (
+    bench,
+    compare,
+    convert,
+    devices,
+    doctor,
+    finetune,
+    flowers,
+    keywords,
+    memory,
+    precision,
+    predict,
+    profile,
+    runs,
+    tune,
+)
 
 COMMANDS = {
-    "devices": devices, "doctor": doctor, "flowers": flowers, "runs": runs, "compare": compare, "predict": predict,
-    "precision": precision, "memory": memory, "keywords": keywords, "bench": bench, "profile": profile, "tune": tune,
+    "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "convert": convert, "runs": runs,
+    "compare": compare, "predict": predict, "precision": precision, "memory": memory, "keywords": keywords,
+    "bench": bench, "profile": profile, "tune": tune,
 }  # fmt: skip
 
 
