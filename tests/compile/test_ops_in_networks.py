@@ -38,6 +38,7 @@ from edgelearn.ops import (
     UpSampling2D,
 )
 
+from .pointwise_networks import POINTWISE
 from .test_networks import CLASSES, EXAMPLES, check_step, drawn
 from .test_plan import batches
 from .test_rematerialiser import same, steps
@@ -123,7 +124,7 @@ def normalized() -> Network:
     return net
 
 
-NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged, normalized)}
+NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged, normalized)} | POINTWISE
 EVERY = pytest.mark.parametrize("name", NETWORKS)
 STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}
 INTEGERS = Precision(Format(symmetric=True), Format(), Format(), simulated=False)
