@@ -202,7 +202,8 @@ def _example_normalization(b: _Builder, x: Tensor) -> Tensor:
     options = {"epsilon": op.epsilon, "center": op.center, "scale": op.scale, "name": b.node.name}
     if isinstance(op, GroupNormalization):
         return layers.GroupNormalization(op.groups, **options)(x)
-    return layers.LayerNormalization([axis + 1 for axis in positions(op.axis, b.node.shape)], **options)(x)
+    axes: Any = [axis + 1 for axis in positions(op.axis, b.node.shape)]
+    return layers.LayerNormalization(axes, **options)(x)
 
 
 def _local_response(b: _Builder, x: Tensor) -> Tensor:
