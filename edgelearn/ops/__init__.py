@@ -3,6 +3,8 @@
 from .activation import Activation, ReLU, SiLU
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
+from .binary_cross_entropy import BinaryCrossentropy, BinaryFocalCrossentropy
+from .categorical_cross_entropy import CategoricalCrossentropy, CategoricalFocalCrossentropy
 from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
 from .coupling import Coupling, Stream
@@ -12,7 +14,8 @@ from .dropout import Dropout, SpatialDropout2D
 from .emit import Emitter, Epilogue, Traits
 from .formats import Format, NumberFormat
 from .half import Float16
-from .loss import Loss
+from .loss import Loss, Losses
+from .losses import LOSSES
 from .mean import Mean
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
@@ -20,6 +23,7 @@ from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, 
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
+from .regression import Huber, MeanAbsoluteError, MeanSquaredError
 from .reshape import Flatten, Reshape
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
@@ -30,6 +34,7 @@ from .zero_padding import ZeroPadding2D
 
 __all__ = [
     "DSGC",
+    "LOSSES",
     "SGD",
     "Activation",
     "Adam",
@@ -37,6 +42,10 @@ __all__ = [
     "Add",
     "AveragePooling2D",
     "BatchNormalization",
+    "BinaryCrossentropy",
+    "BinaryFocalCrossentropy",
+    "CategoricalCrossentropy",
+    "CategoricalFocalCrossentropy",
     "Concatenate",
     "Conv2D",
     "Coupling",
@@ -51,11 +60,15 @@ __all__ = [
     "Float16",
     "Format",
     "GlobalAveragePooling2D",
+    "Huber",
     "InHindsightMinMax",
     "LinearOp",
     "Loss",
+    "Losses",
     "MaxPooling2D",
     "Mean",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
     "MinimumEntropy",
     "NumberFormat",
     "Observer",

@@ -50,12 +50,4 @@ class MinimumEntropy(Loss):
         return np.where(unlabelled, self.weight * entropy, -log_p[np.arange(n), labels]), gradient / n
 
     def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        n = outputs.rows
-        answers = Answers(e.tensor("losses", (1, n)), e.tensor("right", (1, n)))
-        more = [control.scalars.read, gradient.write] if gradient is not None else []
-        e.launch(
-            "minimum_entropy.cl", "minimum_entropy", (n * e.traits.group,), outputs.read, control.labels.read,
-            answers.losses.write, answers.right.write, n, outputs.channels, float(self.weight), *more,
-            whole=True, gradient=gradient is not None,
-        )  # fmt: skip
-        return answers
+        return self.emit_rows("minimum_entropy.cl", "minimum_entropy", e, outputs, control, gradient, self.weight)

@@ -12,7 +12,7 @@ from edgelearn.errors import PlanError
 from .control import Answers, Control
 from .emit import Emitter
 from .loss import Loss
-from .tensor import BLOCK, Tensor
+from .tensor import BLOCK, Shape, Tensor
 
 DISTANCES = ("euclidean", "cosine")
 
@@ -46,7 +46,7 @@ class Prototypical(Loss):
     Raises PlanError for values out of range.
     """
 
-    takes_logits: ClassVar[bool] = False
+    head: ClassVar[str] = ""
     ordered: ClassVar[bool] = True
 
     num_classes: int
@@ -77,8 +77,10 @@ class Prototypical(Loss):
     def fits(self, examples: int) -> bool:
         return examples > self.support
 
-    def check(self, outputs: int, examples: int) -> None:
-        dummies = self.dummy_prototypes
+    def check(self, shape: Shape, examples: int) -> None:
+        if len(shape) != 1:
+            raise PlanError(f"Prototypical takes embeddings (size,), but the network gives {shape}: add a Flatten.")
+        (outputs,), dummies = shape, self.dummy_prototypes
         if not self.fits(examples):
             raise PlanError(
                 f"A micro-batch of {examples} is no episode: {self.num_classes} classes of {self.shots} shots are "
@@ -147,7 +149,7 @@ class Prototypical(Loss):
         settings = self.scale, self.scale / self.dummy_temperature, self.open_weight, self._share(n)
         more = [control.scalars.read, slopes.write] if gradient is not None else []
         e.launch(
-            "prototypical.cl", "prototypical", (n * group,), outputs.read, p.read, control.labels.read,
+            "prototypical.cl", "prototypical", (n * group,), outputs.read, p.read, control.targets.read,
             answers.losses.write, answers.right.write, n, size, *map(float, settings), *more,
             whole=True, gradient=gradient is not None, cosine=self.distance == "cosine", **episode,
         )  # fmt: skip

@@ -1,12 +1,13 @@
-"""Softmax, and its cross-entropy with integer labels."""
+"""Softmax, and its cross-entropy with class numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from edgelearn.errors import PlanError, ShapeError
+from edgelearn.errors import PlanError
 
 from .base import Arrays, Op, Targets
 from .control import Answers, Control
@@ -17,11 +18,9 @@ from .tensor import Shape, Tensor
 
 @dataclass(frozen=True)
 class Softmax(Op):
-    """Probabilities over (classes,). As a network's last layer it is trained together with the cross-entropy."""
+    """Probabilities over the last axis. As a network's last layer it is trained together with the cross-entropy."""
 
     def output_shape(self, shape: Shape) -> Shape:
-        if len(shape) != 1:
-            raise ShapeError(f"Softmax takes (classes,), but the input has shape {shape}: put a Flatten before it.")
         return shape
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
@@ -44,11 +43,17 @@ class SoftmaxCrossEntropy(Loss):
     """Softmax and cross-entropy on class numbers: -sum target log softmax(outputs), with target = (1 - label_smoothing)
     one-hot + label_smoothing / classes (Szegedy et al. 2016, section 7).
 
+    Targets are int (n,), or (n, height, width) for a network that gives classes for each pixel. A Softmax at the
+    network's end belongs to the loss; outputs of a network without one are logits. Keras's
+    SparseCategoricalCrossentropy.
+
     Arguments:
     - `label_smoothing`: share of the label given to all classes, at least 0 and below 1 (default 0).
 
     Raises PlanError for another label_smoothing.
     """
+
+    takes_weights: ClassVar[bool] = True
 
     label_smoothing: float = 0.0
 
@@ -66,12 +71,6 @@ class SoftmaxCrossEntropy(Loss):
         return -(target * log_p).sum(-1), (p - target) / n
 
     def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        n = outputs.rows
-        answers = Answers(e.tensor("losses", (1, n)), e.tensor("right", (1, n)))
-        more = [control.scalars.read, gradient.write] if gradient is not None else []
-        e.launch(
-            "softmax_cross_entropy.cl", "softmax_cross_entropy", (n * e.traits.group,), outputs.read,
-            control.labels.read, answers.losses.write, answers.right.write, n, outputs.channels,
-            float(self.label_smoothing), *more, whole=True, gradient=gradient is not None,
-        )  # fmt: skip
-        return answers
+        return self.emit_rows(
+            "softmax_cross_entropy.cl", "softmax_cross_entropy", e, outputs, control, gradient, self.label_smoothing
+        )
