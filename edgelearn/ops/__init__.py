@@ -16,15 +16,18 @@ from .formats import Format, NumberFormat
 from .half import Float16
 from .loss import Loss, Losses
 from .losses import LOSSES
-from .mean import Mean
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import SGD, Adam, AdamW, Optimizer
+from .pad import Pad
+from .permute import Transpose
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
+from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .regression import Huber, MeanAbsoluteError, MeanSquaredError
 from .reshape import Flatten, Reshape
+from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
@@ -60,11 +63,13 @@ __all__ = [
     "Float16",
     "Format",
     "GlobalAveragePooling2D",
+    "GlobalMaxPooling2D",
     "Huber",
     "InHindsightMinMax",
     "LinearOp",
     "Loss",
     "Losses",
+    "Max",
     "MaxPooling2D",
     "Mean",
     "MeanAbsoluteError",
@@ -74,6 +79,7 @@ __all__ = [
     "Observer",
     "Op",
     "Optimizer",
+    "Pad",
     "PadChannels",
     "Percentile",
     "Prototypical",
@@ -81,6 +87,7 @@ __all__ = [
     "Reshape",
     "RunningMinMax",
     "SiLU",
+    "Slice",
     "SliceChannels",
     "Softmax",
     "SoftmaxCrossEntropy",
@@ -88,9 +95,11 @@ __all__ = [
     "SpatialDropout2D",
     "Stream",
     "SubSpectralNormalization",
+    "Sum",
     "Target",
     "Tensor",
     "Traits",
+    "Transpose",
     "Weight",
     "ZeroPadding2D",
     "pack",

@@ -83,7 +83,7 @@ class CategoricalFocalCrossentropy(CategoricalCrossentropy):
         p = np.exp(log_p)
         rest = 1 - p
         factor = rest**self.gamma
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             bend = np.where(rest > 0, self.gamma * rest ** (self.gamma - 1) * p * log_p, 0)
         return -self.alpha * y * factor * log_p, self.alpha * y * (bend - factor)
 
