@@ -49,7 +49,7 @@ class Program:
     - `micro`: for each micro-batch: forward and backward pass.
     - `finish`: once a mini-batch: gradients completed and checked, weights updated.
     - `inputs`: the network's inputs, by name.
-    - `y`: its output.
+    - `outputs`: its outputs, by name; without the head that a loss computes itself.
     - `rematerialisation`: what became of its activations.
     """
 
@@ -57,8 +57,14 @@ class Program:
     micro: list[Launch]
     finish: list[Launch]
     inputs: dict[str, Tensor]
-    y: Tensor
+    outputs: dict[str, Tensor]
     rematerialisation: Rematerialisation
+
+    @property
+    def y(self) -> Tensor:
+        """The only output."""
+        (tensor,) = self.outputs.values()
+        return tensor
 
     @property
     def launches(self) -> list[Launch]:
