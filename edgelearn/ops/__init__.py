@@ -1,6 +1,6 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
-from .activation import Activation, ReLU, SiLU
+from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReLU, Sigmoid, Softplus, Softsign, Tanh
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .binary_cross_entropy import BinaryCrossentropy, BinaryFocalCrossentropy
@@ -13,6 +13,8 @@ from .depthwise import DepthwiseConv2D
 from .dropout import Dropout, SpatialDropout2D
 from .emit import Emitter, Epilogue, Traits
 from .formats import Format, NumberFormat
+from .function import Function
+from .gated import GELU, HardSwish, Mish, SiLU
 from .half import Float16
 from .loss import Loss, Losses
 from .losses import LOSSES
@@ -33,12 +35,17 @@ from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
 from .target import Target
 from .tensor import Tensor, pack, unpack
+from .unary import Abs, Exp, Log, Reciprocal, Rescaling, Rsqrt, Sqrt, Square
 from .zero_padding import ZeroPadding2D
 
 __all__ = [
     "DSGC",
+    "ELU",
+    "GELU",
     "LOSSES",
+    "SELU",
     "SGD",
+    "Abs",
     "Activation",
     "Adam",
     "AdamW",
@@ -49,6 +56,7 @@ __all__ = [
     "BinaryFocalCrossentropy",
     "CategoricalCrossentropy",
     "CategoricalFocalCrossentropy",
+    "Clip",
     "Concatenate",
     "Conv2D",
     "Coupling",
@@ -58,15 +66,21 @@ __all__ = [
     "Dropout",
     "Emitter",
     "Epilogue",
+    "Exp",
     "Fixed",
     "Flatten",
     "Float16",
     "Format",
+    "Function",
     "GlobalAveragePooling2D",
     "GlobalMaxPooling2D",
+    "HardSigmoid",
+    "HardSwish",
     "Huber",
     "InHindsightMinMax",
+    "LeakyReLU",
     "LinearOp",
+    "Log",
     "Loss",
     "Losses",
     "Max",
@@ -75,6 +89,7 @@ __all__ = [
     "MeanAbsoluteError",
     "MeanSquaredError",
     "MinimumEntropy",
+    "Mish",
     "NumberFormat",
     "Observer",
     "Op",
@@ -84,18 +99,27 @@ __all__ = [
     "Percentile",
     "Prototypical",
     "ReLU",
+    "Reciprocal",
+    "Rescaling",
     "Reshape",
+    "Rsqrt",
     "RunningMinMax",
     "SiLU",
+    "Sigmoid",
     "Slice",
     "SliceChannels",
     "Softmax",
     "SoftmaxCrossEntropy",
+    "Softplus",
+    "Softsign",
     "SpaceToDepth",
     "SpatialDropout2D",
+    "Sqrt",
+    "Square",
     "Stream",
     "SubSpectralNormalization",
     "Sum",
+    "Tanh",
     "Target",
     "Tensor",
     "Traits",
