@@ -27,7 +27,8 @@ class Request:
     - `optimizer`: updates the weights; None for a plan that only evaluates and predicts (default).
     - `batchnorm`: statistics that training normalizes with: `"moving"`, the stored ones, or `"batch"`, those of each
       micro-batch, which also update the stored ones.
-    - `loss`: of every output, default softmax cross-entropy; or `Losses`, one for each; None for a plan that only predicts.
+    - `loss`: of every output, default softmax cross-entropy; or `Losses`, one for each; None for a plan that only
+      predicts.
     - `weighted`: the examples' losses have weights, which the host writes (default False).
     - `seed`: of Dropout and stochastic rounding, 64 bits (default 0).
     - `precision`: formats of quantized tensors; default float32 everywhere.

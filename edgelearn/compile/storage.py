@@ -99,7 +99,7 @@ class Storage:
         return self._tensors[key]
 
     def _controls(self, losses: Losses, weighted: bool, most: int) -> dict[str, Control]:
-        """The numbers of each output that has a loss, by its name; of one output if none has, so that steps can count."""
+        """The numbers of each output that has a loss, by its name; of no output if none has."""
         names = list(losses.by_output) or [""]
         several = len(names) > 1
         scalars = self.tensor("scalars", (1, 16), Role.CONTROL)

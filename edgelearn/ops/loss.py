@@ -106,6 +106,11 @@ class Losses:
                     f"'{name}'."
                 )
 
+    def check(self, shapes: Mapping[str, Shape], examples: int) -> None:
+        """Raises PlanError if a loss doesn't fit the shape of its output, or micro-batches of this size."""
+        for name, loss in self.by_output.items():
+            loss.check(shapes[name], examples)
+
     def weight(self, output: str) -> float:
         return float(self.weights.get(output, 1.0))
 

@@ -46,6 +46,9 @@ class Feed:
         several = len(losses.by_output) > 1
         # 1 exactly for a single vector: its loss then has the same bits as without a factor
         self._factors = [losses.weight(name) / rows_of(nodes[name].shape) for name in losses.by_output] or [1.0]
+        self.counts_whole = self._factors == [1.0] and all(
+            each.accuracy == "rows" for each in losses.by_output.values()
+        )
         self._own_scalars = list(plan.storage.controls.values()) if several else []
 
     def pack(self, x: Examples) -> Examples:
@@ -89,6 +92,6 @@ class Feed:
             values = np.ascontiguousarray(output.values, np.int32 if labels else np.float32)
             self.memory.send(control.targets.buffer, values)
             if control.weights is not None:
-                ones = np.ones(values.size if labels else 0, np.float32)
-                weights = ones if output.weights is None else np.ascontiguousarray(output.weights, np.float32)
-                self.memory.send(control.weights.buffer, weights)
+                rows = values.size if labels else values.shape[1]
+                weights = np.ones(rows, np.float32) if output.weights is None else output.weights
+                self.memory.send(control.weights.buffer, np.ascontiguousarray(weights, np.float32))

@@ -16,7 +16,6 @@ from edgelearn.errors import DeviceError, FormatError, PlanError
 from edgelearn.launch import Buffer, Launch, Role, Traffic
 from edgelearn.ops import Optimizer, Tensor, pack, unpack
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE, OUTPUTS
-from edgelearn.ops.loss import rows_of
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 
 from .context import Context
@@ -50,9 +49,6 @@ class Session:
         self.memory = PlanMemory(plan, context)
         self._runners: dict[tuple, Runner] = {}
         self.ranges_known = False  # True if training has left ranges for quantized tensors
-        losses = plan.request.losses.by_output
-        self._whole = all(loss.accuracy == "rows" and rows_of(plan.request.network.nodes[name].shape) == 1
-                          for name, loss in losses.items())  # fmt: skip
         self._counters = np.zeros(16, np.float32)  # of the last mini-batch
         self._examples = 0  # of the micro-batch that is on the device
         self.feed = Feed(plan, self.memory)
@@ -161,8 +157,8 @@ class Session:
         """Run one update.
 
         Arguments:
-        - `micro_batches`: (examples in the device's layout, targets) for each micro-batch; see `pack`. Targets are class
-          numbers, int (rows,), of the only output, or OutputTargets for each output that has a loss. None stands for
+        - `micro_batches`: (examples in the device's layout, targets) for each micro-batch; see `pack`. Targets are
+          OutputTargets for each output that has a loss, or class numbers of the only one, int (rows,). None stands for
           the examples that are on the device from the call before.
         - `examples`: number of examples of the mini-batch.
         - `rate`: learning rate; `step`: number of the update, from 1.
@@ -350,7 +346,11 @@ class Session:
     def _end(self, examples: int) -> tuple[float, float, bool]:
         counters = self._counters = self.memory.read(self.plan.storage.control.counters.buffer)
         loss, correct = float(counters[LOSS]) / examples, float(counters[CORRECT])
-        return loss, round(correct) if self._whole else correct, bool(counters[NONFINITE] == 0 and np.isfinite(loss))
+        return (
+            loss,
+            round(correct) if self.feed.counts_whole else correct,
+            bool(counters[NONFINITE] == 0 and np.isfinite(loss)),
+        )
 
     def _run(self, key: ProgramKey, part: str) -> None:
         self._runner(key, part).enqueue()

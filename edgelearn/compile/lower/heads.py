@@ -24,7 +24,7 @@ def logits_of(network: Network, output: str, loss: Loss | None) -> str:
         node = network.nodes[node.inputs[0]]
     if loss is not None and type(node.op).__name__ == loss.head:
         raise PlanError(
-            f"{type(loss).__name__} takes logits, but '{output}' reshapes probabilities of '{node.name}' ({loss.head}): "
+            f"{type(loss).__name__} takes logits, but '{output}' reshapes probabilities of '{node.name}': "
             f"put the {loss.head} at the end, which the loss then takes as its own, or leave it out."
         )
     return output

@@ -44,8 +44,8 @@ class Lowering:
     - `n`, `first`, `trains`: examples of the micro-batch; gradients start anew; there is a backward pass.
     - `losses`, `controls`: of the outputs, and the numbers that each shares with the host.
     - `logits`: the layer that the loss of each output takes: see `logits_of`.
-    - `stages`, `trained`: the fused network without heads that losses compute themselves, and the names of stages that a gradient must reach. Stages below are
-      frozen: they are folded in every program.
+    - `stages`, `trained`: the fused network without heads that losses compute themselves, and the names of stages that
+      a gradient must reach. Stages below are frozen: they are folded in every program.
     - `values`, `before_norm`, `statistics`, `integer`: left by the forward pass: outputs by layer, inputs of BatchNorms
       that use batch statistics and statistics by stage, and names of stages that multiply integers.
     """
