@@ -19,7 +19,7 @@ from .train import Model, Trainer, load, metrics
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "SoftmaxCrossEntropy", "Trainer",
-    "choose_device", "explain", "list_devices", "load", "models", "ops", "self_test", "tune",
+    "choose_device", "explain", "list_devices", "load", "losses", "metrics", "models", "ops", "self_test", "tune",
 ]  # fmt: skip
 
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from .binary_cross_entropy import BinaryCrossentropy, BinaryFocalCrossentropy
 from .categorical_cross_entropy import CategoricalCrossentropy, CategoricalFocalCrossentropy
-from .loss import Loss
+from .loss import Loss, Losses
+from .minimum_entropy import MinimumEntropy
+from .prototypical import Prototypical
 from .regression import Huber, MeanAbsoluteError, MeanSquaredError
 from .softmax_cross_entropy import SoftmaxCrossEntropy
+
+__all__ = [
+    "LOSSES", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalCrossentropy",
+    "CategoricalFocalCrossentropy", "Huber", "Loss", "Losses", "MeanAbsoluteError", "MeanSquaredError",
+    "MinimumEntropy", "Prototypical", "SoftmaxCrossEntropy",
+]  # fmt: skip
 
 LOSSES: dict[str, type[Loss]] = {
     "sparse_categorical_crossentropy": SoftmaxCrossEntropy,

@@ -46,9 +46,8 @@ class Feed:
         several = len(losses.by_output) > 1
         # 1 exactly for a single vector: its loss then has the same bits as without a factor
         self._factors = [losses.weight(name) / rows_of(nodes[name].shape) for name in losses.by_output] or [1.0]
-        self.counts_whole = self._factors == [1.0] and all(
-            each.accuracy == "rows" for each in losses.by_output.values()
-        )
+        rows = all(each.accuracy == "rows" for each in losses.by_output.values())
+        self.counts_whole = rows and self._factors == [1.0]  # right answers are whole numbers
         self._own_scalars = list(plan.storage.controls.values()) if several else []
 
     def pack(self, x: Examples) -> Examples:

@@ -346,11 +346,8 @@ class Session:
     def _end(self, examples: int) -> tuple[float, float, bool]:
         counters = self._counters = self.memory.read(self.plan.storage.control.counters.buffer)
         loss, correct = float(counters[LOSS]) / examples, float(counters[CORRECT])
-        return (
-            loss,
-            round(correct) if self.feed.counts_whole else correct,
-            bool(counters[NONFINITE] == 0 and np.isfinite(loss)),
-        )
+        finite = bool(counters[NONFINITE] == 0 and np.isfinite(loss))
+        return loss, round(correct) if self.feed.counts_whole else correct, finite
 
     def _run(self, key: ProgramKey, part: str) -> None:
         self._runner(key, part).enqueue()

@@ -18,7 +18,7 @@ from . import sources
 from .callbacks import CallbackList
 from .metrics import OutputMetrics
 from .passes import added, evaluate, result_logs
-from .sources import NamedSources, Source
+from .sources import Source
 from .status import Logs, Position, TrainingStatus
 from .targets import Targets
 from .training_session import TrainingSession
@@ -42,12 +42,12 @@ class Loop:
     training: Callable[[], TrainingSession]
     status: TrainingStatus
     notify: CallbackList
-    x: Source | NamedSources
+    x: Source
     y: Targets
     batch_size: int
     epochs: int
     shuffle: bool = True
-    validation_data: tuple[Source | NamedSources, Targets] | None = None
+    validation_data: tuple[Source, Targets] | None = None
     validation_frequency: int = 1
     metrics: OutputMetrics | None = None
 

@@ -22,6 +22,11 @@ from .metric import (
     TopKAccuracy,
 )
 
+__all__ = [
+    "AUC", "F1", "METRICS", "Accuracy", "BinaryAccuracy", "ConfusionMatrix", "Function", "MeanAbsoluteError", "MeanIoU",
+    "MeanSquaredError", "Metric", "Precision", "Recall", "RootMeanSquaredError", "TopKAccuracy",
+]  # fmt: skip
+
 METRICS: dict[str, Callable[[], Metric]] = {
     "accuracy": Accuracy,
     "acc": Accuracy,

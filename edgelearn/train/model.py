@@ -19,19 +19,20 @@ from edgelearn.graph import Network
 from edgelearn.interop import ModelFile
 from edgelearn.interop.weights import Weights, check_weights
 from edgelearn.ops import SGD, Loss, Losses, Optimizer
-from edgelearn.runtime import Context, DeviceChoice, FeatureCache, Kernels, choose_device
+from edgelearn.runtime import Context, DeviceChoice, Kernels, choose_device
 
 from . import passes, sources
 from .callbacks import Callback, CallbackList, History
+from .features import extract_features
 from .loop import Loop, start
 from .metrics import OutputMetrics
 from .open_session import OpenSession
-from .output_losses import output_losses
+from .output_losses import check_fits, output_losses
 from .phases import Phases
 from .plans import Plans, TrainingSettings
 from .reconstruction import watched
 from .saved_model import SavedModel
-from .sources import NamedSources, Source, as_source
+from .sources import as_source
 from .state import TrainingState
 from .status import Logs, StoppedError, TrainingStatus
 from .summary import summary
@@ -214,13 +215,13 @@ class Model(SavedModel):
 
         Arguments:
         - `x`: array (n, ...), channels last, or Source; for several inputs a dictionary by name or a list in order.
-        - `y`: targets as the loss takes them, such as class numbers, int (n,); for several outputs a dictionary or list.
+        - `y`: targets as the loss takes them, such as class numbers, int (n,); for several outputs as `x` for inputs.
         - `batch_size`: examples of a mini-batch (default 32).
         - `epochs`: passes over all examples (default 1). The order of epoch e depends on the seed and e alone.
         - `micro_batch`: examples that are on the device at once; gradients are summed over them, so the update is that
           of the mini-batch (default: all of it).
-        - `validation_data`: (x, y) or (x, y, sample_weight) to evaluate every `validation_frequency` epochs (default: each), before the first
-          one and after the last.
+        - `validation_data`: (x, y) or (x, y, sample_weight) to evaluate every `validation_frequency` epochs (default:
+          each), before the first one and after the last.
         - `callbacks`: see Callback.
         - `cache`: keep the outputs of the frozen prefix: `"fp32"` trains with the same bits as None (but for rounding
           where the prefix ends in fewer than 16 channels), `"fp16"` takes half the memory (default None).
@@ -228,8 +229,8 @@ class Model(SavedModel):
         - `budget`: see `plan`.
         - `shuffle`: another order in each epoch (default True).
         - `class_weight`: factor of the loss of each class's examples, such as {0: 1, 1: 5} (default: 1 each).
-        - `sample_weight`: factor of each example's loss, (n,), or of each row's, such as (n, height, width); for several
-          outputs also a dictionary. The sum is divided by the number of examples, not by that of the weights.
+        - `sample_weight`: factor of each example's loss, (n,), or of each row's, such as (n, height, width); for
+          several outputs also a dictionary. The sum is divided by the number of examples, not by that of the weights.
 
         Raises ShapeError, PlanError (also if no epoch is left to do), DeviceError before anything runs, DataError when
         an example can't be read or a feature doesn't fit the cache, NonFiniteError naming the first layer where a NaN
@@ -261,7 +262,8 @@ class Model(SavedModel):
         try:
             if cache is not None:
                 block = input_block(plan.request.network)
-                x, *rest = self._extract(wanted, phases["extract"], cache, cache_folder, block, notify)
+                extracting = self._open.forward(phases["extract"], notify)
+                x, *rest = extract_features(extracting, wanted, cache, cache_folder, block, notify, self.status)
                 validation_data = validation_data and (rest[0], validation_data[1])
             loop = Loop(
                 lambda: self._open.train(plan, notify), self.status, notify, x, y, batch_size, epochs, shuffle,
@@ -277,8 +279,8 @@ class Model(SavedModel):
         return history
 
     def evaluate(self, x, y, batch_size: int | None = None, sample_weight=None) -> Logs:
-        """Return the mean loss over examples `x` with targets `y`, the accuracy where the loss has one, and the metrics;
-        of several outputs also "NAME_loss" and so on. `sample_weight` as in `fit`: metrics leave it out.
+        """Return the mean loss over examples `x` with targets `y`, the accuracy where the loss has one, and the
+        metrics; of several outputs also "NAME_loss" and so on. `sample_weight` as in `fit`: metrics leave it out.
 
         Raises ShapeError for examples that don't fit, PlanError if the loss is one of whole episodes and `batch_size`
         isn't.
@@ -286,10 +288,7 @@ class Model(SavedModel):
         x, y = labeled(x, y, self.network, self.loss, sample_weight)
         plan = self._plans.forward(self._settings(y), batch_size, examples=(len(x),))
         if plan.request.loss is None:
-            losses = (
-                self.loss if isinstance(self.loss, Losses) else Losses(dict.fromkeys(self.network.outputs, self.loss))
-            )
-            losses.check({name: node.shape for name, node in self.network.nodes.items()}, plan.request.micro_batch)
+            check_fits(self.loss, self.network, plan.request.micro_batch)
         sources.check_whole(self.loss, len(x), plan.request.micro_batch)
         return passes.evaluate(self._open.forward(plan), x, y, self.metrics)
 
@@ -313,13 +312,9 @@ class Model(SavedModel):
         - `examples`: numbers of examples that its `fit` and `evaluate` will get, for shorter last mini-batches.
         - `weighted`: `step` and `gradients` take weights of examples (default False).
         """
+        settings = replace(self.settings, weighted=weighted)
         plan = self._plans.training(
-            replace(self.settings, weighted=weighted),
-            batch_size,
-            micro_batch,
-            budget,
-            last_batches=examples,
-            remainders=examples,
+            settings, batch_size, micro_batch, budget, last_batches=examples, remainders=examples
         )["train"]
         weights = self.weights
         self._open.close()
@@ -398,25 +393,3 @@ class Model(SavedModel):
         """Names of the weights that training changes."""
         moving = {p.name for p in self.network.parameters.values() if not p.weight.trainable}
         return sorted(self.network.trainable | (moving if self.batchnorm == "batch" else set()))
-
-    def _extract(
-        self,
-        wanted: list[Source | NamedSources],
-        plan: Plan,
-        cache: str,
-        folder: Path | None,
-        block: int,
-        notify: CallbackList,
-    ) -> list[FeatureCache]:
-        """Compute the features of each source."""
-        session = self._open.forward(plan, notify)
-        total, before = sum(map(len, wanted)), 0
-        caches = []
-        for source in wanted:
-            features = FeatureCache(plan.request.network.output.shape, len(source), cache, folder, block)
-            for done in passes.extract(session, source, features):
-                notify("on_extract", before + done, total)
-                self.status.check_stop()
-            caches.append(features)
-            before += len(source)
-        return caches

@@ -40,3 +40,9 @@ def _by_output(given: Any, outputs: tuple[str, ...], what: str) -> dict[str, Any
     if not isinstance(given, list | tuple) or len(given) != len(outputs):
         raise PlanError(f"{what} has an entry for each of the outputs {', '.join(outputs)}, got {given!r:.60}.")
     return dict(zip(outputs, given, strict=True))
+
+
+def check_fits(loss: Loss | Losses, network: Network, examples: int) -> None:
+    """Raises PlanError if a loss doesn't fit its output, or micro-batches of this size."""
+    losses = loss if isinstance(loss, Losses) else Losses(dict.fromkeys(network.outputs, loss))
+    losses.check({name: node.shape for name, node in network.nodes.items()}, examples)

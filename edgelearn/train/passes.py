@@ -14,20 +14,20 @@ from edgelearn.runtime.feed import Examples
 
 from .metrics import OutputMetrics
 from .prefetch import ahead
-from .sources import NamedSources, Source
+from .sources import Source
 from .targets import Targets
 
 ByOutput = Mapping[str, Sequence[float]]  # (sum of losses, right answers) of each of several outputs
 
 
-def micro_batches(session: Session, x: Source | NamedSources) -> Iterator[tuple[np.ndarray, Examples]]:
+def micro_batches(session: Session, x: Source) -> Iterator[tuple[np.ndarray, Examples]]:
     """Yield (indices of the examples, the examples in the device's layout), in order."""
     parts = mini_batches(np.arange(len(x)), session.plan.request.micro_batch)
     return ahead(parts, lambda part: session.fetch(x, part))
 
 
 def evaluate(
-    session: Session, x: Source | NamedSources, y: Targets, metrics: OutputMetrics | None = None,
+    session: Session, x: Source, y: Targets, metrics: OutputMetrics | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the mean loss, the accuracy where the loss has one, and the metrics. `check` is called after each
@@ -65,7 +65,7 @@ def added(sums: ByOutput, more: ByOutput) -> ByOutput:
     return {name: [a + b for a, b in zip(sums.get(name, (0.0, 0.0)), pair, strict=True)] for name, pair in more.items()}
 
 
-def predict(session: Session, x: Source | NamedSources) -> Any:
+def predict(session: Session, x: Source) -> Any:
     """Return the network's output for each example: float32 (n, ...); of several outputs a dictionary by name."""
     outputs = [session.predict(words, len(part)) for part, words in micro_batches(session, x)]
     if isinstance(outputs[0], dict):
@@ -73,7 +73,7 @@ def predict(session: Session, x: Source | NamedSources) -> Any:
     return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
 
 
-def extract(session: Session, x: Source | NamedSources, cache: FeatureCache) -> Iterator[int]:
+def extract(session: Session, x: Source, cache: FeatureCache) -> Iterator[int]:
     """Fill `cache` with the network's outputs for `x`; yields how many examples are done."""
     for part, words in micro_batches(session, x):
         cache.put(int(part[0]), len(part), session.predict_packed(words, len(part)))

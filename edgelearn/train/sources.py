@@ -129,14 +129,14 @@ class NamedSources:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def __getitem__(self, indices: np.ndarray) -> Any:
         return {name: source[indices] for name, source in self.sources.items()}
 
     def at_epoch(self, epoch: int) -> NamedSources:
         return NamedSources({name: at_epoch(source, epoch) for name, source in self.sources.items()})
 
 
-def as_source(x, network: Network) -> Source | NamedSources:
+def as_source(x, network: Network) -> Source:
     """Return `x` as a source of examples of `network`: for several inputs, a dictionary by name or a list in their
     order. Lists of a single input's examples become arrays.
 

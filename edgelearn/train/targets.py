@@ -31,6 +31,11 @@ class Targets:
     def __len__(self) -> int:
         return len(next(iter(self.values.values())))
 
+    def part(self, start: int, stop: int) -> Targets:
+        """The targets of consecutive examples."""
+        weights = self.weights and {name: rows[start:stop] for name, rows in self.weights.items()}
+        return Targets({name: values[start:stop] for name, values in self.values.items()}, weights)
+
     def __getitem__(self, indices: np.ndarray) -> list[OutputTargets]:
         return [
             OutputTargets(_packed(values[indices]), None if self.weights is None else self.weights[name][indices])
@@ -73,9 +78,8 @@ def as_targets(y, count: int, shape: Shape, loss: Loss) -> np.ndarray:
     values = np.asarray(y)
     if values.dtype.kind not in "fiub":
         raise ShapeError(f"Targets are numbers, but these are {values.dtype} of shape {values.shape}.")
-    return _class_numbers(values, count, shape, loss) if loss.target_dtype == "int32" else _values(
-        values, count, shape, loss
-    )  # fmt: skip
+    read = _class_numbers if loss.target_dtype == "int32" else _values
+    return read(values, count, shape, loss)
 
 
 def _class_numbers(labels: np.ndarray, count: int, shape: Shape, loss: Loss) -> np.ndarray:
@@ -92,7 +96,8 @@ def _class_numbers(labels: np.ndarray, count: int, shape: Shape, loss: Loss) -> 
             f"CategoricalCrossentropy, for measurements with MeanSquaredError."
         )
     if labels.shape != wanted:
-        raise ShapeError(f"{count} examples need int labels of shape {wanted}, not {labels.shape}.")
+        more = f", since the network gives {shape}: for one label each, end it with a Dense layer" if shape[1:] else ""
+        raise ShapeError(f"{count} examples need int labels of shape {wanted}, not {labels.shape}{more}.")
     allowed = loss.labels(shape[-1])
     if labels.min() < allowed[0] or labels.max() > allowed[-1]:
         raise ShapeError(

@@ -14,7 +14,7 @@ from . import passes
 from .callbacks import Callback, CallbackList, History
 from .loop import Loop, start
 from .reconstruction import watched
-from .sources import NamedSources, Source, as_source
+from .sources import Source, as_source
 from .state import TrainingState
 from .status import Logs, TrainedModel, TrainingStatus
 from .targets import Targets, labeled
@@ -141,7 +141,7 @@ class Trainer(TrainedModel):
     def reconstruction_errors(self) -> dict[str, float]:
         return self.training.session.reconstruction_errors(self.position.updates)
 
-    def _mini_batch(self, x, y, sample_weight) -> tuple[Source | NamedSources, Targets]:
+    def _mini_batch(self, x, y, sample_weight) -> tuple[Source, Targets]:
         x, y = labeled(x, y, self._network, self.training.loss, sample_weight)
         if sample_weight is not None and not self.plan.request.weighted:
             raise PlanError("The plan takes no weights of examples: make the trainer with weighted=True.")

@@ -17,7 +17,7 @@ from edgelearn.runtime.feed import Examples, OutputTargets
 from .passes import ByOutput, result_logs
 from .prefetch import ahead
 from .schedules import rate_at
-from .sources import NamedSources, Source, check_whole
+from .sources import Source, check_whole
 from .state import TrainingState
 from .status import Logs, Position, TrainingStatus
 from .targets import Targets
@@ -75,19 +75,19 @@ class TrainingSession:
         return TrainingState(self.session.weights(), self.session.optimizer_state(), records, self.position)
 
     def micro_batches(
-        self, x: Source | NamedSources, y: Targets, parts: Iterable[np.ndarray]
+        self, x: Source, y: Targets, parts: Iterable[np.ndarray]
     ) -> Generator[tuple[np.ndarray, MicroBatch]]:
         """Yield (indices, micro-batch) for each of `parts`, prepared ahead."""
         fetch = self.session.fetch
         return ahead(parts, lambda part: (fetch(x, part), y[part]))
 
-    def mini_batch(self, x: Source | NamedSources, y: Targets, indices: np.ndarray) -> Iterator[MicroBatch]:
+    def mini_batch(self, x: Source, y: Targets, indices: np.ndarray) -> Iterator[MicroBatch]:
         """Yield the micro-batches of one mini-batch."""
         parts = mini_batches(indices, self.plan.request.micro_batch)
         return (value for _, value in self.micro_batches(x, y, parts))
 
     def update(
-        self, x: Source | NamedSources, y: Targets, indices: np.ndarray, stream: Iterable[MicroBatch]
+        self, x: Source, y: Targets, indices: np.ndarray, stream: Iterable[MicroBatch]
     ) -> tuple[float, float, ByOutput]:
         """Run one update from the examples `indices`, given as micro-batches in `stream`.
 
@@ -103,7 +103,7 @@ class TrainingSession:
         at.updates += 1
         return loss, correct, self.session.by_output
 
-    def step(self, x: Source | NamedSources, y: Targets) -> Logs:
+    def step(self, x: Source, y: Targets) -> Logs:
         """Run one update from all of `x` and `y`. Returns and raises as Trainer.step."""
         check_whole(self.loss, len(x), self.plan.request.micro_batch)
         indices = np.arange(len(x))
@@ -114,13 +114,13 @@ class TrainingSession:
         """The logs of a mini-batch of `n` examples: see `result_logs`."""
         return result_logs(self.plan.request.losses, n, loss * n, correct, by_output) | {"loss": loss}
 
-    def gradients(self, x: Source | NamedSources, y: Targets) -> Weights:
+    def gradients(self, x: Source, y: Targets) -> Weights:
         """Return the gradients of the mean loss over all of `x` and `y`. See Trainer.gradients."""
         check_whole(self.loss, len(x), self.plan.request.micro_batch)
         stream = self.mini_batch(x, y, np.arange(len(x)))
         return self.session.compute_gradients(stream, len(x), self.position.updates + 1)
 
-    def _diagnose(self, x: Source | NamedSources, y: Targets, indices: np.ndarray, rate: float) -> str:
+    def _diagnose(self, x: Source, y: Targets, indices: np.ndarray, rate: float) -> str:
         """Explain where the NaN or infinity of this step came from, and what to do."""
         at = self.position
         step = f"Epoch {at.epoch + 1}, step {at.step + 1}"
