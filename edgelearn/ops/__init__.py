@@ -1,12 +1,14 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
 from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReLU, Sigmoid, Softplus, Softsign, Tanh
+from .arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .binary_cross_entropy import BinaryCrossentropy, BinaryFocalCrossentropy
 from .categorical_cross_entropy import CategoricalCrossentropy, CategoricalFocalCrossentropy
 from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
+from .convolution_transpose import Conv2DTranspose
 from .coupling import Coupling, Stream
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
@@ -29,6 +31,8 @@ from .prototypical import Prototypical
 from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .regression import Huber, MeanAbsoluteError, MeanSquaredError
 from .reshape import Flatten, Reshape
+from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
+from .scale import Bias, PReLU, Scale
 from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
@@ -49,9 +53,11 @@ __all__ = [
     "Activation",
     "Adam",
     "AdamW",
+    "AdaptiveAveragePooling2D",
     "Add",
     "AveragePooling2D",
     "BatchNormalization",
+    "Bias",
     "BinaryCrossentropy",
     "BinaryFocalCrossentropy",
     "CategoricalCrossentropy",
@@ -59,10 +65,12 @@ __all__ = [
     "Clip",
     "Concatenate",
     "Conv2D",
+    "Conv2DTranspose",
     "Coupling",
     "CurrentMinMax",
     "Dense",
     "DepthwiseConv2D",
+    "Divide",
     "Dropout",
     "Emitter",
     "Epilogue",
@@ -85,15 +93,19 @@ __all__ = [
     "Losses",
     "Max",
     "MaxPooling2D",
+    "Maximum",
     "Mean",
     "MeanAbsoluteError",
     "MeanSquaredError",
+    "Minimum",
     "MinimumEntropy",
     "Mish",
+    "Multiply",
     "NumberFormat",
     "Observer",
     "Op",
     "Optimizer",
+    "PReLU",
     "Pad",
     "PadChannels",
     "Percentile",
@@ -102,8 +114,10 @@ __all__ = [
     "Reciprocal",
     "Rescaling",
     "Reshape",
+    "Resize",
     "Rsqrt",
     "RunningMinMax",
+    "Scale",
     "SiLU",
     "Sigmoid",
     "Slice",
@@ -118,12 +132,14 @@ __all__ = [
     "Square",
     "Stream",
     "SubSpectralNormalization",
+    "Subtract",
     "Sum",
     "Tanh",
     "Target",
     "Tensor",
     "Traits",
     "Transpose",
+    "UpSampling2D",
     "Weight",
     "ZeroPadding2D",
     "pack",
