@@ -48,8 +48,12 @@ def twin(model: Model, head: str | None, loss):
 LABELS, ONE_HOT, SEVERAL, VALUES = "labels", "one-hot", "several", "values"
 CASES = {
     "sparse": (SoftmaxCrossEntropy(), "softmax", LABELS, lambda k: k.SparseCategoricalCrossentropy()),
-    "categorical": (CategoricalCrossentropy(0.1), "softmax", ONE_HOT, lambda k: k.CategoricalCrossentropy(label_smoothing=0.1)),
-    "categorical focal": (CategoricalFocalCrossentropy(), "softmax", ONE_HOT, lambda k: k.CategoricalFocalCrossentropy()),
+    "categorical": (
+        CategoricalCrossentropy(0.1), "softmax", ONE_HOT, lambda k: k.CategoricalCrossentropy(label_smoothing=0.1),
+    ),
+    "categorical focal": (
+        CategoricalFocalCrossentropy(), "softmax", ONE_HOT, lambda k: k.CategoricalFocalCrossentropy(),
+    ),
     "binary": (BinaryCrossentropy(0.1), "sigmoid", SEVERAL, lambda k: k.BinaryCrossentropy(label_smoothing=0.1)),
     "binary focal": (
         BinaryFocalCrossentropy(gamma=1.5, alpha=0.25), "sigmoid", SEVERAL,
