@@ -105,9 +105,9 @@ class Prototypical(Loss):
         means = support.reshape(self.num_classes, self.shots, -1).mean(1)
         return np.concatenate([means[:, :size], means[:, size:].max(0).reshape(self.dummy_prototypes, size)])
 
-    def reference(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n, size = len(outputs), outputs.shape[1] // (1 + self.dummy_prototypes)
-        p, x, label = self.prototypes(outputs[: self.support]), outputs[self.support :, :size], labels[self.support :]
+        p, x, label = self.prototypes(outputs[: self.support]), outputs[self.support :, :size], targets[self.support :]
         scale = np.where(np.arange(len(p)) < self.num_classes, self.scale, self.scale / self.dummy_temperature)
         if self.distance == "cosine":
             lengths, long = np.linalg.norm(x, axis=1)[:, None], np.linalg.norm(p, axis=1)

@@ -69,10 +69,10 @@ class SoftmaxCrossEntropy(Loss):
         if not 0 <= self.label_smoothing < 1:
             raise PlanError(f"label_smoothing is at least 0 and below 1 (usual is 0.1), not {self.label_smoothing}.")
 
-    def reference(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n, classes = outputs.shape
         target = np.full_like(outputs, self.label_smoothing / classes)
-        target[np.arange(n), labels] += 1 - self.label_smoothing
+        target[np.arange(n), targets] += 1 - self.label_smoothing
         p = Softmax().reference_forward([outputs], {})
         log_p = outputs - outputs.max(-1, keepdims=True)
         log_p = log_p - np.log(np.exp(log_p).sum(-1, keepdims=True))

@@ -104,5 +104,5 @@ def as_metric(given: Any) -> Metric:
     if isinstance(given, type) and issubclass(given, Metric):
         return given()  # type: ignore[call-arg]  those of the package need no arguments
     if callable(given):
-        return Function(given)
+        return Function(given)  # type: ignore[arg-type]  what it returns is seen when it is called
     raise PlanError(f"A metric is a name such as 'accuracy', an object or a function f(y_true, y_pred), not {given!r}.")

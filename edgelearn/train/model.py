@@ -238,7 +238,8 @@ class Model(SavedModel):
         """
         x, y = labeled(x, y, self.network, self.loss, sample_weight, class_weight)
         if validation_data is not None:
-            validation_data = labeled(*validation_data[:2], self.network, self.loss, *validation_data[2:])
+            other_x, other_y, *weights = validation_data
+            validation_data = labeled(other_x, other_y, self.network, self.loss, *weights)
         if min(epochs, batch_size, validation_frequency) < 1:
             raise PlanError(
                 f"epochs, batch_size and validation_frequency are at least 1, not {epochs}, {batch_size} and "

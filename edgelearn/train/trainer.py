@@ -116,7 +116,7 @@ class Trainer(TrainedModel):
         request = self.plan.request
         x, y = labeled(x, y, self._network, self.training.loss)
         if validation_data is not None:
-            validation_data = labeled(*validation_data[:2], self._network, self.training.loss)
+            validation_data = labeled(validation_data[0], validation_data[1], self._network, self.training.loss)
         start(self.status, self.training.loss, len(x), request.batch_size, request.micro_batch, epochs, shuffle)
         history = History()
         notify = CallbackList(self, [*watched(callbacks, self.plan), history])
