@@ -92,7 +92,11 @@ def test_lists_are_in_order():
     history = other.fit(list(x.values()), list(y.values()), 4, 2, validation_data=(x, y)).history
     assert same(one.weights, other.weights)
     outputs = other.predict(list(x.values()), 4)
-    assert {name: array.shape for name, array in outputs.items()} == {"kind": (11, 3), "tags": (11, 2), "features": (11, 17)}
+    assert {name: array.shape for name, array in outputs.items()} == {
+        "kind": (11, 3),
+        "tags": (11, 2),
+        "features": (11, 17),
+    }
     assert outputs["kind"].sum(1) == pytest.approx(np.ones(11), abs=1e-6)
     accuracy = (outputs["kind"].argmax(1) == y["kind"]).mean()
     assert history["val_kind_accuracy"][-1] == pytest.approx(accuracy)
