@@ -9,12 +9,14 @@ from fnmatch import fnmatchcase
 from typing import Any, TypedDict
 
 import numpy as np
+from psutil import virtual_memory
 
 from edgelearn import records
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.ops import Op, Weight
 from edgelearn.ops.initializers import INITIALIZERS
 from edgelearn.ops.tensor import Shape
+from edgelearn.units import megabytes
 
 INPUT = "input"
 VERSION = 1  # of the graph model
@@ -226,13 +228,27 @@ class Network:
         return self
 
     def initialize(self, seed: int = 0) -> dict[str, np.ndarray]:
-        """Draw float32 weights from their initializers, by name; each depends on the seed and its name only."""
+        """Draw float32 weights from their initializers, by name; each depends on the seed and its name only.
+
+        Raises PlanError before anything is drawn if the machine hasn't the memory for them.
+        """
+        self._require_memory()
         return {
             name: INITIALIZERS[p.weight.initializer](
                 p.weight.shape, p.weight.fan_in, np.random.default_rng([seed, *name.encode()])
             )
             for name, p in self.parameters.items()
         }
+
+    def _require_memory(self) -> None:
+        needed, free = 4 * self.count(), virtual_memory().available
+        if needed > free:
+            largest = max(self.parameters.values(), key=lambda parameter: parameter.weight.size)
+            raise PlanError(
+                f"'{self.name}' has {self.count():,} weights, which take {megabytes(needed)}; {megabytes(free)} of "
+                f"this machine's memory are free. The largest is '{largest.name}' of shape {largest.weight.shape}: use "
+                f"fewer channels or units."
+            )
 
     def count(self, names: Iterable[str] | None = None) -> int:
         """Number of values in the named parameters (default: all)."""
