@@ -154,6 +154,13 @@ class Model(SavedModel):
         self.settings, self.metrics = settings, OutputMetrics(metrics, self.network) if metrics else None
         return self
 
+    @property
+    def headline(self) -> str:
+        return f"of {self.network.headline}, on {self.device.id}"
+
+    def __str__(self) -> str:
+        return self.summary()
+
     def summary(self) -> str:
         """Return a table of the layers, their shapes and parameters, and which are trained."""
         return summary(self.network)

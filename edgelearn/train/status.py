@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgelearn.display import Displayed
 from edgelearn.interop.weights import Weights
 
 Logs = dict[str, float]
@@ -60,7 +61,7 @@ class TrainingStatus:
             raise StoppedError
 
 
-class TrainedModel(ABC):
+class TrainedModel(Displayed, ABC):
     """The interface that callbacks use: a Model, or a Trainer."""
 
     status: TrainingStatus
