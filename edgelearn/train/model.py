@@ -27,7 +27,7 @@ from .features import extract_features
 from .loop import Loop, start
 from .metrics import OutputMetrics
 from .open_session import OpenSession
-from .output_losses import check_fits, output_losses
+from .output_losses import check_examples, output_losses
 from .phases import Phases
 from .plans import Plans, TrainingSettings
 from .reconstruction import watched
@@ -248,10 +248,8 @@ class Model(SavedModel):
             other_x, other_y, *weights = validation_data
             validation_data = labeled(other_x, other_y, self.network, self.loss, *weights)
         if min(epochs, batch_size, validation_frequency) < 1:
-            raise PlanError(
-                f"epochs, batch_size and validation_frequency are at least 1, not {epochs}, {batch_size} and "
-                f"{validation_frequency}."
-            )
+            wrong = f"{epochs}, {batch_size} and {validation_frequency}"
+            raise PlanError(f"epochs, batch_size and validation_frequency are at least 1, not {wrong}.")
         if cache is not None and sources.varies(x):
             raise PlanError(
                 "These examples differ from epoch to epoch, so their features can't be cached: leave the cache off, or "
@@ -295,9 +293,7 @@ class Model(SavedModel):
         """
         x, y = labeled(x, y, self.network, self.loss, sample_weight)
         plan = self._plans.forward(self._settings(y), batch_size, examples=(len(x),))
-        if plan.request.loss is None:
-            check_fits(self.loss, self.network, plan.request.micro_batch)
-        sources.check_whole(self.loss, len(x), plan.request.micro_batch)
+        check_examples(self.loss, self.network, len(x), plan.request.micro_batch)
         return passes.evaluate(self._open.forward(plan), x, y, self.metrics)
 
     def predict(self, x, batch_size: int | None = None) -> Any:

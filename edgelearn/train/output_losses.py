@@ -9,6 +9,8 @@ from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.ops import Loss, Losses, SoftmaxCrossEntropy
 
+from .sources import check_whole
+
 
 def output_losses(loss: Any, loss_weights: Any, network: Network) -> Loss | Losses:
     """Return the losses of the outputs.
@@ -42,7 +44,8 @@ def _by_output(given: Any, outputs: tuple[str, ...], what: str) -> dict[str, Any
     return dict(zip(outputs, given, strict=True))
 
 
-def check_fits(loss: Loss | Losses, network: Network, examples: int) -> None:
-    """Raises PlanError if a loss doesn't fit its output, or micro-batches of this size."""
+def check_examples(loss: Loss | Losses, network: Network, examples: int, micro_batch: int) -> None:
+    """Raises PlanError if a loss doesn't fit its output, or `examples` in micro-batches of this size."""
     losses = loss if isinstance(loss, Losses) else Losses(dict.fromkeys(network.outputs, loss))
-    losses.check({name: node.shape for name, node in network.nodes.items()}, examples)
+    losses.check({name: node.shape for name, node in network.nodes.items()}, micro_batch)
+    check_whole(loss, examples, micro_batch)
