@@ -18,10 +18,12 @@ from .formats import Format, NumberFormat
 from .function import Function
 from .gated import GELU, HardSwish, Mish, SiLU
 from .half import Float16
+from .local_response import LocalResponseNormalization
 from .loss import Loss, Losses
 from .losses import LOSSES
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
+from .normalization import GroupNormalization, LayerNormalization
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pad import Pad
@@ -82,12 +84,15 @@ __all__ = [
     "Function",
     "GlobalAveragePooling2D",
     "GlobalMaxPooling2D",
+    "GroupNormalization",
     "HardSigmoid",
     "HardSwish",
     "Huber",
     "InHindsightMinMax",
+    "LayerNormalization",
     "LeakyReLU",
     "LinearOp",
+    "LocalResponseNormalization",
     "Log",
     "Loss",
     "Losses",
