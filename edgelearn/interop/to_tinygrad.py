@@ -53,7 +53,7 @@ class TinygradNetwork:
         if len(network.inputs) > 1 or len(network.outputs) > 1:
             raise FormatError(f"tinygrad's version has one input and one output, but '{network.name}' has more.")
         self.nodes, ends = without_softmax(network) if logits else (list(network.nodes.values()), network.outputs)
-        self._end = ends[0]
+        self._end = next(iter(ends))
         (self._input,) = network.inputs
         if missing := [type(node.op).__name__ for node in self.nodes if type(node.op) not in HANDLERS]:
             raise FormatError(f"tinygrad's version of a network has no {missing[0]}.")
