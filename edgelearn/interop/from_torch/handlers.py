@@ -95,31 +95,31 @@ def layer_norm(
 
 
 def max_pool(b: Builder, op: Operator, x: Value) -> Value:
-    a = op.attributes
-    if _pair(a["dilation"], 2) != (1, 1):
+    a, axes = op.attributes, x.rank - 2
+    size, strides, dilation = (_pair(a[key] or a["kernel_size"], axes) for key in ("kernel_size", "stride", "dilation"))
+    if dilation != (1, 1):
         raise UnsupportedError("Maximum pooling with dilation.", "Plain windows.")
-    size = _pair(a["kernel_size"], 2)
-    return windows.max_pool(
-        b, x, size, _pair(a["stride"] or size, 2), _around(a["padding"]), ceil=a["ceil_mode"], channels=CHANNELS
-    )
+    padding = _around(a["padding"], axes)
+    return windows.max_pool(b, x, size, strides, padding, ceil=a["ceil_mode"], channels=CHANNELS)
 
 
 def average_pool(b: Builder, op: Operator, x: Value) -> Value:
-    a = op.attributes
+    a, axes = op.attributes, x.rank - 2
     if a.get("divisor_override"):
         raise UnsupportedError("divisor_override.", "The number of pixels.")
-    size = _pair(a["kernel_size"], 2)
+    size, strides = (_pair(a[key] or a["kernel_size"], axes) for key in ("kernel_size", "stride"))
     return windows.average_pool(
-        b, x, size, _pair(a["stride"] or size, 2), _around(a["padding"]), ceil=a["ceil_mode"],
-        counts_padding=a["count_include_pad"], channels=CHANNELS,
+        b, x, size, strides, _around(a["padding"], axes), ceil=a["ceil_mode"], counts_padding=a["count_include_pad"],
+        channels=CHANNELS,
     )  # fmt: skip
 
 
 def adaptive_average_pool(b: Builder, op: Operator, x: Value) -> Operand:
-    size = tuple(op.attributes["output_size"])
+    axes = x.rank - 2
+    size = _pair(op.attributes["output_size"], axes)
     if size == (1, 1):
-        return windows.reduce(b, x, Mean, (-2, -1), keepdims=True)
-    return windows.adaptive_average_pool(b, x, (size[0], size[1]), channels=CHANNELS)
+        return windows.reduce(b, x, Mean, range(2, x.rank), keepdims=True)
+    return windows.adaptive_average_pool(b, x, size, channels=CHANNELS)
 
 
 def _reduction(kind: type):
@@ -218,8 +218,8 @@ def _pair(values: int | tuple[int, ...], axes: int, missing: int = 1) -> Pair:
     return (missing, numbers[0]) if axes == 1 else (numbers[0], numbers[1])
 
 
-def _around(padding: int | tuple[int, ...]) -> tuple[Pair, Pair]:
-    top, left = _pair(padding or 0, 2)
+def _around(padding: int | tuple[int, ...], axes: int) -> tuple[Pair, Pair]:
+    top, left = _pair(padding or 0, axes, 0)
     return (top, top), (left, left)
 
 
@@ -238,11 +238,13 @@ def _constant(x: Operand) -> np.ndarray:
 HANDLERS = {
     "_softmax": softmax,
     "abs": _activation(Abs),
+    "adaptive_avg_pool1d": adaptive_average_pool,
     "adaptive_avg_pool2d": adaptive_average_pool,
     "add": _arithmetic(arithmetic.add),
     "addmm": addmm,
     "alias": tensors.identity,
     "amax": _reduction(Max),
+    "avg_pool1d": average_pool,
     "avg_pool2d": average_pool,
     "batch_norm": batchnorm,
     "cat": tensors.cat,
@@ -270,6 +272,7 @@ HANDLERS = {
     "linear": dense,
     "log": _activation(Log),
     "matmul": matmul,
+    "max_pool1d": max_pool,
     "max_pool2d": max_pool,
     "mean": _reduction(Mean),
     "mish": _activation(Mish),

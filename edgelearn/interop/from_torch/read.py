@@ -45,16 +45,18 @@ def graph_of_module(module: Any, example: Any, name: str = "") -> ForeignGraph:
     finally:
         for part, mode in training.items():
             part.training = mode
-    return _graph(program, name or type(module).__name__, dropouts)
+    leaves = {path for path, part in module.named_modules() if path and not any(part.children())}
+    return _graph(program, name or type(module).__name__, dropouts, leaves)
 
 
-def _graph(program: Any, name: str, dropouts: dict[str, float]) -> ForeignGraph:
-    """The graph of an exported program; `dropouts`: rates by path of the module."""
+def _graph(program: Any, name: str, dropouts: dict[str, float], leaves: set[str]) -> ForeignGraph:
+    """The graph of an exported program; `dropouts`: rates by path of the module; `leaves`: paths of modules without
+    others inside."""
     signature = program.graph_signature
     stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
               **signature.inputs_to_lifted_tensor_constants}  # fmt: skip
     tensors = {**dict(program.named_parameters()), **dict(program.named_buffers()), **program.constants}
-    reader = _Reader(dropouts)
+    reader = _Reader(dropouts, leaves)
     constants = {key: tensors[path].detach().cpu().numpy() for key, path in stored.items()}
     reader.paths = {key: path.rpartition(".")[0] for key, path in stored.items()}
     inputs: list[Any] = []
@@ -83,8 +85,8 @@ def _graph(program: Any, name: str, dropouts: dict[str, float]) -> ForeignGraph:
 class _Reader:
     """Collects operators. An operator that works in place gives its input another name from then on."""
 
-    def __init__(self, dropouts: dict[str, float]) -> None:
-        self.dropouts = dropouts
+    def __init__(self, dropouts: dict[str, float], leaves: set[str]) -> None:
+        self.dropouts, self.leaves = dropouts, leaves
         self.operators: list[Operator] = []
         self.constants: dict[str, np.ndarray] = {}
         self.names: dict[str, str] = {}
@@ -99,10 +101,9 @@ class _Reader:
         outputs = _outputs(node)
         if kind.rstrip("_") in ("dropout", "feature_dropout"):
             attributes["p"] = self.dropouts.get(_module(node), 0.0)
-        parameter = next((self.paths[name] for name in inputs if self.paths.get(name)), "")
-        self.operators.append(
-            Operator(kind.rstrip("_"), parameter or node.name, tuple(inputs), outputs, attributes)
-        )  # fmt: skip
+        module = next((self.paths[name] for name in inputs if self.paths.get(name)), _module(node))
+        name = module if module in self.leaves else node.name
+        self.operators.append(Operator(kind.rstrip("_"), name, tuple(inputs), outputs, attributes))
         if in_place:
             self._rename(node, kind)
 
