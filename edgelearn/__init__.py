@@ -12,21 +12,26 @@ from . import models, ops
 from .compile import Plan, Precision, explain
 from .errors import EdgelearnError
 from .graph import Network
-from .ops import SGD, Adam, AdamW, SoftmaxCrossEntropy
+from .ops import SGD, Adam, AdamW, SoftmaxCrossEntropy, losses
 from .runtime import choose_device, list_devices, self_test
-from .train import Model, Trainer, from_torch, load
+from .train import Model, Trainer, from_torch, load, metrics
 
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "SoftmaxCrossEntropy", "Trainer",
-    "choose_device", "explain", "from_torch", "list_devices", "load", "models", "ops", "self_test", "tune",
+    "choose_device", "explain", "finetune", "from_torch", "list_devices", "load", "losses", "metrics", "models", "ops",
+    "self_test", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str):
-    """Import `tune`, and with it the search and the benchmarks, when it is first used."""
+    """Import what lies higher, and with it much more, when it is first used."""
     if name == "tune":
         from .lab.tuning import tune
 
         return tune
+    if name == "finetune":
+        from .experiments.finetune import finetune
+
+        return finetune
     raise AttributeError(f"module 'edgelearn' has no attribute '{name}'")
