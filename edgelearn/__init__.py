@@ -15,11 +15,12 @@ from .graph import Network
 from .ops import SGD, Adam, AdamW, SoftmaxCrossEntropy
 from .runtime import choose_device, list_devices, self_test
 from .train import Model, Trainer, load
+from .train.inspection import inspect
 
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "SoftmaxCrossEntropy", "Trainer",
-    "choose_device", "explain", "finetune", "list_devices", "load", "models", "ops", "self_test", "tune",
+    "choose_device", "explain", "finetune", "inspect", "list_devices", "load", "models", "ops", "self_test", "tune",
 ]  # fmt: skip
 
 
