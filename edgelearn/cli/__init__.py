@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.command_line = shlex.join(["edgelearn", *arguments])
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # also into a pipe, whose reader wants to follow
+        # Lines, also into a pipe, whose reader wants to follow; and names of files that no encoding has, escaped.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     try:
         return options.execute(options) or 0
     except EdgelearnError as error:

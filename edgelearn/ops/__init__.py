@@ -16,9 +16,11 @@ from .formats import Format, NumberFormat
 from .function import Function
 from .gated import GELU, HardSwish, Mish, SiLU
 from .half import Float16
+from .local_response import LocalResponseNormalization
 from .loss import Loss
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
+from .normalization import GroupNormalization, LayerNormalization
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pad import Pad
@@ -73,11 +75,14 @@ __all__ = [
     "Function",
     "GlobalAveragePooling2D",
     "GlobalMaxPooling2D",
+    "GroupNormalization",
     "HardSigmoid",
     "HardSwish",
     "InHindsightMinMax",
+    "LayerNormalization",
     "LeakyReLU",
     "LinearOp",
+    "LocalResponseNormalization",
     "Log",
     "Loss",
     "Max",

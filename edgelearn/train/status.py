@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgelearn.display import Displayed
 from edgelearn.interop.weights import Weights
 
 Logs = dict[str, float]
@@ -58,7 +59,7 @@ class TrainingStatus:
             raise StoppedError
 
 
-class TrainedModel(ABC):
+class TrainedModel(Displayed, ABC):
     """The interface that callbacks use: a Model, or a Trainer."""
 
     status: TrainingStatus
