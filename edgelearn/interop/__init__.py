@@ -1,6 +1,6 @@
 """Models and weights in files: a format a file, each with an entry in the table of `formats`."""
 
-from . import bcresnet_npz, keras_h5, native
+from . import bcresnet_npz, from_graphdef, from_keras, from_tflite, keras_h5, native
 from .formats import (
     Format,
     GraphReader,
@@ -14,6 +14,6 @@ from .formats import (
 from .model_file import ModelFile
 
 __all__ = [
-    "Format", "GraphReader", "ModelFile", "bcresnet_npz", "find_format", "graph_format", "import_graph", "keras_h5",
-    "native", "read_model", "register", "weights_of_a_network",
+    "Format", "GraphReader", "ModelFile", "bcresnet_npz", "find_format", "from_graphdef", "from_keras", "from_tflite",
+    "graph_format", "import_graph", "keras_h5", "native", "read_model", "register", "weights_of_a_network",
 ]  # fmt: skip
