@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from edgelearn import records
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.ops import Op, Weight
 from edgelearn.ops.initializers import INITIALIZERS
@@ -230,7 +231,7 @@ class Network:
     def from_json(cls, text: str) -> Network:
         """Read what `to_json` wrote. Raises FormatError for other text."""
         try:
-            record = json.loads(text)
+            record = records.parse(text, dict)
             inputs = record.get("inputs") or {INPUT: record["input_shape"]}
             network = cls(record["name"], {name: tuple(shape) for name, shape in inputs.items()})
             for layer in record["layers"]:

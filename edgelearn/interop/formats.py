@@ -8,7 +8,8 @@ A format is one file with one `register` call:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -88,16 +89,24 @@ def find_format(path: str | Path) -> Format:
     raise FormatError(f"{path} has no known format. Known: {known}.")
 
 
-def read_model(path: str | Path, network: Network | None = None, skip: tuple[str, ...] = ()) -> ModelFile:
+def read_model(
+    path: str | Path, network: Network | None = None, skip: tuple[str, ...] = (), *, inputs: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (), input_shape: Shape | None = None,
+) -> ModelFile:  # fmt: skip
     """Read a model, or weights of `network`, from a file of any registered format.
 
     Arguments:
     - `path`: the file.
     - `network`: the graph that the weights are for; not needed for formats that hold the graph.
     - `skip`: layers whose weights are left out, such as a classifier for other classes.
+    - `inputs`, `outputs`, `input_shape`: as of `import_graph`.
 
-    Raises FormatError if the file is damaged, of an unknown format or another network, or if a graph is needed.
+    Raises FormatError if the file is damaged, of an unknown format or another network, or if a graph is needed;
+    UnsupportedError, which lists all of them, if it has operators that have no counterpart here.
     """
+    if inputs or outputs or input_shape is not None:
+        translation = import_graph(path, inputs=inputs, outputs=outputs, input_shape=input_shape)
+        return _chosen(translation.model_file(), network, tuple(skip))
     return find_format(path).read(Path(path), network, tuple(skip))
 
 
@@ -117,19 +126,36 @@ def import_graph(
     found = find_format(path)
     if found.graph is None:
         raise FormatError(f"{path} ({found.name}) holds no graph of another framework: read it with edgelearn.load.")
-    graph = found.graph.read(Path(path)).between(inputs, outputs, input_shape)
-    return translate(graph, found.graph.handlers, found.graph.nearest)
+    with _naming(path):
+        graph = found.graph.read(Path(path)).between(inputs, outputs, input_shape)
+        return translate(graph, found.graph.handlers, found.graph.nearest)
 
 
 def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: GraphReader) -> Format:
     """Make a format whose files hold a graph with its weights; arguments as of Format."""
 
     def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
-        file = translate(graph.read(path), graph.handlers, graph.nearest).model_file()
-        kept = {name: array for name, array in file.weights.items() if name.partition("/")[0] not in skip}
-        return replace(file, network=network or file.network, weights=kept)
+        with _naming(path):
+            return _chosen(translate(graph.read(path), graph.handlers, graph.nearest).model_file(), network, skip)
 
     return Format(name, suffixes, signature, read_file, graph)
+
+
+@contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
+    """Put the file's name into errors that lack it."""
+    try:
+        yield
+    except FormatError as error:
+        if str(path) not in str(error):
+            error.args = (f"{path}: {error}",)
+        raise
+
+
+def _chosen(file: ModelFile, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
+    """The file for `network`, without the weights of the layers in `skip`."""
+    kept = {name: array for name, array in file.weights.items() if name.partition("/")[0] not in skip}
+    return replace(file, network=network or file.network, weights=kept)
 
 
 def weights_of_a_network(read: Callable[[Path, Network, tuple[str, ...]], Weights]) -> Reader:

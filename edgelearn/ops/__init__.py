@@ -1,6 +1,6 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
-from .activation import Activation, ReLU, SiLU
+from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReLU, Sigmoid, Softplus, Softsign, Tanh
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .channels import PadChannels, SliceChannels
@@ -11,6 +11,8 @@ from .depthwise import DepthwiseConv2D
 from .dropout import Dropout, SpatialDropout2D
 from .emit import Emitter, Epilogue, Traits
 from .formats import Format, NumberFormat
+from .function import Function
+from .gated import GELU, HardSwish, Mish, SiLU
 from .half import Float16
 from .loss import Loss
 from .merge import Add, Concatenate
@@ -29,17 +31,23 @@ from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
 from .target import Target
 from .tensor import Tensor, pack, unpack
+from .unary import Abs, Exp, Log, Reciprocal, Rescaling, Rsqrt, Sqrt, Square
 from .zero_padding import ZeroPadding2D
 
 __all__ = [
     "DSGC",
+    "ELU",
+    "GELU",
+    "SELU",
     "SGD",
+    "Abs",
     "Activation",
     "Adam",
     "AdamW",
     "Add",
     "AveragePooling2D",
     "BatchNormalization",
+    "Clip",
     "Concatenate",
     "Conv2D",
     "Coupling",
@@ -49,19 +57,26 @@ __all__ = [
     "Dropout",
     "Emitter",
     "Epilogue",
+    "Exp",
     "Fixed",
     "Flatten",
     "Float16",
     "Format",
+    "Function",
     "GlobalAveragePooling2D",
     "GlobalMaxPooling2D",
+    "HardSigmoid",
+    "HardSwish",
     "InHindsightMinMax",
+    "LeakyReLU",
     "LinearOp",
+    "Log",
     "Loss",
     "Max",
     "MaxPooling2D",
     "Mean",
     "MinimumEntropy",
+    "Mish",
     "NumberFormat",
     "Observer",
     "Op",
@@ -71,18 +86,27 @@ __all__ = [
     "Percentile",
     "Prototypical",
     "ReLU",
+    "Reciprocal",
+    "Rescaling",
     "Reshape",
+    "Rsqrt",
     "RunningMinMax",
     "SiLU",
+    "Sigmoid",
     "Slice",
     "SliceChannels",
     "Softmax",
     "SoftmaxCrossEntropy",
+    "Softplus",
+    "Softsign",
     "SpaceToDepth",
     "SpatialDropout2D",
+    "Sqrt",
+    "Square",
     "Stream",
     "SubSpectralNormalization",
     "Sum",
+    "Tanh",
     "Target",
     "Tensor",
     "Traits",

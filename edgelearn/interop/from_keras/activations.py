@@ -36,6 +36,13 @@ def activate(b: Builder, op: Operator, x: Operand, setting: Any) -> Operand:
     name, config = name_of(setting)
     if name == "linear":
         return x
+    if op.kind == "Activation":
+        return _apply(b, op, x, name, config)
+    with b.part(name.lower()):
+        return _apply(b, op, x, name, config)
+
+
+def _apply(b: Builder, op: Operator, x: Operand, name: str, config: dict[str, Any]) -> Operand:
     if name in ("relu", "ReLU"):
         limit = config.get("max_value")
         return arithmetic.activation(b, x, ReLU()) if limit is None else arithmetic.clip(b, x, 0, limit)

@@ -14,20 +14,23 @@ from . import schema
 DTYPES = {number: name for number, name in schema.TYPES.items() if name not in ("string", "resource", "variant")}
 
 
+ACTIVATIONS = {
+    "relu": lambda b, x: arithmetic.activation(b, x, ReLU()),
+    "relu6": lambda b, x: arithmetic.clip(b, x, 0, 6),
+    "relu_n1_to_1": lambda b, x: arithmetic.clip(b, x, -1, 1),
+    "tanh": lambda b, x: arithmetic.activation(b, x, "Tanh"),
+}
+
+
 def fused(b: Builder, op: Operator, x: Operand) -> Operand:
     """The activation that an operator ends in."""
     name = op.attributes.get("activation", "none")
     if name == "none":
         return x
-    if name == "relu":
-        return arithmetic.activation(b, x, ReLU())
-    if name == "relu6":
-        return arithmetic.clip(b, x, 0, 6)
-    if name == "relu_n1_to_1":
-        return arithmetic.clip(b, x, -1, 1)
-    if name == "tanh":
-        return arithmetic.activation(b, x, "Tanh")
-    raise UnsupportedError(f"Activation '{name}'.", "relu, relu6, relu_n1_to_1 or tanh.")
+    if name not in ACTIVATIONS:
+        raise UnsupportedError(f"Activation '{name}'.", f"One of {', '.join(ACTIVATIONS)}.")
+    with b.part(name):
+        return ACTIVATIONS[name](b, x)
 
 
 def _window(op: Operator) -> dict:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, ShapeError, UnsupportedError
-from edgelearn.graph import Network
+from edgelearn.graph import INPUT, Network
 
 from ..model_file import ModelFile
 from ..weights import Weights
@@ -77,6 +77,7 @@ def translate(
     An operator that can't be translated is a problem; those behind it are still tried, with the shapes that the file
     tells. Raises FormatError for a damaged graph.
     """
+    graph.check_ends()
     layout = next((tensor.layout for tensor in graph.inputs if tensor.layout), "NHWC")
     walk = _Walk(
         graph,
@@ -87,7 +88,8 @@ def translate(
         [],
     )
     for tensor in graph.inputs:
-        walk.found[tensor.name] = walk.once(walk.builder.input(tensor), tensor.name)
+        name = tensor.name if len(graph.inputs) > 1 else INPUT
+        walk.found[tensor.name] = walk.once(walk.builder.input(tensor, name), tensor.name)
     for operator in graph.operators:
         walk.step(operator)
     return walk.finish()
@@ -181,4 +183,4 @@ class _Walk:
         shape: Any = info.shape
         if len(shape) == 4 and self.builder.layout == "NCHW":
             info = replace(info, layout="NCHW")
-        return self.builder.input(info)
+        return self.builder.input(info, "stand_in")
