@@ -19,14 +19,18 @@ from .train import Model, Trainer, load
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "SoftmaxCrossEntropy", "Trainer",
-    "choose_device", "explain", "list_devices", "load", "models", "ops", "self_test", "tune",
+    "choose_device", "explain", "finetune", "list_devices", "load", "models", "ops", "self_test", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str):
-    """Import `tune`, and with it the search and the benchmarks, when it is first used."""
+    """Import what lies higher, and with it much more, when it is first used."""
     if name == "tune":
         from .lab.tuning import tune
 
         return tune
+    if name == "finetune":
+        from .experiments.finetune import finetune
+
+        return finetune
     raise AttributeError(f"module 'edgelearn' has no attribute '{name}'")

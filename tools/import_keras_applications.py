@@ -43,8 +43,6 @@ rng = np.random.default_rng(0)
 for layer in model.layers:
     if hasattr(layer, "rate"):
         layer.rate = 0.0  # dropout is random
-    if isinstance(layer, keras.layers.Normalization):
-        layer.build((None, side, side, 3))
     for variable in layer.weights:
         role = variable.path.rsplit("/", 1)[-1]
         draw = {"gamma": (1, 0.1), "beta": (0, 0.1), "moving_mean": (0, 0.1), "bias": (0, 0.1)}.get(role)
@@ -54,13 +52,14 @@ for layer in model.layers:
             variable.assign(rng.normal(*draw, variable.shape))
 x = rng.uniform(0, 255, (2, side, side, 3)).astype(np.float32)
 labels = np.array([1, 2])
-for layer in model.layers:  # the scale of activations stays about 1, as in a network that was trained
-    if isinstance(layer, keras.layers.BatchNormalization):
-        seen = keras.Model(model.input, layer.input)(x, training=False)
-        axes = tuple(range(len(seen.shape) - 1))
-        mean, variance = tf.nn.moments(seen, axes)
-        layer.moving_mean.assign(mean)
-        layer.moving_variance.assign(variance + 0.1)
+norms = [layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization)]
+momentum = [layer.momentum for layer in norms]
+for layer in norms:
+    layer.momentum = 0.0
+model(x, training=True)  # statistics of these pictures: activations stay about 1, as in a network that was trained
+for layer, value in zip(norms, momentum):
+    layer.momentum = value
+    layer.moving_variance.assign_add(0.1 * np.ones(layer.moving_variance.shape))
 with tf.GradientTape() as tape:
     y = model(x, training=False)
     loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, y))
@@ -75,8 +74,10 @@ np.savez(arrays, **{"gradient " + k.replace("/", "|"): v for k, v in found.items
 def measure(name: str, side: int, file_format: str, folder: Path) -> dict[str, object]:
     """What became of one network, as a row."""
     path, arrays = folder / f"{name}.{file_format}", folder / f"{name}.npz"
-    subprocess.run([sys.executable, "-c", KERAS, name, str(side), str(CLASSES), str(path), str(arrays)], check=True,
-                   capture_output=True)  # fmt: skip
+    command = [sys.executable, "-c", KERAS, name, str(side), str(CLASSES), str(path), str(arrays)]
+    made = subprocess.run(command, capture_output=True, text=True)
+    if made.returncode:
+        return {"network": name, "parameters": 0, "input": "", "missing": f"Keras failed: {made.stderr[-300:]}"}
     kept = np.load(arrays)
     row: dict[str, object] = {"network": name, "parameters": int(kept["parameters"]), "input": f"{side} × {side}"}
     begin = time.perf_counter()

@@ -15,7 +15,7 @@ from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 
 from .foreign import ArrayFile, open_arrays
-from .weights import Weights
+from .weights import Weights, in_keras_order, keras_shape
 
 WHAT = "a Keras HDF5 weight file"
 
@@ -76,11 +76,11 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
                 )
             found |= {f"{layer}/{role}": name for role, name in zip(roles, names, strict=True)}
         for name, theirs in found.items():
-            shape, expected = file.entry(theirs).shape, network.parameters[name].weight.shape
+            shape, expected = file.entry(theirs).shape, keras_shape(network, name)
             if shape != expected:
                 raise FormatError(
                     f"{path}: '{name}' has shape {shape}, but '{network.name}' needs {expected}. It is of another "
                     f"network, or another width of this one: give a file of '{network.name}'."
                 )
         arrays = file.read(found.values())
-    return {name: arrays[theirs].astype(np.float32) for name, theirs in found.items()}
+    return {name: in_keras_order(network, name, arrays[theirs]).astype(np.float32) for name, theirs in found.items()}

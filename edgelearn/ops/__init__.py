@@ -1,10 +1,12 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
 from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReLU, Sigmoid, Softplus, Softsign, Tanh
+from .arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
+from .convolution_transpose import Conv2DTranspose
 from .coupling import Coupling, Stream
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
@@ -25,6 +27,8 @@ from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
 from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .reshape import Flatten, Reshape
+from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
+from .scale import Bias, PReLU, Scale
 from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
@@ -44,16 +48,20 @@ __all__ = [
     "Activation",
     "Adam",
     "AdamW",
+    "AdaptiveAveragePooling2D",
     "Add",
     "AveragePooling2D",
     "BatchNormalization",
+    "Bias",
     "Clip",
     "Concatenate",
     "Conv2D",
+    "Conv2DTranspose",
     "Coupling",
     "CurrentMinMax",
     "Dense",
     "DepthwiseConv2D",
+    "Divide",
     "Dropout",
     "Emitter",
     "Epilogue",
@@ -74,13 +82,17 @@ __all__ = [
     "Loss",
     "Max",
     "MaxPooling2D",
+    "Maximum",
     "Mean",
+    "Minimum",
     "MinimumEntropy",
     "Mish",
+    "Multiply",
     "NumberFormat",
     "Observer",
     "Op",
     "Optimizer",
+    "PReLU",
     "Pad",
     "PadChannels",
     "Percentile",
@@ -89,8 +101,10 @@ __all__ = [
     "Reciprocal",
     "Rescaling",
     "Reshape",
+    "Resize",
     "Rsqrt",
     "RunningMinMax",
+    "Scale",
     "SiLU",
     "Sigmoid",
     "Slice",
@@ -105,12 +119,14 @@ __all__ = [
     "Square",
     "Stream",
     "SubSpectralNormalization",
+    "Subtract",
     "Sum",
     "Tanh",
     "Target",
     "Tensor",
     "Traits",
     "Transpose",
+    "UpSampling2D",
     "Weight",
     "ZeroPadding2D",
     "pack",

@@ -1,6 +1,5 @@
 // The kernels of a layer that applies a function to each value: OWN, with parameters OWN_A and OWN_B, of activation.h,
 // functions.h or the file that includes this one. (ACTIVATION and MASK are those of the layer before.)
-// PADDED: channels are padded with zeros, which the function doesn't keep.
 #include "elementwise.h"
 
 #ifndef OWN_A
@@ -8,14 +7,6 @@
 #endif
 #ifndef OWN_B
 #define OWN_B 0.0f
-#endif
-
-#if PADDED
-#define PADDING_ARGUMENTS , const int channels
-#define UNPADDED(v) (FIRST_CHANNEL + POSITIONS < (Ints)channels_of(band.block, channels) ? v : (V)0)
-#else
-#define PADDING_ARGUMENTS
-#define UNPADDED(v) (v)
 #endif
 
 // y = f(x)
@@ -26,7 +17,7 @@ KERNEL activation_forward(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS PADDING_ARGUMENTS)
   for (int row = band.start; row < band.stop; row++) {
     const size_t at = row_at(band.block, m, row);
     const V v = JOIN(OWN, forward)(load(x + at), OWN_A, OWN_B);
-    store(y + at, UNPADDED(v));
+    store(y + at, UNPADDED(v, band.block));
   }
 }
 
@@ -38,6 +29,6 @@ KERNEL activation_backward(INPUT(own), INPUT(dy), ROWS_ARGUMENTS PADDING_ARGUMEN
   for (int row = band.start; row < band.stop; row++) {
     const size_t at = row_at(band.block, m, row);
     const V g = JOIN(OWN, backward)(load(own + at), load(dy + at), OWN_A, OWN_B);
-    write_gradient(dx, at, UNPADDED(g));
+    write_gradient(dx, at, UNPADDED(g, band.block));
   }
 }

@@ -63,7 +63,7 @@ def transposed_conv(b: Builder, op: Operator, sizes: Operand, kernel: Operand, x
 
 def matmul(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return x @ y
+        return np.matmul(x, y)
     across = op.attributes.get("transpose_a", False) or op.attributes.get("adj_x", False)
     if across:
         raise UnsupportedError("The value is transposed.", "x times a constant matrix.")

@@ -93,14 +93,15 @@ class _Parser:
         self.inputs: list[tuple[str, tuple[int | None, ...], str]] = []
 
     def model(self, record: Mapping[str, Any]) -> Structure:
-        kind, config = record["class_name"], record["config"]
+        kind: str = record["class_name"]
+        config: Any = record["config"]
         if kind not in MODELS and not (isinstance(config, dict) and isinstance(config.get("layers"), list)):
             raise FormatError(
                 f"{self.path}: the model is of the class '{kind!s:.100}', whose code isn't in the file. Build it as a "
                 f"Functional or Sequential model, or export it to TFLite or ONNX."
             )
-        layers = config if isinstance(config, list) else config["layers"]
-        name = "model" if isinstance(config, list) else str(config.get("name", "model"))
+        layers = _layers(config)
+        name = str(config.get("name", "model")) if isinstance(config, dict) else "model"
         if kind == "Sequential":
             outputs = self._sequential(layers, config, (), None)
         else:
@@ -182,12 +183,13 @@ class _Parser:
         again: bool = False,
     ) -> list[str]:  # fmt: skip
         """Add a call, or those of a nested model; return the names of its results."""
-        kind, config = layer["class_name"], layer["config"]
+        kind: str = layer["class_name"]
+        config: Any = layer["config"]
         if kind in MODELS:
             if len(path) > DEPTH or again:
                 reason = "called more than once" if again else f"more than {DEPTH} models deep"
                 raise FormatError(f"{self.path}: the model '{'/'.join(path):.200}' is {reason}. Take it apart first.")
-            layers = config if isinstance(config, list) else config["layers"]
+            layers = _layers(config)
             if kind == "Sequential":
                 return self._sequential(layers, config, path, inputs[0])
             self._layers(layers, path, inputs)
@@ -214,6 +216,11 @@ class _Parser:
         if key not in self.found:
             raise FormatError(f"{self.path}: '{reference[0]:.200}' has no result {reference[2]}. The file is damaged.")
         return self.found[key]
+
+
+def _layers(config: Any) -> list[Any]:
+    """The layers of a model; the first Keras wrote a Sequential's without anything around them."""
+    return config if isinstance(config, list) else config["layers"]
 
 
 def _name(layer: Mapping[str, Any]) -> str:

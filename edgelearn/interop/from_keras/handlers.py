@@ -176,7 +176,9 @@ def elu(b: Builder, op: Operator, x: Operand) -> Operand:
 
 def softmax(b: Builder, op: Operator, x: Operand) -> Operand:
     axis = op.attributes.get("axis", -1)
-    return arithmetic.softmax(b, x, axis[0] if isinstance(axis, list) and len(axis) == 1 else axis)
+    if not isinstance(axis, int):
+        raise UnsupportedError(f"Softmax over the axes {axis!r:.60}.", "One axis.")
+    return arithmetic.softmax(b, x, axis)
 
 
 def activation(b: Builder, op: Operator, x: Operand) -> Operand:

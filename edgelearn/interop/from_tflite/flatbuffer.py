@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +33,9 @@ class Buffer:
         return Table(self, self.integer("<I", 0, "the first table"), "the file")
 
     def integer(self, code: str, place: int, what: str) -> int:
-        return self.number(code, place, what)  # type: ignore[return-value]
+        return self.number(code, place, what)
 
-    def number(self, code: str, place: int, what: str) -> int | float | bool:
+    def number(self, code: str, place: int, what: str) -> Any:
         size = struct.calcsize(code)
         if not 0 <= place <= len(self.data) - size:
             raise self.damaged(f"{what} is said to be at byte {place:,}, and the file has {len(self.data):,}")
@@ -63,7 +64,7 @@ class Table:
     place: int
     what: str
 
-    def number(self, field: int, code: str, default: int | float = 0):
+    def number(self, field: int, code: str, default: int | float = 0) -> Any:
         """A number; `code` is that of struct, such as "b" or "i"."""
         place = self._place(field)
         return default if place is None else self.buffer.number("<" + code, place, f"field {field} of {self.what}")

@@ -126,12 +126,11 @@ class _Reader:
             raise self.buffer.damaged(f"tensor '{name}' and those before it take more bytes than the file can hold")
         if dtype == "string":
             return np.zeros(0, "S1")
-        if dtype not in ("bfloat16", "int4"):
-            try:
-                stored = np.dtype(dtype).newbyteorder("<")
-            except TypeError:
-                raise FormatError(f"{self.path}: constant '{name}' has the type {dtype}, not numbers.") from None
-        expected = -(-count // 2) if dtype == "int4" else 2 * count if dtype == "bfloat16" else count * stored.itemsize
+        try:
+            stored = np.dtype({"bfloat16": "uint16", "int4": "int8"}.get(dtype, dtype)).newbyteorder("<")
+        except TypeError:
+            raise FormatError(f"{self.path}: constant '{name}' has the type {dtype}, not numbers.") from None
+        expected = -(-count // 2) if dtype == "int4" else count * stored.itemsize
         if data.size != expected:
             raise self.buffer.damaged(
                 f"tensor '{name}' is {dtype} of shape {shape}, {expected:,} bytes, and its buffer has {data.size:,}"
@@ -140,7 +139,7 @@ class _Reader:
             nibbles = np.stack([data & 15, data >> 4], 1).reshape(-1)[:count].astype(np.int8)
             values = np.where(nibbles > 7, nibbles - 16, nibbles).reshape(shape)
         elif dtype == "bfloat16":
-            values = (data.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
+            values = (data.view(stored).astype(np.uint32) << 16).view(np.float32).reshape(shape)
         else:
             values = data.view(stored).reshape(shape)
         if quantization and values.dtype.kind in "iu":

@@ -88,7 +88,7 @@ def divide(b: Builder, x: Operand, y: Operand) -> Operand:
         raise UnsupportedError("Division by a value.", "Division by a constant.")
     if not np.all(y):
         raise FormatError(f"{b.operator.kind} '{b.operator.name}' divides by 0: the file is damaged.")
-    return multiply(b, x, (1 / y.astype(np.float64)).astype(np.float32) if y.size > 1 else 1 / y.astype(np.float64))
+    return multiply(b, x, np.asarray(1 / y.astype(np.float64)))
 
 
 def scale(b: Builder, x: Operand, factor: float, shift: float = 0.0) -> Any:

@@ -199,7 +199,7 @@ class Builder:
             factors = [factor for axis in order for factor in x.axes[axis]]
             if factors == sorted(factors):
                 return order
-        return axes
+        return known[0] if known else axes
 
     def _transpose(self, x: Value, order: tuple[int, ...]) -> str:
         """Return a layer whose factors have another order; neighbours that stay neighbours move as one."""
