@@ -203,7 +203,9 @@ class _Parser:
         parts = RESULTS if kind in SEVERAL else 1
         outputs = (output, *(f"{output}#{n}" for n in range(1, parts)))
         arguments, keywords = _arguments(node)
-        is_custom = not module.startswith(("keras", "tensorflow", "tf_keras", "builtins"))
+        is_custom = ">" in str(layer.get("registered_name")) or not module.startswith(
+            ("keras", "tensorflow", "tf_keras")
+        )
         settings = {**config, "called again": True} if again else config
         self.calls.append(Call(kind, path, settings, tuple(inputs), outputs, arguments, keywords, is_custom))
         return list(outputs)

@@ -15,13 +15,13 @@ from ..importing.tensorflow import Operand, computed, depthwise
 from . import functions
 from .activations import activate
 
-Layer = Callable[..., Operand | tuple[Operand, ...]]
+Layer = Callable[..., Operand]
 
 
 def layer(function: Layer) -> Layer:
     """A handler that ends in the layer's `activation`."""
 
-    def handler(b: Builder, op: Operator, *inputs: Operand) -> Operand | tuple[Operand, ...]:
+    def handler(b: Builder, op: Operator, *inputs: Operand) -> Operand:
         return activate(b, op, function(b, op, *inputs), op.attributes.get("activation"))
 
     return handler
@@ -30,7 +30,7 @@ def layer(function: Layer) -> Layer:
 def weighted(function: Layer) -> Layer:
     """A handler of a layer with weights, which no model may share."""
 
-    def handler(b: Builder, op: Operator, *inputs: Operand) -> Operand | tuple[Operand, ...]:
+    def handler(b: Builder, op: Operator, *inputs: Operand) -> Operand:
         if op.attributes.get("called again"):
             raise UnsupportedError("It is called more than once, and its weights are shared.", "A layer for each call.")
         if not op.attributes["arrays"]:
@@ -87,7 +87,8 @@ def depthwise_conv(b: Builder, op: Operator, x: Operand, kernel: np.ndarray, bia
 def separable_conv(
     b: Builder, op: Operator, x: Operand, depth: np.ndarray, point: np.ndarray, bias: np.ndarray | None = None
 ) -> Value:
-    y = depthwise_conv(b, op, x, depth)
+    with b.part("depthwise"):
+        y = depthwise_conv(b, op, x, depth)
     return linear.conv(b, y, _as_image(point), bias, channels=_channels(op))
 
 
@@ -295,24 +296,7 @@ def identity(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
     return x
 
 
-def custom(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    raise UnsupportedError(
-        f"'{op.attributes['class_name']}' is code that isn't in the file.",
-        "layers of Keras, or an export to TFLite or ONNX",
-    )
-
-
-def lambda_layer(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    raise UnsupportedError(
-        "It holds Python code, and no code of a file is run.", "layers of Keras, or an export to TFLite or ONNX"
-    )
-
-
-def _unary(kind: str) -> Layer:
-    return lambda b, op, x: arithmetic.activation(b, x, kind)
-
-
-HANDLERS: dict[str, Layer] = {
+HANDLERS: dict[str, Callable[..., Any]] = {
     "Activation": layer(activation),
     "Add": _merge(arithmetic.add),
     "Average": average,
@@ -337,7 +321,6 @@ HANDLERS: dict[str, Layer] = {
     "GlobalMaxPooling1D": _global(Max),
     "GlobalMaxPooling2D": _global(Max),
     "Identity": identity,
-    "Lambda": lambda_layer,
     "LayerNormalization": weighted(layernorm),
     "LeakyReLU": leaky_relu,
     "MaxPooling1D": max_pool,
@@ -358,12 +341,14 @@ HANDLERS: dict[str, Layer] = {
     "UpSampling2D": upsampling,
     "ZeroPadding1D": zero_padding,
     "ZeroPadding2D": zero_padding,
-    "custom layer": custom,
     "training only": identity,
     **functions.HANDLERS,
 }
 
+_CODE = "layers of Keras, or an export to TFLite or ONNX: Python code is not in the file, or not run"
 NEAREST = {
+    "Lambda": _CODE,
+    "custom layer": _CODE,
     "Bidirectional": "convolutions over time (Conv1D)",
     "Embedding": "features as input",
     "GRU": "convolutions over time (Conv1D)",
