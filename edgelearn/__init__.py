@@ -12,14 +12,15 @@ from . import models, ops
 from .compile import Plan, Precision, explain
 from .errors import EdgelearnError
 from .graph import Network
-from .ops import SGD, Adam, AdamW, SoftmaxCrossEntropy
+from .ops import SGD, Adam, AdamW, SoftmaxCrossEntropy, losses
 from .runtime import choose_device, list_devices, self_test
-from .train import Model, Trainer, load
+from .train import Model, Trainer, from_torch, load, metrics
 
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "SoftmaxCrossEntropy", "Trainer",
-    "choose_device", "explain", "finetune", "list_devices", "load", "models", "ops", "self_test", "tune",
+    "choose_device", "explain", "finetune", "from_torch", "list_devices", "load", "losses", "metrics", "models", "ops",
+    "self_test", "tune",
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from psutil import virtual_memory
 
 from edgelearn import records
+from edgelearn.display import Displayed
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.ops import Op, Weight
 from edgelearn.ops.initializers import INITIALIZERS
@@ -84,7 +85,7 @@ class NetworkRecord(OptionalRecord):
     trainable: list[str]
 
 
-class Network:
+class Network(Displayed):
     """A directed acyclic graph of layers. It has one input, "input", and one output, the last layer added, unless it is
     given several.
 
@@ -118,6 +119,11 @@ class Network:
         self.parameters: dict[str, Parameter] = {}
         self.trainable: set[str] = set()
         self._outputs: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        values = sum(parameter.weight.size for parameter in self.parameters.values())
+        return f"'{self.name}': {len(self.nodes)} layers, {values:,} parameters"
 
     @property
     def input_shape(self) -> Shape:

@@ -25,10 +25,13 @@ from edgelearn.ops import (
     DepthwiseConv2D,
     Dropout,
     GlobalAveragePooling2D,
+    GroupNormalization,
+    LayerNormalization,
+    LocalResponseNormalization,
     MaxPooling2D,
+    Multiply,
     Op,
     ReLU,
-    SiLU,
     Softmax,
     SpatialDropout2D,
     Stream,
@@ -36,11 +39,14 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.window import Pair, Window
 
-from .to_torch_shapes import SHAPES
+from .pointwise import ACTIVATIONS
+from .to_torch_pointwise import POINTWISE
+from .to_torch_shapes import SHAPES, channels_first, channels_last
 
 # Ops that compute mirrored images if their input is mirrored.
 MIRRORABLE = (
-    Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Dropout, GlobalAveragePooling2D, ReLU, SiLU, Softmax
+    Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Dropout, GlobalAveragePooling2D, Multiply, ReLU, Softmax,
+    *ACTIVATIONS,
 )  # fmt: skip
 # Ops whose backward pass doesn't read their output: the activation behind them may overwrite it.
 OVERWRITABLE = (Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D)
@@ -260,15 +266,30 @@ def _batchnorm(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
     return F.batch_norm(x, mean, variance, gamma, beta, batch, 1 - op.momentum, op.epsilon).reshape(shape)
 
 
-def _relu(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, ReLU)
-    return (F.relu if node.op.max_value is None else F.relu6)(x, inplace=net.overwrites(node))
+def _example_normalization(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    op = node.op
+    assert isinstance(op, LayerNormalization | GroupNormalization)
+    shape = op.weight_shape(node.shape)
+    gamma, beta = (
+        torch.full(shape, start, dtype=x.dtype) if weight is None else weight.permute(*reversed(range(weight.ndim)))
+        for weight, start in ((net.role(node, "gamma"), 1.0), (net.role(node, "beta"), 0.0))
+    )
+    if isinstance(op, LayerNormalization):
+        return channels_first(F.layer_norm(channels_last(x), shape, gamma, beta, op.epsilon))
+    first = x if x.ndim == 4 else x.movedim(-1, 1)
+    y = F.group_norm(first, op.sets(node.shape)[1], gamma, beta, op.epsilon)
+    return y if x.ndim == 4 else y.movedim(1, -1)
 
 
-def _add(net: TorchNetwork, node: Node, x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
-    for other in others:
-        x = x + other
-    return x
+def _local_response(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own function for images and odd sizes, where definitions agree."""
+    op = node.op
+    assert isinstance(op, LocalResponseNormalization)
+    if x.ndim == 4 and op.size % 2:
+        return F.local_response_norm(x, op.size, op.factor * op.size, op.beta, op.bias)
+    x = channels_last(x)
+    windows = torch.from_numpy(op.windows(node.shape[-1])).to(x.dtype)
+    return channels_first(x * (op.bias + op.factor * x**2 @ windows.T) ** -op.beta)
 
 
 def _coupling(net: TorchNetwork, node: Node, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
@@ -298,8 +319,8 @@ def _average_pooling(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Te
 
 
 HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
+    **POINTWISE,
     **SHAPES,
-    Add: _add,
     AveragePooling2D: _average_pooling,
     BatchNormalization: _batchnorm,
     Concatenate: lambda net, node, *x: torch.cat(x, 1),
@@ -309,10 +330,11 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     Dense: lambda net, node, x: F.linear(x, net.role(node, "kernel"), net.role(node, "bias")),
     DepthwiseConv2D: _convolution,
     Dropout: lambda net, node, x: F.dropout(x, node.op.rate, net.training),
+    GroupNormalization: _example_normalization,
+    LayerNormalization: _example_normalization,
+    LocalResponseNormalization: _local_response,
     GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
     MaxPooling2D: _max_pooling,
-    ReLU: _relu,
-    SiLU: lambda net, node, x: F.silu(x),
     Softmax: lambda net, node, x: F.softmax(x, 1 if x.ndim == 4 else -1),
     SpatialDropout2D: lambda net, node, x: F.dropout2d(x, node.op.rate, net.training),
     Stream: lambda net, node, x: _rounded(x, node.op.step),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
-
+from edgelearn.display import Displayed
 from edgelearn.interop.weights import Weights
 
 Logs = dict[str, float]
@@ -20,6 +21,7 @@ class Position:
     - `epoch`, `step`: the next step, both counted from 0.
     - `updates`: steps of all epochs so far.
     - `loss`: sum of the losses of the epoch's examples so far; `correct`: right answers; `seen`: examples.
+    - `by_output`: these two sums of each of several outputs.
     - `seconds`: time of the epoch's steps so far.
     """
 
@@ -27,9 +29,10 @@ class Position:
     step: int = 0
     updates: int = 0
     loss: float = 0.0
-    correct: int = 0
+    correct: float = 0
     seen: int = 0
     seconds: float = 0.0
+    by_output: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 class StoppedError(Exception):
@@ -58,7 +61,7 @@ class TrainingStatus:
             raise StoppedError
 
 
-class TrainedModel(ABC):
+class TrainedModel(Displayed, ABC):
     """The interface that callbacks use: a Model, or a Trainer."""
 
     status: TrainingStatus
@@ -103,12 +106,12 @@ class TrainedModel(ABC):
         """All that training needs to continue: (tensors by name, JSON values)."""
 
     @abstractmethod
-    def evaluate(self, x, y: np.ndarray) -> Logs:
-        """Return the mean loss and the accuracy."""
+    def evaluate(self, x, y) -> Logs:
+        """Return the mean loss, the accuracy where the loss has one, and the metrics."""
 
     @abstractmethod
-    def predict(self, x) -> np.ndarray:
-        """Return the network's output for each example."""
+    def predict(self, x) -> Any:
+        """Return the network's output for each example; of several outputs a dictionary by name."""
 
     @abstractmethod
     def range_records(self) -> Weights:
