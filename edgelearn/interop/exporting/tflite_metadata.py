@@ -23,8 +23,9 @@ def metadata_bytes(name: str, preprocessing: Mapping[str, Any], class_names: Seq
     """Return the flatbuffer. Pictures' {"mean", "deviation"} of pixels / 255 become mean and std of pixels."""
     b = flatbuffers.Builder(1024)
     units, files = [], []
-    if "mean" in preprocessing and "deviation" in preprocessing:
-        mean, std = (np.float32(preprocessing[key]) * np.float32(255) for key in ("mean", "deviation"))
+    if "mean" in preprocessing and ("deviation" in preprocessing or "std" in preprocessing):
+        spread, scale = ("std", 1) if "std" in preprocessing else ("deviation", 255)
+        mean, std = (np.float32(preprocessing[key]) * np.float32(scale) for key in ("mean", spread))
         options = _table(b, {0: b.CreateNumpyVector(mean), 1: b.CreateNumpyVector(std)})
         units = [_table(b, {1: options}, {0: NORMALIZATION})]
     if class_names:
