@@ -12,13 +12,14 @@ from . import models, ops
 from .compile import Plan, Precision, explain
 from .errors import EdgelearnError
 from .graph import Network
-from .ops import SGD, Adam, AdamW, SoftmaxCrossEntropy
+from .ops import LAMB, SGD, Adam, AdamW, Lion, RMSprop, SoftmaxCrossEntropy
 from .runtime import choose_device, list_devices, self_test
 from .train import Model, Trainer, load
 
 __version__ = "0.1.0"
 __all__ = [
-    "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "SoftmaxCrossEntropy", "Trainer",
+    "LAMB", "SGD", "Adam", "AdamW", "EdgelearnError", "Lion", "Model", "Network", "Plan", "Precision", "RMSprop",
+    "SoftmaxCrossEntropy", "Trainer",
     "choose_device", "explain", "list_devices", "load", "models", "ops", "self_test", "tune",
 ]  # fmt: skip
 

@@ -69,7 +69,11 @@ class Network:
     """
 
     def __init__(self, name: str, input_shape: Shape) -> None:
-        if not input_shape or any(not isinstance(n, int | np.integer) or n < 1 for n in input_shape):
+        if (
+            not isinstance(input_shape, tuple | list)
+            or not input_shape
+            or any(not isinstance(n, int | np.integer) or n < 1 for n in input_shape)
+        ):
             raise ShapeError(f"The input shape must be integers of at least 1, got {input_shape}.")
         self.name = name
         self.input_shape = tuple(int(n) for n in input_shape)
@@ -89,6 +93,8 @@ class Network:
 
         Raises ShapeError if the name is taken, an input is unknown, or the op does not accept the shapes.
         """
+        if not isinstance(name, str) or not isinstance(op, Op):
+            raise ShapeError(f"A layer is a name and an op, such as add('relu', ReLU()), not {name!r}, {op!r:.60}.")
         if not inputs:
             inputs = (self.output.name if self.nodes else INPUT,)
         if name in self.nodes or name == INPUT or "/" in name:

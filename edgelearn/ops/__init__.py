@@ -17,7 +17,7 @@ from .mean import Mean
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
-from .optimizers import SGD, Adam, AdamW, Optimizer
+from .optimizers import LAMB, SGD, Adam, AdamW, Lion, Optimizer, RMSprop
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
 from .reshape import Flatten, Reshape
@@ -30,6 +30,7 @@ from .zero_padding import ZeroPadding2D
 
 __all__ = [
     "DSGC",
+    "LAMB",
     "SGD",
     "Activation",
     "Adam",
@@ -53,6 +54,7 @@ __all__ = [
     "GlobalAveragePooling2D",
     "InHindsightMinMax",
     "LinearOp",
+    "Lion",
     "Loss",
     "MaxPooling2D",
     "Mean",
@@ -64,6 +66,7 @@ __all__ = [
     "PadChannels",
     "Percentile",
     "Prototypical",
+    "RMSprop",
     "ReLU",
     "Reshape",
     "RunningMinMax",

@@ -164,7 +164,7 @@ class Session:
 
         Returns (mean loss, right answers, finite): where `finite` is False the weights are unchanged.
         """
-        self._begin(examples, rate, self._optimizer.correction(step), step)
+        self._begin(examples, rate, step)
         self._accumulate(micro_batches, examples, step)
         self._finish_step(examples, step)
         loss, correct, finite = self._end(examples)
@@ -240,7 +240,7 @@ class Session:
         """Run a mini-batch launch by launch; return the first launch that writes a NaN or an infinity, and the buffer.
         Gradients are overwritten; if the mini-batch failed before, nothing else that lasts changes."""
         self.memory.fill_zero(Role.TEMPORARY)  # what a failed step left in padding that nobody writes is not to blame
-        self._begin(examples, rate, self._optimizer.correction(step), step)
+        self._begin(examples, rate, step)
         sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
         culprit: list[Buffer] = []
 
@@ -318,11 +318,13 @@ class Session:
         self._run(key, "prepare")
         self._run(key, "micro")
 
-    def _begin(self, examples: int, rate: float = 0.0, correction: float = 1.0, step: int = 0) -> None:
+    def _begin(self, examples: int, rate: float = 0.0, step: int = 0) -> None:
         scalars = np.zeros(16, np.float32)
         scalars[places.INVERSE_BATCH] = 1.0 / examples
         scalars[places.LEARNING_RATE] = rate
-        scalars[places.CORRECTION] = correction
+        if step:
+            scalars[places.CORRECTION] = self._optimizer.correction(step)
+            scalars[places.SECOND_CORRECTION] = self._optimizer.second_correction(step)
         words, seed = scalars.view(np.uint32), self.plan.request.seed
         words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
         self.memory.send(self.plan.storage.control.scalars.buffer, scalars)

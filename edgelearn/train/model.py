@@ -19,11 +19,13 @@ from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, model_file
-from edgelearn.interop.weights import Weights, check_weights
+from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, copied
 from edgelearn.ops import SGD, Loss, Optimizer, SoftmaxCrossEntropy
+from edgelearn.ops.settings import whole
 from edgelearn.runtime import Context, DeviceChoice, FeatureCache, Kernels, choose_device
 
 from . import passes, sources
+from .arguments import as_callbacks, as_pair, batch_size_of, optional_size
 from .callbacks import Callback, CallbackList, History
 from .loop import Loop, start
 from .open_session import OpenSession
@@ -35,13 +37,15 @@ from .state import TrainingState
 from .status import Logs, StoppedError, TrainedModel, TrainingStatus
 from .summary import summary
 from .trainer import Trainer
+from .turns import Turns, one_thread
 
 
 class Model(TrainedModel):
     """A network with weights on a device.
 
     One session is open at a time: memory for training is given back before memory for predictions is taken, and the
-    other way round. Plans are kept, so that calling a method again makes none.
+    other way round. Plans are kept, so that calling a method again makes none. One thread at a time uses a model:
+    others wait, or get a PlanError while `fit` runs.
 
     Arguments:
     - `network`: the graph.
@@ -58,12 +62,16 @@ class Model(TrainedModel):
         self, network: Network, weights: Weights | None = None, device: str | Device | None = None, seed: int = 0,
         share_with: Model | None = None,
     ) -> None:  # fmt: skip
+        if not isinstance(network, Network) or not isinstance(share_with, Model | None):
+            raise PlanError(
+                f"A Model is made of a Network, and shares with a Model, not {network!r:.60}, {share_with!r:.60}."
+            )
         if not (isinstance(seed, Integral) and 0 <= seed < 1 << 64):
             raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {seed!r}.")
         self.network, self.seed = network, seed
-        self.status = TrainingStatus()
+        self.status, self.turns = TrainingStatus(), Turns()
         self._statistics_set = weights is not None
-        checked = check_weights(network, network.initialize(seed) if weights is None else weights)
+        checked = network.initialize(seed) if weights is None else copied(check_weights(network, weights))
         self.choice: DeviceChoice = share_with.choice if share_with else choose_device(device)
         self.context = share_with.context if share_with else Context(self.choice.device)
         self.kernels = share_with.kernels if share_with else Kernels(self.context)
@@ -75,14 +83,16 @@ class Model(TrainedModel):
         self.compile(SGD())
 
     @property
+    @one_thread
     def weights(self) -> Weights:
-        """Copies of all weights of the network, float32 by "layer/role". Assigning others copies them to the open
-        session. Raises FormatError for weights that don't fit."""
-        return self._open.weights
+        """Copies of all weights of the network as they are now, float32 by "layer/role", read-only. Assigning others
+        copies them to the open session. Raises FormatError for weights that don't fit."""
+        return ReadOnlyWeights(self._open.weights)
 
     @weights.setter
+    @one_thread
     def weights(self, weights: Weights) -> None:
-        self._open.put(replace(self._open.state(), weights=check_weights(self.network, weights)))
+        self._open.put(replace(self._open.state(), weights=copied(check_weights(self.network, weights))))
         self._statistics_set = True
 
     @property
@@ -106,6 +116,7 @@ class Model(TrainedModel):
     def precision(self) -> Precision:
         return self.settings.precision
 
+    @one_thread
     def compile(
         self,
         optimizer: Optimizer,
@@ -139,7 +150,7 @@ class Model(TrainedModel):
             optimizer, SoftmaxCrossEntropy() if loss is None else loss, batchnorm, precision or Precision(),
             activation_memory or keep_all, tuple(allow),
         )  # fmt: skip
-        weights = self.weights
+        weights = self._open.weights
         self._open.close()
         self._open.put(TrainingState(weights))
         self.settings = settings
@@ -184,11 +195,12 @@ class Model(TrainedModel):
         fit the budget)."""
         return self._plans.forward(self.settings, batch_size, budget)
 
+    @one_thread
     def fit(
         self,
         x,
         y: np.ndarray,
-        batch_size: int = 32,
+        batch_size: int | None = 32,
         epochs: int = 1,
         *,
         micro_batch: int | None = None,
@@ -224,12 +236,10 @@ class Model(TrainedModel):
         """
         x, y = labeled(x, y, self.network, self.loss)
         if validation_data is not None:
-            validation_data = labeled(validation_data[0], validation_data[1], self.network, self.loss)
-        if min(epochs, batch_size, validation_frequency) < 1:
-            raise PlanError(
-                f"epochs, batch_size and validation_frequency are at least 1, not {epochs}, {batch_size} and "
-                f"{validation_frequency}."
-            )
+            validation_data = labeled(*as_pair(validation_data), self.network, self.loss)
+        batch_size, micro_batch = batch_size_of(batch_size), optional_size("micro_batch", micro_batch)
+        epochs, validation_frequency = whole("epochs", epochs), whole("validation_frequency", validation_frequency)
+        callbacks = as_callbacks(callbacks)
         if cache is not None and sources.varies(x):
             raise PlanError(
                 "These examples differ from epoch to epoch, so their features can't be cached: leave the cache off, or "
@@ -261,6 +271,7 @@ class Model(TrainedModel):
             notify("on_train_end", {})
         return history
 
+    @one_thread
     def evaluate(self, x, y: np.ndarray, batch_size: int | None = None) -> Logs:
         """Return the mean loss and the accuracy over examples `x` with class numbers `y`, int (n,).
 
@@ -268,20 +279,22 @@ class Model(TrainedModel):
         isn't.
         """
         x, y = labeled(x, y, self.network, self.loss)
-        plan = self._plans.forward(self.settings, batch_size, examples=(len(x),))
+        plan = self._plans.forward(self.settings, optional_size("batch_size", batch_size), examples=(len(x),))
         if plan.request.loss is None:
             self.loss.check(self.network.output.shape[0], plan.request.micro_batch)
         sources.check_whole(self.loss, len(x), plan.request.micro_batch)
         return passes.evaluate(self._open.forward(plan), x, y)
 
+    @one_thread
     def predict(self, x, batch_size: int | None = None) -> np.ndarray:
         """Return the network's output for examples `x`: float32 (n, ...), probabilities if it ends in a softmax."""
         x = as_source(x, self.network.input_shape)
-        plan = self._plans.forward(self.settings, batch_size, examples=(len(x),))
+        plan = self._plans.forward(self.settings, optional_size("batch_size", batch_size), examples=(len(x),))
         return passes.predict(self._open.forward(plan), x)
 
     # -- loops of one's own --------------------------------------------------------------------------------------
 
+    @one_thread
     def trainer(
         self, batch_size: int = 32, micro_batch: int | None = None, budget: BudgetLike | None = None,
         examples: Sequence[int] = (),
@@ -295,10 +308,11 @@ class Model(TrainedModel):
         plan = self._plans.training(
             self.settings, batch_size, micro_batch, budget, last_batches=examples, remainders=examples
         )["train"]
-        weights = self.weights
+        weights = self._open.weights
         self._open.close()
         return Trainer(plan, weights, self.context, self.kernels)
 
+    @one_thread
     def train_on_batch(self, x, y: np.ndarray, micro_batch: int | None = None) -> Logs:
         """Run one update from a mini-batch and return its mean loss and accuracy, both from before the update. The
         session stays open for the next call. Arguments and errors as Trainer.step; `micro_batch` as in `fit`."""
@@ -315,15 +329,18 @@ class Model(TrainedModel):
         """Return the network's output for one mini-batch, all of it on the device at once: float32 (n, ...)."""
         return self.predict(x, len(x))
 
+    @one_thread
     def gradients(self, x, y: np.ndarray, micro_batch: int | None = None) -> Weights:
         """Return the gradients of the mean loss over a mini-batch, float32 by "layer/role". Nothing else changes.
         Arguments and errors as Trainer.gradients; `micro_batch` as in `fit`."""
         x, y = labeled(x, y, self.network, self.loss)
         return self._open.train(self.plan(len(x), micro_batch)).gradients(x, y)
 
+    @one_thread
     def range_records(self) -> Weights:
         return self._open.records
 
+    @one_thread
     def reconstruction_errors(self) -> dict[str, float]:
         if self._open.training is None:
             raise PlanError(
@@ -334,18 +351,21 @@ class Model(TrainedModel):
 
     # -- state and files -----------------------------------------------------------------------------------------
 
+    @one_thread
     def state(self) -> tuple[Weights, dict]:
         state = self._open.state()
         return replace(state, weights={name: state.weights[name] for name in self.changing}).to_tensors()
 
+    @one_thread
     def restore(self, tensors: Weights, position: dict) -> None:
         """Return to where `state` was called. Raises FormatError if that was another network's or another training."""
         state = TrainingState.of(tensors, position)
-        slots = {f"{slot}/{name}" for slot in self.optimizer.slots for name in self.network.trainable}
+        slots = {f"{slot}/{name}" for slot in self.optimizer.all_slots for name in self.network.trainable}
         state.check(self.changing, slots, self.precision.quantizes)
-        self._open.put(replace(state, weights=check_weights(self.network, self.weights | state.weights)))
+        self._open.put(replace(state, weights=check_weights(self.network, self._open.weights | state.weights)))
         self._statistics_set = True
 
+    @one_thread
     def save(self, path: str | Path) -> None:
         """Write one file with the graph, the weights and the state of training, and with `preprocessing`, `class_names`
         and `metadata`, which are attributes of the model for JSON values. `edgelearn.load` reads it.

@@ -61,7 +61,9 @@ class OpenSession:
         if self.training is None or self.training.plan is not plan or not self.training.session.can_step:
             self.close()
             training = TrainingSession(plan, self.context, self.kernels, self.status, self._progress(notify))
-            training.resume(self._weights, self.state())
+            state = self.state().carried(plan.storage.slot_tensors, plan.storage.quantizers)
+            training.resume(self._weights, state)
+            self._slots, self._records = state.slots, state.records
             self.training = training
         return self.training
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import cos, inf, pi
 from typing import Any
 
 from edgelearn.errors import PlanError
+from edgelearn.ops.settings import is_number, number
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class ExponentialDecay(Schedule):
     staircase: bool = False
 
     def __post_init__(self) -> None:
-        _check_steps(self.decay_steps)
+        _check(self)
 
     def __call__(self, step: int) -> float:
         power = step // self.decay_steps if self.staircase else step / self.decay_steps
@@ -64,7 +65,7 @@ class CosineDecay(Schedule):
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
-        _check_steps(self.decay_steps)
+        _check(self)
 
     def __call__(self, step: int) -> float:
         if step < self.warmup_steps:
@@ -88,25 +89,36 @@ class PiecewiseConstantDecay(Schedule):
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if len(self.values) != len(self.boundaries) + 1 or list(self.boundaries) != sorted(self.boundaries):
+        lists = all(isinstance(given, tuple | list) for given in (self.boundaries, self.values))
+        numbers = lists and all(map(is_number, [*self.boundaries, *self.values]))
+        if not (
+            numbers
+            and len(self.values) == len(self.boundaries) + 1
+            and list(self.boundaries) == sorted(self.boundaries)
+        ):
             raise PlanError(
                 f"A piecewise constant rate has ascending boundaries and one value more than these, not boundaries "
-                f"{tuple(self.boundaries)} and values {tuple(self.values)}."
+                f"{self.boundaries!r} and values {self.values!r}."
             )
 
     def __call__(self, step: int) -> float:
         return self.values[bisect_left(self.boundaries, step)]
 
 
-def _check_steps(decay_steps: int) -> None:
-    if decay_steps < 1:
-        raise PlanError(f"A learning rate decays in decay_steps of 1 or more, not {decay_steps}.")
+def _check(schedule: Schedule) -> None:
+    """Raises PlanError for a field that is no finite number, and for decay_steps below 1."""
+    for field in fields(schedule):
+        value = getattr(schedule, field.name)
+        least = 1 if field.name == "decay_steps" else -inf
+        if not isinstance(value, bool):
+            number(f"{field.name} of {type(schedule).__name__}", value, least)
 
 
 def rate_at(learning_rate: Any, step: int) -> float:
     """Return the learning rate of update `step`, counted from 0. Raises PlanError if it is negative or not finite."""
     value: Any = learning_rate(step) if callable(learning_rate) else learning_rate
-    rate = float(value)
-    if not 0 <= rate < inf:
-        raise PlanError(f"A learning rate is a finite number that isn't negative, but update {step + 1} has {rate}.")
-    return rate
+    if not is_number(value) or value < 0:
+        raise PlanError(
+            f"A learning rate is a finite number that isn't negative, but update {step + 1} has {value!r:.60}."
+        )
+    return float(value)

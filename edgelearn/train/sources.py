@@ -118,7 +118,10 @@ def as_source(x, shape: Shape) -> Source:
 
     Raises ShapeError when there are no examples, when they have another shape, or when an array holds no numbers.
     """
-    source = x if hasattr(x, "__getitem__") and hasattr(x, "shape") else np.asarray(x)
+    try:
+        source = x if hasattr(x, "__getitem__") and hasattr(x, "shape") else np.asarray(x)
+    except ValueError as error:  # lists of different lengths
+        raise ShapeError(f"Examples are an array of numbers (n, ...), and these don't make one: {error}.") from None
     if isinstance(source, np.ndarray) and (source.ndim < 2 or source.dtype.kind not in "fiub"):
         raise ShapeError(
             f"Examples are an array of numbers (n, ...), not {source.dtype} of shape {source.shape}. "

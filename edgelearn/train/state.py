@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.interop.weights import Weights
+from edgelearn.ops import Tensor
 
 from .status import Position
 
@@ -65,8 +69,37 @@ class TrainingState:
                     f"{'unknown' if min(odd) in present else 'missing'}. Build the same network, freeze the same "
                     f"layers and compile with the same optimizer before restoring."
                 )
+        if quantizes and self.position.updates and not self.records:
+            raise FormatError(
+                "The checkpoint belongs to a training that quantizes no tensors, unlike this one: compile with the "
+                "same precision before restoring."
+            )
         if self.records and not quantizes:
             raise FormatError(
                 "The checkpoint belongs to a training that quantizes tensors, unlike this one: compile with the same "
                 "precision before restoring."
             )
+
+    def carried(self, slots: Mapping[str, Tensor], quantizers: Iterable[str]) -> TrainingState:
+        """Return the state for a training of other layers: what both train keeps its state, the rest starts anew.
+
+        Arguments:
+        - `slots`: the optimizer's state of the other training, by name.
+        - `quantizers`: names of the tensors that it quantizes. If they differ, all ranges are measured again.
+        """
+        records = self.records if set(self.records) == set(quantizers) else {}
+        if not self.slots or self.slots.keys() == slots.keys():
+            return replace(self, records=records)
+        kept = {name: self.slots.get(name, np.zeros(tensor.shape, np.float32)) for name, tensor in slots.items()}
+        started, dropped = (
+            sorted({name.split("/", 1)[1] for name in names})
+            for names in (slots.keys() - self.slots.keys(), self.slots.keys() - slots.keys())
+        )
+        changes = [f"the optimizer state of {_some(started)} starts anew"] if started else []
+        changes += [f"that of {_some(dropped)} is dropped"] if dropped else []
+        warnings.warn(f"Layers were frozen or unfrozen since the last step: {', '.join(changes)}.", stacklevel=2)
+        return replace(self, slots=kept, records=records)
+
+
+def _some(names: list[str]) -> str:
+    return f"'{names[0]}'" + (f" (and {len(names) - 1} more)" if names[1:] else "")

@@ -54,13 +54,13 @@ class TrainingSession:
 
     def resume(self, weights: Weights, state: TrainingState) -> None:
         """Continue from `state`, with `weights` for what training does not change. Raises FormatError if the state
-        belongs to another training."""
+        belongs to another training (see TrainingState.carried)."""
         self.session.load(weights | state.weights)
         if state.slots:
             self.session.load_optimizer_state(state.slots)
         else:
             self.session.reset_optimizer()
-        if state.records or state.position.updates:  # a training that quantizes left a range for every tensor
+        if state.records:
             self.session.load_records(state.records)
         self.status.position = state.position
         self.changed = False

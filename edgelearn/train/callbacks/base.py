@@ -1,0 +1,58 @@
+"""Callbacks, with Keras's names for the moments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgelearn.train.status import Logs, TrainedModel
+
+
+class Callback:
+    """Called during `fit`; `self.model` is the model. Set `self.model.stop_training = True` to end after the step.
+
+    A callback may call `evaluate`, `predict` and `state` of the model.
+    """
+
+    model: TrainedModel
+
+    def on_train_begin(self, logs: Logs) -> None: ...
+
+    def on_epoch_begin(self, epoch: int, logs: Logs) -> None: ...
+
+    def on_train_batch_end(self, batch: int, logs: Logs) -> None: ...
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None: ...
+
+    def on_train_end(self, logs: Logs) -> None: ...
+
+    def on_compile(self, done: int, total: int) -> None:
+        """While kernels compile: `done` of `total`."""
+
+    def on_extract(self, done: int, total: int) -> None:
+        """While the frozen-prefix cache fills: `done` of `total` examples."""
+
+
+class CallbackList:
+    """The callbacks of a `fit` on `model`. Call it with a moment, such as "on_epoch_end", and its arguments."""
+
+    def __init__(self, model: TrainedModel, callbacks: Sequence[Callback]) -> None:
+        self._callbacks = callbacks
+        for callback in callbacks:
+            callback.model = model
+
+    def __call__(self, moment: str, *arguments) -> None:
+        for callback in self._callbacks:
+            getattr(callback, moment)(*arguments)
+
+
+class History(Callback):
+    """Collects the logs of every epoch: `history["loss"]` is a list, and so on."""
+
+    def __init__(self) -> None:
+        self.epoch: list[int] = []
+        self.history: dict[str, list[float]] = {}
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        self.epoch.append(epoch)
+        for name, value in logs.items():
+            self.history.setdefault(name, []).append(value)
