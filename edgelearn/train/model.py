@@ -75,7 +75,7 @@ class Model(TrainedModel):
         self.choice: DeviceChoice = share_with.choice if share_with else choose_device(device)
         self.context = share_with.context if share_with else Context(self.choice.device)
         self.kernels = share_with.kernels if share_with else Kernels(self.context)
-        self._open = OpenSession(checked, self.context, self.kernels, self.status)
+        self._open = OpenSession(checked, self.context, self.kernels, self.status, network.trainable)
         self._plans = Plans(network, self.device, seed)
         self.preprocessing: dict[str, Any] = {}
         self.class_names: tuple[str, ...] = ()
@@ -152,7 +152,7 @@ class Model(TrainedModel):
         )  # fmt: skip
         weights = self._open.weights
         self._open.close()
-        self._open.put(TrainingState(weights))
+        self._open.put(TrainingState(weights), self.network.trainable)
         self.settings = settings
         return self
 
@@ -362,7 +362,8 @@ class Model(TrainedModel):
         state = TrainingState.of(tensors, position)
         slots = {f"{slot}/{name}" for slot in self.optimizer.all_slots for name in self.network.trainable}
         state.check(self.changing, slots, self.precision.quantizes)
-        self._open.put(replace(state, weights=check_weights(self.network, self._open.weights | state.weights)))
+        weights = check_weights(self.network, self._open.weights | state.weights)
+        self._open.put(replace(state, weights=weights), self.network.trainable)
         self._statistics_set = True
 
     @one_thread

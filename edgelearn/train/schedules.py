@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, fields
 from math import cos, inf, pi
+from numbers import Real
 from typing import Any
 
 from edgelearn.errors import PlanError
@@ -118,7 +119,6 @@ def rate_at(learning_rate: Any, step: int) -> float:
     """Return the learning rate of update `step`, counted from 0. Raises PlanError if it is negative or not finite."""
     value: Any = learning_rate(step) if callable(learning_rate) else learning_rate
     if not is_number(value) or value < 0:
-        raise PlanError(
-            f"A learning rate is a finite number that isn't negative, but update {step + 1} has {value!r:.60}."
-        )
+        shown = float(value) if isinstance(value, Real) else repr(value)
+        raise PlanError(f"A learning rate is a finite number that isn't negative, but update {step + 1} has {shown}.")
     return float(value)

@@ -11,6 +11,7 @@ import numpy as np
 from edgelearn.errors import FormatError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Tensor
+from edgelearn.ops.optimizers import AVERAGE
 
 from .status import Position
 
@@ -69,11 +70,6 @@ class TrainingState:
                     f"{'unknown' if min(odd) in present else 'missing'}. Build the same network, freeze the same "
                     f"layers and compile with the same optimizer before restoring."
                 )
-        if quantizes and self.position.updates and not self.records:
-            raise FormatError(
-                "The checkpoint belongs to a training that quantizes no tensors, unlike this one: compile with the "
-                "same precision before restoring."
-            )
         if self.records and not quantizes:
             raise FormatError(
                 "The checkpoint belongs to a training that quantizes tensors, unlike this one: compile with the same "
@@ -90,7 +86,7 @@ class TrainingState:
         records = self.records if set(self.records) == set(quantizers) else {}
         if not self.slots or self.slots.keys() == slots.keys():
             return replace(self, records=records)
-        kept = {name: self.slots.get(name, np.zeros(tensor.shape, np.float32)) for name, tensor in slots.items()}
+        kept = {name: self.slots[name] if name in self.slots else self._new_slot(name, t) for name, t in slots.items()}
         started, dropped = (
             sorted({name.split("/", 1)[1] for name in names})
             for names in (slots.keys() - self.slots.keys(), self.slots.keys() - slots.keys())
@@ -99,6 +95,11 @@ class TrainingState:
         changes += [f"that of {_some(dropped)} is dropped"] if dropped else []
         warnings.warn(f"Layers were frozen or unfrozen since the last step: {', '.join(changes)}.", stacklevel=2)
         return replace(self, slots=kept, records=records)
+
+    def _new_slot(self, name: str, tensor: Tensor) -> np.ndarray:
+        """Return zeros, or the weights for their average."""
+        slot, parameter = name.split("/", 1)
+        return self.weights[parameter] if slot == AVERAGE else np.zeros(tensor.shape, np.float32)
 
 
 def _some(names: list[str]) -> str:

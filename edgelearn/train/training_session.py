@@ -52,15 +52,15 @@ class TrainingSession:
     def position(self) -> Position:
         return self.status.position
 
-    def resume(self, weights: Weights, state: TrainingState) -> None:
-        """Continue from `state`, with `weights` for what training does not change. Raises FormatError if the state
-        belongs to another training (see TrainingState.carried)."""
+    def resume(self, weights: Weights, state: TrainingState, new_ranges: bool = False) -> None:
+        """Continue from `state`, with `weights` for what training does not change. `new_ranges`: a state without ranges
+        of quantized tensors has them measured again. Raises FormatError if the state belongs to another training."""
         self.session.load(weights | state.weights)
         if state.slots:
             self.session.load_optimizer_state(state.slots)
         else:
             self.session.reset_optimizer()
-        if state.records:
+        if state.records or (state.position.updates and not new_ranges):  # else a range for every tensor is left
             self.session.load_records(state.records)
         self.status.position = state.position
         self.changed = False
