@@ -45,5 +45,13 @@ class FormatError(EdgelearnError):
     """A model, weight or checkpoint file that is corrupt or of another format or network."""
 
 
+class UnsupportedError(FormatError):
+    """A model with operators that have no counterpart here; `problems` lists all of them."""
+
+    def __init__(self, message: str, nearest: str = "", problems: tuple = ()) -> None:
+        super().__init__(message)
+        self.nearest, self.problems = nearest, problems
+
+
 class RunError(EdgelearnError):
     """A run that is unknown, can't be resumed, or can't be written."""

@@ -12,11 +12,11 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer
 from edgelearn.ops import Activation, BatchNormalization, Conv2D, DepthwiseConv2D
+from edgelearn.units import MB
 
 from .arena import lifetimes
 from .plan import Plan
 from .program import Kind, Program
-from .units import MB
 
 DEFINITIONS = {
     "stored": "written before the gradient of the loss and read after it; and the input, if the backward pass reads it",
@@ -67,7 +67,7 @@ def account(plan: Plan) -> Accounting:
     return Accounting(
         stored=sum(buffer.nbytes for buffer in stored(plan.program(Kind.TRAIN))),
         paged=plan.paged_bytes,
-        peak=plan.arena_bytes + plan.storage.input.buffer.nbytes,
+        peak=plan.arena_bytes + sum(x.buffer.nbytes for x in plan.storage.inputs.values()),
         framework=_nbytes(network, convolved | normalized, n),
         framework_not_in_place=_nbytes(network, convolved | normalized | activated, n),
         conv_inputs=_nbytes(network, convolved, n),
@@ -78,8 +78,8 @@ def stored(program: Program) -> list[Buffer]:
     """Buffers that a training program holds between forward and backward pass, largest first."""
     launches, loss_at = program.micro, program.rematerialisation.loss_at
     held = [life.buffer for life in lifetimes(launches) if life.first < loss_at < life.last]
-    if any(program.x.buffer in launch.reads for launch in launches[loss_at:]):
-        held.append(program.x.buffer)
+    read = {buffer for launch in launches[loss_at:] for buffer in launch.reads}
+    held += [x.buffer for x in program.inputs.values() if x.buffer in read]
     return sorted(held, key=lambda buffer: -buffer.nbytes)
 
 

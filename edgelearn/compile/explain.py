@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from edgelearn.launch import Buffer, Role
+from edgelearn.units import MB
 
 from .accounting import Accounting, account
 from .accounting import stored as stored_buffers
 from .arena import Lifetime, alive, lifetimes
 from .plan import Plan
 from .program import Kind, Program
-from .units import MB
 
 STORED, WORKSPACE, GAPS = "stored", "workspace", "gaps"
 ALL = "(all layers)"

@@ -7,7 +7,7 @@ from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Traits
 
 from . import arena
-from .lower import input_block, lower
+from .lower import input_blocks, lower
 from .plan import Plan
 from .program import Kind, Program, ProgramKey
 from .request import Request
@@ -30,8 +30,8 @@ def make_storage(request: Request, device: Device) -> Storage:
     """Create the storage of `request`; lowering its programs adds to it."""
     network = request.network
     trained = [name for name in network.parameters if name in request.trainable] if request.optimizer else []
-    block = input_block(network)
-    return Storage(network, trained, request.optimizer, device.alignment, request.micro_batch, block)
+    blocks = input_blocks(network)
+    return Storage(network, trained, request.optimizer, device.alignment, request.micro_batch, blocks)
 
 
 def program_keys(request: Request) -> list[ProgramKey]:

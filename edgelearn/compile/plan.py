@@ -10,6 +10,7 @@ from functools import cached_property
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
 from edgelearn.ops import Traits
+from edgelearn.units import MB
 
 from . import arena
 from .memory.strategies.offload import Offload, offload_of
@@ -17,7 +18,6 @@ from .precision.precision import Precision, RangeMode
 from .program import Kind, Program, ProgramKey
 from .request import Request
 from .storage import Storage
-from .units import MB
 
 
 @dataclass(frozen=True, eq=False)

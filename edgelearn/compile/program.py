@@ -48,14 +48,15 @@ class Program:
     - `prepare`: once a mini-batch: what derives from parameters.
     - `micro`: for each micro-batch: forward and backward pass.
     - `finish`: once a mini-batch: gradients completed and checked, weights updated.
-    - `x`, `y`: the network's input and output.
+    - `inputs`: the network's inputs, by name.
+    - `y`: its output.
     - `rematerialisation`: what became of its activations.
     """
 
     prepare: list[Launch]
     micro: list[Launch]
     finish: list[Launch]
-    x: Tensor
+    inputs: dict[str, Tensor]
     y: Tensor
     rematerialisation: Rematerialisation
 

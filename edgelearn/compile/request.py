@@ -17,8 +17,8 @@ from .precision.precision import Precision
 @dataclass(frozen=True)
 class Request:
     """Everything that a plan depends on, except for the device. A request can be the key of a cache: equal ones have
-    equal plans. Networks are compared by identity; `trainable`, their trained parameters, and `layers`, the number of
-    their layers when the request is made, by content.
+    equal plans. Networks are compared by identity; `trainable`, their trained parameters, `outputs`, and
+    `layers`, the number of their layers when the request is made, by content.
 
     Arguments:
     - `network`: the graph to run.
@@ -51,6 +51,7 @@ class Request:
     last_batches: tuple[int, ...] = ()
     remainders: tuple[int, ...] = ()
     trainable: frozenset[str] = field(init=False, repr=False)
+    outputs: tuple[str, ...] = field(init=False, repr=False)
     layers: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -64,9 +65,10 @@ class Request:
         self._set("activation_memory", dict(self.activation_memory))
         self._set("trainable", frozenset(self.network.trainable))
         self._set("layers", len(self.network.nodes))
+        self._set("outputs", self.network.outputs if self.network.nodes else ())
 
     def __hash__(self) -> int:
-        network = self.network, self.trainable, self.layers
+        network = self.network, self.trainable, self.outputs, self.layers
         sizes = self.batch_size, self.micro_batch, self.last_batches, self.remainders
         return hash((*network, sizes, self.batchnorm, self.seed, *self.activation_memory.items()))
 

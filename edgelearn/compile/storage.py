@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 
 import numpy as np
@@ -24,17 +24,23 @@ class Storage:
     """Persistent tensors, shared by all programs of a plan.
 
     Trained parameters are contiguous, those with weight decay first; gradients and optimizer state have the same order,
-    so that one launch updates them all. The host writes `input` and `control`.
+    so that one launch updates them all. The host writes `inputs` and `control`.
 
     Arguments:
     - `trained`: names of the trained parameters.
     - `alignment`: bytes to which each tensor is aligned.
-    - `most`: examples of the largest micro-batch; smaller ones use the start of `input`.
-    - `block`: channels of a block of the input.
+    - `most`: examples of the largest micro-batch; smaller ones use the start of `inputs`.
+    - `blocks`: channels of a block of each input, by name.
     """
 
     def __init__(
-        self, network: Network, trained: list[str], optimizer: Optimizer | None, alignment: int, most: int, block: int
+        self,
+        network: Network,
+        trained: list[str],
+        optimizer: Optimizer | None,
+        alignment: int,
+        most: int,
+        blocks: Mapping[str, int],
     ) -> None:
         self.network, self.alignment = network, alignment
         self._tensors: dict[tuple[str, Role], Tensor] = {}
@@ -64,7 +70,9 @@ class Storage:
             for slot in self.slots
             for name, parameter in self.parameters.items()
         }
-        self.input = self.tensor("input", (most, *network.input_shape), Role.INPUT, block)
+        self.inputs = {
+            name: self.tensor(name, (most, *shape), Role.INPUT, blocks[name]) for name, shape in network.inputs.items()
+        }
         self.control = Control(
             scalars=self.tensor("scalars", (1, 16), Role.CONTROL),
             counters=self.tensor("counters", (1, 16), Role.CONTROL),
@@ -87,6 +95,12 @@ class Storage:
             nbytes = blocked_bytes(prod(shape[:-1]), shape[-1], block, dtype) if nbytes is None else nbytes
             self._tensors[key] = Tensor(self._reserve(Buffer(name, nbytes, role, layer, dtype)), shape, block)
         return self._tensors[key]
+
+    @property
+    def input(self) -> Tensor:
+        """The only input."""
+        (tensor,) = self.inputs.values()
+        return tensor
 
     @property
     def buffers(self) -> list[Buffer]:

@@ -9,11 +9,11 @@ from edgelearn.compile import Plan
 from edgelearn.compile.explain import explain
 from edgelearn.lab.runs import figures
 from edgelearn.launch import Role
+from edgelearn.units import MB
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MIB = 1 << 20
 _COLORS = {
     Role.PARAMETER: figures.BLUE,
     Role.CONSTANT: "#56B4E9",
@@ -42,16 +42,16 @@ def plot_roles(plans: Mapping[str, Plan]) -> Figure:
     names = list(plans)
     left = [0.0] * len(names)
     for role, color in _COLORS.items():
-        sizes = [plans[name].bytes_by_role.get(role, 0) / MIB for name in names]
-        if max(sizes) < 0.005 * max(plan.peak_bytes for plan in plans.values()) / MIB:
+        sizes = [plans[name].bytes_by_role.get(role, 0) / MB for name in names]
+        if max(sizes) < 0.005 * max(plan.peak_bytes for plan in plans.values()) / MB:
             continue  # too small to see
         axes.barh(names, sizes, left=left, color=color, height=0.6, label=role.value)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     for index, name in enumerate(names):
-        axes.text(left[index], index, f"  {plans[name].peak_bytes / MIB:,.2f} MiB", va="center", fontsize=10)
+        axes.text(left[index], index, f"  {plans[name].peak_bytes / MB:,.2f} MB", va="center", fontsize=10)
     axes.set_xlim(0, 1.18 * max(left))
     axes.invert_yaxis()
-    axes.set_xlabel("Planned device memory (MiB)", fontsize=11)
+    axes.set_xlabel("Planned device memory (MB)", fontsize=11)
     axes.tick_params(labelsize=10)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)

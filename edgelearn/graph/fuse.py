@@ -51,15 +51,18 @@ class Stage:
 
 
 def fuse(network: Network) -> list[Stage]:
-    """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that one and
-    is its only reader."""
+    """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that one, which
+    has no other reader and is no output."""
     stages: list[Stage] = []
     fused: set[str] = set()
+    outputs = network.outputs if network.nodes else ()
     for node in network.nodes.values():
         if node.name in fused:
             continue
         nodes = [node]
-        while len(readers := network.consumers(nodes[-1].name)) == 1 and readers[0].op.fuses_after(nodes[-1].op):
+        while len(readers := network.consumers(nodes[-1].name)) == 1 and nodes[-1].name not in outputs:
+            if not readers[0].op.fuses_after(nodes[-1].op):
+                break
             nodes += readers
         fused |= {node.name for node in nodes}
         stages.append(Stage(tuple(nodes)))

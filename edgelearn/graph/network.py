@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -24,7 +24,7 @@ class Node:
     Arguments:
     - `name`: unique in the network.
     - `op`: its operation.
-    - `inputs`: names of the nodes it reads; `INPUT` is the network's input.
+    - `inputs`: names of the nodes or of the network's inputs that it reads.
     - `shape`: of its output, without the batch.
     """
 
@@ -54,20 +54,30 @@ class Parameter:
 
 
 class Network:
-    """A directed acyclic graph of layers with one input and one output (the last layer added).
+    """A directed acyclic graph of layers. It has one input, "input", and one output, the last layer added, unless it is
+    given several.
 
     >>> net = Network("tiny", (8, 8, 3))
     >>> net.add("conv", Conv2D(16, 3, padding="same"))
     >>> net.add("pool", GlobalAveragePooling2D())
     >>> net.add("dense", Dense(10))
 
+    >>> net = Network("two", {"picture": (8, 8, 3), "place": (4,)})
+    >>> net.add("pool", GlobalAveragePooling2D(), "picture")
+    >>> net.add("both", Concatenate(), "pool", "place")
+    >>> net.add("kind", Dense(10), "both")
+    >>> net.add("age", Dense(1), "both")
+    >>> net.outputs = ("kind", "age")
+
     Arguments:
     - `name`: of the network, for tables and errors.
-    - `input_shape`: of an example, without the batch: (height, width, channels) or (features,).
+    - `input_shape`: of an example, without the batch: (height, width, channels) or (features,); for several inputs, a
+      dictionary of their names and shapes.
 
-    Raises ShapeError for a shape that isn't positive whole numbers.
+    Raises ShapeError for a shape that isn't positive whole numbers, or for a name with a slash.
     """
 
+<<<<<<< HEAD
     def __init__(self, name: str, input_shape: Shape) -> None:
         if (
             not isinstance(input_shape, tuple | list)
@@ -75,15 +85,63 @@ class Network:
             or any(not isinstance(n, int | np.integer) or n < 1 for n in input_shape)
         ):
             raise ShapeError(f"The input shape must be integers of at least 1, got {input_shape}.")
+=======
+    def __init__(self, name: str, input_shape: Shape | Mapping[str, Shape]) -> None:
+>>>>>>> main
         self.name = name
-        self.input_shape = tuple(int(n) for n in input_shape)
+        inputs = input_shape if isinstance(input_shape, Mapping) else {INPUT: input_shape}
+        if not inputs:
+            raise ShapeError("A network has at least one input.")
+        self.inputs: dict[str, Shape] = {key: _checked(key, shape) for key, shape in inputs.items()}
         self.nodes: dict[str, Node] = {}
         self.parameters: dict[str, Parameter] = {}
         self.trainable: set[str] = set()
+        self._outputs: tuple[str, ...] = ()
+
+    @property
+    def input_shape(self) -> Shape:
+        """Shape of an example of the only input. Raises PlanError if there are several."""
+        if len(self.inputs) > 1:
+            raise PlanError(
+                f"This needs a network with one input, but '{self.name}' has {', '.join(self.inputs)}. Their shapes "
+                f"are network.inputs."
+            )
+        return next(iter(self.inputs.values()))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the layers whose outputs the network gives (default: the last layer added). Assign others in their
+        order. Raises PlanError for unknown layers, for a layer named twice, and while there is no layer."""
+        return self._outputs or (self._last.name,)
+
+    @outputs.setter
+    def outputs(self, names: str | Iterable[str]) -> None:
+        outputs = (names,) if isinstance(names, str) else tuple(names)
+        unknown = [name for name in outputs if name not in self.nodes]
+        if unknown or not outputs or len(set(outputs)) < len(outputs):
+            raise PlanError(
+                f"outputs are different layers of '{self.name}', got {outputs}. It has: {', '.join(self.nodes)}."
+            )
+        self._outputs = outputs
+
+    def take_outputs(self, other: Network, renamed: Mapping[str, str] | None = None) -> None:
+        """Assign the outputs that were assigned to `other`, if any. `renamed`: names of its layers here."""
+        if other._outputs:
+            self.outputs = [(renamed or {}).get(name, name) for name in other._outputs]
 
     @property
     def output(self) -> Node:
-        """The last layer added. Raises PlanError while there is none."""
+        """The only output. Raises PlanError if there are several, or while there is no layer."""
+        first, *others = self.outputs
+        if others:
+            raise PlanError(
+                f"This needs a network with one output, but '{self.name}' has {', '.join(self.outputs)}: choose one, "
+                f"such as network.outputs = ('{first}',)."
+            )
+        return self.nodes[first]
+
+    @property
+    def _last(self) -> Node:
         if not self.nodes:
             raise PlanError(f"The network '{self.name}' has no layers.")
         return next(reversed(self.nodes.values()))
@@ -96,10 +154,12 @@ class Network:
         if not isinstance(name, str) or not isinstance(op, Op):
             raise ShapeError(f"A layer is a name and an op, such as add('relu', ReLU()), not {name!r}, {op!r:.60}.")
         if not inputs:
-            inputs = (self.output.name if self.nodes else INPUT,)
-        if name in self.nodes or name == INPUT or "/" in name:
+            if not self.nodes and len(self.inputs) > 1:
+                raise ShapeError(f"Layer '{name}' is the first: say which input it reads, of {', '.join(self.inputs)}.")
+            inputs = (self._last.name if self.nodes else next(iter(self.inputs)),)
+        if name in self.nodes or name in self.inputs or "/" in name:
             raise ShapeError(f"'{name}' cannot name a new layer: names are unique and contain no slash.")
-        unknown = [i for i in inputs if i not in self.nodes and i != INPUT]
+        unknown = [i for i in inputs if i not in self.nodes and i not in self.inputs]
         if unknown:
             raise ShapeError(f"Layer '{name}' reads '{unknown[0]}', which the network does not have.")
         op, shapes = op.plain(), self.input_shapes(inputs)
@@ -116,7 +176,7 @@ class Network:
         return name
 
     def shape_of(self, name: str) -> Shape:
-        return self.input_shape if name == INPUT else self.nodes[name].shape
+        return self.inputs[name] if name in self.inputs else self.nodes[name].shape
 
     def input_shapes(self, inputs: Iterable[str]) -> list[Shape]:
         return [self.shape_of(i) for i in inputs]
@@ -172,22 +232,37 @@ class Network:
             {"name": n.name, "op": type(n.op).__name__, "config": n.op.config, "inputs": list(n.inputs)}
             for n in self.nodes.values()
         ]
-        record = {"name": self.name, "input_shape": self.input_shape, "layers": layers}
-        return json.dumps({**record, "trainable": sorted(self.trainable)}, indent=1)
+        plain = list(self.inputs) == [INPUT]
+        inputs = {"input_shape": self.input_shape} if plain else {"inputs": self.inputs}
+        outputs = {"outputs": self._outputs} if self._outputs else {}
+        record = {"name": self.name, **inputs, "layers": layers, **outputs, "trainable": sorted(self.trainable)}
+        return json.dumps(record, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Network:
         """Read what `to_json` wrote. Raises FormatError for other text."""
         try:
             record = json.loads(text)
-            network = cls(record["name"], tuple(record["input_shape"]))
+            inputs = record.get("inputs") or {INPUT: record["input_shape"]}
+            network = cls(record["name"], {name: tuple(shape) for name, shape in inputs.items()})
             for layer in record["layers"]:
                 op = Op.registry[layer["op"]](**{k: _tuples(v) for k, v in layer["config"].items()})
                 network.add(layer["name"], op, *layer["inputs"])
             network.trainable = {n for n in record["trainable"] if network.parameters[n].weight.trainable}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if "outputs" in record:
+                network.outputs = tuple(record["outputs"])
+        except (PlanError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise FormatError(f"This is not a network that edgelearn wrote: {error!r}.") from None
         return network
+
+
+def _checked(name: str, shape: Shape) -> Shape:
+    """The shape of an input as Python numbers."""
+    if "/" in name:
+        raise ShapeError(f"'{name}' cannot name an input: names contain no slash.")
+    if not shape or any(not isinstance(n, int | np.integer) or n < 1 for n in shape):
+        raise ShapeError(f"The shape of '{name}' must be integers of at least 1, got {shape}.")
+    return tuple(int(n) for n in shape)
 
 
 def _tuples(value):

@@ -17,7 +17,7 @@ from edgelearn.ops import Add, Coupling, Op, Stream
 from edgelearn.ops.coupling import STEP
 
 from .ancestors import ancestors
-from .network import INPUT, Network, Node
+from .network import Network, Node
 
 
 def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
@@ -35,7 +35,7 @@ def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
     shortcuts = _marked(network, marks)
     continued = _continued(network, shortcuts)
     begins = set(shortcuts.values()) - set(shortcuts) if step else set()
-    result = Network(f"{network.name}_reversible", network.input_shape)
+    result = Network(f"{network.name}_reversible", network.inputs)
     renamed: dict[str, str] = {}  # tensor of the original network → tensor to read instead
     others: dict[str, str] = {}  # sum → the other stream, to which the next block adds
 
@@ -44,8 +44,8 @@ def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
         if name in begins:
             renamed[name] = result.add(f"{name}_stream", Stream(step))
 
-    if INPUT in begins:
-        renamed[INPUT] = result.add(f"{INPUT}_stream", Stream(step), INPUT)
+    for name in begins & set(network.inputs):
+        renamed[name] = result.add(f"{name}_stream", Stream(step), name)
     for node in network.nodes.values():
         if node.name not in shortcuts:
             added(node.name, node.op, *node.inputs)
@@ -64,6 +64,7 @@ def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
             f"in the blocks (as models.revnet does), or recompute activations."
         )
     result.trainable = set(network.trainable)
+    result.take_outputs(network, renamed)
     return result
 
 
@@ -118,7 +119,7 @@ def invertible_streams(network: Network) -> tuple[set[str], dict[str, str]]:
     inverted = {
         node.inputs[0]: node.name
         for node in layers
-        if node.inputs[0] != INPUT
+        if node.inputs[0] not in network.inputs
         and not any(_is_made_of(network, other, node.inputs[0], streams) for other in node.inputs[1:])
     }
     return streams, inverted
@@ -130,4 +131,4 @@ def _is_made_of(network: Network, name: str, stream: str, streams: set[str]) -> 
 
 
 def _inputs(network: Network, name: str) -> tuple[str, ...]:
-    return () if name == INPUT else network.nodes[name].inputs
+    return () if name in network.inputs else network.nodes[name].inputs

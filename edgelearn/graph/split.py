@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from edgelearn.ops.tensor import Shape
 
 from .fuse import fuse, trained_stages
 from .network import INPUT, Network, Node
@@ -35,21 +38,27 @@ def split_frozen(network: Network) -> Split | None:
     if cut is None:
         return None
     name, below = cut
-    prefix = _part(network, "prefix", network.input_shape, [n for n in network.nodes.values() if n.name in below], {})
+    prefix = _part(network, "prefix", network.inputs, [n for n in network.nodes.values() if n.name in below], {})
+    prefix.outputs = name
     above = [n for n in network.nodes.values() if n.name not in below]
     if not above:
         return None
-    return Split(prefix, _part(network, "suffix", network.shape_of(name), above, {name: INPUT}), name)
+    suffix = _part(network, "suffix", {INPUT: network.shape_of(name)}, above, {name: INPUT})
+    suffix.take_outputs(network)
+    return Split(prefix, suffix, name)
 
 
 def _is_gate(network: Network, name: str, below: set[str]) -> bool:
-    """True if layers above read only `name` from `below`."""
+    """True if layers above read only `name` from `below`, and all outputs are above."""
     outside = [node for node in network.nodes.values() if node.name not in below]
-    return all(i == name or (i not in below and i != INPUT) for node in outside for i in node.inputs)
+    others = {*below, *network.inputs} - {name}
+    return others.isdisjoint(i for node in outside for i in node.inputs) and below.isdisjoint(network.outputs)
 
 
-def _part(network: Network, suffix: str, shape, nodes: list[Node], renamed: dict[str, str]) -> Network:
-    part = Network(f"{network.name} {suffix}", shape)
+def _part(
+    network: Network, suffix: str, inputs: Mapping[str, Shape], nodes: list[Node], renamed: dict[str, str]
+) -> Network:
+    part = Network(f"{network.name} {suffix}", inputs)
     for node in nodes:
         part.add(node.name, node.op, *(renamed.get(i, i) for i in node.inputs))
     part.trainable = network.trainable & set(part.parameters)

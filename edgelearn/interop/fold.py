@@ -15,7 +15,7 @@ def fold_batchnorm(network: Network, weights: Mapping[str, np.ndarray]) -> tuple
     """The network without the BatchNormalization layers whose input a convolution or Dense alone gives, and weights
     with which it infers the same: kernels times the scale, and the shift as a bias."""
     norms = {node.inputs[0]: node for node in network.nodes.values() if _folds(network, node)}
-    folded, found = Network(network.name, network.input_shape), dict(weights)
+    folded, found = Network(network.name, network.inputs), dict(weights)
     renamed: dict[str, str] = {}
     for node in network.nodes.values():
         op = node.op
@@ -27,6 +27,7 @@ def fold_batchnorm(network: Network, weights: Mapping[str, np.ndarray]) -> tuple
         folded.add(node.name, op, *(renamed.get(name, name) for name in node.inputs))
         if node.name in norms:
             renamed[norms[node.name].name] = node.name
+    folded.take_outputs(network, renamed)
     return folded, {name: found[name] for name in folded.parameters}
 
 
@@ -34,7 +35,11 @@ def _folds(network: Network, node: Node) -> bool:
     if type(node.op) is not BatchNormalization or node.inputs[0] not in network.nodes:
         return False
     before = network.nodes[node.inputs[0]]
-    return isinstance(before.op, Conv2D | DepthwiseConv2D | Dense) and network.consumers(before.name) == [node]
+    return (
+        isinstance(before.op, Conv2D | DepthwiseConv2D | Dense)
+        and network.consumers(before.name) == [node]
+        and before.name not in network.outputs
+    )
 
 
 def _fold(weights: dict[str, np.ndarray], node: Node, norm: Node) -> None:

@@ -3,21 +3,40 @@
 A format is one file with one `register` call:
 
 >>> register(Format("Keras HDF5", (".h5",), b"\\x89HDF", weights_of_a_network(read_weights)))
+>>> register(graph_format("ONNX", (".onnx",), b"", GraphReader(read_graph, HANDLERS)))
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
+from edgelearn.ops.tensor import Shape
 
+from .importing import ForeignGraph, Translation, translate
+from .importing.translate import Handler
 from .model_file import ModelFile
 from .weights import Weights
 
 Reader = Callable[[Path, Network | None, tuple[str, ...]], ModelFile]
+
+
+@dataclass(frozen=True)
+class GraphReader:
+    """How a format's graphs become networks.
+
+    Arguments:
+    - `read`: reads a file as its format has it. Raises FormatError naming the file.
+    - `handlers`: one function an operator, by the format's name for it: see edgelearn.interop.importing.
+    - `nearest`: what works instead of operators without a handler (default nothing).
+    """
+
+    read: Callable[[Path], ForeignGraph]
+    handlers: Mapping[str, Handler]
+    nearest: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -30,12 +49,14 @@ class Format:
     - `signature`: first bytes of every such file; empty if it has none.
     - `read`: `read(path, network, skip)` returns a ModelFile. `network` is None if the caller has none; layers named in
       `skip` are left out. Raises FormatError naming the file.
+    - `graph`: how its graphs become networks, if other frameworks write them (default None).
     """
 
     name: str
     suffixes: tuple[str, ...]
     signature: bytes
     read: Reader
+    graph: GraphReader | None = None
 
 
 _formats: dict[str, Format] = {}
@@ -78,6 +99,37 @@ def read_model(path: str | Path, network: Network | None = None, skip: tuple[str
     Raises FormatError if the file is damaged, of an unknown format or another network, or if a graph is needed.
     """
     return find_format(path).read(Path(path), network, tuple(skip))
+
+
+def import_graph(
+    path: str | Path, *, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), input_shape: Shape | None = None
+) -> Translation:
+    """Translate a file of another framework, whether all of its operators can be translated or not.
+
+    Arguments:
+    - `path`: the file.
+    - `inputs`, `outputs`: names of the tensors between which the network lies (default: the file's own).
+    - `input_shape`: of an example in the order of edgelearn, (height, width, channels) for an image; for files that
+      leave it open, or to have another size (default: the file's).
+
+    Raises FormatError if the file is damaged, or of a format without a graph.
+    """
+    found = find_format(path)
+    if found.graph is None:
+        raise FormatError(f"{path} ({found.name}) holds no graph of another framework: read it with edgelearn.load.")
+    graph = found.graph.read(Path(path)).between(inputs, outputs, input_shape)
+    return translate(graph, found.graph.handlers, found.graph.nearest)
+
+
+def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: GraphReader) -> Format:
+    """Make a format whose files hold a graph with its weights; arguments as of Format."""
+
+    def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
+        file = translate(graph.read(path), graph.handlers, graph.nearest).model_file()
+        kept = {name: array for name, array in file.weights.items() if name.partition("/")[0] not in skip}
+        return replace(file, network=network or file.network, weights=kept)
+
+    return Format(name, suffixes, signature, read_file, graph)
 
 
 def weights_of_a_network(read: Callable[[Path, Network, tuple[str, ...]], Weights]) -> Reader:

@@ -23,21 +23,29 @@ from edgelearn.ops import (
     Dropout,
     Flatten,
     GlobalAveragePooling2D,
+    GlobalMaxPooling2D,
+    Max,
     MaxPooling2D,
     Mean,
     Op,
+    Pad,
     PadChannels,
     ReLU,
     Reshape,
     SiLU,
+    Slice,
     SliceChannels,
     Softmax,
     SpaceToDepth,
     SpatialDropout2D,
     Stream,
     SubSpectralNormalization,
+    Sum,
+    Transpose,
     ZeroPadding2D,
 )
+from edgelearn.ops.axes import positions
+from edgelearn.ops.reductions import Reduction
 from edgelearn.ops.window import Window
 
 Tensor = Any
@@ -182,6 +190,34 @@ def _space_to_depth(b: _Builder, x: Tensor) -> Tensor:
     return ops.reshape(ops.transpose(squares, (0, 1, 3, 2, 4, 5)), (-1, height, width, channels))
 
 
+def _slice(b: _Builder, x: Tensor) -> Tensor:
+    assert isinstance(b.op, Slice)
+    for axis, r in enumerate(b.op.ranges(tuple(x.shape[1:])), start=1):
+        if r.size != x.shape[axis] or r.stride != 1:
+            x = ops.take(x, r.begin + r.stride * np.arange(r.size), axis)
+    return x
+
+
+def _pad(b: _Builder, x: Tensor) -> Tensor:
+    assert isinstance(b.op, Pad)
+    more = {"constant_values": b.op.value} if b.op.mode == "constant" else {}
+    return ops.pad(x, ((0, 0), *b.op.padding), b.op.mode, **more)
+
+
+def _reduction(function: Callable[..., Tensor]) -> Callable[[_Builder, Tensor], Tensor]:
+    def build(b: _Builder, x: Tensor) -> Tensor:
+        assert isinstance(b.op, Reduction)
+        axes = tuple(axis + 1 for axis in b.op.reduced(tuple(x.shape[1:])))
+        return function(x, axes, keepdims=b.op.keepdims)
+
+    return build
+
+
+def _transpose(b: _Builder, x: Tensor) -> Tensor:
+    assert isinstance(b.op, Transpose)
+    return layers.Permute(tuple(axis + 1 for axis in positions(b.op.axes, tuple(x.shape[1:]))))(x)
+
+
 def _pad_channels(b: _Builder, x: Tensor) -> Tensor:
     assert isinstance(b.op, PadChannels)
     return ops.pad(x, [(0, 0)] * (len(x.shape) - 1) + [(b.op.before, b.op.after)])
@@ -199,17 +235,23 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     Dropout: lambda b, x: layers.Dropout(b.op.rate)(x),
     Flatten: lambda b, x: layers.Flatten()(x),
     GlobalAveragePooling2D: lambda b, x: layers.GlobalAveragePooling2D()(x),
+    GlobalMaxPooling2D: _reduction(ops.max),
+    Max: _reduction(ops.max),
     MaxPooling2D: _max_pooling,
-    Mean: lambda b, x: ops.mean(x, b.op.axis, keepdims=True),
+    Mean: _reduction(ops.mean),
+    Pad: _pad,
     PadChannels: _pad_channels,
     ReLU: lambda b, x: layers.ReLU(b.op.max_value)(x),
     Reshape: lambda b, x: layers.Reshape(b.node.shape)(x),
     SiLU: lambda b, x: layers.Activation("silu")(x),
+    Slice: _slice,
     SliceChannels: lambda b, x: x[..., b.op.start : b.op.start + b.op.size],
     Softmax: lambda b, x: layers.Softmax()(x),
     SpaceToDepth: _space_to_depth,
     SpatialDropout2D: lambda b, x: layers.SpatialDropout2D(b.op.rate)(x),
     Stream: lambda b, x: _rounded(x, b.op.step),
     SubSpectralNormalization: _sub_spectral,
+    Sum: _reduction(ops.sum),
+    Transpose: _transpose,
     ZeroPadding2D: lambda b, x: layers.ZeroPadding2D(b.op.sides)(x),
 }

@@ -23,24 +23,19 @@ from edgelearn.ops import (
     Dense,
     DepthwiseConv2D,
     Dropout,
-    Flatten,
     GlobalAveragePooling2D,
     MaxPooling2D,
-    Mean,
     Op,
-    PadChannels,
     ReLU,
-    Reshape,
     SiLU,
-    SliceChannels,
     Softmax,
-    SpaceToDepth,
     SpatialDropout2D,
     Stream,
     SubSpectralNormalization,
-    ZeroPadding2D,
 )
 from edgelearn.ops.window import Pair, Window
+
+from .to_torch_shapes import SHAPES
 
 # Ops that compute mirrored images if their input is mirrored.
 MIRRORABLE = (
@@ -284,41 +279,8 @@ def _average_pooling(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Te
     return F.avg_pool2d(x, window.kernel, window.strides) / F.avg_pool2d(inside, window.kernel, window.strides)
 
 
-def _flat(x: torch.Tensor) -> torch.Tensor:
-    """Values of an example in the network's order, channels last."""
-    return (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).flatten(1)
-
-
-def _reshape(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    x = _flat(x).reshape(len(x), *node.shape)
-    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
-
-
-def _slice_channels(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, SliceChannels)
-    return x[:, node.op.start : node.op.start + node.op.size]
-
-
-def _pad_channels(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, PadChannels)
-    return F.pad(x, (0, 0) * (x.ndim - 2) + (node.op.before, node.op.after))
-
-
-def _space_to_depth(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, SpaceToDepth)
-    n, channels, height, width = x.shape
-    size = node.op.size
-    squares = x.reshape(n, channels, height // size, size, width // size, size).permute(0, 3, 5, 1, 2, 4)
-    return squares.reshape(n, -1, height // size, width // size)
-
-
-def _zero_padding(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, ZeroPadding2D)
-    vertical, horizontal = node.op.sides
-    return F.pad(x, (*horizontal, *vertical))
-
-
 HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
+    **SHAPES,
     Add: _add,
     AveragePooling2D: _average_pooling,
     BatchNormalization: _batchnorm,
@@ -328,21 +290,14 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     Dense: lambda net, node, x: F.linear(x, net.role(node, "kernel"), net.role(node, "bias")),
     DepthwiseConv2D: _convolution,
     Dropout: lambda net, node, x: F.dropout(x, node.op.rate, net.training),
-    Flatten: lambda net, node, x: _flat(x),
     GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
     MaxPooling2D: _max_pooling,
-    Mean: lambda net, node, x: x.mean(node.op.axis + 1, keepdim=True),
-    PadChannels: _pad_channels,
     ReLU: _relu,
-    Reshape: _reshape,
     SiLU: lambda net, node, x: F.silu(x),
-    SliceChannels: _slice_channels,
-    Softmax: lambda net, node, x: F.softmax(x, -1),
-    SpaceToDepth: _space_to_depth,
+    Softmax: lambda net, node, x: F.softmax(x, 1 if x.ndim == 4 else -1),
     SpatialDropout2D: lambda net, node, x: F.dropout2d(x, node.op.rate, net.training),
     Stream: lambda net, node, x: _rounded(x, node.op.step),
     SubSpectralNormalization: _batchnorm,
-    ZeroPadding2D: _zero_padding,
 }
 
 

@@ -13,14 +13,17 @@ from .emit import Emitter, Epilogue, Traits
 from .formats import Format, NumberFormat
 from .half import Float16
 from .loss import Loss
-from .mean import Mean
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import LAMB, SGD, Adam, AdamW, Lion, Optimizer, RMSprop
+from .pad import Pad
+from .permute import Transpose
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
+from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .reshape import Flatten, Reshape
+from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
@@ -52,10 +55,12 @@ __all__ = [
     "Float16",
     "Format",
     "GlobalAveragePooling2D",
+    "GlobalMaxPooling2D",
     "InHindsightMinMax",
     "LinearOp",
     "Lion",
     "Loss",
+    "Max",
     "MaxPooling2D",
     "Mean",
     "MinimumEntropy",
@@ -63,6 +68,7 @@ __all__ = [
     "Observer",
     "Op",
     "Optimizer",
+    "Pad",
     "PadChannels",
     "Percentile",
     "Prototypical",
@@ -71,6 +77,7 @@ __all__ = [
     "Reshape",
     "RunningMinMax",
     "SiLU",
+    "Slice",
     "SliceChannels",
     "Softmax",
     "SoftmaxCrossEntropy",
@@ -78,9 +85,11 @@ __all__ = [
     "SpatialDropout2D",
     "Stream",
     "SubSpectralNormalization",
+    "Sum",
     "Target",
     "Tensor",
     "Traits",
+    "Transpose",
     "Weight",
     "ZeroPadding2D",
     "pack",

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgelearn.errors import PlanError, ShapeError
+from edgelearn.errors import PlanError
 
-from .base import Arrays, Op, Targets
+from .base import Arrays, Gradients, Op, Targets, only
 from .control import Answers, Control
 from .emit import Emitter
 from .loss import Loss
@@ -17,16 +17,18 @@ from .tensor import Shape, Tensor
 
 @dataclass(frozen=True)
 class Softmax(Op):
-    """Probabilities over (classes,). As a network's last layer it is trained together with the cross-entropy."""
+    """Probabilities over the last axis. As a network's last layer it is trained together with the cross-entropy."""
 
     def output_shape(self, shape: Shape) -> Shape:
-        if len(shape) != 1:
-            raise ShapeError(f"Softmax takes (classes,), but the input has shape {shape}: put a Flatten before it.")
         return shape
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         shifted = np.exp(inputs[0] - inputs[0].max(-1, keepdims=True))
         return shifted / shifted.sum(-1, keepdims=True)
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        p = self.reference_forward(inputs, weights)
+        return [p * (dy - (p * dy).sum(-1, keepdims=True))], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (x,) = inputs
@@ -36,7 +38,11 @@ class Softmax(Op):
         )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        raise PlanError("Softmax is trained only as the last layer, together with the cross-entropy: move it there.")
+        target = only(targets)
+        e.launch(
+            "softmax.cl", "softmax_backward", (y.rows * e.traits.members,), y.read, dy.read, y.rows, y.blocks,
+            *target.arguments, **target.macros,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from edgelearn.compile.lower import input_block
+from edgelearn.compile.lower import input_blocks
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.program import Kind, Program, ProgramKey
 from edgelearn.compile.storage import Weights
@@ -24,6 +24,8 @@ from .feature_cache import FeatureCache
 from .kernels import Kernels, Progress
 from .plan_memory import PlanMemory
 from .runner import Runner
+
+Examples = np.ndarray | Mapping[str, np.ndarray]  # of the only input, or of each input by name
 
 
 class Session:
@@ -51,7 +53,7 @@ class Session:
         self._runners: dict[tuple, Runner] = {}
         self.ranges_known = False  # True if training has left ranges for quantized tensors
         self._examples = 0  # of the micro-batch that is on the device
-        self._block = input_block(plan.request.network)
+        self._blocks = input_blocks(plan.request.network)
         training = plan.request.optimizer is not None
         programs = [p for key, p in plan.programs.items() if key.kind is Kind.TRAIN or not training]
         self.kernels.compile([launch for program in programs for launch in program.launches], progress)
@@ -141,18 +143,21 @@ class Session:
 
     # -- inputs --------------------------------------------------------------------------------------------------
 
-    def pack(self, x: np.ndarray) -> np.ndarray:
+    def pack(self, x: Examples) -> Examples:
         """Return examples (n, ..., channels) in the device's layout, as steps take them. Any thread may call this."""
-        return pack(x, self._block)
+        if isinstance(x, Mapping):
+            return {name: pack(x[name], block) for name, block in self._blocks.items()}
+        (block,) = self._blocks.values()
+        return pack(x, block)
 
-    def fetch(self, source: Any, indices: np.ndarray) -> np.ndarray:
+    def fetch(self, source: Any, indices: np.ndarray) -> Examples:
         """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
         return source.device_layout(indices) if isinstance(source, FeatureCache) else self.pack(source[indices])
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def train(
-        self, micro_batches: Iterable[tuple[np.ndarray | None, np.ndarray]], examples: int, rate: float, step: int
+        self, micro_batches: Iterable[tuple[Examples | None, np.ndarray]], examples: int, rate: float, step: int
     ) -> tuple[float, int, bool]:
         """Run one update.
 
@@ -198,7 +203,7 @@ class Session:
                 record[:] = moved(q.observer, record)
             self.memory.write_role(Role.RANGE, words)
 
-    def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
+    def evaluate(self, x: Examples, labels: np.ndarray) -> tuple[float, int]:
         """Return (sum of losses, number of right answers) of one micro-batch."""
         self._begin(len(labels))
         self._forward(self._forward_key(Kind.EVALUATE, len(labels)), x, labels)
@@ -206,7 +211,7 @@ class Session:
         return loss, correct
 
     def compute_gradients(
-        self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, step: int
+        self, micro_batches: Iterable[tuple[Examples, np.ndarray]], examples: int, step: int
     ) -> Weights:
         """Return the gradients of the mean loss over a mini-batch, as `gradients`. Weights, optimizer state, statistics
         and ranges stay as they are."""
@@ -220,7 +225,7 @@ class Session:
             self._finish_step(examples, step)
             return self.gradients()
 
-    def predict(self, x: np.ndarray | None, n: int) -> np.ndarray:
+    def predict(self, x: Examples | None, n: int) -> np.ndarray:
         """Return the network's output (n, ...) for one micro-batch. None stands for the x that is on the device from
         the call before."""
         key = self._forward_key(Kind.PREDICT, n)
@@ -228,14 +233,14 @@ class Session:
         y = self.plan.programs[key].y
         return unpack(self.memory.read(y.buffer), y.shape)
 
-    def predict_packed(self, x: np.ndarray | None, n: int) -> np.ndarray:
+    def predict_packed(self, x: Examples | None, n: int) -> np.ndarray:
         """Return the network's output for one micro-batch in the device's layout."""
         key = self._forward_key(Kind.PREDICT, n)
         self._forward(key, x)
         return self.memory.read(self.plan.programs[key].y.buffer)
 
     def first_nonfinite(
-        self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray]], examples: int, rate: float, step: int
+        self, micro_batches: Iterable[tuple[Examples, np.ndarray]], examples: int, rate: float, step: int
     ) -> tuple[Launch, Buffer] | None:
         """Run a mini-batch launch by launch; return the first launch that writes a NaN or an infinity, and the buffer.
         Gradients are overwritten; if the mini-batch failed before, nothing else that lasts changes."""
@@ -313,7 +318,7 @@ class Session:
     def _forward_key(self, kind: Kind, n: int) -> ProgramKey:
         return ProgramKey(kind, n, self.plan.ranges(kind, self.ranges_known))
 
-    def _forward(self, key: ProgramKey, x: np.ndarray | None, labels: np.ndarray | None = None) -> None:
+    def _forward(self, key: ProgramKey, x: Examples | None, labels: np.ndarray | None = None) -> None:
         self._feed(x, labels)
         self._run(key, "prepare")
         self._run(key, "micro")
@@ -337,9 +342,12 @@ class Session:
         loss = float(counters[LOSS]) / examples
         return loss, round(float(counters[CORRECT])), bool(counters[NONFINITE] == 0 and np.isfinite(loss))
 
-    def _feed(self, x: np.ndarray | None, labels: np.ndarray | None) -> None:
+    def _feed(self, x: Examples | None, labels: np.ndarray | None) -> None:
         storage = self.plan.storage
-        if x is not None:
+        if isinstance(x, Mapping):
+            for name, words in x.items():
+                self.memory.send(storage.inputs[name].buffer, np.asarray(words, np.float32))
+        elif x is not None:
             self.memory.send(storage.input.buffer, np.asarray(x, np.float32))
         if labels is not None:
             self.memory.send(storage.control.labels.buffer, np.asarray(labels, np.int32))

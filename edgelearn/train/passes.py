@@ -8,12 +8,13 @@ import numpy as np
 
 from edgelearn.data.split import mini_batches
 from edgelearn.runtime import FeatureCache, Session
+from edgelearn.runtime.session import Examples
 
 from .prefetch import ahead
 from .sources import Source
 
 
-def micro_batches(session: Session, x: Source) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def micro_batches(session: Session, x: Source) -> Iterator[tuple[np.ndarray, Examples]]:
     """Yield (indices of the examples, the examples in the device's layout), in order."""
     parts = mini_batches(np.arange(len(x)), session.plan.request.micro_batch)
     return ahead(parts, lambda part: session.fetch(x, part))

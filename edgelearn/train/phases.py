@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgelearn.compile import BudgetLike, Plan
-from edgelearn.compile.units import MB
 from edgelearn.errors import PlanError
+from edgelearn.units import MB
 
 FORWARD_SIZES = (16, 8, 4, 2, 1)  # examples at a time where nothing is trained
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgelearn.graph import Network
+from edgelearn.units import megabytes
 
 
 def summary(network: Network) -> str:
@@ -26,7 +27,7 @@ def summary(network: Network) -> str:
     return "\n".join(
         [
             f"Network '{network.name}'", rule, line(header), rule, *map(line, rows), rule,
-            f"Total parameters: {total:,} ({total * 4 / 2**20:.2f} MiB)",
+            f"Total parameters: {total:,} ({megabytes(total * 4)})",
             f"Trainable parameters: {trained:,}",
             f"Non-trainable parameters: {total - trained:,}",
             f"Forward pass of one example: {network.flops / 2e6:,.1f} million multiply-adds",

@@ -12,6 +12,7 @@ from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
 from edgelearn.runtime import Context, Kernels, Session
+from edgelearn.runtime.session import Examples
 
 from .prefetch import ahead
 from .schedules import rate_at
@@ -19,7 +20,7 @@ from .sources import Source, check_whole
 from .state import TrainingState
 from .status import Logs, Position, TrainingStatus
 
-MicroBatch = tuple[np.ndarray, np.ndarray]  # examples in the device's layout, labels
+MicroBatch = tuple[Examples, np.ndarray]  # examples in the device's layout, labels
 Progress = Callable[[int, int, str], None]
 
 

@@ -39,6 +39,11 @@ def path_of(device: Device) -> Path:
 def load(device: Device) -> Table | None:
     """Load the times for this kind of device, or None if there are none. Raises FormatError for a damaged file."""
     path = path_of(device)
+    return read(path) if path.exists() else None
+
+
+def read(path: Path) -> Table:
+    """Read a file that `save` wrote. Raises FormatError for other files."""
     try:
         found = json.loads(path.read_text("utf-8"))
         if found.pop("format") != FORMAT:
@@ -48,8 +53,6 @@ def load(device: Device) -> Table | None:
         if not all(isinstance(value, float) and value >= 0 for value in numbers):
             raise ValueError("its times are not all numbers of seconds")
         return table
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
             f"The launch times in {path} cannot be used: {error}. Delete the file and measure again with "

@@ -1,5 +1,6 @@
 // Losses of logits x: [classes/16][n][16]; one work-group an example.
 #include "blocked.h"
+#include "group_total.h"
 #include "scalars.h"
 
 // What every loss reads and writes: losses and right answers by example, and with GRADIENT dx
@@ -16,17 +17,6 @@ INLINE size_t logit_at(const int c, const int n, const int example) {
 }
 
 INLINE int padded(const int classes) { return (classes + BLOCK - 1) / BLOCK * BLOCK; }
-
-// The sum of the work-items' values, in order
-INLINE float group_total(const float value, __local float *shares) {
-  const int me = get_local_id(0);
-  shares[me] = value;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  float total = 0.0f;
-  for (int i = 0; i < GROUP; i++) total += shares[i];
-  barrier(CLK_LOCAL_MEM_FENCE);
-  return total;
-}
 
 typedef struct { float value; int place; } Top;  // the largest logit, and the first class that has it
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgelearn.compile import Request
 from edgelearn.graph import INPUT, Network
-from edgelearn.ops import BatchNormalization, Dropout, MaxPooling2D, Op, ReLU, Softmax
+from edgelearn.ops import BatchNormalization, Dropout, Max, MaxPooling2D, Op, ReLU, Softmax
 
 Arrays = dict[str, np.ndarray]
 
@@ -47,7 +47,7 @@ def _micro_batch(
     network, weights = request.network, found.weights
     output = network.output
     end = output.inputs[0] if isinstance(output.op, Softmax) else output.name
-    nodes = [node for node in network.nodes.values() if not isinstance(node.op, Softmax)]
+    nodes = [node for node in network.nodes.values() if node is not output or end == output.name]
     own = {node.name: {p.role: weights[p.name] for p in network.parameters.values() if p.layer == node.name}
            for node in nodes}  # fmt: skip
     more: dict[str, dict] = {}  # what some ops take besides
@@ -99,6 +99,9 @@ def _check_margin(op: Op, name: str, x: np.ndarray) -> None:
         padded = window.pad(x, -np.inf)
         second, most = np.sort([padded[region] for _, _, region in window.slices()], 0)[-2:]
         margin = np.min((most - second)[most > 0], initial=np.inf)  # ties at 0 are those of a ReLU before
+    elif isinstance(op, Max):
+        below = np.where(x < op._repeated(x, op.reference_forward([x], {})), x, -np.inf)
+        margin = np.min(op.reference_forward([x], {}) - op.reference_forward([below], {}))
     else:
         return
     scale = np.abs(x).max()

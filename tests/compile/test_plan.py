@@ -7,7 +7,6 @@ import pytest
 
 from edgelearn.compile import Kind, Request, Store, make_plan
 from edgelearn.compile.arena import lifetimes
-from edgelearn.compile.units import megabytes
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role
@@ -26,6 +25,7 @@ from edgelearn.ops import (
     pack,
 )
 from edgelearn.runtime import Context, Session
+from edgelearn.units import megabytes
 
 BATCH = 163  # of the flowers job
 
@@ -164,7 +164,7 @@ def test_shorter_micro_batches_fit_the_same_plan(kernels, make, micro):
     alone, plan = (make_plan(r, kernels.context.device) for r in (request, all_sizes))
     for n in shorter:
         for kind, first in ((Kind.TRAIN, True), (Kind.TRAIN, False), (Kind.EVALUATE, True), (Kind.PREDICT, True)):
-            assert plan.program(kind, n, first=first).x.shape[0] == n
+            assert plan.program(kind, n, first=first).inputs["input"].shape[0] == n
     assert plan.peak_bytes == alone.peak_bytes
 
 

@@ -24,7 +24,6 @@ from edgelearn.compile.memory import planner, search
 from edgelearn.compile.memory.budget import budgets
 from edgelearn.compile.memory.launch_times import key
 from edgelearn.compile.memory.policies import EXACT, checkpoints, invertible
-from edgelearn.compile.units import megabytes
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.models import mobilenet_v2
@@ -42,6 +41,7 @@ from edgelearn.ops import (
     Traits,
 )
 from edgelearn.tuned import launch_times as store
+from edgelearn.units import megabytes
 
 from .test_networks import EXAMPLES, head
 from .test_plan import batches, draw

@@ -8,7 +8,7 @@ from edgelearn.compile.explain import explain
 from edgelearn.experiments.plan_figures import plot_roles, plot_timeline
 from edgelearn.ops import Dense, Softmax
 
-MIB = 1 << 20
+MB = 10**6
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,9 @@ def test_roles_add_up(model):
     assert [label.get_text() for label in axes.get_yticklabels()] == list(plans)
     for row, plan in enumerate(plans.values()):
         drawn = sum(bar.get_width() for bars in axes.containers for bar in [bars[row]])
-        assert drawn == pytest.approx(plan.peak_bytes / MIB, rel=0.02)  # but for what is too little to see
+        assert drawn == pytest.approx(plan.peak_bytes / MB, rel=0.02)  # but for what is too little to see
     texts = [text.get_text().strip() for text in axes.texts]
-    assert texts == [f"{plan.peak_bytes / MIB:,.2f} MiB" for plan in plans.values()]
+    assert texts == [f"{plan.peak_bytes / MB:,.2f} MB" for plan in plans.values()]
 
 
 @pytest.mark.parametrize("way", (None, Compress(), Offload(), Recompute()))

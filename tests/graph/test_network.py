@@ -5,9 +5,20 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, PlanError, ShapeError
-from edgelearn.graph import INPUT, Network
+from edgelearn.graph import INPUT, Network, split_frozen
+from edgelearn.graph.fuse import fuse
+from edgelearn.interop.fold import fold_batchnorm
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU, Softmax
+from edgelearn.ops import (
+    BatchNormalization,
+    Concatenate,
+    Conv2D,
+    Dense,
+    DepthwiseConv2D,
+    GlobalAveragePooling2D,
+    ReLU,
+    Softmax,
+)
 
 
 def tiny() -> Network:
@@ -193,3 +204,90 @@ class TestInitialize:
         same.add("pool", GlobalAveragePooling2D())
         same.add("dense", Dense(3))
         assert net.to_json() == same.to_json()
+
+
+def two_by_two() -> Network:
+    """Two inputs and two outputs, one of which another layer reads."""
+    net = Network("two", {"picture": (6, 5, 3), "place": (4,)})
+    net.add("conv", Conv2D(8, 3), "picture")
+    net.add("relu", ReLU())
+    net.add("pool", GlobalAveragePooling2D())
+    net.add("both", Concatenate(), "pool", "place")
+    net.add("features", Dense(5))
+    net.add("kind", Dense(3))
+    net.outputs = ("kind", "features")
+    return net
+
+
+class TestSeveral:
+    """Networks with several inputs and outputs."""
+
+    def test_shapes_and_names(self):
+        net = two_by_two()
+        assert net.inputs == {"picture": (6, 5, 3), "place": (4,)}
+        assert net.shape_of("place") == (4,)
+        assert net.nodes["both"].shape == (12,)
+        assert net.outputs == ("kind", "features")
+        for read in (lambda: net.output, lambda: net.input_shape):
+            with pytest.raises(PlanError, match="'two'"):
+                read()
+
+    def test_one_output_that_is_not_the_last_layer(self):
+        net = tiny()
+        assert net.outputs == ("softmax",)
+        net.outputs = "dense"
+        assert (net.outputs, net.output.name) == (("dense",), "dense")
+        net.add("more", Dense(2), "pool")
+        assert net.outputs == ("dense",)
+
+    @pytest.mark.parametrize("outputs", [(), ("nowhere",), ("kind", "kind"), ("picture",)])
+    def test_bad_outputs(self, outputs):
+        with pytest.raises(PlanError, match="'two'"):
+            two_by_two().outputs = outputs
+
+    def test_bad_inputs(self):
+        with pytest.raises(ShapeError):
+            Network("none", {})
+        with pytest.raises(ShapeError, match="a/b"):
+            Network("slash", {"a/b": (3,)})
+        with pytest.raises(ShapeError, match="'b'"):
+            Network("zero", {"a": (3,), "b": (0,)})
+        net = Network("two", {"a": (3,), "b": (2,)})
+        with pytest.raises(ShapeError, match="a, b"):
+            net.add("first", Dense(2))
+        with pytest.raises(ShapeError, match="'a'"):
+            net.add("a", Dense(2), "b")
+
+    def test_round_trip(self):
+        net = two_by_two()
+        again = Network.from_json(net.to_json())
+        assert (again.inputs, again.outputs, again.nodes) == (net.inputs, net.outputs, net.nodes)
+        assert again.to_json() == net.to_json()
+        named = Network("one", {"picture": (3,)})
+        named.add("dense", Dense(2))
+        assert Network.from_json(named.to_json()).inputs == {"picture": (3,)}
+
+    @pytest.mark.parametrize("outputs", [["nowhere"], [], 3])
+    def test_broken_outputs(self, outputs):
+        with pytest.raises(FormatError):
+            Network.from_json(json.dumps(json.loads(two_by_two().to_json()) | {"outputs": outputs}))
+
+    def test_an_output_is_no_inside_of_a_stage(self):
+        net = two_by_two()
+        assert ["conv", "relu"] in [[node.name for node in stage.nodes] for stage in fuse(net)]
+        net.outputs = ("kind", "conv")
+        assert ["conv"] in [[node.name for node in stage.nodes] for stage in fuse(net)]
+
+    def test_frozen_part_with_all_inputs(self):
+        net = two_by_two().freeze("conv")
+        split = split_frozen(net)
+        assert split is not None
+        assert (split.cut, split.prefix.inputs, split.prefix.outputs) == ("both", net.inputs, ("both",))
+        assert (split.suffix.inputs, split.suffix.outputs) == ({INPUT: (12,)}, ("kind", "features"))
+        net.freeze("features").outputs = ("kind", "both")
+        assert split_frozen(net) is None
+
+    def test_folded(self):
+        net = two_by_two()
+        folded, _ = fold_batchnorm(net, net.initialize())
+        assert (folded.inputs, folded.outputs) == (net.inputs, net.outputs)

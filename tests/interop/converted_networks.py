@@ -15,13 +15,19 @@ from edgelearn.ops import (
     Conv2D,
     Dense,
     Flatten,
+    GlobalMaxPooling2D,
+    Max,
     MaxPooling2D,
     Mean,
+    Pad,
     PadChannels,
     ReLU,
     Reshape,
+    Slice,
     SliceChannels,
     Softmax,
+    Sum,
+    Transpose,
     ZeroPadding2D,
 )
 
@@ -59,7 +65,31 @@ def overwritten() -> Network:
     return net
 
 
+def rearranged() -> Network:
+    """Axes in other orders, sliced, mirrored and reduced."""
+    net = Network("rearranged", (5, 6, 4))
+    net.add("conv", Conv2D(8, 3))
+    net.add("shuffle", Reshape((3, 4, 2, 4)))
+    net.add("shuffled", Transpose((1, 2, 4, 3)))
+    net.add("image", Reshape((3, 4, 8)))
+    net.add("turned", Transpose((2, 1, 3)))
+    net.add("framed", Pad(((1, 2), (0, 2), (1, 0)), "reflect"))
+    net.add("wider", Pad(((0, 1), (2, 0), (0, 1)), "symmetric"))
+    net.add("padded", Pad(((1, 0), (0, 1), (2, 0)), value=0.5))
+    net.add("some", Slice((5, 1, 1), (3, -1, 8), (-2, 2, 1)))
+    net.add("softmax", Softmax())
+    net.add("sum", Sum((1, 3), keepdims=False), "some")
+    net.add("max", Max(3, keepdims=False), "some")
+    net.add("matrix", Transpose((2, 1)))
+    net.add("mean", Mean(2, keepdims=False), "matrix")
+    net.add("largest", GlobalMaxPooling2D(), "softmax")
+    net.add("all", Concatenate(), "sum", "mean", "largest")
+    net.add("dense", Dense(5))
+    return net
+
+
 NETWORKS = {
+    "rearranged": rearranged,
     "padded": every_kind_of_padding,
     "shortcut": overwritten,
     "mobilenet_v1": lambda: models.mobilenet_v1((32, 32, 3), 0.25, 5),

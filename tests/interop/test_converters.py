@@ -23,7 +23,9 @@ def worker(request):
 
 
 @pytest.mark.parametrize("batchnorm", ["moving", "batch"])
-@pytest.mark.parametrize("name", ["padded", "shortcut", "mobilenet_v1", "bcresnet", "mobilenet_v2_reversible"])
+@pytest.mark.parametrize(
+    "name", ["padded", "rearranged", "shortcut", "mobilenet_v1", "bcresnet", "mobilenet_v2_reversible"]
+)
 def test_it_computes_the_same(worker, name, batchnorm):
     errors = worker.call("errors", name, batchnorm)
     assert {kind: error for kind, error in errors.items() if error > TOLERANCES[kind]} == {}

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from edgelearn.errors import PlanError, ShapeError
 from edgelearn.ops import Softmax, SoftmaxCrossEntropy
 from edgelearn.ops.control import CORRECT, LOSS, SEEN
 from edgelearn.ops.loss import emit_count
 
 from .harness import SIZES, close
 from .losses import make_control
+from .plain import check_plain
 
 
 def check(bench, logits, labels, smoothing=0.0, tolerance=2e-5):
@@ -100,8 +100,7 @@ def test_nan_reaches_the_loss(bench, rng, where):
     assert np.isnan(bench.get(control.counters)[0, LOSS])
 
 
-def test_softmax_in_the_middle_of_a_network(bench):
-    with pytest.raises(PlanError):
-        Softmax().emit_backward(bench, [], None, None, [])
-    with pytest.raises(ShapeError, match="Flatten"):
-        Softmax().output_shape((2, 2, 3))
+@pytest.mark.parametrize("channels", SIZES)
+def test_softmax_inside_a_network(bench, rng, channels):
+    check_plain(Softmax(), bench, rng, (channels,))
+    check_plain(Softmax(), bench, rng, (3, 4, channels))

@@ -45,5 +45,5 @@ def test_plot_history():
 
 
 def test_units():
-    assert [size(n) for n in (12, 2048, 7 << 20, 3 << 30)] == ["12 bytes", "2.0 KiB", "7.0 MiB", "3.0 GiB"]
+    assert [size(n) for n in (12, 2000, 7e6, 3e9)] == ["12 bytes", "2.0 kB", "7.0 MB", "3.0 GB"]
     assert [duration(s) for s in (0.4, 59.4, 185, 7805)] == ["0 s", "59 s", "3 min 05 s", "2 h 10 min"]

@@ -7,6 +7,6 @@ nothing is stored, computed or allocated.
 """
 
 from .lower import lower, trace
-from .lowering import input_block
+from .lowering import input_block, input_blocks
 
-__all__ = ["input_block", "lower", "trace"]
+__all__ = ["input_block", "input_blocks", "lower", "trace"]

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from edgelearn.graph.fuse import Stage
-from edgelearn.graph.network import INPUT, Network
+from edgelearn.graph.network import Network
 from edgelearn.ops import Epilogue, Target, batchnorm
 from edgelearn.ops.quantized import family
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
@@ -24,13 +24,14 @@ class ForwardPass:
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.micro, self.quantizers = lowering, lowering.micro, lowering.quantizers
 
-    def quantize_input(self) -> None:
-        """Round the network's input: to integers if all its readers multiply them."""
+    def quantize_inputs(self) -> None:
+        """Round the network's inputs: each to integers if all its readers multiply them."""
         lowering = self.lowering
-        lowering.at(INPUT)
-        readers = [stage for stage in lowering.stages if INPUT in stage.inputs]
-        integers = all(map(lowering.may_multiply_integers, readers))
-        lowering.values[INPUT] = self.quantizers.input(INPUT, lowering.x, integers)
+        for name, x in lowering.inputs.items():
+            lowering.at(name)
+            readers = [stage for stage in lowering.stages if name in stage.inputs]
+            integers = all(map(lowering.may_multiply_integers, readers))
+            lowering.values[name] = self.quantizers.input(name, x, integers)
 
     def emit(self, stage: Stage, quantized: bool) -> None:
         """Emit a stage, and round its output if `quantized`."""

@@ -32,7 +32,7 @@ def trace(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -
     if loss and logits != last:
         stages, last = [stage for stage in stages if stage.output is not output], logits
     forward = ForwardPass(lowering)
-    forward.quantize_input()
+    forward.quantize_inputs()
     for stage in stages:
         forward.emit(stage, quantized=stage.output.name not in (logits, output.name))
     remat, micro = lowering.rematerialiser, lowering.micro
@@ -53,6 +53,6 @@ def trace(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -
     y = lowering.values[last]
     assert isinstance(y, Tensor)
     program = Program(
-        lowering.prepare.launches, micro.launches, lowering.finish.launches, lowering.x, y, rematerialisation
+        lowering.prepare.launches, micro.launches, lowering.finish.launches, lowering.inputs, y, rematerialisation
     )
     return program, lowering

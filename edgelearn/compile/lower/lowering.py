@@ -8,7 +8,7 @@ from edgelearn.compile.program import Kind, ProgramKey
 from edgelearn.compile.request import Request
 from edgelearn.compile.storage import Storage
 from edgelearn.graph.fuse import Stage, fuse, trained_stages
-from edgelearn.graph.network import INPUT, Network, Node
+from edgelearn.graph.network import Network, Node
 from edgelearn.ops import BatchNormalization, Conv2D, LinearOp, Traits, batchnorm
 from edgelearn.ops.quantized import supports
 from edgelearn.ops.quantized_tensor import Stored
@@ -17,11 +17,19 @@ from edgelearn.ops.tensor import Tensor
 from .emitter import StorageEmitter
 
 
+def input_blocks(network: Network) -> dict[str, int]:
+    """The channel block of each of the network's inputs: unpadded where only plain convolutions read it."""
+    blocks = {}
+    for name, shape in network.inputs.items():
+        plain = all(isinstance(n.op, Conv2D) and n.op.groups == 1 for n in network.consumers(name))
+        blocks[name] = shape[-1] if shape[-1] < 16 and plain else 16
+    return blocks
+
+
 def input_block(network: Network) -> int:
-    """The channel block of the network's input: unpadded where only plain convolutions read it."""
-    channels = network.input_shape[-1]
-    plain = all(isinstance(n.op, Conv2D) and n.op.groups == 1 for n in network.consumers(INPUT))
-    return channels if channels < 16 and plain else 16
+    """The channel block of the only input."""
+    (block,) = input_blocks(network).values()
+    return block
 
 
 class Lowering:
@@ -43,12 +51,14 @@ class Lowering:
         self.trained = trained_stages(self.network, self.stages)
         self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(3))
         self.micro.training = self.control if self.trains else None
-        self.x = Tensor(storage.input.buffer, (self.n, *self.network.input_shape), storage.input.block)
+        self.inputs = {
+            name: Tensor(x.buffer, (self.n, *self.network.inputs[name]), x.block) for name, x in storage.inputs.items()
+        }
         self.quantizers = Quantizers(
             request.precision, storage, self.prepare, self.micro, key.ranges, self.trains, self.first
         )
         self.rematerialiser = Rematerialiser(self.network, request.activation_memory, self.micro)
-        self.values: dict[str, Stored] = {INPUT: self.x}
+        self.values: dict[str, Stored] = dict(self.inputs)
         self.before_norm: dict[str, Stored] = {}
         self.statistics: dict[str, batchnorm.Statistics] = {}
         self.integer: set[str] = set()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from edgelearn.compile.accounting import account
 from edgelearn.compile.plan import Plan
-from edgelearn.compile.units import megabytes
 from edgelearn.errors import PlanError
+from edgelearn.units import megabytes
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 COUNTS = {

@@ -15,7 +15,6 @@ from edgelearn.compile.request import Request
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.graph.ancestors import ancestors
-from edgelearn.graph.network import INPUT
 from edgelearn.graph.reversible import invertible_streams
 from edgelearn.launch import Buffer, Launch, Role
 from edgelearn.ops import Traits
@@ -109,7 +108,7 @@ class _Finder:
         remat = lowering.rematerialiser
         self.remat, self.forward, self.backward, self.loss_at = remat, remat.forward, remat.backward, remat.loss_at
         self.request, self.network, self.times, self.encodings = request, request.network, times, encodings
-        self.input = program.x.buffer
+        self.inputs = {x.buffer for x in program.inputs.values()}
         self.tensors = {name: tensor.buffer for name, tensor in remat.tensors.items()}
         streams, self.inverted = invertible_streams(request.network)
         self.streams = {self.tensors[name] for name in streams if name in self.tensors}
@@ -142,11 +141,12 @@ class _Finder:
 
     def _replays(self) -> dict[Buffer, Sequence[Launch] | None]:
         """The launches that recompute each tensor; None for those that can't be, and that recomputing others reads."""
-        inputs, named = self.tensors.get(INPUT), set(self.tensors.values())
+        inputs = {self.tensors.get(name) for name in self.network.inputs}
+        named = set(self.tensors.values())
         found: dict[Buffer, Sequence[Launch] | None] = {
             buffer: replay.launches
             for buffer, replay in replays(self.forward, set(), {}, {}).items()
-            if buffer is not inputs and (buffer in named or buffer not in self.reads)
+            if buffer not in inputs and (buffer in named or buffer not in self.reads)
         }
         read = {b for launches in found.values() for b in _reads(launches or ())} - set(found) - set(self.reads)
         written = [b for launch in self.forward for b in launch.writes if b.role is Role.TEMPORARY]
@@ -223,7 +223,7 @@ class _Finder:
         pass."""
         lives = [life for life in lifetimes(self.forward + self.backward) if life.buffer not in activations]
         stored = sum(life.buffer.nbytes for life in lives if life.first < self.loss_at < life.last)
-        stored += self.input.nbytes * (self.input in self.reads)
+        stored += sum(x.nbytes for x in self.inputs if x in self.reads)
         indices = range(len(self.forward), len(self.forward) + len(self.backward))
         return stored, [sum(buffer.nbytes for buffer in alive(lives, index)) for index in indices]
 

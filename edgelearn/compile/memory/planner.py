@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from edgelearn.compile.layout import lay_out
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.request import Request
-from edgelearn.compile.units import megabytes
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.ops import BatchNormalization, Traits
+from edgelearn.units import megabytes
 
 from .budget import Budget, BudgetLike, budgets
 from .launch_times import LaunchTimes

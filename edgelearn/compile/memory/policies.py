@@ -10,7 +10,7 @@ from itertools import groupby
 from math import inf, isqrt, prod
 
 from edgelearn.graph.fuse import fuse
-from edgelearn.graph.network import INPUT, Network
+from edgelearn.graph.network import Network
 from edgelearn.graph.reversible import invertible_streams
 from edgelearn.ops import Add, Concatenate, Float16, Format, NumberFormat
 
@@ -84,7 +84,8 @@ def cuts(network: Network) -> list[frozenset[str]]:
     """
     stages = fuse(network)
     last = {name: number for number, stage in enumerate(stages) for name in stage.inputs}
-    lives = [frozenset([INPUT])]
+    inputs = frozenset(network.inputs)
+    lives = [inputs]
     for number, stage in enumerate(stages[:-1]):
         lives.append(frozenset(n for n in lives[-1] | {stage.output.name} if last.get(n, -1) > number))
     runs = [list(run) for _, run in groupby(lives, len)]
@@ -94,7 +95,7 @@ def cuts(network: Network) -> list[frozenset[str]]:
     for run in fewest:
         sizes = [sum(prod(network.shape_of(name)) for name in live) for live in run]
         blocks += [live for live, size, around in zip(run, sizes, _around(sizes), strict=True) if size <= min(around)]
-    return [live - {INPUT} for live in dict.fromkeys(blocks) if live != {INPUT}]
+    return [live - inputs for live in dict.fromkeys(blocks) if live - inputs]
 
 
 def _around(heights: Sequence[int]) -> list[tuple[float, float]]:

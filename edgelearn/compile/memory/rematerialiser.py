@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgelearn.errors import PlanError
-from edgelearn.graph.network import INPUT, Network, Node
+from edgelearn.graph.network import Network, Node
 from edgelearn.launch import Buffer, Launch
 from edgelearn.ops import Emitter, Tensor
 from edgelearn.ops.quantized_tensor import Stored, tensor_of
@@ -79,7 +79,7 @@ class Rematerialiser:
     def invert(self, node: Node) -> None:
         """Record the launches that invert `node`, whose gradient the backward pass is about to compute."""
         start, tensors = len(self.micro.launches), [self.tensors[name] for name in (node.name, *node.inputs)]
-        if node.inputs[0] == INPUT or any(tensor.dtype != "float32" for tensor in tensors):
+        if node.inputs[0] in self.network.inputs or any(tensor.dtype != "float32" for tensor in tensors):
             return
         y, x, *others = tensors
         node.op.emit_inverse(self.micro, y, others, x)

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from edgelearn.compile.layout import lay_out
 from edgelearn.compile.plan import Plan
-from edgelearn.compile.units import megabytes
 from edgelearn.device import Device
+from edgelearn.units import megabytes
 
 from .activation_memory import ActivationMemory
 from .budget import Budget

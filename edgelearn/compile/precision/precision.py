@@ -9,7 +9,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from edgelearn.errors import FormatError, PlanError
-from edgelearn.graph.network import INPUT, Network
+from edgelearn.graph.network import Network
 from edgelearn.ops.formats import Format, NumberFormat, format_from, has_range
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax, Observer
 
@@ -103,7 +103,7 @@ class Precision:
     def check(self, network: Network) -> None:
         """Raises PlanError for exceptions that match no layer of `network`."""
         for pattern in self.exceptions:
-            if not any(fnmatchcase(name, pattern) for name in (INPUT, *network.nodes)):
+            if not any(fnmatchcase(name, pattern) for name in (*network.inputs, *network.nodes)):
                 raise PlanError(
                     f"The precision has an exception for '{pattern}', but '{network.name}' has no such layer. There "
                     f"are: {', '.join(network.nodes)}."

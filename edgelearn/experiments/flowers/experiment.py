@@ -24,6 +24,7 @@ from edgelearn.lab.runs import Run, figures
 from edgelearn.ops import SoftmaxCrossEntropy
 from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.phases import Phases
+from edgelearn.units import MB
 
 from .config import ACCURACY, FlowersConfig
 from .weights import Pretrained, load_pretrained
@@ -151,10 +152,9 @@ class FlowersExperiment(Experiment[FlowersConfig]):
             lines.append(f"Before training: {round(before * r['total'])}/{r['total']} = {before:.2%}")
         if self.published:
             lines.append("Published by Qualcomm: 147/736 = 19.97% before, 670/736 = 91.03% after")
-        planned, allocated, process = (r["memory"][name] / 2**20 for name in ("planned", "allocated", "process"))
+        planned, allocated, process = (r["memory"][name] / MB for name in ("planned", "allocated", "process"))
         lines.append(
-            f"Memory: planned peak {planned:.1f} MiB, allocated peak {allocated:.1f} MiB, process peak "
-            f"{process:.1f} MiB"
+            f"Memory: planned peak {planned:.1f} MB, allocated peak {allocated:.1f} MB, process peak {process:.1f} MB"
         )
         lines.append(f"Time: {r['seconds']:.0f} s. Everything is in {run.folder}")
         return "\n".join(lines)

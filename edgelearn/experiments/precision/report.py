@@ -14,6 +14,7 @@ from edgelearn.device import Device
 from edgelearn.errors import RunError
 from edgelearn.graph import Network
 from edgelearn.lab.runs import RunStore, figures, mean_and_deviation, median
+from edgelearn.units import MB
 
 from .config import FLOAT, PrecisionConfig
 from .sweep import VariantResult, collect, device_names, expected
@@ -24,11 +25,11 @@ from .variants import Variant
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KIB, MIB = 1 << 10, 1 << 20
+KIB = 1 << 10  # as in the paper's tables
 HEADER = (
     "quantized", "test accuracy", "seeds", "below fp32", "expected", "planned", "allocated", "process", "moved/step"
 )  # fmt: skip
-TIME_HEADER = ("step", "ms", "to current", "planned MiB", "moved MiB")
+TIME_HEADER = ("step", "ms", "to current", "planned MB", "moved MB")
 COST_HEADER = ("convolution", "weights", "input", "output", "static", "dynamic", "saved")
 
 
@@ -73,7 +74,7 @@ class Comparison:
 
 
 def cells(results: Sequence[VariantResult], expected: Sequence[VariantResult] = ()) -> list[tuple[str, ...]]:
-    """Rows under HEADER: mean and deviation over seeds in percent, memory in MiB, MiB that a step moves."""
+    """Rows under HEADER: mean and deviation over seeds in percent, memory in MB, MB that a step moves."""
     reference = next((result for result in results if result.variant == FLOAT), None)
     known = {result.variant: result for result in expected}
     return [_cells(result, reference, known.get(result.variant)) for result in results]
@@ -91,8 +92,8 @@ def _cells(result: VariantResult, reference: VariantResult | None, expected: Var
         str(len(result.accuracies)) + (f", {len(result.diverged)} diverged" if result.diverged else ""),
         f"{mean_and_deviation(below)[0]:+.2f}" if below else "",
         spread(list(expected.accuracies.values())) if expected else "",
-        *(f"{memory[name] / MIB:,.1f}" if memory else "" for name in ("planned", "allocated", "process")),
-        f"{traffic / MIB:,.0f}" if traffic else "",
+        *(f"{memory[name] / MB:,.1f}" if memory else "" for name in ("planned", "allocated", "process")),
+        f"{traffic / MB:,.0f}" if traffic else "",
     )
 
 
@@ -126,7 +127,7 @@ def time_cells(times: Times) -> list[tuple[str, ...]]:
         ratio = ""
         if name.endswith("in-hindsight") and reference in times.seconds:
             ratio = "{:.3f} ({:.3f} – {:.3f})".format(*times.ratio(name, reference))
-        sizes = (f"{nbytes[name] / MIB:,.1f}" for nbytes in (times.peaks, times.traffic))
+        sizes = (f"{nbytes[name] / MB:,.1f}" for nbytes in (times.peaks, times.traffic))
         rows.append((name, f"{1e3 * median(list(seconds)):.2f}", ratio, *sizes))
     return rows
 

@@ -10,6 +10,7 @@ import numpy as np
 from edgelearn.compile import Request, make_plan
 from edgelearn.ops import SGD, SoftmaxCrossEntropy
 from edgelearn.runtime import Context, Session, choose_device
+from edgelearn.runtime.session import Examples
 
 from . import engine_ops
 from .ops import OpProblem
@@ -62,7 +63,7 @@ def make_request(workload: Workload, micro_batch: int) -> Request:
 def _step(session: Session, workload: Workload, problem: Problem, resident: bool) -> Callable[[], Any]:
     micro = session.plan.request.micro_batch
     starts = range(0, workload.batch, micro)
-    inputs: list[np.ndarray | None] = [session.pack(problem.inputs[i : i + micro]) for i in starts]
+    inputs: list[Examples | None] = [session.pack(problem.inputs[i : i + micro]) for i in starts]
     labels = [problem.labels[i : i + micro].astype(np.int32) for i in starts]
 
     def step() -> float | np.ndarray:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from edgelearn.lab.measure import compare
+from edgelearn.units import MB
 
 from .report import BenchReport
-from .table import MIB, milliseconds
+from .table import milliseconds
 from .variant import Variant
 from .workloads import Workload
 
@@ -31,7 +32,7 @@ def _cell(report: BenchReport, workload: str, contender: str) -> str:
     if variant is None:
         return "–"
     text = f"{milliseconds(variant.median)} ms" + (
-        f", {variant.memory / MIB:.0f} MiB" if variant.memory is not None else ""
+        f", {variant.memory / MB:.0f} MB" if variant.memory is not None else ""
     )
     how = _how(variant)
     text += f" ({how})" if how else ""

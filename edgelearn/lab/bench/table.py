@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgelearn.lab.measure import quartiles
+from edgelearn.units import MB
 
 from .report import BenchReport
 from .variant import Variant
@@ -15,8 +16,6 @@ from .workloads import Workload
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-MIB = 1 << 20
 
 
 def as_text(report: BenchReport, width: int = 120) -> str:
@@ -68,7 +67,7 @@ def _workload_table(report: BenchReport, workload: str) -> RenderableType:
     table.add_column("contender", no_wrap=True)
     for heading in ("median ms", "middle half ms", "time / fastest peer's"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("noisy", "steps MiB", "peak MiB", "import s", "first step s"):
+    for heading in ("noisy", "steps MB", "peak MB", "import s", "first step s"):
         table.add_column(heading, justify="right")
     for variant in report.of(workload):
         table.add_row(*_row(report, variant))
@@ -85,8 +84,8 @@ def _row(report: BenchReport, variant: Variant) -> list[str]:
         f"{milliseconds(low)} – {milliseconds(high)}",
         _comparison(report, variant),
         f"{sum(block.noisy for block in variant.blocks)} of {len(variant.blocks)}",
-        _mebibytes(variant.memory),
-        _mebibytes(variant.memory_process),
+        _megabytes(variant.memory),
+        _megabytes(variant.memory_process),
         "" if variant.import_seconds is None else f"{variant.import_seconds:.2f}",
         "" if variant.first_step_seconds is None else f"{variant.first_step_seconds:.2f}",
     ]
@@ -101,8 +100,8 @@ def _comparison(report: BenchReport, variant: Variant) -> str:
     return "" if ratio is None else str(ratio)
 
 
-def _mebibytes(size: int | None) -> str:
-    return "" if size is None else f"{size / MIB:.0f}"
+def _megabytes(size: int | None) -> str:
+    return "" if size is None else f"{size / MB:.0f}"
 
 
 def _numbers(probe: list[float]) -> str:

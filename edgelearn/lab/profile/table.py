@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from edgelearn.lab.runs.tables import render
+from edgelearn.units import MB
 
 from .projection import ASSUMPTIONS, Estimate, Projection
 from .roofline import Point, Roofline
@@ -14,8 +15,7 @@ from .roofline import Point, Roofline
 if TYPE_CHECKING:
     from rich.table import Table
 
-MIB = 1 << 20
-HEADINGS = ("n", "MFLOP", "MiB", "FLOP/B", "ms", "share", "GFLOP/s", "GB/s", "of roof")
+HEADINGS = ("n", "MFLOP", "MB", "FLOP/B", "ms", "share", "GFLOP/s", "GB/s", "of roof")
 
 
 def roofline_table(roofline: Roofline, width: int = 120, layers: bool = False) -> str:
@@ -70,7 +70,7 @@ def _row(point: Point, busy: float) -> list[str]:
     return [
         str(point.launches),
         f"{point.flops / 1e6:,.1f}" if linear else "–",
-        f"{point.nbytes / MIB:,.2f}",
+        f"{point.nbytes / MB:,.2f}",
         f"{point.intensity:,.1f}" if linear else "–",
         f"{point.seconds * 1e3:,.3f}",
         f"{point.seconds / busy:.1%}",
@@ -88,16 +88,16 @@ def _estimates(projection: Projection) -> Table:
     table.add_column("device")
     table.add_column("precision")
     table.add_column("efficiency of")
-    for heading in ("n", "bound ms", "expected ms", "memory MiB", "fits"):
+    for heading in ("n", "bound ms", "expected ms", "memory MB", "fits"):
         table.add_column(heading, justify="right", no_wrap=True)
     for e in projection.estimates:
-        figures = (f"{e.bound * 1e3:,.1f}", f"{e.expected * 1e3:,.1f}", f"{e.nbytes / MIB:,.1f}")
+        figures = (f"{e.bound * 1e3:,.1f}", f"{e.expected * 1e3:,.1f}", f"{e.nbytes / MB:,.1f}")
         table.add_row(e.device.name, e.precision, e.basis, str(e.launches), *figures, _fits(e))
     return table
 
 
 def _fits(estimate: Estimate) -> str:
-    return "yes" if estimate.fits else f"does not fit {estimate.device.memory / MIB:,.0f} MiB"
+    return "yes" if estimate.fits else f"does not fit {estimate.device.memory / MB:,.0f} MB"
 
 
 def _errors(projection: Projection) -> Table:

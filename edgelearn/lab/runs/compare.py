@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgelearn.errors import DataError, RunError
+from edgelearn.units import MB
 
 from . import figures
 from .run import Run
@@ -188,7 +189,7 @@ def _seconds(value: float) -> str:
 
 
 def _memory(value: int) -> str:
-    return f"{value / (1 << 20):,.1f} MiB"
+    return f"{value / MB:,.1f} MB"
 
 
 # Every row of the table of results but the interval, which is printed with the accuracy.

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from edgelearn import atomic
 from edgelearn.errors import RunError, ShapeError
+from edgelearn.units import MB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +32,7 @@ _FEW_EPOCHS = 20
 _MAX_CELLS_WITH_TEXT = 12
 _DPI = 110
 _TITLE, _LABEL, _TICK = 13, 11, 10
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1))
+_UNITS = (("GB", 10**9), ("MB", MB), ("kB", 10**3), ("bytes", 1))
 
 
 def confusion_matrix(true: ArrayLike, predicted: ArrayLike, n: int) -> np.ndarray:

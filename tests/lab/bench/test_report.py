@@ -7,9 +7,10 @@ from edgelearn.errors import DataError, FormatError
 from edgelearn.lab.bench import chart
 from edgelearn.lab.bench.markdown import as_markdown
 from edgelearn.lab.bench.report import BenchReport
-from edgelearn.lab.bench.table import MIB, as_text, milliseconds
+from edgelearn.lab.bench.table import as_text, milliseconds
 from edgelearn.lab.bench.variant import Variant
 from edgelearn.lab.measure import Block
+from edgelearn.units import MB
 
 
 def make(*variants):
@@ -21,7 +22,7 @@ def make(*variants):
 
 def variant(contender, *milliseconds, noisy=False, attempts=1):
     blocks = [Block(value / 1e3, 3, 0.01, attempts, noisy) for value in milliseconds]
-    memory = {"memory_after_imports": 100 * MIB, "memory_start": 180 * MIB, "memory_peak": 164 * MIB}
+    memory = {"memory_after_imports": 100 * MB, "memory_start": 180 * MB, "memory_peak": 164 * MB}
     return Variant("train:4", contender, "v", "", 1.5, 2.5, [7.0], blocks=blocks, **memory)
 
 
@@ -89,8 +90,8 @@ def test_markdown_has_every_contender_at_its_best_and_no_ratio_that_is_refused()
     head, row = text.splitlines()[0], text.splitlines()[-1]
     assert "`edgelearn bench`" in head and "beads" in head and "2026-01-01" in head
     assert row.startswith("| `train:4`: ") and row.count("|") == 5
-    assert "20.0 ms, 64 MiB (v)<br>0.50 (0.50 – 0.50)" in row and "40.0" not in row
-    assert "| 9.50 ms, 64 MiB (v)<br>spread too large |" in row
+    assert "20.0 ms, 64 MB (v)<br>0.50 (0.50 – 0.50)" in row and "40.0" not in row
+    assert "| 9.50 ms, 64 MB (v)<br>spread too large |" in row
 
 
 def test_a_report_is_read_back(tmp_path):

@@ -11,7 +11,7 @@ RESULTS = {
     "loss": 0.31,
     "epochs": 100,
     "seconds": 3725.4,
-    "memory": {"planned": 84 << 20, "allocated": 91 << 20, "process": 412 << 20},
+    "memory": {"planned": 84 * 10**6, "allocated": 91 * 10**6, "process": 412 << 20},
 }
 
 
@@ -44,8 +44,8 @@ def test_compare(runs):
         "loss": [0.31, 2.5],
         "epochs": [100, 3],
         "seconds": [3725.4, None],
-        "planned": [84 << 20, None],
-        "allocated": [91 << 20, None],
+        "planned": [84 * 10**6, None],
+        "allocated": [91 * 10**6, None],
         "process": [412 << 20, None],
         "device": ["pocl", None],
     }
@@ -63,7 +63,7 @@ def test_text(runs, width):
         "optimizer.momentum",
         "91.0 %",
         "1 h 02 min",
-        "84.0 MiB",
+        "84.0 MB",
         "670 of 736",
     ):
         assert part in text

@@ -93,10 +93,10 @@ def test_plot_overlay():
 
 
 def test_plot_memory():
-    figure = figures.plot_memory(84 << 20, 91 << 20, None)
-    assert {"84.0 MiB", "91.0 MiB", "not measured", "Size (MiB)"} <= set(texts(figure))
+    figure = figures.plot_memory(84 * 10**6, 91 * 10**6, None)
+    assert {"84.0 MB", "91.0 MB", "not measured", "Size (MB)"} <= set(texts(figure))
     assert [bar.get_width() for bar in figure.axes[0].patches] == [84, 91, 0]
-    assert "Size (GiB)" in texts(figures.plot_memory(1, 2, 3 << 30))
+    assert "Size (GB)" in texts(figures.plot_memory(1, 2, 3 * 10**9))
     assert "512 bytes" in texts(figures.plot_memory(512, None, None))
     assert texts(figures.plot_memory(None, None, None)).count("not measured") == 3
 

@@ -1,0 +1,258 @@
+"""Builds a network and its weights from another framework's operators; every format's handlers write to it.
+
+Handlers get a `Value` for what the network computes and a NumPy array for what is constant. The functions of `linear`,
+`windows`, `arithmetic` and `shapes` take both: they add layers for values and compute constants at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from edgelearn.errors import FormatError, UnsupportedError
+from edgelearn.graph import INPUT, Network
+from edgelearn.ops import Flatten, Op, Reshape
+from edgelearn.ops.tensor import Shape
+
+from .graph import Operator, TensorInfo
+from .value import BATCH, Axis, Value
+
+MOST_CONSTANT_VALUES = 1 << 26  # of an array that is larger than what it is made from
+IMAGES = {"NCHW": (2, 3, 1), "NHWC": (1, 2, 3)}  # the file's axes in the order of a layer
+
+
+@dataclass
+class Layer:
+    """One layer of the network to be.
+
+    Arguments:
+    - `op`, `inputs`, `shape`: as of a Node.
+    - `weights`: arrays by role.
+    - `frozen`: its weights are not trained: they were constants of the arithmetic, such as a division by 6.
+    - `operator`: name of the operator of the file that it comes from.
+    - `scalars`: (scale, shift) if it computes x * scale + shift with two numbers.
+    """
+
+    op: Op
+    inputs: tuple[str, ...]
+    shape: Shape
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    frozen: bool = False
+    operator: str = ""
+    scalars: tuple[float, float] | None = None
+
+
+class Builder:
+    """A network that grows operator by operator.
+
+    Arguments:
+    - `name`: of the network.
+    - `layout`: "NCHW" or "NHWC": the order of an image's axes in the file, where an operator doesn't say (default
+      "NHWC").
+    """
+
+    def __init__(self, name: str, layout: str = "NHWC") -> None:
+        self.name, self.layout = name, layout
+        self.inputs: dict[str, Shape] = {}
+        self.layers: dict[str, Layer] = {}
+        self.operator = Operator("", "layer", (), ())  # being translated; its name becomes the layer's
+        self._arranged: dict[tuple[str, tuple[int, ...], tuple[int, ...], Shape], str] = {}
+
+    def input(self, tensor: TensorInfo) -> Value:
+        """Declare an input of the network. Raises FormatError for a shape with an open size other than the batch."""
+        if tensor.shape is None or not tensor.shape or None in tensor.shape[1:]:
+            raise FormatError(
+                f"Input '{tensor.name}' has the open shape {tensor.shape}: give the sizes of an example with "
+                f"input_shape=(height, width, channels)."
+            )
+        batch, *rest = tensor.shape
+        sizes = tuple(int(n) for n in rest if n is not None)
+        order = tuple(range(len(sizes)))
+        if tensor.layout == "NCHW" and len(sizes) == 3:
+            sizes, order = (sizes[1], sizes[2], sizes[0]), (2, 0, 1)
+        if not sizes or min(sizes) < 1:
+            raise FormatError(f"Input '{tensor.name}' has the shape {tensor.shape}: sizes are 1 or more.")
+        layer = INPUT if not self.inputs else self._unique(tensor.name)
+        self.inputs[layer] = sizes
+        return Value.of(layer, sizes, order, batch or 1)
+
+    def op(self, kind: str, *args, **config) -> Op:
+        """An op by its class name. Raises UnsupportedError if edgelearn doesn't have it."""
+        if kind not in Op.registry:
+            raise UnsupportedError(f"edgelearn has no {kind}.")
+        return Op.registry[kind](*args, **config)
+
+    def shape(self, layer: str) -> Shape:
+        return self.inputs[layer] if layer in self.inputs else self.layers[layer].shape
+
+    def add(
+        self, op: Op, *inputs: str, name: str = "", weights: Mapping[str, np.ndarray] | None = None,
+        frozen: bool = False, scalars: tuple[float, float] | None = None,
+    ) -> str:  # fmt: skip
+        """Add a layer and return its name.
+
+        Arguments:
+        - `op`: its operation.
+        - `inputs`: names of the layers that it reads.
+        - `name`: default the operator's.
+        - `weights`: arrays by role, all that the op has.
+        - `frozen`, `scalars`: as of Layer.
+
+        Raises ShapeError if the op doesn't accept the shapes, FormatError for weights of other shapes.
+        """
+        op, shapes, weights = op.plain(), [self.shape(layer) for layer in inputs], weights or {}
+        shape = op.output_shape(*shapes)
+        found = {}
+        for role, weight in op.weights(*shapes).items():
+            array = weights[role]
+            if array.shape != weight.shape:
+                raise FormatError(
+                    f"{self.operator.kind} '{self.operator.name}': its {role} has shape {array.shape}, expected "
+                    f"{weight.shape}. The file is damaged: restore it."
+                )
+            found[role] = np.ascontiguousarray(array, np.float32)
+        name = self._unique(name or self.operator.name)
+        self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name, scalars)
+        return name
+
+    def apply(self, op: Op, x: Value, **settings) -> Value:
+        """Add a layer that computes each value by itself, whatever their order."""
+        return replace(x, layer=self.add(op, x.layer, **settings), sole=True)
+
+    def maker(self, x: Value) -> Layer | None:
+        """The layer that makes `x`, None for an input of the network."""
+        return self.layers.get(x.layer)
+
+    def source(self, layer: str) -> str:
+        """The layer whose values `layer` has in the same order, before it was reshaped."""
+        while layer in self.layers and isinstance(self.layers[layer].op, Flatten):
+            layer = self.layers[layer].inputs[0]
+        return layer
+
+    def arrange(self, x: Value, *axes: Axis) -> str:
+        """Return a layer of the values of `x` whose axes are these products of its factors; Reshape and Transpose are
+        added where the order asks for them.
+
+        Raises UnsupportedError if the axes leave values out, or take the batch for another axis.
+        """
+        order = tuple(factor for axis in axes for factor in axis)
+        if sorted(order) != list(range(len(x.sizes))):
+            raise UnsupportedError(f"The batch of {x.shape} is mixed with other axes.", "Keep the batch as first axis.")
+        shape = tuple(prod(x.sizes[factor] for factor in axis) for axis in axes)
+        key = (x.layer, x.sizes, order, shape)
+        if key not in self._arranged:
+            layer = x.layer if order == tuple(sorted(order)) else self._transpose(x, order)
+            if self.shape(layer) != shape:
+                layer = self.add(Reshape(shape), layer, name=f"{layer}_reshape")
+            self._arranged[key] = layer
+        return self._arranged[key]
+
+    def image(self, x: Value, channels: int) -> str:
+        """Return a layer (height, width, channels) of an image or of a sequence (whose height is 1); `channels` is the
+        file's axis."""
+        return self.laid_out(x, self.image_order(x, channels))
+
+    def like(self, x: Value, layer: str, channels: int) -> Value:
+        """Return the value of a layer that was made from `image(x, channels)`."""
+        return self.view(x, layer, self.image_order(x, channels))
+
+    def laid_out(self, x: Value, order: Sequence[int | None]) -> str:
+        """Return a layer of `x` whose axes are the file's in this order; None adds one of size 1."""
+        return self.arrange(x, *(() if axis is None else x.axes[axis] for axis in order))
+
+    def view(self, x: Value, layer: str, order: Sequence[int | None]) -> Value:
+        """Return the value of a layer that was made from `laid_out(x, order)`: same axes, sizes of its own."""
+        places = {axis: place for place, axis in enumerate(order) if axis is not None}
+        new = Value.of(layer, self.shape(layer), tuple(places.get(axis) for axis in range(x.rank)), x.batch)
+        axes = ((BATCH,) if axis == x.batch_axis else new.axes[1 + axis] for axis in range(x.rank))
+        return replace(new, axes=tuple(axes))
+
+    def image_order(self, x: Value, channels: int) -> list[int | None]:
+        """The file's axes as (height, width, channels). Raises UnsupportedError if there are more."""
+        channels = x.axis(channels)
+        rest = [axis for axis in range(x.rank) if axis not in (channels, x.batch_axis)]
+        if len(rest) > 2:
+            raise UnsupportedError(
+                f"It has {len(rest)} axes beside batch and channels.", "Images with 2, sound with 1."
+            )
+        return [*[None] * (2 - len(rest)), *rest, channels]
+
+    def natural_order(self, x: Value) -> tuple[int, ...]:
+        """The file's axes, without the batch, in the order in which a layer of `x` is best made: as its values lie."""
+        axes = tuple(axis for axis in range(x.rank) if axis != x.batch_axis)
+        known = [IMAGES[self.layout], *IMAGES.values()] if x.rank == 4 and x.batch_axis == 0 else []
+        by_place = sorted(axes, key=lambda axis: min(x.axes[axis], default=len(x.sizes)))
+        for order in (*known, axes, tuple(by_place)):
+            factors = [factor for axis in order for factor in x.axes[axis]]
+            if factors == sorted(factors):
+                return order
+        return axes
+
+    def _transpose(self, x: Value, order: tuple[int, ...]) -> str:
+        """Return a layer whose factors have another order; neighbours that stay neighbours move as one."""
+        runs: list[list[int]] = []
+        for factor in order:
+            if runs and factor == runs[-1][-1] + 1:
+                runs[-1].append(factor)
+            else:
+                runs.append([factor])
+        merged = sorted(runs)
+        shape = tuple(prod(x.sizes[factor] for factor in run) for run in merged)
+        layer = x.layer
+        if self.shape(layer) != shape:
+            layer = self.add(Reshape(shape), layer, name=f"{layer}_reshape")
+        return self.add(
+            self.op("Transpose", tuple(merged.index(run) for run in runs)), layer, name=f"{layer}_transpose"
+        )
+
+    def output(self, x: Value) -> str:
+        """Return the layer of an output of the network: (height, width, channels) for an image, else the file's axes
+        without the batch and without other axes of size 1 at the end."""
+        if x.batch_axis not in (0, None) or (x.batch_axis is None and x.batch > 1):
+            raise UnsupportedError("An output's batch is not its first axis.", "Keep the batch as first axis.")
+        image = x.rank == 4 and x.batch_axis == 0
+        order = IMAGES[self.layout] if image else [axis for axis in range(x.rank) if axis != x.batch_axis]
+        axes = [x.axes[axis] for axis in order]
+        return self.arrange(x, *([axis for axis in axes if axis] if len(x.sizes) < 2 else axes)) if x.sizes else x.layer
+
+    def finish(self, outputs: tuple[str, ...]) -> tuple[Network, dict[str, np.ndarray]]:
+        """Return the network of what `outputs` need, and its weights."""
+        needed, waiting = set[str](), list(outputs)
+        while waiting:
+            name = waiting.pop()
+            if name not in needed and name in self.layers:
+                needed.add(name)
+                waiting += self.layers[name].inputs
+        if len(self.inputs) != 1 or len(outputs) != 1:
+            raise UnsupportedError(
+                f"The model has {len(self.inputs)} inputs and {len(outputs)} outputs.", "One of each."
+            )
+        if outputs[0] not in self.layers:
+            raise FormatError("The output is the input or a constant: there is nothing to compute.")
+        network, weights, frozen = Network(self.name, self.inputs[INPUT]), {}, set()
+        for name, layer in self.layers.items():
+            if name in needed:
+                network.add(name, layer.op, *layer.inputs)
+                arrays = {f"{name}/{role}": array for role, array in layer.weights.items()}
+                weights |= arrays
+                frozen |= arrays.keys() if layer.frozen else set()
+        network.trainable -= frozen
+        return network, weights
+
+    def _unique(self, name: str) -> str:
+        name = re.sub(r"[^0-9A-Za-z_.\-]+", "_", name).strip("_") or "layer"
+        taken = {INPUT, *self.layers, *self.inputs}
+        if name not in taken:
+            return name
+        return next(new for n in range(1, len(taken) + 2) if (new := f"{name}_{n}") not in taken)
+
+
+def check_size(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of a constant that is about to be made. Raises FormatError for one that no model needs."""
+    if any(n < 0 for n in shape) or prod(shape) > MOST_CONSTANT_VALUES:
+        raise FormatError(f"A constant of shape {shape} is asked for, and the most is {MOST_CONSTANT_VALUES:,} values.")
+    return shape

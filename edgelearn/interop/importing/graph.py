@@ -1,0 +1,136 @@
+"""A model file as its format writes it: operators, constants, inputs and outputs, before anything is translated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from edgelearn.errors import FormatError
+
+Size = int | None  # None: the file leaves it open
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """The integers of a tensor: value = scale * (integer - zero_point).
+
+    Arguments:
+    - `scale`: float32, of one value or one for each index of `axis`.
+    - `zero_point`: integers of the same shape.
+    - `axis`: of the tensor, for scales of more than one value (default 0).
+    - `dtype`: type of the integers (default "int8").
+    """
+
+    scale: np.ndarray
+    zero_point: np.ndarray
+    axis: int = 0
+    dtype: str = "int8"
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What the file says of a tensor.
+
+    Arguments:
+    - `name`: unique in the file.
+    - `shape`: with the batch as first axis; None for an open size, or instead of the whole shape.
+    - `dtype`: NumPy's name of its type (default "float32").
+    - `layout`: "NHWC" or "NCHW" for images, else "" (default). The network's input has the order NHWC either way.
+    - `quantization`: scale and zero point (default none).
+    """
+
+    name: str
+    shape: tuple[Size, ...] | None
+    dtype: str = "float32"
+    layout: str = ""
+    quantization: Quantization | None = None
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operation of the file.
+
+    Arguments:
+    - `kind`: the format's name for it, such as "Conv".
+    - `name`: its own name; becomes the name of its layer.
+    - `inputs`: names of tensors; "" for an optional one that is left out.
+    - `outputs`: names of tensors.
+    - `attributes`: its settings (default none).
+    - `version`: the format's version of this operator (default 1).
+    """
+
+    kind: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class ForeignGraph:
+    """A model of another framework, as its file has it.
+
+    Arguments:
+    - `format`: name of the format, such as "ONNX".
+    - `name`: of the model.
+    - `inputs`: tensors that the caller gives.
+    - `outputs`: names of the tensors that the model returns.
+    - `operators`: in an order in which each comes after those that it reads.
+    - `constants`: arrays by name of tensor; weights keep the file's order of axes and their bits.
+    - `tensors`: what the file says of other tensors, by name (default nothing).
+    - `preprocessing`: how inputs are made, where the file tells (default empty).
+    - `class_names`: names of the classes, where the file tells (default none).
+    - `metadata`: other texts of the file (default none).
+    """
+
+    format: str
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[str, ...]
+    operators: tuple[Operator, ...]
+    constants: Mapping[str, np.ndarray]
+    tensors: Mapping[str, TensorInfo] = field(default_factory=dict)
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def between(
+        self, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), input_shape: tuple[int, ...] | None = None
+    ) -> ForeignGraph:
+        """The part that computes `outputs` from `inputs`, names of tensors (default: the file's own).
+
+        `input_shape`: of an example, in edgelearn's order (default: the file's). Raises FormatError for an unknown
+        tensor, or an output that needs more than the inputs.
+        """
+        made = {name: operator for operator in self.operators for name in operator.outputs}
+        known = {info.name: info for info in (*self.tensors.values(), *self.inputs)}
+        for name in (*inputs, *outputs):
+            if name not in made and name not in known:
+                raise FormatError(f"'{self.name}' has no tensor '{name:.200}'. It has {', '.join(list(made)[:20])}, …")
+        chosen = tuple(known.get(name, TensorInfo(name, None)) for name in inputs) or self.inputs
+        outputs, given = outputs or self.outputs, {info.name for info in chosen}
+        needed, waiting = set[str](), list(outputs)
+        while waiting:
+            name = waiting.pop()
+            if name in needed or name in given or name in self.constants or not name:
+                continue
+            if name not in made:
+                raise FormatError(
+                    f"'{self.name}': the output needs '{name:.200}', which isn't an input. Add it to them."
+                )
+            needed.add(name)
+            waiting += made[name].inputs
+        operators = tuple(o for o in self.operators if not needed.isdisjoint(o.outputs))
+        if input_shape is not None:
+            chosen = (_resized(chosen[0], input_shape), *chosen[1:])
+        return replace(self, inputs=chosen, outputs=outputs, operators=operators)
+
+
+def _resized(info: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
+    """The tensor with the sizes of an example in edgelearn's order."""
+    sizes = (shape[2], shape[0], shape[1]) if info.layout == "NCHW" and len(shape) == 3 else tuple(shape)
+    return replace(info, shape=(info.shape[0] if info.shape else None, *sizes))

@@ -1,0 +1,127 @@
+"""Ops that move or reduce values, in PyTorch: handlers of to_torch.py. Images are channels first; tensors of other
+ranks have the network's order of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from edgelearn.graph import Node
+from edgelearn.ops import (
+    Flatten,
+    GlobalMaxPooling2D,
+    Max,
+    Mean,
+    Op,
+    Pad,
+    PadChannels,
+    Reshape,
+    Slice,
+    SliceChannels,
+    SpaceToDepth,
+    Sum,
+    Transpose,
+    ZeroPadding2D,
+)
+from edgelearn.ops.axes import positions
+from edgelearn.ops.reductions import Reduction
+
+
+def _flat(x: torch.Tensor) -> torch.Tensor:
+    """Values of an example in the network's order, channels last."""
+    return _channels_last(x).flatten(1)
+
+
+def _channels_last(x: torch.Tensor) -> torch.Tensor:
+    """The network's order of axes."""
+    return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
+
+
+def _channels_first(x: torch.Tensor) -> torch.Tensor:
+    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
+
+
+def _reshape(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    return _channels_first(_flat(x).reshape(len(x), *node.shape))
+
+
+def _transpose(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, Transpose)
+    x = _channels_last(x)
+    order = positions(node.op.axes, tuple(x.shape[1:]))
+    return _channels_first(x.permute(0, *(axis + 1 for axis in order)))
+
+
+def _slice(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, Slice)
+    x = _channels_last(x)
+    for axis, r in enumerate(node.op.ranges(tuple(x.shape[1:])), start=1):
+        x = x.index_select(axis, torch.from_numpy(r.begin + r.stride * np.arange(r.size)))
+    return _channels_first(x)
+
+
+def _pad(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, Pad)
+    x = _channels_last(x)
+    if node.op.mode == "constant":
+        sides = [side for sides in reversed(node.op.padding) for side in sides]
+        return _channels_first(F.pad(x, sides, value=node.op.value))
+    for axis, sides in enumerate(node.op.padding, start=1):
+        places = np.pad(np.arange(x.shape[axis]), sides, node.op.mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        x = x.index_select(axis, torch.from_numpy(places))
+    return _channels_first(x)
+
+
+def _reduction(function: Callable[..., torch.Tensor]) -> Callable[[nn.Module, Node, torch.Tensor], torch.Tensor]:
+    def build(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+        assert isinstance(node.op, Reduction)
+        x = _channels_last(x)
+        axes = [axis + 1 for axis in node.op.reduced(tuple(x.shape[1:]))]
+        return _channels_first(function(x, axes, keepdim=node.op.keepdims))
+
+    return build
+
+
+def _slice_channels(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, SliceChannels)
+    return x[:, node.op.start : node.op.start + node.op.size]
+
+
+def _pad_channels(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, PadChannels)
+    return F.pad(x, (0, 0) * (x.ndim - 2) + (node.op.before, node.op.after))
+
+
+def _space_to_depth(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, SpaceToDepth)
+    n, channels, height, width = x.shape
+    size = node.op.size
+    squares = x.reshape(n, channels, height // size, size, width // size, size).permute(0, 3, 5, 1, 2, 4)
+    return squares.reshape(n, -1, height // size, width // size)
+
+
+def _zero_padding(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, ZeroPadding2D)
+    vertical, horizontal = node.op.sides
+    return F.pad(x, (*horizontal, *vertical))
+
+
+SHAPES: dict[type[Op], Callable[..., torch.Tensor]] = {
+    Flatten: lambda net, node, x: _flat(x),
+    GlobalMaxPooling2D: _reduction(torch.amax),
+    Max: _reduction(torch.amax),
+    Mean: _reduction(torch.mean),
+    Pad: _pad,
+    PadChannels: _pad_channels,
+    Reshape: _reshape,
+    Slice: _slice,
+    SliceChannels: _slice_channels,
+    SpaceToDepth: _space_to_depth,
+    Sum: _reduction(torch.sum),
+    Transpose: _transpose,
+    ZeroPadding2D: _zero_padding,
+}

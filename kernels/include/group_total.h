@@ -1,0 +1,17 @@
+// The sum of the values of a work-group's items, in order; `shares` is local memory for one float each.
+INLINE float group_total(const float value, __local float *shares) {
+  const int me = get_local_id(0);
+  shares[me] = value;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  float total = 0.0f;
+  for (int i = 0; i < GROUP; i++) total += shares[i];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return total;
+}
+
+// The sum of a vector's elements, in order
+INLINE float element_sum(V v) {
+  float sum = 0.0f;
+  for (int i = 0; i < VECTOR_WIDTH; i++) sum += ELEMENT(v, i);
+  return sum;
+}

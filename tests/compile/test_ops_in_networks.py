@@ -1,0 +1,129 @@
+"""Rarer ops inside small networks: against float64, on stored integers beside simulated ones, in half precision, and
+with every strategy for activation memory."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgelearn.compile import Compress, Offload, Precision, Recompute, Request
+from edgelearn.graph import Network, add_split
+from edgelearn.ops import (
+    SGD,
+    Add,
+    Concatenate,
+    Conv2D,
+    Dense,
+    Flatten,
+    Float16,
+    Format,
+    GlobalMaxPooling2D,
+    Max,
+    Mean,
+    Pad,
+    ReLU,
+    Reshape,
+    Slice,
+    Softmax,
+    Sum,
+    Transpose,
+)
+
+from .test_networks import CLASSES, EXAMPLES, check_step, drawn
+from .test_plan import batches
+from .test_rematerialiser import same, steps
+
+
+def rearranged() -> Network:
+    """A transposed image, a mirrored frame, a shuffle of channels, and a slice in steps."""
+    net = Network("rearranged", (6, 5, 3))
+    net.add("stem", Conv2D(20, 1))
+    net.add("relu", ReLU())
+    net.add("turned", Transpose((2, 1, 3)))
+    net.add("framed", Pad(((1, 0), (0, 2), (0, 0)), "reflect"))
+    net.add("conv", Conv2D(24, 1))
+    net.add("conv_relu", ReLU(6))
+    net.add("groups", Reshape((6, 8, 4, 6)))
+    net.add("shuffled", Transpose((1, 2, 4, 3)))
+    net.add("image", Reshape((6, 8, 24)))
+    net.add("some", Slice((3, 0, 1), (2, -1, 17), (-2, 1, 1)))
+    net.add("more", Pad(((0, 0), (0, 0), (3, 4)), value=0.25))
+    net.add("mix", Conv2D(9, 1))
+    net.add("flat", Flatten())
+    net.add("dense", Dense(CLASSES))
+    net.add("softmax", Softmax())
+    return net
+
+
+def reduced() -> Network:
+    """Halves of an image that are reduced in different ways, one of them weighed by a softmax."""
+    net = Network("reduced", (6, 5, 3))
+    net.add("stem", Conv2D(34, 1))
+    net.add("relu", ReLU())
+    one, two = add_split(net, "half", 2)
+    net.add("one", Conv2D(18, 1), one)
+    net.add("attention", Softmax())
+    net.add("columns", Mean(2))
+    net.add("sum", Sum((1, 2), keepdims=False))
+    net.add("two", Conv2D(18, 1), two)
+    net.add("rows", Max(1))
+    net.add("columns_of_rows", Mean((1, 2), keepdims=False))
+    net.add("largest", GlobalMaxPooling2D(), "two")
+    net.add("channels", Mean(3), "two")
+    net.add("channel", Flatten())
+    net.add("both", Add(), "sum", "columns_of_rows", "largest")
+    net.add("all", Concatenate(), "both", "channel")
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
+NETWORKS = {f.__name__: f for f in (rearranged, reduced)}
+EVERY = pytest.mark.parametrize("name", NETWORKS)
+STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}
+INTEGERS = Precision(Format(symmetric=True), Format(), Format(), simulated=False)
+HALVES = Precision(Float16(), Float16(), Float16(), simulated=False)
+
+
+@EVERY
+def test_steps(kernels, name):
+    check_step(kernels, NETWORKS[name](), 2)
+
+
+@pytest.mark.parametrize("precision", [INTEGERS, HALVES], ids=("integers", "halves"))
+@EVERY
+def test_stored_formats_agree_with_simulated_ones(start, name, precision):
+    network = NETWORKS[name]()
+    weights, x, labels = drawn(network)
+    request = Request(network, EXAMPLES, 2, SGD(0.0), seed=5, precision=precision)
+    found = []
+    for simulated in (False, True):
+        session = start(replace(request, precision=replace(precision, simulated=simulated)), weights)
+        loss, _, finite = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
+        assert finite
+        found.append((loss, session.gradients()))
+    (loss, gradients), (other_loss, others) = found
+    assert loss == pytest.approx(other_loss, rel=3e-3)
+    for parameter, g in gradients.items():
+        assert np.linalg.norm(g - others[parameter]) <= 0.05 * np.linalg.norm(others[parameter]) + 1e-4, parameter
+
+
+@pytest.mark.parametrize("precision", [Precision(), INTEGERS], ids=("floats", "integers"))
+@EVERY
+def test_restored_activations_have_the_same_bits(start, name, precision):
+    network = NETWORKS[name]()
+    request = Request(network, EXAMPLES, 2, SGD(0.05), seed=7, precision=precision)
+    expected = steps(start, request)
+    for strategy in STRATEGIES.values():
+        same(steps(start, replace(request, activation_memory=dict.fromkeys(network.nodes, strategy))), expected)
+
+
+@EVERY
+def test_compressed_activations(start, name):
+    """Halves of what the backward pass reads change a gradient by little."""
+    network = NETWORKS[name]()
+    compared = {layer for node in network.nodes.values() if node.op.compares for layer in (node.name, *node.inputs)}
+    request = Request(network, EXAMPLES, 2, SGD(0.0))
+    strategy = dict.fromkeys([name for name in network.nodes if name not in compared], Compress(Float16()))
+    expected, found = (steps(start, r)[1] for r in (request, replace(request, activation_memory=strategy)))
+    for parameter, g in expected.items():
+        assert np.linalg.norm(found[parameter] - g) <= 0.01 * np.linalg.norm(g) + 1e-5, parameter

@@ -1,0 +1,208 @@
+"""Read damaged files of every format in `formats`: no traceback, no crash, no hang, no memory without bounds.
+
+A format is attacked in a process of its own, which reports each attack in a line; a process that says nothing for
+LONGEST seconds is ended, and another goes on behind the attack at which it hung.
+
+    python -m tests.torture.damaged_files NAME SEED FIRST LAST     attack, and print a line of JSON for each attack
+    python -m tests.torture.damaged_files NAME SEED NUMBER         one attack, with the traceback of what breaks
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+
+from edgelearn.errors import EdgelearnError
+
+from .formats import FORMATS, FileFormat
+from .mutations import damage_bytes
+from .processes import ROOT, environment
+
+LONGEST = 10.0  # seconds of an attack
+START = 60.0  # seconds until a process has started
+MOST = 1 << 30  # bytes that reading one file may take
+CEILING = 3 << 30  # bytes that the process gets, so that the machine survives
+COMMAND = ("-m", "tests.torture.damaged_files")
+
+
+@dataclass
+class Outcome:
+    """What attacks on one format came to: their number, those that were read and refused, and the failures."""
+
+    name: str
+    attacks: int = 0
+    read: int = 0
+    refused: int = 0
+    failures: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+    largest: int = 0
+
+
+def damaged(file_format: FileFormat, good: bytes, seed: int, number: int) -> bytes:
+    """The damaged file of an attack; it depends on the format's name, the seed and the number alone."""
+    rng = Random(f"{file_format.name} {seed} {number}")
+    damage = file_format.damage if file_format.damage and rng.random() < 0.5 else damage_bytes
+    return damage(good, rng)
+
+
+def attack(file_format: FileFormat, folder: Path, seed: int, first: int, last: int) -> Iterator[dict]:
+    """Yield what came of each attack: `result` is "read", "refused" or what broke."""
+    path = file_format.make(folder)
+    good = path.read_bytes()
+    file_format.read(path)
+    file_format.read(path)  # now everything is imported, and memory says something
+    for number in range(first, last):
+        path.write_bytes(damaged(file_format, good, seed, number))
+        before, start = _resident(), time.perf_counter()
+        result = _result(file_format, path)
+        yield {"number": number, "result": result, "seconds": time.perf_counter() - start, "bytes": _peak() - before}
+
+
+def run(file_format: FileFormat, seed: int, attacks: int, deadline: float = float("inf")) -> Outcome:
+    """Attack a format `attacks` times, or until the clock `time.monotonic()` reaches `deadline`."""
+    outcome = Outcome(file_format.name)
+    while outcome.attacks < attacks and time.monotonic() < deadline:
+        before = outcome.attacks
+        _one_process(file_format, seed, attacks, deadline, outcome)
+        if outcome.attacks == before:  # it didn't even start
+            break
+    return outcome
+
+
+def missing(file_format: FileFormat) -> list[str]:
+    """Packages that the format needs and that are not installed."""
+    return [name for name in file_format.needs if find_spec(name) is None]
+
+
+def _one_process(file_format: FileFormat, seed: int, attacks: int, deadline: float, outcome: Outcome) -> None:
+    first = outcome.attacks
+    command = [sys.executable, *COMMAND, file_format.name, str(seed), str(first), str(attacks)]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, env=environment())
+        assert process.stdout is not None
+        lines, patience = _Lines(process.stdout.fileno()), START
+        try:
+            while time.monotonic() < deadline:
+                line = lines.next(patience)
+                if line is None:
+                    outcome.attacks += 1
+                    outcome.failures.append(f"attack {outcome.attacks - 1}: no answer for {patience:.0f} s")
+                    return
+                if not line:
+                    break
+                patience = LONGEST
+                count(outcome, json.loads(line))
+            else:
+                return
+            if process.wait() and outcome.attacks < attacks:
+                log.seek(0)
+                why = log.read().decode(errors="replace").strip().splitlines()[-1:] or [""]
+                outcome.failures.append(f"attack {outcome.attacks}: exit status {process.returncode}: {why[0][:200]}")
+                outcome.attacks += 1
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def count(outcome: Outcome, report: dict) -> None:
+    """Add what an attack reported to the outcome."""
+    outcome.attacks = report["number"] + 1
+    outcome.slowest, outcome.largest = max(outcome.slowest, report["seconds"]), max(outcome.largest, report["bytes"])
+    outcome.read += report["result"] == "read"
+    outcome.refused += report["result"] == "refused"
+    problems = [] if report["result"] in ("read", "refused") else [report["result"]]
+    if report["seconds"] > LONGEST:
+        problems.append(f"took {report['seconds']:.0f} s")
+    if report["bytes"] > MOST:
+        problems.append(f"took {report['bytes'] / 1e9:.1f} GB of memory")
+    outcome.failures += [f"attack {report['number']}: {problem}" for problem in problems]
+
+
+class _Lines:
+    """Lines from a pipe, with patience."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._rest = descriptor, b""
+
+    def next(self, seconds: float) -> bytes | None:
+        """The next line; empty at the end, None if there is none in time."""
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                return None
+            piece = os.read(self._descriptor, 1 << 16)
+            if not piece:
+                return b""
+            self._rest += piece
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+
+def _result(file_format: FileFormat, path: Path) -> str:
+    try:
+        file_format.read(path)
+    except EdgelearnError as error:
+        try:
+            str(error).encode()
+        except UnicodeEncodeError:
+            return "its message can't be printed"
+        return "refused"
+    except BaseException as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {error!s:.100}"
+    return "read"
+
+
+def _resident() -> int:
+    """Bytes of memory of this process, whose peak is measured anew from here."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return 1 << 62
+    return _status("VmRSS")
+
+
+def _peak() -> int:
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    text = Path("/proc/self/status").read_text()
+    return int(text.partition(f"{name}:")[2].split(maxsplit=1)[0]) << 10
+
+
+def _limit_memory() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_DATA, (_status("VmData") + CEILING,) * 2)
+
+
+def main(name: str, seed: int, first: int, last: int | None = None) -> None:
+    (file_format,) = (each for each in FORMATS if each.name == name)
+    with tempfile.TemporaryDirectory() as folder:
+        if last is None:
+            path = file_format.make(Path(folder))
+            path.write_bytes(damaged(file_format, path.read_bytes(), seed, first))
+            print(file_format.read(path))
+            return
+        if sys.platform == "linux":
+            _limit_memory()
+        for report in attack(file_format, Path(folder), seed, first, last):
+            print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
