@@ -77,17 +77,7 @@ class Network:
     Raises ShapeError for a shape that isn't positive whole numbers, or for a name with a slash.
     """
 
-<<<<<<< HEAD
-    def __init__(self, name: str, input_shape: Shape) -> None:
-        if (
-            not isinstance(input_shape, tuple | list)
-            or not input_shape
-            or any(not isinstance(n, int | np.integer) or n < 1 for n in input_shape)
-        ):
-            raise ShapeError(f"The input shape must be integers of at least 1, got {input_shape}.")
-=======
     def __init__(self, name: str, input_shape: Shape | Mapping[str, Shape]) -> None:
->>>>>>> main
         self.name = name
         inputs = input_shape if isinstance(input_shape, Mapping) else {INPUT: input_shape}
         if not inputs:
@@ -260,7 +250,11 @@ def _checked(name: str, shape: Shape) -> Shape:
     """The shape of an input as Python numbers."""
     if "/" in name:
         raise ShapeError(f"'{name}' cannot name an input: names contain no slash.")
-    if not shape or any(not isinstance(n, int | np.integer) or n < 1 for n in shape):
+    if (
+        not isinstance(shape, tuple | list)
+        or not shape
+        or any(not isinstance(n, int | np.integer) or n < 1 for n in shape)
+    ):
         raise ShapeError(f"The shape of '{name}' must be integers of at least 1, got {shape}.")
     return tuple(int(n) for n in shape)
 

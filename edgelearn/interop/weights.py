@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,13 @@ from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 
 Weights = dict[str, np.ndarray]
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise FormatError(
+        "model.weights is a copy: a change in it would not reach the model. Assign new weights: "
+        "model.weights = {**model.weights, 'dense/bias': array}."
+    )
 
 
 class ReadOnlyWeights(Weights):
@@ -24,12 +31,6 @@ class ReadOnlyWeights(Weights):
         for view in views.values():
             view.flags.writeable = False
         super().__init__(views)
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise FormatError(
-            "model.weights is a copy: a change in it would not reach the model. Assign new weights: "
-            "model.weights = {**model.weights, 'dense/bias': array}."
-        )
 
     __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
 

@@ -3,19 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from edgelearn.compile import BudgetLike
 from edgelearn.errors import PlanError, ShapeError
-from edgelearn.ops.settings import whole
+from edgelearn.ops.settings import number, whole
 
 from .callbacks import Callback
+from .sources import Source, Subset
 
 BATCH_SIZE = 32  # Keras's default, which None stands for
 
 
-def batch_size_of(value: Any) -> int:
-    """Return the examples of a mini-batch; None stands for 32. Raises PlanError for anything but a whole number."""
-    return BATCH_SIZE if value is None else whole("batch_size", value)
+@dataclass
+class FitArguments:
+    """The arguments of Model.fit that have defaults. Raises PlanError or ShapeError for values that can't be."""
+
+    batch_size: int | None = BATCH_SIZE
+    epochs: int = 1
+    micro_batch: int | None = None
+    validation_data: Any = None
+    validation_split: float = 0.0
+    validation_frequency: int = 1
+    callbacks: Any = ()
+    verbose: str | int = "auto"
+    cache: str | None = None
+    cache_folder: Path | None = None
+    budget: BudgetLike | None = None
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        self.batch_size = BATCH_SIZE if self.batch_size is None else whole("batch_size", self.batch_size)
+        self.micro_batch = optional_size("micro_batch", self.micro_batch)
+        self.epochs = whole("epochs", self.epochs)
+        self.validation_frequency = whole("validation_frequency", self.validation_frequency)
+        self.validation_split = number("validation_split", self.validation_split, 0, 1)
+        self.callbacks = as_callbacks(self.callbacks)
+        if self.verbose not in ("auto", 0, 1, 2):
+            raise PlanError(f"verbose is 'auto', 0 (silent), 1 (a bar) or 2 (a line an epoch), not {self.verbose!r}.")
+        if self.validation_data is not None:
+            self.validation_data = as_pair(self.validation_data)
+            if self.validation_split:
+                raise PlanError("Give validation_data or validation_split, not both.")
+
+    def split(self, x: Source, y: np.ndarray) -> tuple[Source, np.ndarray]:
+        """Return the examples to train on; with `validation_split` its share at the end becomes `validation_data`."""
+        if not self.validation_split:
+            return x, y
+        kept = floor(len(x) * (1 - self.validation_split))  # as Keras
+        if kept == len(x) or not kept:
+            raise PlanError(f"A validation_split of {self.validation_split:g} of {len(x)} examples leaves none.")
+        self.validation_data = _part(x, kept, len(x)), y[kept:]
+        return _part(x, 0, kept), y[:kept]
 
 
 def optional_size(name: str, value: Any) -> int | None:
@@ -43,3 +87,7 @@ def as_pair(data: Any) -> tuple[Any, Any]:
         what = f"{len(data)} of them" if isinstance(data, tuple | list) else type(data).__name__
         raise ShapeError(f"validation_data is a pair (x, y), not {what}.")
     return data[0], data[1]
+
+
+def _part(x: Source, start: int, stop: int) -> Source:
+    return x[start:stop] if isinstance(x, np.ndarray) else Subset(x, np.arange(start, stop))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import BudgetLike, Plan, Precision
-from edgelearn.compile.lower import input_block
 from edgelearn.compile.memory.activation_memory import ActivationMemory
 from edgelearn.compile.memory.policies import keep_all
 from edgelearn.compile.memory.strategies import Encoding
@@ -21,20 +20,18 @@ from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, model_file
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, copied
 from edgelearn.ops import SGD, Loss, Optimizer, SoftmaxCrossEntropy
-from edgelearn.ops.settings import whole
-from edgelearn.runtime import Context, DeviceChoice, FeatureCache, Kernels, choose_device
+from edgelearn.runtime import Context, DeviceChoice, Kernels, choose_device
 
 from . import passes, sources
-from .arguments import as_callbacks, as_pair, batch_size_of, optional_size
-from .callbacks import Callback, CallbackList, History
-from .loop import Loop, start
+from .arguments import FitArguments, optional_size
+from .callbacks import Callback, History
+from .fitting import Fitting
 from .open_session import OpenSession
 from .phases import Phases
 from .plans import Plans, TrainingSettings
-from .reconstruction import watched
-from .sources import Source, as_source, labeled
+from .sources import as_source, labeled
 from .state import TrainingState
-from .status import Logs, StoppedError, TrainedModel, TrainingStatus
+from .status import Logs, TrainedModel, TrainingStatus
 from .summary import summary
 from .trainer import Trainer
 from .turns import Turns, one_thread
@@ -205,8 +202,10 @@ class Model(TrainedModel):
         *,
         micro_batch: int | None = None,
         validation_data: tuple | None = None,
+        validation_split: float = 0.0,
         validation_frequency: int = 1,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[Callback] | Callback | None = (),
+        verbose: str | int = "auto",
         cache: str | None = None,
         cache_folder: Path | None = None,
         budget: BudgetLike | None = None,
@@ -223,7 +222,10 @@ class Model(TrainedModel):
           of the mini-batch (default: all of it).
         - `validation_data`: (x, y) to evaluate every `validation_frequency` epochs (default: each), before the first
           one and after the last.
+        - `validation_split`: share of the examples, at their end, to validate with instead (default 0).
         - `callbacks`: see Callback.
+        - `verbose`: 0 is silent, 1 shows a progress bar, 2 prints a line an epoch; `"auto"` (default) is 1 where a
+          person looks on, in a terminal or a notebook, else 0.
         - `cache`: keep the outputs of the frozen prefix: `"fp32"` trains with the same bits as None (but for rounding
           where the prefix ends in fewer than 16 channels), `"fp16"` takes half the memory (default None).
         - `cache_folder`: where a temporary file for them is made (default: they are kept in memory).
@@ -234,42 +236,14 @@ class Model(TrainedModel):
         an example can't be read or a feature doesn't fit the cache, NonFiniteError naming the first layer where a NaN
         or infinity appeared, weights unchanged by that step, and ReconstructionError (see WatchReconstruction).
         """
-        x, y = labeled(x, y, self.network, self.loss)
-        if validation_data is not None:
-            validation_data = labeled(*as_pair(validation_data), self.network, self.loss)
-        batch_size, micro_batch = batch_size_of(batch_size), optional_size("micro_batch", micro_batch)
-        epochs, validation_frequency = whole("epochs", epochs), whole("validation_frequency", validation_frequency)
-        callbacks = as_callbacks(callbacks)
-        if cache is not None and sources.varies(x):
-            raise PlanError(
-                "These examples differ from epoch to epoch, so their features can't be cached: leave the cache off, or "
-                "train on the examples as they are."
-            )
-        batch_size = min(batch_size, len(x))
-        start(self.status, self.loss, len(x), batch_size, min(micro_batch or batch_size, batch_size), epochs, shuffle)
-        wanted = [x] if validation_data is None else [x, validation_data[0]]
-        phases = self.phases(
-            batch_size, micro_batch and min(micro_batch, len(x)), budget, cache, [len(source) for source in wanted]
-        )
-        plan, history = phases["train"], History()
-        notify = CallbackList(self, [*watched(callbacks, plan), history])
+        arguments = FitArguments(
+            batch_size, epochs, micro_batch, validation_data, validation_split, validation_frequency, callbacks,
+            verbose, cache, cache_folder, budget, shuffle,
+        )  # fmt: skip
         try:
-            if cache is not None:
-                block = input_block(plan.request.network)
-                x, *rest = self._extract(wanted, phases["extract"], cache, cache_folder, block, notify)
-                validation_data = validation_data and (rest[0], validation_data[1])
-            loop = Loop(
-                lambda: self._open.train(plan, notify), self.status, notify, x, y, batch_size, epochs, shuffle,
-                validation_data, validation_frequency,
-            )  # fmt: skip
-            loop.run()
-        except StoppedError:
-            pass
+            return Fitting(self, self.network, self.loss, self._open, self.phases).run(x, y, arguments)
         finally:
-            self._statistics_set |= self.batchnorm == "batch"
-            self._open.close()
-            notify("on_train_end", {})
-        return history
+            self._statistics_set |= self.batchnorm == "batch" and self.position.updates > 0
 
     @one_thread
     def evaluate(self, x, y: np.ndarray, batch_size: int | None = None) -> Logs:
@@ -388,19 +362,3 @@ class Model(TrainedModel):
         """Names of the weights that training changes."""
         moving = {p.name for p in self.network.parameters.values() if not p.weight.trainable}
         return sorted(self.network.trainable | (moving if self.batchnorm == "batch" else set()))
-
-    def _extract(
-        self, wanted: list[Source], plan: Plan, cache: str, folder: Path | None, block: int, notify: CallbackList
-    ) -> list[FeatureCache]:
-        """Compute the features of each source."""
-        session = self._open.forward(plan, notify)
-        total, before = sum(map(len, wanted)), 0
-        caches = []
-        for source in wanted:
-            features = FeatureCache(plan.request.network.output.shape, len(source), cache, folder, block)
-            for done in passes.extract(session, source, features):
-                notify("on_extract", before + done, total)
-                self.status.check_stop()
-            caches.append(features)
-            before += len(source)
-        return caches
