@@ -5,6 +5,26 @@ import signal
 
 import pytest
 
+# Files that take longest, longest first: the processes that share the tests begin with them, and end together.
+SLOW = (
+    "tests/notebooks/test_notebooks.py", "tests/ops/test_tiles.py", "tests/experiments/test_memory.py",
+    "tests/models/test_against_keras.py", "tests/models/test_models.py", "tests/compile/test_rematerialiser.py",
+    "tests/compile/test_networks.py", "tests/experiments/test_precision_job.py", "tests/compile/test_integer_steps.py",
+    "tests/lab/bench/test_peers.py", "tests/docs/test_examples.py",
+)  # fmt: skip
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all-candidates", action="store_true", help="try all candidates of tuning, for every kind")
+
+
+def pytest_collection_modifyitems(items):
+    def place(item):
+        file = item.nodeid.partition("::")[0]
+        return SLOW.index(file) if file in SLOW else len(SLOW)
+
+    items.sort(key=place)
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _interrupts_are_heard():

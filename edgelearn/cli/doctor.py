@@ -9,9 +9,15 @@ import platform
 import sys
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
+from edgelearn import caches
+from edgelearn.data.audio import cache as features
 from edgelearn.errors import EdgelearnError
 from edgelearn.lab.runs import RunStore
-from edgelearn.runtime import choose_device, self_test, source
+from edgelearn.runtime import build, choose_device, self_test, source
+from edgelearn.runtime.driver_caches import POCL_CACHE, pocl_folder
+from edgelearn.tuned import files as tuned_files
 from edgelearn.tuned import find
 
 NEEDED = (
@@ -45,6 +51,13 @@ def run(options: argparse.Namespace) -> int:
         version = _version(package)
         state = version or f"is not installed (optional: pip install {extra!r})"
         print(f"[{'ok' if version else '--'}] {package} {state}")
+    for what, (folder, variable) in _caches().items():  # before the device, which may not start without them
+        if folder is None:
+            print(f"[--] {what}: off, {variable} is empty")
+            continue
+        why = caches.problem(folder)
+        remedy = f"name a folder on a disk with room in {variable}; until then a temporary one serves"
+        report(not why, f"{what}: {folder}" + (f": {why}" if why else ""), remedy)
     try:
         report(True, f"{len(list(source.folder().glob('*.cl')))} kernel files in {source.folder()}")
         choice = choose_device(options.device)
@@ -68,6 +81,18 @@ def run(options: argparse.Namespace) -> int:
     report(os.access(nearest, os.W_OK), f"runs are kept in {store}", "set EDGELEARN_RUNS to a writable folder")
     print("Everything is in order." if not problems else f"{problems} problem{'s' * (problems > 1)}.")
     return int(problems > 0)
+
+
+def _caches() -> dict[str, tuple[Path | None, str]]:
+    """(folder, environment variable that names another) of everything that is kept between runs."""
+    own = os.environ.get("MPLCONFIGDIR")
+    return {
+        "PoCL's kernels": (pocl_folder(), POCL_CACHE),
+        "compiled programs": (caches.chosen("programs", build.VARIABLE), build.VARIABLE),
+        "features of sounds": (caches.chosen("features", features.VARIABLE), features.VARIABLE),
+        "tuning results": (tuned_files.chosen(), tuned_files.VARIABLE),
+        "fonts of figures": (Path(own) if own else user_cache_path("matplotlib", appauthor=False), "MPLCONFIGDIR"),
+    }
 
 
 def _version(package: str) -> str:

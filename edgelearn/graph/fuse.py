@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgelearn.ops import BatchNormalization, LinearOp
+from edgelearn.ops.function import LINEAR, Function
 
 from .network import Network, Node
 
@@ -45,9 +46,9 @@ class Stage:
         return isinstance(self.nodes[0].op, LinearOp)
 
     @property
-    def activation_code(self) -> int:
-        """ACTIVATION code (kernels/include/activation.h) of the fused activation, or 0."""
-        return self.output.op.activation_code if len(self.nodes) > 1 else 0
+    def activation(self) -> Function:
+        """The fused activation, or LINEAR."""
+        return self.output.op.epilogue if len(self.nodes) > 1 else LINEAR
 
 
 def fuse(network: Network) -> list[Stage]:

@@ -6,15 +6,18 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any, TypedDict
 
 import numpy as np
 
+from edgelearn import records
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.ops import Op, Weight
 from edgelearn.ops.initializers import INITIALIZERS
 from edgelearn.ops.tensor import Shape
 
 INPUT = "input"
+VERSION = 1  # of the graph model
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,32 @@ class Parameter:
     @property
     def name(self) -> str:
         return f"{self.layer}/{self.role}"
+
+
+class LayerRecord(TypedDict):
+    """A layer in the graph model."""
+
+    name: str
+    op: str
+    config: dict[str, Any]
+    inputs: list[str]
+
+
+class OptionalRecord(TypedDict, total=False):
+    """What the graph model may leave out, but for one of `input_shape` and `inputs`."""
+
+    version: int
+    input_shape: list[int]
+    inputs: dict[str, list[int]]
+    outputs: list[str]
+
+
+class NetworkRecord(OptionalRecord):
+    """The graph model: a network in JSON."""
+
+    name: str
+    layers: list[LayerRecord]
+    trainable: list[str]
 
 
 class Network:
@@ -218,6 +247,7 @@ class Network:
         return sum(node.op.flops(*self.input_shapes(node.inputs)) for node in self.nodes.values())
 
     def to_json(self) -> str:
+        """Return the graph model, the network's text form: see docs/guides/graph-model.md."""
         layers = [
             {"name": n.name, "op": type(n.op).__name__, "config": n.op.config, "inputs": list(n.inputs)}
             for n in self.nodes.values()
@@ -225,18 +255,22 @@ class Network:
         plain = list(self.inputs) == [INPUT]
         inputs = {"input_shape": self.input_shape} if plain else {"inputs": self.inputs}
         outputs = {"outputs": self._outputs} if self._outputs else {}
-        record = {"name": self.name, **inputs, "layers": layers, **outputs, "trainable": sorted(self.trainable)}
-        return json.dumps(record, indent=1)
+        ends = {**outputs, "trainable": sorted(self.trainable)}
+        return json.dumps({"version": VERSION, "name": self.name, **inputs, "layers": layers, **ends}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Network:
-        """Read what `to_json` wrote. Raises FormatError for other text."""
+        """Read what `to_json` wrote. Raises FormatError for other text, and for a newer version."""
         try:
-            record = json.loads(text)
-            inputs = record.get("inputs") or {INPUT: record["input_shape"]}
+            record = records.parse(text, NetworkRecord)
+            if (version := record.get("version", VERSION)) != VERSION:
+                raise ValueError(f"version {version}, and this edgelearn reads version {VERSION}: update edgelearn")
+            inputs = record.get("inputs") or {INPUT: record.get("input_shape", [])}
             network = cls(record["name"], {name: tuple(shape) for name, shape in inputs.items()})
             for layer in record["layers"]:
-                op = Op.registry[layer["op"]](**{k: _tuples(v) for k, v in layer["config"].items()})
+                kind, settings = Op.registry[layer["op"]], layer["config"]
+                records.convert(settings, kind)  # checks types; it would make floats of ints
+                op = kind(**{name: _tuples(value) for name, value in settings.items()})
                 network.add(layer["name"], op, *layer["inputs"])
             network.trainable = {n for n in record["trainable"] if network.parameters[n].weight.trainable}
             if "outputs" in record:
@@ -259,5 +293,5 @@ def _checked(name: str, shape: Shape) -> Shape:
     return tuple(int(n) for n in shape)
 
 
-def _tuples(value):
+def _tuples(value: Any) -> Any:
     return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

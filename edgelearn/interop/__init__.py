@@ -1,6 +1,6 @@
 """Models and weights in files: a format a file, each with an entry in the table of `formats`."""
 
-from . import bcresnet_npz, keras_h5, native
+from . import bcresnet_npz, exporting, keras_h5, native
 from .formats import (
     Format,
     GraphReader,
@@ -12,8 +12,10 @@ from .formats import (
     weights_of_a_network,
 )  # fmt: skip
 from .model_file import ModelFile
+from .writers import Writer, find_writer, register_writer, write_model
 
 __all__ = [
-    "Format", "GraphReader", "ModelFile", "bcresnet_npz", "find_format", "graph_format", "import_graph", "keras_h5",
-    "native", "read_model", "register", "weights_of_a_network",
+    "Format", "GraphReader", "ModelFile", "Writer", "bcresnet_npz", "exporting", "find_format", "find_writer",
+    "graph_format", "import_graph", "keras_h5", "native", "read_model", "register", "register_writer",
+    "weights_of_a_network", "write_model",
 ]  # fmt: skip

@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
-from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Op, SubSpectralNormalization
+from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, SubSpectralNormalization
 
+from .foreign import ArrayFile, open_arrays
 from .formats import Format, register, weights_of_a_network
 from .weights import Weights
 
@@ -25,9 +24,7 @@ AROUND_BLOCKS = {
 }  # fmt: skip
 IN_BLOCKS = {"time": "f1.0.block.0", "time_bn": "f1.0.block.1", "mix": "f1.1",
              "pointwise": "f2.0.block.0", "pointwise_bn": "f2.0.block.1"}  # fmt: skip
-# Errors of NumPy and zipfile for files that are cut off, changed, or something else
-DAMAGED = (OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, RuntimeError, SyntaxError, MemoryError,
-           zipfile.BadZipFile, zlib.error)  # fmt: skip
+WHAT = "an .npz file of plain arrays"
 COUNTER = "num_batches_tracked"  # of PyTorch's BatchNorm: nothing reads it
 
 
@@ -37,42 +34,51 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
 
     Raises FormatError when the file is damaged, or an array is missing, of another shape, or of no layer.
     """
-    arrays = read_arrays(path)
-    unread = {name for name in arrays if not name.endswith(f".{COUNTER}")}
-    unread -= {name for layer in skip for name in arrays if name.startswith(f"{_torch_layer(network, layer)}.")}
+    with open_arrays(path, "npz", WHAT) as file:
+        names = _names(file, network, skip)
+        arrays = file.read(names.values())
     found: Weights = {}
-    for parameter in network.parameters.values():
-        if parameter.layer in skip:
-            continue
-        name = f"{_torch_layer(network, parameter.layer)}.{ROLES[parameter.role]}"
-        if name not in arrays:
-            raise FormatError(
-                f"{path} has no '{name}', which '{network.name}' needs for '{parameter.name}'. It is of another "
-                f"network: give a file of this one."
-            )
-        found[parameter.name] = _convert(
-            arrays[name], network.nodes[parameter.layer].op, parameter.weight.shape, f"{path}: '{name}'", network.name
-        )  # fmt: skip
-        unread.discard(name)
-    if unread:
-        raise FormatError(
-            f"{path} has {len(unread)} arrays that '{network.name}' has no place for, such as '{min(unread)}'. It is "
-            f"of another network: give a file of this one, or name layers to skip."
-        )
+    for name, theirs in names.items():
+        axes, ordered, _ = _layout(network, name)
+        array = arrays[theirs].reshape(ordered).transpose(np.argsort(axes))
+        found[name] = np.ascontiguousarray(array.astype(np.float32))
     return found
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Read all arrays of an .npz file by name. Raises FormatError naming the file."""
-    if not Path(path).is_file():
-        raise FormatError(f"There is no weight file {path}. Give the path of an .npz file.")
-    try:
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except DAMAGED as e:
+    with open_arrays(path, "npz", WHAT) as file:
+        return file.read()
+
+
+def _names(file: ArrayFile, network: Network, skip: tuple[str, ...]) -> dict[str, str]:
+    """The file's names of the network's parameters. Raises FormatError unless it has these arrays and no other."""
+    unread = {name for name in file.arrays if not name.endswith(f".{COUNTER}")}
+    unread -= {name for layer in skip for name in file.arrays if name.startswith(f"{_torch_layer(network, layer)}.")}
+    names: dict[str, str] = {}
+    for parameter in network.parameters.values():
+        if parameter.layer in skip:
+            continue
+        name = f"{_torch_layer(network, parameter.layer)}.{ROLES[parameter.role]}"
+        if name not in file.arrays:
+            raise FormatError(
+                f"{file.path} has no '{name}', which '{network.name}' needs for '{parameter.name}'. It is of another "
+                f"network: give a file of this one."
+            )
+        entry, (_, _, expected) = file.arrays[name], _layout(network, parameter.name)
+        if entry.shape != expected or entry.dtype.kind not in "fiu":
+            raise FormatError(
+                f"{file.path}: '{name}' is {entry.dtype} of shape {entry.shape}, but '{network.name}' needs numbers of "
+                f"shape {expected}. It is of another network, or another width of this one: give a file of this one."
+            )
+        names[parameter.name] = name
+        unread.discard(name)
+    if unread:
         raise FormatError(
-            f"{path} is not an .npz file of plain arrays, or is damaged ({e}). Fetch it again, or give another file."
-        ) from None
+            f"{file.path} has {len(unread)} arrays that '{network.name}' has no place for, such as '{min(unread)}'. It "
+            f"is of another network: give a file of this one, or name layers to skip."
+        )
+    return names
 
 
 def _torch_layer(network: Network, layer: str) -> str:
@@ -90,8 +96,10 @@ def _torch_layer(network: Network, layer: str) -> str:
     return f"{where}.f2.{place}.block.{'1.ssnorm' if part == 'ssn' else '0'}"
 
 
-def _convert(array: np.ndarray, op: Op, shape: tuple[int, ...], what: str, network: str) -> np.ndarray:
-    """Convert PyTorch's array: its axes are ours in another order, reshaped."""
+def _layout(network: Network, name: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """PyTorch's order of our axes, our shape in that order, and the shape that PyTorch's array has."""
+    parameter = network.parameters[name]
+    op, shape = network.nodes[parameter.layer].op, parameter.weight.shape
     axes = tuple(range(len(shape)))
     if isinstance(op, Conv2D):
         axes = (3, 2, 0, 1)
@@ -100,17 +108,11 @@ def _convert(array: np.ndarray, op: Op, shape: tuple[int, ...], what: str, netwo
     elif len(shape) == 2:
         axes = (1, 0)
     ordered = tuple(shape[axis] for axis in axes)
-    expected = ordered
     if isinstance(op, SubSpectralNormalization):
-        expected = (ordered[0] * ordered[1],)  # the sub-bands of a channel one after the other
-    elif isinstance(op, Dense) and len(shape) == 2:
-        expected = (*ordered, 1, 1)  # a convolution of one pixel
-    if array.shape != expected or array.dtype.kind not in "fiu":
-        raise FormatError(
-            f"{what} is {array.dtype} of shape {array.shape}, but '{network}' needs numbers of shape {expected}. It is "
-            f"of another network, or another width of this one: give a file of this one."
-        )
-    return np.ascontiguousarray(array.reshape(ordered).transpose(np.argsort(axes)).astype(np.float32))
+        return axes, ordered, (ordered[0] * ordered[1],)  # the sub-bands of a channel one after the other
+    if isinstance(op, Dense) and len(shape) == 2:
+        return axes, ordered, (*ordered, 1, 1)  # a convolution of one pixel
+    return axes, ordered, ordered
 
 
 register(Format("BC-ResNet npz", (".npz",), b"PK\x03\x04", weights_of_a_network(read_weights)))

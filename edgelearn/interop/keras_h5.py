@@ -6,35 +6,54 @@ in the order of the layer's weights.
 
 from __future__ import annotations
 
+from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 
+from .foreign import ArrayFile, open_arrays
 from .formats import Format, register, weights_of_a_network
 from .weights import Weights
+
+WHAT = "a Keras HDF5 weight file"
 
 
 def read_layers(path: str | Path) -> dict[str, list[np.ndarray]]:
     """Read the arrays of every layer that has some, by layer name. Raises FormatError naming the file."""
-    import h5py
+    with open_arrays(path, "hdf5", WHAT) as file:
+        layers = list_layers(file)
+        arrays = file.read(name for names in layers.values() for name in names)
+    return {layer: [arrays[name] for name in names] for layer, names in layers.items() if names}
 
-    if not Path(path).is_file():
-        raise FormatError(f"There is no weight file {path}. Give the path of a Keras HDF5 file.")
-    try:
-        with h5py.File(path, "r") as file:
-            root: Any = file.get("model_weights", file)
-            names = [_text(name) for name in root.attrs["layer_names"]]
-            layers = {n: [np.asarray(root[n][_text(w)]) for w in root[n].attrs["weight_names"]] for n in names}
-    except (OSError, KeyError, TypeError, ValueError) as error:
+
+def list_layers(file: ArrayFile) -> dict[str, list[str]]:
+    """Names of the arrays of each layer, in the order of the layer's weights. Raises FormatError naming the file."""
+    root = (
+        "model_weights"
+        if "model_weights@layer_names" in file.texts or "model_weights@layer_names0" in file.texts
+        else ""
+    )
+    layers: dict[str, list[str]] = {}
+    for layer in _texts(file, root, "layer_names"):
+        group = f"{root}/{layer}" if root else layer
+        layers[layer] = [f"{group}/{name}" for name in _texts(file, group, "weight_names")]
+    return layers
+
+
+def _texts(file: ArrayFile, group: str, attribute: str) -> list[str]:
+    """The texts of an attribute; Keras divides long ones into NAME0, NAME1 and so on."""
+    if (name := f"{group}@{attribute}") in file.texts:
+        return file.texts[name]
+    parts = list(takewhile(bool, (file.texts.get(f"{name}{i}", []) for i in count())))
+    if not parts:
         raise FormatError(
-            f"{path} is not a Keras HDF5 weight file, or is damaged ({_first_line(error)}). Fetch it again, or give "
-            f"another file."
-        ) from None
-    return {name: arrays for name, arrays in layers.items() if arrays}
+            f"{file.path} is not {WHAT}, or is damaged ('{group or '/'}' lacks the texts '{attribute}'). Fetch it "
+            f"again, or give another file."
+        )
+    return [text for part in parts for text in part]
 
 
 def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ()) -> Weights:
@@ -42,36 +61,30 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
 
     Raises FormatError when a layer is missing or has other shapes.
     """
-    layers = read_layers(path)
-    weights: Weights = {}
-    for layer in dict.fromkeys(p.layer for p in network.parameters.values()):
-        if layer in skip:
-            continue
-        roles = [p.role for p in network.parameters.values() if p.layer == layer]
-        arrays = layers.get(layer)
-        if arrays is None or len(arrays) != len(roles):
-            have = "no such layer" if arrays is None else f"{len(arrays)} arrays"
-            raise FormatError(
-                f"{path} has {have} for layer '{layer}', which needs {len(roles)} ({', '.join(roles)}). It is of "
-                f"another network: give a file of '{network.name}'."
-            )
-        for role, array in zip(roles, arrays, strict=True):
-            expected = network.parameters[f"{layer}/{role}"].weight.shape
-            if array.shape != expected:
+    with open_arrays(path, "hdf5", WHAT) as file:
+        layers = list_layers(file)
+        found: dict[str, str] = {}  # the file's names by ours
+        for layer in dict.fromkeys(p.layer for p in network.parameters.values()):
+            if layer in skip:
+                continue
+            roles = [p.role for p in network.parameters.values() if p.layer == layer]
+            names = layers.get(layer)
+            if names is None or len(names) != len(roles):
+                have = "no such layer" if names is None else f"{len(names)} arrays"
                 raise FormatError(
-                    f"{path}: '{layer}/{role}' has shape {array.shape}, but '{network.name}' needs {expected}. It is "
-                    f"of another network, or another width of this one: give a file of '{network.name}'."
+                    f"{path} has {have} for layer '{layer}', which needs {len(roles)} ({', '.join(roles)}). It is of "
+                    f"another network: give a file of '{network.name}'."
                 )
-            weights[f"{layer}/{role}"] = array.astype(np.float32)
-    return weights
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def _text(name: bytes | str) -> str:
-    return name.decode() if isinstance(name, bytes) else name
+            found |= {f"{layer}/{role}": name for role, name in zip(roles, names, strict=True)}
+        for name, theirs in found.items():
+            shape, expected = file.entry(theirs).shape, network.parameters[name].weight.shape
+            if shape != expected:
+                raise FormatError(
+                    f"{path}: '{name}' has shape {shape}, but '{network.name}' needs {expected}. It is of another "
+                    f"network, or another width of this one: give a file of '{network.name}'."
+                )
+        arrays = file.read(found.values())
+    return {name: arrays[theirs].astype(np.float32) for name, theirs in found.items()}
 
 
 register(Format("Keras HDF5", (".h5", ".hdf5"), b"\x89HDF\r\n\x1a\n", weights_of_a_network(read_weights)))

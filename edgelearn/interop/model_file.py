@@ -8,7 +8,6 @@ if they are newer. Format: https://huggingface.co/docs/safetensors
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn import atomic
+from edgelearn import atomic, records
 from edgelearn.errors import EdgelearnError, FormatError
 from edgelearn.graph import Network
 
@@ -25,7 +24,7 @@ from .weights import Weights
 
 FORMAT, VERSION = "edgelearn model", 1
 GROUPS = ("weights", "optimizer", "ranges", "arrays")
-ENTRIES = {"position": dict, "preprocessing": dict, "class_names": list, "metadata": dict}
+ENTRIES: dict[str, Any] = {"position": dict, "preprocessing": dict, "class_names": list[str], "metadata": dict}
 RANGE_SHAPE = (16,)  # the fields of a record of range statistics: see edgelearn.ops.quantize.FIELDS
 NUMBERS = {"F16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL"}  # that NumPy has
 _UNREADABLE = (EdgelearnError, ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError)
@@ -56,6 +55,12 @@ class ModelFile:
     class_names: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     arrays: Weights = field(default_factory=dict)
+
+    def texts(self) -> dict[str, str]:
+        """Class names, preprocessing and metadata as JSON texts by name, where there are some. Raises RunError if an
+        entry is not JSON."""
+        found = {name: getattr(self, name) for name in ("class_names", "preprocessing", "metadata")}
+        return {name: atomic.to_json(value) for name, value in found.items() if value}
 
 
 def write(path: str | Path, file: ModelFile) -> None:
@@ -104,8 +109,6 @@ def read(path: str | Path) -> ModelFile:
             group, _, rest = name.partition("/")
             groups[group][rest] = np.asarray(file.get_tensor(name))
     class_names = tuple(entries.pop("class_names"))
-    if any(not isinstance(name, str) for name in class_names):
-        raise FormatError(f"{path}: 'class_names' is not a list of texts. Restore the file from a backup.")
     return ModelFile(network, **groups, **entries, class_names=class_names)
 
 
@@ -122,14 +125,11 @@ def _network(path: str | Path, text: str) -> Network:
         raise FormatError(f"{path}: 'network' can't be read ({error!s:.300}). Restore it from a backup.") from None
 
 
-def _entry(path: str | Path, described: Mapping[str, str], name: str, kind: type) -> Any:
+def _entry(path: str | Path, described: Mapping[str, str], name: str, kind: Any) -> Any:
     try:
-        value = json.loads(described[name])
-        if not isinstance(value, kind):
-            raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
-    except _UNREADABLE as error:
-        raise FormatError(f"{path}: '{name}' can't be read ({error!r:.200}). Restore it from a backup.") from None
-    return value
+        return records.parse(described[name], kind)
+    except (KeyError, records.RecordError) as error:
+        raise FormatError(f"{path}: '{name}' can't be read ({error!s:.200}). Restore it from a backup.") from None
 
 
 def _check_tensor(path: str | Path, network: Network, name: str, shape: tuple[int, ...], dtype: str) -> None:

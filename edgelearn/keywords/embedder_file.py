@@ -49,7 +49,7 @@ def load_embedder(path: str | Path, device: str | Device | None = None) -> Embed
         front_end = features.from_json(file.preprocessing["front_end"])
         seconds = float(file.preprocessing["seconds"])
         head, dummies = _part(file, "head", Head), _part(file, "dummies", DummyGenerator)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(
             f"{path} holds a model but no embedder, or is damaged ({error!r}). Give a file that save_embedder wrote."
         ) from None

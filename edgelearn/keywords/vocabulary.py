@@ -11,10 +11,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
-from edgelearn import atomic
+from edgelearn import atomic, records
 from edgelearn.data.audio import features as front_ends
 from edgelearn.data.audio.clips import ClipDataset, load_clips
 from edgelearn.errors import DataError, FormatError
@@ -154,21 +155,30 @@ class Vocabulary:
             )
         arrays, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
         try:
-            head = json.loads(metadata[_KIND])
-            version = head["version"]
-            if version != VERSION:
+            head = records.parse(metadata[_KIND], _Head)
+            if head["version"] != VERSION:
                 raise FormatError(
-                    f"{path} holds words in version {version}; this edgelearn reads version {VERSION}. Update it, or "
-                    f"enrol the words again."
+                    f"{path} holds words in version {head['version']}; this edgelearn reads version {VERSION}. Update "
+                    f"it, or enrol the words again."
                 )
+            front_ends.from_json(head["front_end"])
             return Vocabulary(
-                head["front_end"], float(head["seconds"]), tuple(head["words"]),
+                head["front_end"], head["seconds"], head["words"],
                 arrays["features"].astype(np.float32), arrays["labels"].astype(np.int32),
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, ValueError, DataError) as error:
             raise FormatError(
-                f"{path} holds no words, or is damaged ({error!r}). Give a file that `edgelearn keywords enrol` wrote."
+                f"{path} holds no words, or is damaged ({error}). Give a file that `edgelearn keywords enrol` wrote."
             ) from None
+
+
+class _Head(TypedDict):
+    """The texts and numbers of a file."""
+
+    version: int
+    words: tuple[str, ...]
+    front_end: str
+    seconds: float
 
 
 def file_features(files: Sequence[str | Path], embedder: Embedder) -> np.ndarray:

@@ -39,7 +39,7 @@ class In(Access):
 
 
 class InMask(In):
-    """The kernel reads only which values are above 0 (for a ReLU6 also: below 6), so a mask can replace the buffer."""
+    """The kernel reads only which of two slopes an activation has at each value, so a mask can replace the buffer."""
 
 
 class Out(Access):
@@ -100,7 +100,7 @@ class Launch:
 
     source: str
     kernel: str
-    macros: tuple[tuple[str, int], ...]
+    macros: tuple[tuple[str, int | str], ...]
     grid: tuple[int, ...]
     group: int
     arguments: tuple[Access | Many | int | float, ...]

@@ -1,6 +1,7 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
-from .activation import Activation, ReLU, SiLU
+from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReLU, Sigmoid, Softplus, Softsign, Tanh
+from .arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .channels import PadChannels, SliceChannels
@@ -11,6 +12,8 @@ from .depthwise import DepthwiseConv2D
 from .dropout import Dropout, SpatialDropout2D
 from .emit import Emitter, Epilogue, Traits
 from .formats import Format, NumberFormat
+from .function import Function
+from .gated import GELU, HardSwish, Mish, SiLU
 from .half import Float16
 from .loss import Loss
 from .merge import Add, Concatenate
@@ -23,69 +26,100 @@ from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
 from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .reshape import Flatten, Reshape
+from .scale import Bias, PReLU, Scale
 from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
 from .target import Target
 from .tensor import Tensor, pack, unpack
+from .unary import Abs, Exp, Log, Reciprocal, Rescaling, Rsqrt, Sqrt, Square
 from .zero_padding import ZeroPadding2D
 
 __all__ = [
     "DSGC",
+    "ELU",
+    "GELU",
     "LAMB",
+    "SELU",
     "SGD",
+    "Abs",
     "Activation",
     "Adam",
     "AdamW",
     "Add",
     "AveragePooling2D",
     "BatchNormalization",
+    "Bias",
+    "Clip",
     "Concatenate",
     "Conv2D",
     "Coupling",
     "CurrentMinMax",
     "Dense",
     "DepthwiseConv2D",
+    "Divide",
     "Dropout",
     "Emitter",
     "Epilogue",
+    "Exp",
     "Fixed",
     "Flatten",
     "Float16",
     "Format",
+    "Function",
     "GlobalAveragePooling2D",
     "GlobalMaxPooling2D",
+    "HardSigmoid",
+    "HardSwish",
     "InHindsightMinMax",
+    "LeakyReLU",
     "LinearOp",
     "Lion",
+    "Log",
     "Loss",
     "Max",
     "MaxPooling2D",
+    "Maximum",
     "Mean",
+    "Minimum",
     "MinimumEntropy",
+    "Mish",
+    "Multiply",
     "NumberFormat",
     "Observer",
     "Op",
     "Optimizer",
+    "PReLU",
     "Pad",
     "PadChannels",
     "Percentile",
     "Prototypical",
     "RMSprop",
     "ReLU",
+    "Reciprocal",
+    "Rescaling",
     "Reshape",
+    "Rsqrt",
     "RunningMinMax",
+    "Scale",
     "SiLU",
+    "Sigmoid",
     "Slice",
     "SliceChannels",
     "Softmax",
     "SoftmaxCrossEntropy",
+    "Softplus",
+    "Softsign",
     "SpaceToDepth",
     "SpatialDropout2D",
+    "Sqrt",
+    "Square",
     "Stream",
     "SubSpectralNormalization",
+    "Subtract",
     "Sum",
+    "Tanh",
     "Target",
     "Tensor",
     "Traits",

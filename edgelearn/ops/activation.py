@@ -1,8 +1,15 @@
-"""Activations: ReLU and ReLU6, SiLU."""
+"""Activations: functions applied to each value.
+
+An activation is a class and two inline functions in OpenCL C, by the name that its `function` gives: NAME_forward and
+NAME_backward (kernels/include/activation.h and functions.h). Functions that keep 0 and whose derivative follows from
+the output are fused into the layer before.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,49 +17,85 @@ from edgelearn.errors import ShapeError
 from edgelearn.launch import In
 
 from .base import Arrays, Gradients, Op, Targets, only
-from .emit import RELU, RELU6, SILU, Emitter
+from .emit import Emitter
+from .function import LINEAR, RELU, RELU6, Function
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
 class Activation(Op):
-    """Base of functions applied to each value."""
+    """Base of functions applied to each value. A subclass has a `function`, `value` and `derivative`, and says what
+    differs from the class variables here."""
+
+    source: ClassVar[str] = "activation.cl"
+    needs_input: ClassVar[bool] = False  # the derivative doesn't follow from the output
+    keeps_zero: ClassVar[bool] = True  # 0 becomes 0, with a finite derivative, so that padding needs no care
 
     @property
-    def code(self) -> int:
-        """The OWN of kernels/elementwise.cl."""
+    def function(self) -> Function:
+        """The pair of functions in `source`, and its parameters."""
         raise NotImplementedError
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        """The function in NumPy."""
+        raise NotImplementedError
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        """Its derivative at `x`."""
+        raise NotImplementedError
+
+    @property
+    def epilogue(self) -> Function:
+        return self.function if self._fuses else LINEAR
+
+    @property
+    def _fuses(self) -> bool:
+        return self.keeps_zero and not self.needs_input and self.source == Activation.source
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
 
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        return self.value(inputs[0])
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        return [dy * self.derivative(inputs[0])], {}
+
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (x,) = inputs
         groups, count = e.bands(x.rows, x.blocks, 64)
+        channels, padded = self._padding(x)
         e.launch(
-            "elementwise.cl", "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count,
-            own=self.code, activation=0,
+            self.source, "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count, *channels,
+            padded=padded, **self.function.macros("own"),
         )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         target = only(targets)
         groups, count = e.bands(y.rows, y.blocks, 64)
+        channels, padded = self._padding(y)
         e.launch(
-            "elementwise.cl", "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y), dy.read,
-            y.rows, count, *target.arguments, own=self.code, **target.macros,
+            self.source, "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y, dy), dy.read,
+            y.rows, count, *channels, *target.arguments, padded=padded, **self.function.macros("own"),
+            **target.macros,
         )  # fmt: skip
 
-    def _derived_from(self, x: Tensor, y: Tensor) -> In:
-        """The tensor that the derivative is computed from: for rectifiers a mask of the output, else the input."""
-        return y.read_mask
+    def _derived_from(self, x: Tensor, y: Tensor, dy: Tensor) -> In:
+        """The tensor that the derivative is computed from."""
+        return x.read if self.needs_input else y.read_output_of(self.function)
+
+    def _padding(self, x: Tensor) -> tuple[tuple[int, ...], bool]:
+        """(the number of channels if kernels must keep padding zero, whether they must)"""
+        padded = not self.keeps_zero and x.channels % x.block != 0
+        return ((x.channels,) if padded else ()), padded
 
 
 @dataclass(frozen=True)
 class ReLU(Activation):
-    """max(x, 0); with max_value=6, min(max(x, 0), 6) (ReLU6). The derivative at the corners is 0, as in TensorFlow.
+    """max(x, 0), and at most `max_value`. The derivative at the corners is 0, as in TensorFlow.
 
     Arguments:
-    - `max_value`: None or 6.
+    - `max_value`: above 0; 6 for ReLU6 (default None: no maximum).
 
     Raises ShapeError for another max_value.
     """
@@ -60,49 +103,225 @@ class ReLU(Activation):
     max_value: float | None = None
 
     def __post_init__(self) -> None:
-        if self.max_value not in (None, 6):
-            raise ShapeError(f"ReLU has max_value None or 6, not {self.max_value}.")
+        if self.max_value is not None and not self.max_value > 0:
+            raise ShapeError(f"The max_value of ReLU is above 0, or None, not {self.max_value}.")
 
     @property
-    def code(self) -> int:
-        return RELU if self.max_value is None else RELU6
+    def function(self) -> Function:
+        if self.max_value in (None, 6):
+            return RELU if self.max_value is None else RELU6
+        return Function("clip", (0.0, self.max_value), two_slopes=self.max_value > 1)
 
-    @property
-    def activation_code(self) -> int:
-        return self.code
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return np.clip(x, 0, self.max_value)
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return np.clip(inputs[0], 0, self.max_value)
-
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        (x,) = inputs
-        passes = (x > 0) if self.max_value is None else (x > 0) & (x < self.max_value)
-        return [dy * passes], {}
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return (x > 0) & (x < (inf if self.max_value is None else self.max_value))
 
 
 @dataclass(frozen=True)
-class SiLU(Activation):
-    """x * sigmoid(x), also known as swish (Elfwing et al. 2018; Ramachandran et al. 2017).
+class Clip(Activation):
+    """x within a range: min(max(x, min_value), max_value). The derivative at the ends of the range is 0.
 
-    The derivative can't be computed from the output, since the function isn't monotonic: SiLU is not fused, and its
-    input is stored for the backward pass.
+    Arguments:
+    - `min_value`: lowest value (default None: none).
+    - `max_value`: highest value (default None: none).
+
+    Raises ShapeError if min_value isn't below max_value.
     """
 
+    min_value: float | None = None
+    max_value: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self._bounds[0] < self._bounds[1]:
+            raise ShapeError(f"Clip needs min_value below max_value, not {self.min_value} and {self.max_value}.")
+
     @property
-    def code(self) -> int:
-        return SILU
+    def _bounds(self) -> tuple[float, float]:
+        return (
+            -inf if self.min_value is None else self.min_value,
+            inf if self.max_value is None else self.max_value,
+        )
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return inputs[0] * _sigmoid(inputs[0])
+    @property
+    def function(self) -> Function:
+        return Function("clip", self._bounds)
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        (x,) = inputs
-        s = _sigmoid(x)
-        return [dy * s * (1 + x * (1 - s))], {}
+    @property
+    def keeps_zero(self) -> bool:  # type: ignore[override]
+        return self._bounds[0] <= 0 <= self._bounds[1]
 
-    def _derived_from(self, x: Tensor, y: Tensor) -> In:
-        return x.read
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return np.clip(x, *self._bounds)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return (x > self._bounds[0]) & (x < self._bounds[1])
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """x where it is positive, else negative_slope * x (Maas et al. 2013).
+
+    Arguments:
+    - `negative_slope`: 0 or more (default 0.3, as in Keras; PyTorch has 0.01).
+
+    Raises ShapeError for a negative slope below 0.
+    """
+
+    negative_slope: float = 0.3
+
+    def __post_init__(self) -> None:
+        if not self.negative_slope >= 0:
+            raise ShapeError(f"The negative_slope of LeakyReLU is 0 or more, not {self.negative_slope}.")
+
+    @property
+    def function(self) -> Function:
+        return Function("leaky_relu", (self.negative_slope,), two_slopes=True)
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return np.where(x > 0, x, self.negative_slope * x)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return np.where(x > 0, 1.0, self.negative_slope)
+
+
+@dataclass(frozen=True)
+class ELU(Activation):
+    """x where it is positive, else alpha * (exp(x) - 1) (Clevert et al. 2016).
+
+    Arguments:
+    - `alpha`: minus the limit for low values, 0 or more (default 1).
+
+    Raises ShapeError for an alpha below 0.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.alpha >= 0:
+            raise ShapeError(f"The alpha of {type(self).__name__} is 0 or more, not {self.alpha}.")
+
+    @property
+    def scale(self) -> float:
+        return 1.0
+
+    @property
+    def function(self) -> Function:
+        return Function("elu", (self.alpha, self.scale))
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return self.scale * np.where(x > 0, x, self.alpha * np.expm1(np.minimum(x, 0)))
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return self.scale * np.where(x > 0, 1.0, self.alpha * np.exp(np.minimum(x, 0)))
+
+
+@dataclass(frozen=True)
+class SELU(ELU):
+    """ELU times 1.0507, with an alpha of 1.6733: outputs tend to mean 0 and variance 1 (Klambauer et al. 2017).
+
+    Arguments:
+    - `alpha`: of the ELU (default 1.6733).
+    """
+
+    alpha: float = 1.6732632423543772
+
+    @property
+    def scale(self) -> float:
+        return 1.0507009873554805
+
+
+@dataclass(frozen=True)
+class Tanh(Activation):
+    """The hyperbolic tangent."""
+
+    @property
+    def function(self) -> Function:
+        return Function("tanh")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return np.tanh(x)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return 1 - np.tanh(x) ** 2
+
+
+@dataclass(frozen=True)
+class Softsign(Activation):
+    """x / (1 + |x|)."""
+
+    @property
+    def function(self) -> Function:
+        return Function("softsign")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return x / (1 + np.abs(x))
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return (1 + np.abs(x)) ** -2.0
+
+
+@dataclass(frozen=True)
+class Sigmoid(Activation):
+    """1 / (1 + exp(-x))."""
+
+    keeps_zero = False
+
+    @property
+    def function(self) -> Function:
+        return Function("sigmoid")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return sigmoid(x)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return sigmoid(x) * sigmoid(-x)
+
+
+@dataclass(frozen=True)
+class HardSigmoid(Activation):
+    """min(max(alpha * x + beta, 0), 1): a sigmoid of three straight lines.
+
+    Arguments:
+    - `alpha`: slope (default 1/6, as in Keras and PyTorch; ONNX has 0.2).
+    - `beta`: value at 0 (default 0.5).
+    """
+
+    alpha: float = 1 / 6
+    beta: float = 0.5
+
+    keeps_zero = False
+
+    @property
+    def function(self) -> Function:
+        return Function("hard_sigmoid", (self.alpha, self.beta))
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return np.clip(self.alpha * x + self.beta, 0, 1)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        line = self.alpha * x + self.beta
+        return self.alpha * ((line > 0) & (line < 1))
+
+
+@dataclass(frozen=True)
+class Softplus(Activation):
+    """log(1 + exp(x))."""
+
+    keeps_zero = False
+
+    @property
+    def function(self) -> Function:
+        return Function("softplus")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return np.logaddexp(0, x)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return sigmoid(x)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x)) without overflow."""
     return (1 + np.tanh(x / 2)) / 2

@@ -11,7 +11,8 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .emit import LINEAR, Emitter, Epilogue
+from .emit import Emitter, Epilogue
+from .function import LINEAR, Function
 from .initializers import INITIALIZERS
 from .sums import Sum
 from .target import Target
@@ -137,13 +138,13 @@ class Op:
         raise NotImplementedError
 
     @property
-    def activation_code(self) -> int:
-        """ACTIVATION of kernels/include/activation.h if an epilogue can apply this op, else LINEAR."""
+    def epilogue(self) -> Function:
+        """The function if an epilogue can apply this op, else LINEAR."""
         return LINEAR
 
     def fuses_after(self, before: Op) -> bool:
         """True if the kernels of `before` can apply this op as they write, if no other layer reads `before`."""
-        return self.activation_code != LINEAR and before.has_epilogue
+        return self.epilogue != LINEAR and before.has_epilogue
 
 
 def only(targets: Targets) -> Target:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from edgelearn.launch import In, KernelConfig, Role
 
 from .base import Arrays, Gradients, LinearOp, Op, Weight
 from .emit import Emitter
+from .function import Function
 from .quantized_tensor import Stored, reads, stored_macros, tensor_of
 from .rows import group_size
 from .target import Target
@@ -143,7 +144,7 @@ def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor
 
 
 def emit_batch(
-    e: Emitter, op: BatchNormalization, y: Stored, w: dict[str, Tensor], z: Target, activation: int
+    e: Emitter, op: BatchNormalization, y: Stored, w: dict[str, Tensor], z: Target, activation: Function
 ) -> Statistics:
     """Emit z = activation(y * scale + shift) with the micro-batch's statistics, and update the moving ones."""
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
@@ -155,7 +156,7 @@ def emit_batch(
             e.launch(
                 "batchnorm.cl", "whole_forward", (sets.count,), *reads(y), w["gamma"].read, w["beta"].read,
                 s.scale.write, s.shift.write, s.mean.write, s.inverse.write, *moving, z.tensor.write,
-                *sets.arguments, sets.count, *pace, activation=activation, **sets.macros,
+                *sets.arguments, sets.count, *pace, **activation.macros(), **sets.macros,
             )  # fmt: skip
             with e.replay():
                 emit_normalize(e, y, s, z, activation)
@@ -176,17 +177,17 @@ def emit_batch(
     return s
 
 
-def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Target, activation: int) -> None:
+def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Target, activation: Function) -> None:
     """Emit z = activation(y * scale + shift)."""
     sets = Sets.of(y, statistics.scale)
     if not z.is_plain:
         inputs = (*reads(y), statistics.scale.read, statistics.shift.read)
-        _emit_result(e, "normalize_forward_result", sets, inputs, z, activation=activation)
+        _emit_result(e, "normalize_forward_result", sets, inputs, z, **activation.macros())
         return
     groups, count = e.bands(sets.rows, sets.count, 64)
     e.launch(
         "batchnorm.cl", "normalize_forward", (groups, sets.count), *reads(y), statistics.scale.read,
-        statistics.shift.read, z.tensor.write, *sets.arguments, count, activation=activation, **sets.macros,
+        statistics.shift.read, z.tensor.write, *sets.arguments, count, **activation.macros(), **sets.macros,
     )  # fmt: skip
 
 
@@ -238,7 +239,7 @@ def emit_backward(
             )  # fmt: skip
 
 
-def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: int) -> None:
+def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: Any) -> None:
     y = target.tensor
     tiles = y.rows * y.blocks * BLOCK // e.traits.vector
     items = target.statistics.parts.rows * group_size(e) if target.statistics else tiles

@@ -1,8 +1,9 @@
-"""Masks: one bit for each value of a rectifier's output, set if its gradient passes."""
+"""Masks: one bit for each value of an activation's output, for the slope that its gradient is multiplied by."""
 
 from __future__ import annotations
 
 from .emit import Emitter
+from .function import Function
 from .tensor import BLOCK, Tensor, ceil_div
 
 
@@ -11,17 +12,16 @@ def like(e: Emitter, x: Tensor) -> Tensor:
     return e.tensor("bits", (ceil_div(x.rows * x.blocks, BLOCK), BLOCK), dtype="uint16")
 
 
-def emit_packed(e: Emitter, x: Tensor, y: Tensor, activation: int) -> None:
-    """Emit y = the bits of `x`, the output of the activation with this code (ACTIVATION in
-    kernels/include/activation.h)."""
+def emit_packed(e: Emitter, x: Tensor, y: Tensor, function: Function) -> None:
+    """Emit y = the bits of `x`, the output of a function of two slopes."""
     groups, count = e.bands(x.rows, x.blocks, 64)
     e.launch(
-        "bits.cl", "pack_bits", (groups, x.blocks), x.read_mask, y.write, x.rows, count, whole=True,
-        activation=activation,
+        "bits.cl", "pack_bits", (groups, x.blocks), x.read_output_of(function), y.write, x.rows, count, whole=True,
+        **function.macros(),
     )  # fmt: skip
 
 
 def emit_unpacked(e: Emitter, y: Tensor, x: Tensor) -> None:
-    """Emit x = 1 for bits that are set, 0 for others: these have the same derivatives under ReLU and ReLU6."""
+    """Emit x = 1 for bits that are set, 0 for others: these have the same derivatives under such functions."""
     groups, count = e.bands(x.rows, x.blocks, 64)
     e.launch("bits.cl", "unpack_bits", (groups, x.blocks), y.read, x.write, x.rows, count)

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from edgelearn.launch import Access, Buffer, Decision, In, KernelConfig, Launch, Many, Role
 from edgelearn.tuned import Traits
 
 from .control import Control
+from .function import LINEAR, Function
 from .jobs import Job, Row, arguments, batches, layer, rows
 from .tensor import BLOCK, Shape, Tensor, blocked_bytes
-
-LINEAR, RELU, RELU6, SILU = 0, 1, 2, 3
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Emitter:
         group: int = 0,
         flops: int = 0,
         whole: int = False,
-        **macros: int,
+        **macros: int | str,
     ) -> None:
         """Add a launch of the current layer.
 
@@ -78,12 +78,13 @@ class Emitter:
         - `arguments`: accesses to buffers, ints (int32) and floats (float32).
         - `group`: work-items of a work-group (default: the device's).
         - `flops`: arithmetic of linear layers; a multiply-add counts two.
-        - `macros`: compiled into the kernel, in capitals.
+        - `macros`: compiled into the kernel, in capitals; a str is the name of something in its source, or a float.
         """
         if not whole and self.traits.vector < BLOCK:
             grid = (grid[0] * (BLOCK // self.traits.vector), *grid[1:])
             macros["vector_width"] = self.traits.vector
-        named = tuple(sorted((name.upper(), int(value)) for name, value in macros.items()))
+        values = {name.upper(): value if isinstance(value, str) else int(value) for name, value in macros.items()}
+        named = tuple(sorted(values.items()))
         group = group or self.traits.group
         self.launches.append(Launch(source, kernel, named, grid, group, arguments, self.layer, flops, self.decision))
 
@@ -157,20 +158,16 @@ class Epilogue:
 
     Arguments:
     - `scale`, `shift`: of each channel (default None: 1 and 0).
-    - `activation`: LINEAR (default), RELU or RELU6.
+    - `activation`: the function (default LINEAR).
     """
 
     scale: Tensor | None = None
     shift: Tensor | None = None
-    activation: int = LINEAR
+    activation: Function = LINEAR
 
     @property
-    def macros(self) -> dict[str, int]:
-        return {
-            "scale": self.scale is not None,
-            "shift": self.shift is not None,
-            "activation": self.activation,
-        }
+    def macros(self) -> dict[str, Any]:
+        return {"scale": self.scale is not None, "shift": self.shift is not None, **self.activation.macros()}
 
     @property
     def arguments(self) -> list[In]:

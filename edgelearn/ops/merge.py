@@ -15,31 +15,30 @@ from .base import Arrays, Gradients, Op, Targets
 from .broadcast import emit_repeated, emit_summed
 from .copy import emit_copy
 from .emit import Emitter
+from .gather import Axis, emit_gather
+from .operands import Gradient, Operand, aligned, broadcast, reduced
 from .target import Target
 from .tensor import Shape, Tensor
 
 
 @dataclass(frozen=True)
 class Add(Op):
-    """The sum of two or more tensors. As in Keras, heights and widths of 1 are broadcast."""
+    """The sum of two or more tensors. Sizes of 1 are repeated, as in NumPy and Keras."""
 
     def output_shape(self, *shapes: Shape) -> Shape:
-        if len(shapes) < 2 or (len(set(shapes)) > 1 and not _broadcast(shapes)):
-            raise ShapeError(
-                f"Add takes two or more inputs of the same shape, or images of the same channels where heights and "
-                f"widths that differ are 1, not {', '.join(map(str, shapes))}."
-            )
-        return tuple(map(max, *shapes))
+        if len(shapes) < 2:
+            raise ShapeError(f"Add takes two or more inputs, not {len(shapes)}.")
+        return broadcast("Add", *shapes)
 
     def flops(self, *shapes: Shape) -> int:
         return (len(shapes) - 1) * prod(self.output_shape(*shapes))
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return reduce(np.add, inputs)
+        rank = max(x.ndim for x in inputs)
+        return reduce(np.add, (aligned(x, rank) for x in inputs))
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        repeated = [tuple(axis for axis, n in enumerate(x.shape) if n != dy.shape[axis]) for x in inputs]
-        return [dy.sum(axes, keepdims=True) for axes in repeated], {}
+        return [reduced(dy, aligned(x, dy.ndim).shape).reshape(x.shape) for x in inputs], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         whole = [x for x in inputs if x.shape == y.shape]
@@ -52,15 +51,20 @@ class Add(Op):
                 "elementwise.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
             )  # fmt: skip
         for x in whole + repeated:
-            emit = emit_copy if x.shape == y.shape else emit_repeated
-            emit(e, x, Target(y, accumulate=started))
+            _emit_whole(e, x, Target(y, accumulate=started))
             started = True
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         for x, target in zip(inputs, targets, strict=True):
-            if target is not None:
-                emit = emit_copy if x.shape == dy.shape else emit_summed
-                emit(e, dy, target)
+            if target is None:
+                continue
+            if x.shape == dy.shape:
+                emit_copy(e, dy, target)
+            elif _has_pixels_to_repeat(x, dy):
+                emit_summed(e, dy, target)
+            else:
+                operand = Operand.of(x, dy)
+                Gradient("add", (operand, operand), True, "", dy).emit(e, target)
 
 
 @dataclass(frozen=True)
@@ -103,12 +107,26 @@ class Concatenate(Op):
             )  # fmt: skip
 
 
-def _broadcast(shapes: tuple[Shape, ...]) -> bool:
-    """True for images that can be broadcast to one size."""
-    if any(len(shape) != 3 for shape in shapes):
-        return False
-    heights, widths, channels = (set(sizes) for sizes in zip(*shapes, strict=True))
-    return len(heights - {1}) <= 1 and len(widths - {1}) <= 1 and len(channels) == 1
+def _emit_whole(e: Emitter, x: Tensor, target: Target) -> None:
+    """Emit target = x, repeated to the target's size."""
+    y = target.tensor
+    if x.shape == y.shape:
+        emit_copy(e, x, target)
+    elif _has_pixels_to_repeat(x, y):
+        emit_repeated(e, x, target)
+    else:
+        added = len(y.shape) - len(x.shape)
+        sizes = (1,) * added + x.shape[1:]
+        axes = [
+            Axis.repeated(full, max(0, axis - added)) if n < full else Axis.whole(full, max(0, axis - added))
+            for axis, (n, full) in enumerate(zip(sizes, y.shape[1:], strict=True))
+        ]
+        emit_gather(e, x, axes, target)
+
+
+def _has_pixels_to_repeat(x: Tensor, y: Tensor) -> bool:
+    """True for an image of the channels of y."""
+    return len(x.shape) == len(y.shape) == 4 and x.channels == y.channels
 
 
 def _offsets(inputs: list[Tensor] | list[np.ndarray]) -> list[int]:

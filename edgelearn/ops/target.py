@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgelearn.errors import PlanError
 from edgelearn.launch import Access, In
 
-from .emit import LINEAR, Emitter
+from .emit import Emitter
 from .formats import StoredType
+from .function import LINEAR, Function
 from .philox import layer_code
 from .quantized_tensor import QuantizedTensor, Stored, reads, tensor_of
 from .range_statistics import RangeStatistics
@@ -27,14 +29,14 @@ class Target:
       training).
     - `mask`: the kernel's input if it is the output of a fused activation, by whose derivative the gradient is
       multiplied.
-    - `activation`: code of that activation.
+    - `activation`: that activation.
     - `accumulate`: add to the share of the gradient that another reader of the tensor has written.
     - `statistics`: where statistics of what is written go.
     """
 
     y: Stored
     mask: Stored | None = None
-    activation: int = LINEAR
+    activation: Function = LINEAR
     accumulate: bool = False
     statistics: RangeStatistics | None = None
 
@@ -48,18 +50,18 @@ class Target:
         return isinstance(self.y, Tensor) and self.statistics is None
 
     @property
-    def macros(self) -> dict[str, int]:
+    def macros(self) -> dict[str, Any]:
         return self.mask_macros | {"accumulate": self.accumulate}
 
     @property
     def arguments(self) -> list[Access]:
         write = self.tensor.update if self.accumulate else self.tensor.write
-        return [write] if self.mask is None else [write, tensor_of(self.mask).read_mask]
+        return [write] if self.mask is None else [write, tensor_of(self.mask).read_output_of(self.activation)]
 
     @property
-    def mask_macros(self) -> dict[str, int]:
+    def mask_macros(self) -> dict[str, Any]:
         """MASK, MASKED_BY and ACTIVATION in kernels/include/result.h."""
-        macros: dict[str, int] = {"mask": self.mask is not None, "activation": self.activation}
+        macros: dict[str, Any] = {"mask": self.mask is not None, **self.activation.macros()}
         return macros | ({"masked_by": StoredType.INT8} if isinstance(self.mask, QuantizedTensor) else {})
 
     @property

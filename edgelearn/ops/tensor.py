@@ -16,6 +16,8 @@ import numpy as np
 
 from edgelearn.launch import Buffer, In, InMask, InOut, Out
 
+from .function import Function
+
 BLOCK = 16
 Shape = tuple[int, ...]
 
@@ -94,10 +96,9 @@ class Tensor:
     def read(self) -> In:
         return In(self.buffer, self._part)
 
-    @property
-    def read_mask(self) -> InMask:
-        """The kernel reads only whether an activation passes the values."""
-        return InMask(self.buffer, self._part)
+    def read_output_of(self, function: Function) -> In:
+        """The kernel reads the output of an activation for its derivative."""
+        return (InMask if function.two_slopes else In)(self.buffer, self._part)
 
     @property
     def write(self) -> Out:

@@ -10,14 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_dir
-
+from edgelearn import caches
 from edgelearn.device import Device
+from edgelearn.errors import KernelError
 
 from .context import Context
+from .driver_caches import POCL_CACHE, prepare
+from .faults import POCL
 
+VARIABLE = "EDGELEARN_PROGRAMS"
 DIGEST = hashlib.sha256
 DIGEST_BYTES = DIGEST().digest_size
+ROOM = 4_000_000  # bytes that PoCL needs for a program
 
 
 def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
@@ -36,6 +40,7 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
             return _from_binary(context, binary)
         except cl.Error:  # the driver has changed, but not its name
             path.unlink(missing_ok=True)
+    _require_room(context.device)
     program = _without_remarks(cl.Program(context.cl_context, source), options)
     if path is None:
         return program
@@ -46,10 +51,20 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
 def folder() -> Path | None:
     """Folder of compiled programs: EDGELEARN_PROGRAMS, else in the user's cache. It may be deleted at any time. An
     empty EDGELEARN_PROGRAMS disables the cache, and the second compilation that making a binary costs with PoCL."""
-    chosen = os.environ.get("EDGELEARN_PROGRAMS")
-    if chosen is None:
-        return Path(user_cache_dir("edgelearn", appauthor=False)) / "programs"
-    return Path(chosen) if chosen else None
+    return caches.folder("programs", VARIABLE)
+
+
+def _require_room(device: Device) -> None:
+    """Raise KernelError where PoCL would end the process: it writes what it compiles to its cache."""
+    if device.platform != POCL:
+        return
+    folder = prepare().folder
+    problem = caches.problem(folder, ROOM) if folder else prepare().problem
+    if problem:
+        raise KernelError(
+            f"PoCL can't compile: it has no room for kernels ({problem}). Free some, or name another "
+            f"folder in {POCL_CACHE}, and start again."
+        )
 
 
 def _exact_division(context: Context) -> list[str]:
@@ -96,13 +111,15 @@ def _save(path: Path, binary: bytes) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent)
-    except OSError:
+    except OSError as error:
+        caches.not_saved(path, error)
         return False
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(DIGEST(binary).digest() + binary)
         os.replace(temporary, path)
         return True
-    except OSError:
+    except OSError as error:
         Path(temporary).unlink(missing_ok=True)
+        caches.not_saved(path, error)
         return False

@@ -5,10 +5,12 @@ from __future__ import annotations
 import platform as machine
 from typing import Any
 
+from edgelearn.caches import Place
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError
 
 from . import faults
+from .driver_caches import POCL_CACHE, import_pyopencl, prepare
 from .process import check_process
 from .workers import a_core_each
 
@@ -24,15 +26,16 @@ def list_devices() -> list[Device]:
     Raises DeviceError if there is no OpenCL runtime or no device, or in a fork of a process that uses one.
     """
     check_process()
+    place = prepare()
     try:
-        import pyopencl as cl
+        cl = import_pyopencl()
     except ImportError as error:
         raise DeviceError(f"{NO_RUNTIME}\n(import pyopencl: {error})") from None
     try:
         with a_core_each():
             platforms = cl.get_platforms()
     except cl.Error as error:
-        raise DeviceError(f"{NO_RUNTIME}\n({error})") from None
+        raise DeviceError(f"{_advice(place)}\n({error})") from None
     devices = []
     for number, platform in enumerate(platforms):
         try:
@@ -43,8 +46,18 @@ def list_devices() -> list[Device]:
         devices += [_describe(platform, handle, (number, place)) for place, handle in enumerate(handles)]
     if not devices:
         names = ", ".join(p.name for p in platforms) or "none"
-        raise DeviceError(f"The OpenCL platforms found ({names}) have no device. {NO_RUNTIME}")
+        raise DeviceError(f"The OpenCL platforms found ({names}) have no device. {_advice(place)}")
     return devices
+
+
+def _advice(place: Place) -> str:
+    """What to do where there is no device: without a folder to write to, PoCL doesn't report its own."""
+    if not place.problem:
+        return NO_RUNTIME
+    return (
+        f"PoCL, the OpenCL runtime for CPUs, has no folder for its kernels: {place.problem}. Name one that can be "
+        f"written in the environment variable {POCL_CACHE}. If PoCL isn't installed:\n    pip install 'pyopencl[pocl]'"
+    )
 
 
 def opencl_device(device: Device) -> Any:

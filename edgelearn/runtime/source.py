@@ -24,19 +24,14 @@ def folder() -> Path:
 
 @cache
 def read(name: str, kernel: str) -> str:
-    """Return the text of one kernel with its headers, without the file's other kernels, which drivers would compile.
+    """Return the text of one kernel with its headers, without other kernels there, which drivers would compile.
 
     Arguments:
     - `name`: a file in `kernels/`, or the absolute path of another one; headers next to it take precedence.
 
-    Raises KernelError if the file has no such kernel.
+    Raises KernelError if the file and its headers have no such kernel.
     """
-    path = folder() / name
-    text = path.read_text()
-    if kernel not in (match[1] for match in FUNCTION.finditer(text)):
-        raise KernelError(f"{path} has no kernel '{kernel}'.")
-    text = FUNCTION.sub(lambda match: match[0] if match[1] == kernel else "", text)
-    seen: set[str] = set()
+    path, seen = folder() / name, set[str]()
 
     def expand(text: str) -> str:
         return INCLUDE.sub(lambda match: header(match[1]), text)
@@ -48,4 +43,7 @@ def read(name: str, kernel: str) -> str:
         own = path.with_name(file)
         return expand((own if own.is_file() else folder() / "include" / file).read_text())
 
-    return expand(text)
+    text = expand(path.read_text())
+    if kernel not in (match[1] for match in FUNCTION.finditer(text)):
+        raise KernelError(f"{path} has no kernel '{kernel}'.")
+    return FUNCTION.sub(lambda match: match[0] if match[1] == kernel else "", text)

@@ -17,7 +17,7 @@ from edgelearn.compile.memory.strategies import Encoding
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
-from edgelearn.interop import ModelFile, model_file
+from edgelearn.interop import ModelFile
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, copied
 from edgelearn.ops import SGD, Loss, Optimizer, SoftmaxCrossEntropy
 from edgelearn.runtime import Context, DeviceChoice, Kernels, choose_device
@@ -29,15 +29,16 @@ from .fitting import Fitting
 from .open_session import OpenSession
 from .phases import Phases
 from .plans import Plans, TrainingSettings
+from .saved_model import SavedModel
 from .sources import as_source, labeled
 from .state import TrainingState
-from .status import Logs, TrainedModel, TrainingStatus
+from .status import Logs, TrainingStatus
 from .summary import summary
 from .trainer import Trainer
 from .turns import Turns, one_thread
 
 
-class Model(TrainedModel):
+class Model(SavedModel):
     """A network with weights on a device.
 
     One session is open at a time: memory for training is given back before memory for predictions is taken, and the
@@ -341,19 +342,13 @@ class Model(TrainedModel):
         self._statistics_set = True
 
     @one_thread
-    def save(self, path: str | Path) -> None:
-        """Write one file with the graph, the weights and the state of training, and with `preprocessing`, `class_names`
-        and `metadata`, which are attributes of the model for JSON values. `edgelearn.load` reads it.
-
-        Raises RunError if it can't be written; the old file is then kept.
-        """
+    def to_file(self) -> ModelFile:
         state = self._open.state()
         position = {**asdict(self.position), "seed": int(self.seed), "batchnorm": self.batchnorm}
-        file = ModelFile(
+        return ModelFile(
             self.network, state.weights, state.slots, state.records, position, self.preprocessing,
             tuple(self.class_names), self.metadata,
         )  # fmt: skip
-        model_file.write(path, file)
 
     # -- inside --------------------------------------------------------------------------------------------------
 

@@ -8,14 +8,26 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
+from edgelearn import caches
 from edgelearn.errors import FormatError
+
+VARIABLE = "EDGELEARN_TUNED"
+ROOM = 1_000_000  # bytes
+
+
+def chosen() -> Path:
+    """EDGELEARN_TUNED if set, else edgelearn/tuned in the user's data folder."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else user_data_path("edgelearn", appauthor=False) / "tuned"
 
 
 def user_folder() -> Path:
-    """EDGELEARN_TUNED if set, else edgelearn/tuned in the user's data folder."""
-    if named := os.environ.get("EDGELEARN_TUNED"):
-        return Path(named)
-    return user_data_path("edgelearn", appauthor=False) / "tuned"
+    """EDGELEARN_TUNED if set, else edgelearn/tuned in the user's data folder; a temporary folder where that can't be
+    made."""
+    folder = chosen()
+    if os.environ.get(VARIABLE) or folder.is_dir():  # results that can be read are read, also where none can be written
+        return folder
+    return caches.place(folder, VARIABLE, ROOM).folder or folder
 
 
 def write(path: Path, text: str, what: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from edgelearn import records
 from edgelearn.device import Device
 from edgelearn.device.kind import DeviceKind
 from edgelearn.errors import FormatError
@@ -31,6 +33,10 @@ class Table:
     fixed: float
     seconds: dict[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not all(0 <= value < math.inf for value in (self.between, self.fixed, *self.seconds.values())):
+            raise ValueError("its times are not all numbers of seconds")
+
 
 def path_of(device: Device) -> Path:
     return user_folder() / "costs" / f"{DeviceKind.of(device).slug}.json"
@@ -45,15 +51,11 @@ def load(device: Device) -> Table | None:
 def read(path: Path) -> Table:
     """Read a file that `save` wrote. Raises FormatError for other files."""
     try:
-        found = json.loads(path.read_text("utf-8"))
-        if found.pop("format") != FORMAT:
-            raise ValueError(f"it is not of format {FORMAT}")
-        table = Table(**found)
-        numbers = table.between, table.fixed, *table.seconds.values()
-        if not all(isinstance(value, float) and value >= 0 for value in numbers):
-            raise ValueError("its times are not all numbers of seconds")
-        return table
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        found = records.read(path, dict)
+        if found.pop("format", None) != FORMAT:
+            raise records.RecordError(f"it is not of format {FORMAT}")
+        return records.convert(found, Table)
+    except (OSError, records.RecordError) as error:
         raise FormatError(
             f"The launch times in {path} cannot be used: {error}. Delete the file and measure again with "
             f"`edgelearn memory measure`."

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypedDict
 
+from edgelearn import records
 from edgelearn.device import Device
 from edgelearn.device.kind import DeviceKind
 from edgelearn.errors import FormatError
@@ -38,6 +40,26 @@ class TuningResults:
     @property
     def workloads(self) -> dict[str, dict]:
         return self.measured.setdefault("workloads", {})
+
+
+class _Measured(TypedDict, total=False):
+    workloads: dict[str, dict]
+
+
+@dataclass(frozen=True)
+class _File:
+    """Tuning results in a file."""
+
+    format: Literal[1]
+    kind: DeviceKind
+    measured: _Measured
+    choices: dict[str, KernelConfig]
+
+    def __post_init__(self) -> None:
+        if self.kind.vector_width < 1 or self.kind.compute_units < 1:
+            raise ValueError(
+                f"its kind of device has {self.kind.vector_width} and {self.kind.compute_units} as numbers"
+            )
 
 
 @dataclass(frozen=True)
@@ -84,13 +106,12 @@ def find(device: Device) -> DeviceTuning:
 def load(path: Path) -> TuningResults:
     """Read what `save` wrote. Raises FormatError for other files."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise ValueError(f"it is larger than {LARGEST:,} bytes")
-        return _checked(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError) as error:
+        file = records.read(path, _File, LARGEST)
+    except (OSError, records.RecordError) as error:
         raise FormatError(
             f"The tuning results in {path} cannot be used: {error}. Delete the file; `edgelearn tune` makes a new one."
         ) from None
+    return TuningResults(file.kind, dict(file.measured), file.choices)
 
 
 def path_of(kind: DeviceKind, folder: Path) -> Path:
@@ -110,24 +131,3 @@ def save(results: TuningResults, folder: Path) -> Path:
 def _results(folder: Path) -> Iterator[tuple[Path, TuningResults]]:
     for path in sorted(folder.glob("*.json")):
         yield path, load(path)
-
-
-def _checked(content: object) -> TuningResults:
-    """Validate the content of a file. Raises ValueError with the problem."""
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"it is not of format {FORMAT}, the one that this edgelearn writes")
-    kind, measured, choices = (content.get(key) for key in ("kind", "measured", "choices"))
-    types = {f.name: int if f.type == "int" else str for f in fields(DeviceKind)}
-    if not isinstance(kind, dict) or set(kind) != set(types):
-        raise ValueError(f"its kind of device needs {', '.join(types)}")
-    for name, wanted in types.items():
-        if type(kind[name]) is not wanted or (wanted is int and kind[name] < 1):
-            raise ValueError(f"its kind of device has {kind[name]!r} as {name}")
-    if not isinstance(measured, dict) or not isinstance(measured.get("workloads", {}), dict):
-        raise ValueError("its 'measured' is missing or damaged")
-    if not isinstance(choices, dict):
-        raise ValueError("its 'choices' are missing")
-    for name, choice in choices.items():
-        if not isinstance(choice, dict) or any(type(value) is not int for value in choice.values()):
-            raise ValueError(f"its choice for {name!r} has values that are not integers")
-    return TuningResults(DeviceKind(**kind), measured, choices)

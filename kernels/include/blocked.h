@@ -34,6 +34,11 @@ typedef V __attribute__((aligned(4))) V_in_memory;
 #else
 typedef V V_in_memory;
 #endif
+#if VECTOR_WIDTH == 4
+#define POSITIONS ((Ints)(0, 1, 2, 3))
+#else
+#define POSITIONS ((Ints)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
+#endif
 #define ELEMENT(vector, i) ((float *)&(vector))[i]
 
 typedef __global const float *restrict input;

@@ -20,6 +20,15 @@ INLINE int channels_of(const int block, const int channels) {
   return channels - block * BLOCK < BLOCK ? channels - block * BLOCK : BLOCK;
 }
 
+// With PADDED, a kernel that doesn't keep the zeros of padding channels writes them by UNPADDED.
+#if PADDED
+#define PADDING_ARGUMENTS , const int channels
+#define UNPADDED(v, block) (FIRST_CHANNEL + POSITIONS < (Ints)channels_of(block, channels) ? v : (V)0)
+#else
+#define PADDING_ARGUMENTS
+#define UNPADDED(v, block) (v)
+#endif
+
 // Offset of one value: channel c of a row of a tensor that has m rows
 INLINE size_t value_at(const int c, const size_t m, const size_t row) {
   return ((size_t)(c / BLOCK) * m + row) * BLOCK + c % BLOCK;

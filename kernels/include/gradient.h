@@ -22,7 +22,7 @@ typedef struct { output dx; input activation; } Gradient;
 
 INLINE void write_gradient(const Gradient gradient, const size_t at, V v) {
 #if MASK
-  v = passes(load(gradient.activation + at)) ? v : (V)0;
+  v = through_activation(load(gradient.activation + at), v);
 #endif
 #if ACCUMULATE
   v += load(gradient.dx + at);

@@ -117,9 +117,9 @@ INLINE void write_result_gradient(const Result r, const Mask mask, RangeStatisti
                                   V v) {
   const size_t at = result_at(r, block, row);
 #if MASK && MASKED_BY == INT8
-  v = passes(dequantized(mask.activation + at, (V)mask.scale, (V)mask.zero)) ? v : (V)0;
+  v = through_activation(dequantized(mask.activation + at, (V)mask.scale, (V)mask.zero), v);
 #elif MASK
-  v = passes(load(mask.activation + at)) ? v : (V)0;
+  v = through_activation(load(mask.activation + at), v);
 #endif
 #if ACCUMULATE
   v += load(r.values + at);

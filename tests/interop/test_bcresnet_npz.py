@@ -105,7 +105,7 @@ def test_networks_that_are_no_bcresnet(tmp_path, network, state):
 
 
 def test_files_that_are_none(tmp_path, network):
-    with pytest.raises(FormatError, match="There is no weight file"):
+    with pytest.raises(FormatError, match="There is no file"):
         bcresnet_npz.read_weights(tmp_path / "none.npz", network)
     np.save(tmp_path / "single.npy", np.zeros(3))
     (tmp_path / "text.npz").write_text("weights")

@@ -86,8 +86,8 @@ def test_files_that_are_something_else(tmp_path, network, weights):
             keras_h5.read_weights(path, network)
         assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
-    refused(tmp_path / "none.h5", "There is no weight file")
-    refused(tmp_path, "There is no weight file")
+    refused(tmp_path / "none.h5", "There is no file")
+    refused(tmp_path, "There is no file")
     (tmp_path / "text.h5").write_text("weights")
     refused(tmp_path / "text.h5", "signature not found")
     (tmp_path / "empty.h5").write_bytes(b"")

@@ -1,17 +1,17 @@
 """Run by test_against_keras.py in a process of its own, where TensorFlow may be imported.
 
-    python keras_networks.py NETWORK OPTIONS FOLDER
-    python keras_networks.py shapes
+    python keras_networks.py NETWORKS FOLDER
 
-Builds a NETWORK of MODELS in float64 with random weights, and writes weights, images, labels, logits, and the gradients
-of the mean cross-entropy: with kept statistics for the first image and for all of them into FOLDER/kept.npz; with the
-batch's for all of them, and the moving statistics afterwards, into FOLDER/batch.npz. OPTIONS are JSON. With "shapes",
-prints the shapes of the weights of keras.applications.VGG16 as JSON.
+NETWORKS is JSON: options by "NETWORK REMARK". Builds each NETWORK of MODELS in float64 with random weights, and writes
+weights, images, labels, logits, and the gradients of the mean cross-entropy: with kept statistics for the first image
+and for all of them into "FOLDER/NETWORK REMARK/moving.npz"; with the batch's for all of them, and the moving statistics
+afterwards, into batch.npz beside it. FOLDER/vgg16.json has the shapes of the weights of keras.applications.VGG16.
 """
 
 import json
 import os
 import sys
+from pathlib import Path
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -205,10 +205,11 @@ def shapes():
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "shapes":
-        print(json.dumps(shapes()))
-    else:
-        keras.backend.set_floatx("float64")
+    Path(sys.argv[2], "vgg16.json").write_text(json.dumps(shapes()))
+    keras.backend.set_floatx("float64")
+    for name, options in json.loads(sys.argv[1]).items():
+        rng = np.random.default_rng(SEED)
         keras.utils.set_random_seed(SEED)
+        (folder := Path(sys.argv[2]) / name.replace("/", "-")).mkdir()
         for statistics in ("moving", "batch"):
-            write(sys.argv[1], json.loads(sys.argv[2]), statistics, sys.argv[3])
+            write(name.split()[0], options, statistics, folder)

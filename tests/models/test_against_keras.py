@@ -24,7 +24,7 @@ OURS = {"conv_preds": "dense", "depthwise_kernel": "kernel"}  # where names of k
 ROUNDING = 1e-6  # of log(sum of exponentials) - logit in float32, however small the loss
 NETWORKS = {
     "mobilenet_v1": {"size": 64, "alpha": 0.25, "classes": 7},
-    "mobilenet_v1 1.0/224": {"size": 224, "alpha": 1.0, "classes": 10},
+    "mobilenet_v1 1.0/128": {"size": 128, "alpha": 1.0, "classes": 10},
     "mobilenet_v2": {"size": 64, "alpha": 0.35, "classes": 7},
     "mobilenet_v2_cifar": {"size": 32, "alpha": 0.5, "classes": 7},
     "resnet18": {"size": 64, "alpha": 0.25, "classes": 7},
@@ -33,22 +33,23 @@ NETWORKS = {
 }
 
 
-def run_script(*arguments) -> str:
-    run = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def keras_folder(tmp_path_factory):
+    """What Keras computes for all NETWORKS, in one process of its own."""
+    folder = tmp_path_factory.mktemp("keras")
+    command = [sys.executable, SCRIPT, json.dumps(NETWORKS), folder]
+    run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    return run.stdout
+    return folder
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
-def case(request, tmp_path_factory):
-    """(network, what Keras found with kept statistics, and with the batch's); TensorFlow runs in a process of its
-    own."""
+def case(request, keras_folder):
+    """(network, Keras's results with moving statistics, and with the batch's)."""
     name, options = request.param.split()[0], NETWORKS[request.param]
-    folder = tmp_path_factory.mktemp("keras")
-    run_script(name, json.dumps(options), folder)
     found = []
     for statistics in ("moving", "batch"):
-        with np.load(folder / f"{statistics}.npz", allow_pickle=False) as file:
+        with np.load(keras_folder / request.param.replace("/", "-") / f"{statistics}.npz", allow_pickle=False) as file:
             found.append(dict(file))
     ours = {key: value for key, value in options.items() if key != "size"}
     size = options["size"]
@@ -140,7 +141,7 @@ def test_gradients_and_moving_statistics_with_batch_statistics(kernels, case):
     session.close()
 
 
-def test_vgg16_has_the_weights_of_keras_applications():
+def test_vgg16_has_the_weights_of_keras_applications(keras_folder):
     network = models.vgg16((32, 32, 3))
     shapes = {p.name: list(p.weight.shape) for p in network.parameters.values()}
-    assert shapes == json.loads(run_script("shapes"))
+    assert shapes == json.loads((keras_folder / "vgg16.json").read_text())

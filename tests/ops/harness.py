@@ -91,14 +91,14 @@ class Workbench(Emitter):
         return buffer
 
 
-def every_choice(bench: Workbench, check: Callable[[], None]) -> dict[str, list[KernelConfig]]:
-    """Run `check`, which emits and compares, until every decision in it has had each of its candidates. Returns what
-    was tried, by kernel."""
+def every_choice(bench: Workbench, check: Callable[[], None], step: int = 1) -> dict[str, list[KernelConfig]]:
+    """Run `check`, which emits and compares, until every decision in it has had each of its candidates, or every
+    `step`-th of them. Returns what was tried, by kernel."""
     bench.traits = replace(bench.traits, tuned={})
     bench.turn, bench.turns, bench.tried = 0, 1, {}
     while bench.turn < bench.turns:
         check()
-        bench.turn += 1
+        bench.turn += step
     return bench.tried
 
 

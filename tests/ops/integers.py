@@ -8,6 +8,7 @@ import numpy as np
 
 from edgelearn.ops import Epilogue, Format, LinearOp, Target, Tensor, finish
 from edgelearn.ops.control import SEED, SEED_HIGH, STEP, Control
+from edgelearn.ops.function import RELU, RELU6
 from edgelearn.ops.philox import layer_code, philox
 from edgelearn.ops.quantized_tensor import QuantizedTensor
 from edgelearn.ops.range_statistics import RangeStatistics
@@ -104,7 +105,7 @@ def check_integers(
     as_floats = bench.empty(y.shape)
     family.emit_forward(
         bench, op, x.ranged, kernel.ranged, Target(ty, statistics=found),
-        Epilogue(bench.put(scale), bench.put(shift), 2),
+        Epilogue(bench.put(scale), bench.put(shift), RELU6),
     )  # fmt: skip
     family.emit_forward(bench, op, x.ranged, kernel.ranged, Target(as_floats, statistics=found_floats), Epilogue())
     bench.run()
@@ -137,9 +138,9 @@ def check_backward_data(op, family, bench: Workbench, rng, x: Drawn, dy: Drawn, 
     tdx, scale, zero = result_of(bench, x.q.shape, of_gradients, masked)
     as_floats, found = bench.put(share), RangeStatistics(bench.empty((4, 16)))
     family.emit_backward_data(
-        bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, Target(tdx, x.ranged, 2, statistics=found)
+        bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, Target(tdx, x.ranged, RELU6, statistics=found)
     )  # fmt: skip
-    target = Target(as_floats, bench.put(x.values), 1, accumulate=True)
+    target = Target(as_floats, bench.put(x.values), RELU, accumulate=True)
     family.emit_backward_data(bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, target)
     bench.run()
     exactly(bench.get(tdx.tensor, zero), of_gradients.encode(masked, scale, zero))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from edgelearn.errors import ShapeError
 from edgelearn.ops import Epilogue, LinearOp, Target, finish
+from edgelearn.ops.function import RELU, RELU6
 from edgelearn.runtime import Kernels
 
 from .harness import KernelConfig, Workbench, close, every_choice
@@ -26,10 +27,10 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
 
     tx, tk = bench.put(x, block), bench.put(kernel.reshape(kernel_weight.packed_shape))
     ts, tt, ty = bench.put(scale), bench.put(shift), bench.empty((n, *out_shape))
-    op.emit_linear(bench, tx, tk, ty, Epilogue(ts, tt, 2))
+    op.emit_linear(bench, tx, tk, ty, Epilogue(ts, tt, RELU6))
     bench.run()
     close(bench.get(ty), np.clip(y * scale + shift, 0, 6))
-    op.emit_linear(bench, tx, tk, ty, Epilogue(None, tt, 1))
+    op.emit_linear(bench, tx, tk, ty, Epilogue(None, tt, RELU))
     bench.run()
     close(bench.get(ty), np.maximum(y + shift, 0))
     op.emit_linear(bench, tx, tk, ty, Epilogue())
@@ -45,7 +46,7 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
         op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx))
         bench.run()
         close(bench.get(tdx), dx)
-        op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx, tx, 2, accumulate=True))
+        op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx, tx, RELU6, accumulate=True))
         bench.run()
         close(bench.get(tdx), dx + dx * ((x > 0) & (x < 6)))
 
@@ -62,10 +63,10 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
 
 
 def check_every_choice(
-    op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16
+    op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16, step: int = 1
 ) -> dict[str, list[KernelConfig]]:
     """The most that a launch can be asked (scale, shift and activation; a mask and another share) against float64,
-    with each candidate of each decision. Returns what was tried, by kernel."""
+    with each candidate of each decision, or every `step`-th of them. Returns what was tried, by kernel."""
     op = type(op)(**{**op.__dict__, "use_bias": False})
     x = rng.standard_normal((n, *shape))
     weight = op.weights(shape)["kernel"]
@@ -81,13 +82,13 @@ def check_every_choice(
 
     def check() -> None:
         ty, tg, tsums = bench.empty(y.shape), bench.empty(weight.packed_shape), bench.empty(y.shape[-1:])
-        op.emit_linear(bench, tx, tk, ty, Epilogue(ts, tt, 2))
+        op.emit_linear(bench, tx, tk, ty, Epilogue(ts, tt, RELU6))
         for found in op.emit_backward_weights(bench, tx, tdy, tg, tsums, add=False):
             finish.emit_sum(bench, found)
         if block == 16:
             tdx = bench.put(share)
             prepared = op.emit_prepared(bench, tx, tk, ts)
-            op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx, tx, 2, accumulate=True))
+            op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx, tx, RELU6, accumulate=True))
         bench.run()
         close(bench.get(ty), np.clip(y * scale + shift, 0, 6))
         close(bench.get(tg), packed)
@@ -95,7 +96,7 @@ def check_every_choice(
         if block == 16:
             close(bench.get(tdx), share + dx * ((x > 0) & (x < 6)))
 
-    return every_choice(bench, check)
+    return every_choice(bench, check, step)
 
 
 def draw_op(make, shape, data) -> LinearOp:

@@ -2,13 +2,71 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import Dense, Epilogue, ReLU, SiLU, Target
+from edgelearn.ops import (
+    ELU,
+    GELU,
+    SELU,
+    Abs,
+    Activation,
+    BatchNormalization,
+    Clip,
+    Conv2D,
+    Dense,
+    Epilogue,
+    Exp,
+    HardSigmoid,
+    HardSwish,
+    LeakyReLU,
+    Log,
+    Mish,
+    Op,
+    Reciprocal,
+    ReLU,
+    Rescaling,
+    Rsqrt,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Softsign,
+    Sqrt,
+    Square,
+    Tanh,
+    Target,
+)
 
-from .harness import SIZES
+from .harness import SIZES, close
 from .plain import check_plain
 
+POSITIVE = (Log(), Reciprocal(), Rsqrt(), Sqrt())
+ACTIVATIONS = (
+    Abs(), Clip(-2, 3), Clip(1.5), Clip(max_value=-0.5), ELU(), ELU(0.5), Exp(), GELU(), GELU(True), HardSigmoid(),
+    HardSigmoid(0.2), HardSwish(), LeakyReLU(), LeakyReLU(0.0), Mish(), ReLU(), ReLU(6), ReLU(2.5), Rescaling(0.5, -1),
+    Rescaling(-2), SELU(), Sigmoid(), SiLU(), Softplus(), Softsign(), Square(), Tanh(), *POSITIVE,
+)  # fmt: skip
+FUSED = (Clip(-2, 3), ELU(0.5), LeakyReLU(), ReLU(2.5), SELU(), Softsign(), Tanh())
 
-@pytest.mark.parametrize("op", [ReLU(), ReLU(6), SiLU()])
+
+def run(bench, op: Activation, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The function's values and derivatives as a device computes them."""
+    tx, ty, tdx = bench.put(x), bench.empty(x.shape), bench.empty(x.shape)
+    op.emit_forward(bench, [tx], ty)
+    op.emit_backward(bench, [tx], ty, bench.put(np.ones_like(x)), [Target(tdx)])
+    bench.run()
+    return bench.get(ty), bench.get(tdx)
+
+
+def test_every_activation_is_here():
+    known = {op for op in Op.registry.values() if issubclass(op, Activation) and op.__module__.startswith("edgelearn")}
+    assert known - {type(op) for op in ACTIVATIONS} == {Activation}
+
+
+@pytest.mark.parametrize("op", ACTIVATIONS, ids=str)
+def test_at_awkward_sizes(bench, rng, op):
+    for shape in ((3, 5, 3), (3, 5, 33), (100,), (1,)):
+        check_plain(op, bench, rng, shape, n=3, low=0.1 if op in POSITIVE else -3)
+
+
+@pytest.mark.parametrize("op", [ReLU(), Sigmoid()])
 @pytest.mark.parametrize("channels", SIZES)
 def test_channels(bench, rng, op, channels):
     check_plain(op, bench, rng, (3, 5, channels))
@@ -20,57 +78,100 @@ def test_rows(bench, rng, op, rows):
     check_plain(op, bench, rng, (33,), n=rows)
 
 
-def test_silu_far_from_zero(bench):
-    """Where the exponential is too large or too small for float32."""
-    op, x = SiLU(), np.float32([[-3e38, -200.0, -90.0, -87.1, -86.9, -20.0, 86.9, 87.1, 90.0, 200.0, 3e38]])
-    x = x.astype(np.float64)
-    tx, ty, tdx = bench.put(x), bench.empty(x.shape), bench.empty(x.shape)
-    op.emit_forward(bench, [tx], ty)
-    op.emit_backward(bench, [tx], ty, bench.put(np.ones_like(x)), [Target(tdx)])
-    bench.run()
-    (dx,), _ = op.reference_backward([x], {}, np.ones_like(x))
-    assert bench.get(ty) == pytest.approx(op.reference_forward([x], {}), rel=1e-5, abs=1e-30)
-    assert bench.get(tdx) == pytest.approx(dx, rel=1e-5, abs=1e-30)
+@pytest.mark.parametrize("op", ACTIVATIONS, ids=str)
+def test_derivatives_are_those_of_the_values(op):
+    x = np.linspace(0.2, 9.1, 50) if op in POSITIVE else np.linspace(-8.03, 8.02, 173)
+    slope = (op.value(x + 1e-6) - op.value(x - 1e-6)) / 2e-6
+    assert op.derivative(x) == pytest.approx(slope, rel=1e-5, abs=1e-8)
 
 
-@pytest.mark.parametrize(("max_value", "derivative"), [(None, [0, 1, 1]), (6, [0, 1, 0])])
-def test_corners(bench, max_value, derivative):
-    op, x = ReLU(max_value), np.array([[0.0, 3.0, 6.0]])
-    tx, ty, tdx = bench.put(x), bench.empty(x.shape), bench.empty(x.shape)
-    op.emit_forward(bench, [tx], ty)
-    op.emit_backward(bench, [tx], ty, bench.put(np.ones_like(x)), [Target(tdx)])
-    bench.run()
-    assert bench.get(tdx).tolist() == [derivative]
+@pytest.mark.parametrize("op", ACTIVATIONS, ids=str)
+def test_relative_accuracy(bench, op):
+    """To a few units in the last place of float32, near 0 too."""
+    sizes = np.geomspace(1e-6, 20, 400, dtype=np.float32)
+    x = (sizes if op in POSITIVE else np.concatenate([-sizes, sizes])).astype(np.float64).reshape(-1, 20)
+    corners = np.float32([0, 1.5, -0.5, 3, -3, 6, 2.5, -2, 2])
+    x = np.where(np.abs(x[..., None] - corners).min(-1) < 1e-5, x + 1e-4, x)
+    y, dx = run(bench, op, x)
+    assert y == pytest.approx(op.value(np.float32(x).astype(np.float64)), rel=4e-6, abs=1e-9)
+    assert dx == pytest.approx(op.derivative(np.float32(x).astype(np.float64)) * np.ones_like(x), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("op", [ReLU(), ReLU(6)])
+@pytest.mark.parametrize("op", [op for op in ACTIVATIONS if op not in (*POSITIVE, Exp(), Square())], ids=str)
+def test_far_from_zero(bench, op):
+    """Where an exponential is too large or too small for float32."""
+    x = np.float64(np.float32([[-1e38, -200.0, -90.0, -87.1, -86.9, -20.0, 86.9, 87.1, 90.0, 200.0, 1e38]]))
+    y, dx = run(bench, op, x)
+    assert y == pytest.approx(op.value(x), rel=1e-5, abs=1e-30)
+    assert dx == pytest.approx(op.derivative(x) * np.ones_like(x), rel=1e-5, abs=1e-8)
+
+
+def test_exponentials_end_in_infinity(bench):
+    y, _ = run(bench, Exp(), np.array([[-np.inf, -200.0, 0.0, 88.0, 89.0, np.inf, np.nan]]))
+    assert y == pytest.approx(np.array([[0, 0, 1, np.exp(88), np.inf, np.inf, np.nan]]), rel=1e-5, nan_ok=True)
+
+
+def test_logarithms_begin_at_minus_infinity(bench):
+    y, _ = run(bench, Log(), np.array([[0.0, 1.0, 3e38, np.inf, -1.0, np.nan]]))
+    expected = np.array([[-np.inf, 0, np.log(3e38), np.inf, np.nan, np.nan]])
+    assert y == pytest.approx(expected, rel=1e-6, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "derivative"),
+    [
+        (ReLU(), [0, 3, 6], [0, 1, 1]),
+        (ReLU(6), [0, 3, 6], [0, 1, 0]),
+        (ReLU(2), [0, 1, 2], [0, 1, 0]),
+        (Clip(-1, 2), [-1, 0, 2], [0, 1, 0]),
+        (LeakyReLU(0.25), [0, 1, -1], [0.25, 1, 0.25]),
+        (HardSwish(), [-3, 0, 3], [0, 0.5, 1]),
+        (Abs(), [-1, 0, 1], [-1, 0, 1]),
+    ],
+)
+def test_corners(bench, op, x, derivative):
+    _, dx = run(bench, op, np.array([x], np.float64))
+    assert dx.tolist() == [pytest.approx(derivative, rel=1e-6)]
+
+
+@pytest.mark.parametrize("op", ACTIVATIONS, ids=str)
 def test_nan_goes_through(bench, op):
     """A NaN that an activation turned into 0 would let training go on with a broken layer."""
-    x = np.array([[np.nan, 1.0, -1.0, np.inf, -np.inf]])
-    tx, ty, tz = bench.put(x), bench.empty(x.shape), bench.empty(x.shape)
-    op.emit_forward(bench, [tx], ty)
-    kernel = bench.put(np.zeros((1, 5)))  # what is left is the shift, x itself
-    Dense(5).emit_linear(bench, bench.put(np.ones((1, 1))), kernel, tz, Epilogue(None, tx, op.code))
+    y, _ = run(bench, op, np.array([[np.nan, 1.0, 2.0]]))
+    assert np.isnan(y[0]).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("op", (*FUSED, ReLU(), ReLU(6)), ids=str)
+def test_as_an_epilogue(bench, rng, op):
+    """Fused into the kernel before, and as the mask of the gradient behind it."""
+    assert op.fuses_after(Conv2D(3, 1)) and op.fuses_after(BatchNormalization())
+    x = np.append(rng.uniform(-4, 4, (1, 20)), [[np.nan]], 1)
+    z = bench.empty(x.shape)
+    kernel = bench.put(np.zeros((1, 21)))  # what is left is the shift, x itself
+    Dense(21).emit_linear(bench, bench.put(np.ones((1, 1))), kernel, z, Epilogue(None, bench.put(x), op.epilogue))
     bench.run()
-    for t in (ty, tz):
-        assert np.array_equal(bench.get(t), np.clip(x, 0, op.max_value), equal_nan=True)
-
-
-def test_silu_is_exact(bench):
-    op, x = SiLU(), np.linspace(-30, 30, 100_000, dtype=np.float32).reshape(-1, 16).astype(np.float64)
-    tx, ty = bench.put(x), bench.empty(x.shape)
-    op.emit_forward(bench, [tx], ty)
+    assert bench.get(z) == pytest.approx(op.value(x), rel=1e-6, nan_ok=True)
+    y, dy = op.value(x[:, :20]), rng.standard_normal((1, 20))
+    dx = bench.empty(y.shape)
+    target = Target(dx, bench.put(y), op.epilogue)
+    Rescaling(2.0).emit_backward(bench, [dx], dx, bench.put(dy), [target])
     bench.run()
-    assert bench.get(ty) == pytest.approx(x / (1 + np.exp(-x)), rel=1e-6)
+    close(bench.get(dx), 2 * dy * op.derivative(x[:, :20]), 2e-6)
 
 
-def test_silu_keeps_a_nan(bench):
-    ty = bench.empty((1, 3))
-    SiLU().emit_forward(bench, [bench.put(np.array([[np.nan, 1.0, np.inf]]))], ty)
-    bench.run()
-    assert np.isnan(bench.get(ty)[0, 0]) and bench.get(ty)[0, 2] == np.inf
+def test_what_moves_zero_is_not_fused():
+    """The padding of channels would not stay zero."""
+    for op in (Sigmoid(), HardSigmoid(), Softplus(), Exp(), Clip(1.5), Rescaling(1, 1), SiLU(), GELU()):
+        assert not op.fuses_after(Conv2D(3, 1))
 
 
-def test_other_maxima():
+@pytest.mark.parametrize(
+    "make",
+    (
+        lambda: ReLU(0), lambda: ReLU(float("nan")), lambda: Clip(2, 1), lambda: Clip(1, 1), lambda: LeakyReLU(-0.1),
+        lambda: ELU(-1), lambda: SELU(-1),
+    ),
+)  # fmt: skip
+def test_settings_without_sense(make):
     with pytest.raises(ShapeError):
-        ReLU(4)
+        make()

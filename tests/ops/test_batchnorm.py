@@ -4,6 +4,7 @@ import pytest
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
 from edgelearn.ops import BatchNormalization, Format, Target, Tensor, Traits, batchnorm
+from edgelearn.ops.function import LINEAR, RELU, RELU6
 from edgelearn.ops.observers import InHindsightMinMax
 from edgelearn.ops.quantize import emit_next_range, emit_quantize
 from edgelearn.ops.quantized_tensor import QuantizedTensor
@@ -60,7 +61,7 @@ def check_forward(bench, rng, *shape, op=OP):
 
     def check():
         tw, tz = put_all(bench, w), bench.empty(y.shape)
-        s = batchnorm.emit_batch(bench, op, bench.put(y), tw, Target(tz), 2)
+        s = batchnorm.emit_batch(bench, op, bench.put(y), tw, Target(tz), RELU6)
         bench.run()
         close(bench.get(s.mean), mean, 2e-6)
         close(read_row(bench, s.inverse), 1 / np.sqrt(variance + op.epsilon), 1e-4)
@@ -86,7 +87,7 @@ def test_statistics_of_many_rows_are_as_exact(bench, rng):
     inverse = 1 / np.sqrt(y.var(0) + OP.epsilon)
 
     def check():
-        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), Target(bench.empty(y.shape)), 0)
+        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), Target(bench.empty(y.shape)), LINEAR)
         bench.run()
         close(read_row(bench, s.inverse), inverse, 5e-7)
 
@@ -103,7 +104,7 @@ def test_uneven_parts_are_weighed_by_their_rows(bench):
     w = {"gamma": np.ones(1), "beta": np.zeros(1), "moving_mean": np.zeros(1), "moving_variance": np.ones(1)}
 
     def check():
-        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), Target(bench.empty(y.shape)), 0)
+        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), Target(bench.empty(y.shape)), LINEAR)
         bench.run()
         assert bench.get(s.mean)[0] == pytest.approx(y.mean(), rel=1e-6)
         assert read_row(bench, s.inverse)[0] == pytest.approx(1 / np.sqrt(y.var() + OP.epsilon), rel=1e-6)
@@ -125,10 +126,10 @@ def check_backward(bench, rng, *shape, kept, op=OP):
         if kept:
             s = batchnorm.emit_kept_statistics(bench, op, tw, None)
         else:
-            s = batchnorm.emit_batch(bench, op, ty, tw, Target(bench.empty(y.shape)), 0)
+            s = batchnorm.emit_batch(bench, op, ty, tw, Target(bench.empty(y.shape)), LINEAR)
         dgamma, dbeta, dy, tother = bench.empty(parts), bench.empty(parts), bench.empty(y.shape), bench.put(other)
         batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, Target(dy), kept, add=False)
-        more = Target(tother, ty, 1, accumulate=True)
+        more = Target(tother, ty, RELU, accumulate=True)
         batchnorm.emit_backward(bench, ty, tdz, s, dgamma, dbeta, more, kept, add=True)
         bench.run()
         assert np.abs(bench.get(dy) - expected).max() < 3e-5 * largest
@@ -158,7 +159,7 @@ def test_batch_statistics_of_what_is_stored(bench, rng, rows, channels, kind):
     def check():
         ty = bench.put(halves, dtype="float16") if kind == "halves" else drawn.ranged
         tz, tdy, dgamma, dbeta = (bench.empty(shape) for shape in (y.shape, y.shape, (channels,), (channels,)))
-        s = batchnorm.emit_batch(bench, OP, ty, put_all(bench, w), Target(tz), 1)
+        s = batchnorm.emit_batch(bench, OP, ty, put_all(bench, w), Target(tz), RELU)
         batchnorm.emit_backward(bench, ty, bench.put(dz), s, dgamma, dbeta, Target(tdy), kept=False, add=False)
         bench.run()
         close(bench.get(tz), np.maximum(z, 0), 1e-4)
@@ -175,10 +176,10 @@ def check_quantized(bench, rng, *shape, dtype, rounding, op=OP):
     w = draw_weights(rng, weight)
     ty, tw, dgamma, dbeta = bench.put(y), put_all(bench, w), bench.empty(weight), bench.empty(weight)
     bench.training = control_of(bench, seen=7)
-    s = batchnorm.emit_batch(bench, op, ty, tw, Target(bench.empty(shape)), 0)
+    s = batchnorm.emit_batch(bench, op, ty, tw, Target(bench.empty(shape)), LINEAR)
 
     def forward(target):
-        batchnorm.emit_batch(bench, op, ty, tw, target, 1)
+        batchnorm.emit_batch(bench, op, ty, tw, target, RELU)
 
     def backward(target):
         batchnorm.emit_backward(bench, ty, bench.put(dz), s, dgamma, dbeta, target, kept=False, add=False)

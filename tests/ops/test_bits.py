@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import Traits, bits
-from edgelearn.ops.emit import RELU, RELU6
+from edgelearn.ops.function import RELU, RELU6
 
 from .harness import SIZES
 

@@ -4,6 +4,7 @@ import pytest
 from edgelearn.errors import ShapeError
 from edgelearn.ops import Dropout, SpatialDropout2D, Target
 from edgelearn.ops.control import SEED, SEED_HIGH, SEEN, STEP, Control
+from edgelearn.ops.function import RELU6
 from edgelearn.ops.philox import philox
 
 from .harness import SIZES, close
@@ -62,7 +63,7 @@ def test_forward_and_backward(bench, rng, kind, channels):
     op.emit_backward(bench, [tx], None, tdy, [Target(tdx)])
     bench.run()
     close(bench.get(tdx), dx)
-    op.emit_backward(bench, [tx], None, tdy, [Target(tdx, tx, 2, accumulate=True)])
+    op.emit_backward(bench, [tx], None, tdy, [Target(tdx, tx, RELU6, accumulate=True)])
     bench.run()
     close(bench.get(tdx), dx + dx * ((x > 0) & (x < 6)))
 

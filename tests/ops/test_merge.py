@@ -35,7 +35,7 @@ def test_add_of_other_heights_and_widths(bench, rng, shapes):
     check_plain(Add(), bench, rng, *shapes, n=3)
 
 
-@pytest.mark.parametrize("shapes", [[(3, 5, 4), (2, 5, 4)], [(3, 5, 4), (3, 5, 1)], [(5, 4), (1, 4)]])
+@pytest.mark.parametrize("shapes", [[(3, 5, 4), (2, 5, 4)], [(3, 5, 4), (3, 5, 2)], [(5, 4), (2, 4)]])
 def test_sizes_that_nothing_repeats_to(shapes):
     with pytest.raises(ShapeError, match="Add"):
         Add().output_shape(*shapes)
@@ -52,7 +52,7 @@ def test_concatenate_vectors(bench, rng, sizes):
 
 
 @pytest.mark.parametrize("op", [Add(), Concatenate()])
-@pytest.mark.parametrize("shapes", [[(3, 4)], [(3, 4), (4, 4)], [(3, 4), (4,)]])
+@pytest.mark.parametrize("shapes", [[(3, 4)], [(3, 4), (4, 4)], [(3, 4), (3,)]])
 def test_shapes_that_do_not_fit(op, shapes):
     with pytest.raises(ShapeError, match=type(op).__name__):
         op.output_shape(*shapes)

@@ -6,6 +6,7 @@ import pytest
 from edgelearn.ops import Format, Target, Traits, finish
 from edgelearn.ops import quantized_copy as copy
 from edgelearn.ops.control import SEED, STEP, Control
+from edgelearn.ops.function import RELU
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import Quantizer, emit_quantized_weights
 from edgelearn.ops.quantized_tensor import QuantizedTensor
@@ -68,7 +69,7 @@ def test_to_floats(bench, rng, channels):
     x, share = Drawn(bench, rng, (2, 3, 5, channels), PLAIN), F(rng.standard_normal((2, 3, 5, channels)))
     y, sum_of_shares = bench.empty(share.shape), bench.put(share)
     copy.emit_to_floats(bench, x.ranged, Target(y))
-    copy.emit_to_floats(bench, x.ranged, Target(sum_of_shares, bench.put(share), 1, accumulate=True))
+    copy.emit_to_floats(bench, x.ranged, Target(sum_of_shares, bench.put(share), RELU, accumulate=True))
     bench.run()
     exactly(bench.get(y), x.values)
     exactly(bench.get(sum_of_shares), np.where(share > 0, x.values, F(0)) + share)

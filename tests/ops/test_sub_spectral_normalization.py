@@ -3,6 +3,7 @@ import pytest
 
 from edgelearn.errors import ShapeError
 from edgelearn.ops import SubSpectralNormalization, Target, Traits, batchnorm
+from edgelearn.ops.function import RELU
 
 from .harness import SIZES, close
 from .test_batchnorm import check_backward, check_forward, check_quantized, draw_weights, put_all
@@ -36,7 +37,7 @@ def test_kept_statistics(bench, rng, sub_bands, channels):
     op, x = norm(sub_bands), rng.standard_normal((3, 6, 4, channels))
     w, tz = draw_weights(rng, (sub_bands, channels)), bench.empty(x.shape)
     s = batchnorm.emit_kept_statistics(bench, op, put_all(bench, w), None)
-    batchnorm.emit_normalize(bench, bench.put(x), s, Target(tz), 1)
+    batchnorm.emit_normalize(bench, bench.put(x), s, Target(tz), RELU)
     bench.run()
     close(bench.get(tz), np.maximum(op.reference_forward([x], w), 0))
 

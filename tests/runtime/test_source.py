@@ -27,7 +27,11 @@ def kernel_files(tmp_path, monkeypatch):
 
 
 def kernels_of(file: str) -> list[str]:
-    return re.findall(r"^KERNEL (\w+)", (source.folder() / file).read_text(), re.MULTILINE)
+    """Names of the kernels in a file and the headers that it includes."""
+    text = (source.folder() / file).read_text()
+    headers = re.findall(r'^#include "(\w+\.h)"', text, re.MULTILINE)
+    texts = [text, *((source.folder() / "include" / header).read_text() for header in headers)]
+    return [name for text in texts for name in re.findall(r"^KERNEL (\w+)", text, re.MULTILINE)]
 
 
 def test_folder_holds_the_kernels():

@@ -155,11 +155,7 @@ def _result(file_format: FileFormat, path: Path) -> str:
     try:
         file_format.read(path)
     except EdgelearnError as error:
-        try:
-            str(error).encode()
-        except UnicodeEncodeError:
-            return "its message can't be printed"
-        return "refused"
+        return "refused" if str(error) else f"{type(error).__name__} without a message"
     except BaseException as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {error!s:.100}"

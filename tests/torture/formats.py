@@ -162,10 +162,10 @@ def _read_runs(path: Path) -> None:
     assert len(listed) == 2, listed
     (other,) = (summary for summary in listed if summary.id != path.parent.name)
     assert other.status == "finished", other
-    list_table(listed).encode()
+    list_table(listed)
     run = runs.open(path.parent.name)
-    json.dumps(export(run)).encode()
-    compare([runs.open(other.id), run]).to_text().encode()
+    json.dumps(export(run))
+    compare([runs.open(other.id), run]).to_text()
 
 
 def _vocabulary(folder: Path) -> Path:
@@ -179,7 +179,7 @@ def _vocabulary(folder: Path) -> Path:
 
 
 def _read_vocabulary(path: Path) -> None:
-    str(Vocabulary.load(path)).encode()
+    str(Vocabulary.load(path))
 
 
 def _embedder(folder: Path) -> Path:
@@ -198,7 +198,7 @@ def _copied(source: Path) -> Callable[[Path], Path]:
 
 def _read_profile(path: Path) -> None:
     record = DeviceRecord.load(path)
-    record.name.encode()
+    assert record.name
     profile_records.efficiencies(profile_records.like("cpu", [record, *profile_records.shipped()]))
     profile_records.leave_one_out([record, profile_records.shipped()[0]])
 
@@ -215,7 +215,7 @@ def _bench(folder: Path) -> Path:
 
 def _read_bench(path: Path) -> None:
     report = BenchReport.read(path)
-    bench_table.as_text(report).encode()
+    bench_table.as_text(report)
     json.dumps(report.to_dict())
 
 

@@ -12,7 +12,6 @@ from .damaged_files import MOST, attack, damaged, missing
 from .formats import FORMATS, FileFormat
 
 ATTACKS, SEED = 25, 20261122
-BROKEN = ("run record", "profile record", "bench report")
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/proc/self/clear_refs"), reason="memory is measured by Linux's /proc"
 )
@@ -22,8 +21,6 @@ pytestmark = pytest.mark.skipif(
 def test_damaged_files_are_read_or_refused(file_format, tmp_path):
     if packages := missing(file_format):
         pytest.skip(f"{', '.join(packages)} isn't installed")
-    if file_format.name in BROKEN:
-        pytest.xfail("its reader doesn't check types yet")
     outcomes = list(attack(file_format, tmp_path, SEED, 0, ATTACKS))
     assert [each for each in outcomes if each["result"] not in ("read", "refused")] == []
     assert max(each["bytes"] for each in outcomes) < MOST
@@ -61,18 +58,18 @@ def refuse():
         (refuse, None),
         (lambda: {}["key"], "KeyError"),
         (lambda: b"x" * (60 << 20), "of memory"),
-        (lambda: time.sleep(0.15), "took"),
+        (lambda: time.sleep(0.5), "took"),
     ],
     ids=["refused", "raised", "memory", "slow"],
 )
 def test_planted_faults_are_found(fault, found, tmp_path, monkeypatch):
-    monkeypatch.setattr(damaged_files, "LONGEST", 0.1)
+    monkeypatch.setattr(damaged_files, "LONGEST", 0.4)
     monkeypatch.setattr(damaged_files, "MOST", 50 << 20)
     outcome = damaged_files.Outcome("planted")
-    for report in attack(planted(fault), tmp_path, SEED, 0, 6):
+    for report in attack(planted(fault), tmp_path, SEED, 0, 2):
         damaged_files.count(outcome, report)
-    assert outcome.attacks == 6
-    assert len(outcome.failures) == (6 if found else 0)
+    assert outcome.attacks == 2
+    assert len(outcome.failures) == (2 if found else 0)
     assert all(found in failure for failure in outcome.failures)
 
 

@@ -10,6 +10,7 @@ from edgelearn.graph.network import Node
 from edgelearn.ops import Loss, Target, batchnorm, finish
 from edgelearn.ops.control import Answers
 from edgelearn.ops.copy import emit_copy
+from edgelearn.ops.function import LINEAR
 from edgelearn.ops.quantized import family
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
 from edgelearn.ops.sums import Sum
@@ -87,8 +88,8 @@ class BackwardPass:
         if not accumulate:
             self.lowering.at(stage.name)
             self.gradients[name] = self.micro.tensor("output gradient", (self.lowering.n, *stage.output.shape))
-        code = stage.activation_code
-        return Target(self.gradients[name], value if code else None, code, accumulate)
+        mask = value if stage.activation != LINEAR else None
+        return Target(self.gradients[name], mask, stage.activation, accumulate)
 
     def _below(self, name: str) -> Stage | None:
         """The trained stage whose output is `name`."""
@@ -176,11 +177,10 @@ class BackwardPass:
             family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dy, target)
 
         if self._multiplies_integers(below, name):
-            code = below.activation_code
-            mask = x if code else None
+            mask = x if below.activation != LINEAR else None
             self.gradients[name] = self.quantizers.write(
                 "gradients", below.name, x.tensor.shape,
-                lambda target: emit(replace(target, mask=mask, activation=code)),
+                lambda target: emit(replace(target, mask=mask, activation=below.activation)),
             )  # fmt: skip
         elif target := self._target(name, x):
             lowering.at(stage.name)

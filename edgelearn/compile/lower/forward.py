@@ -52,9 +52,7 @@ class ForwardPass:
             if stage.is_linear:
                 self._linear(stage, floats[0], out)
             elif stage.op is None:
-                batchnorm.emit_normalize(
-                    self.micro, floats[0], self._statistics(stage), Target(out), stage.activation_code
-                )
+                batchnorm.emit_normalize(self.micro, floats[0], self._statistics(stage), Target(out), stage.activation)
             else:
                 stage.op.op.emit_forward(self.micro, [*floats, *lowering.weights(stage.op).values()], out)
         lowering.values[stage.output.name] = self._rounded(stage, out) if quantized else out
@@ -75,7 +73,7 @@ class ForwardPass:
         frozen = stage.name not in self.lowering.trained and not self.quantizers.rounds("weights", stage.name)
         if frozen and stage.norm is not None:
             kernel, bias = self._folded(stage)
-            linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation_code))
+            linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation))
             return
         with as_floats(self.micro, [self.lowering.kernel(stage)]) as (kernel,):
             linear(stage).emit_linear(self.micro, x, kernel, out, self._epilogue(stage))
@@ -116,9 +114,9 @@ class ForwardPass:
     def _epilogue(self, stage: Stage) -> Epilogue:
         """Bias or stored statistics, and the activation."""
         if stage.norm is None:
-            return Epilogue(None, self.lowering.bias(stage), stage.activation_code)
+            return Epilogue(None, self.lowering.bias(stage), stage.activation)
         s = self._statistics(stage)
-        return Epilogue(s.scale, s.shift, stage.activation_code)
+        return Epilogue(s.scale, s.shift, stage.activation)
 
     def _folded(self, stage: Stage) -> tuple[Tensor, Tensor]:
         """A frozen linear op and the frozen BatchNorm behind it as one kernel and one bias."""
@@ -149,11 +147,11 @@ class ForwardPass:
         self.lowering.before_norm[stage.name] = y
 
         def emit(target: Target) -> None:
-            code = stage.activation_code
+            activation = stage.activation
             if stage.name in statistics:  # a replay
-                batchnorm.emit_normalize(self.micro, y, statistics[stage.name], target, code)
+                batchnorm.emit_normalize(self.micro, y, statistics[stage.name], target, activation)
             else:
-                statistics[stage.name] = batchnorm.emit_batch(self.micro, op, y, weights, target, code)
+                statistics[stage.name] = batchnorm.emit_batch(self.micro, op, y, weights, target, activation)
 
         if quantized and self.quantizers.quantizes("activations", name):
             shape, integers = (self.lowering.n, *stage.output.shape), self.quantizers.stores("activations", name)

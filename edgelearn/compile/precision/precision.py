@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 
+from edgelearn import records
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph.network import Network
 from edgelearn.ops.formats import Format, NumberFormat, format_from, has_range
@@ -177,8 +178,8 @@ class Precision:
     def from_json(cls, text: str) -> Precision:
         """Raises FormatError for other data than that of `to_dict`."""
         try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
+            return cls.from_dict(records.parse(text, dict))
+        except records.RecordError as error:
             raise FormatError(f"This is not a precision: {error}. Write it with Precision.to_json.") from None
 
     def __str__(self) -> str:

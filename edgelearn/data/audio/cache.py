@@ -7,13 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from platformdirs import user_cache_dir
 
+from edgelearn import caches
 from edgelearn.data.threads import each
 
 from .clips import ClipDataset, Item, load_clips
 from .features import BC_RESNET, FrontEnd
 
+VARIABLE = "EDGELEARN_FEATURES"
 _FORMAT = 1  # increment when decoding or features change, to invalidate the cache
 _TOGETHER = 512  # clips in memory at once
 
@@ -59,10 +60,7 @@ def compute_features(dataset: ClipDataset, front_end: FrontEnd = BC_RESNET, seco
 def cache_folder() -> Path | None:
     """Folder of cached features: EDGELEARN_FEATURES, else in the user's cache. It may be deleted at any time. An empty
     EDGELEARN_FEATURES disables the cache."""
-    chosen = os.environ.get("EDGELEARN_FEATURES")
-    if chosen is None:
-        return Path(user_cache_dir("edgelearn", appauthor=False)) / "features"
-    return Path(chosen) if chosen else None
+    return caches.folder("features", VARIABLE)
 
 
 def _key(dataset: ClipDataset, front_end: FrontEnd, seconds: float) -> str:
@@ -96,21 +94,23 @@ def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _save(path: Path, features: np.ndarray) -> None:
-    """Write features atomically; errors such as a full disk are ignored."""
+    """Write features atomically; errors such as a full disk are logged."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent)
-    except OSError:
+    except OSError as error:
+        caches.not_saved(path, error)
         return
     os.close(handle)
     try:
         save_file({"features": features}, temporary, {"sha256": _checksum(features)})
         os.replace(temporary, path)
-    except (OSError, SafetensorError):
+    except (OSError, SafetensorError) as error:
         Path(temporary).unlink(missing_ok=True)
+        caches.not_saved(path, error)
 
 
 def _checksum(features: np.ndarray) -> str:

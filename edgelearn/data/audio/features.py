@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from edgelearn import records
 from edgelearn.data.threads import each
 from edgelearn.errors import DataError, FormatError, ShapeError
 
@@ -143,11 +144,9 @@ def to_json(front_end: FrontEnd) -> str:
 def from_json(text: str) -> FrontEnd:
     """Read what `to_json` wrote. Raises FormatError for other text, DataError for invalid settings."""
     try:
-        settings = json.loads(text)
-        if "log_mel" in settings:
-            return MFCC(settings["coefficients"], LogMel(**settings["log_mel"]))
-        return LogMel(**settings)
-    except (TypeError, KeyError, ValueError) as error:
+        settings = records.parse(text, dict)
+        return records.convert(settings, MFCC if "log_mel" in settings else LogMel)
+    except records.RecordError as error:
         raise FormatError(f"Not the settings of a front end written by edgelearn: {error}.") from None
 
 

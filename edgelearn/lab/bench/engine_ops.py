@@ -25,7 +25,7 @@ from edgelearn.ops import (
     unpack,
 )
 from edgelearn.ops.control import INVERSE_BATCH, LEARNING_RATE, LOSS, SEEN, Control
-from edgelearn.ops.emit import LINEAR
+from edgelearn.ops.function import LINEAR
 from edgelearn.ops.jobs import Row
 from edgelearn.ops.loss import emit_count
 from edgelearn.ops.tensor import BLOCK

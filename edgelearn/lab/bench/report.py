@@ -6,13 +6,35 @@ import json
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from edgelearn import atomic
+from edgelearn import atomic, records
 from edgelearn.errors import DataError, FormatError
-from edgelearn.lab.measure import Block, Ratio, compare
+from edgelearn.lab.measure import Ratio, compare
 
 from .variant import Variant, disagreeing, fastest_peer
+
+
+class Device(TypedDict):
+    """What is read of a device's facts."""
+
+    platform: str
+    name: str
+    driver: str
+
+
+class Machine(TypedDict):
+    """What is read of the description of a machine."""
+
+    processor: str
+    cores: int
+    device: Device
+
+
+class Settings(TypedDict):
+    """What is read of a run's settings."""
+
+    foreign_limit: float
 
 
 @dataclass
@@ -24,8 +46,8 @@ class BenchReport:
     """
 
     started: str
-    machine: dict[str, Any]
-    config: dict[str, Any]
+    machine: Machine
+    config: Settings
     versions: dict[str, str]
     not_installed: dict[str, list[str]]
     variants: list[Variant]
@@ -123,21 +145,29 @@ class BenchReport:
     def read(cls, path: Path | str) -> BenchReport:
         """The report that `write` wrote. Raises FormatError if it is none, DataError if it can't be read."""
         try:
-            record = json.loads(Path(path).read_bytes())
-            own: dict[str, Any] = {field.name: record[field.name] for field in fields(cls)}
-            own["variants"] = [_variant(variant) for variant in record["variants"]]
-            return cls(**own)
+            record = records.read(path, _File)
+            own = {name: value for name, value in record.items() if name in _names(cls)}
+            own["variants"] = [{k: v for k, v in each.items() if k in _names(Variant)} for each in record["variants"]]
+            report = records.convert(own, cls)
+            for workload in report.workloads:
+                if len({len(variant.blocks) for variant in report.of(workload) if variant.measured}) > 1:
+                    raise records.RecordError(f"the variants of {workload!r:.60} have unequal numbers of blocks")
+            return report
         except OSError as error:
             raise DataError(
                 f"Can't read {path}: {error.strerror}. Give a file that `edgelearn bench --json` wrote."
             ) from None
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except records.RecordError as error:
             raise FormatError(
-                f"{path} is no report of this version's `edgelearn bench --json` ({error!r}). Measure again."
+                f"{path} is no report of this version's `edgelearn bench --json` ({error}). Measure again."
             ) from None
 
 
-def _variant(record: dict[str, Any]) -> Variant:
-    own: dict[str, Any] = {field.name: record[field.name] for field in fields(Variant)}
-    own["blocks"] = [Block(**block) for block in record["blocks"]]
-    return Variant(**own)
+class _File(TypedDict):
+    """A report in a file, with what is computed from its measurements."""
+
+    variants: list[dict[str, Any]]
+
+
+def _names(kind: type) -> set[str]:
+    return {each.name for each in fields(kind)}

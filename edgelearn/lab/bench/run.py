@@ -7,6 +7,7 @@ import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
+from typing import cast
 
 from edgelearn.errors import EdgelearnError
 from edgelearn.lab.measure import RoundsConfig, Sample, Worker, WorkerError, measure_in_turn, usable_cores
@@ -16,7 +17,7 @@ from edgelearn.runtime import choose_device
 from . import machine
 from .contenders import CONTENDERS, SUBJECT, Entry, choose
 from .problem import make_network
-from .report import BenchReport
+from .report import BenchReport, Machine, Settings
 from .variant import Variant
 from .workloads import DEFAULT, Workload
 
@@ -83,8 +84,8 @@ def run(
         )
     return BenchReport(
         started=started,
-        machine=machine.describe() | {"cores": len(usable), "device": chosen.facts()},
-        config=asdict(config),
+        machine=cast(Machine, machine.describe() | {"cores": len(usable), "device": chosen.facts()}),
+        config=cast(Settings, asdict(config)),
         versions={d: importlib.metadata.version(d) for e in present for d in e.requires.values()},
         not_installed={entry.name: entry.missing() for entry in fitting if not entry.available()},
         variants=variants,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -66,6 +67,10 @@ class Block:
     foreign: float
     attempts: int
     noisy: bool
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds < math.inf:
+            raise ValueError(f"a block of {self.seconds} seconds was not measured")
 
 
 def sample(step: Callable[[], Any], seconds: float = 0.0, steps: int = 1, warm_up: int = 1) -> Sample:

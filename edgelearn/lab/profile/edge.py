@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+from edgelearn import records
 from edgelearn.device import Device
 from edgelearn.errors import FormatError
 from edgelearn.ops import Traits
@@ -34,13 +34,23 @@ class EdgeDevice:
     """
 
     name: str
-    kind: str
+    kind: Literal["cpu", "gpu", "accelerator"]
     compute_units: int
     flops: Mapping[str, float]
     bandwidth: float
     memory: int
     launch: float
     sources: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if not {"fp32"} <= set(self.flops) <= set(WIDTHS):
+            raise ValueError(f"flops has FLOP/s by precision: {', '.join(WIDTHS)}, fp32 at least")
+        figures = {name: getattr(self, name) for name in ("compute_units", "bandwidth", "memory", "launch")}
+        for name, value in (figures | dict(self.flops)).items():
+            if not 0 < value < float("inf"):
+                raise ValueError(f"{name} is a number above 0, not {value!r}")
+        if set(figures) | {"flops"} != set(self.sources):
+            raise ValueError(f"sources says where flops, {', '.join(figures)} are from, and nothing else")
 
     @classmethod
     def load(cls, name: str | Path) -> EdgeDevice:
@@ -55,8 +65,8 @@ class EdgeDevice:
                 f"JSON file like {FOLDER / 'adreno-540.json'}."
             )
         try:
-            return cls(**_checked(json.loads(path.read_text())))
-        except (ValueError, OSError) as error:
+            return records.read(path, cls)
+        except (records.RecordError, OSError) as error:
             raise FormatError(
                 f"{path} does not describe a device: {error}. See {FOLDER / 'adreno-540.json'} for one that does."
             ) from None
@@ -83,25 +93,3 @@ class EdgeDevice:
 def edge_devices() -> list[str]:
     """Names of the devices that are described in the package."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
-
-
-def _checked(record: object) -> dict[str, Any]:
-    """The record, if it describes a device; raises ValueError naming the fault."""
-    names = {field.name for field in fields(EdgeDevice)}
-    if not isinstance(record, dict):
-        raise ValueError("it is not a JSON object")
-    if missing := sorted(names - set(record)):
-        raise ValueError(f"it lacks {', '.join(missing)}")
-    if unknown := sorted(set(record) - names):
-        raise ValueError(f"it has {', '.join(unknown)}, which nothing reads")
-    if record["kind"] not in ("cpu", "gpu", "accelerator"):
-        raise ValueError("kind is cpu, gpu or accelerator")
-    if not isinstance(record["flops"], dict) or not {"fp32"} <= set(record["flops"]) <= set(WIDTHS):
-        raise ValueError(f"flops has FLOP/s by precision: {', '.join(WIDTHS)}, fp32 at least")
-    figures = {name: record[name] for name in ("compute_units", "bandwidth", "memory", "launch")}
-    for name, value in (figures | record["flops"]).items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise ValueError(f"{name} is a number above 0, not {value!r}")
-    if not isinstance(record["sources"], dict) or set(figures) | {"flops"} != set(record["sources"]):
-        raise ValueError(f"sources says where flops, {', '.join(figures)} are from, and nothing else")
-    return record | {"memory": int(record["memory"]), "compute_units": int(record["compute_units"])}

@@ -3,18 +3,66 @@
 from __future__ import annotations
 
 import datetime
-import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypedDict, cast
 
+from edgelearn import records
 from edgelearn.errors import FormatError
 
 from .peaks import Peaks
 from .roofline import Point, Roofline
 
 FOLDER = Path(__file__).with_name("measured")
+
+
+class Facts(TypedDict):
+    """What is read of a device's facts."""
+
+    platform: str
+    name: str
+    kind: str
+    compute_units: int
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Peaks in a file."""
+
+    flops: float
+    bandwidth: dict[int, float]
+    launch: float
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step in a file."""
+
+    name: str
+    wall: float
+    kinds: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class _File:
+    """A record in a file."""
+
+    device: Facts
+    date: str
+    peaks: _Limits
+    steps: tuple[_Step, ...]
+
+    def __post_init__(self) -> None:
+        points = [point for step in self.steps for point in step.kinds]
+        if not points or not self.peaks.bandwidth:
+            raise ValueError("it has no steps, or no bandwidth")
+        figures = [number for point in points for number in (point.seconds, point.bound)]
+        figures += [self.peaks.flops, self.peaks.launch, *self.peaks.bandwidth.values()]
+        if not all(0 < figure < math.inf for figure in figures):
+            raise ValueError("times and peaks are numbers above 0")
 
 
 @dataclass(frozen=True)
@@ -41,7 +89,7 @@ class DeviceRecord:
     - `steps`: launches and times of each step.
     """
 
-    device: Mapping
+    device: Facts
     date: str
     peaks: Peaks
     steps: tuple[StepRecord, ...]
@@ -51,7 +99,7 @@ class DeviceRecord:
         """The record of rooflines measured on one device."""
         steps = tuple(StepRecord(r.name, r.wall, tuple(r.by_kind())) for r in rooflines)
         today = datetime.date.today().isoformat()
-        return cls(rooflines[0].device.facts(), today, rooflines[0].peaks, steps)
+        return cls(cast(Facts, rooflines[0].device.facts()), today, rooflines[0].peaks, steps)
 
     @property
     def name(self) -> str:
@@ -66,15 +114,11 @@ class DeviceRecord:
     def load(cls, path: Path) -> DeviceRecord:
         """Raises FormatError for a file that `edgelearn profile --json` did not write."""
         try:
-            record = json.loads(path.read_text())
-            steps = tuple(
-                StepRecord(s["name"], s["wall"], tuple(Point(**point) for point in s["kinds"])) for s in record["steps"]
-            )
-            return cls(record["device"], record["date"], Peaks.from_dict(record["peaks"]), steps)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FormatError(
-                f"{path} is no record of `edgelearn profile --json` ({type(error).__name__}: {error}). Write it anew."
-            ) from None
+            file = records.read(path, _File)
+        except (OSError, records.RecordError) as error:
+            raise FormatError(f"{path} is no record of `edgelearn profile --json`: {error}. Write it anew.") from None
+        steps = tuple(StepRecord(step.name, step.wall, step.kinds) for step in file.steps)
+        return cls(file.device, file.date, Peaks(**vars(file.peaks)), steps)
 
 
 @cache

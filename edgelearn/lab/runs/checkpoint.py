@@ -8,7 +8,6 @@ Format: https://huggingface.co/docs/safetensors (an 8-byte header length, a JSON
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from edgelearn import atomic
+from edgelearn import atomic, records
 from edgelearn.errors import FormatError, RunError
 
 FORMAT = "edgelearn checkpoint 1"
@@ -46,14 +45,14 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise FormatError(f"{path} can't be read: {error.strerror}. Restore it from a backup.") from error
     try:
         header_end = 8 + int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8:header_end])["__metadata__"]
+        metadata = records.parse(data[8:header_end], dict)["__metadata__"]
         if metadata["format"] != FORMAT:
             raise ValueError(f"its format is {metadata['format']!r}, not {FORMAT!r}")
         digest = metadata["sha256"].encode()
         start = data.index(_DIGEST_KEY + digest, 8, header_end) + len(_DIGEST_KEY)
         if _digest_of(data, start, len(digest)) != digest:
             raise ValueError("its contents don't match its SHA-256")
-        state = json.loads(metadata["state"])
+        state = records.parse(metadata["state"], dict)
         tensors = safetensors.numpy.load(data)
     except (ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError) as error:
         raise FormatError(f"The checkpoint {path} ({len(data):,} bytes) is corrupt: {_reason(error)}.") from error
@@ -68,7 +67,7 @@ def _digest_of(data: bytes, start: int, length: int) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | KeyError | TypeError | AttributeError):
+    if isinstance(error, records.RecordError | KeyError | TypeError | AttributeError):
         return "its header is not that of a checkpoint"
     return str(error)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import lock_descriptor
 
-from edgelearn import atomic
+from edgelearn import atomic, records
 from edgelearn.errors import RunError
 
 # `is_held` takes the lock for an instant; whoever meets it tries again.
@@ -107,7 +107,7 @@ def _try(descriptor: int, attempts: int) -> bool:
 def _holder(descriptor: int) -> str:
     try:
         os.lseek(descriptor, 0, os.SEEK_SET)
-        holder = json.loads(os.read(descriptor, 4096))
+        holder = records.parse(os.read(descriptor, 4096), dict)
         here = " (this one)" if holder["pid"] == os.getpid() else ""
         return f"process {holder['pid']}{here} on {holder['host']}"
     except (OSError, ValueError, KeyError, TypeError):  # Windows locks the first byte against reading, too

@@ -14,7 +14,6 @@ In the device: `name`.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Mapping
@@ -25,15 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn import atomic
+from edgelearn import atomic, records
 from edgelearn.errors import FormatError, RunError
 
 from . import checkpoint
 from .environment import environment
 from .lock import Lock, is_held
+from .record import RECORD, Row, normal, normal_row, read_record
 
-FORMAT = 1
-RECORD, HISTORY, LOCK = "run.json", "history.jsonl", "lock"
+HISTORY, LOCK = "history.jsonl", "lock"
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint-previous.safetensors"
 # Fields of the record that only the run itself writes.
 FIXED = {"format", "id", "kind", "config", "environment", "status", "started", "updated", "finished", "resumed"}
@@ -127,7 +126,7 @@ class Run:
             raise RunError(f"A history row needs its number as an integer 'epoch', but has {epoch!r}.")
         with self._writing:
             self._require_lock()
-            atomic.append_line(self.folder / HISTORY, atomic.to_json(row))
+            atomic.append_line(self.folder / HISTORY, atomic.to_json(normal_row(row)))
             self._write()
 
     def history(self) -> list[dict[str, Any]]:
@@ -136,15 +135,14 @@ class Run:
         rows: list[dict[str, Any]] = []
         for number, line in enumerate(atomic.read_lines(path), start=1):
             try:
-                row = json.loads(line)
-                epoch = row["epoch"] + 0
-            except (ValueError, KeyError, TypeError) as error:
+                row = records.parse(line, Row)
+            except records.RecordError as error:
                 raise FormatError(
-                    f"{path}, line {number} is damaged: {line[:60]!r}. Restore the file or delete that line."
+                    f"{path}, line {number} is damaged ({error}). Restore the file or delete that line."
                 ) from error
-            while rows and rows[-1]["epoch"] >= epoch:
+            while rows and rows[-1]["epoch"] >= row["epoch"]:
                 rows.pop()
-            rows.append(row)
+            rows.append(dict(row))
         return rows
 
     def save_checkpoint(self, tensors: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
@@ -220,30 +218,6 @@ class Run:
     def _require_lock(self) -> None:
         if not self._lock.held:
             raise RunError(f"Run {self.id} is open for reading only. Call resume() first to continue it.")
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    path = folder / RECORD
-    try:
-        record = json.loads(path.read_bytes())
-        if record["format"] > FORMAT:
-            raise FormatError(
-                f"{path} was written by a newer edgelearn (format {record['format']}, this one reads up to "
-                f"{FORMAT}). Update edgelearn."
-            )
-        missing = {"kind", "status", "config", "started"} - record.keys()
-        if missing or not isinstance(record["config"], dict):
-            raise ValueError(f"it lacks {', '.join(sorted(missing)) or 'a config'}")
-    except OSError as error:
-        raise FormatError(f"{path} can't be read: {error.strerror}. Restore it or delete the folder.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{path} is damaged ({error}). Restore it from a backup or delete the folder.") from error
-    return record
-
-
-def normal(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record as JSON will return it, so that a run looks the same now and later."""
-    return json.loads(atomic.to_json(record))
 
 
 def now() -> str:

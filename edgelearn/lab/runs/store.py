@@ -18,7 +18,8 @@ from edgelearn.errors import EdgelearnError, RunError
 
 from .environment import environment
 from .lock import Lock
-from .run import FIXED, FORMAT, LOCK, RECORD, Run, normal
+from .record import FORMAT, RECORD, normal
+from .run import FIXED, LOCK, Run
 
 _KIND = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ID = re.compile(r".+-\d{8}-\d{6}-[0-9a-f]{4}")

@@ -34,15 +34,15 @@ def test_a_file_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"kind": "tpu"}, "kind is cpu, gpu or accelerator"),
-        ({"flops": {"fp16": 1e9}}, "fp32 at least"),
-        ({"flops": 1e9}, "FLOP/s by precision"),
-        ({"flops": {"fp32": 0}}, "fp32 is a number above 0, not 0"),
-        ({"bandwidth": "fast"}, "bandwidth is a number above 0, not 'fast'"),
-        ({"memory": float("inf")}, "memory is a number above 0"),
-        ({"launch": True}, "launch is a number above 0"),
-        ({"cores": 4}, "it has cores, which nothing reads"),
-        ({"sources": {"flops": "a book"}}, "sources says where flops, compute_units"),
+        ({"kind": "tpu"}, "kind"),
+        ({"flops": {"fp16": 1e9}}, "fp32"),
+        ({"flops": 1e9}, "flops"),
+        ({"flops": {"fp32": 0}}, "fp32"),
+        ({"bandwidth": "fast"}, "bandwidth: 'fast'"),
+        ({"memory": float("inf")}, "memory: inf"),
+        ({"launch": True}, "launch: True"),
+        ({"cores": 4}, "cores"),
+        ({"sources": {"flops": "a book"}}, "sources"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, change, problem):
@@ -58,5 +58,5 @@ def test_no_description(tmp_path):
     for content in ("{", "[]", "\0"):
         with pytest.raises(FormatError, match="does not describe a device"):
             EdgeDevice.load(write(tmp_path, content))
-    with pytest.raises(FormatError, match="it lacks memory"):
+    with pytest.raises(FormatError, match="memory"):
         EdgeDevice.load(write(tmp_path, {k: v for k, v in GOOD.items() if k != "memory"}))

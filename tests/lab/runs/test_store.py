@@ -13,7 +13,7 @@ import pytest
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError, RunError
-from edgelearn.lab.runs import Run, RunStore
+from edgelearn.lab.runs import Run, RunStore, list_table
 from edgelearn.lab.runs.lock import is_held
 
 CONFIG = {"seed": 3, "lr": 0.003, "batch": np.int64(163), "optimizer": {"name": "sgd"}, "layers": (1, 2)}
@@ -348,3 +348,28 @@ def test_a_run_works_wherever_its_folder_lies(store, run, tmp_path):
 
 def test_json_on_the_disk_ends_with_a_newline(run):
     assert (run.folder / "run.json").read_text() == atomic.to_json(run.record, indent=2) + "\n"
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 200_000, "null", '{"format": "1"}', None], ids=["nested", "null", "text", "device"]
+)
+def test_one_damaged_record_leaves_the_others_in_the_list(store, content):
+    for seed in (1, 2):
+        with store.create("test", {"seed": seed}) as run:
+            run.finish({"correct": 1, "total": 2})
+    path = run.folder / "run.json"
+    path.write_text(content or path.read_text().replace('"device": {}', '"device": 3'))
+    listed = {summary.id: summary for summary in store.list()}
+    assert listed.pop(run.id).status == "damaged"
+    assert [summary.status for summary in listed.values()] == ["finished"]
+    assert run.id in list_table(store.list())
+
+
+@pytest.mark.parametrize("results", [{"accuracy": "high"}, {"memory": {"planned": 1.5}}, {"interval": 3}])
+def test_what_could_not_be_read_again_is_not_written(store, results):
+    with store.create("test", {"seed": 1}) as run:
+        with pytest.raises(RunError, match=f"results.{min(results)}"):
+            run.update(results=results)
+        with pytest.raises(RunError, match="loss"):
+            run.append_epoch({"epoch": 1, "loss": "x"})
+    assert store.list()[0].status == "interrupted"

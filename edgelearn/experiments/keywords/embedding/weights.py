@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from edgelearn import records
 from edgelearn.errors import FormatError
 from edgelearn.interop import safetensors
 from edgelearn.keywords.learners import DummyGenerator, Embedder
@@ -56,4 +56,7 @@ def read_run(folder: Path) -> tuple[KeywordsConfig, dict]:
     weights, metadata = safetensors.read_weights(path), safetensors.read_metadata(path)
     if "config" not in metadata:
         raise FormatError(f"{path} has no configuration. Give the folder of a run of `{COMMAND}`.")
-    return KeywordsConfig.from_dict(json.loads(metadata["config"])), weights
+    try:
+        return KeywordsConfig.from_dict(records.parse(metadata["config"], dict)), weights
+    except (records.RecordError, TypeError) as error:
+        raise FormatError(f"{path}: its configuration is damaged ({error}). Restore it from a backup.") from None

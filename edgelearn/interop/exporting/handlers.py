@@ -1,0 +1,187 @@
+"""What each op is in an inference graph: `HANDLERS` has one function an op.
+
+It gets the graph, the layer and its inputs, and returns the layer's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.graph import Node
+from edgelearn.ops import (
+    Add,
+    AveragePooling2D,
+    BatchNormalization,
+    Concatenate,
+    Coupling,
+    Dropout,
+    Flatten,
+    GlobalAveragePooling2D,
+    GlobalMaxPooling2D,
+    Max,
+    MaxPooling2D,
+    Mean,
+    Op,
+    Pad,
+    PadChannels,
+    ReLU,
+    Reshape,
+    SiLU,
+    Slice,
+    SliceChannels,
+    Softmax,
+    SpaceToDepth,
+    SpatialDropout2D,
+    Stream,
+    SubSpectralNormalization,
+    Sum,
+    Transpose,
+    ZeroPadding2D,
+)
+
+from .graph import InferenceGraph, Value
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that a handler writes.
+
+    Arguments:
+    - `node`: its op, inputs and output shape.
+    - `shapes`: of its inputs, without the batch.
+    - `weights`: its arrays by role, float64.
+    """
+
+    node: Node
+    shapes: list[tuple[int, ...]]
+    weights: dict[str, np.ndarray]
+
+
+def scale_and_shift(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
+    """What a BatchNormalization multiplies by and adds."""
+    w, op = layer.weights, layer.node.op
+    assert isinstance(op, BatchNormalization)
+    scale = w["gamma"] / np.sqrt(w["moving_variance"] + op.epsilon)
+    return scale, w["beta"] - w["moving_mean"] * scale
+
+
+def _batchnorm(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    scale, shift = scale_and_shift(layer)
+    return graph.scalar("add", graph.scalar("mul", x, scale), shift)
+
+
+def _sub_spectral(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    """Scales and shifts by rows of the image, each repeated for the rows of its sub-band."""
+    scale, shift = (np.repeat(a, layer.node.shape[0] // len(a), 0)[:, None] for a in scale_and_shift(layer))
+    return graph.scalar("add", graph.scalar("mul", x, scale), shift)
+
+
+def _sum(graph: InferenceGraph, layer: Layer, x: Value, *others: Value) -> Value:
+    for other in others:
+        x = graph.binary("add", x, other)
+    return x
+
+
+def _rounded(graph: InferenceGraph, x: Value, step: float) -> Value:
+    """Multiples of `step`."""
+    return graph.scalar("mul", graph.unary("round", graph.scalar("mul", x, 1 / step)), step) if step else x
+
+
+def _coupling(graph: InferenceGraph, layer: Layer, x: Value, f: Value) -> Value:
+    assert isinstance(layer.node.op, Coupling)
+    return graph.binary("add", x, _rounded(graph, f, layer.node.op.step))
+
+
+def _global_average(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    return graph.reduce("mean", x, (1, 2), keep=len(layer.node.shape) > 1)
+
+
+def _reduction(kind: str) -> Callable[..., Value]:
+    def handle(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+        op = layer.node.op
+        assert isinstance(op, Mean | Sum | Max)
+        return graph.reduce(kind, x, [axis + 1 for axis in op.reduced(layer.shapes[0])], op.keepdims)
+
+    return handle
+
+
+def _pooling(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    op = layer.node.op
+    assert isinstance(op, MaxPooling2D | AveragePooling2D)
+    pool = graph.max_pool if isinstance(op, MaxPooling2D) else graph.average_pool
+    return pool(x, op.window(layer.shapes[0]))
+
+
+def _space_to_depth(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    height, width, channels = layer.node.shape
+    assert isinstance(layer.node.op, SpaceToDepth)
+    size = layer.node.op.size
+    x = graph.reshape(x, (height, size, width, size, channels // size**2))
+    return graph.reshape(graph.transpose(x, (0, 1, 3, 2, 4, 5)), (height, width, channels))
+
+
+def _slice(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    assert isinstance(layer.node.op, Slice)
+    ranges = layer.node.op.ranges(layer.shapes[0])
+    return graph.slice(x, [r.begin for r in ranges], [r.size for r in ranges], [r.stride for r in ranges])
+
+
+def _pad(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    op = layer.node.op
+    assert isinstance(op, Pad)
+    return graph.pad(x, ((0, 0), *op.padding), op.value, op.mode)
+
+
+def _transpose(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    assert isinstance(layer.node.op, Transpose)
+    return graph.transpose(x, (0, *(axis % len(x.shape) for axis in layer.node.op.axes)))
+
+
+def _slice_channels(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    op, shape = layer.node.op, layer.node.shape
+    assert isinstance(op, SliceChannels)
+    return graph.slice(x, (*(0 for _ in shape[:-1]), op.start), shape)
+
+
+def _pad_channels(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    assert isinstance(layer.node.op, PadChannels)
+    return graph.pad(x, [(0, 0)] * (len(x.shape) - 1) + [(layer.node.op.before, layer.node.op.after)])
+
+
+def _relu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    assert isinstance(layer.node.op, ReLU)
+    return graph.unary("relu6" if layer.node.op.max_value else "relu", x)
+
+
+HANDLERS: dict[type[Op], Callable[..., Value]] = {
+    Add: _sum,
+    AveragePooling2D: _pooling,
+    BatchNormalization: _batchnorm,
+    Concatenate: lambda graph, layer, *x: graph.concatenate(x),
+    Coupling: _coupling,
+    Dropout: lambda graph, layer, x: x,
+    Flatten: lambda graph, layer, x: graph.reshape(x, layer.node.shape),
+    GlobalAveragePooling2D: _global_average,
+    GlobalMaxPooling2D: _reduction("max"),
+    MaxPooling2D: _pooling,
+    Max: _reduction("max"),
+    Mean: _reduction("mean"),
+    Pad: _pad,
+    PadChannels: _pad_channels,
+    ReLU: _relu,
+    Reshape: lambda graph, layer, x: graph.reshape(x, layer.node.shape),
+    SiLU: lambda graph, layer, x: graph.binary("mul", x, graph.unary("sigmoid", x)),
+    Slice: _slice,
+    SliceChannels: _slice_channels,
+    Softmax: lambda graph, layer, x: graph.unary("softmax", x),
+    SpaceToDepth: _space_to_depth,
+    SpatialDropout2D: lambda graph, layer, x: x,
+    Stream: lambda graph, layer, x: _rounded(graph, x, layer.node.op.step),
+    SubSpectralNormalization: _sub_spectral,
+    Sum: _reduction("sum"),
+    Transpose: _transpose,
+    ZeroPadding2D: lambda graph, layer, x: graph.pad(x, ((0, 0), *layer.node.op.sides, (0, 0))),
+}  # fmt: skip

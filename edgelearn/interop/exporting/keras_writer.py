@@ -1,0 +1,29 @@
+"""Write Keras's `.keras` files, which hold the whole model. They need Keras with TensorFlow."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import zipfile
+from pathlib import Path
+
+from edgelearn import atomic
+from edgelearn.interop.model_file import ModelFile
+from edgelearn.interop.to_keras import to_keras
+
+METADATA = "edgelearn.json"  # an entry of the archive; Keras ignores it
+
+
+def write(path: str | Path, file: ModelFile) -> None:
+    """Write the model; class names and preprocessing are the archive's entry "edgelearn.json".
+
+    Raises FormatError for an op without a counterpart, RunError if the file can't be written.
+    """
+    model = to_keras(file.network, file.weights, "batch")
+    with tempfile.TemporaryDirectory() as folder:
+        own = Path(folder) / "model.keras"
+        model.save(own)
+        content = io.BytesIO(own.read_bytes())
+    with zipfile.ZipFile(content, "a") as archive:
+        archive.writestr(METADATA, atomic.to_json(dict(file.texts())))
+    atomic.write_bytes(path, content.getvalue())

@@ -1,0 +1,315 @@
+"""Write ONNX files for inference, float32 or int8 (QuantizeLinear and DequantizeLinear). They need the package `onnx`.
+
+Inputs and outputs keep the network's axes, channels last; inside, images have channels first, as ONNX wants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from edgelearn import atomic
+from edgelearn.errors import FormatError
+from edgelearn.interop.model_file import ModelFile
+from edgelearn.ops.window import Window
+
+from .graph import InferenceGraph, Operation, Quantization, Value
+from .inference import inference_graph
+
+OPSET, IR_VERSION = 17, 8
+FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # channels first from channels last, and back
+UNARY = {
+    "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
+    "neg": "Neg", "round": "Round",
+}  # fmt: skip
+BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min"}
+REDUCE = {"reduce_mean": "ReduceMean", "reduce_max": "ReduceMax"}
+
+LIMITS = {"relu": np.inf, "relu6": 6.0}
+
+
+def write(path: str | Path, file: ModelFile, int8: bool = False) -> None:
+    """Write the model for inference.
+
+    Arguments:
+    - `path`: the file to write.
+    - `file`: the model; class names and preprocessing become metadata, as JSON.
+    - `int8`: quantize what has ranges in `file.ranges`; inputs and outputs stay float32 (default False).
+
+    Raises FormatError for an op without a counterpart or missing ranges, RunError if the file can't be written.
+    """
+    graph = inference_graph(file.network, file.weights, file.ranges if int8 else None)
+    atomic.write_bytes(path, onnx_bytes(graph, file.texts()))
+
+
+def onnx_bytes(graph: InferenceGraph, metadata: dict[str, str]) -> bytes:
+    """Return the file of a graph."""
+    return _Writer(graph).bytes(metadata)
+
+
+class _Writer:
+    """Translates a graph. `names` are those of tensors in the file; that of an image has channels first."""
+
+    def __init__(self, graph: InferenceGraph) -> None:
+        self.graph = graph
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+        self.names: dict[Value, str] = {}
+        self.quantizations: dict[Value, Quantization] = {}  # of activations
+        self.readers = Counter(x for o in graph.operations for x in o.inputs) + Counter(graph.outputs.values())
+        self.quantized = {o.inputs[0]: o.attributes["quantization"] for o in graph.operations if o.kind == "quantize"}
+
+    def bytes(self, metadata: dict[str, str]) -> bytes:
+        inputs, outputs = self.graph.inputs, self.graph.outputs
+        for name, value in inputs.items():
+            self.names[value] = self.transposed(name, f"{name}/channels first", FIRST) if is_image(value) else name
+        for operation in self.graph.operations:
+            if operation.kind not in HANDLERS:
+                raise FormatError(
+                    f"ONNX files are not written with '{operation.kind}' (layer '{operation.output.name}')."
+                )
+            HANDLERS[operation.kind](self, operation)
+        for name, value in outputs.items():
+            if is_image(value):
+                self.transposed(self.name(value), name, LAST)
+            else:
+                self.emit("Identity", [self.name(value)], name)
+        graph = helper.make_graph(
+            self.nodes, self.graph.name, [_described(*pair) for pair in inputs.items()],
+            [_described(*pair) for pair in outputs.items()], list(self.constants.values()),
+        )  # fmt: skip
+        model = helper.make_model(
+            graph, producer_name="edgelearn", ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)]
+        )
+        helper.set_model_props(model, metadata)
+        return model.SerializeToString()
+
+    def name(self, value: Value) -> str:
+        """The name of a value's tensor; constants are written when they are first needed."""
+        if value.array is not None and value not in self.names:
+            array = value.array.transpose(FIRST) if value.array.ndim == 4 else value.array
+            self.names[value] = self.constant(value.name, array)
+        return self.names.get(value, value.name)
+
+    def constant(self, name: str, array: Any) -> str:
+        self.constants[name] = numpy_helper.from_array(np.array(array, order="C"), name)
+        return name
+
+    def emit(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op, list(inputs), [output], f"node {len(self.nodes)}", **attributes))
+        return output
+
+    def transposed(self, name: str, output: str, order: Sequence[int]) -> str:
+        return self.emit("Transpose", [name], output, perm=order)
+
+    def decoded(self, name: str, q: Quantization) -> str:
+        """A DequantizeLinear of `name`."""
+        return self.emit("DequantizeLinear", [name, *self.parameters(name, q)], f"{name}/decoded", **_axis(q))
+
+    def parameters(self, name: str, q: Quantization, dtype: type = np.int8) -> list[str]:
+        """Scale and zero point."""
+        zero = np.full(np.shape(q.scale), q.zero, dtype)
+        return [self.constant(f"{name}/scale", q.scale), self.constant(f"{name}/zero", zero)]
+
+    def kernel(self, value: Value, order: Sequence[int]) -> str:
+        """The constant of a kernel, as integers and their DequantizeLinear if it is quantized."""
+        assert value.array is not None
+        if value not in self.names:
+            name, q = value.name, value.quantization
+            if q is None:
+                self.names[value] = self.constant(name, value.array.transpose(order))
+            else:
+                moved = Quantization(q.scale, q.zero, None if q.axis is None else list(order).index(q.axis))
+                self.names[value] = self.decoded(self.constant(name, q.encode(value.array).transpose(order)), moved)
+        return self.names[value]
+
+    def bias(self, o: Operation) -> list[str]:
+        """The bias, if there is one; int32 where input and kernel are quantized."""
+        if len(o.inputs) < 3:
+            return []
+        bias, x, kernel = o.inputs[2], self.quantizations.get(o.inputs[0]), o.inputs[1].quantization
+        assert bias.array is not None
+        if x is None or kernel is None:
+            return [self.name(bias)]
+        scale = x.scale.astype(np.float64) * kernel.scale
+        integers = self.constant(bias.name, np.int32(np.rint(bias.array / scale)))
+        parameters = self.parameters(bias.name, Quantization(scale.astype(np.float32)), np.int32)
+        return [self.emit("DequantizeLinear", [integers, *parameters], f"{bias.name}/decoded", axis=0)]
+
+    def activated(self, o: Operation, op: str, inputs: Sequence[str], **attributes: Any) -> None:
+        """A node, and the rectifier behind it, unless int8 saturates where that does."""
+        output, activation = o.output.name, o.attributes["activation"]
+        if activation is None or self._saturates(o.output, LIMITS[activation]):
+            self.emit(op, inputs, output, **attributes)
+            return
+        before = self.emit(op, inputs, f"{output}/before {activation}", **attributes)
+        self.rectified(activation, before, output)
+
+    def _saturates(self, value: Value, limit: float) -> bool:
+        q = self.quantized.get(value)
+        if q is None or self.readers[value] > 1:
+            return False
+        return q.zero == -128 and float(q.scale) * 255 <= limit
+
+    def rectified(self, kind: str, x: str, y: str) -> None:
+        if kind == "relu":
+            self.emit("Relu", [x], y)
+        else:
+            limits = [self.constant(f"{y}/{end}", np.float32(value)) for end, value in (("low", 0), ("high", 6))]
+            self.emit("Clip", [x, *limits], y)
+
+
+def is_image(value: Value) -> bool:
+    return len(value.shape) == 4
+
+
+def _described(name: str, value: Value) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", *value.shape[1:]])
+
+
+def _axis(q: Quantization) -> dict[str, int]:
+    return {} if q.axis is None else {"axis": q.axis}
+
+
+def _onnx_axis(value: Value, axis: int) -> int:
+    """The axis of the value's tensor."""
+    return FIRST.index(axis) if is_image(value) else axis
+
+
+def _by_axis(value: Value, numbers: Sequence[Any]) -> list[Any]:
+    """Numbers by axis, in the order of the value's tensor."""
+    return [numbers[axis] for axis in FIRST] if is_image(value) else list(numbers)
+
+
+def _window(window: Window) -> dict[str, Any]:
+    (top, bottom), (left, right) = window.padding
+    return {"kernel_shape": window.kernel, "strides": window.strides, "pads": (top, left, bottom, right)}
+
+
+def _conv(w: _Writer, o: Operation) -> None:
+    window: Window = o.attributes["window"]
+    x, kernel = o.inputs[:2]
+    groups = x.shape[-1] if o.kind == "depthwise" else o.attributes["groups"]
+    order = (2, 3, 0, 1) if o.kind == "depthwise" else (3, 2, 0, 1)  # to (filters, input channels, height, width)
+    w.activated(o, "Conv", [w.name(x), w.kernel(kernel, order), *w.bias(o)], group=groups, dilations=window.dilation,
+                **_window(window))  # fmt: skip
+
+
+def _dense(w: _Writer, o: Operation) -> None:
+    x, kernel = o.inputs[:2]
+    if len(x.shape) == 2:
+        w.activated(o, "Gemm", [w.name(x), w.kernel(kernel, (0, 1)), *w.bias(o)])
+        return
+    last = w.transposed(w.name(x), f"{o.output.name}/channels last", LAST) if is_image(x) else w.name(x)
+    y = w.emit("MatMul", [last, w.kernel(kernel, (0, 1))], f"{o.output.name}/product")
+    for bias in w.bias(o):
+        y = w.emit("Add", [y, bias], f"{o.output.name}/sum")
+    if is_image(x):
+        y = w.transposed(y, f"{o.output.name}/channels first", FIRST)
+    w.activated(o, "Identity", [y])
+
+
+def _binary(w: _Writer, o: Operation) -> None:
+    rank = len(o.output.shape)
+    names = []
+    for x in o.inputs:  # constants with fewer axes are broadcast along the last ones
+        if x.array is not None and rank == 4 and 0 < x.array.ndim < 4:
+            array = x.array.reshape((1,) * (4 - x.array.ndim) + x.array.shape).transpose(FIRST)
+            names.append(w.constant(x.name, array))
+        else:
+            names.append(w.name(x))
+    w.emit(BINARY[o.kind], names, o.output.name)
+
+
+def _unary(w: _Writer, o: Operation) -> None:
+    w.emit(UNARY[o.kind], [w.name(o.inputs[0])], o.output.name)
+
+
+def _relu6(w: _Writer, o: Operation) -> None:
+    w.rectified("relu6", w.name(o.inputs[0]), o.output.name)
+
+
+def _softmax(w: _Writer, o: Operation) -> None:
+    w.emit("Softmax", [w.name(o.inputs[0])], o.output.name, axis=1 if is_image(o.output) else -1)
+
+
+def _pad(w: _Writer, o: Operation) -> None:
+    if o.attributes["mode"] == "symmetric":
+        raise FormatError(f"ONNX has no symmetric padding (layer '{o.output.name}'). Export to TFLite instead.")
+    sides = _by_axis(o.output, o.attributes["sides"])
+    pads = [before for before, _ in sides] + [after for _, after in sides]
+    name = o.output.name
+    sides_name = w.constant(f"{name}/sides", np.array(pads, np.int64))
+    value = w.constant(f"{name}/value", np.float32(o.attributes["value"]))
+    w.emit("Pad", [w.name(o.inputs[0]), sides_name, value], name, mode=o.attributes["mode"])
+
+
+def _pool(w: _Writer, o: Operation) -> None:
+    op = "MaxPool" if o.kind == "max_pool" else "AveragePool"
+    w.emit(op, [w.name(o.inputs[0])], o.output.name, **_window(o.attributes["window"]))
+
+
+def _reduce(w: _Writer, o: Operation) -> None:
+    (x,), keep, y = o.inputs, o.attributes["keep"], o.output
+    axes = o.attributes["axes"]
+    name = w.name(x)
+    if is_image(x) and not keep:  # what is left must have channels last
+        name = w.transposed(name, f"{y.name}/channels last", LAST)
+    elif is_image(x):
+        axes = [_onnx_axis(x, axis) for axis in axes]
+    if o.kind == "reduce_sum":
+        w.emit("ReduceSum", [name, w.constant(f"{y.name}/axes", np.array(axes, np.int64))], y.name, keepdims=int(keep))
+    else:
+        w.emit(REDUCE[o.kind], [name], y.name, axes=axes, keepdims=int(keep))
+
+
+def _reshape(w: _Writer, o: Operation) -> None:
+    (x,), y = o.inputs, o.output
+    name = w.transposed(w.name(x), f"{y.name}/channels last", LAST) if is_image(x) else w.name(x)
+    shape = w.constant(f"{y.name}/shape", np.array((-1, *y.shape[1:]), np.int64))
+    if is_image(y):
+        w.transposed(w.emit("Reshape", [name, shape], f"{y.name}/reshaped"), y.name, FIRST)
+    else:
+        w.emit("Reshape", [name, shape], y.name)
+
+
+def _transpose(w: _Writer, o: Operation) -> None:
+    (x,), order = o.inputs, o.attributes["order"]
+    if is_image(x):
+        order = [FIRST.index(order[axis]) for axis in FIRST]
+    w.emit("Transpose", [w.name(x)], o.output.name, perm=order)
+
+
+def _slice(w: _Writer, o: Operation) -> None:
+    starts, ends, steps = (o.attributes[name] for name in ("starts", "ends", "steps"))
+    axes = [_onnx_axis(o.output, axis) for axis in range(1, len(starts) + 1)]
+    name = o.output.name
+    numbers = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
+    inputs = [w.constant(f"{name}/{what}", np.array(values, np.int64)) for what, values in numbers.items()]
+    w.emit("Slice", [w.name(o.inputs[0]), *inputs], name)
+
+
+def _concatenate(w: _Writer, o: Operation) -> None:
+    w.emit("Concat", [w.name(x) for x in o.inputs], o.output.name, axis=_onnx_axis(o.output, o.attributes["axis"]))
+
+
+def _quantize(w: _Writer, o: Operation) -> None:
+    q: Quantization = o.attributes["quantization"]
+    name = o.output.name
+    encoded = w.emit("QuantizeLinear", [w.name(o.inputs[0]), *w.parameters(name, q)], name)
+    w.names[o.output] = w.decoded(encoded, q)
+    w.quantizations[o.output] = q
+
+
+HANDLERS: dict[str, Callable[[_Writer, Operation], None]] = {
+    "conv": _conv, "depthwise": _conv, "dense": _dense, "relu6": _relu6, "softmax": _softmax, "pad": _pad,
+    "max_pool": _pool, "average_pool": _pool, "reduce_sum": _reduce, "reshape": _reshape, "transpose": _transpose,
+    "slice": _slice, "concatenate": _concatenate, "quantize": _quantize,
+    **dict.fromkeys(UNARY, _unary), **dict.fromkeys(BINARY, _binary), **dict.fromkeys(REDUCE, _reduce),
+}  # fmt: skip

@@ -1,0 +1,345 @@
+"""Write TFLite files for inference, float32 or int8. They need the packages `tflite` and `flatbuffers`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tflite
+
+from edgelearn import atomic
+from edgelearn.errors import FormatError
+from edgelearn.interop.model_file import ModelFile
+from edgelearn.ops.window import Window
+
+from .graph import InferenceGraph, Operation, Quantization, Value
+from .inference import inference_graph
+from .tflite_file import TfliteOperator, TfliteTensor, to_bytes
+
+ACTIVATIONS = {None: "NONE", "relu": "RELU", "relu6": "RELU6"}
+# Operators that compute on int8; those in ALIKE only if input and output have one quantization.
+INTEGER = {"conv", "depthwise", "dense", "add", "mul", "sub", "reduce_mean"}
+ALIKE = {"max_pool", "average_pool", "reshape", "pad", "slice", "transpose", "concatenate", "relu", "relu6"}
+UNARY = {
+    "relu": ("RELU", "", {}), "relu6": ("RELU6", "", {}), "sigmoid": ("LOGISTIC", "", {}), "tanh": ("TANH", "", {}),
+    "round": ("ROUND", "", {}), "softmax": ("SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}), "exp": ("EXP", "", {}),
+    "log": ("LOG", "", {}), "sqrt": ("SQRT", "", {}), "abs": ("ABS", "", {}), "neg": ("NEG", "", {}),
+}  # fmt: skip
+
+
+def write(path: str | Path, file: ModelFile, int8: bool = False) -> None:
+    """Write the model for inference.
+
+    Arguments:
+    - `path`: the file to write.
+    - `file`: the model; class names and preprocessing become metadata, as JSON.
+    - `int8`: quantize what has ranges in `file.ranges`; inputs and outputs stay float32 (default False).
+
+    Raises FormatError for an op without a counterpart or missing ranges, RunError if the file can't be written.
+    """
+    graph = inference_graph(file.network, file.weights, file.ranges if int8 else None)
+    atomic.write_bytes(path, tflite_bytes(graph, {k: v.encode() for k, v in file.texts().items()}))
+
+
+def tflite_bytes(graph: InferenceGraph, metadata: dict[str, bytes]) -> bytes:
+    """Return the file of a graph."""
+    return _Writer(graph).bytes(metadata)
+
+
+class _Writer:
+    """Translates a graph. A value has a float32 tensor, an int8 one, or both, made when they are first needed."""
+
+    def __init__(self, graph: InferenceGraph) -> None:
+        self.graph = graph
+        self.operators: list[TfliteOperator] = []
+        self.floats: dict[Value, TfliteTensor] = {}
+        self.integers: dict[Value, TfliteTensor] = {}
+        self.readers = Counter(x for o in graph.operations for x in o.inputs) + Counter(graph.outputs.values())
+        self.quantized = {o.inputs[0]: o for o in graph.operations if o.kind == "quantize"}
+
+    def bytes(self, metadata: dict[str, bytes]) -> bytes:
+        inputs = {name: self._activation(value) for name, value in self.graph.inputs.items()}
+        self.floats |= {value: inputs[name] for name, value in self.graph.inputs.items()}
+        for operation in self.graph.operations:
+            self._operation(operation)
+        outputs = {name: self.float(value) for name, value in self.graph.outputs.items()}
+        return to_bytes(self.graph.name, inputs, outputs, self.operators, metadata)
+
+    def _operation(self, o: Operation) -> None:
+        if o.kind == "quantize":
+            if o.output not in self.integers:
+                self._requantize(self.float(o.inputs[0]), self._integer(o))
+            return
+        q = self.quantized.get(o.output)
+        if q is None or self.readers[o.output] > 1 or not self._computes_integers(o):
+            output = self._activation(o.output)
+            inputs = [self.float(x) for x in o.inputs]
+            self.floats[o.output] = output
+        else:
+            target = self._integer(q)
+            inputs = [self.integer(x, o) for x in o.inputs]
+            output = target
+            if o.kind in ALIKE and o.kind != "concatenate":
+                output = TfliteTensor(o.output.name, o.output.shape, "int8", None, inputs[0].quantization, True)
+            elif o.kind == "concatenate":
+                inputs = [self._alike(x, target) for x in inputs]
+        if o.kind not in HANDLERS:
+            raise FormatError(f"TFLite files are not written with '{o.kind}' (layer '{o.output.name}').")
+        HANDLERS[o.kind](self, o, inputs, output)
+        if q is not None and output.dtype == "int8" and output is not self.integers[q.output]:
+            self._match(output, q.output)
+
+    def _computes_integers(self, o: Operation) -> bool:
+        activations = [x for x in o.inputs if x.array is None]
+        constants = [x for x in o.inputs[1:2] if x.array is not None]
+        known = all(x in self.integers for x in activations) and all(c.quantization is not None for c in constants)
+        shared = o.kind == "average_pool" and not _has_name(o.attributes["window"])  # divided in float32
+        return known and (o.kind in INTEGER or o.kind in ALIKE) and not shared
+
+    def _integer(self, o: Operation) -> TfliteTensor:
+        q: Quantization = o.attributes["quantization"]
+        tensor = TfliteTensor(o.output.name, o.output.shape, "int8", None, q, True)
+        self.integers[o.output] = tensor
+        return tensor
+
+    def _match(self, output: TfliteTensor, value: Value) -> None:
+        """The tensor of `value` is `output` if their quantizations are alike, else converted from it."""
+        target = self.integers[value]
+        assert output.quantization is not None and target.quantization is not None
+        if output.quantization.same(target.quantization):
+            self.integers[value] = output
+        else:
+            self._requantize(output, target)
+
+    def _alike(self, x: TfliteTensor, target: TfliteTensor) -> TfliteTensor:
+        """`x` in the quantization of `target`."""
+        assert x.quantization is not None and target.quantization is not None
+        if x.quantization.same(target.quantization):
+            return x
+        converted = TfliteTensor(f"{x.name}/for {target.name}", x.shape, "int8", None, target.quantization, True)
+        self._requantize(x, converted)
+        return converted
+
+    def _requantize(self, x: TfliteTensor, y: TfliteTensor) -> None:
+        self.emit("QUANTIZE", [x], y, "QuantizeOptions")
+
+    def float(self, value: Value) -> TfliteTensor:
+        """The float32 tensor of a value."""
+        if value not in self.floats:
+            if value.array is not None:
+                self.floats[value] = self.constant(value.array, value.name)
+            else:
+                self.floats[value] = self._activation(value, " as floats")
+                self.emit("DEQUANTIZE", [self.integers[value]], self.floats[value], "DequantizeOptions")
+        return self.floats[value]
+
+    def integer(self, value: Value, o: Operation) -> TfliteTensor:
+        """The integers of a value: int8, or int32 of a bias."""
+        if value in self.integers or value.array is None:
+            return self.integers[value]
+        array, q = value.array, value.quantization
+        if q is not None:
+            tensor = TfliteTensor(value.name, value.shape, "int8", q.encode(array), q)
+        else:
+            x, kernel = self.integers[o.inputs[0]].quantization, o.inputs[1].quantization
+            assert x is not None and kernel is not None
+            scale = x.scale.astype(np.float64) * kernel.scale
+            integers, products = np.rint(array / scale).astype(np.int32), Quantization(scale.astype(np.float32), 0, 0)
+            tensor = TfliteTensor(value.name, value.shape, "int32", integers, products)
+        self.integers[value] = tensor
+        return tensor
+
+    def constant(self, array: Any, name: str) -> TfliteTensor:
+        array = np.asarray(array)
+        return TfliteTensor(name, array.shape, str(array.dtype), array)
+
+    def numbers(self, values: Any, like: TfliteTensor, what: str) -> TfliteTensor:
+        """int32 constants of an operator that writes `like`."""
+        return self.constant(np.asarray(values, np.int32), f"{like.name}/{what}")
+
+    def emit(
+        self, code: str, inputs: Sequence[TfliteTensor | None], output: TfliteTensor, options: str = "",
+        version: int = 1, **fields: Any,
+    ) -> None:  # fmt: skip
+        self.operators.append(TfliteOperator(code, inputs, output, version, options, fields))
+
+    def reordered(self, x: TfliteTensor, order: tuple[int, ...]) -> TfliteTensor:
+        """A constant with its axes, and the axis of its scales, in another order."""
+        assert x.array is not None
+        q = x.quantization
+        if q is not None and q.axis is not None:
+            q = Quantization(q.scale, q.zero, order.index(q.axis))
+        array = x.array.transpose(order)
+        return TfliteTensor(x.name, array.shape, x.dtype, array, q)
+
+    def pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, name: str) -> TfliteTensor:
+        shape = tuple(n + sum(both) for n, both in zip(x.shape, sides, strict=True))
+        padded = TfliteTensor(name, shape, x.dtype, None, x.quantization, True)
+        self.emit_pad(x, sides, value, padded)
+        return padded
+
+    def emit_pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, y: TfliteTensor) -> None:
+        paddings = self.numbers(sides, y, "sides")
+        if value == 0:  # int8 pads with the zero point
+            self.emit("PAD", [x, paddings], y, "PadOptions", 2 if x.dtype == "int8" else 1)
+        elif x.dtype == "int8":
+            number = TfliteTensor(f"{y.name}/value", (), "int8", np.array(-128, np.int8), x.quantization)
+            self.emit("PADV2", [x, paddings, number], y, "PadV2Options", 2)
+        else:
+            number = self.constant(np.float32(value), f"{y.name}/value")
+            self.emit("PADV2", [x, paddings, number], y, "PadV2Options")
+
+    @staticmethod
+    def _activation(value: Value, ending: str = "") -> TfliteTensor:
+        return TfliteTensor(value.name + ending, value.shape, batched=True)
+
+
+Handler = Callable[[_Writer, Operation, list[TfliteTensor], TfliteTensor], None]
+
+
+def _has_name(window: Window) -> bool:
+    """True if TFLite has a name for the padding."""
+    return window.padding in (((0, 0), (0, 0)), _same(window).padding)
+
+
+def _same(window: Window) -> Window:
+    return Window.of((window.height, window.width, 1), window.kernel, window.strides, "same", window.dilation)
+
+
+def _window(w: _Writer, o: Operation, x: TfliteTensor, y: TfliteTensor, fill: float = 0.0) -> tuple[TfliteTensor, dict]:
+    """The input, padded where TFLite has no name for the padding, and the fields of a window."""
+    window: Window = o.attributes["window"]
+    valid = window.padding == ((0, 0), (0, 0))
+    if not _has_name(window):
+        x, valid = w.pad(x, ((0, 0), *window.padding, (0, 0)), fill, f"{y.name}/padded"), True
+    padding = tflite.Padding.VALID if valid else tflite.Padding.SAME
+    return x, {"Padding": padding, "StrideH": window.strides[0], "StrideW": window.strides[1]}
+
+
+def _fused(o: Operation) -> dict[str, int]:
+    code = ACTIVATIONS[o.attributes.get("activation")]
+    return {"FusedActivationFunction": getattr(tflite.ActivationFunctionType, code)}
+
+
+def _conv(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    window: Window = o.attributes["window"]
+    x, fields = _window(w, o, inputs[0], y)
+    fields |= {"DilationHFactor": window.dilation[0], "DilationWFactor": window.dilation[1], **_fused(o)}
+    integers = x.dtype == "int8"
+    if o.kind == "conv":
+        code, options, version = "CONV_2D", "Conv2DOptions", 3 if integers else 1
+    else:
+        code, options, version = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", 3 if integers else 2
+        fields["DepthMultiplier"] = 1
+    kernel = w.reordered(inputs[1], (3, 0, 1, 2))
+    bias = inputs[2] if len(inputs) > 2 else _zeros(w, inputs, y)
+    w.emit(code, [x, kernel, bias], y, options, version, **fields)
+
+
+def _dense(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    kernel = w.reordered(inputs[1], (1, 0))
+    bias = inputs[2] if len(inputs) > 2 else None
+    version = 12 if kernel.dtype == "int8" and kernel.quantization and np.size(kernel.quantization.scale) > 1 else 4
+    options = {"KeepNumDims": len(y.shape) > 2, **_fused(o)}
+    w.emit("FULLY_CONNECTED", [inputs[0], kernel, bias], y, "FullyConnectedOptions",
+           version if kernel.dtype == "int8" else 1, **options)  # fmt: skip
+
+
+def _zeros(w: _Writer, inputs: list[TfliteTensor], y: TfliteTensor) -> TfliteTensor:
+    """A bias of zeros, which convolutions demand."""
+    array = np.zeros(y.shape[-1], np.float32)
+    if inputs[0].dtype != "int8":
+        return w.constant(array, f"{y.name}/bias")
+    x, kernel = inputs[0].quantization, inputs[1].quantization
+    assert x is not None and kernel is not None
+    return TfliteTensor(f"{y.name}/bias", array.shape, "int32", array.astype(np.int32),
+                        Quantization(x.scale * kernel.scale, 0, 0))  # fmt: skip
+
+
+def _max_pool(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    x, fields = _window(w, o, inputs[0], y, float(np.finfo(np.float32).min))
+    _pool(w, o, "MAX_POOL_2D", x, y, fields)
+
+
+def _average_pool(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    window: Window = o.attributes["window"]
+    x, fields = _window(w, o, inputs[0], y)
+    if x is inputs[0]:
+        _pool(w, o, "AVERAGE_POOL_2D", x, y, fields)
+        return
+    whole = TfliteTensor(f"{y.name}/padded mean", y.shape, y.dtype, None, y.quantization, True)
+    _pool(w, o, "AVERAGE_POOL_2D", x, whole, fields)
+    inside = window.pad(np.ones((1, window.height, window.width, 1)))
+    pixels = sum(inside[region] for _, _, region in window.slices())
+    shares = w.constant(np.float32(window.taps / pixels), f"{y.name}/shares")
+    w.emit("MUL", [whole, shares], y, "MulOptions")
+
+
+def _pool(w: _Writer, o: Operation, code: str, x: TfliteTensor, y: TfliteTensor, fields: dict) -> None:
+    height, width = o.attributes["window"].kernel
+    version = 2 if x.dtype == "int8" else 1
+    w.emit(code, [x], y, "Pool2DOptions", version, FilterHeight=height, FilterWidth=width, **fields)
+
+
+def _binary(code: str, options: str) -> Handler:
+    def handle(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+        w.emit(code, inputs, y, options, 2 if y.dtype == "int8" else 1)
+
+    return handle
+
+
+def _unary(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    code, options, fields = UNARY[o.kind]
+    w.emit(code, inputs, y, options, 2 if y.dtype == "int8" else 1, **fields)
+
+
+def _reduce(code: str) -> Handler:
+    def handle(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+        axes = w.numbers(o.attributes["axes"], y, "axes")
+        w.emit(code, [inputs[0], axes], y, "ReducerOptions", 2 if y.dtype == "int8" else 1,
+               KeepDims=o.attributes["keep"])  # fmt: skip
+
+    return handle
+
+
+def _reshape(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    w.emit("RESHAPE", [inputs[0], w.numbers((-1, *y.shape[1:]), y, "shape")], y, "ReshapeOptions")
+
+
+def _transpose(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    version = 2 if y.dtype == "int8" else 1
+    w.emit("TRANSPOSE", [inputs[0], w.numbers(o.attributes["order"], y, "order")], y, "TransposeOptions", version)
+
+
+def _slice(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    starts, ends, steps = (o.attributes[name] for name in ("starts", "ends", "steps"))
+    named = {"starts": (0, *starts), "ends": (0, *ends), "steps": (1, *steps)}
+    numbers = [w.numbers(values, y, what) for what, values in named.items()]
+    w.emit("STRIDED_SLICE", [inputs[0], *numbers], y, "StridedSliceOptions", 2 if y.dtype == "int8" else 1,
+           BeginMask=1, EndMask=1)  # fmt: skip
+
+
+def _concatenate(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    w.emit("CONCATENATION", inputs, y, "ConcatenationOptions", 2 if y.dtype == "int8" else 1,
+           Axis=o.attributes["axis"])  # fmt: skip
+
+
+def _pad(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    if (mode := o.attributes["mode"]) != "constant":
+        sides = w.numbers(o.attributes["sides"], y, "sides")
+        w.emit("MIRROR_PAD", [inputs[0], sides], y, "MirrorPadOptions", Mode=int(mode == "symmetric"))
+        return
+    w.emit_pad(inputs[0], o.attributes["sides"], o.attributes["value"], y)
+
+
+HANDLERS: dict[str, Handler] = {
+    "add": _binary("ADD", "AddOptions"), "sub": _binary("SUB", "SubOptions"), "mul": _binary("MUL", "MulOptions"),
+    "div": _binary("DIV", "DivOptions"), "maximum": _binary("MAXIMUM", "MaximumMinimumOptions"),
+    "minimum": _binary("MINIMUM", "MaximumMinimumOptions"), "conv": _conv, "depthwise": _conv, "dense": _dense,
+    "max_pool": _max_pool, "average_pool": _average_pool, "reduce_mean": _reduce("MEAN"), "reduce_sum": _reduce("SUM"),
+    "reduce_max": _reduce("REDUCE_MAX"), "reshape": _reshape, "transpose": _transpose, "slice": _slice,
+    "concatenate": _concatenate, "pad": _pad, **dict.fromkeys(UNARY, _unary),
+}  # fmt: skip

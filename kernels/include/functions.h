@@ -1,0 +1,111 @@
+// Functions that no other layer's kernel applies: their derivative follows from the input (the argument is called x
+// then, not z), or they don't keep 0. Otherwise as in activation.h.
+#include "blocked.h"
+#include "activation.h"
+#include "sigmoid.h"
+
+INLINE V sigmoid_forward(const V v, const float a, const float b) { return sigmoid(v); }
+INLINE V sigmoid_backward(const V z, const V g, const float a, const float b) { return g * (z * ((V)1 - z)); }
+
+// a v + b, from 0 to 1
+INLINE V hard_sigmoid_forward(const V v, const float a, const float b) { return clip_forward(v * a + b, 0, 1); }
+INLINE V hard_sigmoid_backward(const V z, const V g, const float a, const float b) {
+  return clip_backward(z, g * a, 0, 1);
+}
+
+INLINE V softplus_forward(const V v, const float a, const float b) {
+  return (v < (V)0 ? (V)0 : v) + logarithm_of_one_plus(exponential(v < (V)0 ? v : -v));
+}
+INLINE V softplus_backward(const V z, const V g, const float a, const float b) {
+  return g * -exponential_less_one(-z);
+}
+
+// exp(v) is the square of exp(v / 2), which is finite for longer
+INLINE V exp_forward(const V v, const float a, const float b) {
+  const V root = exponential(v * 0.5f);
+  return root * root;
+}
+INLINE V exp_backward(const V z, const V g, const float a, const float b) { return g * z; }
+
+INLINE V sqrt_forward(const V v, const float a, const float b) { return sqrt(v); }
+INLINE V sqrt_backward(const V z, const V g, const float a, const float b) { return g * 0.5f / z; }
+
+INLINE V rsqrt_forward(const V v, const float a, const float b) { return (V)1 / sqrt(v); }
+INLINE V rsqrt_backward(const V z, const V g, const float a, const float b) { return g * -0.5f * (z * z * z); }
+
+INLINE V reciprocal_forward(const V v, const float a, const float b) { return (V)1 / v; }
+INLINE V reciprocal_backward(const V z, const V g, const float a, const float b) { return -g * (z * z); }
+
+INLINE V affine_forward(const V v, const float a, const float b) { return v * a + b; }
+INLINE V affine_backward(const V any, const V g, const float a, const float b) { return g * a; }
+
+INLINE V log_forward(const V v, const float a, const float b) { return logarithm(v); }
+INLINE V log_backward(const V x, const V g, const float a, const float b) { return g / x; }
+
+INLINE V square_forward(const V v, const float a, const float b) { return v * v; }
+INLINE V square_backward(const V x, const V g, const float a, const float b) { return g * (x * 2); }
+
+INLINE V abs_forward(const V v, const float a, const float b) { return v < (V)0 ? -v : v; }
+INLINE V abs_backward(const V x, const V g, const float a, const float b) {
+  return x < (V)0 ? -g : x > (V)0 ? g : (V)0;
+}
+
+INLINE V silu_forward(const V v, const float a, const float b) { return v * sigmoid(v); }
+INLINE V silu_backward(const V x, const V g, const float a, const float b) {
+  const V s = sigmoid(x);
+  return g * (s * ((V)1 + x * ((V)1 - s)));
+}
+
+// v times hard_sigmoid(v)
+INLINE V hard_swish_forward(const V v, const float a, const float b) { return v * hard_sigmoid_forward(v, a, b); }
+INLINE V hard_swish_backward(const V x, const V g, const float a, const float b) {
+  const V s = hard_sigmoid_forward(x, a, b);
+  return g * (s + clip_backward(s, x * a, 0, 1));
+}
+
+// The integral of the normal distribution up to v: erfc(|v| / sqrt(2)) / 2 by a Chebyshev approximation whose relative
+// error is 1.2e-7
+INLINE V normal_integral(const V v) {
+  const V z = (v < (V)0 ? -v : v) * 0.70710678f, t = (V)1 / ((V)1 + z * 0.5f);
+  V p = t * 0.17087277f - 0.82215223f;
+  p = p * t + 1.48851587f;
+  p = p * t - 1.13520398f;
+  p = p * t + 0.27886807f;
+  p = p * t - 0.18628806f;
+  p = p * t + 0.09678418f;
+  p = p * t + 0.37409196f;
+  p = p * t + 1.00002368f;
+  p = p * t - 1.26551223f;
+  const V tail = t * exponential(p - z * z) * 0.5f;
+  return v < (V)0 ? tail : (V)1 - tail;
+}
+
+INLINE V gelu_forward(const V v, const float a, const float b) { return v * normal_integral(v); }
+INLINE V gelu_backward(const V x, const V g, const float a, const float b) {
+  return g * (normal_integral(x) + clamped(x, -12, 12) * exponential(x * x * -0.5f) * 0.39894228f);
+}
+
+// v sigmoid(2 u), which is v (1 + tanh u) / 2, for u = sqrt(2 / pi) (v + 0.044715 v^3)
+INLINE V gelu_tanh_forward(const V v, const float a, const float b) {
+  return v * sigmoid(v * (v * v * 0.0713548163f + 1.59576912f));
+}
+INLINE V gelu_tanh_backward(const V x, const V g, const float a, const float b) {
+  const V near = clamped(x, -20, 20), square = near * near;  // the derivative is 0 or 1 beyond
+  const V s = sigmoid(near * (square * 0.0713548163f + 1.59576912f));
+  return g * (s + s * ((V)1 - s) * near * (square * 0.214064449f + 1.59576912f));
+}
+
+// tanh(softplus(v)), by powers of exp(-|v|), which are finite
+INLINE V tanh_of_softplus(const V v) {
+  const V e = exponential(v < (V)0 ? v : -v), square = e * e;
+  const V above = ((V)1 + e * 2) / ((V)1 + e * 2 + square * 2), below = (square + e * 2) / (square + e * 2 + 2);
+  return v < (V)0 ? below : above;
+}
+
+INLINE V mish_forward(const V v, const float a, const float b) {
+  return (v < (V)-87 ? (V)-87 : v) * tanh_of_softplus(v);
+}
+INLINE V mish_backward(const V x, const V g, const float a, const float b) {
+  const V t = tanh_of_softplus(x);
+  return g * (t + x * ((V)1 - t * t) * sigmoid(x));
+}

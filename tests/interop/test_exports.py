@@ -1,0 +1,316 @@
+"""Exported models, run by the formats' own runtimes, against the engine."""
+
+import json
+
+import numpy as np
+import pytest
+
+import edgelearn as el
+from edgelearn.errors import FormatError, RunError
+from edgelearn.interop import ModelFile, find_writer, write_model
+from edgelearn.interop.exporting import inference_graph, qfp
+from edgelearn.ops import (
+    Add,
+    AveragePooling2D,
+    BatchNormalization,
+    Concatenate,
+    Conv2D,
+    Dense,
+    DepthwiseConv2D,
+    Flatten,
+    Format,
+    GlobalAveragePooling2D,
+    GlobalMaxPooling2D,
+    Max,
+    MaxPooling2D,
+    Mean,
+    Pad,
+    PadChannels,
+    ReLU,
+    Slice,
+    Softmax,
+    SpaceToDepth,
+    Sum,
+    Transpose,
+    ZeroPadding2D,
+)
+
+from .converted_networks import every_kind_of_padding, overwritten, reference
+
+INT8 = el.Precision(weights=Format(8, symmetric=True), activations=Format(8))
+
+
+def with_uneven_strides() -> el.Network:
+    network = el.Network("uneven", (9, 12, 3))
+    network.add("conv", Conv2D(8, (3, 2), (2, 1), "same", (1, 1)))
+    network.add("relu", ReLU())
+    network.add("dilated", DepthwiseConv2D(3, dilation_rate=(1, 2), padding="same", use_bias=False))
+    network.add("bn", BatchNormalization())
+    network.add("relu6", ReLU(6))
+    network.add("strided", DepthwiseConv2D(3, (1, 2), "same"))
+    network.add("bn_alone", BatchNormalization(), "relu6")
+    network.add("pooled", AveragePooling2D(2, (1, 2), "same"))
+    network.add("both", Concatenate(), "strided", "pooled")
+    network.add("zeros", ZeroPadding2D(((0, 1), (0, 0))))
+    network.add("squares", SpaceToDepth(2))
+    network.add("max", MaxPooling2D(2, 1))
+    network.add("flat", Flatten())
+    network.add("dense", Dense(4))
+    return network
+
+
+def rearranged() -> el.Network:
+    network = el.Network("rearranged", (6, 5, 3))
+    network.add("mirrored", Slice((-1, 4, 0), (3, 5, -1), (-2, -1, 1)))
+    network.add("pad", Pad(((1, 1), (0, 2), (0, 0)), "reflect"))
+    network.add("constant", Pad(((0, 1), (0, 0), (1, 0)), value=0.5))
+    network.add("turned", Transpose((2, 3, 1)))
+    network.add("max", Max(2), "turned")
+    network.add("sum", Sum(-1), "turned")
+    network.add("global", GlobalMaxPooling2D(), "turned")
+    network.add("mean", Mean((1, 2), keepdims=False), "turned")
+    network.add("flat_max", Flatten(), "max")
+    network.add("flat_sum", Flatten(), "sum")
+    network.add("all", Concatenate(), "flat_max", "flat_sum", "global", "mean")
+    return network
+
+
+def residual() -> el.Network:
+    """Every op that is written in integers."""
+    network = el.Network("residual", (8, 8, 3))
+    network.add("stem", Conv2D(8, 3, 2, "same", use_bias=False))
+    network.add("stem_bn", BatchNormalization())
+    network.add("stem_relu", ReLU(6))
+    network.add("depthwise", DepthwiseConv2D(3, padding="same", use_bias=False))
+    network.add("depthwise_bn", BatchNormalization())
+    network.add("project", Conv2D(8, 1, padding=((1, 0), (0, 1))))
+    network.add("crop", MaxPooling2D(2, 1))
+    network.add("sum", Add(), "crop", "stem_relu")
+    network.add("sum_relu", ReLU())
+    network.add("mean", AveragePooling2D(2, 1, "same"))
+    network.add("both", Concatenate(), "mean", "stem_relu")
+    network.add("more", PadChannels(1, 3))
+    network.add("max", MaxPooling2D(2))
+    network.add("pool", GlobalAveragePooling2D())
+    network.add("hidden", Dense(8))
+    network.add("hidden_relu", ReLU())
+    network.add("dense", Dense(4))
+    network.add("softmax", Softmax())
+    return network
+
+
+NETWORKS = {
+    "padded": every_kind_of_padding,
+    "shortcut": overwritten,
+    "uneven": with_uneven_strides,
+    "mobilenet_v1": lambda: el.models.mobilenet_v1((32, 32, 3), 0.25, 5),
+    "mobilenet_v2": lambda: el.models.mobilenet_v2((32, 32, 3), 0.35, 5),
+    "rearranged": rearranged,
+    "bcresnet": lambda: el.models.bcresnet((40, 21, 1), classes=4, softmax=False),
+}
+
+
+def run_tflite(path, x):
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    runner = litert.Interpreter(str(path))
+    runner.resize_tensor_input(runner.get_input_details()[0]["index"], x.shape)
+    runner.allocate_tensors()
+    runner.set_tensor(runner.get_input_details()[0]["index"], x)
+    runner.invoke()
+    return runner.get_tensor(runner.get_output_details()[0]["index"])
+
+
+def run_onnx(path, x):
+    runtime, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
+    onnx.checker.check_model(str(path), full_check=True)
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {"input": x})[0]
+
+
+RUNTIMES = {"tflite": run_tflite, "onnx": run_onnx}
+each_runtime = pytest.mark.parametrize("suffix", RUNTIMES)
+
+
+def varied(network: el.Network) -> dict[str, np.ndarray]:
+    """Weights whose biases and statistics aren't 0 and 1."""
+    rng = np.random.default_rng(1)
+    weights = network.initialize(0)
+    return {n: a + 0.1 * rng.random(a.shape, np.float32) if a.ndim < 3 else a for n, a in weights.items()}
+
+
+@each_runtime
+@pytest.mark.parametrize("name", NETWORKS)
+def test_float32_gives_the_reference(name, suffix, tmp_path):
+    network = NETWORKS[name]()
+    weights = varied(network)
+    x = np.random.default_rng(0).standard_normal((3, *network.input_shape)).astype(np.float32)
+    path = tmp_path / f"model.{suffix}"
+    write_model(path, ModelFile(network, weights))
+    outputs = RUNTIMES[suffix](path, x)
+    expected = reference(network, {n: a.astype(float) for n, a in weights.items()}, x.astype(float), "moving")
+    assert outputs.dtype == np.float32 and outputs.shape == expected.shape
+    assert np.abs(outputs - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
+
+
+@each_runtime
+def test_float32_gives_the_engines_outputs(suffix, tmp_path):
+    model = el.Model(overwritten(), varied(overwritten()))
+    x = np.random.default_rng(0).standard_normal((3, 4, 4, 4)).astype(np.float32)
+    model.export(tmp_path / f"model.{suffix}")
+    assert np.abs(RUNTIMES[suffix](tmp_path / f"model.{suffix}", x) - model.predict(x)).max() < 1e-5
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A model with ranges, examples, and what the engine predicts with integers."""
+    model = el.Model(residual(), seed=0).compile(el.SGD(0.05), precision=INT8)
+    x = np.random.default_rng(0).standard_normal((24, 8, 8, 3)).astype(np.float32)
+    model.fit(x, np.arange(24) % 4, 8, 2)
+    return model, x, model.predict(x)
+
+
+@each_runtime
+def test_int8_gives_what_training_simulated(trained, suffix, tmp_path):
+    model, x, expected = trained
+    path = tmp_path / f"model.{suffix}"
+    model.export(path, int8=True)
+    outputs = RUNTIMES[suffix](path, x)
+    assert np.abs(outputs - expected).max() < 0.01
+    assert path.stat().st_size > 0
+
+
+def test_int8_computes_with_integers(trained, tmp_path):
+    tflite = pytest.importorskip("tflite")
+    model, *_ = trained
+    path = tmp_path / "model.tflite"
+    model.export(path, int8=True)
+    graph = tflite.Model.GetRootAs(path.read_bytes()).Subgraphs(0)
+    types = {}
+    for i in range(graph.TensorsLength()):
+        types[graph.Tensors(i).Name().decode()] = graph.Tensors(i).Type()
+    integers = {name for name, kind in types.items() if kind == tflite.TensorType.INT8}
+    assert {"stem/kernel", "depthwise/kernel", "project/kernel", "hidden/kernel"} <= {
+        name.replace("stem_relu", "stem").replace("depthwise_bn", "depthwise").replace("hidden_relu", "hidden")
+        for name in integers
+    }
+    assert types["dense/kernel"] == tflite.TensorType.FLOAT32  # the network's output stays float32
+
+
+def test_kernels_trained_with_one_range_keep_their_integers(trained):
+    model, *_ = trained
+    graph = inference_graph(model.network, model.weights, model.range_records())
+    (kernel,) = (o.inputs[1] for o in graph.operations if o.kind == "conv" and "stem" in o.output.name)
+    weights = model.weights["stem/kernel"]
+    expected = np.rint(weights / (np.abs(weights).max() / 127))
+    integers = kernel.quantization.encode(kernel.array).astype(float)
+    assert np.abs(np.abs(integers) - np.abs(expected)).max() <= 1
+    assert (np.abs(integers) == np.abs(expected)).mean() > 0.99
+
+
+def test_int8_without_ranges_is_refused(tmp_path):
+    with pytest.raises(FormatError, match="Precision"):
+        el.Model(overwritten()).export(tmp_path / "model.tflite", int8=True)
+    assert not (tmp_path / "model.tflite").exists()
+
+
+def described(model: el.Model) -> el.Model:
+    model.class_names, model.preprocessing = ("a", "b", "c"), {"size": 4}
+    return model
+
+
+def test_tflite_has_class_names_and_preprocessing(tmp_path):
+    tflite = pytest.importorskip("tflite")
+    path = tmp_path / "model.tflite"
+    described(el.Model(overwritten())).export(path)
+    file = tflite.Model.GetRootAs(path.read_bytes())
+    entries = [file.Metadata(i) for i in range(file.MetadataLength())]
+    found = {e.Name().decode(): json.loads(file.Buffers(e.Buffer()).DataAsNumpy().tobytes()) for e in entries}
+    assert found == {"class_names": ["a", "b", "c"], "preprocessing": {"size": 4}}
+
+
+def test_onnx_has_class_names_and_preprocessing(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "model.onnx"
+    described(el.Model(overwritten())).export(path)
+    found = {p.key: json.loads(p.value) for p in onnx.load(path).metadata_props}
+    assert found == {"class_names": ["a", "b", "c"], "preprocessing": {"size": 4}}
+
+
+@pytest.mark.parametrize(("suffix", "dtype"), [("qfp32", "<f4"), ("qfp16", "<f2")])
+def test_qfp_is_a_file_a_tensor(suffix, dtype, tmp_path):
+    model = described(el.Model(overwritten()))
+    folder = tmp_path / f"model.{suffix}"
+    model.export(folder)
+    weights = model.weights
+    content = (folder / f"conv_kernel.{suffix}").read_bytes()
+    assert content == weights["conv/kernel"].astype(dtype).tobytes()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["tensors"]["conv/kernel"]["shape"] == [3, 3, 4, 4]
+    assert manifest["class_names"] == ["a", "b", "c"]
+    assert el.Network.from_json(json.dumps(manifest["network"])).parameters == model.network.parameters
+    read = qfp.read_qfp(folder)
+    assert all(np.array_equal(read[n], a.astype(dtype).astype(np.float32)) for n, a in weights.items())
+    with pytest.raises(RunError):
+        model.export(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("manifest.json", "[]"), ("manifest.json", '{"tensors": {"a": {"file": "../x"}}}'),
+                       ("conv_bias.qfp32", "abc")],
+)  # fmt: skip
+def test_a_damaged_qfp_folder_is_refused(name, text, tmp_path):
+    el.Model(overwritten()).export(tmp_path / "m.qfp32")
+    (tmp_path / "m.qfp32" / name).write_text(text)
+    with pytest.raises(FormatError, match=r"m\.qfp32"):
+        qfp.read_qfp(tmp_path / "m.qfp32")
+
+
+def test_qfp16_refuses_what_it_cannot_hold(tmp_path):
+    model = el.Model(overwritten())
+    model.weights = model.weights | {"dense/bias": np.float32([0, 7e4, 0])}
+    with pytest.raises(FormatError, match="dense/bias"):
+        model.export(tmp_path / "m.qfp16")
+
+
+def test_safetensors_keeps_the_bits(tmp_path):
+    model = described(el.Model(overwritten()))
+    model.export(tmp_path / "m.safetensors")
+    again = el.load(tmp_path / "m.safetensors")
+    assert all(np.array_equal(again.weights[n], a) for n, a in model.weights.items())
+    assert again.class_names == model.class_names
+
+
+def test_a_torch_state_dict_keeps_the_bits(tmp_path):
+    torch = pytest.importorskip("torch")
+    model = described(el.Model(with_uneven_strides()))
+    model.export(tmp_path / "m.pt")
+    state = torch.load(tmp_path / "m.pt", weights_only=True)
+    kernel = model.weights["conv/kernel"]
+    conv = torch.nn.Conv2d(3, 8, (3, 2))
+    conv.load_state_dict({"weight": state["conv.weight"], "bias": state["conv.bias"]})
+    assert np.array_equal(conv.weight.detach().numpy().transpose(2, 3, 1, 0), kernel)
+    assert state["strided.weight"].shape == (8, 1, 3, 3) and state["dense.weight"].shape[0] == 4
+    assert np.array_equal(state["bn.running_var"], model.weights["bn/moving_variance"])
+    assert json.loads(state._metadata["edgelearn"]["class_names"]) == ["a", "b", "c"]
+
+
+def test_unknown_suffixes_and_options_are_named(tmp_path):
+    with pytest.raises(FormatError, match=r"m\.xyz"):
+        find_writer("m.xyz")
+    with pytest.raises(FormatError, match="int8"):
+        el.Model(overwritten()).export(tmp_path / "m.keras", int8=True)
+
+
+def test_ops_without_a_counterpart_are_named_all_at_once(tmp_path):
+    class First(Flatten):
+        pass
+
+    class Second(Flatten):
+        pass
+
+    network = el.Network("unknown", (2, 2, 1))
+    network.add("a", First())
+    network.add("b", Second())
+    with pytest.raises(FormatError, match=r"First.*Second"):
+        inference_graph(network, {})
+    assert ModelFile(network, {}).texts() == {}
