@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgelearn.graph import Network, Node
-from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D
+from edgelearn.ops import BatchNormalization, Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D
 
 
 def fold_batchnorm(network: Network, weights: Mapping[str, np.ndarray]) -> tuple[Network, dict[str, np.ndarray]]:
@@ -20,7 +20,7 @@ def fold_batchnorm(network: Network, weights: Mapping[str, np.ndarray]) -> tuple
     for node in network.nodes.values():
         op = node.op
         if node.name in norms:
-            op = replace(op, use_bias=True)  # type: ignore[call-arg]  Conv2D, DepthwiseConv2D or Dense
+            op = replace(op, use_bias=True)  # type: ignore[call-arg]  a LinearOp of the package
             _fold(found, node, norms[node.name])
         elif node.name in renamed:
             continue
@@ -36,7 +36,7 @@ def _folds(network: Network, node: Node) -> bool:
         return False
     before = network.nodes[node.inputs[0]]
     return (
-        isinstance(before.op, Conv2D | DepthwiseConv2D | Dense)
+        isinstance(before.op, Conv2D | Conv2DTranspose | DepthwiseConv2D | Dense)
         and network.consumers(before.name) == [node]
         and before.name not in network.outputs
     )
@@ -49,5 +49,6 @@ def _fold(weights: dict[str, np.ndarray], node: Node, norm: Node) -> None:
     assert isinstance(norm.op, BatchNormalization)
     scale = gamma / np.sqrt(variance + gamma.dtype.type(norm.op.epsilon))
     kernel, bias = weights[f"{node.name}/kernel"], weights.get(f"{node.name}/bias", 0)
-    weights[f"{node.name}/kernel"] = kernel * (scale[:, None] if isinstance(node.op, DepthwiseConv2D) else scale)
+    by_kernel = scale.reshape(kernel.shape[2:]) if isinstance(node.op, DepthwiseConv2D) else scale
+    weights[f"{node.name}/kernel"] = kernel * by_kernel
     weights[f"{node.name}/bias"] = (bias - mean) * scale + beta

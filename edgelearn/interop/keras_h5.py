@@ -16,7 +16,7 @@ from edgelearn.graph import Network
 
 from .foreign import ArrayFile, open_arrays
 from .formats import Format, register, weights_of_a_network
-from .weights import Weights
+from .weights import Weights, in_keras_order, keras_shape
 
 WHAT = "a Keras HDF5 weight file"
 
@@ -77,14 +77,14 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
                 )
             found |= {f"{layer}/{role}": name for role, name in zip(roles, names, strict=True)}
         for name, theirs in found.items():
-            shape, expected = file.entry(theirs).shape, network.parameters[name].weight.shape
+            shape, expected = file.entry(theirs).shape, keras_shape(network, name)
             if shape != expected:
                 raise FormatError(
                     f"{path}: '{name}' has shape {shape}, but '{network.name}' needs {expected}. It is of another "
                     f"network, or another width of this one: give a file of '{network.name}'."
                 )
         arrays = file.read(found.values())
-    return {name: arrays[theirs].astype(np.float32) for name, theirs in found.items()}
+    return {name: in_keras_order(network, name, arrays[theirs]).astype(np.float32) for name, theirs in found.items()}
 
 
 register(Format("Keras HDF5", (".h5", ".hdf5"), b"\x89HDF\r\n\x1a\n", weights_of_a_network(read_weights)))

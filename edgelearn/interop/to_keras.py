@@ -12,11 +12,13 @@ from keras import layers, ops
 from edgelearn.errors import FormatError
 from edgelearn.graph import INPUT, Network, Node
 from edgelearn.ops import (
+    AdaptiveAveragePooling2D,
     Add,
     AveragePooling2D,
     BatchNormalization,
     Concatenate,
     Conv2D,
+    Conv2DTranspose,
     Coupling,
     Dense,
     DepthwiseConv2D,
@@ -32,6 +34,7 @@ from edgelearn.ops import (
     PadChannels,
     ReLU,
     Reshape,
+    Resize,
     SiLU,
     Slice,
     SliceChannels,
@@ -42,11 +45,15 @@ from edgelearn.ops import (
     SubSpectralNormalization,
     Sum,
     Transpose,
+    UpSampling2D,
     ZeroPadding2D,
 )
 from edgelearn.ops.axes import positions
+from edgelearn.ops.linear_map import LinearMap
 from edgelearn.ops.reductions import Reduction
-from edgelearn.ops.window import Window
+from edgelearn.ops.window import Window, pair
+
+from .weights import in_keras_order
 
 Tensor = Any
 
@@ -87,7 +94,7 @@ def to_keras(
     model = keras.Model(values[INPUT], values[nodes[-1].name])
     weights = network.initialize(0) if weights is None else weights
     for name, variable in keras_variables(model, network).items():
-        variable.assign(np.reshape(weights[name], variable.shape))
+        variable.assign(np.reshape(in_keras_order(network, name, weights[name]), variable.shape))
         if network.parameters[name].weight.trainable:
             variable.trainable = name in network.trainable
     return model
@@ -95,7 +102,8 @@ def to_keras(
 
 def keras_variables(model: keras.Model, network: Network) -> dict[str, keras.Variable]:
     """Variables of the model by the names of the network's parameters. Shapes are the network's, but for
-    SubSpectralNormalization, where they are flat."""
+    SubSpectralNormalization, where they are flat, and for kernels of Conv2DTranspose, whose last two axes are swapped
+    (`edgelearn.interop.weights.in_keras_order`)."""
     found = {}
     for name, parameter in network.parameters.items():
         layer = model.get_layer(parameter.layer)
@@ -111,7 +119,7 @@ class _Builder:
 
     @property
     def window(self) -> Window:
-        assert isinstance(self.op, Conv2D | DepthwiseConv2D | MaxPooling2D | AveragePooling2D)
+        assert isinstance(self.op, Conv2D | Conv2DTranspose | DepthwiseConv2D | MaxPooling2D | AveragePooling2D)
         return self.op.window(*self.network.input_shapes(self.node.inputs))
 
     def padding(self) -> tuple[str, tuple]:
@@ -132,10 +140,50 @@ def _convolution(b: _Builder, x: Tensor) -> Tensor:
     strides = (1, 1) if skips else window.strides
     options = {"strides": strides, "padding": padding, "dilation_rate": window.dilation, "name": b.node.name}
     if isinstance(op, DepthwiseConv2D):
-        y = layers.DepthwiseConv2D(window.kernel, use_bias=op.use_bias, **options)(x)
+        y = layers.DepthwiseConv2D(
+            window.kernel, depth_multiplier=op.depth_multiplier, use_bias=op.use_bias, **options
+        )(x)
         return y[:, :: window.strides[0], :: window.strides[1]] if skips else y
     assert isinstance(op, Conv2D)
     return layers.Conv2D(op.filters, window.kernel, groups=op.groups, use_bias=op.use_bias, **options)(x)
+
+
+def _transposed_convolution(b: _Builder, x: Tensor) -> Tensor:
+    """Pixels that padding in numbers cuts off are cut off afterwards."""
+    op, window = b.op, b.window
+    assert isinstance(op, Conv2DTranspose)
+    named = isinstance(op.padding, str)
+    padding = op.padding if isinstance(op.padding, str) else "valid"
+    more = op.output_padding if named else op.output_padding or 0
+    y = layers.Conv2DTranspose(
+        op.filters, window.kernel, window.strides, padding, more, dilation_rate=window.dilation, use_bias=op.use_bias,
+        name=b.node.name,
+    )(x)  # fmt: skip
+    (top, _), (left, _) = window.padding
+    return y if named else y[:, top : top + window.height, left : left + window.width]
+
+
+def _resize(b: _Builder, x: Tensor) -> Tensor:
+    """Keras's own layer where it has the same convention and precision, else products with matrices."""
+    op = b.op
+    assert isinstance(op, Resize)
+    usual = (op.coordinates, op.scale) == ("half_pixel", None) and (
+        op.rounding == "round_prefer_ceil" or not op.selects
+    )
+    exact = op.selects or x.dtype == "float32"  # TensorFlow's is always in float32
+    return layers.Resizing(*pair(op.size), interpolation=op.interpolation)(x) if usual and exact else _linear_map(b, x)
+
+
+def _up_sampling(b: _Builder, x: Tensor) -> Tensor:
+    assert isinstance(b.op, UpSampling2D)
+    exact = b.op.selects or x.dtype == "float32"
+    return layers.UpSampling2D(b.op.size, interpolation=b.op.interpolation)(x) if exact else _linear_map(b, x)
+
+
+def _linear_map(b: _Builder, x: Tensor) -> Tensor:
+    assert isinstance(b.op, LinearMap)
+    rows, columns = (matrix.astype(x.dtype) for matrix in b.op.matrices(tuple(x.shape[1:])))
+    return ops.einsum("yh,nhwc,xw->nyxc", rows, x, columns)
 
 
 def _batchnorm(b: _Builder, x: Tensor) -> Tensor:
@@ -224,11 +272,13 @@ def _pad_channels(b: _Builder, x: Tensor) -> Tensor:
 
 
 HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
+    AdaptiveAveragePooling2D: _linear_map,
     Add: lambda b, *x: layers.Add()(list(x)),
     AveragePooling2D: _average_pooling,
     BatchNormalization: _batchnorm,
     Concatenate: lambda b, *x: layers.Concatenate()(list(x)),
     Conv2D: _convolution,
+    Conv2DTranspose: _transposed_convolution,
     Coupling: _coupling,
     Dense: lambda b, x: layers.Dense(b.op.units, use_bias=b.op.use_bias, name=b.node.name)(x),
     DepthwiseConv2D: _convolution,
@@ -243,6 +293,7 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     PadChannels: _pad_channels,
     ReLU: lambda b, x: layers.ReLU(b.op.max_value)(x),
     Reshape: lambda b, x: layers.Reshape(b.node.shape)(x),
+    Resize: _resize,
     SiLU: lambda b, x: layers.Activation("silu")(x),
     Slice: _slice,
     SliceChannels: lambda b, x: x[..., b.op.start : b.op.start + b.op.size],
@@ -253,5 +304,6 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     SubSpectralNormalization: _sub_spectral,
     Sum: _reduction(ops.sum),
     Transpose: _transpose,
+    UpSampling2D: _up_sampling,
     ZeroPadding2D: lambda b, x: layers.ZeroPadding2D(b.op.sides)(x),
 }

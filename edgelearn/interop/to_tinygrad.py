@@ -108,6 +108,8 @@ def _convolution(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
     groups = x.shape[1] if isinstance(op, DepthwiseConv2D) else op.groups
     kernel, bias = net.role(node, "kernel"), net.role(node, "bias")
     assert kernel is not None
+    if isinstance(op, DepthwiseConv2D):
+        kernel = kernel.reshape(-1, 1, *window.kernel)
     vertical, horizontal = window.padding
     return x.conv2d(kernel, bias, groups, window.strides, window.dilation, (*horizontal, *vertical))
 

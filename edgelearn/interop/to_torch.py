@@ -19,6 +19,7 @@ from edgelearn.ops import (
     BatchNormalization,
     Concatenate,
     Conv2D,
+    Conv2DTranspose,
     Coupling,
     Dense,
     DepthwiseConv2D,
@@ -158,8 +159,8 @@ class TorchNetwork(nn.Module):
         parameter = self.network.parameters[name]
         axes = len(parameter.weight.shape)
         if axes == 4:
-            depthwise = isinstance(self.network.nodes[parameter.layer].op, DepthwiseConv2D)
-            return (2, 3, 0, 1) if depthwise else (3, 2, 0, 1)
+            inputs_first = isinstance(self.network.nodes[parameter.layer].op, DepthwiseConv2D | Conv2DTranspose)
+            return (2, 3, 0, 1) if inputs_first else (3, 2, 0, 1)
         return tuple(reversed(range(axes)))  # matrices are transposed
 
 
@@ -221,12 +222,29 @@ def _convolution(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor
     kernel, bias = net.role(node, "kernel"), net.role(node, "bias")
     assert kernel is not None
     groups = x.shape[1] if isinstance(op, DepthwiseConv2D) else op.groups
+    if isinstance(op, DepthwiseConv2D):
+        kernel = kernel.flatten(0, 1)[:, None]
     window = op.window(*net.network.input_shapes(node.inputs))
     if net.matrix_products and window.is_pointwise and groups == 1:
         return F.linear(x.permute(0, 2, 3, 1), kernel.flatten(1), bias).permute(0, 3, 1, 2)
     padding = (_mirror(window) or window.padding) if net.mirrored else window.padding
     x, sides = _padded(x, window, padding)
     return F.conv2d(x, kernel, bias, window.strides, sides, window.dilation, groups)
+
+
+def _transposed_convolution(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    """In full, and cut to size."""
+    op = node.op
+    assert isinstance(op, Conv2DTranspose)
+    kernel, bias = net.role(node, "kernel"), net.role(node, "bias")
+    assert kernel is not None
+    window = op.window(*net.network.input_shapes(node.inputs))
+    (top, _), (left, _) = window.padding
+    reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilation, strict=True)]
+    full = [(n - 1) * s + r for n, s, r in zip(x.shape[2:], window.strides, reach, strict=True)]
+    more = [max(0, start + n - m) for start, n, m in zip((top, left), (window.height, window.width), full, strict=True)]
+    y = F.conv_transpose2d(x, kernel, bias, window.strides, 0, more, 1, window.dilation)
+    return y[:, :, top : top + window.height, left : left + window.width]
 
 
 def _batchnorm(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
@@ -286,6 +304,7 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     BatchNormalization: _batchnorm,
     Concatenate: lambda net, node, *x: torch.cat(x, 1),
     Conv2D: _convolution,
+    Conv2DTranspose: _transposed_convolution,
     Coupling: _coupling,
     Dense: lambda net, node, x: F.linear(x, net.role(node, "kernel"), net.role(node, "bias")),
     DepthwiseConv2D: _convolution,

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from edgelearn.graph import Node
 from edgelearn.ops import (
+    AdaptiveAveragePooling2D,
     Flatten,
     GlobalMaxPooling2D,
     Max,
@@ -20,14 +21,17 @@ from edgelearn.ops import (
     Pad,
     PadChannels,
     Reshape,
+    Resize,
     Slice,
     SliceChannels,
     SpaceToDepth,
     Sum,
     Transpose,
+    UpSampling2D,
     ZeroPadding2D,
 )
 from edgelearn.ops.axes import positions
+from edgelearn.ops.linear_map import LinearMap
 from edgelearn.ops.reductions import Reduction
 
 
@@ -110,7 +114,31 @@ def _zero_padding(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
     return F.pad(x, (*horizontal, *vertical))
 
 
+def _resize(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own function where it has the same convention, else products with matrices."""
+    op = node.op._resize((*x.shape[2:], x.shape[1])) if isinstance(node.op, UpSampling2D) else node.op
+    assert isinstance(op, Resize)
+    mode = TORCH_MODES.get((op.interpolation, op.coordinates, op.rounding if op.selects else ""))
+    if mode is None or op.scale is not None:
+        return _linear_map(net, node, x)
+    return F.interpolate(x, node.shape[:2], **mode)  # type: ignore[arg-type]
+
+
+def _linear_map(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, LinearMap)
+    rows, columns = (torch.from_numpy(m).to(x.dtype) for m in node.op.matrices((*x.shape[2:], x.shape[1])))
+    return torch.einsum("yh,nchw,xw->ncyx", rows, x, columns)
+
+
+TORCH_MODES = {
+    ("bilinear", "half_pixel", ""): {"mode": "bilinear", "align_corners": False},
+    ("bilinear", "align_corners", ""): {"mode": "bilinear", "align_corners": True},
+    ("nearest", "asymmetric", "floor"): {"mode": "nearest"},
+    ("nearest", "half_pixel", "round_prefer_ceil"): {"mode": "nearest-exact"},
+}
+
 SHAPES: dict[type[Op], Callable[..., torch.Tensor]] = {
+    AdaptiveAveragePooling2D: lambda net, node, x: F.adaptive_avg_pool2d(x, node.shape[:2]),
     Flatten: lambda net, node, x: _flat(x),
     GlobalMaxPooling2D: _reduction(torch.amax),
     Max: _reduction(torch.amax),
@@ -118,10 +146,12 @@ SHAPES: dict[type[Op], Callable[..., torch.Tensor]] = {
     Pad: _pad,
     PadChannels: _pad_channels,
     Reshape: _reshape,
+    Resize: _resize,
     Slice: _slice,
     SliceChannels: _slice_channels,
     SpaceToDepth: _space_to_depth,
     Sum: _reduction(torch.sum),
     Transpose: _transpose,
+    UpSampling2D: _resize,
     ZeroPadding2D: _zero_padding,
 }

@@ -9,6 +9,8 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
+from edgelearn.ops import Conv2DTranspose
+from edgelearn.ops.tensor import Shape
 
 Weights = dict[str, np.ndarray]
 
@@ -74,3 +76,20 @@ def check_weights(network: Network, weights: Mapping[str, np.ndarray]) -> Weight
             raise FormatError(f"'{name}' holds a NaN or an infinity: use weights from before training went wrong.")
         checked[name] = array
     return checked
+
+
+def in_keras_order(network: Network, name: str, array: np.ndarray) -> np.ndarray:
+    """The array of a parameter with its axes as in Keras; applied again, it leads back. Only the kernels of transposed
+    convolutions differ."""
+    return array.swapaxes(2, 3) if _is_swapped(network, name) else array
+
+
+def keras_shape(network: Network, name: str) -> Shape:
+    """The shape of a parameter's array in Keras."""
+    shape = network.parameters[name].weight.shape
+    return (*shape[:2], shape[3], shape[2]) if _is_swapped(network, name) else shape
+
+
+def _is_swapped(network: Network, name: str) -> bool:
+    parameter = network.parameters[name]
+    return isinstance(network.nodes[parameter.layer].op, Conv2DTranspose) and parameter.role == "kernel"

@@ -6,6 +6,7 @@ from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
+from .convolution_transpose import Conv2DTranspose
 from .coupling import Coupling, Stream
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
@@ -26,6 +27,7 @@ from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
 from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .reshape import Flatten, Reshape
+from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
 from .scale import Bias, PReLU, Scale
 from .slice import Slice
 from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
@@ -47,6 +49,7 @@ __all__ = [
     "Activation",
     "Adam",
     "AdamW",
+    "AdaptiveAveragePooling2D",
     "Add",
     "AveragePooling2D",
     "BatchNormalization",
@@ -54,6 +57,7 @@ __all__ = [
     "Clip",
     "Concatenate",
     "Conv2D",
+    "Conv2DTranspose",
     "Coupling",
     "CurrentMinMax",
     "Dense",
@@ -100,6 +104,7 @@ __all__ = [
     "Reciprocal",
     "Rescaling",
     "Reshape",
+    "Resize",
     "Rsqrt",
     "RunningMinMax",
     "Scale",
@@ -124,6 +129,7 @@ __all__ = [
     "Tensor",
     "Traits",
     "Transpose",
+    "UpSampling2D",
     "Weight",
     "ZeroPadding2D",
     "pack",

@@ -7,11 +7,13 @@ from functools import reduce
 
 import numpy as np
 
+from edgelearn.errors import ShapeError
 from edgelearn.launch import KernelConfig
 
-from . import tiles
-from .base import Arrays, Gradients, LinearOp, Weight
+from . import grouped, tiles
+from .base import Arrays, Gradients, LinearOp, Weight, is_count
 from .emit import Emitter, Epilogue, Traits
+from .reduce import emit_channel_sums
 from .sums import LONGEST_SUM, Sum, start_sum
 from .target import Target
 from .tensor import Shape, Tensor, ceil_div
@@ -21,7 +23,7 @@ from .window import Padding, Pair, Window, pair
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(LinearOp):
-    """Depthwise 2-D convolution with depth multiplier 1 (for others use Conv2D with groups).
+    """Depthwise 2-D convolution, as in Keras.
 
     Arguments:
     - `kernel_size`: (height, width), or one number for both.
@@ -30,8 +32,9 @@ class DepthwiseConv2D(LinearOp):
     - `dilation_rate`: steps between the kernel's pixels (default 1).
     - `use_bias`: add a bias for each channel (default True).
     - `kernel_initializer`: one of edgelearn.ops.initializers.INITIALIZERS (default "glorot_uniform").
+    - `depth_multiplier`: outputs of each channel, which follow each other (default 1, by far the fastest).
 
-    Weights: kernel (height, width, channels, 1), as in Keras; bias (channels).
+    Weights: kernel (height, width, channels, depth_multiplier), as in Keras; bias (channels x depth_multiplier).
     """
 
     kernel_size: int | Pair
@@ -40,19 +43,22 @@ class DepthwiseConv2D(LinearOp):
     dilation_rate: int | Pair = 1
     use_bias: bool = True
     kernel_initializer: str = "glorot_uniform"
+    depth_multiplier: int = 1
 
     def window(self, shape: Shape) -> Window:
         return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
 
     def output_shape(self, shape: Shape) -> Shape:
-        return (*self.window(shape).output, shape[-1])
+        if not is_count(self.depth_multiplier):
+            raise ShapeError(f"depth_multiplier is 1 or more, not {self.depth_multiplier}.")
+        return (*self.window(shape).output, shape[-1] * self.depth_multiplier)
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
-        ky, kx = pair(self.kernel_size)
-        matrix = (ky * kx, shape[-1])
-        weights = {"kernel": Weight((ky, kx, shape[-1], 1), self.kernel_initializer, decays=True, matrix=matrix)}
+        (ky, kx), filters = pair(self.kernel_size), shape[-1] * self.depth_multiplier
+        kernel = (ky, kx, shape[-1], self.depth_multiplier)
+        weights = {"kernel": Weight(kernel, self.kernel_initializer, decays=True, matrix=(ky * kx, filters))}
         if self.use_bias:
-            weights["bias"] = Weight((shape[-1],), "zeros")
+            weights["bias"] = Weight((filters,), "zeros")
         return weights
 
     def flops(self, shape: Shape) -> int:
@@ -63,7 +69,8 @@ class DepthwiseConv2D(LinearOp):
         (x,), kernel = inputs, weights["kernel"]
         window = self.window(x.shape[1:])
         padded = window.pad(x)
-        y = reduce(np.add, (padded[region] * kernel[ky, kx, :, 0] for ky, kx, region in window.slices()))
+        taps = (padded[region][..., None] * kernel[ky, kx] for ky, kx, region in window.slices())
+        y = reduce(np.add, taps).reshape(len(x), *self.output_shape(x.shape[1:]))
         return y + weights["bias"] if self.use_bias else y
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
@@ -71,9 +78,10 @@ class DepthwiseConv2D(LinearOp):
         window = self.window(x.shape[1:])
         padded = window.pad(x)
         dx, dkernel = np.zeros_like(padded), np.zeros_like(kernel)
+        by_channel = dy.reshape(*dy.shape[:-1], -1, self.depth_multiplier)
         for ky, kx, region in window.slices():
-            dx[region] += dy * kernel[ky, kx, :, 0]
-            dkernel[ky, kx, :, 0] = (padded[region] * dy).sum((0, 1, 2))
+            dx[region] += (by_channel * kernel[ky, kx]).sum(-1)
+            dkernel[ky, kx] = (padded[region][..., None] * by_channel).sum((0, 1, 2))
         gradients = {"kernel": dkernel}
         if self.use_bias:
             gradients["bias"] = dy.sum((0, 1, 2))
@@ -81,6 +89,9 @@ class DepthwiseConv2D(LinearOp):
 
     def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
         window = self.window(x.shape[1:])
+        if self.depth_multiplier > 1:
+            grouped.emit_forward(e, window, x.channels, x, kernel, y, epilogue)
+            return
         with e.choose(
             "depthwise_forward", window.problem(x.images, x.channels), _tiles(e.traits, y.width, window.strides[1])
         ) as choice:
@@ -97,6 +108,9 @@ class DepthwiseConv2D(LinearOp):
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         window = self.window(x.shape[1:])
+        if self.depth_multiplier > 1:
+            grouped.emit_backward_data(e, window, x.channels, x, prepared, dy, target)
+            return
         stride = window.strides[1]
         candidates = _tiles(e.traits, ceil_div(x.width, stride), stride)
         with e.choose("depthwise_backward_data", window.problem(x.images, x.channels), candidates) as choice:
@@ -113,6 +127,9 @@ class DepthwiseConv2D(LinearOp):
         self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
     ) -> tuple[Sum, Sum | None]:
         window, least, image_rows = self.window(x.shape[1:]), 1 if e.traits.gpu else 7, x.images * dy.height
+        if self.depth_multiplier > 1:
+            dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
+            return grouped.emit_backward_weights(e, window, x.channels, x, dy, gradient, add), dy_sum
         candidates = _tiles(e.traits, dy.width)
         with e.choose("depthwise_backward_weights", window.problem(x.images, x.channels), candidates) as choice:
             _, rows = e.split_rows(image_rows, x.blocks, least, choice["items"])

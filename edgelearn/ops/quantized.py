@@ -22,7 +22,7 @@ FAMILIES: dict[type[LinearOp], ModuleType] = {
 
 def supports(op: LinearOp) -> bool:
     """True if the op has integer kernels."""
-    return type(op) in FAMILIES and getattr(op, "groups", 1) == 1
+    return type(op) in FAMILIES and getattr(op, "groups", 1) == getattr(op, "depth_multiplier", 1) == 1
 
 
 def family(op: LinearOp) -> ModuleType:

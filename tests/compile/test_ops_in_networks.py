@@ -10,10 +10,14 @@ from edgelearn.compile import Compress, Offload, Precision, Recompute, Request
 from edgelearn.graph import Network, add_split
 from edgelearn.ops import (
     SGD,
+    AdaptiveAveragePooling2D,
     Add,
+    BatchNormalization,
     Concatenate,
     Conv2D,
+    Conv2DTranspose,
     Dense,
+    DepthwiseConv2D,
     Flatten,
     Float16,
     Format,
@@ -23,10 +27,12 @@ from edgelearn.ops import (
     Pad,
     ReLU,
     Reshape,
+    Resize,
     Slice,
     Softmax,
     Sum,
     Transpose,
+    UpSampling2D,
 )
 
 from .test_networks import CLASSES, EXAMPLES, check_step, drawn
@@ -77,7 +83,26 @@ def reduced() -> Network:
     return net
 
 
-NETWORKS = {f.__name__: f for f in (rearranged, reduced)}
+def enlarged() -> Network:
+    """An image that grows: transposed convolutions with and without BatchNorm, channels multiplied, resizing."""
+    net = Network("enlarged", (4, 5, 3))
+    net.add("stem", Conv2D(18, 1))
+    net.add("stem_relu", ReLU())
+    net.add("up", Conv2DTranspose(20, 2, 2, use_bias=False))
+    net.add("up_bn", BatchNormalization())
+    net.add("up_relu", ReLU(6))
+    net.add("up_again", Conv2DTranspose(17, 2, 2, ((1, 0), (0, 1))))
+    net.add("many", DepthwiseConv2D(2, 2, depth_multiplier=2, use_bias=False))
+    net.add("many_bn", BatchNormalization())
+    net.add("bilinear", Resize((5, 9)))
+    net.add("nearest", UpSampling2D((2, 1)))
+    net.add("few", AdaptiveAveragePooling2D((3, 2)))
+    net.add("flat", Flatten())
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
+NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged)}
 EVERY = pytest.mark.parametrize("name", NETWORKS)
 STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}
 INTEGERS = Precision(Format(symmetric=True), Format(), Format(), simulated=False)
@@ -87,6 +112,15 @@ HALVES = Precision(Float16(), Float16(), Float16(), simulated=False)
 @EVERY
 def test_steps(kernels, name):
     check_step(kernels, NETWORKS[name](), 2)
+
+
+def test_steps_with_batch_statistics(kernels):
+    check_step(kernels, enlarged(), 2, "batch")
+
+
+@pytest.mark.parametrize("frozen", ["up", "up_bn", "many", "*/kernel"])
+def test_steps_with_frozen_layers(kernels, frozen):
+    check_step(kernels, enlarged().freeze(frozen), 2)
 
 
 @pytest.mark.parametrize("precision", [INTEGERS, HALVES], ids=("integers", "halves"))

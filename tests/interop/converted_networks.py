@@ -8,12 +8,15 @@ from edgelearn import models
 from edgelearn.graph import Network
 from edgelearn.interop.fold import fold_batchnorm
 from edgelearn.ops import (
+    AdaptiveAveragePooling2D,
     Add,
     AveragePooling2D,
     BatchNormalization,
     Concatenate,
     Conv2D,
+    Conv2DTranspose,
     Dense,
+    DepthwiseConv2D,
     Flatten,
     GlobalMaxPooling2D,
     Max,
@@ -23,11 +26,13 @@ from edgelearn.ops import (
     PadChannels,
     ReLU,
     Reshape,
+    Resize,
     Slice,
     SliceChannels,
     Softmax,
     Sum,
     Transpose,
+    UpSampling2D,
     ZeroPadding2D,
 )
 
@@ -88,7 +93,32 @@ def rearranged() -> Network:
     return net
 
 
+def enlarged() -> Network:
+    """Transposed convolutions, depthwise ones that multiply channels, and every convention of resizing."""
+    net = Network("enlarged", (4, 5, 3))
+    net.add("same", Conv2DTranspose(6, 3, 2, "same"))
+    net.add("same_bn", BatchNormalization())
+    net.add("valid", Conv2DTranspose(4, (2, 3), (1, 2), output_padding=(0, 1), use_bias=False))
+    net.add("cut", Conv2DTranspose(5, 3, (1, 2), ((1, 0), (0, 1)), (0, 1)))
+    net.add("multiplied", DepthwiseConv2D(3, 2, "same", depth_multiplier=2))
+    net.add("multiplied_bn", BatchNormalization())
+    net.add("smaller", AdaptiveAveragePooling2D((4, 5)))
+    net.add("bilinear", Resize((7, 3)))
+    net.add("corners", Resize((5, 6), coordinates="align_corners"))
+    net.add("asymmetric", Resize((7, 5), coordinates="asymmetric"))
+    net.add("nearest", Resize((3, 8), "nearest"))
+    net.add("old_nearest", Resize((5, 7), "nearest", "asymmetric", "floor"))
+    net.add("onnx_nearest", Resize((6, 6), "nearest", rounding="round_prefer_floor"))
+    net.add("scaled", Resize((7, 9), scale=(1.2, 1.6)))
+    net.add("up", UpSampling2D((2, 1)))
+    net.add("up_bilinear", UpSampling2D((1, 2), "bilinear"))
+    net.add("flat", Flatten())
+    net.add("dense", Dense(3))
+    return net
+
+
 NETWORKS = {
+    "enlarged": enlarged,
     "rearranged": rearranged,
     "padded": every_kind_of_padding,
     "shortcut": overwritten,
@@ -177,6 +207,7 @@ class Keras(Converted):
         import tensorflow as tf
 
         from edgelearn.interop.to_keras import keras_variables, to_keras
+        from edgelearn.interop.weights import in_keras_order
 
         model = to_keras(network, weights, batchnorm)
         variables = keras_variables(model, network)
@@ -185,6 +216,10 @@ class Keras(Converted):
             y = model(x, training=True)
             total = tf.reduce_sum(y * dy)
         gradients = tape.gradient(total, [variable.value for variable in trained.values()])
-        arrays = {name: np.reshape(v, network.parameters[name].weight.shape) for name, v in variables.items()}
-        shapes = {name: np.reshape(g, arrays[name].shape) for name, g in zip(trained, gradients, strict=True)}
-        return y.numpy(), shapes, arrays
+
+        def ours(name, array):
+            array = in_keras_order(network, name, np.asarray(array))
+            return np.reshape(array, network.parameters[name].weight.shape)
+
+        found = {name: ours(name, gradient) for name, gradient in zip(trained, gradients, strict=True)}
+        return y.numpy(), found, {name: ours(name, variable) for name, variable in variables.items()}

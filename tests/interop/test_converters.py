@@ -24,7 +24,7 @@ def worker(request):
 
 @pytest.mark.parametrize("batchnorm", ["moving", "batch"])
 @pytest.mark.parametrize(
-    "name", ["padded", "rearranged", "shortcut", "mobilenet_v1", "bcresnet", "mobilenet_v2_reversible"]
+    "name", ["padded", "rearranged", "enlarged", "shortcut", "mobilenet_v1", "bcresnet", "mobilenet_v2_reversible"]
 )
 def test_it_computes_the_same(worker, name, batchnorm):
     errors = worker.call("errors", name, batchnorm)

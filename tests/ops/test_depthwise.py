@@ -20,6 +20,12 @@ def test_widths(bench, rng, width):
     check_linear(DepthwiseConv2D(3, strides=2, padding="same"), bench, rng, (5, width, 17), n=1)
 
 
+@pytest.mark.parametrize(("channels", "multiplier"), [(1, 17), (5, 3), (16, 2), (33, 2)])
+def test_depth_multipliers(bench, rng, channels, multiplier):
+    op = DepthwiseConv2D(3, (2, 1), "same", depth_multiplier=multiplier)
+    check_linear(op, bench, rng, (6, 5, channels))
+
+
 @pytest.mark.parametrize("height", (1, 2, 14, 33))
 def test_heights_in_bands(bench, rng, height):
     """On CPUs a work-item slides over a band of rows; the last band is shorter."""

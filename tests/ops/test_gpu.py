@@ -9,6 +9,7 @@ from edgelearn.ops import (
     AveragePooling2D,
     Concatenate,
     Conv2D,
+    Conv2DTranspose,
     DepthwiseConv2D,
     Dropout,
     Flatten,
@@ -18,6 +19,7 @@ from edgelearn.ops import (
     Mean,
     Pad,
     ReLU,
+    Resize,
     SiLU,
     Slice,
     Softmax,
@@ -64,6 +66,7 @@ PLAIN = {
     "maximum of an image": (Max((1, 2)), (9, 7, 33)),
     "maximum of channels": (Max((2, 3), keepdims=False), (9, 7, 33)),
     "softmax": (Softmax(), (5, 333)),
+    "resize": (Resize((7, 9)), (5, 6, 33)),
 }
 
 
@@ -100,6 +103,11 @@ def test_windows(gpu, rng, op):
     """Some pixels meet few of the taps, or none; and an image may have fewer rows than strides."""
     check_linear(op, gpu, rng, (8, 13, 33))
     check_linear(op, gpu, rng, (3, 7, 17), n=1)
+
+
+@pytest.mark.parametrize("op", [Conv2DTranspose(33, 3, 2, "same"), DepthwiseConv2D(3, depth_multiplier=2)])
+def test_transposed_and_multiplied(gpu, rng, op):
+    check_linear(op, gpu, rng, (5, 6, 20))
 
 
 @pytest.mark.parametrize("channels", (1, 33))

@@ -1,0 +1,161 @@
+"""Conv2DTranspose: the gradient of a convolution to its input, as a layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+
+from .base import Arrays, Gradients, LinearOp, Weight, is_count
+from .convolution import Conv2D
+from .copy import emit_copy
+from .emit import Emitter, Epilogue
+from .reduce import emit_channel_sums
+from .sums import LONGEST_SUM, Sum, start_sum
+from .target import Target
+from .tensor import Shape, Tensor, ceil_div
+from .transpose import KernelView
+from .window import Padding, Pair, Window, pair
+
+DEPTH_CPU, DEPTH_GPU = 8, 2  # channels of a tile of the weights' gradient
+
+
+@dataclass(frozen=True)
+class Conv2DTranspose(LinearOp):
+    """Transposed convolution over (height, width, channels), as in Keras and PyTorch: each input pixel adds the kernel,
+    times its value, to the output.
+
+    Arguments:
+    - `filters`: output channels.
+    - `kernel_size`, `strides`, `dilation_rate`: int or (y, x).
+    - `padding`: `"valid"` (default); `"same"`, for an output of input size x strides; or ((top, bottom), (left,
+      right)), the pixels cut off the output's sides, as in PyTorch.
+    - `output_padding`: rows and columns added at the bottom and the right: int or (y, x), below the strides (default
+      None: as in Keras, what makes the output of "same" input size x strides, and else as large as strides reach).
+    - `use_bias`: add a bias to each filter (default True).
+    - `kernel_initializer`: one of edgelearn.ops.initializers.INITIALIZERS.
+
+    Kernel: (ky, kx, channels, filters), as Conv2D's. Keras's arrays have filters before channels, PyTorch's (channels,
+    filters, ky, kx). Raises ShapeError if arguments and input don't fit.
+    """
+
+    filters: int
+    kernel_size: int | Pair
+    strides: int | Pair = 1
+    padding: Padding = "valid"
+    output_padding: int | Pair | None = None
+    dilation_rate: int | Pair = 1
+    use_bias: bool = True
+    kernel_initializer: str = "glorot_uniform"
+
+    def window(self, shape: Shape) -> Window:
+        """The window of the convolution whose input has the size of this op's output for an input of `shape`."""
+        if len(shape) != 3:
+            raise ShapeError(f"Conv2DTranspose takes (height, width, channels), not {shape}.")
+        kernel, strides, dilation = pair(self.kernel_size), pair(self.strides), pair(self.dilation_rate)
+        if min(*kernel, *strides, *dilation) < 1:
+            raise ShapeError(f"Kernel {kernel}, strides {strides} and dilation {dilation} of a window are 1 or more.")
+        size = [self._size(axis, n, kernel, strides, dilation) for axis, n in enumerate(shape[:2])]
+        window = Window.of((*size, 1), kernel, strides, self.padding, dilation) if min(size) > 0 else None
+        if window is None or window.output != shape[:2]:
+            raise ShapeError(
+                f"An output of {size} doesn't lead back to {shape[:2]} by strides {strides} and padding "
+                f"{self.padding}: output_padding {self.output_padding} is too large or too small."
+            )
+        return window
+
+    def _size(self, axis: int, n: int, kernel: Pair, strides: Pair, dilation: Pair) -> int:
+        """Of the output along one axis."""
+        stride, reach = strides[axis], (kernel[axis] - 1) * dilation[axis] + 1
+        more = None if self.output_padding is None else pair(self.output_padding)[axis]
+        if self.padding == "same":
+            return n * stride if more is None else (n - 1) * stride + reach % 2 + more
+        if self.padding == "valid":
+            return (n - 1) * stride + reach + (max(stride - reach, 0) if more is None else more)
+        if not isinstance(self.padding, tuple | list) or len(self.padding) != 2:
+            raise ShapeError(f"padding is 'same', 'valid' or ((top, bottom), (left, right)), not {self.padding!r}.")
+        return (n - 1) * stride + reach + (more or 0) - sum(pair(self.padding[axis]))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        window = self.window(shape)
+        if not is_count(self.filters):
+            raise ShapeError(f"A convolution has 1 filter or more, not {self.filters}.")
+        return (window.height, window.width, self.filters)
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        kernel = (*pair(self.kernel_size), shape[-1], self.filters)
+        weights = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
+        if self.use_bias:
+            weights["bias"] = Weight((self.filters,), "zeros")
+        return weights
+
+    def flops(self, shape: Shape) -> int:
+        return 2 * shape[0] * shape[1] * shape[2] * self.filters * self.window(shape).taps
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        (x,), kernel = inputs, weights["kernel"]
+        window = self.window(x.shape[1:])
+        y = window.pad(np.zeros((len(x), window.height, window.width, self.filters), x.dtype))
+        for ky, kx, region in window.slices():
+            y[region] += x @ kernel[ky, kx]
+        y = window.crop(y)
+        return y + weights["bias"] if self.use_bias else y
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        (x,), kernel = inputs, weights["kernel"]
+        window = self.window(x.shape[1:])
+        padded, dkernel = window.pad(dy), np.zeros_like(kernel)
+        dx = reduce(np.add, (padded[region] @ kernel[ky, kx].T for ky, kx, region in window.slices()))
+        for ky, kx, region in window.slices():
+            dkernel[ky, kx] = np.einsum("nhwi,nhwo->io", x, padded[region])
+        gradients = {"kernel": dkernel}
+        if self.use_bias:
+            gradients["bias"] = dy.sum((0, 1, 2))
+        return [dx], gradients
+
+    def _convolution(self, x: Tensor) -> Conv2D:
+        """The convolution from tensors like the output to tensors like `x`, whose transposed kernel is this op's."""
+        window = self.window(x.shape[1:])
+        return Conv2D(x.channels, window.kernel, window.strides, window.padding, window.dilation)
+
+    def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+        self._convolution(x).emit_backward_data(e, y, kernel, x, Target(y))
+        if epilogue == Epilogue():
+            return
+        groups, count = e.bands(y.rows, y.blocks, 64)
+        e.launch(
+            "convolution_transpose.cl", "finish_outputs", (groups, y.blocks), y.update, y.rows, count,
+            *epilogue.arguments, depth=1, **epilogue.macros,
+        )  # fmt: skip
+
+    def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
+        return KernelView(kernel, self.window(x.shape[1:]).taps, scale)
+
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
+        direct = target.mask is None and not target.accumulate
+        dx = target.tensor if direct else e.tensor("input gradient", x.shape)
+        self._convolution(x).emit_linear(e, dy, prepared, dx, Epilogue())
+        if not direct:
+            emit_copy(e, dx, target)
+
+    def emit_backward_weights(
+        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
+    ) -> tuple[Sum, Sum | None]:
+        window, members, image_rows = self.window(x.shape[1:]), e.traits.members, x.images * x.height
+        depth = DEPTH_GPU if e.traits.gpu else DEPTH_CPU
+        work = window.taps * ceil_div(x.channels, depth)
+        _, rows = e.split_rows(image_rows, work * dy.blocks, least=1 if e.traits.gpu else 4)
+        groups = ceil_div(image_rows, members * min(rows, ceil_div(LONGEST_SUM, x.width)))
+        kernel_sum, rows = start_sum(e, gradient, image_rows, groups, members)
+        e.launch(
+            "convolution_transpose.cl", "transposed_backward_weights",
+            (work * members, dy.blocks, kernel_sum.groups), x.read, dy.read,
+            kernel_sum.target.update if add else kernel_sum.target.write,
+            x.images, x.height, x.width, x.channels, dy.height, dy.width, window.taps, window.kernel[1],
+            *window.strides, *window.dilation, window.padding[0][0], window.padding[1][0], rows, dy.blocks, int(add),
+            flops=self.flops(x.shape[1:]) * x.images, depth=depth,
+        )  # fmt: skip
+        return kernel_sum, emit_channel_sums(e, dy, sums, add) if sums else None
