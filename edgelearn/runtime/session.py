@@ -12,10 +12,9 @@ from edgelearn.compile.lower import input_blocks
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.program import Kind, Program, ProgramKey
 from edgelearn.compile.storage import Weights
-from edgelearn.errors import DeviceError, FormatError, PlanError
+from edgelearn.errors import DeviceError, FormatError
 from edgelearn.launch import Buffer, Launch, Role, Traffic
-from edgelearn.ops import Optimizer, Tensor, pack, unpack
-from edgelearn.ops import control as places
+from edgelearn.ops import Tensor, pack, unpack
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 
@@ -24,6 +23,7 @@ from .feature_cache import FeatureCache
 from .kernels import Kernels, Progress
 from .plan_memory import PlanMemory
 from .runner import Runner
+from .step_scalars import step_scalars
 
 Examples = np.ndarray | Mapping[str, np.ndarray]  # of the only input, or of each input by name
 
@@ -298,12 +298,6 @@ class Session:
         """Bytes that the launches enqueued so far move."""
         return sum((Traffic.of(runner.launches, runner.runs) for runner in self._runners.values()), Traffic())
 
-    @property
-    def _optimizer(self) -> Optimizer:
-        if self.plan.request.optimizer is None:
-            raise PlanError("This plan only evaluates and predicts: to train, make one with an optimizer.")
-        return self.plan.request.optimizer
-
     # -- inside --------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -324,14 +318,7 @@ class Session:
         self._run(key, "micro")
 
     def _begin(self, examples: int, rate: float = 0.0, step: int = 0) -> None:
-        scalars = np.zeros(16, np.float32)
-        scalars[places.INVERSE_BATCH] = 1.0 / examples
-        scalars[places.LEARNING_RATE] = rate
-        if step:
-            scalars[places.CORRECTION] = self._optimizer.correction(step)
-            scalars[places.SECOND_CORRECTION] = self._optimizer.second_correction(step)
-        words, seed = scalars.view(np.uint32), self.plan.request.seed
-        words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
+        scalars = step_scalars(self.plan.request, examples, rate, step)
         self.memory.send(self.plan.storage.control.scalars.buffer, scalars)
         counters = self.plan.storage.control.counters.buffer
         handle, offset = self.memory.at(counters)
