@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgelearn.lab.runs import Run
 from edgelearn.train import Callback
-from edgelearn.train.callbacks import Logs
+from edgelearn.train.status import Logs
 
 
 class Recorder(Callback):
