@@ -13,7 +13,9 @@ from edgelearn.ops import Loss
 
 from . import sources
 from .arguments import FitArguments
-from .callbacks import CallbackList, History, with_progress
+from .callbacks import History
+from .callbacks.base import CallbackList
+from .callbacks.progress import with_progress
 from .features import extract_features
 from .loop import Loop, start
 from .open_session import OpenSession

@@ -15,7 +15,7 @@ from edgelearn.errors import PlanError
 from edgelearn.ops import Loss
 
 from . import sources
-from .callbacks import CallbackList
+from .callbacks.base import CallbackList
 from .passes import evaluate
 from .sources import Source
 from .status import Logs, Position, TrainingStatus

@@ -8,7 +8,7 @@ from edgelearn.compile import Plan
 from edgelearn.interop.weights import Weights
 from edgelearn.runtime import Context, Kernels, Session
 
-from .callbacks import CallbackList
+from .callbacks.base import CallbackList
 from .state import TrainingState
 from .status import TrainingStatus
 from .training_session import TrainingSession

@@ -11,7 +11,7 @@ import numpy as np
 from edgelearn.errors import FormatError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Tensor
-from edgelearn.ops.optimizers import AVERAGE
+from edgelearn.ops.optimizers.base import AVERAGE
 
 from .status import Position
 

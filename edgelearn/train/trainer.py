@@ -13,7 +13,8 @@ from edgelearn.interop.weights import Weights, check_weights
 from edgelearn.runtime import Context, Kernels
 
 from . import passes
-from .callbacks import Callback, CallbackList, History
+from .callbacks import Callback, History
+from .callbacks.base import CallbackList
 from .loop import Loop, start
 from .reconstruction import watched
 from .sources import Source, as_source, labeled

@@ -5,7 +5,7 @@ from edgelearn.errors import PlanError
 from edgelearn.ops import LAMB, SGD, Adam, AdamW, Lion, RMSprop
 from edgelearn.ops.control import CORRECTION, LEARNING_RATE, LOSS, NONFINITE, SECOND_CORRECTION, STEP, Control
 from edgelearn.ops.finish import emit_finite_check, emit_sum
-from edgelearn.ops.optimizers import CHUNK
+from edgelearn.ops.optimizers.base import CHUNK
 from edgelearn.ops.sums import Sum
 
 RULES = {

@@ -5,7 +5,10 @@ from __future__ import annotations
 from edgelearn.launch import Role
 from edgelearn.ops import Optimizer
 from edgelearn.ops.finish import emit_finite_check
-from edgelearn.ops.optimizers import AVERAGE, Clipping, emit_average, emit_commit
+from edgelearn.ops.optimizers.average import emit_average
+from edgelearn.ops.optimizers.base import AVERAGE
+from edgelearn.ops.optimizers.commit import emit_commit
+from edgelearn.ops.optimizers.norms import Clipping
 
 from .lowering import Lowering
 

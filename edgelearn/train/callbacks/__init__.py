@@ -1,8 +1,8 @@
 """Callbacks, with Keras's names."""
 
-from .base import Callback, CallbackList, History
+from .base import Callback, History
 from .early_stopping import EarlyStopping
-from .progress import ProgressBar, with_progress
+from .progress import ProgressBar
 from .time_limit import TimeLimit
 
-__all__ = ["Callback", "CallbackList", "EarlyStopping", "History", "ProgressBar", "TimeLimit", "with_progress"]
+__all__ = ["Callback", "EarlyStopping", "History", "ProgressBar", "TimeLimit"]
