@@ -88,16 +88,24 @@ def find_format(path: str | Path) -> Format:
     raise FormatError(f"{path} has no known format. Known: {known}.")
 
 
-def read_model(path: str | Path, network: Network | None = None, skip: tuple[str, ...] = ()) -> ModelFile:
+def read_model(
+    path: str | Path, network: Network | None = None, skip: tuple[str, ...] = (), *, inputs: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (), input_shape: Shape | None = None,
+) -> ModelFile:  # fmt: skip
     """Read a model, or weights of `network`, from a file of any registered format.
 
     Arguments:
     - `path`: the file.
     - `network`: the graph that the weights are for; not needed for formats that hold the graph.
     - `skip`: layers whose weights are left out, such as a classifier for other classes.
+    - `inputs`, `outputs`, `input_shape`: as of `import_graph`.
 
-    Raises FormatError if the file is damaged, of an unknown format or another network, or if a graph is needed.
+    Raises FormatError if the file is damaged, of an unknown format or another network, or if a graph is needed;
+    UnsupportedError, which lists all of them, if it has operators that have no counterpart here.
     """
+    if inputs or outputs or input_shape is not None:
+        translation = import_graph(path, inputs=inputs, outputs=outputs, input_shape=input_shape)
+        return _chosen(translation.model_file(), network, tuple(skip))
     return find_format(path).read(Path(path), network, tuple(skip))
 
 
@@ -125,11 +133,15 @@ def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: 
     """Make a format whose files hold a graph with its weights; arguments as of Format."""
 
     def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
-        file = translate(graph.read(path), graph.handlers, graph.nearest).model_file()
-        kept = {name: array for name, array in file.weights.items() if name.partition("/")[0] not in skip}
-        return replace(file, network=network or file.network, weights=kept)
+        return _chosen(translate(graph.read(path), graph.handlers, graph.nearest).model_file(), network, skip)
 
     return Format(name, suffixes, signature, read_file, graph)
+
+
+def _chosen(file: ModelFile, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
+    """The file for `network`, without the weights of the layers in `skip`."""
+    kept = {name: array for name, array in file.weights.items() if name.partition("/")[0] not in skip}
+    return replace(file, network=network or file.network, weights=kept)
 
 
 def weights_of_a_network(read: Callable[[Path, Network, tuple[str, ...]], Weights]) -> Reader:

@@ -8,6 +8,7 @@ from edgelearn.device import Device
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, read_model
 from edgelearn.ops import Optimizer
+from edgelearn.ops.tensor import Shape
 
 from .model import Model
 from .state import TrainingState
@@ -15,26 +16,33 @@ from .state import TrainingState
 
 def load(
     path: str | Path, network: Network | None = None, *, device: str | Device | None = None, seed: int | None = None,
-    skip: tuple[str, ...] = (), optimizer: Optimizer | None = None, **settings,
+    skip: tuple[str, ...] = (), inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (),
+    input_shape: Shape | None = None, optimizer: Optimizer | None = None, **settings,
 ) -> Model:  # fmt: skip
-    """Read a model from a file that `Model.save` wrote, or weights from a file of another format.
+    """Read a model from a file that `Model.save` or another framework wrote, or weights of a network.
 
     >>> model = edgelearn.load("flowers.safetensors")
+    >>> model = edgelearn.load("squeezenet.onnx")
     >>> model = edgelearn.load("mobilenet_1_0_224_tf.h5", el.models.mobilenet_v1(classes=5), skip=("dense",))
 
     Arguments:
     - `path`: the file; for the formats see edgelearn.interop.
-    - `network`: the graph that the weights are for; not needed for files that `Model.save` wrote.
+    - `network`: the graph that the weights are for; not needed for files that hold a graph.
     - `device`: as in Model.
     - `seed`: as in Model (default: the file's, else 0).
     - `skip`: layers whose weights are not read but drawn anew, such as a classifier for other classes.
+    - `inputs`, `outputs`: names of tensors of another framework's file, between which the network lies (default: the
+      file's own). An audio front end can so stay outside.
+    - `input_shape`: of an example, (height, width, channels) for an image, where such a file leaves it open, or to have
+      another size (default: the file's).
     - `optimizer`, and `settings` of Model.compile: compile the model with these, and continue the training that the
       file holds (default: don't).
 
     Raises FormatError if the file is damaged, of an unknown format or of another network or training, or if it holds no
-    graph and `network` is missing.
+    graph and `network` is missing. Raises UnsupportedError, which lists all of them, if the file has operators that
+    edgelearn doesn't have.
     """
-    file: ModelFile = read_model(path, network, tuple(skip))
+    file: ModelFile = read_model(path, network, tuple(skip), inputs=inputs, outputs=outputs, input_shape=input_shape)
     position = dict(file.position)
     saved_seed, batchnorm = position.pop("seed", 0), position.pop("batchnorm", "auto")
     chosen_seed: int = saved_seed if seed is None else seed

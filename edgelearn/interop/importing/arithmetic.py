@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import isclose, prod
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import Add, DepthwiseConv2D, Op, ReLU, SiLU
+from edgelearn.ops import Add, DepthwiseConv2D, Op, ReLU, Rescaling, SiLU, Softmax
 
 from . import linear
 from .builder import Builder, Layer, check_size
 from .value import Value
 
 Operand = Value | np.ndarray
-Kind = TypeVar("Kind", Value, np.ndarray)
 
 
-def activation(b: Builder, x: Kind, op: Op | str, **config) -> Kind:
+def activation(b: Builder, x: Operand, op: Op | str, **config) -> Any:
     """A function of each value: an op, or the class name and the settings of one."""
     op = b.op(op, **config) if isinstance(op, str) else op
     if isinstance(x, np.ndarray):
@@ -32,7 +31,7 @@ def activation(b: Builder, x: Kind, op: Op | str, **config) -> Kind:
     return b.apply(op, x)
 
 
-def clip(b: Builder, x: Kind, low: float | None, high: float | None) -> Kind:
+def clip(b: Builder, x: Operand, low: float | None, high: float | None) -> Any:
     """min(max(x, low), high); None or infinity is no limit."""
     if isinstance(x, np.ndarray):
         return np.clip(x, low, high)
@@ -41,16 +40,13 @@ def clip(b: Builder, x: Kind, low: float | None, high: float | None) -> Kind:
         return x
     if low == 0 and high in (None, 6):
         return activation(b, x, ReLU(high and 6))
-    if low == 0 and high is not None and high > 0 and "Clip" not in Op.registry:  # ReLU6 of other units
-        return scale(b, activation(b, scale(b, x, 6 / high), ReLU(6)), high / 6)
-    raise UnsupportedError(f"Limits {low} and {high}.", "ReLU, ReLU6 or limits 0 and any number.")
+    return activation(b, x, "Clip", min_value=low, max_value=high)
 
 
-def hard_sigmoid(b: Builder, x: Kind, slope: float = 1 / 6, shift: float = 0.5) -> Kind:
+def hard_sigmoid(b: Builder, x: Operand, slope: float = 1 / 6, shift: float = 0.5) -> Any:
     """min(max(slope * x + shift, 0), 1)"""
-    if isclose(slope, 1 / 6, rel_tol=1e-6) and shift == 0.5:
-        return activation(b, x, "HardSigmoid")
-    return scale(b, activation(b, scale(b, x, 6 * slope, 6 * shift), ReLU(6)), 1 / 6)
+    slope = 1 / 6 if isclose(slope, 1 / 6, rel_tol=1e-6) else slope
+    return activation(b, x, "HardSigmoid", alpha=slope, beta=shift)
 
 
 def add(b: Builder, x: Operand, y: Operand) -> Operand:
@@ -92,26 +88,24 @@ def divide(b: Builder, x: Operand, y: Operand) -> Operand:
         raise UnsupportedError("Division by a value.", "Division by a constant.")
     if not np.all(y):
         raise FormatError(f"{b.operator.kind} '{b.operator.name}' divides by 0: the file is damaged.")
-    return multiply(b, x, (1 / y.astype(np.float64)).astype(np.float32) if y.size > 1 else 1 / y.astype(np.float64))
+    return multiply(b, x, np.asarray(1 / y.astype(np.float64)))
 
 
-def scale(b: Builder, x: Kind, factor: float, shift: float = 0.0) -> Kind:
+def scale(b: Builder, x: Operand, factor: float, shift: float = 0.0) -> Any:
     """x * factor + shift with two numbers."""
     if isinstance(x, np.ndarray):
         return x * x.dtype.type(factor) + x.dtype.type(shift)
     before = b.maker(x)
-    if before and before.scalars:  # two in a row are one
-        first, second = before.scalars
-        x, factor, shift = replace(x, layer=before.inputs[0]), factor * first, factor * second + shift
+    if before and isinstance(before.op, Rescaling):  # two in a row are one
+        x = replace(x, layer=before.inputs[0])
+        factor, shift = factor * before.op.scale, factor * before.op.offset + shift
         before = b.maker(x)
     if isclose(factor, 1, rel_tol=1e-6) and abs(shift) < 1e-7:
         return x
     gate = _shifted_relu6(b, before)
-    if gate and isclose(factor, 1 / 6, rel_tol=1e-6) and shift == 0 and "HardSigmoid" in Op.registry:
+    if gate and isclose(factor, 1 / 6, rel_tol=1e-6) and shift == 0:
         return activation(b, replace(x, layer=gate), "HardSigmoid")
-    channels = b.shape(x.layer)[-1]
-    weights = (np.full(channels, factor), np.full(channels, shift) if shift else None)
-    return _per_channel(b, x, *weights, scalars=(factor, shift))
+    return b.apply(Rescaling(factor, shift), x)
 
 
 def _constant(function: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -130,9 +124,9 @@ def _gated(b: Builder, x: Value, gate: Value) -> Value | None:
     kind = type(layer.op).__name__
     if kind == "Sigmoid" and b.source(layer.inputs[0]) == b.source(x.layer):
         return activation(b, x, SiLU())
-    if kind == "HardSigmoid" and b.source(layer.inputs[0]) == b.source(x.layer):
+    if kind == "HardSigmoid" and layer.op == b.op(kind) and b.source(layer.inputs[0]) == b.source(x.layer):
         return activation(b, x, "HardSwish")
-    if _shifted_relu6(b, layer) == b.source(x.layer) and "HardSwish" in Op.registry:
+    if _shifted_relu6(b, layer) == b.source(x.layer):
         return scale(b, activation(b, x, "HardSwish"), 6.0)
     return None
 
@@ -142,7 +136,7 @@ def _shifted_relu6(b: Builder, layer: Layer | None) -> str | None:
     if layer is None or not isinstance(layer.op, ReLU) or layer.op.max_value != 6:
         return None
     before = b.layers.get(b.source(layer.inputs[0]))
-    return b.source(before.inputs[0]) if before and before.scalars == (1.0, 3.0) else None
+    return b.source(before.inputs[0]) if before and before.op == Rescaling(1.0, 3.0) else None
 
 
 def _both(b: Builder, op: Op, x: Value, y: Value) -> Value:
@@ -189,9 +183,7 @@ def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -
     return _per_channel(b, x, np.ones_like(vector), vector) if is_shift else _per_channel(b, x, vector, None)
 
 
-def _per_channel(
-    b: Builder, x: Value, factor: np.ndarray, shift: np.ndarray | None, scalars: tuple[float, float] | None = None
-) -> Value:
+def _per_channel(b: Builder, x: Value, factor: np.ndarray, shift: np.ndarray | None) -> Value:
     """A layer that multiplies each channel of x's layer by its factor and adds its shift."""
     shape = b.shape(x.layer)
     layer = x.layer
@@ -199,7 +191,7 @@ def _per_channel(
         layer = b.arrange(replace(x, axes=()), *_as_image(x, shape))
     weights = {"kernel": factor[None, None, :, None]} | ({} if shift is None else {"bias": shift})
     op = DepthwiseConv2D(1, use_bias=shift is not None)
-    layer = b.add(op, layer, weights=weights, frozen=scalars is not None, scalars=scalars)
+    layer = b.add(op, layer, weights=weights)
     return replace(x, layer=layer, sole=True)
 
 
@@ -210,3 +202,40 @@ def _as_image(x: Value, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         count -= 1
         size *= x.sizes[count]
     return (), tuple(range(count)), tuple(range(count, len(x.sizes)))
+
+
+def softmax(b: Builder, x: Operand, axis: int) -> Operand:
+    """Probabilities along the file's axis."""
+    if isinstance(x, np.ndarray):
+        raised = np.exp(x - x.max(axis, keepdims=True))
+        return raised / raised.sum(axis, keepdims=True)
+    axis = x.axis(axis)
+    if axis == x.batch_axis:
+        raise UnsupportedError("Softmax over the batch.")
+    order = [*(n for n in b.natural_order(x) if n != axis), axis]
+    order = order if any(x.axes[n] for n in order[:-1]) else order[-1:]
+    return b.view(x, b.add(Softmax(), b.laid_out(x, order)), order)
+
+
+def prelu(b: Builder, x: Value, slope: np.ndarray) -> Value:
+    """x above 0, slope * x below; one slope, or one for each channel."""
+    aligned = slope.reshape((1,) * (x.rank - slope.ndim) + slope.shape) if slope.ndim <= x.rank else slope
+    wide = [axis for axis, n in enumerate(aligned.shape) if n > 1]
+    if len(wide) > 1 or aligned.ndim != x.rank:
+        raise UnsupportedError(f"Slopes of shape {slope.shape}.", "One slope for each channel.")
+    if not wide:
+        return activation(b, x, "LeakyReLU", negative_slope=float(slope.reshape(())))
+    x = linear.channels_last(b, x, wide[0])
+    return b.apply(b.op("PReLU"), x, weights={"alpha": slope.reshape(-1)})
+
+
+def power(b: Builder, x: Operand, exponent: float) -> Operand:
+    """x to a constant power that has an op."""
+    if isinstance(x, np.ndarray):
+        return np.power(x, x.dtype.type(exponent))
+    kinds = {2.0: "Square", 0.5: "Sqrt", -0.5: "Rsqrt", -1.0: "Reciprocal"}
+    if exponent == 1:
+        return x
+    if exponent not in kinds:
+        raise UnsupportedError(f"x to the power of {exponent}.", "Powers of 2, 0.5, -0.5 and -1.")
+    return activation(b, x, kinds[exponent])

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.graph import INPUT, Network
-from edgelearn.ops import Flatten, Op, Reshape
+from edgelearn.ops import Flatten, Op, Reshape, Transpose
 from edgelearn.ops.tensor import Shape
 
 from .graph import Operator, TensorInfo
@@ -32,18 +32,16 @@ class Layer:
     Arguments:
     - `op`, `inputs`, `shape`: as of a Node.
     - `weights`: arrays by role.
-    - `frozen`: its weights are not trained: they were constants of the arithmetic, such as a division by 6.
+    - `frozen`: roles of weights that the file doesn't have, and that aren't trained.
     - `operator`: name of the operator of the file that it comes from.
-    - `scalars`: (scale, shift) if it computes x * scale + shift with two numbers.
     """
 
     op: Op
     inputs: tuple[str, ...]
     shape: Shape
     weights: dict[str, np.ndarray] = field(default_factory=dict)
-    frozen: bool = False
+    frozen: tuple[str, ...] = ()
     operator: str = ""
-    scalars: tuple[float, float] | None = None
 
 
 class Builder:
@@ -62,7 +60,7 @@ class Builder:
         self.operator = Operator("", "layer", (), ())  # being translated; its name becomes the layer's
         self._arranged: dict[tuple[str, tuple[int, ...], tuple[int, ...], Shape], str] = {}
 
-    def input(self, tensor: TensorInfo) -> Value:
+    def input(self, tensor: TensorInfo, name: str = INPUT) -> Value:
         """Declare an input of the network. Raises FormatError for a shape with an open size other than the batch."""
         if tensor.shape is None or not tensor.shape or None in tensor.shape[1:]:
             raise FormatError(
@@ -76,7 +74,7 @@ class Builder:
             sizes, order = (sizes[1], sizes[2], sizes[0]), (2, 0, 1)
         if not sizes or min(sizes) < 1:
             raise FormatError(f"Input '{tensor.name}' has the shape {tensor.shape}: sizes are 1 or more.")
-        layer = INPUT if not self.inputs else self._unique(tensor.name)
+        layer = name if name == INPUT and not self.inputs else self._unique(name)
         self.inputs[layer] = sizes
         return Value.of(layer, sizes, order, batch or 1)
 
@@ -91,7 +89,7 @@ class Builder:
 
     def add(
         self, op: Op, *inputs: str, name: str = "", weights: Mapping[str, np.ndarray] | None = None,
-        frozen: bool = False, scalars: tuple[float, float] | None = None,
+        frozen: tuple[str, ...] = (),
     ) -> str:  # fmt: skip
         """Add a layer and return its name.
 
@@ -100,7 +98,7 @@ class Builder:
         - `inputs`: names of the layers that it reads.
         - `name`: default the operator's.
         - `weights`: arrays by role, all that the op has.
-        - `frozen`, `scalars`: as of Layer.
+        - `frozen`: as of Layer.
 
         Raises ShapeError if the op doesn't accept the shapes, FormatError for weights of other shapes.
         """
@@ -116,7 +114,7 @@ class Builder:
                 )
             found[role] = np.ascontiguousarray(array, np.float32)
         name = self._unique(name or self.operator.name)
-        self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name, scalars)
+        self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name)
         return name
 
     def apply(self, op: Op, x: Value, **settings) -> Value:
@@ -190,7 +188,7 @@ class Builder:
             factors = [factor for axis in order for factor in x.axes[axis]]
             if factors == sorted(factors):
                 return order
-        return axes
+        return known[0] if known else axes
 
     def _transpose(self, x: Value, order: tuple[int, ...]) -> str:
         """Return a layer whose factors have another order; neighbours that stay neighbours move as one."""
@@ -205,9 +203,7 @@ class Builder:
         layer = x.layer
         if self.shape(layer) != shape:
             layer = self.add(Reshape(shape), layer, name=f"{layer}_reshape")
-        return self.add(
-            self.op("Transpose", tuple(merged.index(run) for run in runs)), layer, name=f"{layer}_transpose"
-        )
+        return self.add(Transpose(tuple(1 + merged.index(run) for run in runs)), layer, name=f"{layer}_transpose")
 
     def output(self, x: Value) -> str:
         """Return the layer of an output of the network: (height, width, channels) for an image, else the file's axes
@@ -227,20 +223,18 @@ class Builder:
             if name not in needed and name in self.layers:
                 needed.add(name)
                 waiting += self.layers[name].inputs
-        if len(self.inputs) != 1 or len(outputs) != 1:
-            raise UnsupportedError(
-                f"The model has {len(self.inputs)} inputs and {len(outputs)} outputs.", "One of each."
-            )
-        if outputs[0] not in self.layers:
-            raise FormatError("The output is the input or a constant: there is nothing to compute.")
-        network, weights, frozen = Network(self.name, self.inputs[INPUT]), {}, set()
+        if not all(name in self.layers for name in outputs):
+            raise FormatError("An output is an input or a constant: there is nothing to compute.")
+        network, weights, frozen = Network(self.name, self.inputs), {}, set()
         for name, layer in self.layers.items():
             if name in needed:
                 network.add(name, layer.op, *layer.inputs)
                 arrays = {f"{name}/{role}": array for role, array in layer.weights.items()}
                 weights |= arrays
-                frozen |= arrays.keys() if layer.frozen else set()
+                frozen |= {f"{name}/{role}" for role in layer.frozen}
         network.trainable -= frozen
+        if len(outputs) > 1:
+            network.outputs = tuple(dict.fromkeys(outputs))
         return network, weights
 
     def _unique(self, name: str) -> str:

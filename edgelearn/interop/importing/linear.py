@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -51,11 +52,18 @@ def conv(
 
 def transposed_conv(
     b: Builder, x: Value, kernel: Constant, bias: Constant | None = None, *, strides: Pair = (1, 1),
-    padding: Padding = "valid", output_padding: Pair = (0, 0), dilation: Pair = (1, 1), groups: int = 1,
+    padding: Padding = "valid", output_padding: Pair | None = None, dilation: Pair = (1, 1), groups: int = 1,
     channels: int = -1,
 ) -> Value:  # fmt: skip
-    """A transposed convolution; `kernel` is (height, width, filters, channels), as in Keras."""
-    raise UnsupportedError("Transposed convolution isn't imported yet.", "Resize and a convolution.")
+    """A transposed convolution; `kernel` is (height, width, channels, filters), other arguments as of
+    Conv2DTranspose."""
+    if kernel.ndim != 4 or groups != 1:
+        raise UnsupportedError(f"A kernel of {kernel.ndim} axes in {groups} groups.", "Images, one group.")
+    op = b.op(
+        "Conv2DTranspose", kernel.shape[3], kernel.shape[:2], strides, padding, output_padding, dilation,
+        bias is not None,
+    )  # fmt: skip
+    return b.like(x, b.add(op, b.image(x, channels), weights=_weights(kernel=kernel, bias=bias)), channels)
 
 
 def dense(b: Builder, x: Value, kernel: Constant, bias: Constant | None = None) -> Value:
@@ -84,11 +92,12 @@ def batchnorm(
     epsilon: float = 1e-3, momentum: float = 0.99, channels: int = -1,
 ) -> Value:  # fmt: skip
     """BatchNormalization over the file's axis `channels`; gamma is 1 and beta 0 where they are None."""
+    frozen = tuple(role for role, array in (("gamma", gamma), ("beta", beta)) if array is None)
     gamma = np.ones_like(mean) if gamma is None else gamma
     beta = np.zeros_like(mean) if beta is None else beta
     weights = {"gamma": gamma, "beta": beta, "moving_mean": mean, "moving_variance": variance}
     x = channels_last(b, x, channels)
-    return b.apply(BatchNormalization(momentum, epsilon), x, weights=weights)
+    return b.apply(BatchNormalization(momentum, epsilon), x, weights=weights, frozen=frozen)
 
 
 def channels_last(b: Builder, x: Value, channels: int) -> Value:
@@ -141,3 +150,10 @@ def _rows(x: Value, kernel: Constant) -> Constant:
     split = kernel.reshape(*(x.sizes[factor] for factor in factors), kernel.shape[1])
     order = [factors.index(factor) for factor in sorted(factors)]
     return split.transpose(*order, len(factors)).reshape(prod(kernel.shape[:1]), kernel.shape[1])
+
+
+def layer_normalization(
+    b: Builder, x: Value, axes: Sequence[int], gamma: Constant | None, beta: Constant | None, epsilon: float
+) -> Value:
+    """Mean 0 and variance 1 over the file's axes, then gamma and beta for each value of them."""
+    raise UnsupportedError("LayerNormalization isn't imported yet.", "BatchNormalization.")

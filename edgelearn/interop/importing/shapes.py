@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import Concatenate, SliceChannels
+from edgelearn.ops import Concatenate, Op, Slice, SliceChannels
 
 from .builder import Builder, check_size
 from .value import Value
@@ -84,7 +84,7 @@ def concatenate(b: Builder, values: Sequence[Operand], axis: int) -> Operand:
     return b.view(first, b.add(Concatenate(), *(b.laid_out(x, order) for x in values)), order)  # type: ignore[arg-type]
 
 
-def slice_axis(b: Builder, x: Operand, axis: int, start: int, end: int, step: int = 1) -> Operand:
+def slice_axis(b: Builder, x: Operand, axis: int, start: int | None, end: int | None, step: int = 1) -> Operand:
     """Part of an axis, as Python's start:end:step."""
     axis %= len(x.shape)
     chosen = range(*slice(start, end, step).indices(x.shape[axis]))
@@ -92,12 +92,15 @@ def slice_axis(b: Builder, x: Operand, axis: int, start: int, end: int, step: in
         return x[(slice(None),) * axis + (slice(start, end, step),)]
     if list(chosen) == list(range(x.shape[axis])):
         return x
-    if step != 1 or not len(chosen):
-        raise UnsupportedError(f"Elements {start}:{end}:{step} of an axis of {x.shape[axis]}.", "Neighbours (step 1).")
-    if axis == x.batch_axis:
-        raise UnsupportedError("A part of the batch.")
-    order = list(_with_last(b, x, axis))
-    return b.view(x, b.add(SliceChannels(chosen[0], len(chosen)), b.laid_out(x, order)), order)
+    if axis == x.batch_axis or not len(chosen):
+        raise UnsupportedError(f"Elements {start}:{end}:{step} of axis {axis} of {x.shape}.", "One element or more.")
+    order = b.natural_order(x)
+    if order[-1] == axis and step == 1:
+        op: Op = SliceChannels(chosen[0], len(chosen))
+    else:
+        numbers = [(chosen[0], len(chosen), step) if place == axis else (0, -1, 1) for place in order]
+        op = Slice(*zip(*numbers, strict=True))
+    return b.view(x, b.add(op, b.laid_out(x, order)), order)
 
 
 def split(b: Builder, x: Operand, axis: int, sizes: Sequence[int]) -> tuple[Operand, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, ShapeError, UnsupportedError
-from edgelearn.graph import Network
+from edgelearn.graph import INPUT, Network
 
 from ..model_file import ModelFile
 from ..weights import Weights
@@ -87,7 +87,8 @@ def translate(
         [],
     )
     for tensor in graph.inputs:
-        walk.found[tensor.name] = walk.once(walk.builder.input(tensor), tensor.name)
+        name = tensor.name if len(graph.inputs) > 1 else INPUT
+        walk.found[tensor.name] = walk.once(walk.builder.input(tensor, name), tensor.name)
     for operator in graph.operators:
         walk.step(operator)
     return walk.finish()
@@ -181,4 +182,4 @@ class _Walk:
         shape: Any = info.shape
         if len(shape) == 4 and self.builder.layout == "NCHW":
             info = replace(info, layout="NCHW")
-        return self.builder.input(info)
+        return self.builder.input(info, "stand_in")

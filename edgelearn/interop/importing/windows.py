@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from edgelearn.errors import UnsupportedError
-from edgelearn.ops import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D, PadChannels, ZeroPadding2D
+from edgelearn.ops import (
+    AveragePooling2D,
+    GlobalAveragePooling2D,
+    Max,
+    MaxPooling2D,
+    Mean,
+    Pad,
+    Sum,
+    ZeroPadding2D,
+)  # fmt: skip
+from edgelearn.ops.reductions import Reduction
 from edgelearn.ops.window import Padding, Pair
 
-from . import linear
-from .builder import Builder
+from . import linear, shapes
+from .builder import Builder, check_size
 from .value import BATCH, Value
 
 Sides = tuple[Pair, Pair]
@@ -65,51 +76,82 @@ def adaptive_average_pool(b: Builder, x: Value, size: Pair, *, channels: int = -
     return average_pool(b, x, window, window, channels=channels)
 
 
-def mean(b: Builder, x: Value | np.ndarray, axes: Sequence[int], keepdims: bool = False) -> Value | np.ndarray:
-    """The mean over some of the file's axes."""
+def reduce(
+    b: Builder, x: Value | np.ndarray, kind: type[Reduction], axes: Sequence[int] | None, keepdims: bool = False
+) -> Value | np.ndarray:
+    """The mean, the sum or the maximum over some of the file's axes.
+
+    Arguments:
+    - `kind`: Mean, Sum or Max.
+    - `axes`: of the file (default None: all but the batch).
+    - `keepdims`: leave them with size 1 (default False).
+    """
     if isinstance(x, np.ndarray):
-        return x.mean(tuple(axes), keepdims=keepdims)
-    reduced = {x.axis(axis) for axis in axes}
+        function = {Mean: np.mean, Sum: np.sum, Max: np.max}[kind]
+        return np.asarray(function(x, None if axes is None else tuple(axes), keepdims=keepdims))
+    every = [axis for axis in range(x.rank) if axis != x.batch_axis]
+    reduced = {x.axis(int(axis)) for axis in (every if axes is None else axes)}
     if x.batch_axis in reduced:
-        raise UnsupportedError("A mean over the batch.")
-    kept = [axis for axis in b.natural_order(x) if axis not in reduced]
+        raise UnsupportedError("It reduces the batch.", "Axes of an example.")
     if any(x.axes[axis] for axis in reduced):
-        order = [axis for axis in b.natural_order(x) if axis in reduced]
-        pixels = tuple(factor for axis in order for factor in x.axes[axis])
-        features = tuple(factor for axis in kept for factor in x.axes[axis])
-        spatial = [x.axes[axis] for axis in order] if len(order) == 2 else [pixels, ()]
-        layer = b.add(GlobalAveragePooling2D(), b.arrange(x, *spatial, features))
-        sizes = tuple(x.sizes[factor] for factor in features)
-        places = {factor: place for place, factor in enumerate(features)}
-        new_axes = tuple(
-            () if axis in reduced else tuple(factor if factor == BATCH else places[factor] for factor in factors)
-            for axis, factors in enumerate(x.axes)
-        )
-        x = Value(layer, sizes, new_axes, x.batch)
-    return x if keepdims else x.squeezed(tuple(reduced))
+        order: list[int | None] = list(b.natural_order(x))
+        places = tuple(place for place, axis in enumerate(order) if axis in reduced)
+        layer = b.laid_out(x, order)
+        if kind is Mean and len(order) == 3 and places == (0, 1):
+            return _without(_pixel(b, x, b.add(GlobalAveragePooling2D(), layer), order), reduced, keepdims)
+        x = b.view(x, b.add(kind(tuple(place + 1 for place in places)), layer), order)
+    return _without(x, reduced, keepdims)
 
 
-def pad(b: Builder, x: Value | np.ndarray, sides: Sequence[Pair], value: float = 0.0) -> Value | np.ndarray:
-    """Zeros around the values; `sides` has (before, after) for each of the file's axes."""
+def global_max_pool(b: Builder, x: Value, channels: int) -> Value:
+    """The maximum of each channel."""
+    axes = [axis for axis in range(x.rank) if axis not in (x.axis(channels), x.batch_axis)]
+    found = reduce(b, x, Max, axes, keepdims=True)
+    assert isinstance(found, Value)
+    return found
+
+
+def pad(
+    b: Builder, x: Value | np.ndarray, sides: Sequence[Pair], value: float = 0.0, mode: str = "constant"
+) -> Value | np.ndarray:
+    """More values around those that are there; a negative number takes some away.
+
+    Arguments:
+    - `sides`: (before, after) for each of the file's axes.
+    - `value`, `mode`: as of Pad.
+    """
     if isinstance(x, np.ndarray):
-        return np.pad(x, sides, constant_values=value)
+        check_size(tuple(n + sum(side) for n, side in zip(x.shape, sides, strict=True)))
+        return np.pad(x, sides, mode, **({"constant_values": value} if mode == "constant" else {}))  # type: ignore
+    for axis, (before, after) in enumerate(sides):
+        if before < 0 or after < 0:
+            x = shapes.slice_axis(b, x, axis, max(-before, 0), x.shape[axis] - max(-after, 0))
+            assert isinstance(x, Value)
+    sides = [(max(before, 0), max(after, 0)) for before, after in sides]
     padded = [axis for axis, side in enumerate(sides) if any(side)]
     if not padded:
         return x
-    if min(min(side) for side in sides) < 0:
-        raise UnsupportedError(f"Negative padding {tuple(sides)}.", "Slice.")
-    if value:
-        raise UnsupportedError(f"Padding with {value}.", "Padding with 0.")
     if x.batch_axis in padded:
-        raise UnsupportedError("Padding of the batch.")
+        raise UnsupportedError("It pads the batch.", "Padding of an example.")
     order: list[int | None] = list(b.natural_order(x))
-    if padded == order[-1:]:
-        return b.view(x, b.add(PadChannels(*sides[padded[0]]), b.laid_out(x, order)), order)
-    if len(order) > 3 or order[-1] in padded:
-        raise UnsupportedError(f"Padding of axes {padded} of {x.shape}.", "Padding of height and width.")
-    order = [*[None] * (3 - len(order)), *order]
-    vertical, horizontal = ((0, 0) if axis is None else sides[axis] for axis in order[:2])
-    return b.view(x, b.add(ZeroPadding2D((vertical, horizontal)), b.laid_out(x, order)), order)
+    if len(order) < 3:
+        order = [*[None] * (3 - len(order)), *order]
+    around = tuple((0, 0) if axis is None else sides[axis] for axis in order)
+    layer = b.laid_out(x, order)
+    if len(order) == 3 and not any(around[2]) and mode == "constant" and value == 0:
+        return b.view(x, b.add(ZeroPadding2D((around[0], around[1])), layer), order)
+    return b.view(x, b.add(Pad(around, mode, value), layer), order)
+
+
+def _pixel(b: Builder, x: Value, layer: str, order: Sequence[int | None]) -> Value:
+    """The value of a layer of channels that was made from an image in this order."""
+    places = {order[2]: 0}
+    new = Value.of(layer, b.shape(layer), tuple(places.get(axis) for axis in range(x.rank)), x.batch)
+    return replace(new, axes=tuple((BATCH,) if n == x.batch_axis else new.axes[1 + n] for n in range(x.rank)))
+
+
+def _without(x: Value, reduced: set[int], keepdims: bool) -> Value:
+    return x if keepdims else x.squeezed(tuple(reduced))
 
 
 def _global_average(b: Builder, layer: str) -> str:
@@ -130,3 +172,18 @@ def _reaching_over(shape: tuple[int, ...], size: Pair, strides: Pair, padding: P
             count -= 1
         sides.append((before, max(after, (count - 1) * stride + window - n - before)))
     return tuple(sides)  # type: ignore[return-value]
+
+
+def resize(
+    b: Builder, x: Value, size: Pair, mode: str, *, coordinates: str = "half_pixel",
+    rounding: str = "round_prefer_ceil", scale: tuple[float, float] | None = None, channels: int = -1,
+) -> Value:  # fmt: skip
+    """An image of another size; arguments as of Resize, where ONNX's "linear" is "bilinear"."""
+    layer = b.image(x, channels)
+    if b.shape(layer)[:2] == size:
+        return x
+    names = {"linear": "bilinear", "nearest": "nearest", "bilinear": "bilinear"}
+    if mode not in names:
+        raise UnsupportedError(f"Interpolation '{mode}'.", "nearest or bilinear.")
+    op = b.op("Resize", size, names[mode], coordinates, rounding, scale)
+    return b.like(x, b.add(op, layer), channels)

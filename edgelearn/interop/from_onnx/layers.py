@@ -1,0 +1,125 @@
+"""ONNX operators with weights or windows: convolutions, matrix products, normalization, pooling, resizing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgelearn.errors import UnsupportedError
+from edgelearn.ops import Mean
+
+from ..importing import Builder, Operator, Value, arithmetic, linear, windows
+from .arguments import Operand, as_keras, integers, known, padding_of, pairs
+
+CHANNELS = 1  # axis of the channels
+
+
+def conv(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
+    kernel = known(kernel, "kernel")
+    (strides, dilation), padding = pairs(op, kernel.ndim - 2, "strides", "dilations"), padding_of(op, kernel.ndim - 2)
+    groups = op.attributes.get("group", 1)
+    return linear.conv(
+        b, x, as_keras(kernel), bias, strides=strides, padding=padding, dilation=dilation, groups=groups,
+        channels=CHANNELS,
+    )  # fmt: skip
+
+
+def conv_transpose(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
+    kernel = known(kernel, "kernel")
+    strides, dilation = pairs(op, kernel.ndim - 2, "strides", "dilations")
+    if "output_shape" in op.attributes:
+        raise UnsupportedError("A transposed convolution with output_shape.", "pads and output_padding.")
+    more = (0,) * (4 - kernel.ndim) + tuple(op.attributes.get("output_padding", (0,) * (kernel.ndim - 2)))
+    kernel = kernel[:, :, None] if kernel.ndim == 3 else kernel  # (in, out, height, width)
+    return linear.transposed_conv(
+        b, x, kernel.transpose(2, 3, 0, 1), bias, strides=strides, padding=padding_of(op, kernel.ndim - 2),
+        output_padding=(more[0], more[1]), dilation=dilation, groups=op.attributes.get("group", 1), channels=CHANNELS,
+    )  # fmt: skip
+
+
+def gemm(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias: np.ndarray | None = None) -> Operand:
+    kernel = known(kernel, "matrix")
+    kernel = kernel.T if op.attributes.get("transB", 0) else kernel
+    alpha, beta = op.attributes.get("alpha", 1.0), op.attributes.get("beta", 1.0)
+    if op.attributes.get("transA", 0):
+        raise UnsupportedError("transA=1.", "transA=0.")
+    kernel = kernel if alpha == 1 else kernel * kernel.dtype.type(alpha)
+    if bias is None or not isinstance(bias, np.ndarray):
+        y = linear.dense(b, x, kernel)
+        return y if bias is None else arithmetic.add(b, y, bias)
+    bias = np.broadcast_to(bias if beta == 1 else bias * bias.dtype.type(beta), (1, kernel.shape[1]))[0]
+    return linear.dense(b, x, kernel, bias)
+
+
+def matmul(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        return x @ y
+    if not isinstance(x, Value):
+        raise UnsupportedError("A constant times a value.", "A value times a constant.")
+    return linear.dense(b, x, known(y, "matrix"))
+
+
+def batchnorm(
+    b: Builder, op: Operator, x: Value, gamma: np.ndarray, beta: np.ndarray, mean: np.ndarray, variance: np.ndarray
+) -> Value:
+    if op.attributes.get("training_mode", 0):
+        raise UnsupportedError("training_mode=1.", "An export for inference; edgelearn trains it all the same.")
+    epsilon, momentum = op.attributes.get("epsilon", 1e-5), op.attributes.get("momentum", 0.9)
+    return linear.batchnorm(b, x, gamma, beta, mean, variance, epsilon=epsilon, momentum=momentum, channels=CHANNELS)
+
+
+def layer_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray, bias: np.ndarray | None = None) -> Value:
+    axis = x.axis(op.attributes.get("axis", -1))
+    return linear.layer_normalization(b, x, range(axis, x.rank), scale, bias, op.attributes.get("epsilon", 1e-5))
+
+
+def max_pool(b: Builder, op: Operator, x: Value) -> Value:
+    n = len(op.attributes["kernel_shape"])
+    size, strides, dilation = pairs(op, n, "kernel_shape", "strides", "dilations")
+    if dilation != (1, 1) or len(op.outputs) > 1:
+        raise UnsupportedError("Maximum pooling with dilation or with indices.", "Plain windows.")
+    ceil = bool(op.attributes.get("ceil_mode", 0))
+    return windows.max_pool(b, x, size, strides, padding_of(op, n), ceil=ceil, channels=CHANNELS)
+
+
+def average_pool(b: Builder, op: Operator, x: Value) -> Value:
+    n = len(op.attributes["kernel_shape"])
+    size, strides, dilation = pairs(op, n, "kernel_shape", "strides", "dilations")
+    if dilation != (1, 1):
+        raise UnsupportedError("Average pooling with dilation.", "Plain windows.")
+    return windows.average_pool(
+        b, x, size, strides, padding_of(op, n), ceil=bool(op.attributes.get("ceil_mode", 0)),
+        counts_padding=bool(op.attributes.get("count_include_pad", 0)), channels=CHANNELS,
+    )  # fmt: skip
+
+
+def global_average_pool(b: Builder, op: Operator, x: Value) -> Operand:
+    return windows.reduce(b, x, Mean, range(2, x.rank), keepdims=True)
+
+
+def global_max_pool(b: Builder, op: Operator, x: Value) -> Operand:
+    return windows.global_max_pool(b, x, CHANNELS)
+
+
+def resize(
+    b: Builder, op: Operator, x: Value, roi: Operand | None = None, scales: Operand | None = None,
+    sizes: Operand | None = None,
+) -> Value:  # fmt: skip
+    """Opset 10 has no regions: its second input are the scales."""
+    if op.version < 11 and op.kind == "Resize":
+        scales = roi
+    if op.kind == "Upsample":
+        scales = roi if roi is not None else np.array(op.attributes["scales"])
+    if sizes is not None:
+        target = integers(sizes)
+    else:
+        factors = [float(n) for n in known(scales, "scales")]
+        target = [int(np.floor(n * factor)) for n, factor in zip(x.shape, factors, strict=True)]
+    if list(target[:2]) != list(x.shape[:2]) or x.rank != 4:
+        raise UnsupportedError(f"{x.shape} becomes {tuple(target)}.", "Other heights and widths.")
+    old = "asymmetric" if op.version < 11 else "half_pixel"
+    return windows.resize(
+        b, x, (target[2], target[3]), op.attributes.get("mode", "nearest"),
+        coordinates=op.attributes.get("coordinate_transformation_mode", old),
+        rounding=op.attributes.get("nearest_mode", "floor" if op.version < 11 else "round_prefer_floor"),
+        channels=CHANNELS,
+    )  # fmt: skip

@@ -1,0 +1,262 @@
+"""ONNX files: operator by operator against onnxruntime, and what damaged or hostile files do."""
+
+import json
+
+import numpy as np
+import pytest
+
+from edgelearn.errors import FormatError, UnsupportedError
+from edgelearn.interop import find_format, import_graph, read_model
+from edgelearn.interop.from_onnx import HANDLERS
+from edgelearn.ops import Op
+
+onnx = pytest.importorskip("onnx")
+helper, numpy_helper = onnx.helper, onnx.numpy_helper
+
+RNG = np.random.default_rng(7)
+IMAGE = (2, 6, 9, 7)
+
+
+def draw(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def model(nodes, constants=None, shape=IMAGE, opset=17, outputs=("y",), batch="N"):
+    """A model from "x" to `outputs`; a node is (kind, inputs, outputs, attributes)."""
+    made = [helper.make_node(kind, inputs, out, name=f"{kind}_{n}", **attributes)
+            for n, (kind, inputs, out, attributes) in enumerate(nodes)]  # fmt: skip
+    info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [batch, *shape[1:]])
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs]
+    stored = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
+    graph = helper.make_graph(made, "small", [info], ends, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def save(tmp_path, proto, name="model.onnx"):
+    path = tmp_path / name
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def infer(network, weights, x):
+    """The output in edgelearn's order, by the ops' definitions in float64."""
+    found = {"input": np.float64(x.transpose(0, 2, 3, 1) if x.ndim == 4 else x)}
+    for node in network.nodes.values():
+        own = {p.role: np.float64(weights[p.name]) for p in network.parameters.values() if p.layer == node.name}
+        found[node.name] = node.op.reference_forward([found[name] for name in node.inputs], own)
+        assert found[node.name].shape[1:] == node.shape
+    return found[network.output.name]
+
+
+SMALL = {"k3": draw(6, 6, 3, 3), "dw": draw(6, 1, 3, 3), "b": draw(6), "one": np.float32(1), "per": draw(6, 1, 1)}
+CASES = {
+    "conv": [("Conv", ["x", "k3", "b"], ["y"], {"pads": [1, 1, 1, 1], "strides": [2, 1]})],
+    "conv auto_pad": [("Conv", ["x", "k3"], ["y"], {"auto_pad": "SAME_UPPER", "strides": [2, 2]})],
+    "conv dilated": [("Conv", ["x", "k3"], ["y"], {"dilations": [2, 2], "pads": [2, 1, 2, 3]})],
+    "depthwise": [("Conv", ["x", "dw"], ["y"], {"group": 6, "pads": [1, 1, 1, 1]})],
+    "grouped": [("Conv", ["x", "kg"], ["y"], {"group": 3})],
+    "pad and conv": [("Pad", ["x", "pads"], ["p"], {}), ("Conv", ["p", "k3"], ["y"], {})],
+    "max pool": [("MaxPool", ["x"], ["y"], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]})],
+    "max pool ceil": [("MaxPool", ["x"], ["y"], {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1})],
+    "average pool": [("AveragePool", ["x"], ["y"], {"kernel_shape": [2, 3], "strides": [2, 2], "pads": [0, 1, 0, 1]})],
+    "average with padding": [("AveragePool", ["x"], ["y"], {"kernel_shape": [3, 3], "strides": [2, 2],
+                                                            "pads": [1, 1, 1, 1], "count_include_pad": 1})],
+    "global average": [("GlobalAveragePool", ["x"], ["y"], {})],
+    "global maximum": [("GlobalMaxPool", ["x"], ["y"], {})],
+    "mean over height": [("ReduceMean", ["x"], ["y"], {"axes": [2], "keepdims": 1})],
+    "mean over channels": [("ReduceMean", ["x"], ["y"], {"axes": [1], "keepdims": 0})],
+    "maximum over width": [("ReduceMax", ["x"], ["y"], {"axes": [-1], "keepdims": 1})],
+    "batch normalization": [("BatchNormalization", ["x", "b", "b", "b", "var"], ["y"], {"epsilon": 1e-3})],
+    "split normalization": [("Mul", ["x", "per"], ["m"], {}), ("Add", ["m", "per"], ["y"], {})],
+    "flatten and gemm": [("Flatten", ["x"], ["f"], {}), ("Gemm", ["f", "mat", "b"], ["y"], {"transB": 1})],
+    "reshape and matmul": [("Reshape", ["x", "flat"], ["f"], {}), ("MatMul", ["f", "mat2"], ["z"], {}),
+                           ("Add", ["z", "b"], ["y"], {})],
+    "relu6": [("Clip", ["x", "zero", "six"], ["y"], {})],
+    "clip": [("Clip", ["x", "zero", "one"], ["y"], {})],
+    "leaky": [("LeakyRelu", ["x"], ["y"], {"alpha": 0.1})],
+    "elu": [("Elu", ["x"], ["y"], {})],
+    "sigmoid": [("Sigmoid", ["x"], ["y"], {})],
+    "hard sigmoid": [("HardSigmoid", ["x"], ["y"], {})],
+    "tanh": [("Tanh", ["x"], ["y"], {})],
+    "hard swish": [("HardSwish", ["x"], ["y"], {})],
+    "softmax": [("Flatten", ["x"], ["f"], {}), ("Softmax", ["f"], ["y"], {})],
+    "softmax over channels": [("Softmax", ["x"], ["y"], {"axis": 1})],
+    "silu in parts": [("Sigmoid", ["x"], ["s"], {}), ("Mul", ["x", "s"], ["y"], {})],
+    "hard swish in parts": [("Add", ["x", "three"], ["a"], {}), ("Clip", ["a", "zero", "six"], ["c6"], {}),
+                            ("Mul", ["x", "c6"], ["m"], {}), ("Div", ["m", "six"], ["y"], {})],
+    "hard swish by a gate": [("Add", ["x", "three"], ["a"], {}), ("Clip", ["a", "zero", "six"], ["c6"], {}),
+                             ("Div", ["c6", "six"], ["g"], {}), ("Mul", ["g", "x"], ["y"], {})],
+    "sum with itself": [("Relu", ["x"], ["r"], {}), ("Add", ["r", "x"], ["y"], {})],
+    "difference": [("Relu", ["x"], ["r"], {}), ("Sub", ["r", "x"], ["y"], {})],
+    "squeeze and excite": [("GlobalAveragePool", ["x"], ["p"], {}), ("Conv", ["p", "k1", "b"], ["e"], {}),
+                           ("HardSigmoid", ["e"], ["g"], {"alpha": 1 / 6}), ("Mul", ["x", "g"], ["y"], {})],
+    "concatenate": [("Relu", ["x"], ["r"], {}), ("Concat", ["x", "r"], ["y"], {"axis": 1})],
+    "concatenate rows": [("Relu", ["x"], ["r"], {}), ("Concat", ["x", "r"], ["y"], {"axis": 2})],
+    "split": [("Split", ["x"], ["s", "t"], {"axis": 1}), ("Relu", ["s"], ["r"], {}),
+              ("Concat", ["t", "r"], ["y"], {"axis": 1})],
+    "slice": [("Slice", ["x", "start", "end", "axes", "steps"], ["y"], {})],
+    "shuffle": [("Reshape", ["x", "groups"], ["s"], {}), ("Transpose", ["s"], ["t"], {"perm": [0, 2, 1, 3, 4]}),
+                ("Reshape", ["t", "image"], ["u"], {}), ("Split", ["u"], ["v", "w"], {"axis": 1}),
+                ("Conv", ["v", "k13"], ["a"], {}), ("Concat", ["a", "w"], ["y"], {"axis": 1})],
+    "shape arithmetic": [("Shape", ["x"], ["s"], {}), ("Gather", ["s", "nought"], ["n"], {"axis": 0}),
+                         ("Unsqueeze", ["n", "front"], ["n1"], {}), ("Concat", ["n1", "rest"], ["t"], {"axis": 0}),
+                         ("Reshape", ["x", "t"], ["y"], {})],
+    "to a sequence": [("Reshape", ["x", "tokens"], ["s"], {}), ("Transpose", ["s"], ["t"], {"perm": [0, 2, 1]}),
+                      ("MatMul", ["t", "k66"], ["u"], {}), ("Add", ["u", "b"], ["y"], {})],
+    "reflected": [("Pad", ["x", "pads"], ["y"], {"mode": "reflect"})],
+    "space to depth": [("Slice", ["x", "noughts", "even", "axes23"], ["e"], {}),
+                       ("SpaceToDepth", ["e"], ["y"], {"blocksize": 2})],
+    "quantized weights": [("DequantizeLinear", ["q", "qs", "qz"], ["k"], {"axis": 0}),
+                          ("Conv", ["x", "k"], ["y"], {})],
+}  # fmt: skip
+CONSTANTS = SMALL | {
+    "kg": draw(6, 2, 3, 3), "k1": draw(6, 6, 1, 1), "k13": draw(3, 3, 1, 1), "k66": draw(6, 6), "var": abs(draw(6)) + 1,
+    "mat": draw(6, 378), "mat2": draw(378, 6), "flat": np.array([0, -1]), "tokens": np.array([0, 6, -1]),
+    "zero": np.float32(0), "six": np.float32(6), "three": np.float32(3),
+    "start": np.array([5, 0]), "end": np.array([1, 9]), "axes": np.array([1, 2]), "steps": np.array([-2, 3]),
+    "noughts": np.array([0, 0]), "even": np.array([8, 6]), "axes23": np.array([2, 3]),
+    "groups": np.array([0, 2, 3, 9, 7]), "image": np.array([0, -1, 9, 7]), "pads": np.array([0, 0, 1, 2, 0, 0, 1, 0]),
+    "nought": np.array(0), "front": np.array([0]), "rest": np.array([-1, 7]),
+    "q": RNG.integers(-127, 128, (6, 6, 3, 3)).astype(np.int8), "qs": abs(draw(6)) / 50, "qz": np.zeros(6, np.int8),
+}  # fmt: skip
+
+
+def check(nodes, tmp_path, shape=IMAGE, opset=17, batch="N"):
+    """The imported network against onnxruntime. Returns its ops' names."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    used = {name for _, inputs, _, _ in nodes for name in inputs}
+    proto = model(nodes, {name: array for name, array in CONSTANTS.items() if name in used}, shape, opset, batch=batch)
+    x = draw(*shape)
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    file = read_model(save(tmp_path, proto))
+    found = infer(file.network, file.weights, x)
+    if expected.ndim == 4:
+        expected = expected.transpose(0, 2, 3, 1)
+    assert np.allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+    return [type(node.op).__name__ for node in file.network.nodes.values()]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_against_onnxruntime(case, tmp_path):
+    if case == "squeeze and excite" and "Multiply" not in Op.registry:
+        pytest.skip("needs Multiply")
+    fixed = {"to a sequence", "shape arithmetic"}
+    shape = (1, *IMAGE[1:]) if case in fixed else IMAGE
+    opset = 14 if case == "hard swish" else 13 if "Split" in str(CASES[case]) else 17
+    check(CASES[case], tmp_path, shape, opset, batch=1 if case in fixed else "N")
+
+
+@pytest.mark.parametrize(
+    "case,kinds",
+    {
+        "pad and conv": ["Conv2D"],
+        "split normalization": ["DepthwiseConv2D"],
+        "reshape and matmul": ["Reshape", "Dense"],
+        "silu in parts": ["SiLU"],
+        "hard swish in parts": ["HardSwish"],
+        "hard swish by a gate": ["HardSwish"],
+        "relu6": ["ReLU"],
+    }.items(),
+)
+def test_patterns_become_one_layer(case, kinds, tmp_path):
+    assert check(CASES[case], tmp_path) == kinds
+
+
+@pytest.mark.parametrize(
+    "opset,nodes",
+    [
+        (7, [("Dropout", ["x"], ["d"], {"ratio": 0.5}),
+             ("BatchNormalization", ["d", "b", "b", "b", "var"], ["y"], {})]),
+        (9, [("Clip", ["x"], ["c"], {"min": 0.0, "max": 6.0}),
+             ("Pad", ["c"], ["y"], {"pads": [0, 0, 1, 1, 0, 0, 1, 1]})]),
+        (9, [("Slice", ["x"], ["s"], {"axes": [2], "starts": [1], "ends": [8]}), ("Flatten", ["s"], ["y"], {})]),
+        (11, [("Split", ["x"], ["s", "t"], {"axis": 1, "split": [2, 4]}), ("Relu", ["t"], ["y"], {})]),
+        (11, [("ReduceMean", ["x"], ["m"], {"axes": [2, 3]}), ("Squeeze", ["m"], ["f"], {"axes": [2, 3]}),
+              ("Softmax", ["f"], ["y"], {"axis": 1})]),
+    ],
+)  # fmt: skip
+def test_older_opsets(opset, nodes, tmp_path):
+    check(nodes, tmp_path, opset=opset)
+
+
+def test_a_file_knows_its_classes_and_preprocessing(tmp_path):
+    proto = model(CASES["flatten and gemm"], {"mat": CONSTANTS["mat"], "b": SMALL["b"]})
+    names = [f"class {n}" for n in range(6)]
+    helper.set_model_props(proto, {"class_names": json.dumps(names), "preprocessing": '{"scale": 2}', "author": "me"})
+    path = save(tmp_path, proto)
+    assert find_format(path).name == "ONNX"
+    file = read_model(path)
+    assert file.class_names == tuple(names)
+    assert file.preprocessing == {"scale": 2}
+    assert file.metadata["author"] == "me"
+    assert np.array_equal(file.weights["Gemm_1/bias"], SMALL["b"])
+    assert "Gemm_1/kernel" not in read_model(path, skip=("Gemm_1",)).weights
+
+
+def test_an_open_size_asks_for_the_shape(tmp_path):
+    proto = model([("GlobalAveragePool", ["x"], ["y"], {})], shape=(1, 3, "height", "width"))
+    path = save(tmp_path, proto)
+    with pytest.raises(FormatError, match="input_shape"):
+        read_model(path)
+    assert read_model(path, input_shape=(4, 5, 3)).network.input_shape == (4, 5, 3)
+
+
+def test_all_unsupported_operators_at_once(tmp_path):
+    nodes = [("Relu", ["x"], ["a"], {}), ("LSTM", ["a", "b", "b"], ["h"], {"hidden_size": 4}),
+             ("NonMaxSuppression", ["a", "a"], ["z"], {}), ("TopK", ["z", "one"], ["y", "i"], {"axis": 0})]  # fmt: skip
+    translation = import_graph(save(tmp_path, model(nodes, SMALL, outputs=("h", "y"))))
+    assert [problem.kind for problem in translation.problems] == ["LSTM", "NonMaxSuppression", "TopK"]
+    assert translation.problems[0].attributes["hidden_size"] == 4
+    with pytest.raises(UnsupportedError, match="TopK"):
+        translation.model_file()
+    cut = read_model(save(tmp_path, model(nodes, SMALL)), outputs=("a",))
+    assert list(cut.network.nodes) == ["Relu_0"]
+
+
+def test_external_data_stays_in_its_folder(tmp_path):
+    kernel = draw(6, 6, 3, 3)
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "weights.bin").write_bytes(b"1234" + kernel.tobytes())
+    (tmp_path / "secret.bin").write_bytes(kernel.tobytes())
+
+    def path(location, **more):
+        proto = model([("Conv", ["x", "k"], ["y"], {})], {"k": kernel})
+        tensor = proto.graph.initializer[0]
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in {"location": location, **more}.items():
+            tensor.external_data.add(key=key, value=str(value))
+        return save(tmp_path / "inside", proto)
+
+    file = read_model(path("weights.bin", offset=4, length=kernel.nbytes))
+    assert np.array_equal(file.weights["Conv_0/kernel"], kernel.transpose(2, 3, 1, 0))
+    (tmp_path / "inside" / "link.bin").symlink_to(tmp_path / "secret.bin")
+    for location, more in [
+        ("../secret.bin", {}), (str(tmp_path / "secret.bin"), {}), ("link.bin", {}), ("missing.bin", {}),
+        ("weights.bin", {"offset": 8}), ("weights.bin", {"offset": -4}), ("weights.bin", {"length": 1 << 40}),
+        ("weights.bin", {"offset": "many"}),
+    ]:  # fmt: skip
+        with pytest.raises(FormatError, match=r"model\.onnx"):
+            read_model(path(location, **more))
+
+
+def test_damaged_files(tmp_path):
+    proto = model(CASES["conv"], {"k3": SMALL["k3"], "b": SMALL["b"]})
+    data = proto.SerializeToString()
+    proto.graph.initializer[0].dims[0] = 1 << 40
+    hostile = proto.SerializeToString()
+    for number, content in enumerate([b"", b"\xff" * 100, data[:-500], data[: len(data) // 2], hostile]):
+        path = tmp_path / f"{number}.onnx"
+        path.write_bytes(content)
+        with pytest.raises(FormatError):
+            read_model(path)
+    with pytest.raises(FormatError, match=r"missing\.onnx"):
+        read_model(tmp_path / "missing.onnx")
+    big = model([("ConstantOfShape", ["s"], ["c"], {}), ("Add", ["x", "c"], ["y"], {})], {"s": np.array([1 << 40])})
+    with pytest.raises(FormatError, match="constant"):
+        read_model(save(tmp_path, big))
+
+
+def test_handlers_are_functions_of_operators():
+    schemas = {schema.name for schema in onnx.defs.get_all_schemas()}
+    assert set(HANDLERS) <= schemas
