@@ -93,6 +93,10 @@ class Model(SavedModel):
         self._open.put(replace(self._open.state(), weights=copied(check_weights(self.network, weights))))
         self._statistics_set = True
 
+    @one_thread
+    def swap_averages(self) -> None:
+        self._open.put(self._open.state().swapped())
+
     @property
     def device(self) -> Device:
         return self.choice.device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, fields
-from math import cos, inf, pi
+from math import ceil, cos, inf, pi
 from numbers import Real
 from typing import Any
 
@@ -39,7 +39,7 @@ class ExponentialDecay(Schedule):
     staircase: bool = False
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check(self, decay_steps=1)
 
     def __call__(self, step: int) -> float:
         power = step // self.decay_steps if self.staircase else step / self.decay_steps
@@ -66,13 +66,99 @@ class CosineDecay(Schedule):
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check(self, decay_steps=1)
 
     def __call__(self, step: int) -> float:
         if step < self.warmup_steps:
             return self.initial_learning_rate * step / self.warmup_steps
         done = min(step - self.warmup_steps, self.decay_steps) / self.decay_steps
         return self.initial_learning_rate * (self.alpha + (1 - self.alpha) * 0.5 * (1 + cos(pi * done)))
+
+
+@dataclass(frozen=True)
+class CosineDecayRestarts(Schedule):
+    """Cosine decay that starts again and again (Loshchilov and Hutter 2017).
+
+    Arguments:
+    - `initial_learning_rate`: rate of the first update.
+    - `first_decay_steps`: updates of the first period.
+    - `t_mul`: each period is so many times as long as the one before (default 2).
+    - `m_mul`: each period begins with so many times the rate of the one before (default 1).
+    - `alpha`: share of the initial rate that periods end with (default 0).
+
+    Raises PlanError for first_decay_steps below 1, or a t_mul below 1.
+    """
+
+    initial_learning_rate: float
+    first_decay_steps: int
+    t_mul: float = 2.0
+    m_mul: float = 1.0
+    alpha: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, first_decay_steps=1, t_mul=1)
+
+    def __call__(self, step: int) -> float:
+        rate, period, begin = self.initial_learning_rate, float(self.first_decay_steps), 0.0
+        while step >= begin + period:
+            begin, period, rate = begin + period, period * self.t_mul, rate * self.m_mul
+        share = 0.5 * (1 + cos(pi * (step - begin) / period))
+        return rate * share * (1 - self.alpha) + self.initial_learning_rate * self.alpha
+
+
+@dataclass(frozen=True)
+class InverseTimeDecay(Schedule):
+    """initial_learning_rate / (1 + decay_rate * update / decay_steps).
+
+    Arguments:
+    - `initial_learning_rate`: rate of the first update.
+    - `decay_steps`: updates in which the divisor grows by `decay_rate`.
+    - `decay_rate`: that number.
+    - `staircase`: whole multiples only (default False).
+
+    Raises PlanError for decay_steps below 1.
+    """
+
+    initial_learning_rate: float
+    decay_steps: int
+    decay_rate: float
+    staircase: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self, decay_steps=1)
+
+    def __call__(self, step: int) -> float:
+        done = step // self.decay_steps if self.staircase else step / self.decay_steps
+        return self.initial_learning_rate / (1 + self.decay_rate * done)
+
+
+@dataclass(frozen=True)
+class PolynomialDecay(Schedule):
+    """From the initial rate to the end rate along a power of the share of updates left.
+
+    Arguments:
+    - `initial_learning_rate`: rate of the first update.
+    - `decay_steps`: updates to the end rate.
+    - `end_learning_rate`: that rate (default 0.0001).
+    - `power`: 1 is a straight line (default 1).
+    - `cycle`: after decay_steps begin again, with a longer period (default False).
+
+    Raises PlanError for decay_steps below 1.
+    """
+
+    initial_learning_rate: float
+    decay_steps: int
+    end_learning_rate: float = 0.0001
+    power: float = 1.0
+    cycle: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self, decay_steps=1)
+
+    def __call__(self, step: int) -> float:
+        steps = self.decay_steps * max(1, ceil(step / self.decay_steps)) if self.cycle else self.decay_steps
+        left = 1 - min(step, steps) / steps
+        return (self.initial_learning_rate - self.end_learning_rate) * left**self.power + self.end_learning_rate
 
 
 @dataclass(frozen=True)
@@ -106,13 +192,12 @@ class PiecewiseConstantDecay(Schedule):
         return self.values[bisect_left(self.boundaries, step)]
 
 
-def _check(schedule: Schedule) -> None:
-    """Raises PlanError for a field that is no finite number, and for decay_steps below 1."""
+def _check(schedule: Schedule, **least: float) -> None:
+    """Raises PlanError for a field that is no finite number, or below its `least`."""
     for field in fields(schedule):
         value = getattr(schedule, field.name)
-        least = 1 if field.name == "decay_steps" else -inf
         if not isinstance(value, bool):
-            number(f"{field.name} of {type(schedule).__name__}", value, least)
+            number(f"{field.name} of {type(schedule).__name__}", value, least.get(field.name, -inf))
 
 
 def rate_at(learning_rate: Any, step: int) -> float:

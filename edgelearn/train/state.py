@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from edgelearn.errors import FormatError
+from edgelearn.errors import FormatError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Tensor
 from edgelearn.ops.optimizers.base import AVERAGE
@@ -75,6 +75,14 @@ class TrainingState:
                 "The checkpoint belongs to a training that quantizes tensors, unlike this one: compile with the same "
                 "precision before restoring."
             )
+
+    def swapped(self) -> TrainingState:
+        """Return the state with weights and their averages exchanged. Raises PlanError if there are no averages."""
+        averages = {name.split("/", 1)[1]: a for name, a in self.slots.items() if name.startswith(f"{AVERAGE}/")}
+        if not averages:
+            raise PlanError("There is no average of the weights: train with an optimizer that has use_ema=True.")
+        slots = {f"{AVERAGE}/{name}": self.weights[name] for name in averages}
+        return replace(self, weights=self.weights | averages, slots=self.slots | slots)
 
     def carried(self, slots: Mapping[str, Tensor], quantizers: Iterable[str]) -> TrainingState:
         """Return the state for a training of other layers: what both train keeps its state, the rest starts anew.

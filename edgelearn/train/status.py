@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgelearn.interop.weights import Weights
+from edgelearn.ops import Optimizer
+from edgelearn.ops.settings import number
+
+from .schedules import rate_at
 
 Logs = dict[str, float]
 
@@ -21,6 +25,7 @@ class Position:
     - `updates`: steps of all epochs so far.
     - `loss`: sum of the losses of the epoch's examples so far; `correct`: right answers; `seen`: examples.
     - `seconds`: time of the epoch's steps so far.
+    - `learning_rate`: the rate that was set instead of the optimizer's (default None: the optimizer's).
     """
 
     epoch: int = 0
@@ -30,6 +35,7 @@ class Position:
     correct: int = 0
     seen: int = 0
     seconds: float = 0.0
+    learning_rate: float | None = None
 
 
 class StoppedError(Exception):
@@ -95,8 +101,34 @@ class TrainedModel(ABC):
 
     @property
     @abstractmethod
+    def optimizer(self) -> Optimizer:
+        """The rule that updates the weights."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next step. Setting it replaces the optimizer's number or schedule until the model is compiled
+        again; checkpoints hold it. Raises PlanError for a rate that can't be."""
+        at = self.status.position
+        return rate_at(self.optimizer.learning_rate, at.updates) if at.learning_rate is None else at.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self.status.position.learning_rate = number("learning_rate", rate, 0)
+
+    @property
+    @abstractmethod
     def weights(self) -> Weights:
         """Copies of all weights of the network, float32 by "layer/role"."""
+
+    @weights.setter
+    @abstractmethod
+    def weights(self, weights: Weights) -> None: ...
+
+    @abstractmethod
+    def swap_averages(self) -> None:
+        """Exchange the trained weights and their moving averages, which an optimizer with use_ema=True keeps on the
+        device: `evaluate`, `predict` and `save` then use the averages, until it is called again. BatchNorm's statistics
+        have no average. Raises PlanError if there are none."""
 
     @abstractmethod
     def state(self) -> tuple[Weights, dict]:

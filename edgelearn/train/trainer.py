@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
 
 from edgelearn.compile import Plan
 from edgelearn.errors import PlanError
-from edgelearn.interop.weights import Weights, check_weights
+from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights
+from edgelearn.ops import Optimizer
 from edgelearn.runtime import Context, Kernels
 
 from . import passes
@@ -76,7 +78,20 @@ class Trainer(TrainedModel):
 
     @property
     def weights(self) -> Weights:
-        return self._weights | self.training.session.weights()
+        return ReadOnlyWeights(self._weights | self.training.session.weights())
+
+    @weights.setter
+    def weights(self, weights: Weights) -> None:
+        self._weights = check_weights(self._network, weights)
+        state = self.training.snapshot()
+        self.training.resume(self._weights, replace(state, weights={}))
+
+    @property
+    def optimizer(self) -> Optimizer:
+        return self.training.optimizer
+
+    def swap_averages(self) -> None:
+        self.training.resume(self._weights, self.training.snapshot().swapped())
 
     def state(self) -> tuple[Weights, dict]:
         return self.training.snapshot().to_tensors()
@@ -126,7 +141,10 @@ class Trainer(TrainedModel):
             lambda: self.training, self.status, notify, x, y, request.batch_size, epochs, shuffle, validation_data,
             validation_frequency,
         )  # fmt: skip
-        loop.run()
+        try:
+            loop.run()
+        finally:
+            notify("on_train_end", {})
         return history
 
     def evaluate(self, x, y: np.ndarray) -> Logs:

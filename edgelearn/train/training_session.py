@@ -90,7 +90,7 @@ class TrainingSession:
         Returns (mean loss, number of right answers). Raises NonFiniteError; the weights are then unchanged.
         """
         at = self.position
-        rate = rate_at(self.optimizer.learning_rate, at.updates)
+        rate = rate_at(self.optimizer.learning_rate, at.updates) if at.learning_rate is None else at.learning_rate
         self.changed = True
         loss, correct, finite = self.session.train(stream, len(indices), rate, at.updates + 1)
         if not finite:

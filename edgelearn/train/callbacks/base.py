@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from edgelearn.errors import PlanError
 from edgelearn.train.status import Logs, TrainedModel
 
 
@@ -19,9 +20,17 @@ class Callback:
 
     def on_epoch_begin(self, epoch: int, logs: Logs) -> None: ...
 
+    def on_train_batch_begin(self, batch: int, logs: Logs) -> None: ...
+
     def on_train_batch_end(self, batch: int, logs: Logs) -> None: ...
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None: ...
+
+    def on_test_begin(self, logs: Logs) -> None:
+        """Before `fit` evaluates its validation data."""
+
+    def on_test_end(self, logs: Logs) -> None:
+        """After that, with its figures."""
 
     def on_train_end(self, logs: Logs) -> None: ...
 
@@ -30,6 +39,23 @@ class Callback:
 
     def on_extract(self, done: int, total: int) -> None:
         """While the frozen-prefix cache fills: `done` of `total` examples."""
+
+
+class LambdaCallback(Callback):
+    """A callback of functions, as Keras's LambdaCallback.
+
+    Arguments:
+    - `functions`: by the name of the moment, such as `on_epoch_end=lambda epoch, logs: print(epoch, logs)`.
+
+    Raises PlanError for a moment that Callback doesn't have, and for what is no function.
+    """
+
+    def __init__(self, **functions: Callable[..., object]) -> None:
+        moments = [name for name in vars(Callback) if name.startswith("on_")]
+        for name, function in functions.items():
+            if name not in moments or not callable(function):
+                raise PlanError(f"LambdaCallback takes functions by the names {', '.join(moments)}, not '{name}'.")
+            setattr(self, name, function)
 
 
 class CallbackList:
