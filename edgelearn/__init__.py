@@ -19,15 +19,19 @@ from .train import Model, Trainer, load
 __version__ = "0.1.0"
 __all__ = [
     "LAMB", "SGD", "Adam", "AdamW", "EdgelearnError", "Lion", "Model", "Network", "Plan", "Precision", "RMSprop",
-    "SoftmaxCrossEntropy", "Trainer",
-    "choose_device", "explain", "list_devices", "load", "models", "ops", "self_test", "tune",
+    "SoftmaxCrossEntropy", "Trainer", "choose_device", "explain", "finetune", "list_devices", "load", "models", "ops",
+    "self_test", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str):
-    """Import `tune`, and with it the search and the benchmarks, when it is first used."""
+    """Import what lies higher, and with it much more, when it is first used."""
     if name == "tune":
         from .lab.tuning import tune
 
         return tune
+    if name == "finetune":
+        from .experiments.finetune import finetune
+
+        return finetune
     raise AttributeError(f"module 'edgelearn' has no attribute '{name}'")

@@ -11,11 +11,27 @@ import sys
 from edgelearn import __version__
 from edgelearn.errors import EdgelearnError
 
-from . import bench, compare, devices, doctor, flowers, keywords, memory, precision, predict, profile, runs, tune
+from . import (
+    bench,
+    compare,
+    convert,
+    devices,
+    doctor,
+    finetune,
+    flowers,
+    keywords,
+    memory,
+    precision,
+    predict,
+    profile,
+    runs,
+    tune,
+)
 
 COMMANDS = {
-    "devices": devices, "doctor": doctor, "flowers": flowers, "runs": runs, "compare": compare, "predict": predict,
-    "precision": precision, "memory": memory, "keywords": keywords, "bench": bench, "profile": profile, "tune": tune,
+    "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "convert": convert, "runs": runs,
+    "compare": compare, "predict": predict, "precision": precision, "memory": memory, "keywords": keywords,
+    "bench": bench, "profile": profile, "tune": tune,
 }  # fmt: skip
 
 
@@ -34,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.command_line = shlex.join(["edgelearn", *arguments])
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # also into a pipe, whose reader wants to follow
+        # Lines, also into a pipe, whose reader wants to follow; and names of files that no encoding has, escaped.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     try:
         return options.execute(options) or 0
     except EdgelearnError as error:

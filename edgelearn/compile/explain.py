@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from edgelearn.display import Displayed
 from edgelearn.launch import Buffer, Role
 from edgelearn.units import MB
 
@@ -60,8 +61,8 @@ class ActivationBytes(NamedTuple):
     nbytes: int
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Displayed):
     """Memory of a plan in detail; prints as tables.
 
     Arguments:
@@ -115,6 +116,10 @@ class Explanation:
             f"{'█' * round(BAR * m.nbytes / most)}" + (f"  offloaded {m.paged / MB:.2f} MB" if m.paged else "")
             for m in self.timeline
         )
+
+    @property
+    def headline(self) -> str:
+        return f"of {sum(share.nbytes for share in self.shares) / MB:.2f} MB"
 
     def __str__(self) -> str:
         parts = [str(self.plan)]

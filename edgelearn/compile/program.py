@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from edgelearn.display import Displayed
 from edgelearn.launch import Buffer, Launch
 from edgelearn.ops.tensor import Tensor
 
@@ -41,8 +42,8 @@ class ProgramKey:
         return f"{self.kind.value} {self.examples}{ranges}{'' if self.first else ', not the first'}"
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
+@dataclass(frozen=True, eq=False, repr=False)
+class Program(Displayed):
     """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them.
 
     - `prepare`: once a mini-batch: what derives from parameters.
@@ -59,6 +60,10 @@ class Program:
     inputs: dict[str, Tensor]
     y: Tensor
     rematerialisation: Rematerialisation
+
+    @property
+    def headline(self) -> str:
+        return f"of {len(self.launches)} launches"
 
     @property
     def launches(self) -> list[Launch]:

@@ -6,7 +6,7 @@ from edgelearn.errors import DataError
 
 from .dataset import ImageDataset
 from .pictures import check
-from .subfolders import subfolders, usable_files
+from .subfolders import printable, subfolders, usable_files
 
 _LAYOUT = "Expected a folder with a subfolder of JPEG or PNG pictures for each class, such as roses/ and tulips/."
 
@@ -30,11 +30,11 @@ def load_folder(path: str | os.PathLike) -> ImageDataset:
         "JPEG or PNG pictures",
     )
     return ImageDataset(
-        name=root.resolve().name,
+        name=printable(root.resolve().name),
         origin="folder",
         description=f"{len(found.files):,} pictures in {len(classes)} classes from the folder {root}"
         + (f"; {len(found.skipped)} file(s) skipped." if found.skipped else "."),
-        class_names=tuple(classes),
+        class_names=tuple(map(printable, classes)),
         labels=found.labels,
         items=found.files,
         skipped=found.skipped,

@@ -12,6 +12,8 @@ from PIL import Image
 
 from edgelearn.errors import DataError
 
+from .decoding_limit import decoding
+
 # A 60 kB PNG can decompress to gigabytes. Phones' photographs stay below this limit.
 MAX_PIXELS = 80_000_000
 
@@ -45,15 +47,17 @@ def decode(source: bytes | Path, size: int, name: str) -> np.ndarray:
     - `size`: side of the result in pixels.
     - `name`: name of the picture in errors.
 
-    Raises DataError for a file that is neither JPEG nor PNG, is damaged or truncated, or has more than MAX_PIXELS
-    pixels.
+    Raises DataError for a file that is neither JPEG nor PNG, is damaged or truncated, has more than MAX_PIXELS pixels,
+    or takes too much memory to decode.
     """
     with _opened(source, name) as image:
+        whole = image.width * image.height
         # The JPEG decoder can halve the picture for free. At twice the requested size or more the result
         # equals that of a full decode up to rounding.
         image.draft(None, (2 * size, 2 * size))
         turn = _UPRIGHT.get(_orientation(image))
-        square = _central_square(_to_rgb(image)).resize((size, size), Image.Resampling.BILINEAR)
+        with decoding.hold(_bytes_to_decode(image, whole), name):
+            square = _to_rgb(_central_square(image)).resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(square if turn is None else square.transpose(turn))
 
 
@@ -101,6 +105,18 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
+def _bytes_to_decode(image: Image.Image, whole: int) -> int:
+    """Memory that decoding takes: the picture and its copies as Pillow stores them, and the coefficients of a
+    progressive JPEG of `whole` pixels, which are all there before the first pixel is."""
+    if image.has_transparency_data:
+        copies = 24
+    elif image.mode.startswith("I"):
+        copies = 18
+    else:
+        copies = 8 if image.mode == "RGB" else 12
+    return image.width * image.height * copies + (6 * whole if image.info.get("progressive") else 0)
+
+
 def _central_square(image: Image.Image) -> Image.Image:
     side = min(image.size)
     left, top = ((length - side) // 2 for length in image.size)
@@ -114,4 +130,4 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         picture = image.convert("RGBA")
         image = Image.new("RGBA", picture.size, "white")
         image.alpha_composite(picture)
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")

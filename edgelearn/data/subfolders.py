@@ -73,6 +73,11 @@ def subfolders(path: str | os.PathLike, what: str, layout: str) -> tuple[Path, l
     return root, names
 
 
+def printable(name: str) -> str:
+    """A file's name as text that can be drawn and stored: bytes that aren't UTF-8 are escaped, as in "caf\\xe9"."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def files_below(folder: Path) -> list[Path]:
     """All files below a folder, sorted, without hidden ones."""
     files = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,16 +30,25 @@ class Pictures:
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     deviation: tuple[float, ...] = (0.5, 0.5, 0.5)
 
+    def examples(self, pixels: np.ndarray) -> np.ndarray:
+        """Examples of pictures, uint8 (n, size, size, 3)."""
+        return standardize(pixels, self.mean, self.deviation)
+
     def load(self, path: str) -> np.ndarray:
         """The example of a picture, float32 (1, size, size, 3). Raises DataError for a file that is none."""
-        return standardize(decode(Path(path), self.size, path)[None], self.mean, self.deviation)
+        return self.examples(decode(Path(path), self.size, path)[None])
 
 
-def save_model(run: Run, model: Model, class_names: Sequence[str], pictures: Pictures | None = None) -> None:
-    """Keep a trained network in its run's folder, without the state of its training. `pictures`: how its examples are
-    made, if of pictures."""
-    preprocessing = asdict(pictures) if pictures else {}
-    file = ModelFile(model.network, model.weights, preprocessing=preprocessing, class_names=tuple(class_names))
+def save_model(
+    run: Run, model: Model, class_names: Sequence[str], preprocessing: Pictures | Mapping[str, Any] | None = None
+) -> None:
+    """Keep a trained network and its ranges in its run's folder, without the state of its training. `preprocessing`:
+    how its examples are made."""
+    described = asdict(preprocessing) if isinstance(preprocessing, Pictures) else dict(preprocessing or {})
+    ranges = {name: record for name, record in model.range_records().items() if not name.endswith("/gradients")}
+    file = ModelFile(
+        model.network, model.weights, ranges=ranges, preprocessing=described, class_names=tuple(class_names)
+    )
     model_file.write(run.folder / FILE, file)
 
 

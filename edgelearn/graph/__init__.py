@@ -1,8 +1,9 @@
 """Networks as data, and transformations of them."""
 
 from .add_split import add_split
+from .head import replace_head
 from .network import INPUT, Network, Node, Parameter
 from .reversible import reversible
 from .split import Split, split_frozen
 
-__all__ = ["INPUT", "Network", "Node", "Parameter", "Split", "add_split", "reversible", "split_frozen"]
+__all__ = ["INPUT", "Network", "Node", "Parameter", "Split", "add_split", "replace_head", "reversible", "split_frozen"]

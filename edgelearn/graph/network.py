@@ -9,12 +9,15 @@ from fnmatch import fnmatchcase
 from typing import Any, TypedDict
 
 import numpy as np
+from psutil import virtual_memory
 
 from edgelearn import records
+from edgelearn.display import Displayed
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.ops import Op, Weight
 from edgelearn.ops.initializers import INITIALIZERS
 from edgelearn.ops.tensor import Shape
+from edgelearn.units import megabytes
 
 INPUT = "input"
 VERSION = 1  # of the graph model
@@ -82,7 +85,7 @@ class NetworkRecord(OptionalRecord):
     trainable: list[str]
 
 
-class Network:
+class Network(Displayed):
     """A directed acyclic graph of layers. It has one input, "input", and one output, the last layer added, unless it is
     given several.
 
@@ -116,6 +119,11 @@ class Network:
         self.parameters: dict[str, Parameter] = {}
         self.trainable: set[str] = set()
         self._outputs: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        values = sum(parameter.weight.size for parameter in self.parameters.values())
+        return f"'{self.name}': {len(self.nodes)} layers, {values:,} parameters"
 
     @property
     def input_shape(self) -> Shape:
@@ -228,13 +236,27 @@ class Network:
         return self
 
     def initialize(self, seed: int = 0) -> dict[str, np.ndarray]:
-        """Draw float32 weights from their initializers, by name; each depends on the seed and its name only."""
+        """Draw float32 weights from their initializers, by name; each depends on the seed and its name only.
+
+        Raises PlanError before anything is drawn if the machine hasn't the memory for them.
+        """
+        self._require_memory()
         return {
             name: INITIALIZERS[p.weight.initializer](
                 p.weight.shape, p.weight.fan_in, np.random.default_rng([seed, *name.encode()])
             )
             for name, p in self.parameters.items()
         }
+
+    def _require_memory(self) -> None:
+        needed, free = 4 * self.count(), virtual_memory().available
+        if needed > free:
+            largest = max(self.parameters.values(), key=lambda parameter: parameter.weight.size)
+            raise PlanError(
+                f"'{self.name}' has {self.count():,} weights, which take {megabytes(needed)}; {megabytes(free)} of "
+                f"this machine's memory are free. The largest is '{largest.name}' of shape {largest.weight.shape}: use "
+                f"fewer channels or units."
+            )
 
     def count(self, names: Iterable[str] | None = None) -> int:
         """Number of values in the named parameters (default: all)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import keras
@@ -35,7 +36,6 @@ from edgelearn.ops import (
     ReLU,
     Reshape,
     Resize,
-    SiLU,
     Slice,
     SliceChannels,
     Softmax,
@@ -51,8 +51,10 @@ from edgelearn.ops import (
 from edgelearn.ops.axes import positions
 from edgelearn.ops.linear_map import LinearMap
 from edgelearn.ops.reductions import Reduction
+from edgelearn.ops.scale import WithWeight
 from edgelearn.ops.window import Window, pair
 
+from .pointwise import ACTIVATIONS, ARITHMETIC
 from .weights import in_keras_order
 
 Tensor = Any
@@ -271,7 +273,40 @@ def _pad_channels(b: _Builder, x: Tensor) -> Tensor:
     return ops.pad(x, [(0, 0)] * (len(x.shape) - 1) + [(b.op.before, b.op.after)])
 
 
+class WeightLayer(layers.Layer):
+    """An op with a weight that is broadcast to its input.
+
+    Arguments:
+    - `op`: the op.
+    - `function`: what it computes, of the input and the weight.
+    - `name`: of the layer.
+    """
+
+    def __init__(self, op: WithWeight, function: Callable[..., Tensor], name: str) -> None:
+        super().__init__(name=name)
+        self.op, self.function = op, function
+
+    def build(self, input_shape: tuple) -> None:
+        self.weight = self.add_weight(name=self.op.role, shape=self.op.weight_shape(tuple(input_shape[1:])))
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return self.function(ops, self.op, inputs, self.weight)
+
+
+def _activation(function: Callable[..., Tensor], b: _Builder, x: Tensor) -> Tensor:
+    return function(ops, b.op, x)
+
+
+def _arithmetic(function: Callable[..., Tensor], b: _Builder, *x: Tensor) -> Tensor:
+    if isinstance(b.op, WithWeight):
+        return WeightLayer(b.op, function, b.node.name)(x[0])
+    rank = len(b.node.shape)
+    return function(ops, b.op, *(ops.reshape(a, (-1, *(1,) * (rank + 1 - len(a.shape)), *a.shape[1:])) for a in x))
+
+
 HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
+    **{op: partial(_activation, function) for op, function in ACTIVATIONS.items()},
+    **{op: partial(_arithmetic, function) for op, function in ARITHMETIC.items()},
     AdaptiveAveragePooling2D: _linear_map,
     Add: lambda b, *x: layers.Add()(list(x)),
     AveragePooling2D: _average_pooling,
@@ -294,7 +329,6 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     ReLU: lambda b, x: layers.ReLU(b.op.max_value)(x),
     Reshape: lambda b, x: layers.Reshape(b.node.shape)(x),
     Resize: _resize,
-    SiLU: lambda b, x: layers.Activation("silu")(x),
     Slice: _slice,
     SliceChannels: lambda b, x: x[..., b.op.start : b.op.start + b.op.size],
     Softmax: lambda b, x: layers.Softmax()(x),

@@ -171,7 +171,7 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     Flatten: lambda net, node, x: (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).flatten(1),
     GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
     MaxPooling2D: _pooling,
-    ReLU: lambda net, node, x: x.relu() if node.op.max_value is None else x.relu6(),
+    ReLU: lambda net, node, x: x.relu() if node.op.max_value is None else x.relu().minimum(node.op.max_value),
     SiLU: lambda net, node, x: x.silu(),
     Softmax: lambda net, node, x: x.softmax(),
     ZeroPadding2D: _zero_padding,

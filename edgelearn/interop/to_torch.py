@@ -26,9 +26,9 @@ from edgelearn.ops import (
     Dropout,
     GlobalAveragePooling2D,
     MaxPooling2D,
+    Multiply,
     Op,
     ReLU,
-    SiLU,
     Softmax,
     SpatialDropout2D,
     Stream,
@@ -36,11 +36,14 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.window import Pair, Window
 
+from .pointwise import ACTIVATIONS
+from .to_torch_pointwise import POINTWISE
 from .to_torch_shapes import SHAPES
 
 # Ops that compute mirrored images if their input is mirrored.
 MIRRORABLE = (
-    Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Dropout, GlobalAveragePooling2D, ReLU, SiLU, Softmax
+    Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Dropout, GlobalAveragePooling2D, Multiply, ReLU, Softmax,
+    *ACTIVATIONS,
 )  # fmt: skip
 # Ops whose backward pass doesn't read their output: the activation behind them may overwrite it.
 OVERWRITABLE = (Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D)
@@ -260,17 +263,6 @@ def _batchnorm(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
     return F.batch_norm(x, mean, variance, gamma, beta, batch, 1 - op.momentum, op.epsilon).reshape(shape)
 
 
-def _relu(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, ReLU)
-    return (F.relu if node.op.max_value is None else F.relu6)(x, inplace=net.overwrites(node))
-
-
-def _add(net: TorchNetwork, node: Node, x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
-    for other in others:
-        x = x + other
-    return x
-
-
 def _coupling(net: TorchNetwork, node: Node, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
     assert isinstance(node.op, Coupling)
     return x + (_rounded(f, node.op.step) if node.op.step else f)
@@ -298,8 +290,8 @@ def _average_pooling(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Te
 
 
 HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
+    **POINTWISE,
     **SHAPES,
-    Add: _add,
     AveragePooling2D: _average_pooling,
     BatchNormalization: _batchnorm,
     Concatenate: lambda net, node, *x: torch.cat(x, 1),
@@ -311,8 +303,6 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     Dropout: lambda net, node, x: F.dropout(x, node.op.rate, net.training),
     GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
     MaxPooling2D: _max_pooling,
-    ReLU: _relu,
-    SiLU: lambda net, node, x: F.silu(x),
     Softmax: lambda net, node, x: F.softmax(x, 1 if x.ndim == 4 else -1),
     SpatialDropout2D: lambda net, node, x: F.dropout2d(x, node.op.rate, net.training),
     Stream: lambda net, node, x: _rounded(x, node.op.step),

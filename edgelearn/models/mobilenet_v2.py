@@ -53,12 +53,12 @@ class Builder:
 
     def build(self, strides: int, stages: tuple[tuple[int, ...], ...], classes: int, softmax: bool) -> Network:
         network, alpha = self.network, self.alpha
-        self.unit("Conv1", _conv(_divisible(STEM * alpha), 3, strides), norm="bn_Conv1", relu="Conv1_relu")
+        self.unit("Conv1", _conv(divisible(STEM * alpha), 3, strides), norm="bn_Conv1", relu="Conv1_relu")
         blocks = [(t, c, s if first else 1) for t, c, n, s in stages for first in [True] + [False] * (n - 1)]
         for number, (expansion, channels, stride) in enumerate(blocks):
             name = f"block_{number}" if number else "expanded_conv"
-            self.bottleneck(name, expansion, _divisible(int(channels * alpha)), stride)
-        self.unit("Conv_1", _conv(_divisible(HEAD * max(alpha, 1.0))), norm="Conv_1_bn", relu="out_relu")
+            self.bottleneck(name, expansion, divisible(int(channels * alpha)), stride)
+        self.unit("Conv_1", _conv(divisible(HEAD * max(alpha, 1.0))), norm="Conv_1_bn", relu="out_relu")
         network.add("global_average_pooling2d", GlobalAveragePooling2D())
         network.add("predictions", Dense(classes))
         if softmax:
@@ -94,7 +94,7 @@ def _conv(filters: int, size: int = 1, strides: int = 1) -> Conv2D:
     return Conv2D(filters, size, strides, "same", use_bias=False, kernel_initializer="he_normal")
 
 
-def _divisible(channels: float, by: int = 8) -> int:
+def divisible(channels: float, by: int = 8) -> int:
     """Round to the nearest multiple of `by`, but not below 90 % of `channels`."""
     nearest = max(by, int(channels + by / 2) // by * by)
     return nearest if nearest >= 0.9 * channels else nearest + by

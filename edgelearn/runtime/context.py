@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from edgelearn.device import Device
+from edgelearn.display import Displayed
 
 from .memory import DeviceBuffer, Ledger
 from .platforms import opencl_device
 from .process import check_process
 
 
-class Context:
+class Context(Displayed):
     """Queues and memory of one device; everything that runs on it shares one.
 
     Arguments:
@@ -33,6 +34,10 @@ class Context:
         self._transfers: Any = None
         self._events: list[tuple[Any, Any]] = []
         self.ledger = Ledger(device.memory)
+
+    @property
+    def headline(self) -> str:
+        return f"of {self.device.id}"
 
     @property
     def transfers(self) -> Any:

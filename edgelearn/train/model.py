@@ -158,6 +158,13 @@ class Model(SavedModel):
         self.settings = settings
         return self
 
+    @property
+    def headline(self) -> str:
+        return f"of {self.network.headline}, on {self.device.id}"
+
+    def __str__(self) -> str:
+        return self.summary()
+
     def summary(self) -> str:
         """Return a table of the layers, their shapes and parameters, and which are trained."""
         return summary(self.network)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgelearn.display import Displayed
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
 from edgelearn.ops.settings import number
@@ -64,7 +65,7 @@ class TrainingStatus:
             raise StoppedError
 
 
-class TrainedModel(ABC):
+class TrainedModel(Displayed, ABC):
     """The interface that callbacks use: a Model, or a Trainer."""
 
     status: TrainingStatus

@@ -58,6 +58,10 @@ class Trainer(TrainedModel):
         self.training = TrainingSession(plan, context, kernels, self.status, progress)
         self.training.resume(self._weights, TrainingState({}, position=self.position))
 
+    @property
+    def headline(self) -> str:
+        return f"of '{self.plan.request.network.name}' after {self.position.updates} updates"
+
     def __enter__(self) -> Self:
         return self
 

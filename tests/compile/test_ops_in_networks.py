@@ -35,6 +35,7 @@ from edgelearn.ops import (
     UpSampling2D,
 )
 
+from .pointwise_networks import POINTWISE
 from .test_networks import CLASSES, EXAMPLES, check_step, drawn
 from .test_plan import batches
 from .test_rematerialiser import same, steps
@@ -102,7 +103,7 @@ def enlarged() -> Network:
     return net
 
 
-NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged)}
+NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged)} | POINTWISE
 EVERY = pytest.mark.parametrize("name", NETWORKS)
 STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}
 INTEGERS = Precision(Format(symmetric=True), Format(), Format(), simulated=False)

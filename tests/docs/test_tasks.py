@@ -15,6 +15,8 @@ QUESTIONS = {
     "peak mean": "how-do-i.md",
     "resume after crash": "how-do-i.md",
     "export for a phone": "how-do-i.md",
+    "convert a model": "how-do-i.md",
+    "a model from elsewhere": "how-do-i.md",
 }
 
 

@@ -1,5 +1,6 @@
 import json
 import re
+import time
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from edgelearn.ops import (
     ReLU,
     Softmax,
 )
+from edgelearn.train import Model
 
 
 def tiny() -> Network:
@@ -291,3 +293,17 @@ class TestSeveral:
         net = two_by_two()
         folded, _ = fold_batchnorm(net, net.initialize())
         assert (folded.inputs, folded.outputs) == (net.inputs, net.outputs)
+
+
+def test_a_network_that_can_not_be_is_refused_before_weights_are_drawn():
+    net = Network("huge", (32, 32, 3))
+    for number in range(6):
+        net.add(f"conv_{number}", Conv2D(65_536, 3))
+    started = time.perf_counter()
+    with pytest.raises(PlanError, match=r"MB.*conv_1/kernel"):
+        net.initialize()
+    net = Network("wide", (4,))
+    net.add("dense", Dense(10**12))
+    with pytest.raises(PlanError, match="dense/kernel"):
+        Model(Network.from_json(net.to_json()))
+    assert time.perf_counter() - started < 2

@@ -3,6 +3,7 @@
 import os
 
 import numpy as np
+from pointwise_networks import POINTWISE
 
 from edgelearn import models
 from edgelearn.graph import Network
@@ -118,6 +119,7 @@ def enlarged() -> Network:
 
 
 NETWORKS = {
+    **POINTWISE,
     "enlarged": enlarged,
     "rearranged": rearranged,
     "padded": every_kind_of_padding,
@@ -153,7 +155,8 @@ class Converted:
         derivatives of a scalar by all weights at once."""
         network = NETWORKS[name]()
         weights = {k: a.astype(np.float64) for k, a in network.initialize(0).items()}
-        weights = {k: a + 0.1 * self.rng.random(a.shape) if a.ndim < 3 else a for k, a in weights.items()}
+        moved = {k for k, a in weights.items() if a.ndim < 3 or not k.endswith("/kernel")}
+        weights = {k: a + 0.1 * self.rng.random(a.shape) if k in moved else a for k, a in weights.items()}
         x = self.rng.standard_normal((3, *network.input_shape))
         y = reference(network, weights, x, batchnorm)
         dy = self.rng.standard_normal(y.shape)

@@ -9,7 +9,7 @@ import pytest
 from edgelearn.lab.measure import Worker, WorkerError
 
 HERE = Path(__file__).parent
-PATH = {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
+PATH = {"PYTHONPATH": os.pathsep.join(map(str, (HERE, HERE.parents[1], HERE.parent / "compile")))}
 TOLERANCES = {"outputs": 1e-9, "weights": 0, "names": 0, "gradients": 1e-3, "folded": 1e-9}
 MODULES = {"Torch": "torch", "MirroredTorch": "torch", "Keras": "tensorflow"}
 
@@ -24,8 +24,12 @@ def worker(request):
 
 @pytest.mark.parametrize("batchnorm", ["moving", "batch"])
 @pytest.mark.parametrize(
-    "name", ["padded", "rearranged", "enlarged", "shortcut", "mobilenet_v1", "bcresnet", "mobilenet_v2_reversible"]
-)
+    "name",
+    [
+        "padded", "rearranged", "enlarged", "shortcut", "fused", "unfused", "weighed", "mobilenet_v1", "bcresnet",
+        "mobilenet_v2_reversible",
+    ],
+)  # fmt: skip
 def test_it_computes_the_same(worker, name, batchnorm):
     errors = worker.call("errors", name, batchnorm)
     assert {kind: error for kind, error in errors.items() if error > TOLERANCES[kind]} == {}

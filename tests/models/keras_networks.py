@@ -20,6 +20,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers
+from keras.src.applications import efficientnet as efficientnet_module
+from keras.src.applications import mobilenet_v3 as mobilenet_v3_module
 
 IMAGES = 8
 MARGIN = 3e-5  # float32 must not round any input of a rectifier across one of its corners
@@ -92,7 +94,41 @@ def resnet18_cifar(size, alpha, classes):
     return resnet18(size, alpha, classes, cifar=True)
 
 
-MODELS = {f.__name__: f for f in (mobilenet_v1, mobilenet_v2, mobilenet_v2_cifar, resnet18, resnet18_cifar, vgg16)}
+def mobilenet_v3(make, size, alpha, classes):
+    """With its hard sigmoid as one layer."""
+    mobilenet_v3_module.hard_sigmoid = lambda x: layers.Activation("hard_sigmoid")(x)
+    return make(
+        (size, size, 3), alpha=alpha, dropout_rate=0.0, weights=None, classes=classes, classifier_activation=None,
+        include_preprocessing=False,
+    )  # fmt: skip
+
+
+def mobilenet_v3_small(size, alpha, classes):
+    return mobilenet_v3(keras.applications.MobileNetV3Small, size, alpha, classes)
+
+
+def mobilenet_v3_large(size, alpha, classes):
+    return mobilenet_v3(keras.applications.MobileNetV3Large, size, alpha, classes)
+
+
+def efficientnet_b0(size, alpha, classes):
+    """Without preprocessing: its scale is 1, and it normalizes with mean 0 and variance 1."""
+    model = efficientnet_module.EfficientNet(
+        alpha, 1.0, size, 0.0, 0.0, input_shape=(size, size, 3), weights=None, classes=classes,
+        classifier_activation=None,
+    )  # fmt: skip
+    model.layers[1].scale = 1.0
+    return model
+
+
+MODELS = {
+    f.__name__: f
+    for f in (
+        efficientnet_b0, mobilenet_v1, mobilenet_v2, mobilenet_v2_cifar, mobilenet_v3_large, mobilenet_v3_small,
+        resnet18, resnet18_cifar, vgg16,
+    )
+}  # fmt: skip
+CORNERS = {"relu": (0.0, 6.0), "hard_swish": (-3.0, 3.0), "hard_sigmoid": (-3.0, 3.0)}  # where derivatives jump
 
 
 def single(array):
@@ -112,23 +148,28 @@ def begin(layer, x):
             mean + 0.2 * np.sqrt(variance) * rng.standard_normal(channels),
             variance * rng.uniform(0.5, 2.0, channels) + 1e-3,
         ]
-    elif weights:
+    elif weights and not isinstance(layer, layers.Normalization):
         weights = [w + 0.02 * rng.standard_normal(w.shape) for w in weights]
     layer.set_weights([single(w) for w in weights])
 
 
-def settle(layer, z):
+def settle(layer, z, corners):
     """Move each channel's offset in `layer`, by as little as it takes for every value of z, which adds other things to
-    it at most, to keep MARGIN from 0 and 6, where a rectifier's derivative jumps: a flipped derivative is no error of
-    rounding size, but 1e-2 of a layer's gradient. Returns z as it is then."""
+    it at most, to keep MARGIN from the corners, where an activation's derivative jumps: a flipped derivative is no
+    error of rounding size, but 1e-2 of a layer's gradient. Returns z as it is then."""
     weights = layer.get_weights()
     offset = weights[1]  # beta or bias
     start, z = offset.copy(), z - offset
     for c in range(z.shape[-1]):
-        while min(np.abs(z[..., c] + offset[c] - corner).min() for corner in (0.0, 6.0)) < MARGIN:
+        while min(np.abs(z[..., c] + offset[c] - corner).min() for corner in corners) < MARGIN:
             offset[c] = single(start[c] + rng.uniform(-0.05, 0.05))
     layer.set_weights(weights)
     return z + offset
+
+
+def function_of(layer):
+    """The name of an activation."""
+    return "relu" if isinstance(layer, layers.ReLU) else getattr(getattr(layer, "activation", None), "__name__", "")
 
 
 def sources(layer):
@@ -154,9 +195,9 @@ def give_weights(model, images, training):
     def give(layer):
         x = [values[source.name] for source in sources(layer)]
         begin(layer, x[0])
-        if isinstance(layer, layers.ReLU):
+        if corners := CORNERS.get(function_of(layer)):
             (before,) = sources(layer)
-            x = [settle(sources(before)[-1] if isinstance(before, layers.Add) else before, x[0])]
+            x = [settle(sources(before)[-1] if isinstance(before, layers.Add) else before, x[0], corners)]
         options = {"training": training} if isinstance(layer, layers.BatchNormalization) else {}
         values[layer.name] = np.asarray(layer(x if len(x) > 1 else x[0], **options))
 
@@ -176,7 +217,8 @@ def since_convolution(layer):
 
 
 def arrays_of(model, kind):
-    return {f"{kind} {layer.name}/{w.name}": np.asarray(w) for layer in model.layers for w in layer.weights}
+    found = (layer for layer in model.layers if not isinstance(layer, layers.Normalization))
+    return {f"{kind} {layer.name}/{w.name}": np.asarray(w) for layer in found for w in layer.weights}
 
 
 def write(name, options, statistics, folder):

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,9 @@ NETWORKS = {
     "mobilenet_v1 1.0/128": {"size": 128, "alpha": 1.0, "classes": 10},
     "mobilenet_v2": {"size": 64, "alpha": 0.35, "classes": 7},
     "mobilenet_v2_cifar": {"size": 32, "alpha": 0.5, "classes": 7},
+    "mobilenet_v3_small": {"size": 64, "alpha": 0.5, "classes": 7},
+    "mobilenet_v3_large": {"size": 48, "alpha": 0.25, "classes": 7},
+    "efficientnet_b0": {"size": 48, "alpha": 0.25, "classes": 7},
     "resnet18": {"size": 64, "alpha": 0.25, "classes": 7},
     "resnet18_cifar": {"size": 32, "alpha": 0.25, "classes": 7},
     "vgg16": {"size": 32, "alpha": 0.25, "classes": 7, "units": 40},
@@ -53,7 +57,9 @@ def case(request, keras_folder):
             found.append(dict(file))
     ours = {key: value for key, value in options.items() if key != "size"}
     size = options["size"]
-    return getattr(models, name)((size, size, 3), softmax=False, **ours), *found
+    maker = getattr(models, name)
+    ours |= {"dropout": 0.0} if "dropout" in signature(maker).parameters else {}
+    return maker((size, size, 3), softmax=False, **ours), *found
 
 
 def of_kind(found, kind, network):
@@ -111,7 +117,7 @@ def test_logits(kernels, case, frozen):
     network, found, _ = case
     network, expected = Network.from_json(network.to_json()), found["logits"].reshape(8, -1)
     if frozen:
-        network.freeze().unfreeze(list(network.nodes)[-1])
+        network.freeze().unfreeze(list(network.parameters.values())[-1].layer)
     session = start(kernels, network, found, 8, 8)
     x = pack(found["images"], session.plan.storage.input.block)
     assert np.abs(session.predict(x, 8) - expected).max() <= 1e-4 * np.abs(expected).max()

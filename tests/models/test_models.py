@@ -18,6 +18,9 @@ FULL_SIZE = {
     "mobilenet_v1": (4_231_976, 4_253_864, 568.7),
     "mobilenet_v2": (3_504_872, 3_538_984, 300.8),
     "mobilenet_v2_cifar": (2_236_682, 2_270_794, 87.99),
+    "efficientnet_b0": (5_288_548, 5_330_564, 385.8),
+    "mobilenet_v3_large": (5_483_032, 5_507_432, 216.6),
+    "mobilenet_v3_small": (2_542_856, 2_554_968, 56.51),
     "mobilenet_v2_reversible": (3_504_872, 3_538_984, 300.8),
     "mobilenet_v2_split_cifar": (1_729_418, 1_763_530, 64.58),
     "revnet38": (464_890, 467_562, 77.23),  # in millions 0.46, 1.73 and 1.75, as table 1 of the paper has it
@@ -118,6 +121,7 @@ LEARNERS = {
     "ds_cnn": models.ds_cnn(),
     "mobilenet_v2_cifar": models.mobilenet_v2_cifar(alpha=0.5),
     "mobilenet_v2_split_cifar": models.mobilenet_v2_split_cifar(alpha=0.5),
+    "mobilenet_v3_small": models.mobilenet_v3_small((32, 32, 3), 0.5, 10, dropout=0.0),
     "resnet18_cifar": models.resnet18_cifar(alpha=0.25),
     "revnet": models.revnet("revnet14", 1, (16, 32, 64, 128), bottleneck=False),
     "vgg16": models.vgg16((32, 32, 3), alpha=0.25, classes=10, units=40),

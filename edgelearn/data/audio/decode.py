@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgelearn.data.decoding_limit import decoding
 from edgelearn.errors import DataError
 
 from . import RATE
@@ -36,18 +37,21 @@ def decode(source: bytes | Path, name: str, rate: int = RATE) -> np.ndarray:
     Raises DataError for a file that has another format, is damaged, truncated or empty, holds NaN or infinity, has more
     than MAX_SAMPLES samples or a rate outside MIN_RATE to MAX_RATE, or if soundfile or soxr is missing.
     """
-    samples, original_rate = read(source, name)
-    return resample(samples, original_rate, rate)
+    return _decoded(source, name, rate)[0]
 
 
 def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
     """Like `decode`, at the file's own rate; returns (samples, rate)."""
+    return _decoded(source, name, None)
+
+
+def _decoded(source: bytes | Path, name: str, new_rate: int | None) -> tuple[np.ndarray, int]:
+    """(samples, rate), at `new_rate` if that isn't None."""
     soundfile = package("soundfile")
-    file = io.BytesIO(source) if isinstance(source, bytes) else source
-    if isinstance(file, Path) and not file.is_file():
+    if isinstance(source, Path) and not source.is_file():
         raise DataError(f"There is no recording {name}. Give the path of a WAV, FLAC or OGG file.")
     try:
-        with soundfile.SoundFile(file) as sound:
+        with soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else file_name(source)) as sound:
             if sound.format not in FORMATS:
                 raise DataError(f"{name} is {sound.format}, not WAV, FLAC or OGG. Convert it, or remove it.")
             rate, announced = sound.samplerate, sound.frames
@@ -56,20 +60,38 @@ def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
                     f"{name} has more than {MAX_SAMPLES / 1e6:.0f} million samples, which can exhaust the memory. "
                     f"Cut it into pieces, or remove it."
                 )
-            samples = sound.read(announced, dtype="float32", always_2d=True)
-            truncated = len(samples) < announced or shortened(sound.extra_info)
+            check_rate(rate, name)
+            with decoding.hold(_bytes_to_decode(announced, sound.channels, rate, new_rate or rate), name):
+                samples = sound.read(announced, dtype="float32", always_2d=True)
+                truncated = len(samples) < announced or shortened(sound.extra_info)
+                _check(samples, truncated, name)
+                mono = np.ascontiguousarray(samples.mean(1, dtype=np.float32))
+                return resample(mono, rate, new_rate or rate), new_rate or rate
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a file called .raw
         raise DataError(f"{name} cannot be read as sound: {why(error)}. Remove it or replace it.") from error
     except OSError as error:
         raise DataError(f"{name} cannot be read: {error.strerror or error}. Check it, or remove it.") from error
-    check_rate(rate, name)
+
+
+def _bytes_to_decode(frames: int, channels: int, rate: int, new_rate: int) -> int:
+    """Memory that decoding takes: all channels, their mean, and that at the new rate, twice while soxr joins it."""
+    resampled = 0 if new_rate == rate else 8 * frames * new_rate // rate
+    return 4 * frames * (channels + 1) + resampled
+
+
+def _check(samples: np.ndarray, truncated: bool, name: str) -> None:
+    """Raise DataError for samples that can't be used."""
     if truncated:
         raise DataError(f"{name} is truncated: shorter than its header says. Remove it or replace it.")
     if not len(samples):
         raise DataError(f"{name} holds no sound. Remove it or record it again.")
     if not np.isfinite(samples).all():
         raise DataError(f"{name} holds NaN or infinity. Remove it or replace it.")
-    return np.ascontiguousarray(samples.mean(1, dtype=np.float32)), rate
+
+
+def file_name(path: Path) -> str | bytes:
+    """A path for libsndfile: soundfile encodes strictly, and names of files may be of any bytes."""
+    return str(path) if os.name == "nt" else os.fsencode(path)
 
 
 def why(error: Exception) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.subfolders import files_below, subfolders, usable_files
+from edgelearn.data.subfolders import files_below, printable, subfolders, usable_files
 from edgelearn.data.threads import each
 from edgelearn.errors import DataError
 
@@ -41,15 +41,15 @@ def load_folder(path: str | os.PathLike, speaker: str = "") -> ClipDataset:
         1, lambda word, _: f"The word {word!r} in {root} has no usable recording.", "WAV, FLAC or OGG recordings"
     )
     return ClipDataset(
-        name=root.resolve().name,
+        name=printable(root.resolve().name),
         origin="folder",
         description=f"{len(found.files):,} clips of {len(words)} words from the folder {root}"
         + (f"; {len(found.skipped)} file(s) skipped." if found.skipped else "."),
-        class_names=tuple(words),
+        class_names=tuple(map(printable, words)),
         labels=found.labels,
         speakers=np.array(
             [
-                speaker_of(file.name, words[label]) or speaker
+                speaker_of(printable(file.name), printable(words[label])) or speaker
                 for label, file in zip(found.labels, found.files, strict=True)
             ],
             np.str_,

@@ -11,7 +11,7 @@ import numpy as np
 from edgelearn.errors import DataError
 
 from . import RATE
-from .decode import FORMATS, check_rate, package, shortened, why
+from .decode import FORMATS, check_rate, file_name, package, shortened, why
 
 Blocks = Generator[np.ndarray, None, None]  # consecutive blocks, float32 (n,)
 _SECONDS = 0.1  # of a block
@@ -59,7 +59,7 @@ def _opened(path: Path) -> Iterator:
     if not path.is_file():
         raise DataError(f"There is no recording {path}. Give the path of a WAV, FLAC or OGG file.")
     try:
-        with soundfile.SoundFile(path) as sound:
+        with soundfile.SoundFile(file_name(path)) as sound:
             if sound.format not in FORMATS:
                 raise DataError(f"{path} is {sound.format}, not WAV, FLAC or OGG. Convert it.")
             check_rate(sound.samplerate, str(path))

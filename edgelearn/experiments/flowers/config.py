@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from edgelearn.compile.memory.budget import budgets
-from edgelearn.experiments.config import DATA, DOWNLOAD, Config, device_setting, seed_setting, setting
-from edgelearn.ops import SGD, Adam, AdamW, Optimizer
+from edgelearn.experiments.config import DATA, DOWNLOAD, setting
+from edgelearn.experiments.transfer import TransferConfig
+from edgelearn.ops import Optimizer
 
-OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
-CACHES = ("fp32", "fp16")
 ACCURACY = {"before": 147 / 736, "after": 670 / 736}  # published by Qualcomm
 PUBLISHED = {"epochs": 100, "batch_size": 163, "micro_batch": 15, "learning_rate": 0.003}
 SAMPLE = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_rate": 0.01}
 
 
 @dataclass(frozen=True)
-class FlowersConfig(Config):
+class FlowersConfig(TransferConfig):
     """Fine-tuning of MobileNet V1. Where `epochs`, `batch_size`, `micro_batch` or `learning_rate` are None, the
     published values hold, or with the embedded sample those of SAMPLE. `images`, `data` and `sample` choose the
     pictures (see edgelearn.data.flowers.load_flowers).
@@ -37,16 +35,7 @@ class FlowersConfig(Config):
     micro_batch: int | None = setting(
         None, "examples at a time on the device, gradients are summed (default: 15, embedded sample: 50)", minimum=1
     )
-    optimizer: str = setting("momentum", "optimizer", choices=OPTIMIZERS)
     learning_rate: float | None = setting(None, "learning rate (default: 0.003, embedded sample: 0.01)", above=0)
-    label_smoothing: float = setting(0.0, "share of the label given to all classes", minimum=0, maximum=1)
-    cache: str | None = setting("fp32", "format of the frozen layers' features kept in memory", choices=CACHES)
-    cache_folder: str | None = setting(None, "keep the features in a temporary file in this folder", metavar="DIR")
-    budget: int | str | None = setting(
-        None, "limit of the memory plan: '64MB', '20MB peak', '8MB stored' or several", check=budgets, metavar="SIZE"
-    )
-    seed: int = seed_setting()
-    device: str | None = device_setting()
 
     def resolve(self, sample: bool) -> FlowersConfig:
         """Fill in the published values, or the sample's, where this configuration has None."""
@@ -55,11 +44,4 @@ class FlowersConfig(Config):
         return replace(self, sample=sample, **missing)
 
     def make_optimizer(self) -> Optimizer:
-        rate = self.learning_rate or PUBLISHED["learning_rate"]
-        return {
-            "sgd": SGD(rate),
-            "momentum": SGD(rate, momentum=0.9),
-            "nesterov": SGD(rate, momentum=0.9, nesterov=True),
-            "adam": Adam(rate),
-            "adamw": AdamW(rate),
-        }[self.optimizer]
+        return self.optimizer_at(self.learning_rate or PUBLISHED["learning_rate"])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property, partial
-from pathlib import Path
-from typing import ClassVar
+from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,19 +15,16 @@ from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import stratified_split
 from edgelearn.data.subfolders import skipped_lines
 from edgelearn.errors import DownloadError
-from edgelearn.experiments.experiment import Experiment, Log
-from edgelearn.experiments.trained import Pictures, save_model
-from edgelearn.lab.runs import Run, figures
-from edgelearn.ops import SoftmaxCrossEntropy
-from edgelearn.train import Callback, Model, PictureSource, Subset
-from edgelearn.train.phases import Phases
-from edgelearn.units import MB
+from edgelearn.experiments.trained import Pictures
+from edgelearn.experiments.transfer import TransferExperiment
+from edgelearn.ops import Optimizer, SoftmaxCrossEntropy
+from edgelearn.train import Model, PictureSource, Subset
 
 from .config import ACCURACY, FlowersConfig
 from .weights import Pretrained, load_pretrained
 
 
-class FlowersExperiment(Experiment[FlowersConfig]):
+class FlowersExperiment(TransferExperiment[FlowersConfig]):
     """Pictures, network and model of one configuration. `run` does everything; a notebook can call single steps.
 
     Arguments:
@@ -40,18 +34,19 @@ class FlowersExperiment(Experiment[FlowersConfig]):
     """
 
     kind, command, config_type = "flowers", "edgelearn flowers", FlowersConfig
-    same: ClassVar = {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}
 
     def __init__(self, config: FlowersConfig, dataset: ImageDataset, pretrained: Pretrained) -> None:
         self.config, self.dataset, self.pretrained = config, dataset, pretrained
         network = pretrained.network
         network.freeze().unfreeze(*config.trainable)
         self.model = Model(network, pretrained.weights, config.device, config.seed)
-        self.model.compile(config.make_optimizer(), SoftmaxCrossEntropy(config.label_smoothing))
+        self.model.compile(self.resolved_optimizer, SoftmaxCrossEntropy(config.label_smoothing))
         self.train_indices, self.test_indices = stratified_split(dataset.labels, 0.8, config.seed)
         pictures = PictureSource(len(dataset), pretrained.size, self._load, normalize)
         self.train = Subset(pictures, self.train_indices)
         self.test = Subset(pictures, self.test_indices)
+        self.train_labels, self.test_labels = dataset.labels[self.train_indices], dataset.labels[self.test_indices]
+        self.class_names, self.preprocessing = dataset.class_names, asdict(Pictures(pretrained.size))
 
     @classmethod
     def load(cls, config: FlowersConfig) -> FlowersExperiment:
@@ -77,22 +72,11 @@ class FlowersExperiment(Experiment[FlowersConfig]):
     @property
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Labels of the training and of the test pictures, int."""
-        return self.dataset.labels[self.train_indices], self.dataset.labels[self.test_indices]
-
-    @cached_property
-    def phases(self) -> Phases:
-        """Memory plans: extracting features, training, testing."""
-        c = self.config
-        lengths = len(self.train), len(self.test)
-        phases = self.model.phases(*self._sizes, c.budget, c.cache, lengths)
-        phases["test"] = self.model.forward_plan(budget=c.budget)
-        return phases
+        return self.train_labels, self.test_labels
 
     @property
-    def _sizes(self) -> tuple[int, int]:
-        """Examples of a mini-batch and of a micro-batch."""
-        size = min(self.config.batch_size or len(self.train), len(self.train))
-        return size, min(self.config.micro_batch or size, size)
+    def resolved_optimizer(self) -> Optimizer:
+        return self.config.make_optimizer()
 
     def origins(self) -> dict:
         return {
@@ -109,52 +93,15 @@ class FlowersExperiment(Experiment[FlowersConfig]):
             skipped.append(f"  {len(skipped)} files skipped")
         return [self.dataset.description, *skipped, f"Network: {self.pretrained.description}"]
 
-    def fit(self, callbacks: Sequence[Callback]) -> None:
-        c = self.config
-        train_labels, test_labels = self.labels
-        size, micro_batch = self._sizes
-        self.model.fit(
-            self.train, train_labels, size, self.epochs, micro_batch=micro_batch,
-            validation_data=(self.test, test_labels), callbacks=callbacks, cache=c.cache,
-            cache_folder=Path(c.cache_folder) if c.cache_folder else None, budget=c.budget,
-        )  # fmt: skip
-
-    def finish(self, run: Run, seconds: float, log: Log) -> dict:
-        """Test the whole network from pictures on; write results, network and figures."""
-        _, labels = self.labels
-        predicted = self.model.predict(self.test, self.phases["test"].request.micro_batch).argmax(-1)
-        results = self.results(int((predicted == labels).sum()), len(labels), run.history()[-1]["val_loss"], seconds)
-        save_model(run, self.model, self.dataset.class_names, Pictures(self.pretrained.size))
-        names = self.dataset.class_names
-        matrix = figures.confusion_matrix(labels.tolist(), predicted.tolist(), len(names))
-        figures.plot_confusion(matrix, names, run.folder / "confusion.png")
-        reference = {"published": ACCURACY["after"]} if self.published else None
-        figures.plot_learning_curves(run.history(), run.folder / "curves.png", reference=reference)
-        memory = results["memory"]
-        figures.plot_memory(memory["planned"], memory["allocated"], memory["process"], run.folder / "memory.png")
-        run.finish(results)
-        log(self.report(run))
-        return results
-
     @property
     def published(self) -> bool:
         """True for the experiment with published results: the flower photographs and the large network."""
         return self.dataset.origin in ("EDGELEARN_DATA", "tfds") and self.pretrained.origin != "package"
 
-    def report(self, run: Run) -> str:
-        """The results as text."""
-        r = run.record["results"]
-        low, high = r["interval"]
-        before = run.record.get("before", {}).get("accuracy")
-        interval = f"(95 % Wilson interval {low:.2%} to {high:.2%})"
-        lines = [f"Test accuracy: {r['correct']}/{r['total']} = {r['accuracy']:.2%} {interval}"]
-        if before is not None:
-            lines.append(f"Before training: {round(before * r['total'])}/{r['total']} = {before:.2%}")
-        if self.published:
-            lines.append("Published by Qualcomm: 147/736 = 19.97% before, 670/736 = 91.03% after")
-        planned, allocated, process = (r["memory"][name] / MB for name in ("planned", "allocated", "process"))
-        lines.append(
-            f"Memory: planned peak {planned:.1f} MB, allocated peak {allocated:.1f} MB, process peak {process:.1f} MB"
-        )
-        lines.append(f"Time: {r['seconds']:.0f} s. Everything is in {run.folder}")
-        return "\n".join(lines)
+    @property
+    def reference(self) -> dict[str, float] | None:
+        return {"published": ACCURACY["after"]} if self.published else None
+
+    @property
+    def notes(self) -> list[str]:
+        return ["Published by Qualcomm: 147/736 = 19.97% before, 670/736 = 91.03% after"] if self.published else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from edgelearn.display import Displayed
 from edgelearn.errors import PlanError
 from edgelearn.train.status import Logs, TrainedModel
 
@@ -71,12 +72,17 @@ class CallbackList:
             getattr(callback, moment)(*arguments)
 
 
-class History(Callback):
+class History(Displayed, Callback):
     """Collects the logs of every epoch: `history["loss"]` is a list, and so on."""
 
     def __init__(self) -> None:
         self.epoch: list[int] = []
         self.history: dict[str, list[float]] = {}
+
+    @property
+    def headline(self) -> str:
+        last = ", ".join(f"{name} {values[-1]:.4g}" for name, values in self.history.items())
+        return f"of {len(self.epoch)} epochs" + (f"; the last: {last}" if last else "")
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         self.epoch.append(epoch)

@@ -19,7 +19,7 @@ class ModelCheckpoint(Monitor):
     optimizer=…)` continues the training from it. For the best and the last model use two of these.
 
     Arguments:
-    - `filepath`: the file; it may hold `{epoch}` and the names of figures, as in "{epoch:03d}-{val_loss:.2f}.safetensors".
+    - `filepath`: the file; it may hold `{epoch}` and names of figures, as in "{epoch:03d}-{val_loss:.2f}.safetensors".
     - `monitor`: name of the figure in the epoch's logs (default "val_loss"); needed for `save_best_only`.
     - `save_best_only`: save only if the figure has improved (default False).
     - `mode`: `"min"`, `"max"` or `"auto"` (default): accuracy, precision, recall, F1 and AUC should rise, others fall.
@@ -62,7 +62,8 @@ class ModelCheckpoint(Monitor):
             path = Path(self.filepath.format(**{**logs, "epoch": epoch + 1}))
         except (KeyError, IndexError, ValueError) as error:
             raise PlanError(
-                f"The name of the checkpoint, '{self.filepath}', can't be made: {error}. There are epoch, {', '.join(logs)}."
+                f"The name of the checkpoint, '{self.filepath}', can't be made: {error}. There are epoch, "
+                f"{', '.join(logs)}."
             ) from None
         path.parent.mkdir(parents=True, exist_ok=True)
         assert isinstance(self.model, SavedModel)
