@@ -27,6 +27,9 @@ from edgelearn.ops import (
     Flatten,
     GlobalAveragePooling2D,
     GlobalMaxPooling2D,
+    GroupNormalization,
+    LayerNormalization,
+    LocalResponseNormalization,
     Max,
     MaxPooling2D,
     Mean,
@@ -193,6 +196,22 @@ def _batchnorm(b: _Builder, x: Tensor) -> Tensor:
     return b.norm(momentum=b.op.momentum, epsilon=b.op.epsilon, name=b.node.name)(x)
 
 
+def _example_normalization(b: _Builder, x: Tensor) -> Tensor:
+    op = b.op
+    assert isinstance(op, LayerNormalization | GroupNormalization)
+    options = {"epsilon": op.epsilon, "center": op.center, "scale": op.scale, "name": b.node.name}
+    if isinstance(op, GroupNormalization):
+        return layers.GroupNormalization(op.groups, **options)(x)
+    axes: Any = [axis + 1 for axis in positions(op.axis, b.node.shape)]
+    return layers.LayerNormalization(axes, **options)(x)
+
+
+def _local_response(b: _Builder, x: Tensor) -> Tensor:
+    assert isinstance(b.op, LocalResponseNormalization)
+    windows = b.op.windows(b.node.shape[-1]).T.astype(x.dtype)
+    return x * (b.op.bias + b.op.factor * ops.matmul(ops.square(x), windows)) ** -b.op.beta  # type: ignore[operator]
+
+
 def _sub_spectral(b: _Builder, x: Tensor) -> Tensor:
     """A sub-band of a channel is a channel of its own."""
     assert isinstance(b.op, SubSpectralNormalization)
@@ -320,6 +339,9 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     Dropout: lambda b, x: layers.Dropout(b.op.rate)(x),
     Flatten: lambda b, x: layers.Flatten()(x),
     GlobalAveragePooling2D: lambda b, x: layers.GlobalAveragePooling2D()(x),
+    GroupNormalization: _example_normalization,
+    LayerNormalization: _example_normalization,
+    LocalResponseNormalization: _local_response,
     GlobalMaxPooling2D: _reduction(ops.max),
     Max: _reduction(ops.max),
     MaxPooling2D: _max_pooling,

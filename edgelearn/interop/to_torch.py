@@ -25,6 +25,9 @@ from edgelearn.ops import (
     DepthwiseConv2D,
     Dropout,
     GlobalAveragePooling2D,
+    GroupNormalization,
+    LayerNormalization,
+    LocalResponseNormalization,
     MaxPooling2D,
     Multiply,
     Op,
@@ -38,7 +41,7 @@ from edgelearn.ops.window import Pair, Window
 
 from .pointwise import ACTIVATIONS
 from .to_torch_pointwise import POINTWISE
-from .to_torch_shapes import SHAPES
+from .to_torch_shapes import SHAPES, channels_first, channels_last
 
 # Ops that compute mirrored images if their input is mirrored.
 MIRRORABLE = (
@@ -263,6 +266,32 @@ def _batchnorm(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
     return F.batch_norm(x, mean, variance, gamma, beta, batch, 1 - op.momentum, op.epsilon).reshape(shape)
 
 
+def _example_normalization(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    op = node.op
+    assert isinstance(op, LayerNormalization | GroupNormalization)
+    shape = op.weight_shape(node.shape)
+    gamma, beta = (
+        torch.full(shape, start, dtype=x.dtype) if weight is None else weight.permute(*reversed(range(weight.ndim)))
+        for weight, start in ((net.role(node, "gamma"), 1.0), (net.role(node, "beta"), 0.0))
+    )
+    if isinstance(op, LayerNormalization):
+        return channels_first(F.layer_norm(channels_last(x), shape, gamma, beta, op.epsilon))
+    first = x if x.ndim == 4 else x.movedim(-1, 1)
+    y = F.group_norm(first, op.sets(node.shape)[1], gamma, beta, op.epsilon)
+    return y if x.ndim == 4 else y.movedim(1, -1)
+
+
+def _local_response(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own function for images and odd sizes, where definitions agree."""
+    op = node.op
+    assert isinstance(op, LocalResponseNormalization)
+    if x.ndim == 4 and op.size % 2:
+        return F.local_response_norm(x, op.size, op.factor * op.size, op.beta, op.bias)
+    x = channels_last(x)
+    windows = torch.from_numpy(op.windows(node.shape[-1])).to(x.dtype)
+    return channels_first(x * (op.bias + op.factor * x**2 @ windows.T) ** -op.beta)
+
+
 def _coupling(net: TorchNetwork, node: Node, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
     assert isinstance(node.op, Coupling)
     return x + (_rounded(f, node.op.step) if node.op.step else f)
@@ -301,6 +330,9 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     Dense: lambda net, node, x: F.linear(x, net.role(node, "kernel"), net.role(node, "bias")),
     DepthwiseConv2D: _convolution,
     Dropout: lambda net, node, x: F.dropout(x, node.op.rate, net.training),
+    GroupNormalization: _example_normalization,
+    LayerNormalization: _example_normalization,
+    LocalResponseNormalization: _local_response,
     GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
     MaxPooling2D: _max_pooling,
     Softmax: lambda net, node, x: F.softmax(x, 1 if x.ndim == 4 else -1),

@@ -16,9 +16,11 @@ from .formats import Format, NumberFormat
 from .function import Function
 from .gated import GELU, HardSwish, Mish, SiLU
 from .half import Float16
+from .local_response import LocalResponseNormalization
 from .loss import Loss
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
+from .normalization import GroupNormalization, LayerNormalization
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import LAMB, SGD, Adam, AdamW, Lion, Optimizer, RMSprop
 from .pad import Pad
@@ -74,12 +76,15 @@ __all__ = [
     "Function",
     "GlobalAveragePooling2D",
     "GlobalMaxPooling2D",
+    "GroupNormalization",
     "HardSigmoid",
     "HardSwish",
     "InHindsightMinMax",
+    "LayerNormalization",
     "LeakyReLU",
     "LinearOp",
     "Lion",
+    "LocalResponseNormalization",
     "Log",
     "Loss",
     "Max",
