@@ -140,7 +140,7 @@ def explain(plan: Plan) -> Explanation:
     """Explain the memory of a full micro-batch of training, or of prediction if the plan doesn't train."""
     program = _program(plan)
     purposes = _Purposes(plan, program)
-    lives = lifetimes(program.micro, [program.y.buffer])
+    lives = lifetimes(program.micro, [y.buffer for y in program.outputs.values()])
     fullest = max(range(len(program.micro)), key=lambda at: sum(x.nbytes for x in alive(lives, at)))
     temporary = [Share(_layer(buffer), purposes[buffer], buffer.nbytes) for buffer in alive(lives, fullest)]
     gaps = plan.arena_bytes - sum(share.nbytes for share in temporary)

@@ -112,7 +112,7 @@ class Plan(Displayed):
     def live_bytes(self, kind: Kind = Kind.TRAIN) -> list[tuple[str, int]]:
         """(layer, bytes of temporaries alive) at each launch of the largest micro-batch: the timeline of a step."""
         program = self.program(kind)
-        launches, lives = program.micro, arena.lifetimes(program.micro, [program.y.buffer])
+        launches, lives = program.micro, arena.lifetimes(program.micro, [y.buffer for y in program.outputs.values()])
         return [
             (launch.layer, sum(buffer.nbytes for buffer in arena.alive(lives, at)))
             for at, launch in enumerate(launches)

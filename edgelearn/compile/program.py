@@ -50,7 +50,7 @@ class Program(Displayed):
     - `micro`: for each micro-batch: forward and backward pass.
     - `finish`: once a mini-batch: gradients completed and checked, weights updated.
     - `inputs`: the network's inputs, by name.
-    - `y`: its output.
+    - `outputs`: its outputs, by name; without the head that a loss computes itself.
     - `rematerialisation`: what became of its activations.
     """
 
@@ -58,8 +58,14 @@ class Program(Displayed):
     micro: list[Launch]
     finish: list[Launch]
     inputs: dict[str, Tensor]
-    y: Tensor
+    outputs: dict[str, Tensor]
     rematerialisation: Rematerialisation
+
+    @property
+    def y(self) -> Tensor:
+        """The only output."""
+        (tensor,) = self.outputs.values()
+        return tensor
 
     @property
     def headline(self) -> str:

@@ -4,6 +4,8 @@ from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReL
 from .arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
+from .binary_cross_entropy import BinaryCrossentropy, BinaryFocalCrossentropy
+from .categorical_cross_entropy import CategoricalCrossentropy, CategoricalFocalCrossentropy
 from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
 from .convolution_transpose import Conv2DTranspose
@@ -17,7 +19,8 @@ from .function import Function
 from .gated import GELU, HardSwish, Mish, SiLU
 from .half import Float16
 from .local_response import LocalResponseNormalization
-from .loss import Loss
+from .loss import Loss, Losses
+from .losses import LOSSES
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
 from .normalization import GroupNormalization, LayerNormalization
@@ -28,6 +31,7 @@ from .permute import Transpose
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
 from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
+from .regression import Huber, MeanAbsoluteError, MeanSquaredError
 from .reshape import Flatten, Reshape
 from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
 from .scale import Bias, PReLU, Scale
@@ -45,6 +49,7 @@ __all__ = [
     "ELU",
     "GELU",
     "LAMB",
+    "LOSSES",
     "SELU",
     "SGD",
     "Abs",
@@ -56,6 +61,10 @@ __all__ = [
     "AveragePooling2D",
     "BatchNormalization",
     "Bias",
+    "BinaryCrossentropy",
+    "BinaryFocalCrossentropy",
+    "CategoricalCrossentropy",
+    "CategoricalFocalCrossentropy",
     "Clip",
     "Concatenate",
     "Conv2D",
@@ -79,6 +88,7 @@ __all__ = [
     "GroupNormalization",
     "HardSigmoid",
     "HardSwish",
+    "Huber",
     "InHindsightMinMax",
     "LayerNormalization",
     "LeakyReLU",
@@ -87,10 +97,13 @@ __all__ = [
     "LocalResponseNormalization",
     "Log",
     "Loss",
+    "Losses",
     "Max",
     "MaxPooling2D",
     "Maximum",
     "Mean",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
     "Minimum",
     "MinimumEntropy",
     "Mish",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 from pathlib import Path
@@ -12,10 +12,13 @@ import numpy as np
 
 from edgelearn.compile import BudgetLike
 from edgelearn.errors import PlanError, ShapeError
+from edgelearn.graph import Network
+from edgelearn.ops import Loss, Losses
 from edgelearn.ops.settings import number, whole
 
 from .callbacks import Callback
 from .sources import Source, Subset
+from .targets import Targets, labeled
 
 BATCH_SIZE = 32  # Keras's default, which None stands for
 
@@ -36,6 +39,8 @@ class FitArguments:
     cache_folder: Path | None = None
     budget: BudgetLike | None = None
     shuffle: bool = True
+    class_weight: Mapping[int, float] | None = None
+    sample_weight: Any = None
 
     def __post_init__(self) -> None:
         self.batch_size = BATCH_SIZE if self.batch_size is None else whole("batch_size", self.batch_size)
@@ -47,19 +52,24 @@ class FitArguments:
         if self.verbose not in ("auto", 0, 1, 2):
             raise PlanError(f"verbose is 'auto', 0 (silent), 1 (a bar) or 2 (a line an epoch), not {self.verbose!r}.")
         if self.validation_data is not None:
-            self.validation_data = as_pair(self.validation_data)
+            check_validation_data(self.validation_data)
             if self.validation_split:
                 raise PlanError("Give validation_data or validation_split, not both.")
 
-    def split(self, x: Source, y: np.ndarray) -> tuple[Source, np.ndarray]:
-        """Return the examples to train on; with `validation_split` its share at the end becomes `validation_data`."""
-        if not self.validation_split:
-            return x, y
+    def labeled(self, x, y, network: Network, loss: Loss | Losses) -> list[tuple[Source, Targets]]:
+        """Return the examples to train on and, if there are any, those to validate with. Raises ShapeError if some
+        don't fit, PlanError if a share of the examples leaves none."""
+        examples = labeled(x, y, network, loss, self.sample_weight, self.class_weight)
+        if self.validation_data is not None:
+            other_x, other_y, *weights = self.validation_data
+            return [examples, labeled(other_x, other_y, network, loss, *weights)]
+        return self._split(*examples) if self.validation_split else [examples]
+
+    def _split(self, x: Source, y: Targets) -> list[tuple[Source, Targets]]:
         kept = floor(len(x) * (1 - self.validation_split))  # as Keras
         if kept == len(x) or not kept:
             raise PlanError(f"A validation_split of {self.validation_split:g} of {len(x)} examples leaves none.")
-        self.validation_data = _part(x, kept, len(x)), y[kept:]
-        return _part(x, 0, kept), y[:kept]
+        return [(_part(x, start, stop), y.part(start, stop)) for start, stop in ((0, kept), (kept, len(x)))]
 
 
 def optional_size(name: str, value: Any) -> int | None:
@@ -81,12 +91,11 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
     return list(given)
 
 
-def as_pair(data: Any) -> tuple[Any, Any]:
-    """Return validation data as (x, y). Raises ShapeError for anything else."""
-    if not isinstance(data, tuple | list) or len(data) != 2:
+def check_validation_data(data: Any) -> None:
+    """Raises ShapeError unless `data` is (x, y) or (x, y, sample_weight)."""
+    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         what = f"{len(data)} of them" if isinstance(data, tuple | list) else type(data).__name__
-        raise ShapeError(f"validation_data is a pair (x, y), not {what}.")
-    return data[0], data[1]
+        raise ShapeError(f"validation_data is (x, y) or (x, y, sample_weight), not {what}.")
 
 
 def _part(x: Source, start: int, stop: int) -> Source:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
+from typing import Any
 
 from edgelearn.display import Displayed
 from edgelearn.interop.weights import Weights
@@ -25,6 +25,7 @@ class Position:
     - `epoch`, `step`: the next step, both counted from 0.
     - `updates`: steps of all epochs so far.
     - `loss`: sum of the losses of the epoch's examples so far; `correct`: right answers; `seen`: examples.
+    - `by_output`: these two sums of each of several outputs.
     - `seconds`: time of the epoch's steps so far.
     - `learning_rate`: the rate that was set instead of the optimizer's (default None: the optimizer's).
     """
@@ -33,9 +34,10 @@ class Position:
     step: int = 0
     updates: int = 0
     loss: float = 0.0
-    correct: int = 0
+    correct: float = 0
     seen: int = 0
     seconds: float = 0.0
+    by_output: Mapping[str, Sequence[float]] = field(default_factory=dict)
     learning_rate: float | None = None
 
 
@@ -136,12 +138,12 @@ class TrainedModel(Displayed, ABC):
         """All that training needs to continue: (tensors by name, JSON values)."""
 
     @abstractmethod
-    def evaluate(self, x, y: np.ndarray) -> Logs:
-        """Return the mean loss and the accuracy."""
+    def evaluate(self, x, y) -> Logs:
+        """Return the mean loss, the accuracy where the loss has one, and the metrics."""
 
     @abstractmethod
-    def predict(self, x) -> np.ndarray:
-        """Return the network's output for each example."""
+    def predict(self, x) -> Any:
+        """Return the network's output for each example; of several outputs a dictionary by name."""
 
     @abstractmethod
     def range_records(self) -> Weights:

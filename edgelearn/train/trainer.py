@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Self
-
-import numpy as np
+from typing import Any, Self
 
 from edgelearn.compile import Plan
 from edgelearn.errors import PlanError
@@ -19,9 +17,10 @@ from .callbacks import Callback, History
 from .callbacks.base import CallbackList
 from .loop import Loop, start
 from .reconstruction import watched
-from .sources import Source, as_source, labeled
+from .sources import Source, as_source
 from .state import TrainingState
 from .status import Logs, TrainedModel, TrainingStatus
+from .targets import Targets, labeled
 from .training_session import Progress, TrainingSession
 
 
@@ -107,27 +106,27 @@ class Trainer(TrainedModel):
         state.check(session.changing, self.plan.storage.slot_tensors, quantizes)
         self.training.resume(self._weights, state)
 
-    def step(self, x, y: np.ndarray) -> Logs:
+    def step(self, x, y, sample_weight=None) -> Logs:
         """Run one update and return the mini-batch's mean loss and accuracy, both from before the update.
 
         Arguments:
         - `x`: array (n, ...) or Source of at most the plan's `batch_size` examples.
-        - `y`: class numbers, int (n,).
+        - `y`: their targets, as Model.fit takes them; `sample_weight`, too, for a plan with `weighted=True`.
 
         Raises ShapeError for examples that don't fit, NonFiniteError naming the first layer where a NaN or infinity
         appeared; the weights are then unchanged.
         """
-        return self.training.step(*self._mini_batch(x, y))
+        return self.training.step(*self._mini_batch(x, y, sample_weight))
 
-    def gradients(self, x, y: np.ndarray) -> Weights:
+    def gradients(self, x, y, sample_weight=None) -> Weights:
         """Return the gradients of the mean loss over a mini-batch, float32 by "layer/role"; nothing else changes.
 
         Arguments and errors as `step`; a NaN or an infinity is returned as it is.
         """
-        return self.training.gradients(*self._mini_batch(x, y))
+        return self.training.gradients(*self._mini_batch(x, y, sample_weight))
 
     def fit(
-        self, x, y: np.ndarray, epochs: int = 1, *, validation_data: tuple | None = None, validation_frequency: int = 1,
+        self, x, y, epochs: int = 1, *, validation_data: tuple | None = None, validation_frequency: int = 1,
         callbacks: Sequence[Callback] = (), shuffle: bool = True,
     ) -> History:  # fmt: skip
         """Train in mini-batches of the plan's `batch_size` until `epochs` are done since `load`.
@@ -151,12 +150,12 @@ class Trainer(TrainedModel):
             notify("on_train_end", {})
         return history
 
-    def evaluate(self, x, y: np.ndarray) -> Logs:
+    def evaluate(self, x, y) -> Logs:
         x, y = labeled(x, y, self._network, self.training.loss)
         return passes.evaluate(self.training.session, x, y)
 
-    def predict(self, x) -> np.ndarray:
-        return passes.predict(self.training.session, as_source(x, self._network.input_shape))
+    def predict(self, x) -> Any:
+        return passes.predict(self.training.session, as_source(x, self._network))
 
     def range_records(self) -> Weights:
         session = self.training.session
@@ -165,8 +164,10 @@ class Trainer(TrainedModel):
     def reconstruction_errors(self) -> dict[str, float]:
         return self.training.session.reconstruction_errors(self.position.updates)
 
-    def _mini_batch(self, x, y: np.ndarray) -> tuple[Source, np.ndarray]:
-        x, y = labeled(x, y, self._network, self.training.loss)
+    def _mini_batch(self, x, y, sample_weight) -> tuple[Source, Targets]:
+        x, y = labeled(x, y, self._network, self.training.loss, sample_weight)
+        if sample_weight is not None and not self.plan.request.weighted:
+            raise PlanError("The plan takes no weights of examples: make the trainer with weighted=True.")
         most = self.plan.request.batch_size
         if len(x) > most:
             raise PlanError(f"{len(x)} examples are more than the {most} of the plan's mini-batches.")
