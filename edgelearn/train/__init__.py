@@ -16,8 +16,8 @@ from .callbacks import (
     SwapEMAWeights,
     TensorBoard,
     TimeLimit,
-)
-from .files import load
+)  # fmt: skip
+from .files import from_torch, load
 from .model import Model
 from .range_trace import RangeTrace, TraceRanges
 from .reconstruction import WatchReconstruction
@@ -34,36 +34,9 @@ from .status import Position, TrainedModel
 from .trainer import Trainer
 
 __all__ = [
-    "CSVLogger",
-    "Callback",
-    "CosineDecay",
-    "CosineDecayRestarts",
-    "EarlyStopping",
-    "ExponentialDecay",
-    "FeatureCache",
-    "History",
-    "InverseTimeDecay",
-    "LambdaCallback",
-    "LearningRateScheduler",
-    "Model",
-    "ModelCheckpoint",
-    "Monitor",
-    "PictureSource",
-    "PiecewiseConstantDecay",
-    "PolynomialDecay",
-    "Position",
-    "ProgressBar",
-    "RangeTrace",
-    "ReduceLROnPlateau",
-    "Source",
-    "Subset",
-    "SwapEMAWeights",
-    "TensorBoard",
-    "TimeLimit",
-    "TraceRanges",
-    "TrainedModel",
-    "Trainer",
-    "VariedSource",
-    "WatchReconstruction",
-    "load",
-]
+    "CSVLogger", "Callback", "CosineDecay", "CosineDecayRestarts", "EarlyStopping", "ExponentialDecay", "FeatureCache",
+    "History", "InverseTimeDecay", "LambdaCallback", "LearningRateScheduler", "Model", "ModelCheckpoint", "Monitor",
+    "PictureSource", "PiecewiseConstantDecay", "PolynomialDecay", "Position", "ProgressBar", "RangeTrace",
+    "ReduceLROnPlateau", "Source", "Subset", "SwapEMAWeights", "TensorBoard", "TimeLimit", "TraceRanges",
+    "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "from_torch", "load",
+]  # fmt: skip

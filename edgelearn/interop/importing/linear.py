@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from edgelearn.errors import UnsupportedError
-from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, ZeroPadding2D
+from edgelearn.ops import BatchNormalization, Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D, ZeroPadding2D
 from edgelearn.ops.window import Padding, Pair, Window
 
 from .builder import Builder
@@ -59,10 +59,9 @@ def transposed_conv(
     Conv2DTranspose."""
     if kernel.ndim != 4 or groups != 1:
         raise UnsupportedError(f"A kernel of {kernel.ndim} axes in {groups} groups.", "Images, one group.")
-    op = b.op(
-        "Conv2DTranspose", kernel.shape[3], kernel.shape[:2], strides, padding, output_padding, dilation,
-        bias is not None,
-    )  # fmt: skip
+    op = Conv2DTranspose(
+        kernel.shape[3], kernel.shape[:2], strides, padding, output_padding, dilation, bias is not None
+    )
     return b.like(x, b.add(op, b.image(x, channels), weights=_weights(kernel=kernel, bias=bias)), channels)
 
 
