@@ -15,8 +15,9 @@ from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.lab.measure import RoundsConfig, Sample, measure_in_turn, sample, usable_cores
 from edgelearn.launch import Launch
-from edgelearn.ops import Traits, pack
+from edgelearn.ops import Traits
 from edgelearn.runtime import Context, Kernels, Session
+from edgelearn.runtime.feed import random_batch
 
 Times = list[tuple[Launch, int, int]]  # start and end of each launch by the device's clock, nanoseconds
 
@@ -89,13 +90,10 @@ class _Steps:
     def __init__(self, plan: Plan, kernels: Kernels, seed: int) -> None:
         r = plan.request
         rng = np.random.default_rng(seed)
-        block = plan.storage.input.block
         self.plan, self.context, self.session = plan, kernels.context, Session(plan, kernels.context, kernels)
         self.session.load(r.network.initialize(seed))
-        self.parts = [
-            (pack(rng.uniform(-1, 1, (n, *r.network.input_shape)).astype(np.float32), block), np.zeros(n, np.int32))
-            for n in plan.micro_batches(r.batch_size)
-        ]
+        self.sizes = plan.micro_batches(r.batch_size)
+        self.parts = [random_batch(plan, n, rng) for n in self.sizes]
 
     def __enter__(self) -> _Steps:
         return self
@@ -108,8 +106,8 @@ class _Steps:
         if self.plan.request.optimizer is not None:
             self.session.train(self.parts, self.plan.request.batch_size, 0.0, 1)
         else:
-            for x, labels in self.parts:
-                self.session.predict(x, len(labels))
+            for n, (x, _) in zip(self.sizes, self.parts, strict=True):
+                self.session.predict(x, n)
 
 
 @dataclass
