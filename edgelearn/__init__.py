@@ -19,11 +19,9 @@ from .train.inspection import inspect
 
 __version__ = "0.1.0"
 __all__ = [
-    "LAMB", "Lion", "RMSprop",
-    "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "SoftmaxCrossEntropy", "Trainer",
-    "choose_device", "explain", "finetune", "from_torch", "inspect", "list_devices", "load", "losses", "metrics",
-    "models", "ops",
-    "self_test", "tune",
+    "LAMB", "SGD", "Adam", "AdamW", "EdgelearnError", "Lion", "Model", "Network", "Plan", "Precision", "RMSprop",
+    "SoftmaxCrossEntropy", "Trainer", "choose_device", "explain", "finetune", "from_torch", "inspect", "list_devices",
+    "load", "losses", "metrics", "models", "ops", "self_test", "tune",
 ]  # fmt: skip
 
 
