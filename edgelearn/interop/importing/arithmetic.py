@@ -174,8 +174,8 @@ def _both(b: Builder, op: Op, x: Value, y: Value) -> Value:
 def _value_and_constant(x: Operand, y: Operand) -> tuple[Value, np.ndarray]:
     if isinstance(x, np.ndarray):
         x, y = y, x
-    assert isinstance(x, Value)
-    assert isinstance(y, np.ndarray)
+    if not isinstance(x, Value) or not isinstance(y, np.ndarray):
+        raise TypeError("an operand is missing")
     return x, y
 
 
