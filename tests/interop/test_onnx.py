@@ -109,6 +109,7 @@ CASES = {
     "prelu": [("PRelu", ["x", "per"], ["y"], {})],
     "transposed": [("ConvTranspose", ["x", "k3", "b"], ["y"], {"strides": [2, 2], "pads": [1, 1, 1, 1],
                                                                "output_padding": [1, 0]})],
+    "transposed in groups": [("ConvTranspose", ["x", "kg"], ["y"], {"strides": [2, 1], "group": 3})],
     "nearest": [("Resize", ["x", "", "scales"], ["y"], {"coordinate_transformation_mode": "asymmetric",
                                                        "nearest_mode": "floor"})],
     "bilinear": [("Resize", ["x", "", "", "sizes"], ["y"], {"mode": "linear"})],
