@@ -36,6 +36,23 @@ class OutputTargets:
 Targets = np.ndarray | Sequence[OutputTargets]  # class numbers of the only output, or each output's
 
 
+def random_batch(plan: Plan, n: int, rng: np.random.Generator) -> tuple[Examples, list[OutputTargets]]:
+    """Return a micro-batch of `n` examples of the plan's network, in the device's layout, to time steps with: inputs
+    from -1 to 1, and targets of 0."""
+    network, losses = plan.request.network, plan.request.losses.by_output
+    x = {
+        name: pack(rng.uniform(-1, 1, (n, *shape)).astype(np.float32), plan.storage.inputs[name].block)
+        for name, shape in network.inputs.items()
+    }
+    targets = []
+    for name, loss in losses.items():
+        shape = network.nodes[name].shape
+        is_value = loss.target_dtype == "float32"
+        values = pack(np.zeros((n, *shape), np.float32)) if is_value else np.zeros(n * rows_of(shape), np.int32)
+        targets.append(OutputTargets(values))
+    return x, targets
+
+
 class Feed:
     """Packs examples and copies what a step reads to the device. Arguments: see Session."""
 

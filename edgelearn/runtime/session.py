@@ -248,10 +248,10 @@ class Session:
         return found if len(found) > 1 else next(iter(found.values()))
 
     def predict_packed(self, x: Examples | None, n: int) -> np.ndarray:
-        """Return the network's output for one micro-batch in the device's layout."""
+        """Return the network's first output for one micro-batch in the device's layout."""
         key = self._forward_key(Kind.PREDICT, n)
         self._forward(key, x)
-        return self.memory.read(self.plan.programs[key].y.buffer)
+        return self.memory.read(next(iter(self.plan.programs[key].outputs.values())).buffer)
 
     def first_nonfinite(
         self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int, rate: float, step: int
