@@ -19,6 +19,8 @@ from edgelearn.ops import Traits
 from edgelearn.runtime import Context, Kernels, Session
 from edgelearn.runtime.feed import random_batch
 
+ATTEMPTS = 3
+TOO_NOISY = 0.5  # share of disturbed rounds beyond which times say more of other processes than of the device
 Times = list[tuple[Launch, int, int]]  # start and end of each launch by the device's clock, nanoseconds
 
 
@@ -39,12 +41,17 @@ class TimedLaunch:
 @dataclass(frozen=True)
 class StepTiming:
     """Times of a step. `wall`: median of the host's time in seconds, from the first call until the result is back,
-    without profiling; `noisy`: rounds during which other processes used the cores."""
+    without profiling; `noisy`: rounds during which other processes used the cores, however often they were repeated."""
 
     launches: list[TimedLaunch]
     wall: float
     rounds: int
     noisy: int = 0
+
+
+def noise(timings: Sequence[StepTiming]) -> float:
+    """The share of rounds during which other processes used the cores."""
+    return sum(timing.noisy for timing in timings) / max(1, sum(timing.rounds for timing in timings))
 
 
 def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0) -> list[StepTiming]:
@@ -53,7 +60,7 @@ def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed:
 
     Each plan takes turns on a plain queue, for the host's time, and on a profiling one, which costs a little: the
     device holds every plan twice. Of two steps in a row the second counts, since the first finds another plan's data in
-    the caches. The first round isn't counted.
+    the caches. The first round isn't counted. A round that other processes disturbed is repeated up to ATTEMPTS times.
 
     Raises PlanError for a plan made for another kind of device, or without a round, and DeviceError.
     """
@@ -74,7 +81,7 @@ def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed:
         samplers: dict[int, Callable[[], Sample]] = dict(timers.items())
         for sampler in samplers.values():
             sampler()
-        blocks = measure_in_turn(samplers, usable_cores(), RoundsConfig(rounds, 0.0, attempts=1))
+        blocks = measure_in_turn(samplers, usable_cores(), RoundsConfig(rounds, 0.0, attempts=ATTEMPTS))
     return [
         StepTiming(
             _timed(timer.times[1:]), float(np.median([block.seconds for block in blocks[i]])), rounds,
