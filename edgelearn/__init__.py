@@ -14,13 +14,15 @@ from .errors import EdgelearnError
 from .graph import Network
 from .ops import SGD, Adam, AdamW, SoftmaxCrossEntropy, losses
 from .runtime import choose_device, list_devices, self_test
-from .train import Model, Trainer, load, metrics
+from .train import Model, Trainer, from_torch, load, metrics
+from .train.inspection import inspect
 
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "EdgelearnError", "Model", "Network", "Plan", "Precision", "SoftmaxCrossEntropy", "Trainer",
-    "choose_device", "explain", "finetune", "list_devices", "load", "losses", "metrics", "models", "ops", "self_test",
-    "tune",
+    "choose_device", "explain", "finetune", "from_torch", "inspect", "list_devices", "load", "losses", "metrics",
+    "models", "ops",
+    "self_test", "tune",
 ]  # fmt: skip
 
 

@@ -157,6 +157,8 @@ def _transposed_convolution(b: _Builder, x: Tensor) -> Tensor:
     """Pixels that padding in numbers cuts off are cut off afterwards."""
     op, window = b.op, b.window
     assert isinstance(op, Conv2DTranspose)
+    if op.groups > 1:
+        raise FormatError(f"Keras has no transposed convolution in groups, which '{b.node.name}' is.")
     named = isinstance(op.padding, str)
     padding = op.padding if isinstance(op.padding, str) else "valid"
     more = op.output_padding if named else op.output_padding or 0

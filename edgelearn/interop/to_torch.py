@@ -247,9 +247,12 @@ def _transposed_convolution(net: TorchNetwork, node: Node, x: torch.Tensor) -> t
     window = op.window(*net.network.input_shapes(node.inputs))
     (top, _), (left, _) = window.padding
     reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilation, strict=True)]
+    if op.groups > 1:  # filters of a group beside its channels
+        filters = kernel.shape[1] // op.groups
+        kernel = kernel.unflatten(1, (op.groups, filters)).movedim(1, 0).flatten(0, 1)
     full = [(n - 1) * s + r for n, s, r in zip(x.shape[2:], window.strides, reach, strict=True)]
     more = [max(0, start + n - m) for start, n, m in zip((top, left), (window.height, window.width), full, strict=True)]
-    y = F.conv_transpose2d(x, kernel, bias, window.strides, 0, more, 1, window.dilation)
+    y = F.conv_transpose2d(x, kernel, bias, window.strides, 0, more, op.groups, window.dilation)
     return y[:, :, top : top + window.height, left : left + window.width]
 
 

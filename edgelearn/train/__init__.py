@@ -3,7 +3,7 @@
 from edgelearn.runtime import FeatureCache
 
 from .callbacks import Callback, EarlyStopping, History, ProgressBar, TimeLimit
-from .files import load
+from .files import from_torch, load
 from .model import Model
 from .range_trace import RangeTrace, TraceRanges
 from .reconstruction import WatchReconstruction
@@ -15,5 +15,5 @@ from .trainer import Trainer
 __all__ = [
     "Callback", "CosineDecay", "EarlyStopping", "ExponentialDecay", "FeatureCache", "History", "Model", "PictureSource",
     "PiecewiseConstantDecay", "Position", "ProgressBar", "RangeTrace", "Source", "Subset", "TimeLimit", "TraceRanges",
-    "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "load",
+    "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "from_torch", "load",
 ]  # fmt: skip

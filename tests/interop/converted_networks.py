@@ -140,7 +140,17 @@ def normalized() -> Network:
     return net
 
 
+def grouped() -> Network:
+    """What Keras doesn't have: transposed convolutions in groups."""
+    net = Network("grouped", (4, 5, 6))
+    net.add("transposed", Conv2DTranspose(9, 3, 2, "same", groups=3))
+    net.add("flat", Flatten())
+    net.add("dense", Dense(3))
+    return net
+
+
 NETWORKS = {
+    "grouped": grouped,
     **POINTWISE,
     "normalized": normalized,
     "enlarged": enlarged,

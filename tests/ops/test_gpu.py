@@ -117,7 +117,10 @@ def test_normalization_of_examples(gpu, rng, op):
     check_weighted(op, gpu, rng, (7, 9, 33))
 
 
-@pytest.mark.parametrize("op", [Conv2DTranspose(33, 3, 2, "same"), DepthwiseConv2D(3, depth_multiplier=2)])
+@pytest.mark.parametrize(
+    "op",
+    [Conv2DTranspose(33, 3, 2, "same"), Conv2DTranspose(35, 3, 2, groups=5), DepthwiseConv2D(3, depth_multiplier=2)],
+)
 def test_transposed_and_multiplied(gpu, rng, op):
     check_linear(op, gpu, rng, (5, 6, 20))
 

@@ -109,17 +109,19 @@ def resize(
         scales = roi
     if op.kind == "Upsample":
         scales = roi if roi is not None else np.array(op.attributes["scales"])
+    scale = None
     if sizes is not None:
         target = integers(sizes)
     else:
         factors = [float(n) for n in known(scales, "scales")]
         target = [int(np.floor(n * factor)) for n, factor in zip(x.shape, factors, strict=True)]
-    if list(target[:2]) != list(x.shape[:2]) or x.rank != 4:
+        scale = (factors[-2], factors[-1])
+    if x.rank != 4 or len(target) != 4 or target[1] != x.shape[1]:
         raise UnsupportedError(f"{x.shape} becomes {tuple(target)}.", "Other heights and widths.")
     old = "asymmetric" if op.version < 11 else "half_pixel"
     return windows.resize(
         b, x, (target[2], target[3]), op.attributes.get("mode", "nearest"),
         coordinates=op.attributes.get("coordinate_transformation_mode", old),
-        rounding=op.attributes.get("nearest_mode", "floor" if op.version < 11 else "round_prefer_floor"),
+        scale=scale, rounding=op.attributes.get("nearest_mode", "floor" if op.version < 11 else "round_prefer_floor"),
         channels=CHANNELS,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from edgelearn.errors import UnsupportedError
-from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, ZeroPadding2D
+from edgelearn.ops import BatchNormalization, Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D, ZeroPadding2D
 from edgelearn.ops.window import Padding, Pair, Window
 
 from .builder import Builder
@@ -55,14 +55,16 @@ def transposed_conv(
     padding: Padding = "valid", output_padding: Pair | None = None, dilation: Pair = (1, 1), groups: int = 1,
     channels: int = -1,
 ) -> Value:  # fmt: skip
-    """A transposed convolution; `kernel` is (height, width, channels, filters), other arguments as of
+    """A transposed convolution; `kernel` is (height, width, channels, filters / groups), other arguments as of
     Conv2DTranspose."""
-    if kernel.ndim != 4 or groups != 1:
-        raise UnsupportedError(f"A kernel of {kernel.ndim} axes in {groups} groups.", "Images, one group.")
-    op = b.op(
-        "Conv2DTranspose", kernel.shape[3], kernel.shape[:2], strides, padding, output_padding, dilation,
-        bias is not None,
-    )  # fmt: skip
+    if kernel.ndim != 4:
+        raise UnsupportedError(f"A kernel of {kernel.ndim} axes.", "Images.")
+    height, width, inputs, filters = kernel.shape
+    kernel = kernel.reshape(height, width, groups, inputs // groups, filters)  # ours has filters of all groups in a row
+    kernel = kernel.swapaxes(2, 3).reshape(height, width, inputs // groups, groups * filters)
+    op = Conv2DTranspose(
+        groups * filters, (height, width), strides, padding, output_padding, dilation, bias is not None, groups=groups
+    )
     return b.like(x, b.add(op, b.image(x, channels), weights=_weights(kernel=kernel, bias=bias)), channels)
 
 
