@@ -153,8 +153,10 @@ def explain(error: OSError, path: Path, size: int) -> RunError:
         reason = f"the folder {path.parent} can't be written ({error.strerror})"
         remedy = f"Give yourself permission to write there {elsewhere}"
     elif error.errno in (errno.ENOENT, errno.ENOTDIR):
-        reason = f"there is no folder {path.parent}"
-        remedy = f"Create it {elsewhere}"
+        return RunError(
+            f"{path} ({size:,} bytes) was not written: there is no folder {path.parent}. If it was there before, it "
+            f"has been moved or deleted, with whatever it held. Create it {elsewhere}."
+        )
     else:
         reason = str(error.strerror or error)
         remedy = f"Check the disk {elsewhere}"

@@ -50,3 +50,93 @@ KERNEL transposed_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const 
     if (IS_FIRST_MEMBER && channel + i < channels) store(dw, add ? v + load(dw) : v);
   }
 }
+
+// With groups of channels, which need not begin at blocks of 16. w: [out/16][taps][channels of a group][16].
+#define GROUPS_ARGUMENTS const int images, const int height, const int width, const int channels,                      \
+                         const int out_height, const int out_width, const int out, const int groups, const int taps,  \
+                         const int kernel_w, const int stride_y, const int stride_x, const int dilation_y,            \
+                         const int dilation_x, const int top, const int left
+
+// y = activation((x * w) * scale + shift)
+KERNEL transposed_groups_forward(INPUT(x), INPUT(w), OUTPUT(y), GROUPS_ARGUMENTS EPILOGUE_ARGUMENTS) {
+  input x = START(x), w = START(w);
+  const int row = ITEM, block = get_global_id(1), rows = images * out_height * out_width;
+  if (row >= rows) return;
+  const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
+  const int in_group = channels / groups, out_group = out / groups;
+  const size_t m = (size_t)images * height * width;
+  V v = (V)0;
+  for (int i = 0; i < VECTOR_WIDTH; i++) {
+    const int o = block * BLOCK + FIRST_CHANNEL + i, first = o / out_group * in_group;
+    if (o >= out) continue;
+    float sum = 0.0f;
+    for (int tap = 0; tap < taps; tap++) {
+      const int reach_y = oy + top - tap / kernel_w * dilation_y, reach_x = ox + left - tap % kernel_w * dilation_x;
+      const int iy = reach_y / stride_y, ix = reach_x / stride_x;
+      if (reach_y < 0 || reach_x < 0 || reach_y % stride_y || reach_x % stride_x || iy >= height || ix >= width)
+        continue;
+      for (int c = 0; c < in_group; c++)
+        sum += x[value_at(first + c, m, ((size_t)image * height + iy) * width + ix)]
+               * w[((size_t)(block * taps + tap) * in_group + c) * BLOCK + o % BLOCK];
+    }
+    ELEMENT(v, i) = sum;
+  }
+  store(ITEM_START(y) + row_at(block, rows, row), apply(affine_of(EPILOGUE, block * BLOCK), v));
+}
+
+KERNEL transposed_groups_backward_data(INPUT(dy), INPUT(w), GROUPS_ARGUMENTS, GRADIENT_ARGUMENTS) {
+  input dy = START(dy), w = START(w);
+  const Gradient dx = GRADIENT;
+  const int row = ITEM, block = get_global_id(1), rows = images * height * width;
+  if (row >= rows) return;
+  const int image = row / (height * width), iy = row / width % height, ix = row % width;
+  const int in_group = channels / groups, out_group = out / groups;
+  const size_t m = (size_t)images * out_height * out_width;
+  V v = (V)0;
+  for (int i = 0; i < VECTOR_WIDTH; i++) {
+    const int channel = block * BLOCK + FIRST_CHANNEL + i, first = channel / in_group * out_group;
+    if (channel >= channels) continue;
+    float sum = 0.0f;
+    for (int tap = 0; tap < taps; tap++) {
+      const int oy = iy * stride_y - top + tap / kernel_w * dilation_y;
+      const int ox = ix * stride_x - left + tap % kernel_w * dilation_x;
+      if (oy < 0 || oy >= out_height || ox < 0 || ox >= out_width) continue;
+      for (int o = first; o < first + out_group; o++)
+        sum += dy[value_at(o, m, ((size_t)image * out_height + oy) * out_width + ox)]
+               * w[((size_t)(o / BLOCK * taps + tap) * in_group + channel % in_group) * BLOCK + o % BLOCK];
+    }
+    ELEMENT(v, i) = sum;
+  }
+  write_gradient(dx, row_at(block, rows, row), v);
+}
+
+// partials[part]: like w, (add ? what was there : 0) + the sum of x * dy over `rows` (image, input row) pairs
+KERNEL transposed_groups_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), GROUPS_ARGUMENTS, const int rows,
+                                          const int add) {
+  input x = START(x), dy = START(dy);
+  const int in_group = channels / groups, out_group = out / groups, blocks = get_global_size(1);
+  const int weight_row = ITEM, block = get_global_id(1), part = get_global_id(2), total = images * height;
+  if (weight_row >= taps * in_group) return;
+  const int tap = weight_row / in_group, c = weight_row % in_group;
+  const int first = part * rows, last = first + rows < total ? first + rows : total;
+  const size_t m = (size_t)total * width, out_m = (size_t)images * out_height * out_width;
+  V v = (V)0;
+  for (int i = 0; i < VECTOR_WIDTH; i++) {
+    const int o = block * BLOCK + FIRST_CHANNEL + i, channel = o / out_group * in_group + c;
+    if (o >= out) continue;
+    float sum = 0.0f;
+    for (int row = first; row < last; row++) {
+      const int image = row / height, oy = row % height * stride_y - top + tap / kernel_w * dilation_y;
+      if (oy < 0 || oy >= out_height) continue;
+      for (int ix = 0; ix < width; ix++) {
+        const int ox = ix * stride_x - left + tap % kernel_w * dilation_x;
+        if (ox >= 0 && ox < out_width)
+          sum += x[value_at(channel, m, (size_t)row * width + ix)]
+                 * dy[value_at(o, out_m, ((size_t)image * out_height + oy) * out_width + ox)];
+      }
+    }
+    ELEMENT(v, i) = sum;
+  }
+  output dw = ITEM_START(partials) + (((size_t)part * blocks + block) * taps * in_group + weight_row) * BLOCK;
+  store(dw, add ? v + load(dw) : v);
+}

@@ -1,4 +1,4 @@
-// Softmax with cross-entropy over logits [classes/16][n][16]; one work-group an example.
+// Softmax with cross-entropy over logits [classes/16][n][16]; one work-group a row: an example, or a pixel of one.
 #include "logits.h"
 
 // p = softmax(x), padding zero
@@ -18,13 +18,14 @@ KERNEL softmax(INPUT(x), OUTPUT(p), const int n, const int classes) {
   }
 }
 
-// losses[example] = -sum target log softmax(x), target = (1 - smoothing) one-hot + smoothing / classes;
-// right[example] = 1 where the largest logit is the label's; with GRADIENT, dx = (softmax(x) - target) / mini-batch.
+// losses[example] = -weight sum target log softmax(x), target = (1 - smoothing) one-hot + smoothing / classes;
+// right[example] = 1 where the largest logit is the label's; with GRADIENT, dx = (softmax(x) - target) weight / batch.
 KERNEL softmax_cross_entropy(LOSS_ARGUMENTS, const float smoothing GRADIENT_ARGUMENTS) {
   __local float shares[GROUP];
   __local int places[GROUP];
   input x = ITEM_START(x);
   const int example = get_group_id(0), me = get_local_id(0), label = START(labels)[example];
+  const float own = WEIGHT_OF(example);
   const Top best = find_top(x, n, classes, shares, places);
   const float top = best.value;
   float sum = 0.0f, mean = 0.0f;
@@ -37,11 +38,11 @@ KERNEL softmax_cross_entropy(LOSS_ARGUMENTS, const float smoothing GRADIENT_ARGU
   mean = group_total(mean, shares);
   if (me == 0) {
     const float logit = x[logit_at(label, n, example)] - top;
-    START(losses)[example] = log(sum) - (1.0f - smoothing) * logit - smoothing * mean / classes;
+    START(losses)[example] = own * (log(sum) - (1.0f - smoothing) * logit - smoothing * mean / classes);
     START(right)[example] = best.place == label ? 1.0f : 0.0f;
   }
 #if GRADIENT
-  const float weight = START(scalars)[INVERSE_BATCH];
+  const float weight = START(scalars)[INVERSE_BATCH] * own;
   for (int c = me; c < padded(classes); c += GROUP) {
     const size_t at = logit_at(c, n, example);
     const float target = (c == label ? 1.0f - smoothing : 0.0f) + smoothing / classes;
@@ -50,18 +51,21 @@ KERNEL softmax_cross_entropy(LOSS_ARGUMENTS, const float smoothing GRADIENT_ARGU
 #endif
 }
 
-// counters += this micro-batch's losses, right answers and examples
-KERNEL count_examples(INPUT(losses), INPUT(right), OUTPUT(counters), const int n) {
+// counters += this micro-batch's examples and, of each of its rows, `share` of the losses and of the right answers; the
+// losses of one of several outputs, which also has a place of its own, count with `weight`
+KERNEL count_examples(INPUT(losses), INPUT(right), OUTPUT(counters), const int rows, const int examples,
+                      const float share, const float weight, const int place) {
   __local float shares[GROUP];
   input losses = START(losses), right = START(right);
   output counters = START(counters);
   const int me = get_local_id(0);
   float loss = 0.0f, correct = 0.0f;
-  for (int i = me; i < n; i += GROUP) { loss += losses[i]; correct += right[i]; }
-  loss = group_total(loss, shares);
-  correct = group_total(correct, shares);
+  for (int i = me; i < rows; i += GROUP) { loss += losses[i]; correct += right[i]; }
+  loss = group_total(loss, shares) * share;
+  correct = group_total(correct, shares) * share;
   if (me > 0) return;
-  counters[LOSS] += loss;
+  counters[LOSS] += loss * weight;
   counters[CORRECT] += correct;
-  counters[SEEN] += n;
+  counters[SEEN] += examples;
+  if (place > 0) { counters[place] += loss; counters[place + 1] += correct; }
 }

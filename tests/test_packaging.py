@@ -58,7 +58,7 @@ def test_wheel_holds_every_file_of_the_package(wheel):
 def test_wheel_holds_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     roots = {PurePosixPath(name).parts[0] for name in names}
-    assert roots == {"edgelearn", f"edgelearn-{project()['version']}.dist-info"}
+    assert roots == {"edgelearn", "edgelearn_command.py", f"edgelearn-{project()['version']}.dist-info"}
     assert not [name for name in names if name.lower().endswith(DATA_FILES) or ".tfrecord" in name]
     assert wheel.stat().st_size < WHEEL_LIMIT
 

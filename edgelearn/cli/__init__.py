@@ -19,6 +19,7 @@ from . import (
     doctor,
     finetune,
     flowers,
+    inspect,
     keywords,
     memory,
     precision,
@@ -29,9 +30,9 @@ from . import (
 )
 
 COMMANDS = {
-    "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "convert": convert, "runs": runs,
-    "compare": compare, "predict": predict, "precision": precision, "memory": memory, "keywords": keywords,
-    "bench": bench, "profile": profile, "tune": tune,
+    "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "inspect": inspect,
+    "convert": convert, "runs": runs, "compare": compare, "predict": predict, "precision": precision, "memory": memory,
+    "keywords": keywords, "bench": bench, "profile": profile, "tune": tune,
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
-from edgelearn.interop import ModelFile, find_writer, import_graph, read_model, write_model
+from edgelearn.interop import ModelFile, find_writer, read_model, write_model
 from edgelearn.interop.weights import check_weights
 
 from .files import written
@@ -44,13 +44,11 @@ def network_of(options: argparse.Namespace) -> Network | None:
 
 def read(options: argparse.Namespace) -> ModelFile:
     """Read the model that the options name. Raises FormatError if that can't be."""
-    if options.inputs or options.outputs or options.input_shape:
-        shape = tuple(options.input_shape) if options.input_shape else None
-        translation = import_graph(
-            options.model, inputs=tuple(options.inputs), outputs=tuple(options.outputs), input_shape=shape
-        )
-        return translation.model_file()
-    return read_model(options.model, network_of(options))
+    shape = tuple(options.input_shape) if options.input_shape else None
+    return read_model(
+        options.model, network_of(options), inputs=tuple(options.inputs), outputs=tuple(options.outputs),
+        input_shape=shape,
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> None:

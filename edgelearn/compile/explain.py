@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from edgelearn.display import Displayed
 from edgelearn.launch import Buffer, Role
 from edgelearn.units import MB
 
@@ -60,8 +61,8 @@ class ActivationBytes(NamedTuple):
     nbytes: int
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Displayed):
     """Memory of a plan in detail; prints as tables.
 
     Arguments:
@@ -116,6 +117,10 @@ class Explanation:
             for m in self.timeline
         )
 
+    @property
+    def headline(self) -> str:
+        return f"of {sum(share.nbytes for share in self.shares) / MB:.2f} MB"
+
     def __str__(self) -> str:
         parts = [str(self.plan)]
         if self.accounting:
@@ -135,7 +140,7 @@ def explain(plan: Plan) -> Explanation:
     """Explain the memory of a full micro-batch of training, or of prediction if the plan doesn't train."""
     program = _program(plan)
     purposes = _Purposes(plan, program)
-    lives = lifetimes(program.micro, [program.y.buffer])
+    lives = lifetimes(program.micro, [y.buffer for y in program.outputs.values()])
     fullest = max(range(len(program.micro)), key=lambda at: sum(x.nbytes for x in alive(lives, at)))
     temporary = [Share(_layer(buffer), purposes[buffer], buffer.nbytes) for buffer in alive(lives, fullest)]
     gaps = plan.arena_bytes - sum(share.nbytes for share in temporary)

@@ -31,7 +31,10 @@ def make_storage(request: Request, device: Device) -> Storage:
     network = request.network
     trained = [name for name in network.parameters if name in request.trainable] if request.optimizer else []
     blocks = input_blocks(network)
-    return Storage(network, trained, request.optimizer, device.alignment, request.micro_batch, blocks)
+    return Storage(
+        network, trained, request.optimizer, device.alignment, request.micro_batch, blocks, request.losses,
+        request.weighted,
+    )  # fmt: skip
 
 
 def program_keys(request: Request) -> list[ProgramKey]:
@@ -51,7 +54,7 @@ def program_keys(request: Request) -> list[ProgramKey]:
         forward += [n for sizes in batches for n in sizes]
     for ranges in request.precision.modes(training=False):
         for n in dict.fromkeys(forward):
-            if request.loss and (n == request.micro_batch or request.loss.fits(n)):
+            if request.losses.by_output and (n == request.micro_batch or request.losses.fits(n)):
                 keys.append(ProgramKey(Kind.EVALUATE, n, ranges))
             keys.append(ProgramKey(Kind.PREDICT, n, ranges))
     return list(dict.fromkeys(keys))
@@ -60,7 +63,11 @@ def program_keys(request: Request) -> list[ProgramKey]:
 def _place(program: Program, alignment: int, offsets: dict[Buffer, int]) -> tuple[int, int]:
     """Add the offsets of a program's temporaries and pages to `offsets`; return the bytes of arena and pages."""
     size = 0
-    for part, keep in ((program.prepare, []), (program.micro, [program.y.buffer]), (program.finish, [])):
+    for part, keep in (
+        (program.prepare, []),
+        (program.micro, [y.buffer for y in program.outputs.values()]),
+        (program.finish, []),
+    ):
         placed, nbytes = arena.place(arena.lifetimes(part, keep), alignment)
         offsets |= placed
         size = max(size, nbytes)

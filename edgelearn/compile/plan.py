@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from edgelearn.display import Displayed
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
 from edgelearn.ops import Traits
@@ -20,8 +21,8 @@ from .request import Request
 from .storage import Storage
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Displayed):
     """Every launch of the programs that a session may run, and the place of every byte. Made by `make_plan`.
 
     Arguments:
@@ -111,7 +112,7 @@ class Plan:
     def live_bytes(self, kind: Kind = Kind.TRAIN) -> list[tuple[str, int]]:
         """(layer, bytes of temporaries alive) at each launch of the largest micro-batch: the timeline of a step."""
         program = self.program(kind)
-        launches, lives = program.micro, arena.lifetimes(program.micro, [program.y.buffer])
+        launches, lives = program.micro, arena.lifetimes(program.micro, [y.buffer for y in program.outputs.values()])
         return [
             (launch.layer, sum(buffer.nbytes for buffer in arena.alive(lives, at)))
             for at, launch in enumerate(launches)
@@ -138,6 +139,14 @@ class Plan:
             "activation_memory": {name: str(strategy) for name, strategy in r.activation_memory.items()},
             "launches": {str(key): len(p.launches) for key, p in self.programs.items() if key.first},
         }  # fmt: skip
+
+    @property
+    def headline(self) -> str:
+        request = self.request
+        return (
+            f"of '{request.network.name}', batch size {request.batch_size} in micro-batches of {request.micro_batch}: "
+            f"{self.peak_bytes / MB:.2f} MB"
+        )
 
     def __str__(self) -> str:
         """The memory plan as a table."""

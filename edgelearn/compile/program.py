@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from edgelearn.display import Displayed
 from edgelearn.launch import Buffer, Launch
 from edgelearn.ops.tensor import Tensor
 
@@ -41,15 +42,15 @@ class ProgramKey:
         return f"{self.kind.value} {self.examples}{ranges}{'' if self.first else ', not the first'}"
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
+@dataclass(frozen=True, eq=False, repr=False)
+class Program(Displayed):
     """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them.
 
     - `prepare`: once a mini-batch: what derives from parameters.
     - `micro`: for each micro-batch: forward and backward pass.
     - `finish`: once a mini-batch: gradients completed and checked, weights updated.
     - `inputs`: the network's inputs, by name.
-    - `y`: its output.
+    - `outputs`: its outputs, by name; without the head that a loss computes itself.
     - `rematerialisation`: what became of its activations.
     """
 
@@ -57,8 +58,18 @@ class Program:
     micro: list[Launch]
     finish: list[Launch]
     inputs: dict[str, Tensor]
-    y: Tensor
+    outputs: dict[str, Tensor]
     rematerialisation: Rematerialisation
+
+    @property
+    def y(self) -> Tensor:
+        """The only output."""
+        (tensor,) = self.outputs.values()
+        return tensor
+
+    @property
+    def headline(self) -> str:
+        return f"of {len(self.launches)} launches"
 
     @property
     def launches(self) -> list[Launch]:

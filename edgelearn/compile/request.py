@@ -8,7 +8,7 @@ import numpy as np
 
 from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network
-from edgelearn.ops import Loss, Optimizer, SoftmaxCrossEntropy
+from edgelearn.ops import Loss, Losses, Optimizer, SoftmaxCrossEntropy
 
 from .memory.activation_memory import ActivationMemory, check
 from .precision.precision import Precision
@@ -27,7 +27,9 @@ class Request:
     - `optimizer`: updates the weights; None for a plan that only evaluates and predicts (default).
     - `batchnorm`: statistics that training normalizes with: `"moving"`, the stored ones, or `"batch"`, those of each
       micro-batch, which also update the stored ones.
-    - `loss`: default softmax cross-entropy; None for a plan that only predicts.
+    - `loss`: of every output, default softmax cross-entropy; or `Losses`, one for each; None for a plan that only
+      predicts.
+    - `weighted`: the examples' losses have weights, which the host writes (default False).
     - `seed`: of Dropout and stochastic rounding, 64 bits (default 0).
     - `precision`: formats of quantized tensors; default float32 everywhere.
     - `activation_memory`: strategy per layer for what the backward pass needs; default: store everything.
@@ -44,12 +46,13 @@ class Request:
     micro_batch: int = 1
     optimizer: Optimizer | None = None
     batchnorm: str = "moving"
-    loss: Loss | None = SoftmaxCrossEntropy()  # noqa: RUF009
+    loss: Loss | Losses | None = SoftmaxCrossEntropy()  # noqa: RUF009
     seed: int = 0
     precision: Precision = Precision()  # noqa: RUF009
     activation_memory: ActivationMemory = field(default_factory=dict)
     last_batches: tuple[int, ...] = ()
     remainders: tuple[int, ...] = ()
+    weighted: bool = False
     trainable: frozenset[str] = field(init=False, repr=False)
     outputs: tuple[str, ...] = field(init=False, repr=False)
     layers: int = field(init=False, repr=False)
@@ -70,10 +73,17 @@ class Request:
     def __hash__(self) -> int:
         network = self.network, self.trainable, self.outputs, self.layers
         sizes = self.batch_size, self.micro_batch, self.last_batches, self.remainders
-        return hash((*network, sizes, self.batchnorm, self.seed, *self.activation_memory.items()))
+        return hash((*network, sizes, self.batchnorm, self.seed, self.weighted, *self.activation_memory.items()))
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+    @property
+    def losses(self) -> Losses:
+        """The losses by output; none for a plan that only predicts."""
+        if isinstance(self.loss, Loss):
+            return Losses(dict.fromkeys(self.network.outputs, self.loss))
+        return self.loss or Losses({})
 
     def check(self) -> None:
         """Raises PlanError for a request that no device can meet, naming what to change."""
@@ -90,8 +100,12 @@ class Request:
             raise PlanError("Layers were frozen or unfrozen after this request was made: make a new one.")
         self.precision.check(network)
         check(network, self.activation_memory, self.precision)
-        if self.optimizer and self.loss is None:
+        if unknown := self.losses.by_output.keys() - set(self.outputs):
+            raise PlanError(f"'{min(unknown)}' has a loss, but outputs of the network are {', '.join(self.outputs)}.")
+        if self.optimizer and not self.losses.by_output:
             raise PlanError("Training minimizes a loss, but the request's is None: give it one.")
+        if self.weighted and (odd := [s for s in self.losses.by_output.values() if not s.takes_weights]):
+            raise PlanError(f"{type(odd[0]).__name__} takes no weights of examples or classes: leave them out.")
         if self.optimizer and not self.trainable:
             raise PlanError(
                 "Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense')."

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer, Role
-from edgelearn.ops import Optimizer, Tensor, pack
-from edgelearn.ops.control import Control
+from edgelearn.ops import Losses, Optimizer, Tensor, pack
+from edgelearn.ops.control import OUTPUTS, Control
 from edgelearn.ops.formats import Format
 from edgelearn.ops.jobs import Row
+from edgelearn.ops.loss import rows_of
 from edgelearn.ops.observers import Observer
 from edgelearn.ops.quantize import Quantizer, first_record
 from edgelearn.ops.tensor import BLOCK, Shape, blocked_bytes
@@ -24,13 +26,15 @@ class Storage:
     """Persistent tensors, shared by all programs of a plan.
 
     Trained parameters are contiguous, those with weight decay first; gradients and optimizer state have the same order,
-    so that one launch updates them all. The host writes `inputs` and `control`.
+    so that one launch updates them all. The host writes `inputs` and `controls`.
 
     Arguments:
     - `trained`: names of the trained parameters.
     - `alignment`: bytes to which each tensor is aligned.
     - `most`: examples of the largest micro-batch; smaller ones use the start of `inputs`.
     - `blocks`: channels of a block of each input, by name.
+    - `losses`: of the outputs; the host writes their targets.
+    - `weighted`: the host also writes a weight for each row of an output that has a loss.
     """
 
     def __init__(
@@ -41,6 +45,8 @@ class Storage:
         alignment: int,
         most: int,
         blocks: Mapping[str, int],
+        losses: Losses,
+        weighted: bool,
     ) -> None:
         self.network, self.alignment = network, alignment
         self._tensors: dict[tuple[str, Role], Tensor] = {}
@@ -53,7 +59,7 @@ class Storage:
         self.gradients: dict[str, Tensor] = {}
         self.frozen: dict[str, Tensor] = {}
         self.quantizers: dict[str, Quantizer] = {}
-        slots = optimizer.slots if optimizer else ()
+        slots = optimizer.all_slots if optimizer else ()
         by_decay = sorted(trained, key=lambda name: not network.parameters[name].weight.decays)
         for name in by_decay:
             shape = network.parameters[name].weight.packed_shape
@@ -73,11 +79,7 @@ class Storage:
         self.inputs = {
             name: self.tensor(name, (most, *shape), Role.INPUT, blocks[name]) for name, shape in network.inputs.items()
         }
-        self.control = Control(
-            scalars=self.tensor("scalars", (1, 16), Role.CONTROL),
-            counters=self.tensor("counters", (1, 16), Role.CONTROL),
-            labels=self.tensor("labels", (1, most), Role.INPUT, nbytes=4 * most),
-        )
+        self.controls = self._controls(losses, weighted, most)
 
     def tensor(
         self,
@@ -95,6 +97,26 @@ class Storage:
             nbytes = blocked_bytes(prod(shape[:-1]), shape[-1], block, dtype) if nbytes is None else nbytes
             self._tensors[key] = Tensor(self._reserve(Buffer(name, nbytes, role, layer, dtype)), shape, block)
         return self._tensors[key]
+
+    def _controls(self, losses: Losses, weighted: bool, most: int) -> dict[str, Control]:
+        """The numbers of each output that has a loss, by its name; of no output if none has."""
+        names = list(losses.by_output) or [""]
+        several = len(names) > 1
+        scalars = self.tensor("scalars", (1, 16), Role.CONTROL)
+        counters = self.tensor("counters", (1, max(16, OUTPUTS + 2 * len(names) * several)), Role.CONTROL)
+        controls = {}
+        for name in names:
+            of, shape = f" of {name}" if several else "", self.network.nodes[name].shape if name else (1,)
+            rows = most * rows_of(shape)
+            if name and losses.by_output[name].target_dtype == "float32":
+                targets = self.tensor(f"targets{of}", (most, *shape), Role.INPUT)
+            else:
+                targets = self.tensor(f"labels{of}", (1, rows), Role.INPUT, nbytes=4 * rows)
+            weights = self.tensor(f"weights{of}", (1, rows), Role.INPUT) if weighted else None
+            own = self.tensor(f"scalars{of}", (1, 16), Role.CONTROL) if several else scalars
+            controls[name] = Control(own, counters, targets, weights)
+        self.control = replace(next(iter(controls.values())), scalars=scalars)
+        return controls
 
     @property
     def input(self) -> Tensor:

@@ -159,7 +159,7 @@ class Experiment(ABC, Generic[C]):
 
         Raises RunError if the run began with other data or weights.
         """
-        recorder = Recorder(run)
+        recorder = Recorder(run, self.model, self.command)
         start = time.perf_counter()
         earlier = float(run.record.get("seconds", 0.0))
         if run.has_checkpoint():
@@ -174,14 +174,16 @@ class Experiment(ABC, Generic[C]):
             if not self.finished:
                 self.fit([recorder, *callbacks])
             seconds = earlier + time.perf_counter() - start
-            run.update(seconds=seconds)
+            with recorder.rescuing():
+                run.update(seconds=seconds)
             if not self.finished:
                 recorder.save()
                 run.close()
                 log(f"Stopped at a step boundary and saved. {advice}")
                 return None
         try:
-            return self.finish(run, seconds, log)
+            with recorder.rescuing():
+                return self.finish(run, seconds, log)
         except KeyboardInterrupt:
             log(f"Trained and saved, but the test is not complete. {advice}")
             raise
@@ -189,10 +191,12 @@ class Experiment(ABC, Generic[C]):
     def _check_same(self, run: Run) -> None:
         now = self.describe()
         for entry, keys in self.same.items():
-            before = run.record[entry]
+            before = run.record.get(entry)
+            if not isinstance(before, dict):
+                raise RunError(f"{run.id} doesn't say which {entry} it began with: its record was changed. Start anew.")
             for key in keys:
-                if now[entry][key] != before[key]:
+                if now[entry][key] != before.get(key):
                     raise RunError(
-                        f"{run.id} began with other {entry}: {key} was {before[key]} and is now {now[entry][key]}. It "
-                        f"began with: {before['description']} Make that available again, or start a new run."
+                        f"{run.id} began with other {entry}: {key} was {before.get(key)} and is now {now[entry][key]}. "
+                        f"It began with: {before.get('description')} Make that available again, or start a new run."
                     )

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from edgelearn.errors import FormatError
-from edgelearn.graph import INPUT, Network, Node
+from edgelearn.graph import Network, Node
 from edgelearn.ops import (
     Add,
     AveragePooling2D,
@@ -25,6 +25,9 @@ from edgelearn.ops import (
     DepthwiseConv2D,
     Dropout,
     GlobalAveragePooling2D,
+    GroupNormalization,
+    LayerNormalization,
+    LocalResponseNormalization,
     MaxPooling2D,
     Multiply,
     Op,
@@ -36,9 +39,10 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.window import Pair, Window
 
+from .ends import only_or_all, without_softmax
 from .pointwise import ACTIVATIONS
 from .to_torch_pointwise import POINTWISE
-from .to_torch_shapes import SHAPES
+from .to_torch_shapes import SHAPES, channels_first, channels_last
 
 # Ops that compute mirrored images if their input is mirrored.
 MIRRORABLE = (
@@ -57,7 +61,7 @@ class TorchNetwork(nn.Module):
     - `weights`: arrays by name, in the network's layouts; their type is the module's (default: `initialize(0)`).
     - `batchnorm`: `"moving"` normalises with the stored statistics; `"batch"` with those of the batch, and moves the
       stored ones, in layers that are trained. PyTorch moves variances by n / (n - 1) times the batch's.
-    - `logits`: leave a Softmax at the end out.
+    - `logits`: leave a Softmax at an output out.
     - `mirrored`: compute on images mirrored both ways, where that saves padding passes. PyTorch pads convolutions alike
       on all sides, "same" at stride 2 only below and to the right; in a mirrored image that is above and to the left,
       which comes to the same as both. `encode` and `decode` then mirror, too.
@@ -77,9 +81,9 @@ class TorchNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.network, self.batchnorm, self.matrix_products = network, batchnorm, matrix_products
-        self.nodes = list(network.nodes.values())
-        if logits and isinstance(self.nodes[-1].op, Softmax):
-            self.nodes.pop()
+        self.nodes, self._ends = (
+            without_softmax(network) if logits else (list(network.nodes.values()), network.outputs)
+        )  # fmt: skip
         for node in self.nodes:
             _handler(node.op)
         self.mirrored = mirrored and _mirroring_helps(network)
@@ -108,15 +112,21 @@ class TorchNetwork(nn.Module):
             tensor = tensor.flip((1, 2)) if self.mirrored else tensor
         return tensor.numpy()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.run(self.nodes, x)
+    def forward(self, x: Any) -> Any:
+        """Compute the network: tensors, or dictionaries by name of several inputs and outputs."""
+        values: dict[str, torch.Tensor] = dict(x) if isinstance(x, dict) else {next(iter(self.network.inputs)): x}
+        self._compute(self.nodes, values)
+        return only_or_all({name: values[end] for name, end in zip(self.network.outputs, self._ends, strict=True)})
 
     def run(self, nodes: Sequence[Node], x: torch.Tensor) -> torch.Tensor:
         """Compute some layers in a row; `x` is the one tensor that they read from outside."""
-        values = {(nodes[0].inputs or (INPUT,))[0]: x}
+        values = {nodes[0].inputs[0]: x}
+        self._compute(nodes, values)
+        return values[nodes[-1].name]
+
+    def _compute(self, nodes: Sequence[Node], values: dict[str, torch.Tensor]) -> None:
         for node in nodes:
             values[node.name] = _handler(node.op)(self, node, *(values[name] for name in node.inputs))
-        return values[nodes[-1].name]
 
     def weights(self) -> dict[str, np.ndarray]:
         """All weights by name, in the network's layouts."""
@@ -244,9 +254,12 @@ def _transposed_convolution(net: TorchNetwork, node: Node, x: torch.Tensor) -> t
     window = op.window(*net.network.input_shapes(node.inputs))
     (top, _), (left, _) = window.padding
     reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilation, strict=True)]
+    if op.groups > 1:  # filters of a group beside its channels
+        filters = kernel.shape[1] // op.groups
+        kernel = kernel.unflatten(1, (op.groups, filters)).movedim(1, 0).flatten(0, 1)
     full = [(n - 1) * s + r for n, s, r in zip(x.shape[2:], window.strides, reach, strict=True)]
     more = [max(0, start + n - m) for start, n, m in zip((top, left), (window.height, window.width), full, strict=True)]
-    y = F.conv_transpose2d(x, kernel, bias, window.strides, 0, more, 1, window.dilation)
+    y = F.conv_transpose2d(x, kernel, bias, window.strides, 0, more, op.groups, window.dilation)
     return y[:, :, top : top + window.height, left : left + window.width]
 
 
@@ -261,6 +274,32 @@ def _batchnorm(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
     trained = any(f"{node.name}/{role}" in net.network.trainable for role in ("gamma", "beta"))
     batch = net.batchnorm == "batch" and net.training and trained
     return F.batch_norm(x, mean, variance, gamma, beta, batch, 1 - op.momentum, op.epsilon).reshape(shape)
+
+
+def _example_normalization(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    op = node.op
+    assert isinstance(op, LayerNormalization | GroupNormalization)
+    shape = op.weight_shape(node.shape)
+    gamma, beta = (
+        torch.full(shape, start, dtype=x.dtype) if weight is None else weight.permute(*reversed(range(weight.ndim)))
+        for weight, start in ((net.role(node, "gamma"), 1.0), (net.role(node, "beta"), 0.0))
+    )
+    if isinstance(op, LayerNormalization):
+        return channels_first(F.layer_norm(channels_last(x), shape, gamma, beta, op.epsilon))
+    first = x if x.ndim == 4 else x.movedim(-1, 1)
+    y = F.group_norm(first, op.sets(node.shape)[1], gamma, beta, op.epsilon)
+    return y if x.ndim == 4 else y.movedim(1, -1)
+
+
+def _local_response(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own function for images and odd sizes, where definitions agree."""
+    op = node.op
+    assert isinstance(op, LocalResponseNormalization)
+    if x.ndim == 4 and op.size % 2:
+        return F.local_response_norm(x, op.size, op.factor * op.size, op.beta, op.bias)
+    x = channels_last(x)
+    windows = torch.from_numpy(op.windows(node.shape[-1])).to(x.dtype)
+    return channels_first(x * (op.bias + op.factor * x**2 @ windows.T) ** -op.beta)
 
 
 def _coupling(net: TorchNetwork, node: Node, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
@@ -301,6 +340,9 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     Dense: lambda net, node, x: F.linear(x, net.role(node, "kernel"), net.role(node, "bias")),
     DepthwiseConv2D: _convolution,
     Dropout: lambda net, node, x: F.dropout(x, node.op.rate, net.training),
+    GroupNormalization: _example_normalization,
+    LayerNormalization: _example_normalization,
+    LocalResponseNormalization: _local_response,
     GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
     MaxPooling2D: _max_pooling,
     Softmax: lambda net, node, x: F.softmax(x, 1 if x.ndim == 4 else -1),

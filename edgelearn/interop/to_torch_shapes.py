@@ -37,55 +37,56 @@ from edgelearn.ops.reductions import Reduction
 
 def _flat(x: torch.Tensor) -> torch.Tensor:
     """Values of an example in the network's order, channels last."""
-    return _channels_last(x).flatten(1)
+    return channels_last(x).flatten(1)
 
 
-def _channels_last(x: torch.Tensor) -> torch.Tensor:
+def channels_last(x: torch.Tensor) -> torch.Tensor:
     """The network's order of axes."""
     return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
 
 
-def _channels_first(x: torch.Tensor) -> torch.Tensor:
+def channels_first(x: torch.Tensor) -> torch.Tensor:
+    """The opposite of `channels_last`."""
     return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
 
 
 def _reshape(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    return _channels_first(_flat(x).reshape(len(x), *node.shape))
+    return channels_first(_flat(x).reshape(len(x), *node.shape))
 
 
 def _transpose(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
     assert isinstance(node.op, Transpose)
-    x = _channels_last(x)
+    x = channels_last(x)
     order = positions(node.op.axes, tuple(x.shape[1:]))
-    return _channels_first(x.permute(0, *(axis + 1 for axis in order)))
+    return channels_first(x.permute(0, *(axis + 1 for axis in order)))
 
 
 def _slice(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
     assert isinstance(node.op, Slice)
-    x = _channels_last(x)
+    x = channels_last(x)
     for axis, r in enumerate(node.op.ranges(tuple(x.shape[1:])), start=1):
         x = x.index_select(axis, torch.from_numpy(r.begin + r.stride * np.arange(r.size)))
-    return _channels_first(x)
+    return channels_first(x)
 
 
 def _pad(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
     assert isinstance(node.op, Pad)
-    x = _channels_last(x)
+    x = channels_last(x)
     if node.op.mode == "constant":
         sides = [side for sides in reversed(node.op.padding) for side in sides]
-        return _channels_first(F.pad(x, sides, value=node.op.value))
+        return channels_first(F.pad(x, sides, value=node.op.value))
     for axis, sides in enumerate(node.op.padding, start=1):
         places = np.pad(np.arange(x.shape[axis]), sides, node.op.mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
         x = x.index_select(axis, torch.from_numpy(places))
-    return _channels_first(x)
+    return channels_first(x)
 
 
 def _reduction(function: Callable[..., torch.Tensor]) -> Callable[[nn.Module, Node, torch.Tensor], torch.Tensor]:
     def build(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
         assert isinstance(node.op, Reduction)
-        x = _channels_last(x)
+        x = channels_last(x)
         axes = [axis + 1 for axis in node.op.reduced(tuple(x.shape[1:]))]
-        return _channels_first(function(x, axes, keepdim=node.op.keepdims))
+        return channels_first(function(x, axes, keepdim=node.op.keepdims))
 
     return build
 

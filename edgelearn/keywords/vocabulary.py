@@ -90,15 +90,14 @@ class Vocabulary:
             )
         features = np.asarray(features, np.float32)
         enrolled = {
-            clip.tobytes(): self.words[label] for clip, label in zip(self.features, self.labels.tolist(), strict=True)
+            clip.tobytes(): f"is enrolled already, as '{self.words[label]}'"
+            for clip, label in zip(self.features, self.labels.tolist(), strict=True)
         }
         for number, clip in enumerate(features, 1):
             content = clip.tobytes()
             if content in enrolled:
-                raise DataError(
-                    f"Clip {number} is enrolled already, as '{enrolled[content]}'. Leave it out, or record another."
-                )
-            enrolled[content] = word
+                raise DataError(f"Clip {number} {enrolled[content]}. Leave it out, or record another.")
+            enrolled[content] = f"is the same recording as clip {number} of '{word}'"
         words = self.words if word in self.words else (*self.words, word)
         return Vocabulary(
             self.front_end, self.seconds, words,

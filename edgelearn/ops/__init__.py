@@ -4,6 +4,8 @@ from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReL
 from .arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
+from .binary_cross_entropy import BinaryCrossentropy, BinaryFocalCrossentropy
+from .categorical_cross_entropy import CategoricalCrossentropy, CategoricalFocalCrossentropy
 from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
 from .convolution_transpose import Conv2DTranspose
@@ -16,16 +18,20 @@ from .formats import Format, NumberFormat
 from .function import Function
 from .gated import GELU, HardSwish, Mish, SiLU
 from .half import Float16
-from .loss import Loss
+from .local_response import LocalResponseNormalization
+from .loss import Loss, Losses
+from .losses import LOSSES
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
+from .normalization import GroupNormalization, LayerNormalization
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
-from .optimizers import SGD, Adam, AdamW, Optimizer
+from .optimizers import LAMB, SGD, Adam, AdamW, Lion, Optimizer, RMSprop
 from .pad import Pad
 from .permute import Transpose
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
 from .prototypical import Prototypical
 from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
+from .regression import Huber, MeanAbsoluteError, MeanSquaredError
 from .reshape import Flatten, Reshape
 from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
 from .scale import Bias, PReLU, Scale
@@ -42,6 +48,8 @@ __all__ = [
     "DSGC",
     "ELU",
     "GELU",
+    "LAMB",
+    "LOSSES",
     "SELU",
     "SGD",
     "Abs",
@@ -53,6 +61,10 @@ __all__ = [
     "AveragePooling2D",
     "BatchNormalization",
     "Bias",
+    "BinaryCrossentropy",
+    "BinaryFocalCrossentropy",
+    "CategoricalCrossentropy",
+    "CategoricalFocalCrossentropy",
     "Clip",
     "Concatenate",
     "Conv2D",
@@ -73,17 +85,25 @@ __all__ = [
     "Function",
     "GlobalAveragePooling2D",
     "GlobalMaxPooling2D",
+    "GroupNormalization",
     "HardSigmoid",
     "HardSwish",
+    "Huber",
     "InHindsightMinMax",
+    "LayerNormalization",
     "LeakyReLU",
     "LinearOp",
+    "Lion",
+    "LocalResponseNormalization",
     "Log",
     "Loss",
+    "Losses",
     "Max",
     "MaxPooling2D",
     "Maximum",
     "Mean",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
     "Minimum",
     "MinimumEntropy",
     "Mish",
@@ -97,6 +117,7 @@ __all__ = [
     "PadChannels",
     "Percentile",
     "Prototypical",
+    "RMSprop",
     "ReLU",
     "Reciprocal",
     "Rescaling",

@@ -6,23 +6,30 @@ from dataclasses import dataclass
 
 from .tensor import Tensor
 
-INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP = range(6)  # places in `scalars`, which the host writes
-LOSS, CORRECT, SEEN, NONFINITE = range(4)  # places in `counters`, which the device counts
+# places in `scalars`, which the host writes
+INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP, SECOND_CORRECTION = range(7)
+LOSS, CORRECT, SEEN, NONFINITE, OUTPUTS = range(5)  # places in `counters`, which the device counts
 
 
 @dataclass(frozen=True)
 class Control:
-    """Tensors of these numbers: `scalars` and `counters`, 16 words each; `labels`, an int32 for each example of the
-    micro-batch."""
+    """Tensors of these numbers, and what the loss compares the outputs of a micro-batch with.
+
+    Arguments:
+    - `scalars`, `counters`: 16 words each, or more counters for many outputs.
+    - `targets`: int32 class numbers (1, rows), or float32 values in the shape of the outputs.
+    - `weights`: float32 (1, rows), or None if every row counts alike (default).
+    """
 
     scalars: Tensor
     counters: Tensor
-    labels: Tensor
+    targets: Tensor
+    weights: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Results of a micro-batch to be counted: `losses` and `right` (1 or 0) of each example."""
+    """Results of a micro-batch to be counted: `losses` and `right` (from 0 to 1) of each row."""
 
     losses: Tensor
     right: Tensor

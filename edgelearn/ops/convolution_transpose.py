@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
@@ -37,9 +36,10 @@ class Conv2DTranspose(LinearOp):
       None: as in Keras, what makes the output of "same" input size x strides, and else as large as strides reach).
     - `use_bias`: add a bias to each filter (default True).
     - `kernel_initializer`: one of edgelearn.ops.initializers.INITIALIZERS.
+    - `groups`: divides input channels and filters (default 1, by far the fastest).
 
-    Kernel: (ky, kx, channels, filters), as Conv2D's. Keras's arrays have filters before channels, PyTorch's (channels,
-    filters, ky, kx). Raises ShapeError if arguments and input don't fit.
+    Kernel: (ky, kx, channels / groups, filters), as Conv2D's. Keras's arrays have filters before channels, PyTorch's
+    (channels, filters / groups, ky, kx). Raises ShapeError if arguments and input don't fit.
     """
 
     filters: int
@@ -50,6 +50,7 @@ class Conv2DTranspose(LinearOp):
     dilation_rate: int | Pair = 1
     use_bias: bool = True
     kernel_initializer: str = "glorot_uniform"
+    groups: int = 1
 
     def window(self, shape: Shape) -> Window:
         """The window of the convolution whose input has the size of this op's output for an input of `shape`."""
@@ -83,45 +84,72 @@ class Conv2DTranspose(LinearOp):
         window = self.window(shape)
         if not is_count(self.filters):
             raise ShapeError(f"A convolution has 1 filter or more, not {self.filters}.")
+        if not is_count(self.groups) or shape[-1] % self.groups or self.filters % self.groups:
+            raise ShapeError(
+                f"groups={self.groups} must divide both the {shape[-1]} input channels and the {self.filters} filters."
+            )
         return (window.height, window.width, self.filters)
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
-        kernel = (*pair(self.kernel_size), shape[-1], self.filters)
+        kernel = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
         weights = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
         if self.use_bias:
             weights["bias"] = Weight((self.filters,), "zeros")
         return weights
 
     def flops(self, shape: Shape) -> int:
-        return 2 * shape[0] * shape[1] * shape[2] * self.filters * self.window(shape).taps
+        return 2 * shape[0] * shape[1] * shape[2] // self.groups * self.filters * self.window(shape).taps
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         (x,), kernel = inputs, weights["kernel"]
         window = self.window(x.shape[1:])
         y = window.pad(np.zeros((len(x), window.height, window.width, self.filters), x.dtype))
+        by_group = self._by_group(x)
         for ky, kx, region in window.slices():
-            y[region] += x @ kernel[ky, kx]
+            product = np.einsum("nhwgi,igo->nhwgo", by_group, self._by_group(kernel[ky, kx]))
+            y[region] += product.reshape(*product.shape[:3], -1)
         y = window.crop(y)
         return y + weights["bias"] if self.use_bias else y
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         (x,), kernel = inputs, weights["kernel"]
         window = self.window(x.shape[1:])
-        padded, dkernel = window.pad(dy), np.zeros_like(kernel)
-        dx = reduce(np.add, (padded[region] @ kernel[ky, kx].T for ky, kx, region in window.slices()))
+        padded, by_group = self._by_group(window.pad(dy)), self._by_group(x)
+        dx, dkernel = np.zeros_like(by_group), np.zeros_like(kernel)
         for ky, kx, region in window.slices():
-            dkernel[ky, kx] = np.einsum("nhwi,nhwo->io", x, padded[region])
+            dx += np.einsum("nhwgo,igo->nhwgi", padded[region], self._by_group(kernel[ky, kx]))
+            dkernel[ky, kx] = np.einsum("nhwgi,nhwgo->igo", by_group, padded[region]).reshape(dkernel.shape[2:])
         gradients = {"kernel": dkernel}
         if self.use_bias:
             gradients["bias"] = dy.sum((0, 1, 2))
-        return [dx], gradients
+        return [dx.reshape(x.shape)], gradients
+
+    def _by_group(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(*x.shape[:-1], self.groups, -1)
 
     def _convolution(self, x: Tensor) -> Conv2D:
         """The convolution from tensors like the output to tensors like `x`, whose transposed kernel is this op's."""
         window = self.window(x.shape[1:])
         return Conv2D(x.channels, window.kernel, window.strides, window.padding, window.dilation)
 
+    def _geometry(self, x: Tensor, y: Tensor) -> tuple[int, ...]:
+        """GROUPS_ARGUMENTS in kernels/convolution_transpose.cl."""
+        sizes = x.images, x.height, x.width, x.channels, y.height, y.width, y.channels, self.groups
+        return *sizes, *self._taps(x)
+
+    def _taps(self, x: Tensor) -> tuple[int, ...]:
+        window = self.window(x.shape[1:])
+        (top, _), (left, _) = window.padding
+        return window.taps, window.kernel[1], *window.strides, *window.dilation, top, left
+
     def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+        if self.groups > 1:
+            e.launch(
+                "convolution_transpose.cl", "transposed_groups_forward", (y.rows, y.blocks), x.read, kernel.read,
+                y.write, *self._geometry(x, y), *epilogue.arguments, flops=self.flops(x.shape[1:]) * x.images, depth=1,
+                **epilogue.macros,
+            )  # fmt: skip
+            return
         self._convolution(x).emit_backward_data(e, y, kernel, x, Target(y))
         if epilogue == Epilogue():
             return
@@ -132,9 +160,16 @@ class Conv2DTranspose(LinearOp):
         )  # fmt: skip
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
-        return KernelView(kernel, self.window(x.shape[1:]).taps, scale)
+        return KernelView(kernel, 0 if self.groups > 1 else self.window(x.shape[1:]).taps, scale)
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
+        if self.groups > 1:
+            e.launch(
+                "convolution_transpose.cl", "transposed_groups_backward_data", (x.rows, x.blocks), dy.read,
+                prepared.read, *self._geometry(x, dy), *target.arguments, flops=self.flops(x.shape[1:]) * x.images,
+                depth=1, **target.macros,
+            )  # fmt: skip
+            return
         direct = target.mask is None and not target.accumulate
         dx = target.tensor if direct else e.tensor("input gradient", x.shape)
         self._convolution(x).emit_linear(e, dy, prepared, dx, Epilogue())
@@ -144,9 +179,12 @@ class Conv2DTranspose(LinearOp):
     def emit_backward_weights(
         self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
     ) -> tuple[Sum, Sum | None]:
-        window, members, image_rows = self.window(x.shape[1:]), e.traits.members, x.images * x.height
+        if self.groups > 1:
+            dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
+            return self._emit_groups_backward_weights(e, x, dy, gradient, add), dy_sum
+        taps, members, image_rows = self._taps(x), e.traits.members, x.images * x.height
         depth = DEPTH_GPU if e.traits.gpu else DEPTH_CPU
-        work = window.taps * ceil_div(x.channels, depth)
+        work = taps[0] * ceil_div(x.channels, depth)
         _, rows = e.split_rows(image_rows, work * dy.blocks, least=1 if e.traits.gpu else 4)
         groups = ceil_div(image_rows, members * min(rows, ceil_div(LONGEST_SUM, x.width)))
         kernel_sum, rows = start_sum(e, gradient, image_rows, groups, members)
@@ -154,8 +192,18 @@ class Conv2DTranspose(LinearOp):
             "convolution_transpose.cl", "transposed_backward_weights",
             (work * members, dy.blocks, kernel_sum.groups), x.read, dy.read,
             kernel_sum.target.update if add else kernel_sum.target.write,
-            x.images, x.height, x.width, x.channels, dy.height, dy.width, window.taps, window.kernel[1],
-            *window.strides, *window.dilation, window.padding[0][0], window.padding[1][0], rows, dy.blocks, int(add),
+            x.images, x.height, x.width, x.channels, dy.height, dy.width, *taps, rows, dy.blocks, int(add),
             flops=self.flops(x.shape[1:]) * x.images, depth=depth,
         )  # fmt: skip
         return kernel_sum, emit_channel_sums(e, dy, sums, add) if sums else None
+
+    def _emit_groups_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> Sum:
+        image_rows = x.images * x.height
+        parts, _ = e.split_rows(image_rows, gradient.rows * dy.blocks, least=1)
+        total, rows = start_sum(e, gradient, image_rows, parts)
+        e.launch(
+            "convolution_transpose.cl", "transposed_groups_backward_weights", (gradient.rows, dy.blocks, total.groups),
+            x.read, dy.read, total.target.update if add else total.target.write, *self._geometry(x, dy), rows, int(add),
+            flops=self.flops(x.shape[1:]) * x.images, depth=1,
+        )  # fmt: skip
+        return total

@@ -37,25 +37,17 @@ class MinimumEntropy(Loss):
     def labels(self, outputs: int) -> range:
         return range(-1, outputs)
 
-    def reference(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n = len(outputs)
         shifted = outputs - outputs.max(-1, keepdims=True)
         log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
         p = np.exp(log_p)
         entropy = -(p * log_p).sum(-1)
-        unlabelled = labels < 0
+        unlabelled = targets < 0
         gradient = p.copy()
-        gradient[np.arange(n), labels] -= 1
+        gradient[np.arange(n), targets] -= 1
         gradient[unlabelled] = (-self.weight * p * (log_p + entropy[:, None]))[unlabelled]
-        return np.where(unlabelled, self.weight * entropy, -log_p[np.arange(n), labels]), gradient / n
+        return np.where(unlabelled, self.weight * entropy, -log_p[np.arange(n), targets]), gradient / n
 
     def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        n = outputs.rows
-        answers = Answers(e.tensor("losses", (1, n)), e.tensor("right", (1, n)))
-        more = [control.scalars.read, gradient.write] if gradient is not None else []
-        e.launch(
-            "minimum_entropy.cl", "minimum_entropy", (n * e.traits.group,), outputs.read, control.labels.read,
-            answers.losses.write, answers.right.write, n, outputs.channels, float(self.weight), *more,
-            whole=True, gradient=gradient is not None,
-        )  # fmt: skip
-        return answers
+        return self.emit_rows("minimum_entropy.cl", "minimum_entropy", e, outputs, control, gradient, self.weight)

@@ -12,7 +12,7 @@ from edgelearn.errors import PlanError
 from .control import Answers, Control
 from .emit import Emitter
 from .loss import Loss
-from .tensor import BLOCK, Tensor
+from .tensor import BLOCK, Shape, Tensor
 
 DISTANCES = ("euclidean", "cosine")
 
@@ -46,7 +46,7 @@ class Prototypical(Loss):
     Raises PlanError for values out of range.
     """
 
-    takes_logits: ClassVar[bool] = False
+    head: ClassVar[str] = ""
     ordered: ClassVar[bool] = True
 
     num_classes: int
@@ -77,8 +77,10 @@ class Prototypical(Loss):
     def fits(self, examples: int) -> bool:
         return examples > self.support
 
-    def check(self, outputs: int, examples: int) -> None:
-        dummies = self.dummy_prototypes
+    def check(self, shape: Shape, examples: int) -> None:
+        if len(shape) != 1:
+            raise PlanError(f"Prototypical takes embeddings (size,), but the network gives {shape}: add a Flatten.")
+        (outputs,), dummies = shape, self.dummy_prototypes
         if not self.fits(examples):
             raise PlanError(
                 f"A micro-batch of {examples} is no episode: {self.num_classes} classes of {self.shots} shots are "
@@ -103,9 +105,9 @@ class Prototypical(Loss):
         means = support.reshape(self.num_classes, self.shots, -1).mean(1)
         return np.concatenate([means[:, :size], means[:, size:].max(0).reshape(self.dummy_prototypes, size)])
 
-    def reference(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n, size = len(outputs), outputs.shape[1] // (1 + self.dummy_prototypes)
-        p, x, label = self.prototypes(outputs[: self.support]), outputs[self.support :, :size], labels[self.support :]
+        p, x, label = self.prototypes(outputs[: self.support]), outputs[self.support :, :size], targets[self.support :]
         scale = np.where(np.arange(len(p)) < self.num_classes, self.scale, self.scale / self.dummy_temperature)
         if self.distance == "cosine":
             lengths, long = np.linalg.norm(x, axis=1)[:, None], np.linalg.norm(p, axis=1)
@@ -147,7 +149,7 @@ class Prototypical(Loss):
         settings = self.scale, self.scale / self.dummy_temperature, self.open_weight, self._share(n)
         more = [control.scalars.read, slopes.write] if gradient is not None else []
         e.launch(
-            "prototypical.cl", "prototypical", (n * group,), outputs.read, p.read, control.labels.read,
+            "prototypical.cl", "prototypical", (n * group,), outputs.read, p.read, control.targets.read,
             answers.losses.write, answers.right.write, n, size, *map(float, settings), *more,
             whole=True, gradient=gradient is not None, cosine=self.distance == "cosine", **episode,
         )  # fmt: skip

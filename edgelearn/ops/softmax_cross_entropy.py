@@ -1,8 +1,9 @@
-"""Softmax, and its cross-entropy with integer labels."""
+"""Softmax, and its cross-entropy with class numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -50,11 +51,17 @@ class SoftmaxCrossEntropy(Loss):
     """Softmax and cross-entropy on class numbers: -sum target log softmax(outputs), with target = (1 - label_smoothing)
     one-hot + label_smoothing / classes (Szegedy et al. 2016, section 7).
 
+    Targets are int (n,), or (n, height, width) for a network that gives classes for each pixel. A Softmax at the
+    network's end belongs to the loss; outputs of a network without one are logits. Keras's
+    SparseCategoricalCrossentropy.
+
     Arguments:
     - `label_smoothing`: share of the label given to all classes, at least 0 and below 1 (default 0).
 
     Raises PlanError for another label_smoothing.
     """
+
+    takes_weights: ClassVar[bool] = True
 
     label_smoothing: float = 0.0
 
@@ -62,22 +69,16 @@ class SoftmaxCrossEntropy(Loss):
         if not 0 <= self.label_smoothing < 1:
             raise PlanError(f"label_smoothing is at least 0 and below 1 (usual is 0.1), not {self.label_smoothing}.")
 
-    def reference(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n, classes = outputs.shape
         target = np.full_like(outputs, self.label_smoothing / classes)
-        target[np.arange(n), labels] += 1 - self.label_smoothing
+        target[np.arange(n), targets] += 1 - self.label_smoothing
         p = Softmax().reference_forward([outputs], {})
         log_p = outputs - outputs.max(-1, keepdims=True)
         log_p = log_p - np.log(np.exp(log_p).sum(-1, keepdims=True))
         return -(target * log_p).sum(-1), (p - target) / n
 
     def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        n = outputs.rows
-        answers = Answers(e.tensor("losses", (1, n)), e.tensor("right", (1, n)))
-        more = [control.scalars.read, gradient.write] if gradient is not None else []
-        e.launch(
-            "softmax_cross_entropy.cl", "softmax_cross_entropy", (n * e.traits.group,), outputs.read,
-            control.labels.read, answers.losses.write, answers.right.write, n, outputs.channels,
-            float(self.label_smoothing), *more, whole=True, gradient=gradient is not None,
-        )  # fmt: skip
-        return answers
+        return self.emit_rows(
+            "softmax_cross_entropy.cl", "softmax_cross_entropy", e, outputs, control, gradient, self.label_smoothing
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from edgelearn.display import Displayed
 from edgelearn.errors import KernelError
 from edgelearn.launch.launch import Launch
 
@@ -15,7 +16,7 @@ from .context import Context
 Progress = Callable[[int, int, str], None]
 
 
-class Kernels:
+class Kernels(Displayed):
     """The compiled programs of a context. Compiled code is kept on disk between processes.
 
     Arguments:
@@ -26,6 +27,10 @@ class Kernels:
         self.context = context
         self._programs: dict[tuple, Any] = {}
         self._unused: dict[tuple, list[Any]] = {}
+
+    @property
+    def headline(self) -> str:
+        return f"of {len(self._programs)} programs on {self.context.device.id}"
 
     def compile(self, launches: Iterable[Launch], progress: Progress | None = None) -> None:
         """Build the programs of `launches`; `progress(done, total, name)` is called before each one and at the end."""

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from edgelearn.compile.lower import input_blocks
+from edgelearn.compile.lower.heads import logits_of
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.program import Kind, Program, ProgramKey
 from edgelearn.compile.storage import Weights
-from edgelearn.errors import DeviceError, FormatError, PlanError
+from edgelearn.errors import DeviceError, FormatError
 from edgelearn.launch import Buffer, Launch, Role, Traffic
-from edgelearn.ops import Optimizer, Tensor, pack, unpack
-from edgelearn.ops import control as places
-from edgelearn.ops.control import CORRECT, LOSS, NONFINITE
+from edgelearn.ops import Tensor, pack, unpack
+from edgelearn.ops.control import CORRECT, LOSS, NONFINITE, OUTPUTS
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 
 from .context import Context
-from .feature_cache import FeatureCache
+from .feed import Examples, Feed, Targets
 from .kernels import Kernels, Progress
 from .plan_memory import PlanMemory
 from .runner import Runner
-
-Examples = np.ndarray | Mapping[str, np.ndarray]  # of the only input, or of each input by name
 
 
 class Session:
@@ -52,8 +49,9 @@ class Session:
         self.memory = PlanMemory(plan, context)
         self._runners: dict[tuple, Runner] = {}
         self.ranges_known = False  # True if training has left ranges for quantized tensors
+        self._counters = np.zeros(16, np.float32)  # of the last mini-batch
         self._examples = 0  # of the micro-batch that is on the device
-        self._blocks = input_blocks(plan.request.network)
+        self.feed = Feed(plan, self.memory)
         training = plan.request.optimizer is not None
         programs = [p for key, p in plan.programs.items() if key.kind is Kind.TRAIN or not training]
         self.kernels.compile([launch for program in programs for launch in program.launches], progress)
@@ -145,31 +143,29 @@ class Session:
 
     def pack(self, x: Examples) -> Examples:
         """Return examples (n, ..., channels) in the device's layout, as steps take them. Any thread may call this."""
-        if isinstance(x, Mapping):
-            return {name: pack(x[name], block) for name, block in self._blocks.items()}
-        (block,) = self._blocks.values()
-        return pack(x, block)
+        return self.feed.pack(x)
 
     def fetch(self, source: Any, indices: np.ndarray) -> Examples:
         """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
-        return source.device_layout(indices) if isinstance(source, FeatureCache) else self.pack(source[indices])
+        return self.feed.fetch(source, indices)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def train(
-        self, micro_batches: Iterable[tuple[Examples | None, np.ndarray]], examples: int, rate: float, step: int
-    ) -> tuple[float, int, bool]:
+        self, micro_batches: Iterable[tuple[Examples | None, Targets]], examples: int, rate: float, step: int
+    ) -> tuple[float, float, bool]:
         """Run one update.
 
         Arguments:
-        - `micro_batches`: (examples in the device's layout, int32 labels) for each micro-batch; see `pack`. None stands
-          for the examples that are on the device from the call before.
+        - `micro_batches`: (examples in the device's layout, targets) for each micro-batch; see `pack`. Targets are
+          OutputTargets for each output that has a loss, or class numbers of the only one, int (rows,). None stands for
+          the examples that are on the device from the call before.
         - `examples`: number of examples of the mini-batch.
         - `rate`: learning rate; `step`: number of the update, from 1.
 
         Returns (mean loss, right answers, finite): where `finite` is False the weights are unchanged.
         """
-        self._begin(examples, rate, self._optimizer.correction(step), step)
+        self._begin(examples, rate, step)
         self._accumulate(micro_batches, examples, step)
         self._finish_step(examples, step)
         loss, correct, finite = self._end(examples)
@@ -180,11 +176,11 @@ class Session:
     def _accumulate(self, micro_batches: Iterable, examples: int, step: int) -> None:
         """Forward and backward passes of a mini-batch."""
         sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
-        for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
+        for index, (n, (x, targets)) in enumerate(zip(sizes, micro_batches, strict=True)):
             key, self._examples = ProgramKey(Kind.TRAIN, n, ranges, index == 0), n
             if index == 0:
                 self._run(key, "prepare")
-            self._feed(x, labels)
+            self.feed.send(x, targets)
             self._run(key, "micro")
 
     def _finish_step(self, examples: int, step: int) -> None:
@@ -203,16 +199,33 @@ class Session:
                 record[:] = moved(q.observer, record)
             self.memory.write_role(Role.RANGE, words)
 
-    def evaluate(self, x: Examples, labels: np.ndarray) -> tuple[float, int]:
-        """Return (sum of losses, number of right answers) of one micro-batch."""
-        self._begin(len(labels))
-        self._forward(self._forward_key(Kind.EVALUATE, len(labels)), x, labels)
+    def evaluate(self, x: Examples | None, targets: Targets, n: int | None = None) -> tuple[float, float]:
+        """Return (sum of losses, number of right answers) of one micro-batch of `n` examples (default: one for each of
+        `targets`). Arguments as in `train`."""
+        key = self._forward_key(Kind.EVALUATE, len(targets) if n is None else n)
+        self._begin(key.examples)
+        self._forward(key, x, targets)
         loss, correct, _ = self._end(1)
         return loss, correct
 
-    def compute_gradients(
-        self, micro_batches: Iterable[tuple[Examples, np.ndarray]], examples: int, step: int
-    ) -> Weights:
+    @property
+    def by_output(self) -> dict[str, tuple[float, float]]:
+        """(sum of losses, number of right answers) of each of several outputs in the last mini-batch."""
+        names = list(self.plan.request.losses.by_output)
+        places = range(OUTPUTS, OUTPUTS + 2 * len(names), 2) if len(names) > 1 else ()
+        pairs = [(float(self._counters[at]), float(self._counters[at + 1])) for at in places]
+        return dict(zip(names, pairs, strict=bool(pairs)))
+
+    def outputs(self, n: int) -> dict[str, np.ndarray]:
+        """Return the outputs of the micro-batch of `n` examples that was evaluated last, as `predict` gives them."""
+        network, tensors = self.plan.request.network, self._program(self._forward_key(Kind.EVALUATE, n)).outputs
+        found = {name: unpack(self.memory.read(y.buffer), y.shape) for name, y in tensors.items()}
+        for name, loss in self.plan.request.losses.by_output.items():
+            if logits_of(network, name, loss) != name:
+                found[name] = network.nodes[name].op.reference_forward([found[name]], {})
+        return found
+
+    def compute_gradients(self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int, step: int) -> Weights:
         """Return the gradients of the mean loss over a mini-batch, as `gradients`. Weights, optimizer state, statistics
         and ranges stay as they are."""
         counters = self.plan.storage.control.counters.buffer
@@ -225,27 +238,28 @@ class Session:
             self._finish_step(examples, step)
             return self.gradients()
 
-    def predict(self, x: Examples | None, n: int) -> np.ndarray:
-        """Return the network's output (n, ...) for one micro-batch. None stands for the x that is on the device from
-        the call before."""
+    def predict(self, x: Examples | None, n: int) -> Any:
+        """Return the network's output (n, ...) for one micro-batch, by name if it has several. None stands for the x
+        that is on the device from the call before."""
         key = self._forward_key(Kind.PREDICT, n)
         self._forward(key, x)
-        y = self.plan.programs[key].y
-        return unpack(self.memory.read(y.buffer), y.shape)
+        tensors = self.plan.programs[key].outputs
+        found = {name: unpack(self.memory.read(y.buffer), y.shape) for name, y in tensors.items()}
+        return found if len(found) > 1 else next(iter(found.values()))
 
     def predict_packed(self, x: Examples | None, n: int) -> np.ndarray:
-        """Return the network's output for one micro-batch in the device's layout."""
+        """Return the network's first output for one micro-batch in the device's layout."""
         key = self._forward_key(Kind.PREDICT, n)
         self._forward(key, x)
-        return self.memory.read(self.plan.programs[key].y.buffer)
+        return self.memory.read(next(iter(self.plan.programs[key].outputs.values())).buffer)
 
     def first_nonfinite(
-        self, micro_batches: Iterable[tuple[Examples, np.ndarray]], examples: int, rate: float, step: int
+        self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int, rate: float, step: int
     ) -> tuple[Launch, Buffer] | None:
         """Run a mini-batch launch by launch; return the first launch that writes a NaN or an infinity, and the buffer.
         Gradients are overwritten; if the mini-batch failed before, nothing else that lasts changes."""
         self.memory.fill_zero(Role.TEMPORARY)  # what a failed step left in padding that nobody writes is not to blame
-        self._begin(examples, rate, self._optimizer.correction(step), step)
+        self._begin(examples, rate, step)
         sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
         culprit: list[Buffer] = []
 
@@ -257,8 +271,8 @@ class Session:
             return bool(bad)
 
         with self._ranges_left():
-            for index, (n, (x, labels)) in enumerate(zip(sizes, micro_batches, strict=True)):
-                self._feed(x, labels)
+            for index, (n, (x, targets)) in enumerate(zip(sizes, micro_batches, strict=True)):
+                self.feed.send(x, targets)
                 for part in ("prepare", "micro") if index == 0 else ("micro",):
                     found = self._runner(ProgramKey(Kind.TRAIN, n, ranges, index == 0), part).step_through(look)
                     if found:
@@ -298,12 +312,6 @@ class Session:
         """Bytes that the launches enqueued so far move."""
         return sum((Traffic.of(runner.launches, runner.runs) for runner in self._runners.values()), Traffic())
 
-    @property
-    def _optimizer(self) -> Optimizer:
-        if self.plan.request.optimizer is None:
-            raise PlanError("This plan only evaluates and predicts: to train, make one with an optimizer.")
-        return self.plan.request.optimizer
-
     # -- inside --------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -318,37 +326,22 @@ class Session:
     def _forward_key(self, kind: Kind, n: int) -> ProgramKey:
         return ProgramKey(kind, n, self.plan.ranges(kind, self.ranges_known))
 
-    def _forward(self, key: ProgramKey, x: Examples | None, labels: np.ndarray | None = None) -> None:
-        self._feed(x, labels)
+    def _forward(self, key: ProgramKey, x: Examples | None, targets: Targets | None = None) -> None:
+        self.feed.send(x, targets)
         self._run(key, "prepare")
         self._run(key, "micro")
 
-    def _begin(self, examples: int, rate: float = 0.0, correction: float = 1.0, step: int = 0) -> None:
-        scalars = np.zeros(16, np.float32)
-        scalars[places.INVERSE_BATCH] = 1.0 / examples
-        scalars[places.LEARNING_RATE] = rate
-        scalars[places.CORRECTION] = correction
-        words, seed = scalars.view(np.uint32), self.plan.request.seed
-        words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
-        self.memory.send(self.plan.storage.control.scalars.buffer, scalars)
+    def _begin(self, examples: int, rate: float = 0.0, step: int = 0) -> None:
+        self.feed.begin(examples, rate, step)
         counters = self.plan.storage.control.counters.buffer
         handle, offset = self.memory.at(counters)
         self.context.fill_zero(handle, counters.nbytes, offset)
 
-    def _end(self, examples: int) -> tuple[float, int, bool]:
-        counters = self.memory.read(self.plan.storage.control.counters.buffer)
-        loss = float(counters[LOSS]) / examples
-        return loss, round(float(counters[CORRECT])), bool(counters[NONFINITE] == 0 and np.isfinite(loss))
-
-    def _feed(self, x: Examples | None, labels: np.ndarray | None) -> None:
-        storage = self.plan.storage
-        if isinstance(x, Mapping):
-            for name, words in x.items():
-                self.memory.send(storage.inputs[name].buffer, np.asarray(words, np.float32))
-        elif x is not None:
-            self.memory.send(storage.input.buffer, np.asarray(x, np.float32))
-        if labels is not None:
-            self.memory.send(storage.control.labels.buffer, np.asarray(labels, np.int32))
+    def _end(self, examples: int) -> tuple[float, float, bool]:
+        counters = self._counters = self.memory.read(self.plan.storage.control.counters.buffer)
+        loss, correct = float(counters[LOSS]) / examples, float(counters[CORRECT])
+        finite = bool(counters[NONFINITE] == 0 and np.isfinite(loss))
+        return loss, round(correct) if self.feed.counts_whole else correct, finite
 
     def _run(self, key: ProgramKey, part: str) -> None:
         self._runner(key, part).enqueue()

@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from edgelearn.device import Device
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, read_model
+from edgelearn.interop.importing import translate
 from edgelearn.ops import Optimizer
 from edgelearn.ops.tensor import Shape
 
 from .model import Model
 from .state import TrainingState
+
+
+def from_torch(
+    module: Any, example: Any, *, name: str = "", device: str | Device | None = None, seed: int = 0
+) -> Model:  # fmt: skip
+    """Make a model of a PyTorch module, with its weights, by torch.export. It needs PyTorch.
+
+    >>> model = edgelearn.from_torch(torchvision.models.mobilenet_v2(), torch.zeros(1, 3, 224, 224))
+
+    BatchNorm keeps its scale, bias and statistics, and dropout its rate. Inputs and outputs of the model have channels
+    last.
+
+    Arguments:
+    - `module`: a torch.nn.Module; it is left as it is.
+    - `example`: an input, or a tuple of them: tensors with the batch as first axis; images are (n, channels, height,
+      width).
+    - `name`: of the network (default the module's class).
+    - `device`, `seed`: as in Model.
+
+    Raises FormatError if PyTorch can't export the module; UnsupportedError, which lists all of them, if it has
+    operators that edgelearn doesn't have.
+    """
+    from edgelearn.interop.from_torch import HANDLERS, NEAREST, graph_of_module
+
+    file = translate(graph_of_module(module, example, name), HANDLERS, NEAREST).model_file()
+    model = Model(file.network, file.weights, device, seed)
+    model.metadata = dict(file.metadata)
+    return model
 
 
 def load(

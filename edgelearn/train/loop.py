@@ -12,13 +12,15 @@ import numpy as np
 
 from edgelearn.data.split import epoch_order, mini_batches
 from edgelearn.errors import PlanError
-from edgelearn.ops import Loss
+from edgelearn.ops import Loss, Losses
 
 from . import sources
-from .callbacks import CallbackList
-from .passes import evaluate
+from .callbacks.base import CallbackList
+from .metrics import OutputMetrics
+from .passes import added, evaluate, result_logs
 from .sources import Source
 from .status import Logs, Position, TrainingStatus
+from .targets import Targets
 from .training_session import TrainingSession
 
 
@@ -34,23 +36,25 @@ class Loop:
     - `batch_size`: examples of a mini-batch.
     - `epochs`: the number of epochs in all, those done before included.
     - `shuffle`: show the examples in another order in each epoch.
+    - `metrics`: of the validation data (default none).
     """
 
     training: Callable[[], TrainingSession]
     status: TrainingStatus
     notify: CallbackList
     x: Source
-    y: np.ndarray
+    y: Targets
     batch_size: int
     epochs: int
     shuffle: bool = True
-    validation_data: tuple[Source, np.ndarray] | None = None
+    validation_data: tuple[Source, Targets] | None = None
     validation_frequency: int = 1
+    metrics: OutputMetrics | None = None
 
     def run(self) -> None:
         """Raises StoppedError if it is stopped before the first step, NonFiniteError naming the step and the layer."""
         status, logs = self.status, {}
-        if self.validation_data is not None and status.position == Position():
+        if self.validation_data is not None and status.position.updates == 0:
             logs = self._validate(status.check_stop)
         self.training()
         self.notify("on_train_begin", logs)
@@ -70,13 +74,15 @@ class Loop:
         parts = [part for indices in batches for part in mini_batches(indices, plan.request.micro_batch)]
         with closing(training.micro_batches(x, self.y, parts)) as stream:
             for number, indices in enumerate(batches, start=1):
+                self.notify("on_train_batch_begin", at.step, {})
                 start = time.perf_counter()
                 micro = (value for _, value in islice(stream, plan.micro_batch_count(len(indices))))
-                loss, correct = self.training().update(x, self.y, indices, micro)
+                loss, correct, own = self.training().update(x, self.y, indices, micro)
                 at.step, at.seen = at.step + 1, at.seen + len(indices)
                 at.loss, at.correct = at.loss + loss * len(indices), at.correct + correct
+                at.by_output = added(at.by_output, own)
                 at.seconds += time.perf_counter() - start
-                self.notify("on_train_batch_end", at.step - 1, {"loss": loss, "accuracy": correct / len(indices)})
+                self.notify("on_train_batch_end", at.step - 1, training.logs(loss, correct, own, len(indices)))
                 if status.stop_training:
                     return number == len(batches)
         return True
@@ -84,24 +90,28 @@ class Loop:
     def _end_epoch(self) -> None:
         at = self.status.position
         start = time.perf_counter()
-        logs = {"loss": at.loss / at.seen, "accuracy": at.correct / at.seen}
+        losses = self.training().plan.request.losses
+        logs = result_logs(losses, at.seen, at.loss, at.correct, at.by_output)
         done = at.epoch + 1
         if self.validation_data is not None and (done % self.validation_frequency == 0 or done == self.epochs):
             logs |= self._validate()
         logs["seconds"] = at.seconds + time.perf_counter() - start
-        self.status.position = Position(epoch=done, updates=at.updates)
+        self.status.position = Position(epoch=done, updates=at.updates, learning_rate=at.learning_rate)
         self.notify("on_epoch_end", at.epoch, logs)
 
     def _validate(self, check: Callable[[], None] = lambda: None) -> Logs:
         if self.validation_data is None:
             return {}
-        logs = evaluate(self.training().session, *self.validation_data, check)
-        return {f"val_{name}": value for name, value in logs.items()}
+        self.notify("on_test_begin", {})
+        logs = evaluate(self.training().session, *self.validation_data, self.metrics, check)
+        self.notify("on_test_end", logs)
+        return {f"val_{name}": value for name, value in logs.items() if isinstance(value, float)}
 
 
 def start(
-    status: TrainingStatus, loss: Loss, examples: int, batch_size: int, micro_batch: int, epochs: int, shuffle: bool
-) -> None:
+    status: TrainingStatus, loss: Loss | Losses, examples: int, batch_size: int, micro_batch: int, epochs: int,
+    shuffle: bool,
+) -> None:  # fmt: skip
     """Check that training can continue until `epochs` are done, and write the totals into `status`.
 
     Raises PlanError if it can't.

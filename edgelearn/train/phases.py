@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgelearn.compile import BudgetLike, Plan
+from edgelearn.display import Displayed
 from edgelearn.errors import PlanError
 from edgelearn.units import MB
 
 FORWARD_SIZES = (16, 8, 4, 2, 1)  # examples at a time where nothing is trained
 
 
-class Phases(dict[str, Plan]):
+class Phases(Displayed, dict[str, Plan]):
     """Plans by the name of their phase. One is on the device at a time, so the job's peak is the largest one's."""
 
     @property
@@ -21,6 +22,10 @@ class Phases(dict[str, Plan]):
     def to_dict(self) -> dict:
         """The JSON-able record for a run."""
         return {"peak_bytes": self.peak_bytes, "phases": {name: plan.to_dict() for name, plan in self.items()}}
+
+    @property
+    def headline(self) -> str:
+        return f"{', '.join(self)}: {self.peak_bytes / MB:.2f} MB"
 
     def __str__(self) -> str:
         """The training plan by role, and the peaks of all phases."""

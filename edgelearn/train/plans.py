@@ -12,7 +12,7 @@ from edgelearn.compile.memory.strategies import Encoding
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network, Split, split_frozen
-from edgelearn.ops import SGD, Loss, Optimizer, SoftmaxCrossEntropy
+from edgelearn.ops import SGD, Loss, Losses, Optimizer, SoftmaxCrossEntropy
 from edgelearn.runtime import launch_times
 from edgelearn.runtime.feature_cache import DTYPES
 
@@ -29,16 +29,17 @@ class TrainingSettings:
     """
 
     optimizer: Optimizer = SGD()  # noqa: RUF009
-    loss: Loss = SoftmaxCrossEntropy()  # noqa: RUF009
+    loss: Loss | Losses = SoftmaxCrossEntropy()  # noqa: RUF009
     batchnorm: str = "moving"
     precision: Precision = Precision()  # noqa: RUF009
     activation_memory: Callable[[Network], ActivationMemory] = keep_all
     allow: tuple[Encoding, ...] = ()
+    weighted: bool = False  # examples have weights
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, Optimizer):
             raise PlanError(f"An optimizer is an object such as SGD(0.01) or Adam(), not {self.optimizer!r}.")
-        if not isinstance(self.loss, Loss):
+        if not isinstance(self.loss, Loss | Losses):
             raise PlanError(
                 f"A loss is an object such as SoftmaxCrossEntropy(label_smoothing=0.1), not {self.loss!r:.60}."
             )
@@ -87,7 +88,7 @@ class Plans:
         request = Request(
             trained, batch_size, batch_size if micro_batch is None else micro_batch, settings.optimizer,
             settings.batchnorm, settings.loss, self.seed, settings.precision, settings.activation_memory(trained),
-            last_batches=tuple(last_batches), remainders=tuple(remainders),
+            last_batches=tuple(last_batches), remainders=tuple(remainders), weighted=settings.weighted,
         )  # fmt: skip
         phases["train"] = self._plan(request, budget, settings.allow)
         return phases
@@ -103,10 +104,13 @@ class Plans:
         network, loss, precision = network or self.network, settings.loss, settings.precision
 
         def make(n: int) -> Plan:
-            fitting = loss if len(network.output.shape) == 1 and loss.fits(n) else None
+            fitting = loss if network is self.network and loss.fits(n) else None
             remainders = self._remainders.setdefault((network, n, repr(budget)), set())
             remainders.update(count % n for count in examples)
-            request = Request(network, n, n, loss=fitting, precision=precision, remainders=tuple(remainders))
+            request = Request(
+                network, n, n, loss=fitting, precision=precision, remainders=tuple(remainders),
+                weighted=fitting is not None and settings.weighted,
+            )  # fmt: skip
             return self._plan(request, budget)
 
         return make(batch_size) if batch_size is not None else largest_that_fits(make, budget)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgelearn.display import Displayed
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.interop.safetensors import read_weights, to_bytes
 from edgelearn.ops.quantize import FIELDS
@@ -16,7 +17,7 @@ from .status import Logs
 STEPS = "steps"
 
 
-class RangeTrace:
+class RangeTrace(Displayed):
     """Range statistics of quantized tensors over a training. Every property is an array (steps, tensors).
 
     Arguments:
@@ -28,6 +29,10 @@ class RangeTrace:
 
     def __init__(self, tensors: list[str], steps: np.ndarray, records: np.ndarray) -> None:
         self.tensors, self.steps, self.records = tensors, steps, records
+
+    @property
+    def headline(self) -> str:
+        return f"of {len(self.tensors)} tensors in {len(self.steps)} steps"
 
     def _field(self, name: str) -> np.ndarray:
         return self.records[:, :, FIELDS.index(name)].astype(np.float64)  # products of sums of squares leave float32

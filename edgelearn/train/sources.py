@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from edgelearn.errors import PlanError, ShapeError
 from edgelearn.graph import Network
-from edgelearn.ops import Loss
+from edgelearn.ops import Loss, Losses
 from edgelearn.ops.tensor import Shape
 
 
@@ -108,65 +108,77 @@ def at_epoch(source: Source, epoch: int) -> Source:
     return method(epoch) if method else source
 
 
-def varies(source: Source) -> bool:
+def varies(source: Any) -> bool:
     """True if the examples differ from epoch to epoch."""
+    if isinstance(source, NamedSources):
+        return any(map(varies, source.sources.values()))
     return varies(source.source) if isinstance(source, Subset) else hasattr(source, "at_epoch")
 
 
-def as_source(x, shape: Shape) -> Source:
-    """Return `x` as a source of examples of `shape`; lists become arrays.
+class NamedSources:
+    """Examples of several inputs. `[indices]` is a dictionary of arrays.
+
+    Arguments:
+    - `sources`: a source for each input, by its name, all of the same length.
+    """
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self.sources = dict(sources)
+        self.shape = (len(next(iter(self.sources.values()))),)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, indices: np.ndarray) -> Any:
+        return {name: source[indices] for name, source in self.sources.items()}
+
+    def at_epoch(self, epoch: int) -> NamedSources:
+        return NamedSources({name: at_epoch(source, epoch) for name, source in self.sources.items()})
+
+
+def as_source(x, network: Network) -> Source:
+    """Return `x` as a source of examples of `network`: for several inputs, a dictionary by name or a list in their
+    order. Lists of a single input's examples become arrays.
 
     Raises ShapeError when there are no examples, when they have another shape, or when an array holds no numbers.
     """
-    source = x if hasattr(x, "__getitem__") and hasattr(x, "shape") else np.asarray(x)
+    names = list(network.inputs)
+    if not isinstance(x, Mapping):
+        if len(names) == 1:
+            return _as_source(x, network.input_shape)
+        if not isinstance(x, Sequence) or len(x) != len(names):
+            raise ShapeError(
+                f"The network has the inputs {', '.join(names)}: give x as a dictionary of them, or as a list in this "
+                f"order."
+            )
+        x = dict(zip(names, x, strict=True))
+    if x.keys() != network.inputs.keys():
+        raise ShapeError(f"The network has the inputs {', '.join(names)}, but x has {', '.join(map(str, x))}.")
+    sources = {name: _as_source(x[name], shape, f"of '{name}' ") for name, shape in network.inputs.items()}
+    if len({len(source) for source in sources.values()}) > 1:
+        lengths = ", ".join(f"{len(source)} of '{name}'" for name, source in sources.items())
+        raise ShapeError(f"Each input needs as many examples as the others, but there are {lengths}.")
+    return NamedSources(sources) if len(sources) > 1 else sources[names[0]]
+
+
+def _as_source(x, shape: Shape, of: str = "") -> Source:
+    try:
+        source = x if hasattr(x, "__getitem__") and hasattr(x, "shape") else np.asarray(x)
+    except ValueError as error:  # lists of different lengths
+        raise ShapeError(f"Examples {of}are an array of numbers (n, ...), and these make none: {error}.") from None
     if isinstance(source, np.ndarray) and (source.ndim < 2 or source.dtype.kind not in "fiub"):
         raise ShapeError(
-            f"Examples are an array of numbers (n, ...), not {source.dtype} of shape {source.shape}. "
+            f"Examples {of}are an array of numbers (n, ...), not {source.dtype} of shape {source.shape}. "
             f"A single example needs a first dimension of 1: x[None]."
         )
     if len(source) == 0:
-        raise ShapeError("There are no examples.")
+        raise ShapeError(f"There are no examples{f' {of}'.rstrip()}.")
     if tuple(source.shape[1:]) != tuple(shape):
-        raise ShapeError(f"The network takes examples of shape {tuple(shape)}, but these have {source.shape[1:]}.")
+        raise ShapeError(f"The network takes examples {of}of shape {tuple(shape)}, but these have {source.shape[1:]}.")
     return source
 
 
-def as_labels(y, count: int, outputs: int, loss: Loss) -> np.ndarray:
-    """Return `y` as int32 (count,). Raises ShapeError unless it is a class number for each example that `loss`, of a
-    network with so many `outputs`, has."""
-    labels, name = np.asarray(y), type(loss).__name__
-    if labels.ndim == 2 and labels.shape[1] > 1 and _is_one_hot(labels):
-        raise ShapeError(f"{name} takes class numbers, not one-hot rows {labels.shape}: give y.argmax(-1).")
-    if labels.dtype.kind not in "iu":
-        raise ShapeError(
-            f"{name} takes class numbers, but these targets are {labels.dtype} of shape {labels.shape}. For whole "
-            f"numbers stored as floats give y.astype(int); a loss for other targets doesn't exist here."
-        )
-    if labels.shape != (count,):
-        raise ShapeError(f"{count} examples need int labels of shape ({count},), not {labels.shape}.")
-    allowed = loss.labels(outputs)
-    if labels.min() < allowed[0] or labels.max() > allowed[-1]:
-        raise ShapeError(
-            f"With this network and {name}, labels are {allowed[0]} to {allowed[-1]}; "
-            f"found {labels.min()} to {labels.max()}."
-        )
-    return labels.astype(np.int32)
-
-
-def _is_one_hot(rows: np.ndarray) -> bool:
-    return rows.dtype.kind in "fiub" and bool(((rows == 0) | (rows == 1)).all() and (rows.sum(1) == 1).all())
-
-
-def labeled(x, y, network: Network, loss: Loss) -> tuple[Source, np.ndarray]:
-    """Return `as_source(x)` and `as_labels(y)` for a network that is trained with `loss`. Raises ShapeError as these,
-    PlanError for a network whose output is not one vector."""
-    source, output = as_source(x, network.input_shape), network.output.shape
-    if len(output) != 1:
-        raise PlanError(f"The network gives {output}, not (classes,): end it with a Dense layer.")
-    return source, as_labels(y, len(source), output[0], loss)
-
-
-def check_whole(loss: Loss, examples: int, size: int) -> None:
+def check_whole(loss: Loss | Losses, examples: int, size: int) -> None:
     """Raises PlanError unless `examples` are whole episodes of `size`, for a loss of episodes."""
     if loss.ordered and examples % size:
         raise PlanError(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
-
+from edgelearn.display import Displayed
 from edgelearn.interop.weights import Weights
+from edgelearn.ops import Optimizer
+from edgelearn.ops.settings import number
+
+from .schedules import rate_at
 
 Logs = dict[str, float]
 
@@ -20,16 +25,20 @@ class Position:
     - `epoch`, `step`: the next step, both counted from 0.
     - `updates`: steps of all epochs so far.
     - `loss`: sum of the losses of the epoch's examples so far; `correct`: right answers; `seen`: examples.
+    - `by_output`: these two sums of each of several outputs.
     - `seconds`: time of the epoch's steps so far.
+    - `learning_rate`: the rate that was set instead of the optimizer's (default None: the optimizer's).
     """
 
     epoch: int = 0
     step: int = 0
     updates: int = 0
     loss: float = 0.0
-    correct: int = 0
+    correct: float = 0
     seen: int = 0
     seconds: float = 0.0
+    by_output: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    learning_rate: float | None = None
 
 
 class StoppedError(Exception):
@@ -58,7 +67,7 @@ class TrainingStatus:
             raise StoppedError
 
 
-class TrainedModel(ABC):
+class TrainedModel(Displayed, ABC):
     """The interface that callbacks use: a Model, or a Trainer."""
 
     status: TrainingStatus
@@ -95,20 +104,46 @@ class TrainedModel(ABC):
 
     @property
     @abstractmethod
+    def optimizer(self) -> Optimizer:
+        """The rule that updates the weights."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next step. Setting it replaces the optimizer's number or schedule until the model is compiled
+        again; checkpoints hold it. Raises PlanError for a rate that can't be."""
+        at = self.status.position
+        return rate_at(self.optimizer.learning_rate, at.updates) if at.learning_rate is None else at.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self.status.position.learning_rate = number("learning_rate", rate, 0)
+
+    @property
+    @abstractmethod
     def weights(self) -> Weights:
         """Copies of all weights of the network, float32 by "layer/role"."""
+
+    @weights.setter
+    @abstractmethod
+    def weights(self, weights: Weights) -> None: ...
+
+    @abstractmethod
+    def swap_averages(self) -> None:
+        """Exchange the trained weights and their moving averages, which an optimizer with use_ema=True keeps on the
+        device: `evaluate`, `predict` and `save` then use the averages, until it is called again. BatchNorm's statistics
+        have no average. Raises PlanError if there are none."""
 
     @abstractmethod
     def state(self) -> tuple[Weights, dict]:
         """All that training needs to continue: (tensors by name, JSON values)."""
 
     @abstractmethod
-    def evaluate(self, x, y: np.ndarray) -> Logs:
-        """Return the mean loss and the accuracy."""
+    def evaluate(self, x, y) -> Logs:
+        """Return the mean loss, the accuracy where the loss has one, and the metrics."""
 
     @abstractmethod
-    def predict(self, x) -> np.ndarray:
-        """Return the network's output for each example."""
+    def predict(self, x) -> Any:
+        """Return the network's output for each example; of several outputs a dictionary by name."""
 
     @abstractmethod
     def range_records(self) -> Weights:

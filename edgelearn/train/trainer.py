@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
-
-import numpy as np
+from dataclasses import replace
+from typing import Any, Self
 
 from edgelearn.compile import Plan
 from edgelearn.errors import PlanError
-from edgelearn.interop.weights import Weights, check_weights
+from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights
+from edgelearn.ops import Optimizer
 from edgelearn.runtime import Context, Kernels
 
 from . import passes
-from .callbacks import Callback, CallbackList, History
+from .callbacks import Callback, History
+from .callbacks.base import CallbackList
 from .loop import Loop, start
 from .reconstruction import watched
-from .sources import Source, as_source, labeled
+from .sources import Source, as_source
 from .state import TrainingState
 from .status import Logs, TrainedModel, TrainingStatus
+from .targets import Targets, labeled
 from .training_session import Progress, TrainingSession
 
 
@@ -55,6 +57,10 @@ class Trainer(TrainedModel):
         self.training = TrainingSession(plan, context, kernels, self.status, progress)
         self.training.resume(self._weights, TrainingState({}, position=self.position))
 
+    @property
+    def headline(self) -> str:
+        return f"of '{self.plan.request.network.name}' after {self.position.updates} updates"
+
     def __enter__(self) -> Self:
         return self
 
@@ -75,7 +81,20 @@ class Trainer(TrainedModel):
 
     @property
     def weights(self) -> Weights:
-        return self._weights | self.training.session.weights()
+        return ReadOnlyWeights(self._weights | self.training.session.weights())
+
+    @weights.setter
+    def weights(self, weights: Weights) -> None:
+        self._weights = check_weights(self._network, weights)
+        state = self.training.snapshot()
+        self.training.resume(self._weights, replace(state, weights={}))
+
+    @property
+    def optimizer(self) -> Optimizer:
+        return self.training.optimizer
+
+    def swap_averages(self) -> None:
+        self.training.resume(self._weights, self.training.snapshot().swapped())
 
     def state(self) -> tuple[Weights, dict]:
         return self.training.snapshot().to_tensors()
@@ -87,27 +106,27 @@ class Trainer(TrainedModel):
         state.check(session.changing, self.plan.storage.slot_tensors, quantizes)
         self.training.resume(self._weights, state)
 
-    def step(self, x, y: np.ndarray) -> Logs:
+    def step(self, x, y, sample_weight=None) -> Logs:
         """Run one update and return the mini-batch's mean loss and accuracy, both from before the update.
 
         Arguments:
         - `x`: array (n, ...) or Source of at most the plan's `batch_size` examples.
-        - `y`: class numbers, int (n,).
+        - `y`: their targets, as Model.fit takes them; `sample_weight`, too, for a plan with `weighted=True`.
 
         Raises ShapeError for examples that don't fit, NonFiniteError naming the first layer where a NaN or infinity
         appeared; the weights are then unchanged.
         """
-        return self.training.step(*self._mini_batch(x, y))
+        return self.training.step(*self._mini_batch(x, y, sample_weight))
 
-    def gradients(self, x, y: np.ndarray) -> Weights:
+    def gradients(self, x, y, sample_weight=None) -> Weights:
         """Return the gradients of the mean loss over a mini-batch, float32 by "layer/role"; nothing else changes.
 
         Arguments and errors as `step`; a NaN or an infinity is returned as it is.
         """
-        return self.training.gradients(*self._mini_batch(x, y))
+        return self.training.gradients(*self._mini_batch(x, y, sample_weight))
 
     def fit(
-        self, x, y: np.ndarray, epochs: int = 1, *, validation_data: tuple | None = None, validation_frequency: int = 1,
+        self, x, y, epochs: int = 1, *, validation_data: tuple | None = None, validation_frequency: int = 1,
         callbacks: Sequence[Callback] = (), shuffle: bool = True,
     ) -> History:  # fmt: skip
         """Train in mini-batches of the plan's `batch_size` until `epochs` are done since `load`.
@@ -125,15 +144,18 @@ class Trainer(TrainedModel):
             lambda: self.training, self.status, notify, x, y, request.batch_size, epochs, shuffle, validation_data,
             validation_frequency,
         )  # fmt: skip
-        loop.run()
+        try:
+            loop.run()
+        finally:
+            notify("on_train_end", {})
         return history
 
-    def evaluate(self, x, y: np.ndarray) -> Logs:
+    def evaluate(self, x, y) -> Logs:
         x, y = labeled(x, y, self._network, self.training.loss)
         return passes.evaluate(self.training.session, x, y)
 
-    def predict(self, x) -> np.ndarray:
-        return passes.predict(self.training.session, as_source(x, self._network.input_shape))
+    def predict(self, x) -> Any:
+        return passes.predict(self.training.session, as_source(x, self._network))
 
     def range_records(self) -> Weights:
         session = self.training.session
@@ -142,8 +164,10 @@ class Trainer(TrainedModel):
     def reconstruction_errors(self) -> dict[str, float]:
         return self.training.session.reconstruction_errors(self.position.updates)
 
-    def _mini_batch(self, x, y: np.ndarray) -> tuple[Source, np.ndarray]:
-        x, y = labeled(x, y, self._network, self.training.loss)
+    def _mini_batch(self, x, y, sample_weight) -> tuple[Source, Targets]:
+        x, y = labeled(x, y, self._network, self.training.loss, sample_weight)
+        if sample_weight is not None and not self.plan.request.weighted:
+            raise PlanError("The plan takes no weights of examples: make the trainer with weighted=True.")
         most = self.plan.request.batch_size
         if len(x) > most:
             raise PlanError(f"{len(x)} examples are more than the {most} of the plan's mini-batches.")

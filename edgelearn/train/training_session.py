@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -12,15 +12,17 @@ from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
 from edgelearn.runtime import Context, Kernels, Session
-from edgelearn.runtime.session import Examples
+from edgelearn.runtime.feed import Examples, OutputTargets
 
+from .passes import ByOutput, result_logs
 from .prefetch import ahead
 from .schedules import rate_at
 from .sources import Source, check_whole
 from .state import TrainingState
 from .status import Logs, Position, TrainingStatus
+from .targets import Targets
 
-MicroBatch = tuple[Examples, np.ndarray]  # examples in the device's layout, labels
+MicroBatch = tuple[Examples, Sequence[OutputTargets]]  # examples in the device's layout, labels
 Progress = Callable[[int, int, str], None]
 
 
@@ -53,15 +55,15 @@ class TrainingSession:
     def position(self) -> Position:
         return self.status.position
 
-    def resume(self, weights: Weights, state: TrainingState) -> None:
-        """Continue from `state`, with `weights` for what training does not change. Raises FormatError if the state
-        belongs to another training."""
+    def resume(self, weights: Weights, state: TrainingState, new_ranges: bool = False) -> None:
+        """Continue from `state`, with `weights` for what training does not change. `new_ranges`: a state without ranges
+        of quantized tensors has them measured again. Raises FormatError if the state belongs to another training."""
         self.session.load(weights | state.weights)
         if state.slots:
             self.session.load_optimizer_state(state.slots)
         else:
             self.session.reset_optimizer()
-        if state.records or state.position.updates:  # a training that quantizes left a range for every tensor
+        if state.records or (state.position.updates and not new_ranges):  # else a range for every tensor is left
             self.session.load_records(state.records)
         self.status.position = state.position
         self.changed = False
@@ -73,50 +75,60 @@ class TrainingSession:
         return TrainingState(self.session.weights(), self.session.optimizer_state(), records, self.position)
 
     def micro_batches(
-        self, x: Source, y: np.ndarray, parts: Iterable[np.ndarray]
+        self, x: Source, y: Targets, parts: Iterable[np.ndarray]
     ) -> Generator[tuple[np.ndarray, MicroBatch]]:
         """Yield (indices, micro-batch) for each of `parts`, prepared ahead."""
         fetch = self.session.fetch
         return ahead(parts, lambda part: (fetch(x, part), y[part]))
 
-    def mini_batch(self, x: Source, y: np.ndarray, indices: np.ndarray) -> Iterator[MicroBatch]:
+    def mini_batch(self, x: Source, y: Targets, indices: np.ndarray) -> Iterator[MicroBatch]:
         """Yield the micro-batches of one mini-batch."""
         parts = mini_batches(indices, self.plan.request.micro_batch)
         return (value for _, value in self.micro_batches(x, y, parts))
 
-    def update(self, x: Source, y: np.ndarray, indices: np.ndarray, stream: Iterable[MicroBatch]) -> tuple[float, int]:
+    def update(
+        self, x: Source, y: Targets, indices: np.ndarray, stream: Iterable[MicroBatch]
+    ) -> tuple[float, float, ByOutput]:
         """Run one update from the examples `indices`, given as micro-batches in `stream`.
 
-        Returns (mean loss, number of right answers). Raises NonFiniteError; the weights are then unchanged.
+        Returns (mean loss, number of right answers, sums of each of several outputs). Raises NonFiniteError; the
+        weights are then unchanged.
         """
         at = self.position
-        rate = rate_at(self.optimizer.learning_rate, at.updates)
+        rate = rate_at(self.optimizer.learning_rate, at.updates) if at.learning_rate is None else at.learning_rate
         self.changed = True
         loss, correct, finite = self.session.train(stream, len(indices), rate, at.updates + 1)
         if not finite:
             raise NonFiniteError(self._diagnose(x, y, indices, rate))
         at.updates += 1
-        return loss, correct
+        return loss, correct, self.session.by_output
 
-    def step(self, x: Source, y: np.ndarray) -> Logs:
+    def step(self, x: Source, y: Targets) -> Logs:
         """Run one update from all of `x` and `y`. Returns and raises as Trainer.step."""
         check_whole(self.loss, len(x), self.plan.request.micro_batch)
         indices = np.arange(len(x))
-        loss, correct = self.update(x, y, indices, self.mini_batch(x, y, indices))
-        return {"loss": loss, "accuracy": correct / len(x)}
+        loss, correct, by_output = self.update(x, y, indices, self.mini_batch(x, y, indices))
+        return self.logs(loss, correct, by_output, len(x))
 
-    def gradients(self, x: Source, y: np.ndarray) -> Weights:
+    def logs(self, loss: float, correct: float, by_output: ByOutput, n: int) -> Logs:
+        """The logs of a mini-batch of `n` examples: see `result_logs`."""
+        return result_logs(self.plan.request.losses, n, loss * n, correct, by_output) | {"loss": loss}
+
+    def gradients(self, x: Source, y: Targets) -> Weights:
         """Return the gradients of the mean loss over all of `x` and `y`. See Trainer.gradients."""
         check_whole(self.loss, len(x), self.plan.request.micro_batch)
         stream = self.mini_batch(x, y, np.arange(len(x)))
         return self.session.compute_gradients(stream, len(x), self.position.updates + 1)
 
-    def _diagnose(self, x: Source, y: np.ndarray, indices: np.ndarray, rate: float) -> str:
+    def _diagnose(self, x: Source, y: Targets, indices: np.ndarray, rate: float) -> str:
         """Explain where the NaN or infinity of this step came from, and what to do."""
         at = self.position
         step = f"Epoch {at.epoch + 1}, step {at.step + 1}"
         for part in mini_batches(indices, self.plan.request.micro_batch):
-            finite = np.isfinite(x[part]).reshape(len(part), -1).all(1)
+            examples = x[part]
+            arrays = examples.values() if isinstance(examples, dict) else [examples]
+            targets = [y.values[name][part] for name in y.values if y.values[name].dtype.kind == "f"]
+            finite = np.all([np.isfinite(a).reshape(len(part), -1).all(1) for a in (*arrays, *targets)], axis=0)
             if not finite.all():
                 return (
                     f"{step}: example {part[~finite][0]} holds a NaN or an infinity. Clean the data, then start again."

@@ -61,7 +61,7 @@ class BudgetView(ipywidgets.VBox):
         if plan is None:
             words = escape(self._refusals[self.budget])
             self._status.value = f"<span style='color: {figures.ORANGE}'>{words}</span>"
-            self._chart.value = b""
+            self._chart.layout.display = "none"  # an image without a picture is shown as a broken one
             return
         found = account(plan)
         self._status.value = (
@@ -70,6 +70,7 @@ class BudgetView(ipywidgets.VBox):
             f"<b>{self.costs.step(plan) * 1e3:.1f} ms</b> ({escape(self.costs.origin)})"
         )
         self._chart.value = figures.to_png(plot_timeline(plan, f"Budget: {self.budget}"))
+        self._chart.layout.display = None
 
     def _planned(self) -> Plan | None:
         try:

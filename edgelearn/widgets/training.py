@@ -24,7 +24,15 @@ _POLL_SECONDS = 0.05
 _TEXT_SECONDS = 0.25
 _DRAWING_SECONDS = 1.0
 _DRAWING_SHARE = 0.1  # of the thread's time at most
-_FULL = {"width": "100%"}
+_FULL = {"width": "auto"}  # 100 % and margins are more than the view has: a scrollbar
+
+
+class TrainingStoppedError(RunError):
+    """A training was stopped before its end. In a notebook its text is shown without a traceback; the cell counts as
+    failed, so that "Run All" ends there."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
 
 
 class TrainingView(ipywidgets.VBox):
@@ -73,10 +81,13 @@ class TrainingView(ipywidgets.VBox):
         Interrupting the kernel stops the training as the button does; the buttons themselves work after the cell, or
         with `run_async`. The cell shows a figure and a table at the end, which are saved with the notebook.
 
-        Raises the error that ended the training, or RunError if it was stopped.
+        Raises the error that ended the training, or TrainingStoppedError if it was stopped.
         """
         self.training.start()
-        self.training.wait()
+        try:
+            self.training.wait()
+        except KeyboardInterrupt:
+            raise self._stopped() from None
         return self._outcome()
 
     async def run_async(self) -> dict[str, Any]:
@@ -88,7 +99,7 @@ class TrainingView(ipywidgets.VBox):
         except asyncio.CancelledError:  # an interrupt of the kernel
             self.training.stop()
             self.training.wait()
-            raise
+            raise self._stopped() from None
         return self._outcome()
 
     def _outcome(self) -> dict[str, Any]:
@@ -96,15 +107,21 @@ class TrainingView(ipywidgets.VBox):
         if training.error is not None:
             raise training.error
         if training.results is None:
-            raise RunError(f"{self.status} Press Resume or run this cell again to go on.")
+            raise self._stopped()
+        self._curves.layout.display = "none"  # the cell shows them, in a figure that is saved with the notebook
         display(show(figures.plot_learning_curves(training.rows)))
         display(self.summary())
         return training.results
 
+    def _stopped(self) -> TrainingStoppedError:
+        return TrainingStoppedError(f"{self.status} Press Resume or run this cell again to go on.")
+
     def summary(self) -> HTML:
-        """The results as a table. Raises RunError before the training has finished."""
+        """The results as a table. Raises TrainingStoppedError before the training has finished."""
         if self.training.results is None or self.training.run is None:
-            raise RunError(f"There are no results yet. {self.status}")
+            raise TrainingStoppedError(
+                f"There are no results yet. {self.status} Finish the training, then run this cell."
+            )
         return table(result_rows(self.training.run))
 
     def close(self) -> None:
@@ -145,6 +162,7 @@ class TrainingView(ipywidgets.VBox):
                 self._drawn = rows
                 self._curves.value = figures.to_png(figures.plot_learning_curves(rows))
                 self._curves.layout.display = None
+                self._epoch.value = epoch_html(rows[-1])  # with the curves, which end at the same epoch
                 taken = time.monotonic() - now
                 self._next_drawing = now + max(_DRAWING_SECONDS, taken / _DRAWING_SHARE)
 
@@ -163,7 +181,6 @@ class TrainingView(ipywidgets.VBox):
         self._bar.bar_style = {WorkerState.FINISHED: "success", WorkerState.FAILED: "danger"}.get(state, "")
         self._error.value = error_html(training.error) if training.error else ""
         self._memory.value = memory_html(training.experiment) if training.experiment and begun else ""
-        self._epoch.value = epoch_html(training.rows[-1]) if training.rows else ""
 
     def _start(self, _button: ipywidgets.Button) -> None:
         self.training.start()

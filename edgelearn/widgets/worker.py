@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 from weakref import WeakSet
@@ -14,8 +14,9 @@ from edgelearn.errors import RunError
 from edgelearn.experiments.experiment import Experiment, silent
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.train import Callback
-from edgelearn.train.callbacks import Logs
+from edgelearn.train.status import Logs
 
+_POLL_SECONDS = 0.1
 UNITS = {"training": "steps", "extracting features": "pictures", "compiling kernels": "kernels"}
 
 
@@ -31,13 +32,24 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` of `total` in a phase that began with `first` done, at the time `started` (time.monotonic)."""
+    """`done` of `total` in a phase. The time that is left is extrapolated from what came after `first` was done, at the
+    time `started` (time.monotonic). The first step of a phase compiles and warms up, so that it doesn't count: `warm`
+    says that it is over."""
 
     phase: str
     done: int = 0
     total: int = 0
     first: int = 0
     started: float = field(default_factory=time.monotonic)
+    warm: bool = False
+
+    def next(self, phase: str, done: int, total: int) -> Progress:
+        """The progress after `done` of `total`."""
+        if phase != self.phase:
+            return Progress(phase, done, total, done)
+        if not self.warm and done > self.first:
+            return Progress(phase, done, total, done, warm=True)
+        return replace(self, done=done, total=total)
 
     @property
     def share(self) -> float:
@@ -46,8 +58,8 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Extrapolated from this phase so far; None before its first step."""
-        if self.done <= self.first:
+        """Extrapolated from the steps after `first`; None before there are some."""
+        if not self.warm or self.done <= self.first:
             return None
         return (time.monotonic() - self.started) / (self.done - self.first) * (self.total - self.done)
 
@@ -70,8 +82,8 @@ class Watcher(Protocol):
 class Worker(Callback):
     """Trains an experiment on a thread, in a new run or in `run` from its checkpoint.
 
-    One training at a time runs in a process: a worker that starts stops the one before it and waits for it. A process
-    that ends stops and saves its trainings first.
+    One training at a time runs in a process: a worker that starts waits until those started before it have ended. A
+    process that ends stops and saves its trainings first.
 
     Arguments:
     - `experiment`: an Experiment, or a function that makes one, which is called on the thread.
@@ -174,11 +186,7 @@ class Worker(Callback):
         self._step("training", self.model.steps_done, self.model.steps_total)
 
     def _step(self, phase: str, done: int, total: int) -> None:
-        before = self.progress
-        if before.phase == phase:
-            self.progress = Progress(phase, done, total, before.first, before.started)
-        else:
-            self.progress = Progress(phase, done, total, done)
+        self.progress = self.progress.next(phase, done, total)
         if self._stop.is_set():
             self.model.stop_training = True
         self._notify()
@@ -193,8 +201,7 @@ class Worker(Callback):
         try:
             self._notify()
             if before is not None and before is not self:
-                before.stop()
-                before.wait()
+                self._queue(before)
             self.results = self._train()
             stopped = WorkerState.READY if self.run is None else WorkerState.STOPPED
             state = stopped if self.results is None else WorkerState.FINISHED
@@ -209,6 +216,14 @@ class Worker(Callback):
         with Worker._starting:
             if Worker._newest is self:
                 Worker._newest = None  # or it would keep the device's memory
+
+    def _queue(self, before: Worker) -> None:
+        """Wait until the training `before` has ended, or this one is stopped."""
+        self.progress = Progress("waiting for another training to end")
+        self._notify()
+        while not self._stop.is_set() and not before._ended.wait(_POLL_SECONDS):
+            pass
+        self.progress = Progress("loading")
 
     def _train(self) -> dict[str, Any] | None:
         """The results; None if the training was stopped."""

@@ -1,19 +1,29 @@
-// Losses of logits x: [classes/16][n][16]; one work-group an example.
+// Losses of outputs x: [classes/16][n][16]; one work-group a row: an example, or a pixel of one.
 #include "blocked.h"
 #include "group_total.h"
 #include "scalars.h"
 
-// What every loss reads and writes: losses and right answers by example, and with GRADIENT dx
+// What every loss reads and writes: losses and right answers by row, with WEIGHTED a weight of each row, and with
+// GRADIENT dx. Targets are `labels`, a class number for each row, or `targets`, a value for each of x.
 #if GRADIENT
 #define GRADIENT_ARGUMENTS , INPUT(scalars), OUTPUT(dx)
 #else
 #define GRADIENT_ARGUMENTS
 #endif
-#define LOSS_ARGUMENTS INPUT(x), INPUT_OF(int, labels), OUTPUT(losses), OUTPUT(right), const int n, const int classes
+#if WEIGHTED
+#define WEIGHTS_ARGUMENT , INPUT(weights)
+#define WEIGHT_OF(row) START(weights)[row]
+#else
+#define WEIGHTS_ARGUMENT
+#define WEIGHT_OF(row) 1.0f
+#endif
+#define RESULTS WEIGHTS_ARGUMENT, OUTPUT(losses), OUTPUT(right), const int n, const int classes
+#define LOSS_ARGUMENTS INPUT(x), INPUT_OF(int, labels) RESULTS
+#define VALUE_LOSS_ARGUMENTS INPUT(x), INPUT(targets) RESULTS
 
-// Where class c of an example lies
-INLINE size_t logit_at(const int c, const int n, const int example) {
-  return ((size_t)(c / BLOCK) * n + example) * BLOCK + c % BLOCK;
+// Where class c of a row lies
+INLINE size_t logit_at(const int c, const int n, const int row) {
+  return ((size_t)(c / BLOCK) * n + row) * BLOCK + c % BLOCK;
 }
 
 INLINE int padded(const int classes) { return (classes + BLOCK - 1) / BLOCK * BLOCK; }

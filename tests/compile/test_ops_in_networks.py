@@ -22,6 +22,9 @@ from edgelearn.ops import (
     Float16,
     Format,
     GlobalMaxPooling2D,
+    GroupNormalization,
+    LayerNormalization,
+    LocalResponseNormalization,
     Max,
     Mean,
     Pad,
@@ -103,7 +106,25 @@ def enlarged() -> Network:
     return net
 
 
-NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged)} | POINTWISE
+def normalized() -> Network:
+    """Every normalization within an example, behind and before rectifiers."""
+    net = Network("normalized", (6, 5, 3))
+    net.add("stem", Conv2D(36, 1))
+    net.add("groups", GroupNormalization(groups=3))
+    net.add("relu", ReLU())
+    net.add("conv", Conv2D(20, 1))
+    net.add("conv_relu", ReLU(6))
+    net.add("neighbours", LocalResponseNormalization(5, 0.5))
+    net.add("layer", LayerNormalization())
+    net.add("shortcut", Add(), "conv_relu", "layer")
+    net.add("each", GroupNormalization(groups=-1, scale=False))
+    net.add("all", LayerNormalization(axis=(1, 2, 3)))
+    net.add("sum", Sum((1, 2), keepdims=False))
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
+NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged, normalized)} | POINTWISE
 EVERY = pytest.mark.parametrize("name", NETWORKS)
 STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}
 INTEGERS = Precision(Format(symmetric=True), Format(), Format(), simulated=False)
@@ -124,19 +145,22 @@ def test_steps_with_frozen_layers(kernels, frozen):
     check_step(kernels, enlarged().freeze(frozen), 2)
 
 
+def step(start, network: Network, weights, x, labels, **settings):
+    """(loss, gradients) of one step."""
+    session = start(Request(network, EXAMPLES, 2, SGD(), seed=5, **settings), weights)
+    loss, _, finite = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
+    assert finite
+    return loss, session.gradients()
+
+
 @pytest.mark.parametrize("precision", [INTEGERS, HALVES], ids=("integers", "halves"))
 @EVERY
 def test_stored_formats_agree_with_simulated_ones(start, name, precision):
     network = NETWORKS[name]()
-    weights, x, labels = drawn(network)
-    request = Request(network, EXAMPLES, 2, SGD(0.0), seed=5, precision=precision)
-    found = []
-    for simulated in (False, True):
-        session = start(replace(request, precision=replace(precision, simulated=simulated)), weights)
-        loss, _, finite = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
-        assert finite
-        found.append((loss, session.gradients()))
-    (loss, gradients), (other_loss, others) = found
+    data = drawn(network)
+    (loss, gradients), (other_loss, others) = (
+        step(start, network, *data, precision=replace(precision, simulated=simulated)) for simulated in (False, True)
+    )
     assert loss == pytest.approx(other_loss, rel=3e-3)
     for parameter, g in gradients.items():
         assert np.linalg.norm(g - others[parameter]) <= 0.05 * np.linalg.norm(others[parameter]) + 1e-4, parameter
@@ -157,8 +181,9 @@ def test_compressed_activations(start, name):
     """Halves of what the backward pass reads change a gradient by little."""
     network = NETWORKS[name]()
     compared = {layer for node in network.nodes.values() if node.op.compares for layer in (node.name, *node.inputs)}
-    request = Request(network, EXAMPLES, 2, SGD(0.0))
-    strategy = dict.fromkeys([name for name in network.nodes if name not in compared], Compress(Float16()))
-    expected, found = (steps(start, r)[1] for r in (request, replace(request, activation_memory=strategy)))
+    halves = {name: Compress(Float16()) for name in network.nodes if name not in compared}
+    weights, x, labels = drawn(network)
+    expected, found = (step(start, network, weights, x, labels, activation_memory=m)[1] for m in ({}, halves))
+    largest = max(np.linalg.norm(g) for g in expected.values())
     for parameter, g in expected.items():
-        assert np.linalg.norm(found[parameter] - g) <= 0.01 * np.linalg.norm(g) + 1e-5, parameter
+        assert np.linalg.norm(found[parameter] - g) <= 0.01 * np.linalg.norm(g) + 1e-5 * largest, parameter

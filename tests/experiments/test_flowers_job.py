@@ -1,5 +1,7 @@
 import json
 import os
+import shutil
+import tempfile
 
 import numpy as np
 import pytest
@@ -218,3 +220,26 @@ def test_only_some_runs_have_a_network(store):
     with pytest.raises(RunError, match=run.id):
         next(predict(["x.jpg"], store))
     assert newest(store).id == run.id and load_model(run).class_names == ("a", "b", "c")
+
+
+@needs_sample
+@pytest.mark.parametrize("moment", ["on_epoch_end", "on_train_end"])
+def test_a_run_whose_folder_disappears_is_saved_elsewhere(pictures, store, moment, tmp_path, monkeypatch):
+    class Delete(Callback):
+        def vanish(self, *arguments):
+            (run,) = store.list()
+            if run.folder.exists() and self.model.position.updates >= 2:
+                shutil.rmtree(run.folder)
+
+    setattr(Delete, moment, Delete.vanish)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
+    config = FlowersConfig(images=pictures, weights="sample", epochs=3, batch_size=4, micro_batch=4)
+    with pytest.raises(RunError, match=r"moved or deleted.*--resume flowers-.*elsewhere"):
+        FlowersExperiment.start(config, store, [Delete()], lambda text: None)
+    (found,) = (tmp_path / "elsewhere").iterdir()
+    saved = RunStore(found)
+    epochs = 2 if moment == "on_epoch_end" else 3  # the folder goes after the first, and the second can't be saved
+    assert [row["epoch"] for row in saved.open("flowers").history()] == list(range(1, epochs + 1))
+    results = FlowersExperiment.resume("flowers", saved, [], lambda text: None)
+    assert results["epochs"] == 3 and saved.list()[0].status == "finished"

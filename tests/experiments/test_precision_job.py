@@ -250,3 +250,12 @@ def test_expected_figures_are_of_arms_that_there_are():
         assert task in TASKS and set(found["variants"]) <= names
         assert {"device", "date", "command"} <= set(found)
         assert all(0 <= share <= 1 for entry in found["variants"].values() for share in entry["accuracies"].values())
+
+
+def test_a_sweep_takes_up_what_was_killed_before_its_first_checkpoint(tmp_path):
+    store, row = RunStore(tmp_path / "runs"), select(["fp32"])
+    experiment = PrecisionExperiment.load(row[0].config(BASE, 0))
+    experiment.create_run(store).close()
+    assert [summary.status for summary in store.list()] == ["interrupted"]
+    assert sweep(BASE, row, (0,), store, log=lambda text: None)
+    assert [summary.status for summary in store.list()] == ["finished"]

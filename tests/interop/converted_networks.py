@@ -20,6 +20,9 @@ from edgelearn.ops import (
     DepthwiseConv2D,
     Flatten,
     GlobalMaxPooling2D,
+    GroupNormalization,
+    LayerNormalization,
+    LocalResponseNormalization,
     Max,
     MaxPooling2D,
     Mean,
@@ -118,8 +121,38 @@ def enlarged() -> Network:
     return net
 
 
+def normalized() -> Network:
+    """Normalisation of groups, layers and neighbouring channels."""
+    net = Network("normalized", (4, 5, 3))
+    net.add("conv", Conv2D(12, 3, padding="same"))
+    net.add("groups", GroupNormalization(groups=3))
+    net.add("each", GroupNormalization(1e-5, scale=False, groups=-1))
+    net.add("layer", LayerNormalization())
+    net.add("rows", LayerNormalization(1e-5, center=False, axis=(-1, 2)))
+    net.add("neighbours", LocalResponseNormalization(5, 0.5, average=True))
+    net.add("even", LocalResponseNormalization(4, 0.2, 0.5, 2.0))
+    net.add("all", LayerNormalization(axis=(1, 2, 3)))
+    net.add("matrix", Reshape((20, 12)))
+    net.add("matrix_groups", GroupNormalization(groups=2))
+    net.add("flat", Flatten())
+    net.add("vector", LayerNormalization())
+    net.add("dense", Dense(3))
+    return net
+
+
+def grouped() -> Network:
+    """What Keras doesn't have: transposed convolutions in groups."""
+    net = Network("grouped", (4, 5, 6))
+    net.add("transposed", Conv2DTranspose(9, 3, 2, "same", groups=3))
+    net.add("flat", Flatten())
+    net.add("dense", Dense(3))
+    return net
+
+
 NETWORKS = {
+    "grouped": grouped,
     **POINTWISE,
+    "normalized": normalized,
     "enlarged": enlarged,
     "rearranged": rearranged,
     "padded": every_kind_of_padding,

@@ -26,13 +26,23 @@ def worker(request):
 @pytest.mark.parametrize(
     "name",
     [
-        "padded", "rearranged", "enlarged", "shortcut", "fused", "unfused", "weighed", "mobilenet_v1", "bcresnet",
-        "mobilenet_v2_reversible",
+        "padded", "rearranged", "enlarged", "normalized", "shortcut", "fused", "unfused", "weighed", "mobilenet_v1",
+        "bcresnet", "mobilenet_v2_reversible",
     ],
 )  # fmt: skip
 def test_it_computes_the_same(worker, name, batchnorm):
     errors = worker.call("errors", name, batchnorm)
     assert {kind: error for kind, error in errors.items() if error > TOLERANCES[kind]} == {}
+
+
+def test_groups_of_transposed_convolutions(worker, request):
+    if "Keras" in request.node.name:
+        with pytest.raises(WorkerError) as caught:
+            worker.call("errors", "grouped", "moving")
+        assert "transposed" in caught.value.reason
+    else:
+        errors = worker.call("errors", "grouped", "moving")
+        assert {kind: error for kind, error in errors.items() if error > TOLERANCES[kind]} == {}
 
 
 def test_an_op_without_a_counterpart_is_named(worker):

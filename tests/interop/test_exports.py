@@ -4,15 +4,19 @@ import json
 
 import numpy as np
 import pytest
+from converted_networks import every_kind_of_padding, overwritten, reference
 
 import edgelearn as el
 from edgelearn.errors import FormatError, RunError
 from edgelearn.interop import ModelFile, find_writer, write_model
 from edgelearn.interop.exporting import inference_graph, qfp
 from edgelearn.ops import (
+    ELU,
+    GELU,
     Add,
     AveragePooling2D,
     BatchNormalization,
+    Clip,
     Concatenate,
     Conv2D,
     Dense,
@@ -21,21 +25,30 @@ from edgelearn.ops import (
     Format,
     GlobalAveragePooling2D,
     GlobalMaxPooling2D,
+    GroupNormalization,
+    HardSigmoid,
+    HardSwish,
+    LayerNormalization,
+    LeakyReLU,
     Max,
     MaxPooling2D,
     Mean,
+    Multiply,
     Pad,
     PadChannels,
+    PReLU,
     ReLU,
+    Rescaling,
+    Scale,
     Slice,
     Softmax,
     SpaceToDepth,
+    Subtract,
     Sum,
+    Tanh,
     Transpose,
     ZeroPadding2D,
 )
-
-from .converted_networks import every_kind_of_padding, overwritten, reference
 
 INT8 = el.Precision(weights=Format(8, symmetric=True), activations=Format(8))
 
@@ -75,6 +88,25 @@ def rearranged() -> el.Network:
     return network
 
 
+def pointwise() -> el.Network:
+    """Activations, arithmetic, normalizations, and a gate as in squeeze-and-excite."""
+    network = el.Network("pointwise", (4, 5, 8))
+    network.add("depthwise", DepthwiseConv2D(3, 1, "same", depth_multiplier=2))
+    network.add("bn", BatchNormalization())
+    for name, op in {
+        "hard_swish": HardSwish(), "leaky": LeakyReLU(0.2), "elu": ELU(), "gelu": GELU(), "tanh": Tanh(),
+        "clip": Clip(-0.5, 0.7), "layer_norm": LayerNormalization(), "group_norm": GroupNormalization(groups=4),
+        "prelu": PReLU((1, 2)), "scale": Scale(), "relu4": ReLU(0.4), "rescaling": Rescaling(2.0, -0.3),
+    }.items():  # fmt: skip
+        network.add(name, op)
+    network.add("squeeze", Mean((1, 2)))
+    network.add("excite", HardSigmoid())
+    network.add("gate", Multiply(), "rescaling", "excite")
+    network.add("difference", Subtract(), "gate", "scale")
+    network.add("pool", GlobalAveragePooling2D())
+    return network
+
+
 def residual() -> el.Network:
     """Every op that is written in integers."""
     network = el.Network("residual", (8, 8, 3))
@@ -106,6 +138,8 @@ NETWORKS = {
     "mobilenet_v1": lambda: el.models.mobilenet_v1((32, 32, 3), 0.25, 5),
     "mobilenet_v2": lambda: el.models.mobilenet_v2((32, 32, 3), 0.35, 5),
     "rearranged": rearranged,
+    "pointwise": pointwise,
+    "mobilenet_v3": lambda: el.models.mobilenet_v3_small((32, 32, 3), classes=5),
     "bcresnet": lambda: el.models.bcresnet((40, 21, 1), classes=4, softmax=False),
 }
 

@@ -28,6 +28,8 @@ def test_channels_out(bench, rng, filters):
         Conv2DTranspose(18, (2, 3), (3, 2), ((0, 1), (1, 1)), (1, 0)),
         Conv2DTranspose(18, 3, 1, "same", dilation_rate=(2, 1)),
         Conv2DTranspose(18, (1, 2), (3, 4)),
+        Conv2DTranspose(18, 3, 2, "same", groups=2),
+        Conv2DTranspose(40, (2, 3), (1, 2), ((0, 1), (1, 0)), (0, 1), (2, 1), groups=20),
     ],
 )
 def test_windows(bench, rng, op):
@@ -65,8 +67,9 @@ def test_sizes(kernel, strides, padding, more, size):
 
 @pytest.mark.parametrize(
     "op",
-    [Conv2DTranspose(0, 3), Conv2DTranspose(1, 3, 0), Conv2DTranspose(1, 3, 2, "valid", 2),
-     Conv2DTranspose(1, 3, 2, "odd"), Conv2DTranspose(1, 3, 2, ((9, 9), (9, 9))), Conv2DTranspose(1, 4, 2, "same", 0),
+    [Conv2DTranspose(0, 3), Conv2DTranspose(2, 3, groups=2), Conv2DTranspose(1, 3, 0),
+     Conv2DTranspose(1, 3, 2, "valid", 2), Conv2DTranspose(1, 3, 2, "odd"),
+     Conv2DTranspose(1, 3, 2, ((9, 9), (9, 9))), Conv2DTranspose(1, 4, 2, "same", 0),
      Conv2DTranspose(1, 2, 2, "valid", -1)],
 )  # fmt: skip
 def test_arguments_that_do_not_fit(op):

@@ -14,6 +14,9 @@ from edgelearn.ops import (
     Dropout,
     Flatten,
     GlobalAveragePooling2D,
+    GroupNormalization,
+    LayerNormalization,
+    LocalResponseNormalization,
     Max,
     MaxPooling2D,
     Mean,
@@ -41,6 +44,7 @@ from . import (
     test_sub_spectral_normalization,
 )
 from .linear import check_linear
+from .normalized import check_weighted
 from .plain import check_plain
 
 PLAIN = {
@@ -67,6 +71,7 @@ PLAIN = {
     "maximum of channels": (Max((2, 3), keepdims=False), (9, 7, 33)),
     "softmax": (Softmax(), (5, 333)),
     "resize": (Resize((7, 9)), (5, 6, 33)),
+    "neighbours": (LocalResponseNormalization(alpha=0.5), (5, 6, 33)),
 }
 
 
@@ -105,7 +110,17 @@ def test_windows(gpu, rng, op):
     check_linear(op, gpu, rng, (3, 7, 17), n=1)
 
 
-@pytest.mark.parametrize("op", [Conv2DTranspose(33, 3, 2, "same"), DepthwiseConv2D(3, depth_multiplier=2)])
+@pytest.mark.parametrize(
+    "op", [LayerNormalization(), LayerNormalization(axis=(1, 2, 3)), GroupNormalization(groups=11)], ids=repr
+)
+def test_normalization_of_examples(gpu, rng, op):
+    check_weighted(op, gpu, rng, (7, 9, 33))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [Conv2DTranspose(33, 3, 2, "same"), Conv2DTranspose(35, 3, 2, groups=5), DepthwiseConv2D(3, depth_multiplier=2)],
+)
 def test_transposed_and_multiplied(gpu, rng, op):
     check_linear(op, gpu, rng, (5, 6, 20))
 

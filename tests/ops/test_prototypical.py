@@ -80,6 +80,6 @@ def test_settings_that_cannot_be(settings):
 
 def test_no_episode():
     with pytest.raises(PlanError):
-        Prototypical(3, 2).check(16, 6)
+        Prototypical(3, 2).check((16,), 6)
     with pytest.raises(PlanError, match="2 times"):
-        Prototypical(3, 2, dummy_prototypes=2).check(16, 8)
+        Prototypical(3, 2, dummy_prototypes=2).check((16,), 8)

@@ -6,7 +6,7 @@ from edgelearn.ops.control import CORRECT, LOSS, SEEN
 from edgelearn.ops.loss import emit_count
 
 from .harness import SIZES, close
-from .losses import make_control
+from .losses import check_loss, make_control
 from .plain import check_plain
 
 
@@ -14,7 +14,7 @@ def check(bench, logits, labels, smoothing=0.0, tolerance=2e-5):
     n = len(labels)
     control, tx = make_control(bench, labels, 1 / n), bench.put(logits)
     tdx = bench.empty(logits.shape)
-    emit_count(bench, SoftmaxCrossEntropy(smoothing).emit(bench, tx, control, tdx), control)
+    emit_count(bench, [SoftmaxCrossEntropy(smoothing).emit(bench, tx, control, tdx)], control, n)
     bench.run()
     losses, gradient = SoftmaxCrossEntropy(smoothing).reference(logits, labels)
     counters = bench.get(control.counters)[0]
@@ -72,7 +72,7 @@ def test_counters_add_up_over_micro_batches(bench, rng):
     control = make_control(bench, labels, 1 / 16)
     tx = bench.put(logits)
     for _ in range(3):
-        emit_count(bench, SoftmaxCrossEntropy().emit(bench, tx, control, None), control)
+        emit_count(bench, [SoftmaxCrossEntropy().emit(bench, tx, control, None)], control, 11)
     bench.run()
     losses, _ = SoftmaxCrossEntropy().reference(logits, labels)
     counters = bench.get(control.counters)[0]
@@ -85,7 +85,7 @@ def test_gradient_is_of_the_mini_batch(bench, rng):
     """A micro-batch of 4 of a mini-batch of 20: its share is sums / 20."""
     logits, labels = rng.standard_normal((4, 5)), rng.integers(0, 5, 4)
     control, tdx = make_control(bench, labels, 1 / 20), bench.empty((4, 5))
-    emit_count(bench, SoftmaxCrossEntropy().emit(bench, bench.put(logits), control, tdx), control)
+    emit_count(bench, [SoftmaxCrossEntropy().emit(bench, bench.put(logits), control, tdx)], control, 4)
     bench.run()
     close(bench.get(tdx), SoftmaxCrossEntropy().reference(logits, labels)[1] * 4 / 20)
 
@@ -95,7 +95,7 @@ def test_nan_reaches_the_loss(bench, rng, where):
     logits = rng.standard_normal((3, 4))
     logits[1, where] = np.nan
     control = make_control(bench, np.array([0, 1, 2]), 1.0)
-    emit_count(bench, SoftmaxCrossEntropy().emit(bench, bench.put(logits), control, None), control)
+    emit_count(bench, [SoftmaxCrossEntropy().emit(bench, bench.put(logits), control, None)], control, 3)
     bench.run()
     assert np.isnan(bench.get(control.counters)[0, LOSS])
 
@@ -104,3 +104,10 @@ def test_nan_reaches_the_loss(bench, rng, where):
 def test_softmax_inside_a_network(bench, rng, channels):
     check_plain(Softmax(), bench, rng, (channels,))
     check_plain(Softmax(), bench, rng, (3, 4, channels))
+
+
+@pytest.mark.parametrize("shape", [(9,), (2, 3, 5)])
+def test_weights_and_pixels(bench, rng, shape):
+    logits, labels = rng.standard_normal((*shape, 7)), rng.integers(0, 7, shape)
+    right = (logits.argmax(-1) == labels).mean() * shape[0]
+    check_loss(bench, SoftmaxCrossEntropy(0.1), logits, labels, right, 2, rng.uniform(0, 2, shape))

@@ -1,13 +1,17 @@
 import os
+import pty
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from edgelearn.train.interrupt import on_interrupt
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_asks_and_the_second_raises(number):
     before = signal.getsignal(number)
     asked = []
@@ -48,3 +52,58 @@ def test_no_handlers_outside_the_main_thread():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with on_interrupt(lambda: pytest.fail("heard")):
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+CLOSED = """
+import sys, time
+from edgelearn.train.interrupt import on_interrupt
+asked = []
+with on_interrupt(lambda: asked.append(1)):
+    print("ready", flush=True)
+    while not asked:
+        time.sleep(0.01)
+    for _ in range(3):
+        print("a line to a terminal that is gone", flush=True)
+open(sys.argv[1], "w").write("saved")
+"""
+
+
+def test_a_terminal_that_is_closed_ends_training_and_not_with_an_error(tmp_path):
+    """The process is the leader of a session on the terminal, as a shell's is: the kernel sends it the signal."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+        os.execv(sys.executable, [sys.executable, "-c", CLOSED, str(tmp_path / "file")])
+    said = b""
+    while b"ready" not in said:
+        said += os.read(terminal, 100)
+    os.close(terminal)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (tmp_path / "file").read_text() == "saved"
+
+
+IMPORTING = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "edgelearn.graph":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from edgelearn_command import main
+sys.exit(main())
+"""
+
+
+def test_an_interrupt_during_imports_leaves_no_traceback():
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", IMPORTING, "doctor"], env=environment, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"edgelearn: interrupted\n")

@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import ShapeError
+from edgelearn.graph import Network
 from edgelearn.ops import SoftmaxCrossEntropy
 from edgelearn.train import PictureSource, Subset, VariedSource
-from edgelearn.train.sources import as_labels, as_source, at_epoch, varies
+from edgelearn.train.sources import as_source, at_epoch, varies
+from edgelearn.train.targets import as_targets
 
 
 @pytest.fixture
@@ -51,20 +53,21 @@ def test_what_does_not_vary_is_the_same_in_every_epoch(pictures):
 
 
 def test_arrays_and_lists_are_sources(pictures):
-    assert as_source(pictures, (4, 4, 3)) is pictures
-    np.testing.assert_array_equal(as_source(pictures.tolist(), (4, 4, 3))[np.array([2])], pictures[2:3])
+    network = Network("n", (4, 4, 3))
+    assert as_source(pictures, network) is pictures
+    np.testing.assert_array_equal(as_source(pictures.tolist(), network)[np.array([2])], pictures[2:3])
 
 
 def test_targets_are_told_apart():
     loss = SoftmaxCrossEntropy()
-    labels = as_labels([2, 0], 2, 3, loss)
+    labels = as_targets([2, 0], 2, (3,), loss)
     assert labels.tolist() == [2, 0] and labels.dtype == np.int32
     one_hot = np.eye(3)[[2, 0]]
     for rows in (one_hot, one_hot.astype(int), one_hot.astype(bool)):
         with pytest.raises(ShapeError, match=r"SoftmaxCrossEntropy.*one-hot.*argmax"):
-            as_labels(rows, 2, 3, loss)
+            as_targets(rows, 2, (3,), loss)
     for targets in (np.array([2.0, 0.0]), np.array([[0.3, 0.7], [0.5, 0.5]])):
         with pytest.raises(ShapeError, match=r"SoftmaxCrossEntropy.*float64"):
-            as_labels(targets, 2, 3, loss)
+            as_targets(targets, 2, (3,), loss)
     with pytest.raises(ShapeError, match="0 to 2; found 0 to 3"):
-        as_labels([3, 0], 2, 3, loss)
+        as_targets([3, 0], 2, (3,), loss)

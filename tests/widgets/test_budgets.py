@@ -18,9 +18,11 @@ def test_the_slider_plans_again():
     assert f"{costs.step(plan) * 1e3:.1f} ms" in view.status and "a test" in view.status
     assert before.startswith(b"\x89PNG") and bytes(view._chart.value) not in (b"", before)
     view._size.value = 0
+    assert view._chart.layout.display == "none"
     assert view.plans["0 MB stored"] is None and "over the budget of 0 MB" in view.status
     refused = view.status
     view._size.value = 64
+    assert view._chart.layout.display is None
     view.request = None  # nothing is planned twice
     view._size.value = 0
     assert view.status == refused

@@ -112,7 +112,12 @@ def test_errors_are_shown_and_clips_stay(enrolment, clips):
     box.enrol.click()
     assert "name" in box.status.value and len(box.clips) == 1
     box.discard.click()
-    assert not box.clips
+    assert not box.clips and not box.status.value
+    box.word.value = "twice"
+    upload(box.upload, *((name, encode(clips[0, 0])) for name in ("a.wav", "b.wav")))
+    box.enrol.click()
+    assert "same recording as clip 1" in box.status.value and "enrolled already" not in box.status.value
+    box.discard.click()
     say(box.children[0].children[1], np.zeros(0))
     assert not box.clips
 
@@ -121,12 +126,24 @@ def test_the_slider_moves_the_rates(enrolment, clips):
     view = KeywordsView(enrolment).threshold
     enrolment.enrol(KNOWN[0], list(clips[0]))
     before = view.curves.value
-    assert not view.slider.disabled and view.slider.value == enrolment.threshold
-    view.slider.value = view.slider.min
-    assert enrolment.threshold == enrolment.listener.threshold == view.slider.min and enrolment.rates() == (1.0, 0.0)
+    chosen = enrolment.threshold
+    assert not view.slider.disabled and f"{chosen:.3f}" in view.rates.value
+    view.slider.set_state({"value": view.slider.value})  # what a browser does when it shows the slider
+    assert enrolment.threshold == chosen
+    view.slider.value = 0
+    assert enrolment.threshold == enrolment.listener.threshold == enrolment.score_range[0]
+    assert enrolment.rates() == (1.0, 0.0)
     assert "False accepts: 100.0%" in view.rates.value and view.curves.value != before
     enrolment.threshold = 2.0
-    assert view.slider.value == 2.0 and enrolment.rates() == (0.0, 1.0)
+    assert view.slider.value == view.slider.max and enrolment.rates() == (0.0, 1.0)
+
+
+def test_the_microphone_stops_where_nothing_can_be_heard(enrolment, clips, monkeypatch):
+    box = KeywordsView(enrolment).listening
+    sent = []
+    monkeypatch.setattr(box.microphone, "send", lambda content, buffers=None: sent.append(content))
+    box.microphone._receive(None, {"type": "begin"}, [])
+    assert "No word" in box.status.value and not box.listening and sent == [{"type": "stop"}]
 
 
 def test_words_are_heard(enrolment, clips):

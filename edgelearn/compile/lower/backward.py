@@ -29,28 +29,32 @@ class BackwardPass:
         self.gradients: dict[str, Stored] = {}
         self._stages = {stage.output.name: stage for stage in lowering.stages}
 
-    def emit_loss(self, name: str, loss: Loss) -> Answers:
-        """Emit the loss of layer `name`'s output and, in training, its gradient, through the activation if one is
-        fused. Raises PlanError if the output is no (n, classes), or depends on no trained parameter."""
-        lowering, logits = self.lowering, self.lowering.values[name]
-        output = lowering.network.output.name
-        if len(logits.shape) != 2 or isinstance(logits, QuantizedTensor):
+    def emit_losses(self) -> list[Answers]:
+        """Emit the loss of each output that has one and, in training, its gradient. Raises PlanError if none depends on
+        a trained parameter, or a loss doesn't fit its output."""
+        lowering = self.lowering
+        answers = [self._loss(name, loss) for name, loss in lowering.losses.by_output.items()]
+        if lowering.trains and not self.gradients:
+            outputs = ", ".join(f"'{name}'" for name in lowering.losses.by_output)
             raise PlanError(
-                f"The loss needs (classes,) as the network's output, but '{output}' gives {logits.shape[1:]}: end the "
-                f"network with a Dense layer."
-            )
-        loss.check(logits.channels, lowering.n)
-        target = self._target(name, logits) if lowering.trains else None
-        if lowering.trains and target is None:
-            raise PlanError(
-                f"Nothing to train: the output '{output}' depends on no trained parameter. Unfreeze a layer that leads "
+                f"Nothing to train: the output {outputs} depends on no trained parameter. Unfreeze a layer that leads "
                 f"to it."
             )
+        return answers
+
+    def _loss(self, name: str, loss: Loss) -> Answers:
+        """Emit the loss of output `name`, and the gradient of what it takes, through the activation if one is fused."""
+        lowering = self.lowering
+        source, control = lowering.logits[name], lowering.controls[name]
+        logits = lowering.values[source]
+        loss.check(logits.shape[1:], lowering.n)
+        assert isinstance(logits, Tensor)
+        target = self._target(source, logits) if lowering.trains else None
         lowering.at("loss")
-        if target is None or not target.mask:
-            return loss.emit(self.micro, logits, lowering.control, target.tensor if target else None)
+        if target is None or not (target.mask or target.accumulate):
+            return loss.emit(self.micro, logits, control, target.tensor if target else None)
         gradient = self.micro.tensor("logits' gradient", logits.shape)
-        answers = loss.emit(self.micro, logits, lowering.control, gradient)
+        answers = loss.emit(self.micro, logits, control, gradient)
         emit_copy(self.micro, gradient, target)
         return answers
 
@@ -189,5 +193,5 @@ class BackwardPass:
     def _multiplies_integers(self, below: Stage, name: str) -> bool:
         """True if stage `below` multiplies the gradient of its output `name` as integers, and one layer reads that."""
         lowering = self.lowering
-        single = len(lowering.network.consumers(name)) == 1
+        single = len(lowering.network.consumers(name)) == 1 and name not in self.gradients
         return below.name in lowering.integer and not lowering.uses_batch(below) and single

@@ -6,7 +6,7 @@ from edgelearn.compile.memory.rematerialiser import Rematerialisation
 from edgelearn.compile.program import Program, ProgramKey
 from edgelearn.compile.request import Request
 from edgelearn.compile.storage import Storage
-from edgelearn.ops import Softmax, Traits
+from edgelearn.ops import Traits
 from edgelearn.ops.loss import emit_count
 from edgelearn.ops.tensor import Tensor
 
@@ -25,22 +25,19 @@ def lower(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -
 def trace(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -> tuple[Program, Lowering]:
     """As `lower`, with the lowering, whose rematerialiser knows the program as it is if everything is stored."""
     lowering = Lowering(request, storage, traits, key)
-    stages, output, loss = lowering.stages, lowering.network.output, lowering.loss
-    takes_logits = isinstance(output.op, Softmax) and (loss is None or loss.takes_logits)
-    logits = output.inputs[0] if takes_logits else output.name
-    last = output.name
-    if loss and logits != last:
-        stages, last = [stage for stage in stages if stage.output is not output], logits
+    network, logits, losses = lowering.network, lowering.logits, lowering.losses
+    stages = lowering.stages
+    plain = {*network.outputs, *logits.values()}
     forward = ForwardPass(lowering)
     forward.quantize_inputs()
     for stage in stages:
-        forward.emit(stage, quantized=stage.output.name not in (logits, output.name))
+        forward.emit(stage, quantized=stage.output.name not in plain)
     remat, micro = lowering.rematerialiser, lowering.micro
     loss_at = len(micro.launches)
     rematerialisation = Rematerialisation(loss_at, loss_at, {}, {}, {})
-    if loss:
+    if losses.by_output:
         backward = BackwardPass(lowering)
-        answers = backward.emit_loss(last, loss)
+        answers = backward.emit_losses()
         if lowering.trains:
             remat.start(lowering.tensors(), loss_at)
             for stage in reversed(stages):
@@ -48,11 +45,13 @@ def trace(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -
             rematerialisation = remat.finish()
             emit_update(lowering)
         lowering.at("loss")
-        emit_count(micro, answers, lowering.control)
+        weights = [losses.weight(name) for name in losses.by_output] if len(answers) > 1 else []
+        emit_count(micro, answers, lowering.control, lowering.n, weights)
     lowering.prepare.emit_jobs()
-    y = lowering.values[last]
-    assert isinstance(y, Tensor)
+    outputs = {name: lowering.values[logits[name] if name in losses.by_output else name] for name in network.outputs}
+    floats = {name: y for name, y in outputs.items() if isinstance(y, Tensor)}
+    assert floats.keys() == outputs.keys()
     program = Program(
-        lowering.prepare.launches, micro.launches, lowering.finish.launches, lowering.inputs, y, rematerialisation
+        lowering.prepare.launches, micro.launches, lowering.finish.launches, lowering.inputs, floats, rematerialisation
     )
     return program, lowering

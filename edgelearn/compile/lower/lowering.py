@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgelearn.compile.memory.rematerialiser import Rematerialiser
 from edgelearn.compile.precision.quantizers import Quantizers
 from edgelearn.compile.program import Kind, ProgramKey
@@ -9,12 +11,15 @@ from edgelearn.compile.request import Request
 from edgelearn.compile.storage import Storage
 from edgelearn.graph.fuse import Stage, fuse, trained_stages
 from edgelearn.graph.network import Network, Node
-from edgelearn.ops import BatchNormalization, Conv2D, LinearOp, Traits, batchnorm
+from edgelearn.ops import BatchNormalization, Conv2D, LinearOp, Losses, Traits, batchnorm
+from edgelearn.ops.control import Control
+from edgelearn.ops.loss import rows_of
 from edgelearn.ops.quantized import supports
 from edgelearn.ops.quantized_tensor import Stored
 from edgelearn.ops.tensor import Tensor
 
 from .emitter import StorageEmitter
+from .heads import logits_of, without_heads
 
 
 def input_blocks(network: Network) -> dict[str, int]:
@@ -37,8 +42,10 @@ class Lowering:
 
     - `prepare`, `micro`, `finish`: emitters of the program's three lists.
     - `n`, `first`, `trains`: examples of the micro-batch; gradients start anew; there is a backward pass.
-    - `stages`, `trained`: the fused network, and the names of stages that a gradient must reach. Stages below are
-      frozen: they are folded in every program.
+    - `losses`, `controls`: of the outputs, and the numbers that each shares with the host.
+    - `logits`: the layer that the loss of each output takes: see `logits_of`.
+    - `stages`, `trained`: the fused network without heads that losses compute themselves, and the names of stages that
+      a gradient must reach. Stages below are frozen: they are folded in every program.
     - `values`, `before_norm`, `statistics`, `integer`: left by the forward pass: outputs by layer, inputs of BatchNorms
       that use batch statistics and statistics by stage, and names of stages that multiply integers.
     """
@@ -46,8 +53,12 @@ class Lowering:
     def __init__(self, request: Request, storage: Storage, traits: Traits, key: ProgramKey) -> None:
         self.request, self.network, self.storage, self.control = request, request.network, storage, storage.control
         self.n, self.first, self.trains = key.examples, key.first, key.kind is Kind.TRAIN
-        self.loss = None if key.kind is Kind.PREDICT else request.loss
-        self.stages = fuse(self.network)
+        losses = request.losses
+        self.losses = Losses({}) if key.kind is Kind.PREDICT else losses
+        self.controls = {name: self._control(name) for name in self.losses.by_output}
+        self.logits = {name: logits_of(self.network, name, losses.by_output.get(name)) for name in self.network.outputs}
+        heads = {name for name in self.losses.by_output if self.logits[name] != name}
+        self.stages = without_heads(fuse(self.network), {n for n in heads if not self.network.consumers(n)})
         self.trained = trained_stages(self.network, self.stages)
         self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(3))
         self.micro.training = self.control if self.trains else None
@@ -62,6 +73,15 @@ class Lowering:
         self.before_norm: dict[str, Stored] = {}
         self.statistics: dict[str, batchnorm.Statistics] = {}
         self.integer: set[str] = set()
+
+    def _control(self, output: str) -> Control:
+        """The numbers of an output that has a loss, with targets for this size of micro-batch."""
+        control, shape = self.storage.controls[output], self.network.nodes[output].shape
+        rows = (1, self.n * rows_of(shape))
+        is_value = self.losses.by_output[output].target_dtype == "float32"
+        weights = Tensor(control.weights.buffer, rows) if control.weights else None
+        targets = Tensor(control.targets.buffer, (self.n, *shape) if is_value else rows)
+        return replace(control, targets=targets, weights=weights)
 
     def at(self, layer: str) -> None:
         """Attribute what is emitted from here on to `layer`."""

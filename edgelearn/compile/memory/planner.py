@@ -87,7 +87,7 @@ def _refusal(search: Search) -> str:
         lines.append("Each limit can be met, but not all at once.")
     if request.optimizer is None:
         lines.append(f"Take fewer examples at a time (now {request.micro_batch}), or a smaller network.")
-    elif request.micro_batch > 1 and not (request.loss and request.loss.ordered):
+    elif request.micro_batch > 1 and not request.losses.ordered:
         lines.append(_smaller_micro_batch(search))
     else:
         lines.append(SMALLER)

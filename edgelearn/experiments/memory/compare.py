@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from edgelearn.display import Displayed
 from edgelearn.errors import RunError
 from edgelearn.lab.measure import RoundsConfig, Sample, Worker, WorkerError, measure_in_turn, usable_cores
 
@@ -18,8 +19,8 @@ from .plans import PLANS, TORCH
 WORKER = "edgelearn.experiments.memory.worker:PlanWorker"
 
 
-@dataclass(frozen=True)
-class Measured:
+@dataclass(frozen=True, repr=False)
+class Measured(Displayed):
     """Measurements of one plan; bytes are None for PyTorch, which counts none of them.
 
     Arguments:
@@ -48,6 +49,10 @@ class Measured:
     device: str = ""
     paged: int | None = None
     noisy: int = 0
+
+    @property
+    def headline(self) -> str:
+        return f"'{self.plan}' of {self.network}: {self.median * 1e3:.1f} ms a step"
 
     @property
     def median(self) -> float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgelearn.compile.precision.formula import LayerTraffic, convolutions, layer_traffic, network_traffic
 from edgelearn.device import Device
+from edgelearn.display import Displayed
 from edgelearn.errors import RunError
 from edgelearn.graph import Network
 from edgelearn.lab.runs import RunStore, figures, mean_and_deviation, median
@@ -33,8 +34,8 @@ TIME_HEADER = ("step", "ms", "to current", "planned MB", "moved MB")
 COST_HEADER = ("convolution", "weights", "input", "output", "static", "dynamic", "saved")
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed):
     """The finished trainings of a task.
 
     Arguments:
@@ -44,6 +45,10 @@ class Comparison:
 
     config: PrecisionConfig
     results: list[VariantResult]
+
+    @property
+    def headline(self) -> str:
+        return f"of {len(self.results)} variants on '{self.config.task}'"
 
     @classmethod
     def of(

@@ -69,7 +69,7 @@ def sweep(
             continue
         log(f"{number} of {len(configs)}: {variant.name}, seed {config.seed}")
         try:
-            if run and run.status in ("interrupted", "failed") and run.has_checkpoint():
+            if run and run.status in ("interrupted", "failed"):
                 results = PrecisionExperiment.resume(run.id, store, callbacks(), silent)
             else:
                 results = PrecisionExperiment.start(config, store, callbacks(), silent)

@@ -114,8 +114,8 @@ class InferenceGraph:
     def depthwise(
         self, x: Value, kernel: Value, bias: Value | None, window: Window, activation: str | None = None
     ) -> Value:
-        """Convolution of each channel with a kernel (height, width, channels, 1)."""
-        shape = (1, *window.output, x.shape[-1])
+        """Convolution of each channel with kernels of its own: (height, width, 1, channels times kernels a channel)."""
+        shape = (1, *window.output, kernel.shape[-1])
         return self._add("depthwise", (x, kernel, *_given(bias)), shape, window=window, activation=activation)
 
     def dense(self, x: Value, kernel: Value, bias: Value | None, activation: str | None = None) -> Value:

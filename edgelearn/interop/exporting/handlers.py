@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from edgelearn.ops import (
     Flatten,
     GlobalAveragePooling2D,
     GlobalMaxPooling2D,
+    GroupNormalization,
+    LayerNormalization,
     Max,
     MaxPooling2D,
     Mean,
@@ -29,7 +32,6 @@ from edgelearn.ops import (
     PadChannels,
     ReLU,
     Reshape,
-    SiLU,
     Slice,
     SliceChannels,
     Softmax,
@@ -42,6 +44,7 @@ from edgelearn.ops import (
     ZeroPadding2D,
 )
 
+from .functions import POINTWISE
 from .graph import InferenceGraph, Value
 
 
@@ -153,10 +156,26 @@ def _pad_channels(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
 
 def _relu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     assert isinstance(layer.node.op, ReLU)
-    return graph.unary("relu6" if layer.node.op.max_value else "relu", x)
+    if (most := layer.node.op.max_value) not in (None, 6):
+        return graph.scalar("minimum", graph.unary("relu", x), most)
+    return graph.unary("relu6" if most else "relu", x)
 
 
-HANDLERS: dict[type[Op], Callable[..., Value]] = {
+def _normalized(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    """The values of each set of an example with mean 0 and deviation 1, times gamma, plus beta."""
+    op, shape = layer.node.op, layer.node.shape
+    assert isinstance(op, LayerNormalization | GroupNormalization)
+    span, groups = op.sets(shape)
+    parts = graph.reshape(x, (prod(shape[:-1]) // span, span, groups, shape[-1] // groups))
+    centred = graph.binary("sub", parts, graph.reduce("mean", parts, (2, 4)))
+    variance = graph.reduce("mean", graph.binary("mul", centred, centred), (2, 4))
+    inverse = graph.unary("rsqrt", graph.scalar("add", variance, op.epsilon))
+    y = graph.reshape(graph.binary("mul", centred, inverse), shape)
+    y = graph.scalar("mul", y, layer.weights["gamma"]) if "gamma" in layer.weights else y
+    return graph.scalar("add", y, layer.weights["beta"]) if "beta" in layer.weights else y
+
+
+HANDLERS: dict[type[Op], Callable[..., Value]] = POINTWISE | {
     Add: _sum,
     AveragePooling2D: _pooling,
     BatchNormalization: _batchnorm,
@@ -167,13 +186,14 @@ HANDLERS: dict[type[Op], Callable[..., Value]] = {
     GlobalAveragePooling2D: _global_average,
     GlobalMaxPooling2D: _reduction("max"),
     MaxPooling2D: _pooling,
+    GroupNormalization: _normalized,
+    LayerNormalization: _normalized,
     Max: _reduction("max"),
     Mean: _reduction("mean"),
     Pad: _pad,
     PadChannels: _pad_channels,
     ReLU: _relu,
     Reshape: lambda graph, layer, x: graph.reshape(x, layer.node.shape),
-    SiLU: lambda graph, layer, x: graph.binary("mul", x, graph.unary("sigmoid", x)),
     Slice: _slice,
     SliceChannels: _slice_channels,
     Softmax: lambda graph, layer, x: graph.unary("softmax", x),

@@ -88,7 +88,9 @@ class _Stage:
         activation = None
         if nodes and isinstance(nodes[0].op, ReLU) and nodes[0].op.max_value in (None, 6):
             activation = "relu6" if nodes.pop(0).op.max_value else "relu"  # type: ignore[attr-defined]
-        axis = 2 if isinstance(op, DepthwiseConv2D) else kernel.ndim - 1
+        if isinstance(op, DepthwiseConv2D):
+            kernel = kernel.reshape(*kernel.shape[:2], 1, -1)
+        axis = kernel.ndim - 1
         graph = self.graph
         if self.ranges is None:
             others = [i for i in range(kernel.ndim) if i != axis]

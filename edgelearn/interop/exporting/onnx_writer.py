@@ -26,9 +26,18 @@ OPSET, IR_VERSION = 17, 8
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # channels first from channels last, and back
 UNARY = {
     "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
-    "neg": "Neg", "round": "Round",
+    "neg": "Neg", "round": "Round", "erf": "Erf",
 }  # fmt: skip
-BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min"}
+BINARY = {
+    "greater": "Greater",
+    "select": "Where",
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "maximum": "Max",
+    "minimum": "Min",
+}
 REDUCE = {"reduce_mean": "ReduceMean", "reduce_max": "ReduceMax"}
 
 LIMITS = {"relu": np.inf, "relu6": 6.0}
@@ -196,7 +205,7 @@ def _conv(w: _Writer, o: Operation) -> None:
     window: Window = o.attributes["window"]
     x, kernel = o.inputs[:2]
     groups = x.shape[-1] if o.kind == "depthwise" else o.attributes["groups"]
-    order = (2, 3, 0, 1) if o.kind == "depthwise" else (3, 2, 0, 1)  # to (filters, input channels, height, width)
+    order = (3, 2, 0, 1)  # to (filters, input channels, height, width)
     w.activated(o, "Conv", [w.name(x), w.kernel(kernel, order), *w.bias(o)], group=groups, dilations=window.dilation,
                 **_window(window))  # fmt: skip
 
@@ -229,6 +238,20 @@ def _binary(w: _Writer, o: Operation) -> None:
 
 def _unary(w: _Writer, o: Operation) -> None:
     w.emit(UNARY[o.kind], [w.name(o.inputs[0])], o.output.name)
+
+
+def _rsqrt(w: _Writer, o: Operation) -> None:
+    root = w.emit("Sqrt", [w.name(o.inputs[0])], f"{o.output.name}/root")
+    w.emit("Reciprocal", [root], o.output.name)
+
+
+def _gelu(w: _Writer, o: Operation) -> None:
+    """x / 2 (1 + erf(x / sqrt 2))"""
+    x, y = w.name(o.inputs[0]), o.output.name
+    number = {n: w.constant(f"{y}/{n}", np.float32(v)) for n, v in (("root", 0.5**0.5), ("one", 1), ("half", 0.5))}
+    erf = w.emit("Erf", [w.emit("Mul", [x, number["root"]], f"{y}/scaled")], f"{y}/erf")
+    share = w.emit("Mul", [w.emit("Add", [erf, number["one"]], f"{y}/sum"), number["half"]], f"{y}/share")
+    w.emit("Mul", [x, share], y)
 
 
 def _relu6(w: _Writer, o: Operation) -> None:
@@ -308,7 +331,8 @@ def _quantize(w: _Writer, o: Operation) -> None:
 
 
 HANDLERS: dict[str, Callable[[_Writer, Operation], None]] = {
-    "conv": _conv, "depthwise": _conv, "dense": _dense, "relu6": _relu6, "softmax": _softmax, "pad": _pad,
+    "conv": _conv, "depthwise": _conv, "dense": _dense, "relu6": _relu6, "rsqrt": _rsqrt, "gelu": _gelu,
+    "softmax": _softmax, "pad": _pad,
     "max_pool": _pool, "average_pool": _pool, "reduce_sum": _reduce, "reshape": _reshape, "transpose": _transpose,
     "slice": _slice, "concatenate": _concatenate, "quantize": _quantize,
     **dict.fromkeys(UNARY, _unary), **dict.fromkeys(BINARY, _binary), **dict.fromkeys(REDUCE, _reduce),

@@ -26,6 +26,7 @@ ALIKE = {"max_pool", "average_pool", "reshape", "pad", "slice", "transpose", "co
 UNARY = {
     "relu": ("RELU", "", {}), "relu6": ("RELU6", "", {}), "sigmoid": ("LOGISTIC", "", {}), "tanh": ("TANH", "", {}),
     "round": ("ROUND", "", {}), "softmax": ("SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}), "exp": ("EXP", "", {}),
+    "rsqrt": ("RSQRT", "", {}), "gelu": ("GELU", "GeluOptions", {}),
     "log": ("LOG", "", {}), "sqrt": ("SQRT", "", {}), "abs": ("ABS", "", {}), "neg": ("NEG", "", {}),
 }  # fmt: skip
 
@@ -75,7 +76,7 @@ class _Writer:
             return
         q = self.quantized.get(o.output)
         if q is None or self.readers[o.output] > 1 or not self._computes_integers(o):
-            output = self._activation(o.output)
+            output = self._activation(o.output, dtype="bool" if o.kind == "greater" else "float32")
             inputs = [self.float(x) for x in o.inputs]
             self.floats[o.output] = output
         else:
@@ -193,8 +194,8 @@ class _Writer:
             self.emit("PADV2", [x, paddings, number], y, "PadV2Options")
 
     @staticmethod
-    def _activation(value: Value, ending: str = "") -> TfliteTensor:
-        return TfliteTensor(value.name + ending, value.shape, batched=True)
+    def _activation(value: Value, ending: str = "", dtype: str = "float32") -> TfliteTensor:
+        return TfliteTensor(value.name + ending, value.shape, dtype, batched=True)
 
 
 Handler = Callable[[_Writer, Operation, list[TfliteTensor], TfliteTensor], None]
@@ -233,8 +234,8 @@ def _conv(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor)
         code, options, version = "CONV_2D", "Conv2DOptions", 3 if integers else 1
     else:
         code, options, version = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", 3 if integers else 2
-        fields["DepthMultiplier"] = 1
-    kernel = w.reordered(inputs[1], (3, 0, 1, 2))
+        fields["DepthMultiplier"] = y.shape[-1] // x.shape[-1]
+    kernel = w.reordered(inputs[1], (3, 0, 1, 2) if o.kind == "conv" else (2, 0, 1, 3))
     bias = inputs[2] if len(inputs) > 2 else _zeros(w, inputs, y)
     w.emit(code, [x, kernel, bias], y, options, version, **fields)
 
@@ -338,7 +339,8 @@ def _pad(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) 
 HANDLERS: dict[str, Handler] = {
     "add": _binary("ADD", "AddOptions"), "sub": _binary("SUB", "SubOptions"), "mul": _binary("MUL", "MulOptions"),
     "div": _binary("DIV", "DivOptions"), "maximum": _binary("MAXIMUM", "MaximumMinimumOptions"),
-    "minimum": _binary("MINIMUM", "MaximumMinimumOptions"), "conv": _conv, "depthwise": _conv, "dense": _dense,
+    "minimum": _binary("MINIMUM", "MaximumMinimumOptions"), "greater": _binary("GREATER", ""),
+    "select": _binary("SELECT_V2", ""), "conv": _conv, "depthwise": _conv, "dense": _dense,
     "max_pool": _max_pool, "average_pool": _average_pool, "reduce_mean": _reduce("MEAN"), "reduce_sum": _reduce("SUM"),
     "reduce_max": _reduce("REDUCE_MAX"), "reshape": _reshape, "transpose": _transpose, "slice": _slice,
     "concatenate": _concatenate, "pad": _pad, **dict.fromkeys(UNARY, _unary),

@@ -72,6 +72,17 @@ def layer_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray, b
     return linear.layer_normalization(b, x, range(axis, x.rank), scale, bias, op.attributes.get("epsilon", 1e-5))
 
 
+def group_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray, bias: np.ndarray) -> Value:
+    """Before opset 21 scale and bias have one number for each group."""
+    groups, epsilon = op.attributes["num_groups"], op.attributes.get("epsilon", 1e-5)
+    scale, bias = (np.repeat(a, x.shape[1] // groups) if op.version < 21 else a for a in (scale, bias))
+    return linear.group_normalization(b, x, groups, scale, bias, epsilon, CHANNELS)
+
+
+def instance_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray, bias: np.ndarray) -> Value:
+    return linear.group_normalization(b, x, -1, scale, bias, op.attributes.get("epsilon", 1e-5), CHANNELS)
+
+
 def max_pool(b: Builder, op: Operator, x: Value) -> Value:
     n = len(op.attributes["kernel_shape"])
     size, strides, dilation = pairs(op, n, "kernel_shape", "strides", "dilations")
@@ -109,17 +120,19 @@ def resize(
         scales = roi
     if op.kind == "Upsample":
         scales = roi if roi is not None else np.array(op.attributes["scales"])
+    scale = None
     if sizes is not None:
         target = integers(sizes)
     else:
         factors = [float(n) for n in known(scales, "scales")]
         target = [int(np.floor(n * factor)) for n, factor in zip(x.shape, factors, strict=True)]
-    if list(target[:2]) != list(x.shape[:2]) or x.rank != 4:
+        scale = (factors[-2], factors[-1])
+    if x.rank != 4 or len(target) != 4 or target[1] != x.shape[1]:
         raise UnsupportedError(f"{x.shape} becomes {tuple(target)}.", "Other heights and widths.")
     old = "asymmetric" if op.version < 11 else "half_pixel"
     return windows.resize(
         b, x, (target[2], target[3]), op.attributes.get("mode", "nearest"),
         coordinates=op.attributes.get("coordinate_transformation_mode", old),
-        rounding=op.attributes.get("nearest_mode", "floor" if op.version < 11 else "round_prefer_floor"),
+        scale=scale, rounding=op.attributes.get("nearest_mode", "floor" if op.version < 11 else "round_prefer_floor"),
         channels=CHANNELS,
     )  # fmt: skip

@@ -14,7 +14,22 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import Add, DepthwiseConv2D, Op, ReLU, Rescaling, SiLU, Softmax
+from edgelearn.ops import (
+    Add,
+    Bias,
+    Divide,
+    HardSigmoid,
+    HardSwish,
+    Multiply,
+    Op,
+    PReLU,
+    ReLU,
+    Rescaling,
+    Scale,
+    SiLU,
+    Softmax,
+    Subtract,
+)  # fmt: skip
 
 from . import linear
 from .builder import Builder, Layer, check_size
@@ -46,7 +61,7 @@ def clip(b: Builder, x: Operand, low: float | None, high: float | None) -> Any:
 def hard_sigmoid(b: Builder, x: Operand, slope: float = 1 / 6, shift: float = 0.5) -> Any:
     """min(max(slope * x + shift, 0), 1)"""
     slope = 1 / 6 if isclose(slope, 1 / 6, rel_tol=1e-6) else slope
-    return activation(b, x, "HardSigmoid", alpha=slope, beta=shift)
+    return activation(b, x, HardSigmoid(slope, shift))
 
 
 def add(b: Builder, x: Operand, y: Operand) -> Operand:
@@ -66,7 +81,7 @@ def subtract(b: Builder, x: Operand, y: Operand) -> Operand:
         return add(b, x, -y)
     if isinstance(x, np.ndarray):
         return add(b, scale(b, y, -1.0), x)
-    return _both(b, b.op("Subtract"), x, y) if "Subtract" in Op.registry else add(b, x, scale(b, y, -1.0))
+    return _both(b, Subtract(), x, y)
 
 
 def multiply(b: Builder, x: Operand, y: Operand) -> Operand:
@@ -74,18 +89,20 @@ def multiply(b: Builder, x: Operand, y: Operand) -> Operand:
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         return _constant(np.multiply, x, y)
     if isinstance(x, Value) and isinstance(y, Value):
-        return _gated(b, x, y) or _gated(b, y, x) or _both(b, b.op("Multiply"), x, y)
+        return _gated(b, x, y) or _gated(b, y, x) or _both(b, Multiply(), x, y)
     return _with_constant(b, *_value_and_constant(x, y), is_shift=False)
 
 
 def divide(b: Builder, x: Operand, y: Operand) -> Operand:
-    """x / y, where y is a constant."""
+    """x / y"""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         with np.errstate(divide="ignore", invalid="ignore"):
             both = np.issubdtype(x.dtype, np.integer) and np.issubdtype(y.dtype, np.integer)
             return _constant(np.floor_divide if both else np.true_divide, x, y)
     if isinstance(y, Value):
-        raise UnsupportedError("Division by a value.", "Division by a constant.")
+        if isinstance(x, np.ndarray):
+            return multiply(b, activation(b, y, "Reciprocal"), x)
+        return _both(b, Divide(), x, y)
     if not np.all(y):
         raise FormatError(f"{b.operator.kind} '{b.operator.name}' divides by 0: the file is damaged.")
     return multiply(b, x, np.asarray(1 / y.astype(np.float64)))
@@ -104,7 +121,7 @@ def scale(b: Builder, x: Operand, factor: float, shift: float = 0.0) -> Any:
         return x
     gate = _shifted_relu6(b, before)
     if gate and isclose(factor, 1 / 6, rel_tol=1e-6) and shift == 0:
-        return activation(b, replace(x, layer=gate), "HardSigmoid")
+        return activation(b, replace(x, layer=gate), HardSigmoid())
     return b.apply(Rescaling(factor, shift), x)
 
 
@@ -124,10 +141,10 @@ def _gated(b: Builder, x: Value, gate: Value) -> Value | None:
     kind = type(layer.op).__name__
     if kind == "Sigmoid" and b.source(layer.inputs[0]) == b.source(x.layer):
         return activation(b, x, SiLU())
-    if kind == "HardSigmoid" and layer.op == b.op(kind) and b.source(layer.inputs[0]) == b.source(x.layer):
-        return activation(b, x, "HardSwish")
+    if kind == "HardSigmoid" and layer.op == HardSigmoid() and b.source(layer.inputs[0]) == b.source(x.layer):
+        return activation(b, x, HardSwish())
     if _shifted_relu6(b, layer) == b.source(x.layer):
-        return scale(b, activation(b, x, "HardSwish"), 6.0)
+        return scale(b, activation(b, x, HardSwish()), 6.0)
     return None
 
 
@@ -155,11 +172,11 @@ def _both(b: Builder, op: Op, x: Value, y: Value) -> Value:
 
 
 def _value_and_constant(x: Operand, y: Operand) -> tuple[Value, np.ndarray]:
-    if isinstance(x, np.ndarray):
+    if not isinstance(x, Value):
         x, y = y, x
-    assert isinstance(x, Value)
-    assert isinstance(y, np.ndarray)
-    return x, y
+    if not isinstance(x, Value) or isinstance(y, Value | None):
+        raise TypeError("an operand is missing")
+    return x, np.asarray(y)  # arithmetic makes a number of an array without axes
 
 
 def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -> Value:
@@ -169,39 +186,30 @@ def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -
     if constant.size == 1:
         number = float(constant.reshape(()))
         return scale(b, x, 1.0, number) if is_shift else scale(b, x, number)
-    aligned = constant.reshape((1,) * (x.rank - constant.ndim) + constant.shape)
+    aligned = _aligned(x, constant)
     wide = [axis for axis, n in enumerate(aligned.shape) if n > 1]
-    if len(wide) != 1 or x.shape[wide[0]] != aligned.size or wide[0] == x.batch_axis:
-        raise UnsupportedError(
-            f"A constant of shape {constant.shape} with a value of shape {x.shape}.",
-            "A number, or a number for each channel.",
-        )
-    vector = aligned.reshape(-1)
-    if is_shift and linear.add_bias(b, x, wide[0], vector):
+    if is_shift and len(wide) == 1 and linear.add_bias(b, x, wide[0], aligned.reshape(-1)):
         return replace(x, sole=True)
-    x = linear.channels_last(b, x, wide[0])
-    return _per_channel(b, x, np.ones_like(vector), vector) if is_shift else _per_channel(b, x, vector, None)
+    order = b.natural_order(x)
+    weight = _in_order(aligned, order)
+    op = (Bias if is_shift else Scale)(None if wide == [order[-1]] else weight.shape)
+    weights = {op.role: weight.reshape(-1) if op.shape is None else weight}
+    return b.view(x, b.add(op, b.laid_out(x, order), weights=weights), order)
 
 
-def _per_channel(b: Builder, x: Value, factor: np.ndarray, shift: np.ndarray | None) -> Value:
-    """A layer that multiplies each channel of x's layer by its factor and adds its shift."""
-    shape = b.shape(x.layer)
-    layer = x.layer
-    if len(shape) != 3:
-        layer = b.arrange(replace(x, axes=()), *_as_image(x, shape))
-    weights = {"kernel": factor[None, None, :, None]} | ({} if shift is None else {"bias": shift})
-    op = DepthwiseConv2D(1, use_bias=shift is not None)
-    layer = b.add(op, layer, weights=weights)
-    return replace(x, layer=layer, sole=True)
+def _aligned(x: Value, constant: np.ndarray) -> np.ndarray:
+    """The constant with an axis for each of x's. Raises UnsupportedError if it isn't repeated to an example."""
+    aligned = constant.reshape((1,) * (x.rank - constant.ndim) + constant.shape)
+    fits = aligned.ndim == x.rank and all(n in (1, size) for n, size in zip(aligned.shape, x.shape, strict=True))
+    if not fits or (x.batch_axis is not None and aligned.shape[x.batch_axis] > 1):
+        raise UnsupportedError(f"A constant of shape {constant.shape} with a value of shape {x.shape}.", "Equal sizes.")
+    return aligned
 
 
-def _as_image(x: Value, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The factors of a layer of `shape` as (1, all others, channels)."""
-    count, size = len(x.sizes), 1
-    while size < shape[-1]:
-        count -= 1
-        size *= x.sizes[count]
-    return (), tuple(range(count)), tuple(range(count, len(x.sizes)))
+def _in_order(constant: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+    """A constant in the order of a layer's axes, without the batch."""
+    rest = [axis for axis in range(constant.ndim) if axis not in order]
+    return constant.transpose(*rest, *order).reshape([constant.shape[axis] for axis in order])
 
 
 def softmax(b: Builder, x: Operand, axis: int) -> Operand:
@@ -218,15 +226,11 @@ def softmax(b: Builder, x: Operand, axis: int) -> Operand:
 
 
 def prelu(b: Builder, x: Value, slope: np.ndarray) -> Value:
-    """x above 0, slope * x below; one slope, or one for each channel."""
-    aligned = slope.reshape((1,) * (x.rank - slope.ndim) + slope.shape) if slope.ndim <= x.rank else slope
-    wide = [axis for axis, n in enumerate(aligned.shape) if n > 1]
-    if len(wide) > 1 or aligned.ndim != x.rank:
-        raise UnsupportedError(f"Slopes of shape {slope.shape}.", "One slope for each channel.")
-    if not wide:
-        return activation(b, x, "LeakyReLU", negative_slope=float(slope.reshape(())))
-    x = linear.channels_last(b, x, wide[0])
-    return b.apply(b.op("PReLU"), x, weights={"alpha": slope.reshape(-1)})
+    """x above 0, slope * x below; the slopes are repeated to x."""
+    order = b.natural_order(x)
+    alpha = _in_order(_aligned(x, slope), order)
+    op = PReLU(tuple(place + 1 for place, n in enumerate(alpha.shape) if n == 1))
+    return b.view(x, b.add(op, b.laid_out(x, order), weights={"alpha": alpha}), order)
 
 
 def power(b: Builder, x: Operand, exponent: float) -> Operand:

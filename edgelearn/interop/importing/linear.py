@@ -9,7 +9,16 @@ from math import prod
 import numpy as np
 
 from edgelearn.errors import UnsupportedError
-from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, ZeroPadding2D
+from edgelearn.ops import (
+    BatchNormalization,
+    Conv2D,
+    Conv2DTranspose,
+    Dense,
+    DepthwiseConv2D,
+    GroupNormalization,
+    LayerNormalization,
+    ZeroPadding2D,
+)  # fmt: skip
 from edgelearn.ops.window import Padding, Pair, Window
 
 from .builder import Builder
@@ -55,14 +64,16 @@ def transposed_conv(
     padding: Padding = "valid", output_padding: Pair | None = None, dilation: Pair = (1, 1), groups: int = 1,
     channels: int = -1,
 ) -> Value:  # fmt: skip
-    """A transposed convolution; `kernel` is (height, width, channels, filters), other arguments as of
+    """A transposed convolution; `kernel` is (height, width, channels, filters / groups), other arguments as of
     Conv2DTranspose."""
-    if kernel.ndim != 4 or groups != 1:
-        raise UnsupportedError(f"A kernel of {kernel.ndim} axes in {groups} groups.", "Images, one group.")
-    op = b.op(
-        "Conv2DTranspose", kernel.shape[3], kernel.shape[:2], strides, padding, output_padding, dilation,
-        bias is not None,
-    )  # fmt: skip
+    if kernel.ndim != 4:
+        raise UnsupportedError(f"A kernel of {kernel.ndim} axes.", "Images.")
+    height, width, inputs, filters = kernel.shape
+    kernel = kernel.reshape(height, width, groups, inputs // groups, filters)  # ours has filters of all groups in a row
+    kernel = kernel.swapaxes(2, 3).reshape(height, width, inputs // groups, groups * filters)
+    op = Conv2DTranspose(
+        groups * filters, (height, width), strides, padding, output_padding, dilation, bias is not None, groups=groups
+    )
     return b.like(x, b.add(op, b.image(x, channels), weights=_weights(kernel=kernel, bias=bias)), channels)
 
 
@@ -155,5 +166,25 @@ def _rows(x: Value, kernel: Constant) -> Constant:
 def layer_normalization(
     b: Builder, x: Value, axes: Sequence[int], gamma: Constant | None, beta: Constant | None, epsilon: float
 ) -> Value:
-    """Mean 0 and variance 1 over the file's axes, then gamma and beta for each value of them."""
-    raise UnsupportedError("LayerNormalization isn't imported yet.", "BatchNormalization.")
+    """Mean 0 and variance 1 over the file's `axes` of each example, then gamma and beta, which have these axes."""
+    axes = [x.axis(axis) for axis in axes]
+    natural = b.natural_order(x)
+    last = [axis for axis in natural if axis in axes]
+    if len(last) != len(axes):
+        raise UnsupportedError("It normalizes the batch.", "Axes of an example.")
+    order = [*(axis for axis in natural if axis not in axes), *last]
+    sizes, turned = [x.shape[axis] for axis in axes], [axes.index(axis) for axis in last]
+    found = {"gamma": gamma, "beta": beta}
+    weights = {
+        role: np.broadcast_to(array, sizes).transpose(turned) for role, array in found.items() if array is not None
+    }
+    op = LayerNormalization(epsilon, beta is not None, gamma is not None, tuple(range(-len(axes), 0)))
+    return b.view(x, b.add(op, b.laid_out(x, order), weights=weights), order)
+
+
+def group_normalization(
+    b: Builder, x: Value, groups: int, gamma: Constant | None, beta: Constant | None, epsilon: float, channels: int
+) -> Value:
+    """Mean 0 and variance 1 over all values of a group of channels; -1: over each channel by itself."""
+    op = GroupNormalization(epsilon, beta is not None, gamma is not None, groups)
+    return b.like(x, b.add(op, b.image(x, channels), weights=_weights(gamma=gamma, beta=beta)), channels)

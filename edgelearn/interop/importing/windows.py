@@ -9,12 +9,14 @@ import numpy as np
 
 from edgelearn.errors import UnsupportedError
 from edgelearn.ops import (
+    AdaptiveAveragePooling2D,
     AveragePooling2D,
     GlobalAveragePooling2D,
     Max,
     MaxPooling2D,
     Mean,
     Pad,
+    Resize,
     Sum,
     ZeroPadding2D,
 )  # fmt: skip
@@ -70,8 +72,7 @@ def adaptive_average_pool(b: Builder, x: Value, size: Pair, *, channels: int = -
     if (height, width) == size:
         return x
     if height % size[0] or width % size[1]:
-        raise UnsupportedError(f"Parts of different sizes: {height} x {width} pixels into {size[0]} x {size[1]}.",
-                               "An input size at which the parts are equal.")  # fmt: skip
+        return b.like(x, b.add(AdaptiveAveragePooling2D(size), layer), channels)
     window = (height // size[0], width // size[1])
     return average_pool(b, x, window, window, channels=channels)
 
@@ -185,5 +186,5 @@ def resize(
     names = {"linear": "bilinear", "nearest": "nearest", "bilinear": "bilinear"}
     if mode not in names:
         raise UnsupportedError(f"Interpolation '{mode}'.", "nearest or bilinear.")
-    op = b.op("Resize", size, names[mode], coordinates, rounding, scale)
+    op = Resize(size, names[mode], coordinates, rounding, scale)
     return b.like(x, b.add(op, layer), channels)

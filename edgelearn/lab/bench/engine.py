@@ -10,7 +10,7 @@ import numpy as np
 from edgelearn.compile import Request, make_plan
 from edgelearn.ops import SGD, SoftmaxCrossEntropy
 from edgelearn.runtime import Context, Session, choose_device
-from edgelearn.runtime.session import Examples
+from edgelearn.runtime.feed import Examples
 
 from . import engine_ops
 from .ops import OpProblem

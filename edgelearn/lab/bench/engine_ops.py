@@ -174,7 +174,7 @@ def _control(stand: Stand, problem: OpProblem) -> Control:
 def _loss(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     x, control = stand.put(problem.x), _control(stand, problem)
     dx = stand.tensor("dx", problem.x.shape)
-    emit_count(stand, SoftmaxCrossEntropy().emit(stand, x, control, dx), control)
+    emit_count(stand, [SoftmaxCrossEntropy().emit(stand, x, control, dx)], control, len(problem.x))
 
     def mean_loss() -> np.ndarray:
         counters = stand.get(control.counters)[0]  # they go on counting from step to step

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from edgelearn import atomic, records
+from edgelearn.display import Displayed
 from edgelearn.errors import DataError, FormatError
 from edgelearn.lab.measure import Ratio, compare
 
@@ -37,8 +38,8 @@ class Settings(TypedDict):
     foreign_limit: float
 
 
-@dataclass
-class BenchReport:
+@dataclass(repr=False)
+class BenchReport(Displayed):
     """Results of a run.
 
     - `not_installed`: missing packages by contender.
@@ -53,6 +54,10 @@ class BenchReport:
     variants: list[Variant]
     subject: str
     command: str = ""
+
+    @property
+    def headline(self) -> str:
+        return f"of {', '.join(self.workloads)}: {len(self.variants)} variants, {self.started}"
 
     @property
     def workloads(self) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from edgelearn.compile import Plan, Request, make_plan
+from edgelearn.display import Displayed
 
 from .edge import WIDTHS, EdgeDevice, edge_devices
 from .record import DeviceRecord, efficiencies, expected, leave_one_out, like, shipped
@@ -55,8 +56,8 @@ class Estimate:
         return self.nbytes <= self.device.memory
 
 
-@dataclass(frozen=True)
-class Projection:
+@dataclass(frozen=True, repr=False)
+class Projection(Displayed):
     """Estimates of one step on several devices, and the measurements that they are based on.
 
     Arguments:
@@ -68,6 +69,10 @@ class Projection:
     name: str
     estimates: tuple[Estimate, ...]
     records: tuple[DeviceRecord, ...] = field(repr=False)
+
+    @property
+    def headline(self) -> str:
+        return f"of a {self.name} to {len({e.device.name for e in self.estimates})} devices"
 
     @property
     def errors(self) -> dict[str, dict[str, float]]:

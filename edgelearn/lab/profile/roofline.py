@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from edgelearn.compile import Plan
 from edgelearn.device import Device
+from edgelearn.display import Displayed
 from edgelearn.launch import Launch
 from edgelearn.runtime import Context, choose_device
 
@@ -69,8 +70,8 @@ def bounds(plan: Plan, launches: Iterable[Launch], peaks: Peaks, width: float = 
     ]
 
 
-@dataclass(frozen=True)
-class Roofline:
+@dataclass(frozen=True, repr=False)
+class Roofline(Displayed):
     """A measured step next to the limits of its device.
 
     Arguments:
@@ -88,6 +89,10 @@ class Roofline:
     peaks: Peaks
     timing: StepTiming = field(repr=False)
     bounds: list[float] = field(repr=False)
+
+    @property
+    def headline(self) -> str:
+        return f"of a {self.name} on {self.device.id}: {self.wall * 1e3:.2f} ms"
 
     @property
     def wall(self) -> float:

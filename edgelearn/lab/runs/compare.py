@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgelearn.display import Displayed
 from edgelearn.errors import DataError, RunError
 from edgelearn.units import MB
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 ABSENT = "–"
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed):
     """Runs compared.
 
     - `ids`: of the runs; `configs`, `histories`: in the same order, config keys flat ("optimizer.lr").
@@ -38,6 +39,13 @@ class Comparison:
     differences: list[str]
     results: dict[str, list[Any]]
     histories: list[list[dict[str, Any]]]
+
+    @property
+    def headline(self) -> str:
+        return f"of {', '.join(self.ids)}"
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the histories, as plain values."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+_MOST_CHANGES = 10**6  # characters
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
@@ -30,6 +31,18 @@ def commit(folder: Path) -> str | None:
     if not _git(folder, "ls-files", "--", "."):
         return None
     return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def changes(folder: Path = _PACKAGE) -> str:
+    """What the checkout of `folder` differs in from its commit, as `git apply` reads it, and the names of new files;
+    empty without changes, or outside a checkout."""
+    if not (commit(folder) or "").endswith("-dirty"):
+        return ""
+    new = _git(folder, "ls-files", "--others", "--exclude-standard") or ""
+    difference = _git(folder, "diff", "--binary", "HEAD") or ""
+    if len(difference) > _MOST_CHANGES:
+        difference = f"# {len(difference):,} characters, too many to keep: commit them.\n"
+    return "".join(f"# new file: {name}\n" for name in new.splitlines()) + difference + "\n"
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

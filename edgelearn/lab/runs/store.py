@@ -16,11 +16,12 @@ from typing import Any
 from edgelearn import atomic
 from edgelearn.errors import EdgelearnError, RunError
 
-from .environment import environment
+from .environment import changes, environment
 from .lock import Lock
 from .record import FORMAT, RECORD, normal
 from .run import FIXED, LOCK, Run
 
+CHANGES = "changes.diff"  # of a checkout with local changes: what they were
 _KIND = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ID = re.compile(r".+-\d{8}-\d{6}-[0-9a-f]{4}")
 _UNFINISHED_PREFIX = ".creating-"
@@ -56,11 +57,17 @@ class RunSummary:
 
 
 class RunStore:
-    """A folder of runs: `root`, or the environment's EDGELEARN_RUNS, or `runs` in the working folder."""
+    """A folder of runs.
+
+    Arguments:
+    - `root`: the folder (default: EDGELEARN_RUNS of the environment, else `runs` in the git checkout that the working
+      folder is in, so that its notebooks and the commands share one store, else `runs` in the working folder).
+    """
 
     def __init__(self, root: str | Path | None = None) -> None:
         # Absolute, because notebooks change the working folder.
-        self.root = Path(root or os.environ.get("EDGELEARN_RUNS") or "runs").expanduser().absolute()
+        root = root or os.environ.get("EDGELEARN_RUNS") or _checkout(Path.cwd()) / "runs"
+        self.root = Path(root).expanduser().absolute()
 
     def create(self, kind: str, config: Mapping[str, Any], **fields: Any) -> Run:
         """A new run, running and locked; `fields` (device, data, weights …) go into its record.
@@ -145,6 +152,8 @@ class RunStore:
             while folder.exists():
                 folder = self.root / f"{stem}-{secrets.token_hex(2)}"
             atomic.write_json(hidden / RECORD, {"id": folder.name, **record})
+            if text := changes():
+                atomic.write_bytes(hidden / CHANGES, text.encode(errors="surrogateescape"))
             # If another process took the name just now, the rename fails: a run's folder is never empty.
             os.rename(hidden, folder)
         except BaseException:
@@ -162,6 +171,11 @@ class RunStore:
                     shutil.rmtree(folder, ignore_errors=True)
             except FileNotFoundError:
                 pass  # its creator renamed it in between
+
+
+def _checkout(folder: Path) -> Path:
+    """The root of the git checkout that `folder` is in, or `folder`."""
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
 
 
 def _summary(folder: Path) -> RunSummary:

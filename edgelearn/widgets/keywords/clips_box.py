@@ -32,7 +32,7 @@ class ClipsBox(ipywidgets.VBox):
         self.enrol = ipywidgets.Button(description="Enrol", icon="check")
         self.enrol.on_click(lambda _: self.status.attempt(self._enrol, "Learning …"))
         self.discard = ipywidgets.Button(description="Discard clips", icon="trash")
-        self.discard.on_click(lambda _: self._set_clips([]))
+        self.discard.on_click(lambda _: self.status.attempt(lambda: self._set_clips([])))
         self.forget = ipywidgets.Button(description="Forget word", icon="times")
         self.forget.on_click(lambda _: self.status.attempt(lambda: enrolment.forget(self.word.value)))
         self._pending, self.status = ipywidgets.HTML(), Status()

@@ -59,11 +59,13 @@ class ListenBox(ipywidgets.VBox):
         self.listening = True
 
     def _begin(self) -> None:
-        self.status.attempt(self._start)
+        if not self.status.attempt(self._start):
+            self.microphone.stop()
 
     def _hear(self, samples: np.ndarray) -> None:
-        if self.listening:
-            self.status.attempt(lambda: self._push(samples))
+        if self.listening and not self.status.attempt(lambda: self._push(samples)):
+            self.microphone.stop()
+            self._end()
 
     def _push(self, samples: np.ndarray) -> None:
         listener = self.enrolment.require()

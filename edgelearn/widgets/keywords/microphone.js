@@ -59,13 +59,14 @@ function render({ model, el }) {
   status.style.marginLeft = "0.7em";
   el.append(button, status);
 
-  let stop = null;
+  let stop = null, refused = false; // refused: Python asked to stop before the browser had opened the microphone
   const draw = () => {
     button.textContent = stop ? "Stop" : model.get("label");
   };
   const end = async () => {
     const stopping = stop;
     stop = null;
+    refused = true;
     draw();
     if (!stopping) return;
     await stopping();
@@ -78,10 +79,16 @@ function render({ model, el }) {
       if (stop) {
         await end();
       } else {
+        refused = false;
         model.send({ type: "begin" });
-        stop = await listen((block, rate) => model.send({ type: "samples", rate }, undefined, [block.buffer]));
-        status.textContent = "listening …";
-        draw();
+        const opened = await listen((block, rate) => model.send({ type: "samples", rate }, undefined, [block.buffer]));
+        if (refused) {
+          await opened();
+        } else {
+          stop = opened;
+          status.textContent = "listening …";
+          draw();
+        }
       }
     } catch (error) {
       status.textContent = `No microphone: ${error.message}. Allow its use in the browser, or upload recordings.`;
@@ -90,8 +97,13 @@ function render({ model, el }) {
     button.disabled = false;
   };
   model.on("change:label", draw);
+  const stopped = ({ type }) => type === "stop" && end();
+  model.on("msg:custom", stopped);
   draw();
-  return end;
+  return () => {
+    model.off("msg:custom", stopped);
+    return end();
+  };
 }
 
 export default { render };

@@ -39,6 +39,10 @@ class Microphone(anywidget.AnyWidget):
         super().__init__(label=label)
         self.on_msg(self._receive)
 
+    def stop(self) -> None:
+        """Stop recording, as the button does."""
+        self.send({"type": "stop"})
+
     def _receive(self, _widget, message: dict, buffers: list) -> None:
         kind = message.get("type")
         if kind == "begin":

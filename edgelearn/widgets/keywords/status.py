@@ -14,11 +14,14 @@ from edgelearn.lab.runs import figures
 class Status(ipywidgets.HTML):
     """Shows the errors of actions."""
 
-    def attempt(self, action: Callable[[], object], meanwhile: str = "") -> None:
-        """Call `action`, showing `meanwhile`; an EdgelearnError is shown. Actions change nothing if they fail."""
+    def attempt(self, action: Callable[[], object], meanwhile: str = "") -> bool:
+        """Call `action`, showing `meanwhile`; False if it fails, whose EdgelearnError is shown then. Actions change
+        nothing if they fail."""
         self.value = meanwhile
         try:
             action()
             self.value = ""
+            return True
         except EdgelearnError as error:
             self.value = f"<span style='color: {figures.ORANGE}'>{escape(str(error))}</span>"
+            return False

@@ -103,8 +103,8 @@ def test_a_batchnorm_split_into_product_and_sum():
     )
     x = draw(2, 3, 8, 6)
     assert np.allclose(infer(made, x).transpose(0, 3, 1, 2), x * factor + shift, atol=1e-6)
-    assert kinds(made) == ["DepthwiseConv2D"]
-    assert made.network.trainable == {"multiply0/kernel", "multiply0/bias"}
+    assert kinds(made) == ["Scale", "Bias"]
+    assert made.network.trainable == {"multiply0/scale", "add1/bias"}
 
 
 def test_numbers_in_a_row_are_one_frozen_layer():

@@ -33,9 +33,16 @@ def test_commit(tmp_path):
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "m")
     head = git(tmp_path, "rev-parse", "HEAD")
-    assert environment.commit(package) == head
+    assert environment.commit(package) == head and not environment.changes(package)
     (package / "code.py").write_text("2")
     assert environment.commit(package) == f"{head}-dirty"
+    (package / "new.py").write_text("3")
+    kept = environment.changes(package)
+    assert "-1\n" in kept and "+2\n" in kept and "# new file: new.py" in kept
+    git(tmp_path, "checkout", "--", ".")
+    (tmp_path / "kept.diff").write_text(kept)
+    git(tmp_path, "apply", "kept.diff")
+    assert (package / "code.py").read_text() == "2"
 
 
 def test_no_git(tmp_path, monkeypatch):

@@ -42,6 +42,11 @@ def test_root(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "elsewhere"))
     assert RunStore().root == tmp_path / "elsewhere"
     assert RunStore("given").root == tmp_path / "given"
+    monkeypatch.delenv("EDGELEARN_RUNS")
+    (tmp_path / "checkout" / ".git").mkdir(parents=True)
+    (tmp_path / "checkout" / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "checkout" / "notebooks")
+    assert RunStore().root == tmp_path / "checkout" / "runs"
 
 
 def test_create(store, run):

@@ -1,0 +1,203 @@
+"""LayerNormalization and GroupNormalization: normalization within an example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from edgelearn.errors import ShapeError
+from edgelearn.launch import In
+
+from .axes import positions
+from .base import Arrays, Gradients, Op, Targets, Weight
+from .emit import Emitter
+from .sums import Sum, start_sum
+from .target import Target
+from .tensor import Shape, Tensor
+
+STATISTICS = 4  # fields of a set in kernels/normalization.cl
+
+
+@dataclass(frozen=True)
+class ExampleNormalization(Op):
+    """Base of gamma (x - mean) / sqrt(variance + epsilon) + beta with the mean and variance of parts of an example.
+
+    Arguments:
+    - `epsilon`: added to the variance (default 1e-3; PyTorch's is 1e-5).
+    - `center`, `scale`: there is a beta, a gamma (default True).
+
+    Raises ShapeError for an epsilon that isn't above 0.
+    """
+
+    epsilon: float = 1e-3
+    center: bool = True
+    scale: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0:
+            raise ShapeError(f"{type(self).__name__} needs an epsilon above 0, not {self.epsilon}.")
+
+    def sets(self, shape: Shape) -> tuple[int, int]:
+        """(rows, groups of channels) of an example of `shape` by which values share statistics."""
+        raise NotImplementedError
+
+    def weight_shape(self, shape: Shape) -> Shape:
+        """The shape of gamma and beta."""
+        raise NotImplementedError
+
+    def output_shape(self, shape: Shape) -> Shape:
+        self.sets(shape)
+        return shape
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        there_are = {"gamma": (self.scale, "ones"), "beta": (self.center, "zeros")}
+        return {
+            role: Weight(self.weight_shape(shape), start) for role, (there_is, start) in there_are.items() if there_is
+        }
+
+    def flops(self, shape: Shape) -> int:
+        return 8 * prod(shape)
+
+    def _by_set(self, x: np.ndarray) -> np.ndarray:
+        """(images, spans, rows, groups, channels)"""
+        span, groups = self.sets(x.shape[1:])
+        return x.reshape(len(x), -1, span, groups, x.shape[-1] // groups)
+
+    def _normal(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """By set: values of mean 0 and deviation 1, and 1 / deviation."""
+        sets = self._by_set(x)
+        inverse = 1 / np.sqrt(sets.var((2, 4), keepdims=True) + self.epsilon)
+        return (sets - sets.mean((2, 4), keepdims=True)) * inverse, inverse
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        normal = self._normal(inputs[0])[0].reshape(inputs[0].shape)
+        return normal * weights.get("gamma", 1) + weights.get("beta", 0)
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        (x,) = inputs
+        normal, inverse = self._normal(x)
+        g = self._by_set(dy * weights.get("gamma", 1))
+        dx = inverse * (g - g.mean((2, 4), keepdims=True) - normal * (g * normal).mean((2, 4), keepdims=True))
+        axes = tuple(range(x.ndim - len(self.weight_shape(x.shape[1:]))))
+        products = {"gamma": dy * normal.reshape(x.shape), "beta": dy}
+        return [dx.reshape(x.shape)], {role: products[role].sum(axes) for role in self.weights(x.shape[1:])}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        x, weights = inputs[0], self._roles(inputs)
+        statistics = self._emit_statistics(e, x)
+        groups, count = e.bands(x.rows, x.blocks)
+        e.launch(
+            "normalization.cl", "normalize_examples", (groups, x.blocks), x.read, statistics.read, y.write,
+            *self._arguments(x), count, *(w.read for w in weights.values()), **_macros(weights),
+        )  # fmt: skip
+
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> list[Sum]:
+        x, weights = inputs[0], self._roles(inputs)
+        dx, dweights = targets[0], dict(zip(weights, targets[1:], strict=True))
+        statistics = self._emit_statistics(e, x)
+        if dx:
+            self._emit_backward_data(e, x, dy, statistics, weights.get("gamma"), dx)
+        return [self._emit_weight(e, x, dy, statistics, role == "gamma", t) for role, t in dweights.items() if t]
+
+    def _roles(self, inputs: list[Tensor]) -> dict[str, Tensor]:
+        return dict(zip(self.weights(inputs[0].shape[1:]), inputs[1:], strict=True))
+
+    def _arguments(self, x: Tensor) -> tuple[int, ...]:
+        """SETS_ARGUMENTS in kernels/normalization.cl."""
+        span, groups = self.sets(x.shape[1:])
+        return x.rows, span, x.channels, groups, prod(self.weight_shape(x.shape[1:])[:-1])
+
+    def _count(self, x: Tensor) -> int:
+        """The number of sets of a micro-batch."""
+        span, groups = self.sets(x.shape[1:])
+        return x.rows // span * groups
+
+    def _emit_statistics(self, e: Emitter, x: Tensor) -> Tensor:
+        statistics = e.tensor("statistics", (1, STATISTICS * self._count(x)))
+        e.launch(
+            "normalization.cl", "set_statistics", (self._count(x) * e.traits.members,), x.read, statistics.write,
+            *self._arguments(x), float(self.epsilon),
+        )  # fmt: skip
+        return statistics
+
+    def _emit_backward_data(
+        self, e: Emitter, x: Tensor, dy: Tensor, statistics: Tensor, gamma: Tensor | None, target: Target
+    ) -> None:
+        weights = {"gamma": gamma} if gamma else {}
+        reads: list[In] = [w.read for w in weights.values()]
+        e.launch(
+            "normalization.cl", "set_gradients", (self._count(x) * e.traits.members,), x.read, dy.read,
+            statistics.update, *self._arguments(x), *reads, **_macros(weights),
+        )  # fmt: skip
+        groups, count = e.bands(x.rows, x.blocks)
+        e.launch(
+            "normalization.cl", "normalize_examples_backward", (groups, x.blocks), x.read, dy.read, statistics.read,
+            *self._arguments(x), count, *target.arguments, *reads, **target.macros, **_macros(weights),
+        )  # fmt: skip
+
+    def _emit_weight(self, e: Emitter, x: Tensor, dy: Tensor, statistics: Tensor, scaled: bool, target: Target) -> Sum:
+        total = target.tensor
+        repetitions = x.rows // total.rows
+        parts, _ = e.split_rows(repetitions, total.rows * total.blocks, least=16)
+        weight_sum, count = start_sum(e, total, repetitions, parts)
+        e.launch(
+            "normalization.cl", "weight_gradients", (total.rows, total.blocks, weight_sum.groups), x.read, dy.read,
+            statistics.read, weight_sum.target.update if target.accumulate else weight_sum.target.write,
+            *self._arguments(x), count, int(scaled), int(target.accumulate),
+        )  # fmt: skip
+        return weight_sum
+
+
+@dataclass(frozen=True)
+class LayerNormalization(ExampleNormalization):
+    """Normalization over the last axes of each example (Ba et al. 2016), as in Keras and PyTorch.
+
+    Arguments:
+    - `epsilon`: added to the variance (default 1e-3; PyTorch's is 1e-5).
+    - `center`, `scale`: there is a beta, a gamma (default True).
+    - `axis`: the last axis (default -1), or the last ones: (-3, -2, -1) for all of an image.
+
+    Weights: gamma and beta of the shape of these axes. Raises ShapeError for axes that aren't the last ones.
+    """
+
+    axis: int | tuple[int, ...] = -1
+
+    def weight_shape(self, shape: Shape) -> Shape:
+        axes = sorted(positions(self.axis, shape))
+        if axes != list(range(len(shape) - len(axes), len(shape))) or not axes:
+            raise ShapeError(f"LayerNormalization is over the last axes of {shape}, not {self.axis}.")
+        return tuple(shape[axis] for axis in axes)
+
+    def sets(self, shape: Shape) -> tuple[int, int]:
+        return prod(self.weight_shape(shape)[:-1]), 1
+
+
+@dataclass(frozen=True)
+class GroupNormalization(ExampleNormalization):
+    """Normalization of groups of channels of each example (Wu and He 2018), as in Keras and PyTorch.
+
+    Arguments:
+    - `epsilon`: added to the variance (default 1e-3; PyTorch's is 1e-5).
+    - `center`, `scale`: there is a beta, a gamma (default True).
+    - `groups`: number of groups (default 32); 1 for all channels together; -1 for each by itself, which is instance
+      normalization.
+
+    Weights: gamma and beta (channels). Raises ShapeError if `groups` doesn't divide the channels.
+    """
+
+    groups: int = 32
+
+    def weight_shape(self, shape: Shape) -> Shape:
+        return shape[-1:]
+
+    def sets(self, shape: Shape) -> tuple[int, int]:
+        groups = shape[-1] if self.groups == -1 else self.groups
+        if groups < 1 or shape[-1] % groups:
+            raise ShapeError(f"groups={self.groups} must divide the {shape[-1]} channels, or be -1.")
+        return prod(shape[:-1]), groups
+
+
+def _macros(weights: dict[str, Tensor]) -> dict[str, int]:
+    return {"gamma": "gamma" in weights, "beta": "beta" in weights}

@@ -1,0 +1,205 @@
+// Normalization within an example: layer and group normalization. `span` rows that follow each other, and the channels
+// of one of `groups`, are a set that shares a mean and a variance; sets follow each other by rows, then by group. Gamma
+// and beta have `weight_rows` rows, which repeat.
+#include "elementwise.h"
+#include "group_total.h"
+
+#ifndef GAMMA
+#define GAMMA 0
+#endif
+#ifndef BETA
+#define BETA 0
+#endif
+#if GAMMA
+#define GAMMA_ARGUMENTS , INPUT(gamma)
+#else
+#define GAMMA_ARGUMENTS
+#endif
+#if BETA
+#define BETA_ARGUMENTS , INPUT(beta)
+#else
+#define BETA_ARGUMENTS
+#endif
+#define SETS_ARGUMENTS const int m, const int span, const int channels, const int groups, const int weight_rows
+#define CHUNK 256  // values added one after the other
+
+#define MEAN 0        // statistics: for each field the values of all sets
+#define INVERSE 1     // 1 / deviation
+#define MEAN_OF_G 2   // mean of the gradient behind gamma
+#define MEAN_OF_GX 3  // mean of its product with the normalized input
+
+typedef struct { int m, span, channels, groups, weight_rows; } Sets;
+#define SETS ((Sets){m, span, channels, groups, weight_rows})
+
+INLINE int count_of(const Sets s) { return s.m / s.span * s.groups; }
+
+// The set of a work-group: rows from `row` on, channels [first, stop)
+typedef struct { int row, first, stop; } Set;
+
+INLINE Set set_of(const Sets s) {
+  const int set = get_group_id(0), width = s.channels / s.groups, group = set % s.groups;
+  return (Set){set / s.groups * s.span, group * width, (group + 1) * width};
+}
+
+INLINE V within(const Set set, const int block, const V v) {
+  const Ints channel = block * BLOCK + FIRST_CHANNEL + POSITIONS;
+  return (channel >= (Ints)set.first) & (channel < (Ints)set.stop) ? v : (V)0;
+}
+
+// The gradient behind gamma
+INLINE V through_gamma(input gamma, const Sets s, const int block, const int row, const V dy) {
+#if GAMMA
+  return dy * load(gamma + row_at(block, s.weight_rows, row % s.weight_rows));
+#else
+  return dy;
+#endif
+}
+
+typedef enum { VALUES, SQUARES, GRADIENTS } Terms;
+typedef struct { V first, second; } Pair;
+typedef struct { input x, dy, gamma; float mean, inverse; } Set_inputs;
+
+// What a block and row of a set adds: values; squares of centered values; or gradients behind gamma, and their products
+// with the normalized values.
+INLINE Pair term_of(const Terms terms, const Set_inputs in, const Sets s, const Set set, const int block,
+                    const int row) {
+  const size_t at = row_at(block, s.m, row);
+  if (terms == GRADIENTS) {
+    const V g = within(set, block, through_gamma(in.gamma, s, block, row, load(in.dy + at)));
+    return (Pair){g, g * (load(in.x + at) - in.mean) * in.inverse};
+  }
+  const V centered = within(set, block, load(in.x + at) - in.mean);
+  return (Pair){terms == SQUARES ? centered * centered : centered, (V)0};
+}
+
+// The share of this work-item in the sums of a set
+INLINE Pair share_of(const Terms terms, const Set_inputs in, const Sets s, const Set set) {
+  const int low = set.first / BLOCK, total = s.span * ((set.stop - 1) / BLOCK + 1 - low), members = GROUP / VECTORS;
+  Pair all = {(V)0, (V)0};
+  for (int start = get_local_id(0) / VECTORS; start < total; start += members * CHUNK) {
+    Pair sum = {(V)0, (V)0};
+    for (int p = start; p < total && p < start + members * CHUNK; p += members) {
+      const Pair term = term_of(terms, in, s, set, low + p / s.span, set.row + p % s.span);
+      sum.first += term.first;
+      sum.second += term.second;
+    }
+    all.first += sum.first;
+    all.second += sum.second;
+  }
+  return all;
+}
+
+KERNEL set_statistics(INPUT(x), OUTPUT(statistics), SETS_ARGUMENTS, const float epsilon) {
+  __local float shares[GROUP];
+  const Sets s = SETS;
+  const Set set = set_of(s);
+  const float values = (float)span * (set.stop - set.first);
+  Set_inputs in = {ITEM_START(x), 0, 0, 0.0f, 1.0f};
+  in.mean = group_total(element_sum(share_of(VALUES, in, s, set).first), shares) / values;
+  const float variance = group_total(element_sum(share_of(SQUARES, in, s, set).first), shares) / values;
+  if (get_local_id(0) > 0) return;
+  output place = START(statistics) + get_group_id(0);
+  place[MEAN * count_of(s)] = in.mean;
+  place[INVERSE * count_of(s)] = 1.0f / sqrt(variance + epsilon);
+}
+
+// A field of the sets that the channels of a work-item belong to
+
+
+INLINE V field_of(input statistics, const Sets s, const int number, const int block, const int row) {
+  input first = statistics + number * count_of(s) + row / s.span * s.groups;
+  if (s.groups == 1) return (V)first[0];
+  V v = (V)0;
+  const int width = s.channels / s.groups;
+  for (int i = 0; i < VECTOR_WIDTH; i++) {
+    const int channel = block * BLOCK + FIRST_CHANNEL + i;
+    if (channel < s.channels) ELEMENT(v, i) = first[channel / width];
+  }
+  return v;
+}
+
+INLINE V only_channels(const Sets s, const int block, const V v) {
+  return FIRST_CHANNEL + POSITIONS < (Ints)channels_of(block, s.channels) ? v : (V)0;
+}
+
+INLINE V normalized(input x, input statistics, const Sets s, const int block, const int row) {
+  const V centered = load(x + row_at(block, s.m, row)) - field_of(statistics, s, MEAN, block, row);
+  return only_channels(s, block, centered * field_of(statistics, s, INVERSE, block, row));
+}
+
+// y = normalized x * gamma + beta
+KERNEL normalize_examples(INPUT(x), INPUT(statistics), OUTPUT(y), SETS_ARGUMENTS,
+                          const int count GAMMA_ARGUMENTS BETA_ARGUMENTS) {
+  input x = ITEM_START(x), statistics = START(statistics);
+  output y = ITEM_START(y);
+  const Sets s = SETS;
+  const Band band = band_of(m, count);
+  for (int row = band.start; row < band.stop; row++) {
+    V v = normalized(x, statistics, s, band.block, row);
+#if GAMMA
+    v *= load(ITEM_START(gamma) + row_at(band.block, weight_rows, row % weight_rows));
+#endif
+#if BETA
+    v += load(ITEM_START(beta) + row_at(band.block, weight_rows, row % weight_rows));
+#endif
+    store(y + row_at(band.block, m, row), v);
+  }
+}
+
+#if GAMMA
+#define GAMMA_START ITEM_START(gamma)
+#else
+#define GAMMA_START 0
+#endif
+
+// Adds the means of gradients to the statistics.
+KERNEL set_gradients(INPUT(x), INPUT(dy), OUTPUT(statistics), SETS_ARGUMENTS GAMMA_ARGUMENTS) {
+  __local float shares[GROUP];
+  const Sets s = SETS;
+  const Set set = set_of(s);
+  output place = START(statistics) + get_group_id(0);
+  const Set_inputs in = {ITEM_START(x), ITEM_START(dy), GAMMA_START, place[MEAN * count_of(s)],
+                         place[INVERSE * count_of(s)]};
+  const Pair share = share_of(GRADIENTS, in, s, set);
+  const float values = (float)span * (set.stop - set.first);
+  const float of_g = group_total(element_sum(share.first), shares);
+  const float of_gx = group_total(element_sum(share.second), shares);
+  if (get_local_id(0) > 0) return;
+  place[MEAN_OF_G * count_of(s)] = of_g / values;
+  place[MEAN_OF_GX * count_of(s)] = of_gx / values;
+}
+
+KERNEL normalize_examples_backward(INPUT(x), INPUT(dy), INPUT(statistics), SETS_ARGUMENTS, const int count,
+                                   GRADIENT_ARGUMENTS GAMMA_ARGUMENTS) {
+  input x = ITEM_START(x), dy = ITEM_START(dy), statistics = START(statistics);
+  const Gradient dx = GRADIENT;
+  const Sets s = SETS;
+  const Band band = band_of(m, count);
+  for (int row = band.start; row < band.stop; row++) {
+    const size_t at = row_at(band.block, m, row);
+    const V g = through_gamma(GAMMA_START, s, band.block, row, load(dy + at));
+    const V part = normalized(x, statistics, s, band.block, row)
+                   * field_of(statistics, s, MEAN_OF_GX, band.block, row);
+    const V centered = g - field_of(statistics, s, MEAN_OF_G, band.block, row) - part;
+    write_gradient(dx, at, only_channels(s, band.block, centered * field_of(statistics, s, INVERSE, band.block, row)));
+  }
+}
+
+// sums[part]: (add ? what was there : 0) + the sum of dy, or with `scaled` of dy times the normalized input, over
+// `count` repetitions of a row of the weight
+KERNEL weight_gradients(INPUT(x), INPUT(dy), INPUT(statistics), OUTPUT(sums), SETS_ARGUMENTS, const int count,
+                        const int scaled, const int add) {
+  const int weight_row = ITEM, block = get_global_id(1), part = get_global_id(2), blocks = get_global_size(1);
+  if (weight_row >= weight_rows) return;
+  input x = ITEM_START(x), dy = ITEM_START(dy), statistics = START(statistics);
+  const Sets s = SETS;
+  const int first = part * count, last = first + count < m / weight_rows ? first + count : m / weight_rows;
+  V sum = (V)0;
+  for (int repetition = first; repetition < last; repetition++) {
+    const int row = repetition * weight_rows + weight_row;
+    const V g = load(dy + row_at(block, m, row));
+    sum += scaled ? g * normalized(x, statistics, s, block, row) : g;
+  }
+  output share = ITEM_START(sums) + (((size_t)part * blocks + block) * weight_rows + weight_row) * BLOCK;
+  store(share, add ? sum + load(share) : sum);
+}

@@ -1,0 +1,118 @@
+"""PyTorch modules by torch.export: outputs and gradients of every weight are PyTorch's."""
+
+import numpy as np
+import pytest
+
+import edgelearn as el
+from edgelearn.errors import FormatError, UnsupportedError
+from edgelearn.interop.from_torch import HANDLERS, graph_of_module
+from edgelearn.interop.importing import translate
+
+torch = pytest.importorskip("torch")
+nn, F = torch.nn, torch.nn.functional
+
+
+class Small(nn.Module):
+    """What networks for pictures have: shuffled and gated channels, in-place sums, several poolings."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.Hardswish(inplace=True))
+        self.depthwise = nn.Conv2d(8, 8, 3, padding="same", groups=8)
+        self.reduce, self.expand = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 8, 1)
+        self.norm = nn.BatchNorm2d(8, affine=False)
+        self.drop = nn.Dropout(0.25)
+        self.head = nn.Linear(16 * 6, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = self.depthwise(x)
+        y = y * torch.sigmoid(self.expand(F.relu(self.reduce(F.adaptive_avg_pool2d(y, 1)))))
+        y += x
+        a, b = y.chunk(2, dim=1)
+        y = torch.cat((b, F.silu(a)), 1)
+        n, c, h, w = y.shape
+        y = y.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+        y = self.norm(y) / 2 + 1
+        y = torch.cat((F.max_pool2d(y, 3, 2, 1), F.avg_pool2d(y, 2, 2, ceil_mode=True)), 1)
+        return self.head(self.drop(F.leaky_relu(y).flatten(1)))
+
+
+@pytest.fixture
+def module():
+    torch.manual_seed(0)
+    made = Small()
+    for norm in (made.stem[1], made.norm):
+        norm.running_mean.normal_(0, 0.1)
+        norm.running_var.uniform_(0.5, 1.5)
+    return made
+
+
+def test_outputs_and_gradients(module):
+    x, y = torch.randn(2, 3, 11, 7), torch.tensor([1, 4])
+    model = el.from_torch(module, x[:1])
+    assert module.training
+    assert model.network.nodes["drop"].op.rate == 0.25
+    assert "norm/gamma" not in model.network.trainable
+    image = x.numpy().transpose(0, 2, 3, 1)
+    exact = module.double().eval()
+    logits = exact(x.double())
+    assert np.allclose(model.predict(image), logits.detach().numpy(), rtol=1e-4, atol=1e-5)
+    F.cross_entropy(logits, y).backward()
+    module.drop.p = 0.0
+    found = el.from_torch(module.float(), x[:1]).gradients(image, y.numpy())
+    for path, parameter in module.named_parameters():
+        layer, _, role = path.rpartition(".")
+        names = {"weight": ("kernel", "gamma"), "bias": ("bias", "beta")}[role]
+        (gradient,) = (found[f"{layer}/{name}"] for name in names if f"{layer}/{name}" in found)
+        expected = parameter.grad.numpy()
+        if layer == "head" and role == "weight":  # its features lie in another order: compare what doesn't depend on it
+            gradient, expected = np.sort(gradient.T, 1), np.sort(expected, 1)
+        elif expected.ndim == 4:
+            expected = expected.transpose(2, 3, 0, 1) if layer == "depthwise" else expected.transpose(2, 3, 1, 0)
+        assert np.allclose(gradient, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max()), path
+
+
+def test_a_value_changed_in_place_is_read_changed():
+    class Changes(nn.Module):
+        def forward(self, x):
+            y = x * 2
+            y.relu_()
+            return y + 1
+
+    model = el.from_torch(Changes(), torch.zeros(1, 4))
+    assert np.allclose(model.predict(np.float32([[-1, 0, 1, 2]])), [[1, 1, 3, 5]])
+
+
+def test_a_view_changed_in_place_is_refused():
+    class Changes(nn.Module):
+        def forward(self, x):
+            y = x * 2
+            y[:, :2].relu_()
+            return y
+
+    with pytest.raises(FormatError, match="relu_"):
+        el.from_torch(Changes(), torch.zeros(1, 4))
+
+
+def test_all_unsupported_operators_at_once():
+    class Strange(nn.Module):
+        def forward(self, x):
+            return torch.erfinv(F.relu(x)).cumsum(1)
+
+    translation = translate(graph_of_module(Strange(), torch.zeros(1, 4)), HANDLERS)
+    assert [problem.kind for problem in translation.problems] == ["erfinv", "cumsum"]
+    with pytest.raises(UnsupportedError, match="cumsum"):
+        el.from_torch(Strange(), torch.zeros(1, 4))
+
+
+def test_sound():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv1d(4, 6, 3, 2, 1), nn.BatchNorm1d(6), nn.ReLU(), nn.MaxPool1d(2), nn.AdaptiveAvgPool1d(1), nn.Flatten()
+    ).eval()
+    x = torch.randn(2, 4, 9)
+    model = el.from_torch(module, x)
+    found = model.predict(x.numpy(), batch_size=2)
+    assert {"0", "1", "3"} <= model.network.nodes.keys()
+    assert np.allclose(found, module(x).detach().numpy(), atol=1e-5)
