@@ -8,7 +8,8 @@ A format is one file with one `register` call:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -125,17 +126,30 @@ def import_graph(
     found = find_format(path)
     if found.graph is None:
         raise FormatError(f"{path} ({found.name}) holds no graph of another framework: read it with edgelearn.load.")
-    graph = found.graph.read(Path(path)).between(inputs, outputs, input_shape)
-    return translate(graph, found.graph.handlers, found.graph.nearest)
+    with _naming(path):
+        graph = found.graph.read(Path(path)).between(inputs, outputs, input_shape)
+        return translate(graph, found.graph.handlers, found.graph.nearest)
 
 
 def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: GraphReader) -> Format:
     """Make a format whose files hold a graph with its weights; arguments as of Format."""
 
     def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
-        return _chosen(translate(graph.read(path), graph.handlers, graph.nearest).model_file(), network, skip)
+        with _naming(path):
+            return _chosen(translate(graph.read(path), graph.handlers, graph.nearest).model_file(), network, skip)
 
     return Format(name, suffixes, signature, read_file, graph)
+
+
+@contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
+    """Put the file's name into errors that lack it."""
+    try:
+        yield
+    except FormatError as error:
+        if str(path) not in str(error):
+            error.args = (f"{path}: {error}",)
+        raise
 
 
 def _chosen(file: ModelFile, network: Network | None, skip: tuple[str, ...]) -> ModelFile:

@@ -15,7 +15,6 @@ from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 
 from .foreign import ArrayFile, open_arrays
-from .formats import Format, register, weights_of_a_network
 from .weights import Weights, in_keras_order, keras_shape
 
 WHAT = "a Keras HDF5 weight file"
@@ -85,6 +84,3 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
                 )
         arrays = file.read(found.values())
     return {name: in_keras_order(network, name, arrays[theirs]).astype(np.float32) for name, theirs in found.items()}
-
-
-register(Format("Keras HDF5", (".h5", ".hdf5"), b"\x89HDF\r\n\x1a\n", weights_of_a_network(read_weights)))

@@ -9,7 +9,7 @@ operator. `translate` calls them in turn.
 >>> translate(read_graph(path), HANDLERS).model_file()
 """
 
-from . import arithmetic, linear, shapes, windows
+from . import arithmetic, linear, shapes, tensorflow, windows
 from .builder import Builder, check_size
 from .graph import ForeignGraph, Operator, Quantization, TensorInfo
 from .problems import Problem
@@ -18,5 +18,5 @@ from .value import Value
 
 __all__ = [
     "Builder", "ForeignGraph", "Operator", "Problem", "Quantization", "TensorInfo", "Translation", "Value",
-    "arithmetic", "check_size", "linear", "shapes", "translate", "windows",
+    "arithmetic", "check_size", "linear", "shapes", "tensorflow", "translate", "windows",
 ]  # fmt: skip

@@ -172,11 +172,11 @@ def _both(b: Builder, op: Op, x: Value, y: Value) -> Value:
 
 
 def _value_and_constant(x: Operand, y: Operand) -> tuple[Value, np.ndarray]:
-    if isinstance(x, np.ndarray):
+    if not isinstance(x, Value):
         x, y = y, x
-    assert isinstance(x, Value)
-    assert isinstance(y, np.ndarray)
-    return x, y
+    if not isinstance(x, Value) or isinstance(y, Value | None):
+        raise TypeError("an operand is missing")
+    return x, np.asarray(y)  # arithmetic makes a number of an array without axes
 
 
 def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -> Value:

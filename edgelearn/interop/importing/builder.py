@@ -7,7 +7,8 @@ Handlers get a `Value` for what the network computes and a NumPy array for what 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -21,7 +22,7 @@ from edgelearn.ops.tensor import Shape
 from .graph import Operator, TensorInfo
 from .value import BATCH, Axis, Value
 
-MOST_CONSTANT_VALUES = 1 << 26  # of an array that is larger than what it is made from
+MOST_CONSTANT_VALUES = 1 << 22  # of an array that is larger than what it is made from
 IMAGES = {"NCHW": (2, 3, 1), "NHWC": (1, 2, 3)}  # the file's axes in the order of a layer
 
 
@@ -58,6 +59,7 @@ class Builder:
         self.inputs: dict[str, Shape] = {}
         self.layers: dict[str, Layer] = {}
         self.operator = Operator("", "layer", (), ())  # being translated; its name becomes the layer's
+        self._suffix = ""
         self._arranged: dict[tuple[str, tuple[int, ...], tuple[int, ...], Shape], str] = {}
 
     def input(self, tensor: TensorInfo, name: str = INPUT) -> Value:
@@ -113,9 +115,18 @@ class Builder:
                     f"{weight.shape}. The file is damaged: restore it."
                 )
             found[role] = np.ascontiguousarray(array, np.float32)
-        name = self._unique(name or self.operator.name)
+        name = self._unique(name or self.operator.name + self._suffix)
         self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name)
         return name
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Layers that are added in this block are called OPERATOR_name: the activation in which an operator ends."""
+        self._suffix, before = f"_{name}", self._suffix
+        try:
+            yield
+        finally:
+            self._suffix = before
 
     def apply(self, op: Op, x: Value, **settings) -> Value:
         """Add a layer that computes each value by itself, whatever their order."""

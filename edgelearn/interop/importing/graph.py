@@ -85,6 +85,7 @@ class ForeignGraph:
     - `preprocessing`: how inputs are made, where the file tells (default empty).
     - `class_names`: names of the classes, where the file tells (default none).
     - `metadata`: other texts of the file (default none).
+    - `hint`: between which tensors a network may lie, if the file doesn't say (default "").
     """
 
     format: str
@@ -97,6 +98,15 @@ class ForeignGraph:
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    hint: str = ""
+
+    def check_ends(self) -> None:
+        """Raises FormatError, with the hint, if there are no inputs or no outputs."""
+        if not self.inputs or not self.outputs:
+            raise FormatError(
+                f"'{self.name}' ({self.format}) doesn't say between which tensors the network lies: give inputs=(…) "
+                f"and outputs=(…). {self.hint}"
+            )
 
     def between(
         self, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), input_shape: tuple[int, ...] | None = None
@@ -113,6 +123,7 @@ class ForeignGraph:
                 raise FormatError(f"'{self.name}' has no tensor '{name:.200}'. It has {', '.join(list(made)[:20])}, …")
         chosen = tuple(known.get(name, TensorInfo(name, None)) for name in inputs) or self.inputs
         outputs, given = outputs or self.outputs, {info.name for info in chosen}
+        replace(self, inputs=chosen, outputs=outputs).check_ends()
         needed, waiting = set[str](), list(outputs)
         while waiting:
             name = waiting.pop()

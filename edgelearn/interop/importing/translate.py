@@ -77,6 +77,7 @@ def translate(
     An operator that can't be translated is a problem; those behind it are still tried, with the shapes that the file
     tells. Raises FormatError for a damaged graph.
     """
+    graph.check_ends()
     layout = next((tensor.layout for tensor in graph.inputs if tensor.layout), "NHWC")
     walk = _Walk(
         graph,

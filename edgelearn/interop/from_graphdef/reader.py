@@ -1,0 +1,255 @@
+"""Reads a frozen TensorFlow graph: a GraphDef in its binary form, without TensorFlow.
+
+Messages: tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_shape,types}.proto
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgelearn.errors import FormatError
+
+from ..importing import ForeignGraph, Operator, TensorInfo
+from .wire import Message
+
+NODE = 1  # field of GraphDef
+TYPES = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 9: "int64", 10: "bool",
+    14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32", 23: "uint64",
+}  # fmt: skip
+# Fields of TensorProto that hold values one by one, and their types as they are written
+VALUES = {5: ("float32", "<f4"), 6: ("float64", "<f8")}
+INTEGERS = {7: "int32", 10: "int64", 11: "bool", 13: "float16", 16: "uint32", 17: "uint64"}
+MOST_VALUES = 1 << 26  # of a constant that a file repeats one number for
+SOURCES = {"Placeholder", "PlaceholderV2"}
+NUMBERS = {"float32", "float16", "float64", "bfloat16", "uint8"}  # of inputs that a network can have
+NO_RESULT = {"NoOp", "Assert"}
+NOT_FROZEN = {"VarHandleOp", "Variable", "VariableV2", "ReadVariableOp"}
+
+
+def read(path: Path) -> ForeignGraph:
+    """Read the nodes and constants of a frozen graph; its inputs are its placeholders, its outputs what no node reads.
+    Raises FormatError naming the file."""
+    if not path.is_file():
+        raise FormatError(f"There is no file {path}. Give the path of a frozen TensorFlow graph.")
+    return parse(path.read_bytes(), path)
+
+
+def parse(data: bytes, path: Path) -> ForeignGraph:
+    """Read a GraphDef from the bytes of the file `path`. Raises FormatError naming the file."""
+    root = Message(memoryview(data), str(path))
+    (nodes,) = root.fields(NODE)
+    if not nodes:
+        raise FormatError(f"{path} is not a frozen TensorFlow graph (GraphDef): it has no node.")
+    reader = _Reader(path, max(1 << 24, 8 * len(data)))
+    for value in nodes:
+        reader.node(root.message(value))
+    return reader.graph()
+
+
+class _Reader:
+    def __init__(self, path: Path, room: int) -> None:
+        self.path, self.room = path, room
+        self.nodes: dict[str, Operator] = {}
+        self.constants: dict[str, np.ndarray] = {}
+
+    def node(self, message: Message) -> None:
+        names, kinds, inputs, attributes = message.fields(1, 2, 3, 5)
+        name = message.text(names[-1]) if names else ""
+        kind = message.text(kinds[-1]) if kinds else ""
+        where = f"{self.path}: node '{name:.200}'"
+        if not name or not kind or name in self.nodes:
+            raise FormatError(f"{where} has the kind '{kind:.60}' and no name of its own: the file is damaged.")
+        found: dict[str, Any] = {}
+        for value in attributes:
+            entry = message.message(value, where)
+            keys, values = entry.fields(1, 2)
+            key = entry.text(keys[-1]) if keys else ""
+            if values and not key.startswith("_"):
+                found[key] = self._attribute(entry.message(values[-1], f"{where}, '{key:.60}'"))
+        read = tuple(_tensor(message.text(value)) for value in inputs)
+        made = tuple(name if n == 0 else f"{name}:{n}" for n in range(_outputs(kind, found)))
+        self.nodes[name] = Operator(kind, name, tuple(r for r in read if r), made, found)
+        if kind == "Const" and isinstance(found.get("value"), np.ndarray):
+            self.constants[name] = found["value"]
+
+    def graph(self) -> ForeignGraph:
+        order = self._ordered()
+        unfrozen = [node for node in order if node.kind in NOT_FROZEN]
+        if unfrozen:
+            raise FormatError(
+                f"{self.path} is not frozen: '{unfrozen[0].name}' ({unfrozen[0].kind}) reads a variable whose value is "
+                f"in another file. Freeze the graph, or give the folder of the SavedModel."
+            )
+        operators = tuple(node for node in order if node.kind not in SOURCES | {"Const"})
+        read = {name for node in operators for name in node.inputs}
+        ends = [node for node in operators if node.kind not in NO_RESULT and read.isdisjoint(node.outputs)]
+        infos = self._infos(order)
+        inputs = tuple(infos[node.name] for node in order if node.kind in SOURCES)
+        obvious = inputs and ends and all(info.dtype in NUMBERS and info.shape for info in inputs)
+        return ForeignGraph(
+            "TensorFlow GraphDef", self.path.stem, inputs if obvious else (), tuple(node.outputs[0] for node in ends),
+            operators, self.constants, infos, hint="" if obvious else self._candidates(inputs, ends, infos),
+        )  # fmt: skip
+
+    def _candidates(self, inputs: tuple[TensorInfo, ...], ends: list[Operator], infos: Mapping[str, TensorInfo]) -> str:
+        """Tensors between which a network may lie."""
+        known = [f"'{name}' {info.shape}" for name, info in infos.items()
+                 if name in self.nodes and self.nodes[name].kind == "Reshape"]  # fmt: skip
+        sources = [f"'{info.name}' ({info.dtype})" for info in inputs]
+        outputs = [f"'{node.name}' ({node.kind})" for node in ends]
+        return (
+            f"Inputs may be {', '.join([*known[:8], *sources[:8]]) or 'none'}; "
+            f"outputs may be {', '.join(outputs[:8]) or 'none'}."
+        )
+
+    def _ordered(self) -> list[Operator]:
+        """The nodes, each behind those that it reads."""
+        makers = {output: node.name for node in self.nodes.values() for output in node.outputs}
+        for node in self.nodes.values():
+            for name in node.inputs:
+                if name not in makers:
+                    raise FormatError(
+                        f"{self.path}: node '{node.name:.200}' reads '{name:.200}', which the file doesn't have. It is "
+                        f"damaged."
+                    )
+        needs = {node.name: [makers[name] for name in node.inputs] for node in self.nodes.values()}
+        try:
+            return [self.nodes[name] for name in TopologicalSorter(needs).static_order()]
+        except CycleError as error:
+            circle = ", ".join(str(name) for name in error.args[1][:5])
+            raise FormatError(f"{self.path}: nodes read each other in a circle ({circle}). Unroll the loop.") from None
+
+    def _infos(self, order: list[Operator]) -> dict[str, TensorInfo]:
+        """Shapes that the file tells: of placeholders, of constants, and of what is reshaped."""
+        layout = "NCHW" if any(node.attributes.get("data_format") == "NCHW" for node in order) else "NHWC"
+        infos = {name: TensorInfo(name, array.shape, str(array.dtype)) for name, array in self.constants.items()}
+        for node in order:
+            shape, dtype = node.attributes.get("shape"), node.attributes.get("dtype", "float32")
+            if node.kind == "Reshape" and node.inputs[1:] and node.inputs[1] in self.constants:
+                shape, dtype = tuple(self.constants[node.inputs[1]].reshape(-1).tolist()), "float32"
+            elif node.kind not in SOURCES:
+                continue
+            sizes = tuple(None if n < 0 else int(n) for n in shape) if isinstance(shape, tuple) else None
+            infos[node.name] = TensorInfo(node.name, sizes, dtype, layout if sizes and len(sizes) == 4 else "")
+        return infos
+
+    def _attribute(self, value: Message) -> Any:
+        """An AttrValue as a Python value; None for functions."""
+        for field, _, content in value:
+            if field == 1:
+                return self._list(value.message(content))
+            if field == 2:
+                return _string(bytes(value.bytes(content)))
+            if field == 3:
+                return value.integer(content)
+            if field == 4:
+                return value.number(content)
+            if field == 5:
+                return bool(content)
+            if field == 6:
+                return TYPES.get(value.integer(content), "other")
+            if field == 7:
+                return _shape(value.message(content))
+            if field == 8:
+                return self._array(value.message(content))
+        return None
+
+    def _list(self, value: Message) -> list[Any]:
+        strings, integers, floats, flags = value.fields(2, 3, 4, 5)
+        if strings:
+            return [_string(bytes(value.bytes(s))) for s in strings]
+        if floats:
+            return value.floats(floats).tolist()
+        return value.integers(integers or flags)
+
+    def _array(self, tensor: Message) -> np.ndarray | str:
+        """A TensorProto; a text if it holds texts."""
+        types, shapes, content = tensor.fields(1, 2, 4)
+        kind = TYPES.get(tensor.integer(types[-1]) if types else 0, "")
+        shape = _shape(tensor.message(shapes[-1])) if shapes else ()
+        if kind == "string":
+            return "texts"
+        if not kind or not isinstance(shape, tuple) or min(shape, default=1) < 0 or len(shape) > 8:
+            raise tensor.damaged(f"a tensor of type '{kind}' and shape {shape}")
+        count = prod(shape)
+        self.room -= 4 * count
+        if count > MOST_VALUES or self.room < 0:
+            raise tensor.damaged(f"a tensor of shape {shape} and those before it are larger than the file can hold")
+        data = bytes(tensor.bytes(content[-1])) if content else b""
+        if data:
+            stored = np.dtype("<u2" if kind == "bfloat16" else kind).newbyteorder("<")
+            if len(data) != count * stored.itemsize:
+                raise tensor.damaged(f"a tensor of {kind} and shape {shape} has {len(data):,} bytes")
+            return _plain(np.frombuffer(data, stored), kind).reshape(shape)
+        return _repeated(_values(tensor, kind), count, tensor).reshape(shape)
+
+
+def _values(tensor: Message, kind: str) -> np.ndarray:
+    """The values that a tensor lists one by one."""
+    found = np.zeros(0, np.float32)
+    for field, (_, stored) in VALUES.items():
+        (values,) = tensor.fields(field)
+        if values:
+            found = tensor.floats(values, stored)
+    for field in INTEGERS:
+        (values,) = tensor.fields(field)
+        if values:
+            numbers = np.array(tensor.integers(values), np.int64)
+            found = _plain(numbers.astype(np.uint16), kind) if field == 13 else numbers
+    return found if kind == "bfloat16" else found.astype("float32" if kind == "float16" else kind)
+
+
+def _plain(values: np.ndarray, kind: str) -> np.ndarray:
+    """Numbers of 16 bits as float32."""
+    if kind == "bfloat16":
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    if kind == "float16":
+        return values.view(np.float16).astype(np.float32)
+    return values
+
+
+def _repeated(values: np.ndarray, count: int, tensor: Message) -> np.ndarray:
+    """TensorFlow leaves out values at the end that are equal to the one before."""
+    if len(values) > count:
+        raise tensor.damaged(f"a tensor of {count:,} values has {len(values):,}")
+    if len(values) == count:
+        return values
+    last = values[-1] if len(values) else values.dtype.type(0)
+    return np.concatenate([values, np.full(count - len(values), last, values.dtype)])
+
+
+def _shape(message: Message) -> tuple[int, ...] | None:
+    """A TensorShapeProto; -1 for open sizes, None if the rank is open."""
+    dimensions, unknown = message.fields(2, 3)
+    if unknown and unknown[-1]:
+        return None
+    sizes = []
+    for value in dimensions:
+        (size,) = message.message(value).fields(1)
+        sizes.append(message.integer(size[-1]) if size else 0)
+    return tuple(sizes)
+
+
+def _tensor(name: str) -> str:
+    """Name of a tensor; the first output has its node's. Empty for a control input, which only orders nodes."""
+    return "" if name.startswith("^") else name.removesuffix(":0")
+
+
+def _outputs(kind: str, attributes: Mapping[str, Any]) -> int:
+    """The number of outputs of a node that handlers may return."""
+    if kind in ("Split", "SplitV"):
+        return min(max(int(attributes.get("num_split") or 1), 1), 4096)
+    if kind == "Unpack":
+        return min(max(int(attributes.get("num") or 1), 1), 4096)
+    return 6 if kind.startswith("FusedBatchNorm") else 3
+
+
+def _string(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

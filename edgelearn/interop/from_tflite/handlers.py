@@ -1,0 +1,329 @@
+"""TFLite operators: one function each. https://www.tensorflow.org/mlir/tfl_ops"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgelearn.errors import FormatError, UnsupportedError
+from edgelearn.ops import Max, Mean, ReLU, Sum
+
+from ..importing import Builder, Operator, Value, arithmetic, check_size, linear, shapes, tensorflow, windows
+from ..importing.tensorflow import Operand, binary, computed, constant_only, integers, known, same, unary
+from . import schema
+
+DTYPES = {number: name for number, name in schema.TYPES.items() if name not in ("string", "resource", "variant")}
+
+
+ACTIVATIONS = {
+    "relu": lambda b, x: arithmetic.activation(b, x, ReLU()),
+    "relu6": lambda b, x: arithmetic.clip(b, x, 0, 6),
+    "relu_n1_to_1": lambda b, x: arithmetic.clip(b, x, -1, 1),
+    "tanh": lambda b, x: arithmetic.activation(b, x, "Tanh"),
+}
+
+
+def fused(b: Builder, op: Operator, x: Operand) -> Operand:
+    """The activation that an operator ends in."""
+    name = op.attributes.get("activation", "none")
+    if name == "none":
+        return x
+    if name not in ACTIVATIONS:
+        raise UnsupportedError(f"Activation '{name}'.", f"One of {', '.join(ACTIVATIONS)}.")
+    with b.part(name):
+        return ACTIVATIONS[name](b, x)
+
+
+def _window(op: Operator) -> dict:
+    strides = op.attributes["stride_h"], op.attributes["stride_w"]
+    dilation = op.attributes.get("dilation_h", 1), op.attributes.get("dilation_w", 1)
+    if min(*strides, *dilation) < 1:
+        raise FormatError(f"{op.kind} '{op.name}' has strides {strides} and dilation {dilation}: the file is damaged.")
+    return {"strides": strides, "padding": op.attributes["padding"], "dilation": dilation}
+
+
+def conv(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand | None = None) -> Operand:
+    """The kernel is (filters, height, width, channels of a group)."""
+    x, array = computed(x), known(kernel, "kernel").transpose(1, 2, 3, 0)
+    groups = x.shape[-1] // max(array.shape[2], 1)
+    bias = None if bias is None else known(bias, "bias")
+    return fused(b, op, linear.conv(b, x, array, bias, groups=groups, **_window(op)))
+
+
+def depthwise(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand | None = None) -> Operand:
+    """The kernel is (1, height, width, channels * multiplier)."""
+    x, array = computed(x), known(kernel, "kernel")
+    channels = x.shape[-1]
+    array = array.reshape(*array.shape[1:3], channels, array.shape[3] // channels)
+    bias = None if bias is None else known(bias, "bias")
+    return fused(b, op, tensorflow.depthwise(b, x, array, bias, **_window(op)))
+
+
+def transposed_conv(
+    b: Builder, op: Operator, shape: Operand, kernel: Operand, x: Operand, bias: Operand | None = None
+) -> Operand:
+    """The kernel is (filters, height, width, channels); `shape` is that of the output."""
+    x, array = computed(x), known(kernel, "kernel").transpose(1, 2, 3, 0)
+    window = _window(op)
+    array_bias = None if bias is None else known(bias, "bias")
+    y = linear.transposed_conv(b, x, array, array_bias, strides=window["strides"], padding=window["padding"])
+    if list(y.shape[1:]) != integers(shape)[1:]:
+        raise UnsupportedError(f"An output of {tuple(integers(shape))}; expected {y.shape}.", "Keras's sizes.")
+    return fused(b, op, y)
+
+
+def fully_connected(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand | None = None) -> Operand:
+    """The kernel is (units, features)."""
+    array = known(kernel, "kernel")
+    if op.attributes["weights_format"]:
+        raise UnsupportedError("Shuffled weights.", "The default format of weights.")
+    x = computed(x)
+    if not op.attributes["keep_num_dims"] and (len(x.shape) != 2 or x.shape[-1] != array.shape[1]):
+        x = computed(shapes.reshape(b, x, (-1, array.shape[1])))
+    return fused(b, op, linear.dense(b, x, array.T, None if bias is None else known(bias, "bias")))
+
+
+def batch_matmul(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
+    matrix = known(y, "matrix")
+    if op.attributes["adj_x"] or matrix.ndim != 2:
+        raise UnsupportedError(f"A product with {matrix.shape}.", "A constant (features, units).")
+    return linear.dense(b, computed(x), matrix.T if op.attributes["adj_y"] else matrix)
+
+
+def _arithmetic(function):
+    return lambda b, op, x, y: fused(b, op, function(b, x, y))
+
+
+def add_n(b: Builder, op: Operator, first: Operand, *others: Operand) -> Operand:
+    for other in others:
+        first = arithmetic.add(b, first, other)
+    return first
+
+
+def average_pool(b: Builder, op: Operator, x: Operand) -> Operand:
+    size, window = (op.attributes["filter_h"], op.attributes["filter_w"]), _window(op)
+    return fused(b, op, windows.average_pool(b, computed(x), size, window["strides"], window["padding"]))
+
+
+def max_pool(b: Builder, op: Operator, x: Operand) -> Operand:
+    size, window = (op.attributes["filter_h"], op.attributes["filter_w"]), _window(op)
+    return fused(b, op, windows.max_pool(b, computed(x), size, window["strides"], window["padding"]))
+
+
+def _reduction(kind: type):
+    def reduce(b: Builder, op: Operator, x: Operand, axes: Operand) -> Operand:
+        return windows.reduce(b, x, kind, integers(axes, "axes"), keepdims=bool(op.attributes["keep_dims"]))
+
+    return reduce
+
+
+def concatenate(b: Builder, op: Operator, *values: Operand) -> Operand:
+    return fused(b, op, shapes.concatenate(b, values, op.attributes["axis"]))
+
+
+def reshape(b: Builder, op: Operator, x: Operand, shape: Operand | None = None) -> Operand:
+    return shapes.reshape(b, x, op.attributes["shape"] if shape is None else integers(shape))
+
+
+def squeeze(b: Builder, op: Operator, x: Operand) -> Operand:
+    return shapes.squeeze(b, x, op.attributes["axes"] or None)
+
+
+def expand_dims(b: Builder, op: Operator, x: Operand, axis: Operand) -> Operand:
+    return shapes.unsqueeze(b, x, integers(axis, "axis"))
+
+
+def transpose(b: Builder, op: Operator, x: Operand, order: Operand) -> Operand:
+    return shapes.transpose(b, x, integers(order, "order"))
+
+
+def split(b: Builder, op: Operator, axis: Operand, x: Operand) -> tuple[Operand, ...]:
+    (place,), count = integers(axis, "axis"), op.attributes["count"]
+    if count < 1 or x.shape[place] % count:
+        raise FormatError(f"{op.kind} '{op.name}': {count} parts of {x.shape}. The file is damaged.")
+    return shapes.split(b, x, place, [x.shape[place] // count] * count)
+
+
+def split_v(b: Builder, op: Operator, x: Operand, sizes: Operand, axis: Operand) -> tuple[Operand, ...]:
+    (place,), parts = integers(axis, "axis"), integers(sizes, "sizes")
+    if parts.count(-1) == 1:
+        parts[parts.index(-1)] = x.shape[place] - sum(parts) - 1
+    return shapes.split(b, x, place, parts)
+
+
+def slices(b: Builder, op: Operator, x: Operand, begin: Operand, size: Operand) -> Operand:
+    return tensorflow.slice_sizes(b, x, integers(begin, "begin"), integers(size, "size"))
+
+
+def strided_slice(b: Builder, op: Operator, x: Operand, begin: Operand, end: Operand, strides: Operand) -> Operand:
+    first, last = integers(begin, "begin"), integers(end, "end")
+    if op.attributes["offset"]:
+        last = [a + z for a, z in zip(first, last, strict=True)]
+    return tensorflow.strided_slice(b, x, first, last, integers(strides, "strides"), op.attributes)
+
+
+def pack(b: Builder, op: Operator, *values: Operand) -> Operand:
+    return tensorflow.pack(b, values, op.attributes["axis"])
+
+
+def unpack(b: Builder, op: Operator, x: Operand) -> tuple[Operand, ...]:
+    return tensorflow.unpack(b, x, op.attributes["axis"])
+
+
+def gather(b: Builder, op: Operator, x: Operand, indices: Operand) -> Operand:
+    if op.attributes["batch_dims"]:
+        raise UnsupportedError("Gather with batch_dims.", "Gather along one axis.")
+    return shapes.gather(b, x, known(indices, "indices"), op.attributes["axis"])
+
+
+def pad(b: Builder, op: Operator, x: Operand, sides: Operand, value: Operand | None = None) -> Operand:
+    number = 0.0 if value is None else float(known(value, "value").reshape(()))
+    return tensorflow.pad(b, x, known(sides, "paddings"), number)
+
+
+def mirror_pad(b: Builder, op: Operator, x: Operand, sides: Operand) -> Operand:
+    return tensorflow.pad(b, x, known(sides, "paddings"), mode="symmetric" if op.attributes["mode"] else "reflect")
+
+
+def _resize(mode: str):
+    def resize(b: Builder, op: Operator, x: Operand, size: Operand) -> Operand:
+        corners, half = op.attributes["align_corners"], op.attributes["half_pixel_centers"]
+        return tensorflow.resize(b, computed(x), integers(size, "size"), mode, corners, half)
+
+    return resize
+
+
+def depth_to_space(b: Builder, op: Operator, x: Operand) -> Operand:
+    return tensorflow.depth_to_space(b, x, op.attributes["block_size"])
+
+
+def space_to_depth(b: Builder, op: Operator, x: Operand) -> Operand:
+    return tensorflow.space_to_depth(b, x, op.attributes["block_size"])
+
+
+def softmax(b: Builder, op: Operator, x: Operand) -> Operand:
+    beta = op.attributes["beta"]
+    return arithmetic.softmax(b, x if beta == 1 else arithmetic.scale(b, x, beta), -1)
+
+
+def leaky_relu(b: Builder, op: Operator, x: Operand) -> Operand:
+    return arithmetic.activation(b, x, "LeakyReLU", negative_slope=op.attributes["alpha"])
+
+
+def gelu(b: Builder, op: Operator, x: Operand) -> Operand:
+    return arithmetic.activation(b, x, "GELU", approximate=bool(op.attributes["approximate"]))
+
+
+def prelu(b: Builder, op: Operator, x: Operand, slope: Operand) -> Operand:
+    return arithmetic.prelu(b, computed(x), known(slope, "slope"))
+
+
+def power(b: Builder, op: Operator, x: Operand, exponent: Operand) -> Operand:
+    return arithmetic.power(b, x, float(known(exponent, "exponent").reshape(())))
+
+
+def cast(b: Builder, op: Operator, x: Operand) -> Operand:
+    """Values stay as they are; constants get their type."""
+    if isinstance(x, np.ndarray):
+        kind = DTYPES.get(op.attributes["out_type"], "float32")
+        return x.astype("int8" if kind == "int4" else "float32" if kind == "bfloat16" else kind)
+    return x
+
+
+def shape_of(b: Builder, op: Operator, x: Operand) -> Operand:
+    return shapes.shape_of(x)
+
+
+def broadcast_to(b: Builder, op: Operator, x: Operand, shape: Operand) -> Operand:
+    wanted = np.broadcast_shapes(x.shape, tuple(integers(shape)))
+    if isinstance(x, Value):
+        if wanted != x.shape:
+            raise UnsupportedError(f"{x.shape} is repeated to {wanted}.", "Sums and products repeat by themselves.")
+        return x
+    check_size(wanted)
+    return np.broadcast_to(x, wanted)
+
+
+def fill(b: Builder, op: Operator, dimensions: Operand, value: Operand) -> Operand:
+    return tensorflow.fill(dimensions, value)
+
+
+HANDLERS = {
+    "ABS": unary("Abs"),
+    "ADD": _arithmetic(arithmetic.add),
+    "ADD_N": add_n,
+    "AVERAGE_POOL_2D": average_pool,
+    "BATCH_MATMUL": batch_matmul,
+    "BROADCAST_TO": broadcast_to,
+    "CAST": cast,
+    "CONCATENATION": concatenate,
+    "CONV_2D": conv,
+    "DEPTHWISE_CONV_2D": depthwise,
+    "DEPTH_TO_SPACE": depth_to_space,
+    "DEQUANTIZE": same,
+    "DIV": _arithmetic(arithmetic.divide),
+    "ELU": unary("ELU"),
+    "EXP": unary("Exp"),
+    "EXPAND_DIMS": expand_dims,
+    "FAKE_QUANT": same,
+    "FILL": fill,
+    "FULLY_CONNECTED": fully_connected,
+    "GATHER": gather,
+    "GELU": gelu,
+    "HARD_SWISH": unary("HardSwish"),
+    "LEAKY_RELU": leaky_relu,
+    "LOG": unary("Log"),
+    "LOGISTIC": unary("Sigmoid"),
+    "MAXIMUM": lambda b, op, x, y: tensorflow.extreme(b, x, y, True),
+    "MAX_POOL_2D": max_pool,
+    "MEAN": _reduction(Mean),
+    "MINIMUM": lambda b, op, x, y: tensorflow.extreme(b, x, y, False),
+    "MIRROR_PAD": mirror_pad,
+    "MUL": _arithmetic(arithmetic.multiply),
+    "NEG": lambda b, op, x: arithmetic.scale(b, x, -1.0),
+    "PACK": pack,
+    "PAD": pad,
+    "PADV2": pad,
+    "POW": power,
+    "PRELU": prelu,
+    "QUANTIZE": same,
+    "RANGE": constant_only(tensorflow.arange),
+    "REDUCE_MAX": _reduction(Max),
+    "REDUCE_PROD": constant_only(lambda x, axes: np.prod(x)),
+    "RELU": lambda b, op, x: arithmetic.activation(b, x, ReLU()),
+    "RELU6": lambda b, op, x: arithmetic.clip(b, x, 0, 6),
+    "RELU_0_TO_1": lambda b, op, x: arithmetic.clip(b, x, 0, 1),
+    "RELU_N1_TO_1": lambda b, op, x: arithmetic.clip(b, x, -1, 1),
+    "RESHAPE": reshape,
+    "RESIZE_BILINEAR": _resize("bilinear"),
+    "RESIZE_NEAREST_NEIGHBOR": _resize("nearest"),
+    "RSQRT": unary("Rsqrt"),
+    "SHAPE": shape_of,
+    "SLICE": slices,
+    "SOFTMAX": softmax,
+    "SPACE_TO_DEPTH": space_to_depth,
+    "SPLIT": split,
+    "SPLIT_V": split_v,
+    "SQRT": unary("Sqrt"),
+    "SQUARE": unary("Square"),
+    "SQUARED_DIFFERENCE": binary(tensorflow.squared_difference),
+    "SQUEEZE": squeeze,
+    "STRIDED_SLICE": strided_slice,
+    "SUB": _arithmetic(arithmetic.subtract),
+    "SUM": _reduction(Sum),
+    "TANH": unary("Tanh"),
+    "TRANSPOSE": transpose,
+    "TRANSPOSE_CONV": transposed_conv,
+    "UNPACK": unpack,
+}
+
+NEAREST = {
+    "ARG_MAX": "leave it out: the network ends in scores",
+    "BIDIRECTIONAL_SEQUENCE_LSTM": "convolutions over time",
+    "LSTM": "convolutions over time",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "convolutions over time",
+    "L2_POOL_2D": "AVERAGE_POOL_2D",
+    "LOCAL_RESPONSE_NORMALIZATION": "BatchNormalization",
+    "LOG_SOFTMAX": "SOFTMAX",
+    "SVDF": "DEPTHWISE_CONV_2D and CONV_2D",
+    "TOPK_V2": "leave it out: the network ends in scores",
+}

@@ -1,0 +1,98 @@
+"""Names and fields of TFLite's schema: operators by number, and the options that handlers read.
+
+Schema: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/compiler/mlir/lite/schema/schema.fbs
+"""
+
+from __future__ import annotations
+
+_NAMES = """
+ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR
+FULLY_CONNECTED HASHTABLE_LOOKUP L2_NORMALIZATION L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION LOGISTIC LSH_PROJECTION LSTM
+MAX_POOL_2D MUL RELU RELU_N1_TO_1 RELU6 RESHAPE RESIZE_BILINEAR RNN SOFTMAX SPACE_TO_DEPTH SVDF TANH CONCAT_EMBEDDINGS
+SKIP_GRAM CALL CUSTOM EMBEDDING_LOOKUP_SPARSE PAD UNIDIRECTIONAL_SEQUENCE_RNN GATHER BATCH_TO_SPACE_ND
+SPACE_TO_BATCH_ND TRANSPOSE MEAN SUB DIV SQUEEZE UNIDIRECTIONAL_SEQUENCE_LSTM STRIDED_SLICE BIDIRECTIONAL_SEQUENCE_RNN
+EXP TOPK_V2 SPLIT LOG_SOFTMAX DELEGATE BIDIRECTIONAL_SEQUENCE_LSTM CAST PRELU MAXIMUM ARG_MAX MINIMUM LESS NEG PADV2
+GREATER GREATER_EQUAL LESS_EQUAL SELECT SLICE SIN TRANSPOSE_CONV SPARSE_TO_DENSE TILE EXPAND_DIMS EQUAL NOT_EQUAL LOG
+SUM SQRT RSQRT SHAPE POW ARG_MIN FAKE_QUANT REDUCE_PROD REDUCE_MAX PACK LOGICAL_OR ONE_HOT LOGICAL_AND LOGICAL_NOT
+UNPACK REDUCE_MIN FLOOR_DIV REDUCE_ANY SQUARE ZEROS_LIKE FILL FLOOR_MOD RANGE RESIZE_NEAREST_NEIGHBOR LEAKY_RELU
+SQUARED_DIFFERENCE MIRROR_PAD ABS SPLIT_V UNIQUE CEIL REVERSE_V2 ADD_N GATHER_ND COS WHERE RANK ELU REVERSE_SEQUENCE
+MATRIX_DIAG QUANTIZE MATRIX_SET_DIAG ROUND HARD_SWISH IF WHILE NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5
+SCATTER_ND SELECT_V2 DENSIFY SEGMENT_SUM BATCH_MATMUL PLACEHOLDER_FOR_GREATER_OP_CODES CUMSUM CALL_ONCE BROADCAST_TO
+RFFT2D CONV_3D IMAG REAL COMPLEX_ABS HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE REDUCE_ALL
+CONV_3D_TRANSPOSE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE BROADCAST_ARGS RANDOM_STANDARD_NORMAL BUCKETIZE
+RANDOM_UNIFORM MULTINOMIAL GELU DYNAMIC_UPDATE_SLICE RELU_0_TO_1 UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_MAX
+UNSORTED_SEGMENT_SUM ATAN2 UNSORTED_SEGMENT_MIN SIGN BITCAST BITWISE_XOR RIGHT_SHIFT STABLEHLO_LOGISTIC STABLEHLO_ADD
+STABLEHLO_DIVIDE STABLEHLO_MULTIPLY STABLEHLO_MAXIMUM STABLEHLO_RESHAPE STABLEHLO_CLAMP STABLEHLO_CONCATENATE
+STABLEHLO_BROADCAST_IN_DIM STABLEHLO_CONVOLUTION STABLEHLO_SLICE STABLEHLO_CUSTOM_CALL STABLEHLO_REDUCE STABLEHLO_ABS
+STABLEHLO_AND STABLEHLO_COSINE STABLEHLO_EXPONENTIAL STABLEHLO_FLOOR STABLEHLO_LOG STABLEHLO_MINIMUM STABLEHLO_NEGATE
+STABLEHLO_OR STABLEHLO_POWER STABLEHLO_REMAINDER STABLEHLO_RSQRT STABLEHLO_SELECT STABLEHLO_SUBTRACT STABLEHLO_TANH
+STABLEHLO_SCATTER STABLEHLO_COMPARE STABLEHLO_CONVERT STABLEHLO_DYNAMIC_SLICE STABLEHLO_DYNAMIC_UPDATE_SLICE
+STABLEHLO_PAD STABLEHLO_IOTA STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STABLEHLO_WHILE
+STABLEHLO_GATHER STABLEHLO_TRANSPOSE DILATE STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE
+STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT
+"""
+OPERATORS = _NAMES.split()
+
+TYPES = {
+    0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 5: "string", 6: "bool", 7: "int16", 8: "complex64",
+    9: "int8", 10: "float64", 11: "complex128", 12: "uint64", 13: "resource", 14: "variant", 15: "uint32", 16: "uint16",
+    17: "int4", 18: "bfloat16",
+}  # fmt: skip
+PADDINGS = ("same", "valid")
+ACTIVATIONS = ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit")
+
+# Options of operators: a name, the field's number and its type ("b" int8, "i" int32, "f" float, "?" bool, "v" vector of
+# int32, "p" padding, "a" activation), and a default if that isn't 0.
+_WINDOW = "padding 0 p, stride_w 1 i, stride_h 2 i"
+_ARITHMETIC = "activation 0 a"
+_RESIZE = "align_corners {} ?, half_pixel_centers {} ?"
+_OPTIONS = {
+    "ADD": _ARITHMETIC,
+    "SUB": _ARITHMETIC,
+    "MUL": _ARITHMETIC,
+    "DIV": _ARITHMETIC,
+    "AVERAGE_POOL_2D": f"{_WINDOW}, filter_w 3 i, filter_h 4 i, activation 5 a",
+    "MAX_POOL_2D": f"{_WINDOW}, filter_w 3 i, filter_h 4 i, activation 5 a",
+    "L2_POOL_2D": f"{_WINDOW}, filter_w 3 i, filter_h 4 i, activation 5 a",
+    "BATCH_MATMUL": "adj_x 0 ?, adj_y 1 ?",
+    "CAST": "in_type 0 b, out_type 1 b",
+    "CONCATENATION": "axis 0 i, activation 1 a",
+    "CONV_2D": f"{_WINDOW}, activation 3 a, dilation_w 4 i 1, dilation_h 5 i 1",
+    "DEPTHWISE_CONV_2D": f"{_WINDOW}, multiplier 3 i, activation 4 a, dilation_w 5 i 1, dilation_h 6 i 1",
+    "DEPTH_TO_SPACE": "block_size 0 i",
+    "SPACE_TO_DEPTH": "block_size 0 i",
+    "FAKE_QUANT": "min 0 f, max 1 f, num_bits 2 i",
+    "FULLY_CONNECTED": "activation 0 a, weights_format 1 b, keep_num_dims 2 ?",
+    "GATHER": "axis 0 i, batch_dims 1 i",
+    "GELU": "approximate 0 ?",
+    "L2_NORMALIZATION": _ARITHMETIC,
+    "LEAKY_RELU": "alpha 0 f",
+    "LOCAL_RESPONSE_NORMALIZATION": "radius 0 i, bias 1 f, alpha 2 f, beta 3 f",
+    "MEAN": "keep_dims 0 ?",
+    "SUM": "keep_dims 0 ?",
+    "REDUCE_MAX": "keep_dims 0 ?",
+    "REDUCE_MIN": "keep_dims 0 ?",
+    "REDUCE_PROD": "keep_dims 0 ?",
+    "MIRROR_PAD": "mode 0 b",
+    "PACK": "count 0 i, axis 1 i",
+    "UNPACK": "count 0 i, axis 1 i",
+    "RESHAPE": "shape 0 v",
+    "RESIZE_BILINEAR": _RESIZE.format(2, 3),
+    "RESIZE_NEAREST_NEIGHBOR": _RESIZE.format(0, 1),
+    "SHAPE": "out_type 0 b",
+    "SOFTMAX": "beta 0 f",
+    "SPLIT": "count 0 i",
+    "SPLIT_V": "count 0 i",
+    "SQUEEZE": "axes 0 v",
+    "STRIDED_SLICE": "begin_mask 0 i, end_mask 1 i, ellipsis_mask 2 i, new_axis_mask 3 i, shrink_axis_mask 4 i, "
+    "offset 5 ?",
+    "TRANSPOSE_CONV": f"{_WINDOW}, activation 3 a",
+}  # fmt: skip
+
+
+def _parse(text: str) -> list[tuple[str, int, str, int]]:
+    fields = (part.split() for part in text.split(","))
+    return [(name, int(number), kind, int(*default or "0")) for name, number, kind, *default in fields]
+
+
+OPTIONS = {operator: _parse(text) for operator, text in _OPTIONS.items()}

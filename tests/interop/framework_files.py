@@ -1,0 +1,160 @@
+"""Write models with Keras and TensorFlow to a folder, and what they compute: python framework_files.py FOLDER"""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers as L
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+FOLDER = Path(sys.argv[1])
+RNG = np.random.default_rng(0)
+
+
+def classifier():
+    return keras.Sequential([
+        keras.Input((16, 16, 3)),
+        L.Conv2D(8, 3, strides=2, padding="same", use_bias=False, name="conv"),
+        L.BatchNormalization(name="norm"),
+        L.ReLU(6.0, name="cut"),
+        L.DepthwiseConv2D(3, padding="same", activation="relu", name="depthwise"),
+        L.MaxPooling2D(2, name="pool"),
+        L.Dropout(0.0),
+        L.Flatten(name="flat"),
+        L.Dense(5, activation="softmax", name="scores"),
+    ])  # fmt: skip
+
+
+def nested():
+    """A model in a model, two branches, a BatchNorm without scale, and layers that the file lists out of order."""
+    inner = keras.Sequential(
+        [keras.Input((8, 8, 6)), L.SeparableConv2D(6, 3, padding="same", name="sep"),
+         L.BatchNormalization(name="ib", scale=False)],
+        name="inner",
+    )  # fmt: skip
+    x = keras.Input((8, 8, 3), name="picture")
+    a = L.Conv2D(6, 3, padding="same", activation="relu", name="a")(x)
+    b = inner(a)
+    c = L.Conv2D(6, 1, dilation_rate=1, name="c")(L.ZeroPadding2D(((1, 0), (0, 1)), name="zero")(b))
+    c = L.Cropping2D(((1, 0), (0, 1)), name="crop")(c)
+    y = L.Concatenate(name="cat")([L.Add(name="sum")([a, c]), b])
+    y = L.GlobalAveragePooling2D(name="mean")(y)
+    return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
+
+
+def functions():
+    """Squeeze and excite, hard-swish and others as functions between layers."""
+    x = keras.Input((8, 8, 4))
+    y = L.Conv2D(8, 3, padding="same", name="conv")(x)
+    y = y * keras.ops.relu6(y + 3.0) * (1 / 6)
+    gate = L.GlobalAveragePooling2D(keepdims=True, name="squeeze")(y)
+    gate = L.Conv2D(8, 1, activation="hard_sigmoid", name="excite")(gate)
+    y = L.Multiply(name="scale")([y, gate])
+    y = keras.ops.silu(y) - 0.5
+    y = L.AveragePooling2D(2, name="pool")(y)
+    y = L.Flatten(name="flat")(y)
+    return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
+
+
+def sequence():
+    """Sound: convolutions over time."""
+    x = keras.Input((20, 6))
+    y = L.Conv1D(8, 3, padding="causal", activation="tanh", name="causal")(x)
+    y = L.DepthwiseConv1D(3, padding="same", name="depthwise")(y)
+    y = L.LeakyReLU(0.1, name="leaky")(y)
+    y = L.MaxPooling1D(2, name="pool")(y)
+    y = L.GlobalAveragePooling1D(name="mean")(y)
+    return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
+
+
+def shuffle():
+    """A channel shuffle, a transpose and a permute around a classifier."""
+    x = keras.Input((6, 4, 6))
+    y = L.Conv2D(6, 1, name="conv")(x)
+    y = L.Reshape((6, 4, 2, 3), name="split")(y)
+    y = L.Permute((1, 2, 4, 3), name="turn")(y)
+    y = L.Reshape((6, 4, 6), name="join")(y)
+    y = L.Conv2D(4, 3, name="after", activation="elu")(y)
+    y = L.Flatten(name="flat")(L.Permute((3, 1, 2), name="first")(y))
+    return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
+
+
+def unsupported():
+    @keras.saving.register_keras_serializable("tests")
+    class Mine(L.Layer):
+        def call(self, x):
+            return x
+
+    x = keras.Input((8, 4))
+    y = L.Lambda(lambda t: t * 2, name="code", output_shape=(8, 4))(x)
+    y = L.LSTM(3, name="memory")(Mine(name="mine")(y))
+    keras.Model(x, y).save(FOLDER / "unsupported.keras")
+
+
+def draw(model):
+    for variable in model.variables:
+        role = variable.path.rsplit("/", 1)[-1]
+        if role == "moving_variance":
+            variable.assign(RNG.uniform(0.5, 1.5, variable.shape))
+        elif role in ("gamma", "beta", "bias", "moving_mean"):
+            variable.assign(RNG.normal(role == "gamma", 0.2, variable.shape))
+
+
+def names(model):
+    """Our names of Keras's trained weights: a layer's own, without the models around it."""
+    return ["/".join(v.path.split("/")[-2:]) for v in model.trainable_variables]
+
+
+def main():
+    unsupported()
+    for make in (classifier, nested, functions, sequence, shuffle):
+        model, name = make(), make.__name__
+        draw(model)
+        x = RNG.normal(size=(4, *model.input_shape[1:])).astype(np.float32)
+        labels = np.arange(4)
+        with tf.GradientTape() as tape:
+            y = model(x, training=False)
+            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, y))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        found = {f"gradient {n.replace('/', '|')}": g.numpy() for n, g in zip(names(model), gradients, strict=True)}
+        np.savez(FOLDER / f"{name}.npz", x=x, y=y.numpy(), labels=labels, **found)
+        model.save(FOLDER / f"{name}.keras")
+        if name in ("classifier", "nested"):
+            model.save(FOLDER / f"{name}.h5")
+        if name in ("classifier", "functions", "shuffle"):
+            function = tf.function(lambda t, model=model: model(t, training=False))
+            concrete = function.get_concrete_function(tf.TensorSpec((1, *model.input_shape[1:]), tf.float32))
+            lite(name, concrete)
+        if name == "classifier":
+            frozen = convert_variables_to_constants_v2(concrete)
+            (FOLDER / "classifier.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
+            quantized(concrete, model.input_shape[1:])
+
+
+def lite(name, concrete, **settings):
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
+    for key, value in settings.items():
+        setattr(converter, key, value)
+    (FOLDER / f"{name}.tflite").write_bytes(converter.convert())
+
+
+def quantized(concrete, shape):
+    def examples():
+        for _ in range(20):
+            yield [RNG.normal(size=(1, *shape)).astype(np.float32)]
+
+    small = [tf.lite.Optimize.DEFAULT]
+    half = tf.lite.TargetSpec(supported_types=[tf.float16])
+    integers = tf.lite.TargetSpec(supported_ops=[tf.lite.OpsSet.TFLITE_BUILTINS_INT8])
+    lite("half", concrete, optimizations=small, target_spec=half)
+    lite("dynamic", concrete, optimizations=small)
+    lite("integers", concrete, optimizations=small, representative_dataset=examples, target_spec=integers,
+         inference_input_type=tf.int8, inference_output_type=tf.int8)  # fmt: skip
+
+
+main()

@@ -1,0 +1,239 @@
+"""Files of Keras, TFLite and TensorFlow: what is imported computes the same as the framework that wrote it."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgelearn as el
+from edgelearn.errors import FormatError, UnsupportedError
+from edgelearn.interop import from_graphdef, import_graph
+
+SCRIPT = Path(__file__).with_name("framework_files.py")
+needs_tensorflow = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
+FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.pb", "nested.keras", "nested.h5",
+         "functions.keras", "functions.tflite", "sequence.keras", "shuffle.keras", "shuffle.tflite")  # fmt: skip
+
+
+OURS = {"sep/depthwise_kernel": "sep_depthwise/kernel", "sep/pointwise_kernel": "sep/kernel"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Models that TensorFlow and Keras write, with what they compute, in one process of its own."""
+    folder = tmp_path_factory.mktemp("files")
+    done = subprocess.run([sys.executable, SCRIPT, folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def distance(ours, theirs):
+    return np.abs(ours - theirs).max() / np.abs(theirs).max()
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("name", FLOAT)
+def test_the_same_predictions_and_gradients(files, name):
+    kept = np.load(files / f"{name.split('.')[0]}.npz")
+    file = import_graph(files / name).model_file()
+    model = el.Model(file.network, file.weights)
+    assert distance(model.predict(kept["x"], 4), kept["y"]) < 1e-5
+    if not name.endswith((".keras", ".h5")):
+        return
+    model.compile(el.SGD(0.01), batchnorm="moving")
+    gradients = model.gradients(kept["x"], kept["labels"])
+    theirs = {key[9:].replace("|", "/"): kept[key] for key in kept.files if key.startswith("gradient ")}
+    theirs = {OURS.get(key, key): value for key, value in theirs.items()}
+    assert set(gradients) == set(theirs)
+    if name.startswith("shuffle"):  # the rows of its Dense lie as the layer before it has them
+        gradients["scores/kernel"], theirs["scores/kernel"] = (
+            np.sort(found["scores/kernel"].ravel()) for found in (gradients, theirs)
+        )
+    largest = max(np.abs(value).max() for value in theirs.values())
+    worst = max(np.abs(gradients[key].reshape(theirs[key].shape) - theirs[key]).max() for key in theirs)
+    assert worst < 1e-4 * largest
+
+
+@needs_tensorflow
+def test_weights_of_8_and_16_bits_and_integers_throughout(files):
+    kept = np.load(files / "classifier.npz")
+    for name, tolerance in (("half", 2e-3), ("dynamic", 3e-2), ("integers", 6e-2)):
+        translation = import_graph(files / f"{name}.tflite")
+        model = el.Model(translation.network, translation.weights)
+        assert distance(model.predict(kept["x"], 4), kept["y"]) < tolerance, name
+    (cut,) = (found for layer, found in translation.quantization.items() if layer.endswith("relu6"))
+    assert cut.dtype == "int8"
+    assert 0 < float(cut.scale[0]) <= 6.1 / 255
+
+
+@needs_tensorflow
+def test_a_part_of_a_frozen_graph(files):
+    whole = import_graph(files / "classifier.pb")
+    names = {op.kind: op.outputs[0] for op in whole.graph.operators}
+    part = import_graph(files / "classifier.pb", outputs=(names["MaxPool"],))
+    assert len(part.network.nodes) < len(whole.network.nodes)
+    assert part.network.output.shape == (4, 4, 8)
+    with pytest.raises(FormatError, match="nowhere"):
+        import_graph(files / "classifier.pb", outputs=("nowhere",))
+
+
+@needs_tensorflow
+def test_what_cannot_be_imported_is_listed(files):
+    with pytest.raises(UnsupportedError) as caught:
+        el.load(files / "unsupported.keras")
+    assert {(problem.kind, problem.name) for problem in caught.value.problems} == {
+        ("Lambda", "code"), ("custom layer", "mine"), ("LSTM", "memory")
+    }  # fmt: skip
+
+
+def varint(n):
+    found = b""
+    while True:
+        found += bytes([n & 127 | (128 if n > 127 else 0)])
+        n >>= 7
+        if not n:
+            return found
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def node(name, kind, inputs=(), **attributes):
+    body = field(1, name) + field(2, kind) + b"".join(field(3, i) for i in inputs)
+    return field(1, body + b"".join(field(5, field(1, key) + field(2, value)) for key, value in attributes.items()))
+
+
+def shape(*sizes):
+    return b"".join(field(2, field(1, n % (1 << 64))) for n in sizes)
+
+
+def constant(name, array):
+    kind = {"float32": 1, "int32": 3}[str(array.dtype)]
+    tensor = field(1, kind) + field(2, shape(*array.shape)) + field(4, array.tobytes())
+    return node(name, "Const", value=field(8, tensor), dtype=field(6, kind))
+
+
+KERNEL = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+@pytest.fixture
+def graph(tmp_path):
+    """graph(bytes): the path of a GraphDef."""
+
+    def make(data):
+        (tmp_path / "g.pb").write_bytes(data)
+        return tmp_path / "g.pb"
+
+    return make
+
+
+def test_a_graph_with_a_front_end(graph):
+    """Its input is a text: inputs have to be named, and candidates are."""
+    path = graph(
+        node("wav", "Placeholder", dtype=field(6, 7)) + node("decoded", "DecodeWav", ["wav"])
+        + constant("sizes", np.array([-1, 4], np.int32)) + node("features", "Reshape", ["decoded", "sizes"])
+        + constant("kernel", KERNEL) + node("scores", "MatMul", ["features", "kernel"])
+    )  # fmt: skip
+    with pytest.raises(FormatError, match=r"'features' \(None, 4\).*'scores'"):
+        el.load(path)
+    model = el.load(path, inputs=("features",))
+    x = np.float32([[1, 2, 3, 4]])
+    assert np.allclose(model.predict(x, 1), x @ KERNEL)
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (b"", "no node"),
+        (b"\x0a\xff\xff\xff\xff\x0f", "field 1"),
+        (b"\xff" * 40, "damaged"),
+        (node("a", "Identity", ["b"]) + node("b", "Identity", ["a"]), "circle"),
+        (node("a", "Relu", ["nothing"]), "nothing"),
+        (node("v", "VarHandleOp"), "not frozen"),
+        (node("c", "Const", value=field(8, field(1, 1) + field(2, shape(1 << 20, 1 << 20)))), "1048576"),
+    ],
+)
+def test_graphs_that_are_damaged(graph, data, named):
+    path = graph(data)
+    with pytest.raises(FormatError, match=named) as caught:
+        from_graphdef.read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_keras_archives_that_are_damaged(tmp_path):
+    path = tmp_path / "m.keras"
+    for text, named in (
+        ("[" * 100_000, "configuration"),
+        (json.dumps({"class_name": "Mine", "config": {}}), "Mine"),
+        (json.dumps({"class_name": "Functional", "config": {"name": "m", "layers": [1]}}), "configuration"),
+    ):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("config.json", text)
+            archive.writestr("model.weights.h5", empty_hdf5(tmp_path))
+        with pytest.raises(FormatError, match=named) as caught:
+            el.load(path)
+        assert str(path) in str(caught.value)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("../outside", "x")
+    with pytest.raises(FormatError, match="lacks"):
+        el.load(path)
+
+
+def empty_hdf5(folder):
+    import h5py
+
+    with h5py.File(folder / "empty.h5", "w"):
+        pass
+    return (folder / "empty.h5").read_bytes()
+
+
+def test_tflite_files_that_are_damaged(tmp_path):
+    path = tmp_path / "m.tflite"
+    root = (20).to_bytes(4, "little") + b"TFL3" + bytes(200)
+    for data, named in (
+        (b"", "TFL3"),
+        (b"text", "TFL3"),
+        (root, "sub-graph"),
+        (b"\xff" * 4 + b"TFL3", "layout of the file"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match=named) as caught:
+            el.load(path)
+        assert str(path) in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def real():
+    root = os.environ.get("EDGELEARN_DATA")
+    if not root:
+        pytest.skip("EDGELEARN_DATA isn't set: no published models to read")
+    return Path(root) / "models"
+
+
+def test_published_models(real):
+    """LOGITS are what Keras, LiteRT and TensorFlow compute for these inputs."""
+    y, x = np.mgrid[:96, :96]
+    picture = np.float32(np.stack([np.sin(x / 9), np.cos(y / 7), np.sin((x + y) / 11)], -1))[None]
+    keras = el.load(real / "vww_96.h5")
+    lite = el.load(real / "vww_96_float.tflite")
+    assert distance(keras.predict(picture, 1), lite.predict(picture, 1)) < 1e-5
+    words = el.load(real / "DS_CNN_S.pb", inputs=("Reshape_1",))
+    assert words.network.input_shape == (49, 10, 1)
+    for model, labels in ((keras, [1]), (lite, [1])):
+        model.network.unfreeze()
+        model.compile(el.SGD(0.01, momentum=0.9), batchnorm="moving")
+        before = model.evaluate(picture, np.array(labels), 1)
+        model.fit(picture, np.array(labels), batch_size=1, epochs=3)
+        assert model.evaluate(picture, np.array(labels), 1)["loss"] < before["loss"]
