@@ -27,6 +27,7 @@ NEEDED = (
 OPTIONAL = {  # packages by pip's name of the extra
     "edgelearn[tensorflow]": ("tensorflow", "tensorflow-datasets", "importlib-resources"),
     "edgelearn[audio]": ("soundfile", "soxr"),
+    "edgelearn[formats]": ("onnx", "flatbuffers", "tflite"),
     "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget"),
 }
 
