@@ -16,8 +16,8 @@ def output_losses(loss: Any, loss_weights: Any, network: Network) -> Loss | Loss
     """Return the losses of the outputs.
 
     Arguments:
-    - `loss`: a loss, or Keras's name of one, for every output; a dictionary of these by output, or a list in their order,
-      with None for an output that isn't trained. None alone is softmax cross-entropy.
+    - `loss`: a loss, or Keras's name of one, for every output; a dictionary of these by output, or a list in their
+      order, with None for an output that isn't trained. None alone is softmax cross-entropy.
     - `loss_weights`: factors in the sum, as a dictionary or a list (default: 1 each).
 
     Raises PlanError for unknown outputs, or for something else than losses.
