@@ -156,8 +156,8 @@ class Model(SavedModel):
             has_statistics = any(p.role.startswith("moving_") for p in self.network.parameters.values())
             batchnorm = "batch" if has_statistics and not self._statistics_set else "moving"
         settings = TrainingSettings(
-            as_optimizer(optimizer), output_losses(loss, loss_weights, self.network), batchnorm, precision or Precision(),
-            activation_memory or keep_all, tuple(allow),
+            as_optimizer(optimizer), output_losses(loss, loss_weights, self.network), batchnorm,
+            precision or Precision(), activation_memory or keep_all, tuple(allow),
         )  # fmt: skip
         weights = self._open.weights
         self._open.close()
