@@ -16,6 +16,7 @@ from edgelearn.ops.loss import rows_of
 
 from .feature_cache import FeatureCache
 from .plan_memory import PlanMemory
+from .step_scalars import step_scalars
 
 Examples = np.ndarray | Mapping[str, np.ndarray]  # of the only input, or of each input by name
 
@@ -78,14 +79,10 @@ class Feed:
         """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
         return source.device_layout(indices) if isinstance(source, FeatureCache) else self.pack(source[indices])
 
-    def begin(self, examples: int, rate: float, correction: float, step: int) -> None:
-        """Send the numbers of a mini-batch."""
-        scalars = np.zeros(16, np.float32)
+    def begin(self, examples: int, rate: float, step: int) -> None:
+        """Send the numbers of a mini-batch. Raises PlanError if a plan without an optimizer is to train."""
+        scalars = step_scalars(self.plan.request, examples, rate, step)
         scalars[places.INVERSE_BATCH] = self._factors[0] / examples
-        scalars[places.LEARNING_RATE] = rate
-        scalars[places.CORRECTION] = correction
-        words, seed = scalars.view(np.uint32), self.plan.request.seed
-        words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
         self.memory.send(self.plan.storage.control.scalars.buffer, scalars)
         for control, factor in zip(self._own_scalars, self._factors, strict=False):
             own = scalars.copy()

@@ -1,6 +1,7 @@
 """Exported models, run by the formats' own runtimes, against the engine."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from edgelearn.interop.exporting import inference_graph, qfp
 from edgelearn.ops import (
     ELU,
     GELU,
+    AdaptiveAveragePooling2D,
     Add,
     AveragePooling2D,
     BatchNormalization,
@@ -39,6 +41,7 @@ from edgelearn.ops import (
     PReLU,
     ReLU,
     Rescaling,
+    Resize,
     Scale,
     Slice,
     Softmax,
@@ -47,6 +50,7 @@ from edgelearn.ops import (
     Sum,
     Tanh,
     Transpose,
+    UpSampling2D,
     ZeroPadding2D,
 )
 
@@ -107,6 +111,15 @@ def pointwise() -> el.Network:
     return network
 
 
+def resized() -> el.Network:
+    network = el.Network("resized", (5, 7, 3))
+    network.add("bilinear", Resize((9, 4)))
+    network.add("nearest", UpSampling2D((2, 3)))
+    network.add("means", AdaptiveAveragePooling2D((5, 2)))
+    network.add("flat", Flatten())
+    return network
+
+
 def residual() -> el.Network:
     """Every op that is written in integers."""
     network = el.Network("residual", (8, 8, 3))
@@ -139,6 +152,7 @@ NETWORKS = {
     "mobilenet_v2": lambda: el.models.mobilenet_v2((32, 32, 3), 0.35, 5),
     "rearranged": rearranged,
     "pointwise": pointwise,
+    "resized": resized,
     "mobilenet_v3": lambda: el.models.mobilenet_v3_small((32, 32, 3), classes=5),
     "bcresnet": lambda: el.models.bcresnet((40, 21, 1), classes=4, softmax=False),
 }
@@ -258,8 +272,12 @@ def test_tflite_has_class_names_and_preprocessing(tmp_path):
     described(el.Model(overwritten())).export(path)
     file = tflite.Model.GetRootAs(path.read_bytes())
     entries = [file.Metadata(i) for i in range(file.MetadataLength())]
-    found = {e.Name().decode(): json.loads(file.Buffers(e.Buffer()).DataAsNumpy().tobytes()) for e in entries}
-    assert found == {"class_names": ["a", "b", "c"], "preprocessing": {"size": 4}}
+    found = {e.Name().decode(): file.Buffers(e.Buffer()).DataAsNumpy().tobytes() for e in entries}
+    assert json.loads(found["class_names"]) == ["a", "b", "c"] and json.loads(found["preprocessing"]) == {"size": 4}
+    assert found["TFLITE_METADATA"][4:8] == b"M001"
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("labels.txt") == b"a\nb\nc"
+    assert run_tflite(path, np.zeros((1, 4, 4, 4), np.float32)).shape == (1, 3)
 
 
 def test_onnx_has_class_names_and_preprocessing(tmp_path):

@@ -43,6 +43,7 @@ from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePoolin
 from edgelearn.ops.formats import Format
 from edgelearn.tuned import TuningResults, launch_times, store
 
+from .messages import damage_onnx, make_onnx
 from .mutations import Damage, damage_json, damage_lines, damage_png, damage_safetensors
 
 Read = Callable[[Path], Any]
@@ -260,6 +261,7 @@ FORMATS: list[FileFormat] = [
     FileFormat("weights (safetensors)", _weights, lambda path: read_model(path, network()), damage_safetensors),
     FileFormat("weights (Keras HDF5)", _keras, lambda path: keras_h5.read_weights(path, network())),
     FileFormat("weights (npz)", _npz, bcresnet_npz.read_arrays),
+    FileFormat("ONNX", make_onnx, read_model, damage_onnx, needs=("onnx",)),
     FileFormat("checkpoint", _checkpoint, checkpoint.read, damage_safetensors),
     FileFormat("network", _network, _text(Network.from_json), damage_json),
     FileFormat("precision", _precision, _text(Precision.from_json), damage_json),
