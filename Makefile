@@ -29,7 +29,7 @@ docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict --clean
 
 notebooks: $(VENV)/.notebooks
-	$(BIN)/jupyter lab notebooks $(ARGS)
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
 
 # Oclgrind exits with 0 whatever it finds, and its --log forgets what it found at every new context: so its reports
 # go to stderr, past pytest (which keeps Python's own stderr), and a single byte there is a failure.

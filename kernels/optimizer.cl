@@ -54,6 +54,74 @@ KERNEL adam(UPDATE_ARGUMENTS, OUTPUT(first), OUTPUT(second), const float pace1, 
   }
 }
 
+// Hinton 2012, with Keras's place for epsilon; MOMENTUM and CENTERED add a slot each. pace is 1 - rho from the host.
+#ifndef MOMENTUM
+#define MOMENTUM 0
+#endif
+#ifndef CENTERED
+#define CENTERED 0
+#endif
+KERNEL rmsprop(UPDATE_ARGUMENTS, OUTPUT(velocity)
+#if MOMENTUM
+               , OUTPUT(momentum)
+#endif
+#if CENTERED
+               , OUTPUT(average)
+#endif
+               , const float pace, const float epsilon, const float inertia) {
+  input g = ITEM_START(g);
+  output w = ITEM_START(w), velocity = ITEM_START(velocity);
+  if (START(counters)[NONFINITE] != 0.0f) return;
+  const float rate = START(scalars)[LEARNING_RATE];
+  for (int b = ITEM * CHUNK; b < last_block(blocks); b++) {
+    const size_t at = (size_t)b * BLOCK;
+    const V gradient = load(g + at);
+    V v = load(velocity + at);
+    v += (gradient * gradient - v) * pace;
+    store(velocity + at, v);
+#if CENTERED
+    V mean = load(ITEM_START(average) + at);
+    mean += (gradient - mean) * pace;
+    store(ITEM_START(average) + at, mean);
+    v -= mean * mean;
+#endif
+    V step = gradient * rate / sqrt(v + epsilon);
+#if MOMENTUM
+    step += load(ITEM_START(momentum) + at) * inertia;
+    store(ITEM_START(momentum) + at, step);
+#endif
+    store(w + at, load(w + at) * (1.0f - rate * decay) - step);
+  }
+}
+
+// Chen et al. 2023, algorithm 2. pace1 and pace2 are 1 - beta1 and 1 - beta2 from the host.
+KERNEL lion(UPDATE_ARGUMENTS, OUTPUT(momentum), const float pace1, const float pace2) {
+  input g = ITEM_START(g);
+  output w = ITEM_START(w), momentum = ITEM_START(momentum);
+  if (START(counters)[NONFINITE] != 0.0f) return;
+  const float rate = START(scalars)[LEARNING_RATE];
+  for (int b = ITEM * CHUNK; b < last_block(blocks); b++) {
+    const size_t at = (size_t)b * BLOCK;
+    const V gradient = load(g + at), m = load(momentum + at), mixed = m + (gradient - m) * pace1;
+    const V sign = mixed > (V)0 ? (V)1 : mixed < (V)0 ? (V)-1 : (V)0;
+    store(momentum + at, m + (gradient - m) * pace2);
+    store(w + at, load(w + at) * (1.0f - rate * decay) - sign * rate);
+  }
+}
+
+// average += (w - average) * pace; the first step sets it to w
+KERNEL moving_average(OUTPUT(average), INPUT(w), INPUT(scalars), INPUT(counters), const int blocks, const float pace) {
+  input w = ITEM_START(w);
+  output average = ITEM_START(average);
+  if (START(counters)[NONFINITE] != 0.0f) return;
+  const int first = ((__global const uint *)START(scalars))[STEP] == 1;
+  for (int b = ITEM * CHUNK; b < last_block(blocks); b++) {
+    const size_t at = (size_t)b * BLOCK;
+    const V v = load(w + at), before = load(average + at);
+    store(average + at, first ? v : before + (v - before) * pace);
+  }
+}
+
 // y = x, unless a NaN or an infinity was found
 KERNEL commit(INPUT(x), OUTPUT(y), INPUT(counters), const int blocks) {
   input x = ITEM_START(x);

@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measure = commands.add_parser("measure", help="times of launches on this device, stored for plans")
     _add_network(measure)
     measure.add_argument("--rounds", type=int, default=20)
+    measure.add_argument("--busy", action="store_true", help="store times although other programs use the cores")
     measure.set_defaults(act=_measure)
     one = commands.add_parser("train", help="one training from scratch")
     add_options(one, MemoryConfig)
@@ -138,7 +139,7 @@ def _measure(options: argparse.Namespace) -> None:
     device = choose_device(options.device).device
     network = named_network(options.network, options.alpha)
     plans = plans_to_measure(network, device, options.batch_size)
-    stored = measure_launches(list(plans.values()), device, options.rounds)
+    stored = measure_launches(list(plans.values()), device, options.rounds, options.busy)
     print(
         f"{len(stored.seconds)} launches of {device.id} measured, stored in {store.path_of(device)}; a step takes "
         f"{stored.between * 1e6:.1f} µs more for each, and {stored.fixed * 1e6:.0f} µs"

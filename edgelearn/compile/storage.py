@@ -59,7 +59,7 @@ class Storage:
         self.gradients: dict[str, Tensor] = {}
         self.frozen: dict[str, Tensor] = {}
         self.quantizers: dict[str, Quantizer] = {}
-        slots = optimizer.slots if optimizer else ()
+        slots = optimizer.all_slots if optimizer else ()
         by_decay = sorted(trained, key=lambda name: not network.parameters[name].weight.decays)
         for name in by_decay:
             shape = network.parameters[name].weight.packed_shape

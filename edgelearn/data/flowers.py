@@ -15,8 +15,8 @@ TF_FLOWERS = Collection(
     version="3.0.1",
     url="http://download.tensorflow.org/example_images/flower_photos.tgz",
     noun="photographs",
-    remedy="Set EDGELEARN_DATA to a folder that has tensorflow_datasets/tf_flowers, give your own pictures with "
-    "--images DIR, or use the embedded sample with --sample.",
+    remedy="Set EDGELEARN_DATA to a folder that has tensorflow_datasets/tf_flowers, give your own pictures (--images "
+    "DIR; in Python images=DIR), or use the embedded sample (--sample; sample=True).",
 )
 
 

@@ -9,8 +9,7 @@ from edgelearn.errors import RunError
 from edgelearn.lab.runs import Run
 from edgelearn.lab.runs.rescue import rescue
 from edgelearn.train import Callback
-from edgelearn.train.callbacks import Logs
-from edgelearn.train.status import TrainedModel
+from edgelearn.train.status import Logs, TrainedModel
 
 
 class Recorder(Callback):

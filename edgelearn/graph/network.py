@@ -178,6 +178,8 @@ class Network(Displayed):
 
         Raises ShapeError if the name is taken, an input is unknown, or the op does not accept the shapes.
         """
+        if not isinstance(name, str) or not isinstance(op, Op):
+            raise ShapeError(f"A layer is a name and an op, such as add('relu', ReLU()), not {name!r}, {op!r:.60}.")
         if not inputs:
             if not self.nodes and len(self.inputs) > 1:
                 raise ShapeError(f"Layer '{name}' is the first: say which input it reads, of {', '.join(self.inputs)}.")
@@ -304,7 +306,11 @@ def _checked(name: str, shape: Shape) -> Shape:
     """The shape of an input as Python numbers."""
     if "/" in name:
         raise ShapeError(f"'{name}' cannot name an input: names contain no slash.")
-    if not shape or any(not isinstance(n, int | np.integer) or n < 1 for n in shape):
+    if (
+        not isinstance(shape, tuple | list)
+        or not shape
+        or any(not isinstance(n, int | np.integer) or n < 1 for n in shape)
+    ):
         raise ShapeError(f"The shape of '{name}' must be integers of at least 1, got {shape}.")
     return tuple(int(n) for n in shape)
 

@@ -22,8 +22,8 @@ import keras
 keras.applications.MobileNet(weights="imagenet")
 """
 REMEDY = (
-    "Give a file with --weights FILE (Keras HDF5), set EDGELEARN_DATA to a folder that has "
-    "weights/mobilenet_1_0_224_tf.h5, or use the package's small network with --weights sample."
+    "Give a Keras HDF5 file (--weights FILE; in Python weights=FILE), set EDGELEARN_DATA to a folder that has "
+    "weights/mobilenet_1_0_224_tf.h5, or use the package's small network (--weights sample; weights='sample')."
 )
 
 

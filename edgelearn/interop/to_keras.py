@@ -11,7 +11,7 @@ import numpy as np
 from keras import layers, ops
 
 from edgelearn.errors import FormatError
-from edgelearn.graph import INPUT, Network, Node
+from edgelearn.graph import Network, Node
 from edgelearn.ops import (
     AdaptiveAveragePooling2D,
     Add,
@@ -57,6 +57,7 @@ from edgelearn.ops.reductions import Reduction
 from edgelearn.ops.scale import WithWeight
 from edgelearn.ops.window import Window, pair
 
+from .ends import only_or_all, without_softmax
 from .pointwise import ACTIVATIONS, ARITHMETIC
 from .weights import in_keras_order
 
@@ -76,27 +77,28 @@ def to_keras(
     batchnorm: Literal["moving", "batch"] = "moving",
     logits: bool = False,
 ) -> keras.Model:
-    """The network as a Keras model for inputs (n, *input_shape).
+    """The network as a Keras model for inputs (n, *input_shape); several inputs and outputs are dictionaries by name.
 
     Arguments:
     - `network`: its `trainable` parameters are the model's trainable variables.
     - `weights`: arrays by name (default: `initialize(0)`).
     - `batchnorm`: `"moving"` normalises with the stored statistics in training, too; `"batch"` is Keras's way.
-    - `logits`: leave a Softmax at the end out.
+    - `logits`: leave a Softmax at an output out.
 
     Raises FormatError for an op that has no counterpart here.
     """
-    nodes = list(network.nodes.values())
-    if logits and isinstance(nodes[-1].op, Softmax):
-        nodes.pop()
-    values = {INPUT: keras.Input(network.input_shape)}
+    nodes, ends = without_softmax(network) if logits else (list(network.nodes.values()), network.outputs)
+    several = len(network.inputs) > 1
+    inputs = {name: keras.Input(shape, name=name if several else None) for name, shape in network.inputs.items()}
+    values: dict[str, Any] = dict(inputs)
     norm = MovingBatchNormalization if batchnorm == "moving" else layers.BatchNormalization
     for node in nodes:
         if type(node.op) not in HANDLERS:
             raise FormatError(f"Keras's version of a network has no {type(node.op).__name__}.")
         builder = _Builder(network, node, norm)
         values[node.name] = HANDLERS[type(node.op)](builder, *(values[name] for name in node.inputs))
-    model = keras.Model(values[INPUT], values[nodes[-1].name])
+    outputs = {name: values[end] for name, end in zip(network.outputs, ends, strict=True)}
+    model = keras.Model(inputs if several else values[next(iter(inputs))], only_or_all(outputs))
     weights = network.initialize(0) if weights is None else weights
     for name, variable in keras_variables(model, network).items():
         variable.assign(np.reshape(in_keras_order(network, name, weights[name]), variable.shape))
@@ -109,8 +111,10 @@ def keras_variables(model: keras.Model, network: Network) -> dict[str, keras.Var
     """Variables of the model by the names of the network's parameters. Shapes are the network's, but for
     SubSpectralNormalization, where they are flat, and for kernels of Conv2DTranspose, whose last two axes are swapped
     (`edgelearn.interop.weights.in_keras_order`)."""
-    found = {}
+    found, made = {}, {layer.name for layer in model.layers}  # layers that no output depends on are left out
     for name, parameter in network.parameters.items():
+        if parameter.layer not in made:
+            continue
         layer = model.get_layer(parameter.layer)
         found[name] = next(v for v in layer.weights if v.name in (parameter.role, f"depthwise_{parameter.role}"))
     return found

@@ -9,7 +9,7 @@ import numpy as np
 from tinygrad import Tensor
 
 from edgelearn.errors import FormatError
-from edgelearn.graph import INPUT, Network, Node
+from edgelearn.graph import Network, Node
 from edgelearn.ops import (
     Add,
     AveragePooling2D,
@@ -28,6 +28,8 @@ from edgelearn.ops import (
     ZeroPadding2D,
 )
 
+from .ends import without_softmax
+
 
 class TinygradNetwork:
     """A network computed by tinygrad, for inputs (n, channels, height, width) or (n, features).
@@ -37,7 +39,7 @@ class TinygradNetwork:
     - `batchnorm`: `"moving"` or `"batch"`, which also assigns new moving statistics: realize `statistics`.
     - `logits`: leave a Softmax at the end out.
 
-    Raises FormatError for an op that has no counterpart here.
+    Raises FormatError for an op that has no counterpart, and for several inputs or outputs.
     """
 
     def __init__(
@@ -48,9 +50,11 @@ class TinygradNetwork:
         logits: bool = False,
     ) -> None:
         self.network, self.batchnorm = network, batchnorm
-        self.nodes = list(network.nodes.values())
-        if logits and isinstance(self.nodes[-1].op, Softmax):
-            self.nodes.pop()
+        if len(network.inputs) > 1 or len(network.outputs) > 1:
+            raise FormatError(f"tinygrad's version has one input and one output, but '{network.name}' has more.")
+        self.nodes, ends = without_softmax(network) if logits else (list(network.nodes.values()), network.outputs)
+        self._end = next(iter(ends))
+        (self._input,) = network.inputs
         if missing := [type(node.op).__name__ for node in self.nodes if type(node.op) not in HANDLERS]:
             raise FormatError(f"tinygrad's version of a network has no {missing[0]}.")
         weights = network.initialize(0) if weights is None else weights
@@ -72,10 +76,10 @@ class TinygradNetwork:
         return tensor.numpy().transpose(np.argsort(_order(self.network, name)))
 
     def __call__(self, x: Tensor) -> Tensor:
-        values = {INPUT: x}
+        values = {self._input: x}
         for node in self.nodes:
             values[node.name] = HANDLERS[type(node.op)](self, node, *(values[name] for name in node.inputs))
-        return values[self.nodes[-1].name]
+        return values[self._end]
 
     def role(self, node: Node, role: str) -> Tensor | None:
         """A weight of a layer, None where the layer has none of this role."""

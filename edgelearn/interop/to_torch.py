@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from edgelearn.errors import FormatError
-from edgelearn.graph import INPUT, Network, Node
+from edgelearn.graph import Network, Node
 from edgelearn.ops import (
     Add,
     AveragePooling2D,
@@ -39,6 +39,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.window import Pair, Window
 
+from .ends import only_or_all, without_softmax
 from .pointwise import ACTIVATIONS
 from .to_torch_pointwise import POINTWISE
 from .to_torch_shapes import SHAPES, channels_first, channels_last
@@ -60,7 +61,7 @@ class TorchNetwork(nn.Module):
     - `weights`: arrays by name, in the network's layouts; their type is the module's (default: `initialize(0)`).
     - `batchnorm`: `"moving"` normalises with the stored statistics; `"batch"` with those of the batch, and moves the
       stored ones, in layers that are trained. PyTorch moves variances by n / (n - 1) times the batch's.
-    - `logits`: leave a Softmax at the end out.
+    - `logits`: leave a Softmax at an output out.
     - `mirrored`: compute on images mirrored both ways, where that saves padding passes. PyTorch pads convolutions alike
       on all sides, "same" at stride 2 only below and to the right; in a mirrored image that is above and to the left,
       which comes to the same as both. `encode` and `decode` then mirror, too.
@@ -80,9 +81,9 @@ class TorchNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.network, self.batchnorm, self.matrix_products = network, batchnorm, matrix_products
-        self.nodes = list(network.nodes.values())
-        if logits and isinstance(self.nodes[-1].op, Softmax):
-            self.nodes.pop()
+        self.nodes, self._ends = (
+            without_softmax(network) if logits else (list(network.nodes.values()), network.outputs)
+        )  # fmt: skip
         for node in self.nodes:
             _handler(node.op)
         self.mirrored = mirrored and _mirroring_helps(network)
@@ -111,15 +112,21 @@ class TorchNetwork(nn.Module):
             tensor = tensor.flip((1, 2)) if self.mirrored else tensor
         return tensor.numpy()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.run(self.nodes, x)
+    def forward(self, x: Any) -> Any:
+        """Compute the network: tensors, or dictionaries by name of several inputs and outputs."""
+        values: dict[str, torch.Tensor] = dict(x) if isinstance(x, dict) else {next(iter(self.network.inputs)): x}
+        self._compute(self.nodes, values)
+        return only_or_all({name: values[end] for name, end in zip(self.network.outputs, self._ends, strict=True)})
 
     def run(self, nodes: Sequence[Node], x: torch.Tensor) -> torch.Tensor:
         """Compute some layers in a row; `x` is the one tensor that they read from outside."""
-        values = {(nodes[0].inputs or (INPUT,))[0]: x}
+        values = {nodes[0].inputs[0]: x}
+        self._compute(nodes, values)
+        return values[nodes[-1].name]
+
+    def _compute(self, nodes: Sequence[Node], values: dict[str, torch.Tensor]) -> None:
         for node in nodes:
             values[node.name] = _handler(node.op)(self, node, *(values[name] for name in node.inputs))
-        return values[nodes[-1].name]
 
     def weights(self) -> dict[str, np.ndarray]:
         """All weights by name, in the network's layouts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -14,18 +15,58 @@ from edgelearn.ops.tensor import Shape
 Weights = dict[str, np.ndarray]
 
 
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise FormatError(
+        "model.weights is a copy: a change in it would not reach the model. Assign new weights: "
+        "model.weights = {**model.weights, 'dense/bias': array}."
+    )
+
+
+class ReadOnlyWeights(Weights):
+    """Weights that can be read and copied but not changed: a change would not reach the device.
+
+    Its arrays are read-only, too. Raises FormatError when an array is set or removed.
+    """
+
+    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
+        views = {name: array.view() for name, array in weights.items()}
+        for view in views.values():
+            view.flags.writeable = False
+        super().__init__(views)
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
+
+    def __reduce__(self) -> tuple:
+        return dict, (dict(self),)
+
+    __copy__ = copy = lambda self: dict(self)
+
+
+def copied(weights: Mapping[str, np.ndarray]) -> Weights:
+    """Return copies, which later changes of the originals don't reach."""
+    return {name: array.copy() for name, array in weights.items()}
+
+
 def check_weights(network: Network, weights: Mapping[str, np.ndarray]) -> Weights:
     """Return the network's weights as float32, by name; ignore arrays of other names.
 
-    Raises FormatError when an array is missing, has another shape, or holds a NaN or an infinity.
+    Raises FormatError when an array is missing, has another shape, holds no real numbers, or a NaN or an infinity.
     """
+    if not isinstance(weights, Mapping):
+        raise FormatError(
+            f"Weights are arrays by name, such as model.weights returns, not {type(weights).__name__}; "
+            f"edgelearn.load reads files."
+        )
     missing = [name for name in network.parameters if name not in weights]
     if missing:
         more = f" and {len(missing) - 1} more" if missing[1:] else ""
         raise FormatError(f"The weights lack '{missing[0]}'{more}: they belong to another network than {network.name}.")
     checked = {}
     for name, parameter in network.parameters.items():
-        array = np.asarray(weights[name], np.float32)
+        given = np.asarray(weights[name])
+        if given.dtype.kind in "cOSUmM":
+            raise FormatError(f"'{name}' is an array of {given.dtype}; weights are real numbers.")
+        array = np.asarray(given, np.float32)
         if array.shape != parameter.weight.shape:
             raise FormatError(
                 f"'{name}' has shape {array.shape}; '{network.name}' needs "

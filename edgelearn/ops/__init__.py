@@ -25,7 +25,7 @@ from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
 from .normalization import GroupNormalization, LayerNormalization
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
-from .optimizers import SGD, Adam, AdamW, Optimizer
+from .optimizers import LAMB, SGD, Adam, AdamW, Lion, Optimizer, RMSprop
 from .pad import Pad
 from .permute import Transpose
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
@@ -48,6 +48,7 @@ __all__ = [
     "DSGC",
     "ELU",
     "GELU",
+    "LAMB",
     "LOSSES",
     "SELU",
     "SGD",
@@ -92,6 +93,7 @@ __all__ = [
     "LayerNormalization",
     "LeakyReLU",
     "LinearOp",
+    "Lion",
     "LocalResponseNormalization",
     "Log",
     "Loss",
@@ -115,6 +117,7 @@ __all__ = [
     "PadChannels",
     "Percentile",
     "Prototypical",
+    "RMSprop",
     "ReLU",
     "Reciprocal",
     "Rescaling",

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from .tensor import Tensor
 
-INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP = range(6)  # places in `scalars`, which the host writes
+# places in `scalars`, which the host writes
+INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP, SECOND_CORRECTION = range(7)
 LOSS, CORRECT, SEEN, NONFINITE, OUTPUTS = range(5)  # places in `counters`, which the device counts
 
 

@@ -58,6 +58,8 @@ def choose_device(name: str | Device | None = None) -> DeviceChoice:
     """
     if isinstance(name, Device):
         return DeviceChoice(name, "given by the caller")
+    if name is not None and not isinstance(name, str):
+        raise DeviceError(f"A device is part of its name or a Device of list_devices(), not {name!r:.60}.")
     devices = rank(list_devices())
     if not name:
         best = devices[0]

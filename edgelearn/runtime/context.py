@@ -11,6 +11,7 @@ from edgelearn.display import Displayed
 
 from .memory import DeviceBuffer, Ledger
 from .platforms import opencl_device
+from .process import check_process
 
 
 class Context(Displayed):
@@ -19,6 +20,8 @@ class Context(Displayed):
     Arguments:
     - `device`: the device.
     - `profiling`: read the device's clock at the start and the end of each launch, for `take_times` (default False).
+
+    Raises DeviceError in a fork of a process that uses a device, now and when the context is used there.
     """
 
     def __init__(self, device: Device, profiling: bool = False) -> None:
@@ -50,6 +53,7 @@ class Context(Displayed):
 
     def allocate(self, nbytes: int, name: str) -> DeviceBuffer:
         """Allocate uninitialized device memory, counted in `ledger`. Raises DeviceError if there is not enough."""
+        check_process()
         return DeviceBuffer(self.cl_context, self.ledger, nbytes, name, self.device.kind == "cpu")
 
     def write(self, target, array: np.ndarray, offset: int = 0) -> None:
@@ -61,21 +65,25 @@ class Context(Displayed):
         array."""
         import pyopencl as cl
 
+        check_process()
         return cl.enqueue_copy(self.queue, target, array, dst_offset=offset, is_blocking=False)
 
     def read(self, source, array: np.ndarray, offset: int = 0) -> np.ndarray:
         """Fill a contiguous array from the cl.Buffer `source` at byte `offset`, after all work enqueued before."""
         import pyopencl as cl
 
+        check_process()
         cl.enqueue_copy(self.queue, array, source, src_offset=offset, is_blocking=True)
         return array
 
     def fill_zero(self, target, nbytes: int, offset: int = 0) -> None:
         import pyopencl as cl
 
+        check_process()
         cl.enqueue_fill_buffer(self.queue, target, np.zeros(1, np.uint32), offset, nbytes)
 
     def finish(self) -> None:
+        check_process()
         self.queue.finish()
         if self._transfers is not None:
             self._transfers.finish()

@@ -16,6 +16,7 @@ from edgelearn.ops.loss import rows_of
 
 from .feature_cache import FeatureCache
 from .plan_memory import PlanMemory
+from .step_scalars import step_scalars
 
 Examples = np.ndarray | Mapping[str, np.ndarray]  # of the only input, or of each input by name
 
@@ -34,6 +35,23 @@ class OutputTargets:
 
 
 Targets = np.ndarray | Sequence[OutputTargets]  # class numbers of the only output, or each output's
+
+
+def random_batch(plan: Plan, n: int, rng: np.random.Generator) -> tuple[Examples, list[OutputTargets]]:
+    """Return a micro-batch of `n` examples of the plan's network, in the device's layout, to time steps with: inputs
+    from -1 to 1, and targets of 0."""
+    network, losses = plan.request.network, plan.request.losses.by_output
+    x = {
+        name: pack(rng.uniform(-1, 1, (n, *shape)).astype(np.float32), plan.storage.inputs[name].block)
+        for name, shape in network.inputs.items()
+    }
+    targets = []
+    for name, loss in losses.items():
+        shape = network.nodes[name].shape
+        is_value = loss.target_dtype == "float32"
+        values = pack(np.zeros((n, *shape), np.float32)) if is_value else np.zeros(n * rows_of(shape), np.int32)
+        targets.append(OutputTargets(values))
+    return x, targets
 
 
 class Feed:
@@ -61,14 +79,10 @@ class Feed:
         """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
         return source.device_layout(indices) if isinstance(source, FeatureCache) else self.pack(source[indices])
 
-    def begin(self, examples: int, rate: float, correction: float, step: int) -> None:
-        """Send the numbers of a mini-batch."""
-        scalars = np.zeros(16, np.float32)
+    def begin(self, examples: int, rate: float, step: int) -> None:
+        """Send the numbers of a mini-batch. Raises PlanError if a plan without an optimizer is to train."""
+        scalars = step_scalars(self.plan.request, examples, rate, step)
         scalars[places.INVERSE_BATCH] = self._factors[0] / examples
-        scalars[places.LEARNING_RATE] = rate
-        scalars[places.CORRECTION] = correction
-        words, seed = scalars.view(np.uint32), self.plan.request.seed
-        words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
         self.memory.send(self.plan.storage.control.scalars.buffer, scalars)
         for control, factor in zip(self._own_scalars, self._factors, strict=False):
             own = scalars.copy()

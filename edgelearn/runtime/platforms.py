@@ -11,6 +11,7 @@ from edgelearn.errors import DeviceError
 
 from . import faults
 from .driver_caches import POCL_CACHE, import_pyopencl, prepare
+from .process import check_process
 from .workers import a_core_each
 
 NO_RUNTIME = (
@@ -22,8 +23,9 @@ NO_RUNTIME = (
 def list_devices() -> list[Device]:
     """List every OpenCL device of this machine, in the order of its platforms.
 
-    Raises DeviceError if there is no OpenCL runtime or no device.
+    Raises DeviceError if there is no OpenCL runtime or no device, or in a fork of a process that uses one.
     """
+    check_process()
     place = prepare()
     try:
         cl = import_pyopencl()
@@ -62,6 +64,7 @@ def opencl_device(device: Device) -> Any:
     """Return the cl.Device that `device` describes."""
     import pyopencl as cl
 
+    check_process()
     platform, place = device.index
     return cl.get_platforms()[platform].get_devices()[place]
 

@@ -12,9 +12,9 @@ from edgelearn.compile.lower.heads import logits_of
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.program import Kind, Program, ProgramKey
 from edgelearn.compile.storage import Weights
-from edgelearn.errors import DeviceError, FormatError, PlanError
+from edgelearn.errors import DeviceError, FormatError
 from edgelearn.launch import Buffer, Launch, Role, Traffic
-from edgelearn.ops import Optimizer, Tensor, pack, unpack
+from edgelearn.ops import Tensor, pack, unpack
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE, OUTPUTS
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 
@@ -165,7 +165,7 @@ class Session:
 
         Returns (mean loss, right answers, finite): where `finite` is False the weights are unchanged.
         """
-        self._begin(examples, rate, self._optimizer.correction(step), step)
+        self._begin(examples, rate, step)
         self._accumulate(micro_batches, examples, step)
         self._finish_step(examples, step)
         loss, correct, finite = self._end(examples)
@@ -248,10 +248,10 @@ class Session:
         return found if len(found) > 1 else next(iter(found.values()))
 
     def predict_packed(self, x: Examples | None, n: int) -> np.ndarray:
-        """Return the network's output for one micro-batch in the device's layout."""
+        """Return the network's first output for one micro-batch in the device's layout."""
         key = self._forward_key(Kind.PREDICT, n)
         self._forward(key, x)
-        return self.memory.read(self.plan.programs[key].y.buffer)
+        return self.memory.read(next(iter(self.plan.programs[key].outputs.values())).buffer)
 
     def first_nonfinite(
         self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int, rate: float, step: int
@@ -259,7 +259,7 @@ class Session:
         """Run a mini-batch launch by launch; return the first launch that writes a NaN or an infinity, and the buffer.
         Gradients are overwritten; if the mini-batch failed before, nothing else that lasts changes."""
         self.memory.fill_zero(Role.TEMPORARY)  # what a failed step left in padding that nobody writes is not to blame
-        self._begin(examples, rate, self._optimizer.correction(step), step)
+        self._begin(examples, rate, step)
         sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
         culprit: list[Buffer] = []
 
@@ -312,12 +312,6 @@ class Session:
         """Bytes that the launches enqueued so far move."""
         return sum((Traffic.of(runner.launches, runner.runs) for runner in self._runners.values()), Traffic())
 
-    @property
-    def _optimizer(self) -> Optimizer:
-        if self.plan.request.optimizer is None:
-            raise PlanError("This plan only evaluates and predicts: to train, make one with an optimizer.")
-        return self.plan.request.optimizer
-
     # -- inside --------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -337,8 +331,8 @@ class Session:
         self._run(key, "prepare")
         self._run(key, "micro")
 
-    def _begin(self, examples: int, rate: float = 0.0, correction: float = 1.0, step: int = 0) -> None:
-        self.feed.begin(examples, rate, correction, step)
+    def _begin(self, examples: int, rate: float = 0.0, step: int = 0) -> None:
+        self.feed.begin(examples, rate, step)
         counters = self.plan.storage.control.counters.buffer
         handle, offset = self.memory.at(counters)
         self.context.fill_zero(handle, counters.nbytes, offset)

@@ -2,18 +2,41 @@
 
 from edgelearn.runtime import FeatureCache
 
-from .callbacks import Callback, EarlyStopping, History, ProgressBar, TimeLimit
+from .callbacks import (
+    Callback,
+    CSVLogger,
+    EarlyStopping,
+    History,
+    LambdaCallback,
+    LearningRateScheduler,
+    ModelCheckpoint,
+    Monitor,
+    ProgressBar,
+    ReduceLROnPlateau,
+    SwapEMAWeights,
+    TensorBoard,
+    TimeLimit,
+)  # fmt: skip
 from .files import from_torch, load
 from .model import Model
 from .range_trace import RangeTrace, TraceRanges
 from .reconstruction import WatchReconstruction
-from .schedules import CosineDecay, ExponentialDecay, PiecewiseConstantDecay
+from .schedules import (
+    CosineDecay,
+    CosineDecayRestarts,
+    ExponentialDecay,
+    InverseTimeDecay,
+    PiecewiseConstantDecay,
+    PolynomialDecay,
+)
 from .sources import PictureSource, Source, Subset, VariedSource
 from .status import Position, TrainedModel
 from .trainer import Trainer
 
 __all__ = [
-    "Callback", "CosineDecay", "EarlyStopping", "ExponentialDecay", "FeatureCache", "History", "Model", "PictureSource",
-    "PiecewiseConstantDecay", "Position", "ProgressBar", "RangeTrace", "Source", "Subset", "TimeLimit", "TraceRanges",
+    "CSVLogger", "Callback", "CosineDecay", "CosineDecayRestarts", "EarlyStopping", "ExponentialDecay", "FeatureCache",
+    "History", "InverseTimeDecay", "LambdaCallback", "LearningRateScheduler", "Model", "ModelCheckpoint", "Monitor",
+    "PictureSource", "PiecewiseConstantDecay", "PolynomialDecay", "Position", "ProgressBar", "RangeTrace",
+    "ReduceLROnPlateau", "Source", "Subset", "SwapEMAWeights", "TensorBoard", "TimeLimit", "TraceRanges",
     "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "from_torch", "load",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from edgelearn.runtime import FeatureCache, Session
 
 from . import passes
-from .callbacks import CallbackList
+from .callbacks.base import CallbackList
 from .sources import Source
 from .status import TrainingStatus
 

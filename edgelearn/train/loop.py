@@ -15,7 +15,7 @@ from edgelearn.errors import PlanError
 from edgelearn.ops import Loss, Losses
 
 from . import sources
-from .callbacks import CallbackList
+from .callbacks.base import CallbackList
 from .metrics import OutputMetrics
 from .passes import added, evaluate, result_logs
 from .sources import Source
@@ -54,7 +54,7 @@ class Loop:
     def run(self) -> None:
         """Raises StoppedError if it is stopped before the first step, NonFiniteError naming the step and the layer."""
         status, logs = self.status, {}
-        if self.validation_data is not None and status.position == Position():
+        if self.validation_data is not None and status.position.updates == 0:
             logs = self._validate(status.check_stop)
         self.training()
         self.notify("on_train_begin", logs)
@@ -74,6 +74,7 @@ class Loop:
         parts = [part for indices in batches for part in mini_batches(indices, plan.request.micro_batch)]
         with closing(training.micro_batches(x, self.y, parts)) as stream:
             for number, indices in enumerate(batches, start=1):
+                self.notify("on_train_batch_begin", at.step, {})
                 start = time.perf_counter()
                 micro = (value for _, value in islice(stream, plan.micro_batch_count(len(indices))))
                 loss, correct, own = self.training().update(x, self.y, indices, micro)
@@ -95,13 +96,15 @@ class Loop:
         if self.validation_data is not None and (done % self.validation_frequency == 0 or done == self.epochs):
             logs |= self._validate()
         logs["seconds"] = at.seconds + time.perf_counter() - start
-        self.status.position = Position(epoch=done, updates=at.updates)
+        self.status.position = Position(epoch=done, updates=at.updates, learning_rate=at.learning_rate)
         self.notify("on_epoch_end", at.epoch, logs)
 
     def _validate(self, check: Callable[[], None] = lambda: None) -> Logs:
         if self.validation_data is None:
             return {}
+        self.notify("on_test_begin", {})
         logs = evaluate(self.training().session, *self.validation_data, self.metrics, check)
+        self.notify("on_test_end", logs)
         return {f"val_{name}": value for name, value in logs.items() if isinstance(value, float)}
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from edgelearn.compile import BudgetLike, Plan, Precision
-from edgelearn.compile.lower import input_block
 from edgelearn.compile.memory.activation_memory import ActivationMemory
 from edgelearn.compile.memory.policies import keep_all
 from edgelearn.compile.memory.strategies import Encoding
@@ -17,34 +16,35 @@ from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile
-from edgelearn.interop.weights import Weights, check_weights
+from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, copied
 from edgelearn.ops import SGD, Loss, Losses, Optimizer
 from edgelearn.runtime import Context, DeviceChoice, Kernels, choose_device
 
-from . import passes, sources
-from .callbacks import Callback, CallbackList, History
-from .features import extract_features
-from .loop import Loop, start
+from . import passes
+from .arguments import FitArguments, optional_size
+from .callbacks import Callback, History
+from .fitting import Fitting
 from .metrics import OutputMetrics
 from .open_session import OpenSession
 from .output_losses import check_examples, output_losses
 from .phases import Phases
 from .plans import Plans, TrainingSettings
-from .reconstruction import watched
 from .saved_model import SavedModel
 from .sources import as_source
 from .state import TrainingState
-from .status import Logs, StoppedError, TrainingStatus
+from .status import Logs, TrainingStatus
 from .summary import summary
 from .targets import Targets, labeled
 from .trainer import Trainer
+from .turns import Turns, one_thread
 
 
 class Model(SavedModel):
     """A network with weights on a device.
 
     One session is open at a time: memory for training is given back before memory for predictions is taken, and the
-    other way round. Plans are kept, so that calling a method again makes none.
+    other way round. Plans are kept, so that calling a method again makes none. One thread at a time uses a model:
+    others wait, or get a PlanError while `fit` runs.
 
     Arguments:
     - `network`: the graph.
@@ -61,16 +61,19 @@ class Model(SavedModel):
         self, network: Network, weights: Weights | None = None, device: str | Device | None = None, seed: int = 0,
         share_with: Model | None = None,
     ) -> None:  # fmt: skip
+        if not isinstance(network, Network) or not isinstance(share_with, Model | None):
+            given = f"{network!r:.60}, {share_with!r:.60}"
+            raise PlanError(f"A Model is made of a Network, and shares with a Model, not {given}.")
         if not (isinstance(seed, Integral) and 0 <= seed < 1 << 64):
             raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {seed!r}.")
         self.network, self.seed = network, seed
-        self.status = TrainingStatus()
+        self.status, self.turns = TrainingStatus(), Turns()
         self._statistics_set = weights is not None
-        checked = check_weights(network, network.initialize(seed) if weights is None else weights)
+        checked = network.initialize(seed) if weights is None else copied(check_weights(network, weights))
         self.choice: DeviceChoice = share_with.choice if share_with else choose_device(device)
         self.context = share_with.context if share_with else Context(self.choice.device)
         self.kernels = share_with.kernels if share_with else Kernels(self.context)
-        self._open = OpenSession(checked, self.context, self.kernels, self.status)
+        self._open = OpenSession(checked, self.context, self.kernels, self.status, network.trainable)
         self._plans = Plans(network, self.device, seed)
         self.preprocessing: dict[str, Any] = {}
         self.class_names: tuple[str, ...] = ()
@@ -78,15 +81,21 @@ class Model(SavedModel):
         self.compile(SGD())
 
     @property
+    @one_thread
     def weights(self) -> Weights:
-        """Copies of all weights of the network, float32 by "layer/role". Assigning others copies them to the open
-        session. Raises FormatError for weights that don't fit."""
-        return self._open.weights
+        """Copies of all weights of the network as they are now, float32 by "layer/role", read-only. Assigning others
+        copies them to the open session. Raises FormatError for weights that don't fit."""
+        return ReadOnlyWeights(self._open.weights)
 
     @weights.setter
+    @one_thread
     def weights(self, weights: Weights) -> None:
-        self._open.put(replace(self._open.state(), weights=check_weights(self.network, weights)))
+        self._open.put(replace(self._open.state(), weights=copied(check_weights(self.network, weights))))
         self._statistics_set = True
+
+    @one_thread
+    def swap_averages(self) -> None:
+        self._open.put(self._open.state().swapped())
 
     @property
     def device(self) -> Device:
@@ -109,6 +118,7 @@ class Model(SavedModel):
     def precision(self) -> Precision:
         return self.settings.precision
 
+    @one_thread
     def compile(
         self,
         optimizer: Optimizer,
@@ -148,9 +158,9 @@ class Model(SavedModel):
             optimizer, output_losses(loss, loss_weights, self.network), batchnorm, precision or Precision(),
             activation_memory or keep_all, tuple(allow),
         )  # fmt: skip
-        weights = self.weights
+        weights = self._open.weights
         self._open.close()
-        self._open.put(TrainingState(weights))
+        self._open.put(TrainingState(weights), self.network.trainable)
         self.settings, self.metrics = settings, OutputMetrics(metrics, self.network) if metrics else None
         return self
 
@@ -200,17 +210,20 @@ class Model(SavedModel):
         fit the budget)."""
         return self._plans.forward(self.settings, batch_size, budget)
 
+    @one_thread
     def fit(
         self,
         x,
         y,
-        batch_size: int = 32,
+        batch_size: int | None = 32,
         epochs: int = 1,
         *,
         micro_batch: int | None = None,
         validation_data: tuple | None = None,
+        validation_split: float = 0.0,
         validation_frequency: int = 1,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[Callback] | Callback | None = (),
+        verbose: str | int = "auto",
         cache: str | None = None,
         cache_folder: Path | None = None,
         budget: BudgetLike | None = None,
@@ -229,7 +242,10 @@ class Model(SavedModel):
           of the mini-batch (default: all of it).
         - `validation_data`: (x, y) or (x, y, sample_weight) to evaluate every `validation_frequency` epochs (default:
           each), before the first one and after the last.
+        - `validation_split`: share of the examples, at their end, to validate with instead (default 0).
         - `callbacks`: see Callback.
+        - `verbose`: 0 is silent, 1 shows a progress bar, 2 prints a line an epoch; `"auto"` (default) is 1 where a
+          person looks on, in a terminal or a notebook, else 0.
         - `cache`: keep the outputs of the frozen prefix: `"fp32"` trains with the same bits as None (but for rounding
           where the prefix ends in fewer than 16 channels), `"fp16"` takes half the memory (default None).
         - `cache_folder`: where a temporary file for them is made (default: they are kept in memory).
@@ -243,47 +259,17 @@ class Model(SavedModel):
         an example can't be read or a feature doesn't fit the cache, NonFiniteError naming the first layer where a NaN
         or infinity appeared, weights unchanged by that step, and ReconstructionError (see WatchReconstruction).
         """
-        x, y = labeled(x, y, self.network, self.loss, sample_weight, class_weight)
-        if validation_data is not None:
-            other_x, other_y, *weights = validation_data
-            validation_data = labeled(other_x, other_y, self.network, self.loss, *weights)
-        if min(epochs, batch_size, validation_frequency) < 1:
-            wrong = f"{epochs}, {batch_size} and {validation_frequency}"
-            raise PlanError(f"epochs, batch_size and validation_frequency are at least 1, not {wrong}.")
-        if cache is not None and sources.varies(x):
-            raise PlanError(
-                "These examples differ from epoch to epoch, so their features can't be cached: leave the cache off, or "
-                "train on the examples as they are."
-            )
-        batch_size = min(batch_size, len(x))
-        start(self.status, self.loss, len(x), batch_size, min(micro_batch or batch_size, batch_size), epochs, shuffle)
-        wanted = [x] if validation_data is None else [x, validation_data[0]]
-        targets = [y] if validation_data is None else [y, validation_data[1]]
-        phases = self._plans.training(
-            self._settings(*targets), batch_size, micro_batch and min(micro_batch, len(x)), budget, cache, [len(x)],
-            [len(source) for source in wanted[1:]],
+        arguments = FitArguments(
+            batch_size, epochs, micro_batch, validation_data, validation_split, validation_frequency, callbacks,
+            verbose, cache, cache_folder, budget, shuffle, class_weight, sample_weight,
         )  # fmt: skip
-        plan, history = phases["train"], History()
-        notify = CallbackList(self, [*watched(callbacks, plan), history])
+        fitting = Fitting(self, self.network, self._open, self._plans, self._settings, self.metrics)
         try:
-            if cache is not None:
-                block = input_block(plan.request.network)
-                extracting = self._open.forward(phases["extract"], notify)
-                x, *rest = extract_features(extracting, wanted, cache, cache_folder, block, notify, self.status)
-                validation_data = validation_data and (rest[0], validation_data[1])
-            loop = Loop(
-                lambda: self._open.train(plan, notify), self.status, notify, x, y, batch_size, epochs, shuffle,
-                validation_data, validation_frequency, self.metrics,
-            )  # fmt: skip
-            loop.run()
-        except StoppedError:
-            pass
+            return fitting.run(x, y, arguments)
         finally:
-            self._statistics_set |= self.batchnorm == "batch"
-            self._open.close()
-            notify("on_train_end", {})
-        return history
+            self._statistics_set |= self.batchnorm == "batch" and self.position.updates > 0
 
+    @one_thread
     def evaluate(self, x, y, batch_size: int | None = None, sample_weight=None) -> Logs:
         """Return the mean loss over examples `x` with targets `y`, the accuracy where the loss has one, and the
         metrics; of several outputs also "NAME_loss" and so on. `sample_weight` as in `fit`: metrics leave it out.
@@ -292,19 +278,21 @@ class Model(SavedModel):
         isn't.
         """
         x, y = labeled(x, y, self.network, self.loss, sample_weight)
-        plan = self._plans.forward(self._settings(y), batch_size, examples=(len(x),))
+        plan = self._plans.forward(self._settings(y), optional_size("batch_size", batch_size), examples=(len(x),))
         check_examples(self.loss, self.network, len(x), plan.request.micro_batch)
         return passes.evaluate(self._open.forward(plan), x, y, self.metrics)
 
+    @one_thread
     def predict(self, x, batch_size: int | None = None) -> Any:
         """Return the network's output for examples `x`: float32 (n, ...), probabilities if it ends in a softmax; of
         several outputs a dictionary by name."""
         x = as_source(x, self.network)
-        plan = self._plans.forward(self.settings, batch_size, examples=(len(x),))
+        plan = self._plans.forward(self.settings, optional_size("batch_size", batch_size), examples=(len(x),))
         return passes.predict(self._open.forward(plan), x)
 
     # -- loops of one's own --------------------------------------------------------------------------------------
 
+    @one_thread
     def trainer(
         self, batch_size: int = 32, micro_batch: int | None = None, budget: BudgetLike | None = None,
         examples: Sequence[int] = (), weighted: bool = False,
@@ -320,10 +308,11 @@ class Model(SavedModel):
         plan = self._plans.training(
             settings, batch_size, micro_batch, budget, last_batches=examples, remainders=examples
         )["train"]
-        weights = self.weights
+        weights = self._open.weights
         self._open.close()
         return Trainer(plan, weights, self.context, self.kernels)
 
+    @one_thread
     def train_on_batch(
         self, x, y, micro_batch: int | None = None, sample_weight=None, class_weight: Mapping[int, float] | None = None
     ) -> Logs:
@@ -342,15 +331,18 @@ class Model(SavedModel):
         """Return the network's output for one mini-batch, all of it on the device at once: float32 (n, ...)."""
         return self.predict(x, len(x))
 
+    @one_thread
     def gradients(self, x, y, micro_batch: int | None = None, sample_weight=None) -> Weights:
         """Return the gradients of the mean loss over a mini-batch, float32 by "layer/role". Nothing else changes.
         Arguments and errors as Trainer.gradients; `micro_batch` as in `fit`."""
         x, y = labeled(x, y, self.network, self.loss, sample_weight)
         return self._open.train(self._batch_plan(y, micro_batch)).gradients(x, y)
 
+    @one_thread
     def range_records(self) -> Weights:
         return self._open.records
 
+    @one_thread
     def reconstruction_errors(self) -> dict[str, float]:
         if self._open.training is None:
             raise PlanError(
@@ -361,18 +353,22 @@ class Model(SavedModel):
 
     # -- state and files -----------------------------------------------------------------------------------------
 
+    @one_thread
     def state(self) -> tuple[Weights, dict]:
         state = self._open.state()
         return replace(state, weights={name: state.weights[name] for name in self.changing}).to_tensors()
 
+    @one_thread
     def restore(self, tensors: Weights, position: dict) -> None:
         """Return to where `state` was called. Raises FormatError if that was another network's or another training."""
         state = TrainingState.of(tensors, position)
-        slots = {f"{slot}/{name}" for slot in self.optimizer.slots for name in self.network.trainable}
+        slots = {f"{slot}/{name}" for slot in self.optimizer.all_slots for name in self.network.trainable}
         state.check(self.changing, slots, self.precision.quantizes)
-        self._open.put(replace(state, weights=check_weights(self.network, self.weights | state.weights)))
+        weights = check_weights(self.network, self._open.weights | state.weights)
+        self._open.put(replace(state, weights=weights), self.network.trainable)
         self._statistics_set = True
 
+    @one_thread
     def to_file(self) -> ModelFile:
         state = self._open.state()
         position = {**asdict(self.position), "seed": int(self.seed), "batchnorm": self.batchnorm}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from edgelearn.compile import Plan
 from edgelearn.interop.weights import Weights
 from edgelearn.runtime import Context, Kernels, Session
 
-from .callbacks import CallbackList
+from .callbacks.base import CallbackList
 from .state import TrainingState
 from .status import TrainingStatus
 from .training_session import TrainingSession
@@ -21,13 +21,16 @@ class OpenSession:
     - `weights`: all weights of the network, float32 by "layer/role".
     - `context`, `kernels`: the device in use, and its compiled kernels.
     - `status`: progress of the training.
+    - `trained`: names of the parameters that are trained when the state is new.
     """
 
-    def __init__(self, weights: Weights, context: Context, kernels: Kernels, status: TrainingStatus) -> None:
+    def __init__(
+        self, weights: Weights, context: Context, kernels: Kernels, status: TrainingStatus, trained: Iterable[str]
+    ) -> None:
         self.context, self.kernels, self.status = context, kernels, status
         self.training: TrainingSession | None = None  # at most one of these two is open
         self._forward: Session | None = None
-        self._weights = weights
+        self._weights, self._trained = weights, frozenset(trained)
         self._slots: Weights = {}  # the optimizer's state
         self._records: Weights = {}  # the range statistics of quantized tensors
 
@@ -47,8 +50,10 @@ class OpenSession:
         self._keep()
         return TrainingState(self._weights, self._slots, self._records, self.status.position)
 
-    def put(self, state: TrainingState) -> None:
-        """Replace everything by `state`, which has all weights; an open session gets it at once."""
+    def put(self, state: TrainingState, trained: Iterable[str] | None = None) -> None:
+        """Replace everything by `state`, which has all weights; an open session gets it at once. `trained`: names of
+        the parameters that it trains (default: as before)."""
+        self._trained = self._trained if trained is None else frozenset(trained)
         self._weights, self._slots, self._records = state.weights, state.slots, state.records
         self.status.position = state.position
         if self.training is not None:
@@ -61,7 +66,11 @@ class OpenSession:
         if self.training is None or self.training.plan is not plan or not self.training.session.can_step:
             self.close()
             training = TrainingSession(plan, self.context, self.kernels, self.status, self._progress(notify))
-            training.resume(self._weights, self.state())
+            state, changed = self.state(), plan.request.trainable != self._trained
+            if changed:
+                state = state.carried(plan.storage.slot_tensors, plan.storage.quantizers)
+            training.resume(self._weights, state, new_ranges=changed)
+            self._slots, self._records, self._trained = state.slots, state.records, plan.request.trainable
             self.training = training
         return self.training
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
-from math import cos, inf, pi
+from dataclasses import dataclass, fields
+from math import ceil, cos, inf, pi
+from numbers import Real
 from typing import Any
 
 from edgelearn.errors import PlanError
+from edgelearn.ops.settings import is_number, number
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class ExponentialDecay(Schedule):
     staircase: bool = False
 
     def __post_init__(self) -> None:
-        _check_steps(self.decay_steps)
+        _check(self, decay_steps=1)
 
     def __call__(self, step: int) -> float:
         power = step // self.decay_steps if self.staircase else step / self.decay_steps
@@ -64,13 +66,99 @@ class CosineDecay(Schedule):
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
-        _check_steps(self.decay_steps)
+        _check(self, decay_steps=1)
 
     def __call__(self, step: int) -> float:
         if step < self.warmup_steps:
             return self.initial_learning_rate * step / self.warmup_steps
         done = min(step - self.warmup_steps, self.decay_steps) / self.decay_steps
         return self.initial_learning_rate * (self.alpha + (1 - self.alpha) * 0.5 * (1 + cos(pi * done)))
+
+
+@dataclass(frozen=True)
+class CosineDecayRestarts(Schedule):
+    """Cosine decay that starts again and again (Loshchilov and Hutter 2017).
+
+    Arguments:
+    - `initial_learning_rate`: rate of the first update.
+    - `first_decay_steps`: updates of the first period.
+    - `t_mul`: each period is so many times as long as the one before (default 2).
+    - `m_mul`: each period begins with so many times the rate of the one before (default 1).
+    - `alpha`: share of the initial rate that periods end with (default 0).
+
+    Raises PlanError for first_decay_steps below 1, or a t_mul below 1.
+    """
+
+    initial_learning_rate: float
+    first_decay_steps: int
+    t_mul: float = 2.0
+    m_mul: float = 1.0
+    alpha: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, first_decay_steps=1, t_mul=1)
+
+    def __call__(self, step: int) -> float:
+        rate, period, begin = self.initial_learning_rate, float(self.first_decay_steps), 0.0
+        while step >= begin + period:
+            begin, period, rate = begin + period, period * self.t_mul, rate * self.m_mul
+        share = 0.5 * (1 + cos(pi * (step - begin) / period))
+        return rate * share * (1 - self.alpha) + self.initial_learning_rate * self.alpha
+
+
+@dataclass(frozen=True)
+class InverseTimeDecay(Schedule):
+    """initial_learning_rate / (1 + decay_rate * update / decay_steps).
+
+    Arguments:
+    - `initial_learning_rate`: rate of the first update.
+    - `decay_steps`: updates in which the divisor grows by `decay_rate`.
+    - `decay_rate`: that number.
+    - `staircase`: whole multiples only (default False).
+
+    Raises PlanError for decay_steps below 1.
+    """
+
+    initial_learning_rate: float
+    decay_steps: int
+    decay_rate: float
+    staircase: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self, decay_steps=1)
+
+    def __call__(self, step: int) -> float:
+        done = step // self.decay_steps if self.staircase else step / self.decay_steps
+        return self.initial_learning_rate / (1 + self.decay_rate * done)
+
+
+@dataclass(frozen=True)
+class PolynomialDecay(Schedule):
+    """From the initial rate to the end rate along a power of the share of updates left.
+
+    Arguments:
+    - `initial_learning_rate`: rate of the first update.
+    - `decay_steps`: updates to the end rate.
+    - `end_learning_rate`: that rate (default 0.0001).
+    - `power`: 1 is a straight line (default 1).
+    - `cycle`: after decay_steps begin again, with a longer period (default False).
+
+    Raises PlanError for decay_steps below 1.
+    """
+
+    initial_learning_rate: float
+    decay_steps: int
+    end_learning_rate: float = 0.0001
+    power: float = 1.0
+    cycle: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self, decay_steps=1)
+
+    def __call__(self, step: int) -> float:
+        steps = self.decay_steps * max(1, ceil(step / self.decay_steps)) if self.cycle else self.decay_steps
+        left = 1 - min(step, steps) / steps
+        return (self.initial_learning_rate - self.end_learning_rate) * left**self.power + self.end_learning_rate
 
 
 @dataclass(frozen=True)
@@ -88,25 +176,34 @@ class PiecewiseConstantDecay(Schedule):
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if len(self.values) != len(self.boundaries) + 1 or list(self.boundaries) != sorted(self.boundaries):
+        lists = all(isinstance(given, tuple | list) for given in (self.boundaries, self.values))
+        numbers = lists and all(map(is_number, [*self.boundaries, *self.values]))
+        if not (
+            numbers
+            and len(self.values) == len(self.boundaries) + 1
+            and list(self.boundaries) == sorted(self.boundaries)
+        ):
             raise PlanError(
                 f"A piecewise constant rate has ascending boundaries and one value more than these, not boundaries "
-                f"{tuple(self.boundaries)} and values {tuple(self.values)}."
+                f"{self.boundaries!r} and values {self.values!r}."
             )
 
     def __call__(self, step: int) -> float:
         return self.values[bisect_left(self.boundaries, step)]
 
 
-def _check_steps(decay_steps: int) -> None:
-    if decay_steps < 1:
-        raise PlanError(f"A learning rate decays in decay_steps of 1 or more, not {decay_steps}.")
+def _check(schedule: Schedule, **least: float) -> None:
+    """Raises PlanError for a field that is no finite number, or below its `least`."""
+    for field in fields(schedule):
+        value = getattr(schedule, field.name)
+        if not isinstance(value, bool):
+            number(f"{field.name} of {type(schedule).__name__}", value, least.get(field.name, -inf))
 
 
 def rate_at(learning_rate: Any, step: int) -> float:
     """Return the learning rate of update `step`, counted from 0. Raises PlanError if it is negative or not finite."""
     value: Any = learning_rate(step) if callable(learning_rate) else learning_rate
-    rate = float(value)
-    if not 0 <= rate < inf:
-        raise PlanError(f"A learning rate is a finite number that isn't negative, but update {step + 1} has {rate}.")
-    return rate
+    if not is_number(value) or value < 0:
+        shown = float(value) if isinstance(value, Real) else repr(value)
+        raise PlanError(f"A learning rate is a finite number that isn't negative, but update {step + 1} has {shown}.")
+    return float(value)

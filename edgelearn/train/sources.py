@@ -162,7 +162,10 @@ def as_source(x, network: Network) -> Source:
 
 
 def _as_source(x, shape: Shape, of: str = "") -> Source:
-    source = x if hasattr(x, "__getitem__") and hasattr(x, "shape") else np.asarray(x)
+    try:
+        source = x if hasattr(x, "__getitem__") and hasattr(x, "shape") else np.asarray(x)
+    except ValueError as error:  # lists of different lengths
+        raise ShapeError(f"Examples {of}are an array of numbers (n, ...), and these make none: {error}.") from None
     if isinstance(source, np.ndarray) and (source.ndim < 2 or source.dtype.kind not in "fiub"):
         raise ShapeError(
             f"Examples {of}are an array of numbers (n, ...), not {source.dtype} of shape {source.shape}. "

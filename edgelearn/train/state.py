@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
-from edgelearn.errors import FormatError
+import numpy as np
+
+from edgelearn.errors import FormatError, PlanError
 from edgelearn.interop.weights import Weights
+from edgelearn.ops import Tensor
+from edgelearn.ops.optimizers.base import AVERAGE
 
 from .status import Position
 
@@ -70,3 +75,40 @@ class TrainingState:
                 "The checkpoint belongs to a training that quantizes tensors, unlike this one: compile with the same "
                 "precision before restoring."
             )
+
+    def swapped(self) -> TrainingState:
+        """Return the state with weights and their averages exchanged. Raises PlanError if there are no averages."""
+        averages = {name.split("/", 1)[1]: a for name, a in self.slots.items() if name.startswith(f"{AVERAGE}/")}
+        if not averages:
+            raise PlanError("There is no average of the weights: train with an optimizer that has use_ema=True.")
+        slots = {f"{AVERAGE}/{name}": self.weights[name] for name in averages}
+        return replace(self, weights=self.weights | averages, slots=self.slots | slots)
+
+    def carried(self, slots: Mapping[str, Tensor], quantizers: Iterable[str]) -> TrainingState:
+        """Return the state for a training of other layers: what both train keeps its state, the rest starts anew.
+
+        Arguments:
+        - `slots`: the optimizer's state of the other training, by name.
+        - `quantizers`: names of the tensors that it quantizes. If they differ, all ranges are measured again.
+        """
+        records = self.records if set(self.records) == set(quantizers) else {}
+        if not self.slots or self.slots.keys() == slots.keys():
+            return replace(self, records=records)
+        kept = {name: self.slots[name] if name in self.slots else self._new_slot(name, t) for name, t in slots.items()}
+        started, dropped = (
+            sorted({name.split("/", 1)[1] for name in names})
+            for names in (slots.keys() - self.slots.keys(), self.slots.keys() - slots.keys())
+        )
+        changes = [f"the optimizer state of {_some(started)} starts anew"] if started else []
+        changes += [f"that of {_some(dropped)} is dropped"] if dropped else []
+        warnings.warn(f"Layers were frozen or unfrozen since the last step: {', '.join(changes)}.", stacklevel=2)
+        return replace(self, slots=kept, records=records)
+
+    def _new_slot(self, name: str, tensor: Tensor) -> np.ndarray:
+        """Return zeros, or the weights for their average."""
+        slot, parameter = name.split("/", 1)
+        return self.weights[parameter] if slot == AVERAGE else np.zeros(tensor.shape, np.float32)
+
+
+def _some(names: list[str]) -> str:
+    return f"'{names[0]}'" + (f" (and {len(names) - 1} more)" if names[1:] else "")

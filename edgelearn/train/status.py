@@ -9,6 +9,10 @@ from typing import Any
 
 from edgelearn.display import Displayed
 from edgelearn.interop.weights import Weights
+from edgelearn.ops import Optimizer
+from edgelearn.ops.settings import number
+
+from .schedules import rate_at
 
 Logs = dict[str, float]
 
@@ -23,6 +27,7 @@ class Position:
     - `loss`: sum of the losses of the epoch's examples so far; `correct`: right answers; `seen`: examples.
     - `by_output`: these two sums of each of several outputs.
     - `seconds`: time of the epoch's steps so far.
+    - `learning_rate`: the rate that was set instead of the optimizer's (default None: the optimizer's).
     """
 
     epoch: int = 0
@@ -33,6 +38,7 @@ class Position:
     seen: int = 0
     seconds: float = 0.0
     by_output: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    learning_rate: float | None = None
 
 
 class StoppedError(Exception):
@@ -98,8 +104,34 @@ class TrainedModel(Displayed, ABC):
 
     @property
     @abstractmethod
+    def optimizer(self) -> Optimizer:
+        """The rule that updates the weights."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next step. Setting it replaces the optimizer's number or schedule until the model is compiled
+        again; checkpoints hold it. Raises PlanError for a rate that can't be."""
+        at = self.status.position
+        return rate_at(self.optimizer.learning_rate, at.updates) if at.learning_rate is None else at.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self.status.position.learning_rate = number("learning_rate", rate, 0)
+
+    @property
+    @abstractmethod
     def weights(self) -> Weights:
         """Copies of all weights of the network, float32 by "layer/role"."""
+
+    @weights.setter
+    @abstractmethod
+    def weights(self, weights: Weights) -> None: ...
+
+    @abstractmethod
+    def swap_averages(self) -> None:
+        """Exchange the trained weights and their moving averages, which an optimizer with use_ema=True keeps on the
+        device: `evaluate`, `predict` and `save` then use the averages, until it is called again. BatchNorm's statistics
+        have no average. Raises PlanError if there are none."""
 
     @abstractmethod
     def state(self) -> tuple[Weights, dict]:

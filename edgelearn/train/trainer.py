@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from edgelearn.compile import Plan
 from edgelearn.errors import PlanError
-from edgelearn.interop.weights import Weights, check_weights
+from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights
+from edgelearn.ops import Optimizer
 from edgelearn.runtime import Context, Kernels
 
 from . import passes
-from .callbacks import Callback, CallbackList, History
+from .callbacks import Callback, History
+from .callbacks.base import CallbackList
 from .loop import Loop, start
 from .reconstruction import watched
 from .sources import Source, as_source
@@ -78,7 +81,20 @@ class Trainer(TrainedModel):
 
     @property
     def weights(self) -> Weights:
-        return self._weights | self.training.session.weights()
+        return ReadOnlyWeights(self._weights | self.training.session.weights())
+
+    @weights.setter
+    def weights(self, weights: Weights) -> None:
+        self._weights = check_weights(self._network, weights)
+        state = self.training.snapshot()
+        self.training.resume(self._weights, replace(state, weights={}))
+
+    @property
+    def optimizer(self) -> Optimizer:
+        return self.training.optimizer
+
+    def swap_averages(self) -> None:
+        self.training.resume(self._weights, self.training.snapshot().swapped())
 
     def state(self) -> tuple[Weights, dict]:
         return self.training.snapshot().to_tensors()
@@ -128,7 +144,10 @@ class Trainer(TrainedModel):
             lambda: self.training, self.status, notify, x, y, request.batch_size, epochs, shuffle, validation_data,
             validation_frequency,
         )  # fmt: skip
-        loop.run()
+        try:
+            loop.run()
+        finally:
+            notify("on_train_end", {})
         return history
 
     def evaluate(self, x, y) -> Logs:

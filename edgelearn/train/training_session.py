@@ -55,15 +55,15 @@ class TrainingSession:
     def position(self) -> Position:
         return self.status.position
 
-    def resume(self, weights: Weights, state: TrainingState) -> None:
-        """Continue from `state`, with `weights` for what training does not change. Raises FormatError if the state
-        belongs to another training."""
+    def resume(self, weights: Weights, state: TrainingState, new_ranges: bool = False) -> None:
+        """Continue from `state`, with `weights` for what training does not change. `new_ranges`: a state without ranges
+        of quantized tensors has them measured again. Raises FormatError if the state belongs to another training."""
         self.session.load(weights | state.weights)
         if state.slots:
             self.session.load_optimizer_state(state.slots)
         else:
             self.session.reset_optimizer()
-        if state.records or state.position.updates:  # a training that quantizes left a range for every tensor
+        if state.records or (state.position.updates and not new_ranges):  # else a range for every tensor is left
             self.session.load_records(state.records)
         self.status.position = state.position
         self.changed = False
@@ -95,7 +95,7 @@ class TrainingSession:
         weights are then unchanged.
         """
         at = self.position
-        rate = rate_at(self.optimizer.learning_rate, at.updates)
+        rate = rate_at(self.optimizer.learning_rate, at.updates) if at.learning_rate is None else at.learning_rate
         self.changed = True
         loss, correct, finite = self.session.train(stream, len(indices), rate, at.updates + 1)
         if not finite:

@@ -10,8 +10,9 @@ from .pictures import contact_sheet, plot_prediction
 from .reconstruction import plot_reconstruction
 from .show import device_table, plot_history, show, table
 from .training import TrainingView
+from .waiting import Waiting
 
 __all__ = [
-    "BitsView", "BudgetView", "Form", "TrainingView", "contact_sheet", "device_table", "plot_history",
+    "BitsView", "BudgetView", "Form", "TrainingView", "Waiting", "contact_sheet", "device_table", "plot_history",
     "plot_prediction", "plot_ranges", "plot_reconstruction", "plot_roles", "plot_timeline", "show", "table",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.05
 _TEXT_SECONDS = 0.25
 _DRAWING_SECONDS = 1.0
 _DRAWING_SHARE = 0.1  # of the thread's time at most
-_FULL = {"width": "100%"}
+_FULL = {"width": "auto"}  # 100 % and margins are more than the view has: a scrollbar
 
 
 class TrainingStoppedError(RunError):
@@ -108,6 +108,7 @@ class TrainingView(ipywidgets.VBox):
             raise training.error
         if training.results is None:
             raise self._stopped()
+        self._curves.layout.display = "none"  # the cell shows them, in a figure that is saved with the notebook
         display(show(figures.plot_learning_curves(training.rows)))
         display(self.summary())
         return training.results

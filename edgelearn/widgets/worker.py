@@ -14,7 +14,7 @@ from edgelearn.errors import RunError
 from edgelearn.experiments.experiment import Experiment, silent
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.train import Callback
-from edgelearn.train.callbacks import Logs
+from edgelearn.train.status import Logs
 
 _POLL_SECONDS = 0.1
 UNITS = {"training": "steps", "extracting features": "pictures", "compiling kernels": "kernels"}

@@ -28,7 +28,7 @@ INLINE V relu6_forward(const V v, const float a, const float b) {
   return r > (V)6 ? (V)6 : r;
 }
 INLINE V relu6_backward(const V z, const V g, const float a, const float b) {
-  return (z > (V)0) & (z < (V)6) ? g : (V)0;
+  return ((z > (V)0) & (z < (V)6)) ? g : (V)0;
 }
 
 // From a to b
@@ -37,7 +37,7 @@ INLINE V clip_forward(const V v, const float a, const float b) {
   return r > (V)b ? (V)b : r;
 }
 INLINE V clip_backward(const V z, const V g, const float a, const float b) {
-  return (z > (V)a) & (z < (V)b) ? g : (V)0;
+  return ((z > (V)a) & (z < (V)b)) ? g : (V)0;
 }
 
 INLINE V leaky_relu_forward(const V v, const float a, const float b) { return v < (V)0 ? v * a : v; }

@@ -31,7 +31,7 @@ INLINE V exponential_less_one(const V v) {
   e = e * v + (1.0f / 6);
   e = e * v + 0.5f;
   e = e * v + 1.0f;
-  return (v > (V)-0.35f) & (v < (V)0.35f) ? e * v : exponential(v) - (V)1;
+  return ((v > (V)-0.35f) & (v < (V)0.35f)) ? e * v : exponential(v) - (V)1;
 }
 
 // log(v) = n ln 2 + log(1 + m), 1 + m from sqrt(1/2) to sqrt(2); -infinity at 0, NaN below

@@ -2,9 +2,10 @@
 // `scalars`, written by the host:
 #define INVERSE_BATCH 0   // factor of a row's gradient: 1 / examples of the mini-batch, 1 / rows of one, the loss's weight
 #define LEARNING_RATE 1   // of this update
-#define CORRECTION 2      // Adam: sqrt(1 - beta2^t) / (1 - beta1^t)
+#define CORRECTION 2      // Adam: sqrt(1 - beta2^t) / (1 - beta1^t); LAMB: 1 / (1 - beta1^t)
 #define SEED 3            // two words as uint, the low one first: floats would hold integers only up to 2^24
 #define STEP 5            // as uint
+#define SECOND_CORRECTION 6  // LAMB: 1 / sqrt(1 - beta2^t)
 // `counters`, counted by the device:
 #define LOSS 0            // sum of the losses of the mini-batch so far
 #define CORRECT 1         // right answers so far

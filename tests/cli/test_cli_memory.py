@@ -25,7 +25,7 @@ def test_plan_before_and_after_measuring(capsys, tmp_path):
     assert told.startswith("plan 2: ") and " of 1.00 MB stored" in told
     assert "MB  stored " in said and "recomputed" in said and "not measured: the roofline" in said
     assert "backward block_1_expand" in said and (tmp_path / "plan.png").stat().st_size > 1000
-    assert main(["memory", "measure", *SMALL, "--rounds", "1"]) == 0
+    assert main(["memory", "measure", *SMALL, "--rounds", "1", "--busy"]) == 0
     assert main(["memory", "plan", *SMALL, "--budget", "1MB"]) == 0
     assert "ms a step (measured on" in capsys.readouterr().out
 

@@ -4,7 +4,6 @@ from edgelearn.graph import Network
 from edgelearn.ops import (
     ELU,
     GELU,
-    SELU,
     Abs,
     Add,
     BatchNormalization,
@@ -26,7 +25,6 @@ from edgelearn.ops import (
     Multiply,
     PReLU,
     Reciprocal,
-    ReLU,
     Rescaling,
     Reshape,
     Rsqrt,
@@ -34,7 +32,6 @@ from edgelearn.ops import (
     Sigmoid,
     SiLU,
     Softplus,
-    Softsign,
     Sqrt,
     Square,
     Subtract,
@@ -47,7 +44,7 @@ CLASSES = 5
 def fused() -> Network:
     """Activations in the kernels before them."""
     net = Network("fused", (5, 6, 3))
-    for number, op in enumerate((ELU(), Tanh(), LeakyReLU(), SELU(), Clip(-1, 2), Softsign(), ReLU(2.5))):
+    for number, op in enumerate((ELU(), Tanh(), LeakyReLU(), Clip(-1, 2))):
         net.add(f"conv{number}", Conv2D(20, 1))
         if number % 2:
             net.add(f"bn{number}", BatchNormalization())

@@ -1,6 +1,7 @@
 """Exported models, run by the formats' own runtimes, against the engine."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -258,8 +259,12 @@ def test_tflite_has_class_names_and_preprocessing(tmp_path):
     described(el.Model(overwritten())).export(path)
     file = tflite.Model.GetRootAs(path.read_bytes())
     entries = [file.Metadata(i) for i in range(file.MetadataLength())]
-    found = {e.Name().decode(): json.loads(file.Buffers(e.Buffer()).DataAsNumpy().tobytes()) for e in entries}
-    assert found == {"class_names": ["a", "b", "c"], "preprocessing": {"size": 4}}
+    found = {e.Name().decode(): file.Buffers(e.Buffer()).DataAsNumpy().tobytes() for e in entries}
+    assert json.loads(found["class_names"]) == ["a", "b", "c"] and json.loads(found["preprocessing"]) == {"size": 4}
+    assert found["TFLITE_METADATA"][4:8] == b"M001"
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("labels.txt") == b"a\nb\nc"
+    assert run_tflite(path, np.zeros((1, 4, 4, 4), np.float32)).shape == (1, 3)
 
 
 def test_onnx_has_class_names_and_preprocessing(tmp_path):

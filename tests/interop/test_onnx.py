@@ -66,6 +66,12 @@ CASES = {
     "mean over channels": [("ReduceMean", ["x"], ["y"], {"axes": [1], "keepdims": 0})],
     "maximum over width": [("ReduceMax", ["x"], ["y"], {"axes": [-1], "keepdims": 1})],
     "batch normalization": [("BatchNormalization", ["x", "b", "b", "b", "var"], ["y"], {"epsilon": 1e-3})],
+    "layer normalization": [("LayerNormalization", ["x", "last", "last"], ["y"], {"axis": -1})],
+    "layer normalization of images": [("LayerNormalization", ["x", "whole", "whole"], ["y"], {"axis": 1})],
+    "normalization of channels last": [("Transpose", ["x"], ["t"], {"perm": [0, 2, 3, 1]}),
+                                       ("LayerNormalization", ["t", "b", "b"], ["l"], {}),
+                                       ("Transpose", ["l"], ["y"], {"perm": [0, 3, 1, 2]})],
+    "instance normalization": [("InstanceNormalization", ["x", "b", "b"], ["y"], {})],
     "split normalization": [("Mul", ["x", "per"], ["m"], {}), ("Add", ["m", "per"], ["y"], {})],
     "flatten and gemm": [("Flatten", ["x"], ["f"], {}), ("Gemm", ["f", "mat", "b"], ["y"], {"transB": 1})],
     "reshape and matmul": [("Reshape", ["x", "flat"], ["f"], {}), ("MatMul", ["f", "mat2"], ["z"], {}),
@@ -128,7 +134,8 @@ CONSTANTS = SMALL | {
     "noughts": np.array([0, 0]), "even": np.array([8, 6]), "axes23": np.array([2, 3]),
     "groups": np.array([0, 2, 3, 9, 7]), "image": np.array([0, -1, 9, 7]), "pads": np.array([0, 0, 1, 2, 0, 0, 1, 0]),
     "place": draw(1, 6, 9, 7), "rows": draw(9, 1), "scales": np.float32([1, 1, 2, 2]),
-    "sizes": np.array([2, 6, 13, 10]), "nought": np.array(0), "front": np.array([0]), "rest": np.array([-1, 7]),
+    "last": draw(7), "whole": draw(6, 9, 7), "sizes": np.array([2, 6, 13, 10]), "nought": np.array(0),
+    "front": np.array([0]), "rest": np.array([-1, 7]),
     "q": RNG.integers(-127, 128, (6, 6, 3, 3)).astype(np.int8), "qs": abs(draw(6)) / 50, "qz": np.zeros(6, np.int8),
 }  # fmt: skip
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import PlanError
-from edgelearn.ops import SGD, Adam, AdamW
-from edgelearn.ops.control import CORRECTION, LEARNING_RATE, LOSS, NONFINITE, Control
+from edgelearn.ops import LAMB, SGD, Adam, AdamW, Lion, RMSprop
+from edgelearn.ops.control import CORRECTION, LEARNING_RATE, LOSS, NONFINITE, SECOND_CORRECTION, STEP, Control
 from edgelearn.ops.finish import emit_finite_check, emit_sum
-from edgelearn.ops.optimizers import CHUNK
+from edgelearn.ops.optimizers.base import CHUNK
 from edgelearn.ops.sums import Sum
 
 RULES = {
@@ -17,6 +17,12 @@ RULES = {
     "Adam": Adam(),
     "Adam, own settings": Adam(beta_1=0.8, beta_2=0.95, epsilon=1e-3),
     "AdamW": AdamW(weight_decay=0.05),
+    "RMSprop": RMSprop(),
+    "RMSprop with momentum": RMSprop(rho=0.8, momentum=0.9, epsilon=1e-3),
+    "RMSprop, centered": RMSprop(momentum=0.5, centered=True, epsilon=1e-2, weight_decay=0.1),
+    "Lion": Lion(weight_decay=0.1),
+    "LAMB": LAMB(),
+    "LAMB, own settings": LAMB(beta_1=0.8, beta_2=0.95, epsilon=1e-3, weight_decay=0.05),
 }
 RATE = 0.03
 SIZE = CHUNK * 16 + 48  # one chunk of a CPU's work-item, and three blocks of the next
@@ -35,7 +41,9 @@ class Trainer:
     def update(self, g):
         self.step += 1
         scalars = np.zeros(16, np.float32)
-        scalars[[LEARNING_RATE, CORRECTION]] = RATE, self.optimizer.correction(self.step)
+        corrections = self.optimizer.correction(self.step), self.optimizer.second_correction(self.step)
+        scalars[[LEARNING_RATE, CORRECTION, SECOND_CORRECTION]] = RATE, *corrections
+        scalars.view(np.uint32)[STEP] = self.step
         context, memory = self.bench.context, self.bench.memory
         context.write(memory[self.control.scalars.buffer].handle, scalars)
         context.write(memory[self.g.buffer].handle, np.float32(g))
@@ -60,8 +68,7 @@ def test_several_steps(bench, rng, name, decays):
         g = rng.standard_normal(SIZE)
         trainer.update(g)
         shrunk = w * (1 - RATE * optimizer.weight_decay * decays)
-        w = shrunk + optimizer.reference_update(w, g, slots, RATE, step)[0] - w
-        slots = optimizer.reference_update(w, g, slots, RATE, step)[1]
+        w, slots = optimizer.reference_update(shrunk, g, slots, RATE, step)
         for actual, expected in zip(trainer.read(), [w, *slots], strict=True):
             assert np.abs(actual - expected).max() < 2e-6 * np.abs(expected).max()
 
@@ -101,7 +108,7 @@ def test_a_bad_gradient_changes_nothing(bench, rng, bad, place):
     assert not np.array_equal(before[0], trainer.read()[0])
 
 
-@pytest.mark.parametrize("name", ("SGD", "momentum", "Nesterov", "AdamW"))
+@pytest.mark.parametrize("name", ("SGD", "momentum", "Nesterov", "AdamW", "RMSprop", "Lion", "LAMB"))
 def test_every_rule_looks_at_the_count(bench, rng, name):
     trainer = Trainer(bench, RULES[name], rng.standard_normal(SIZE))
     before = trainer.read()

@@ -45,6 +45,7 @@ from edgelearn.ops.formats import Format
 from edgelearn.tuned import TuningResults, launch_times, store
 
 from . import graphdef
+from .messages import damage_onnx, make_onnx
 from .mutations import Damage, damage_json, damage_lines, damage_png, damage_safetensors
 
 Read = Callable[[Path], Any]
@@ -281,6 +282,7 @@ FORMATS: list[FileFormat] = [
     FileFormat("Keras archive", _exported(".keras"), read_model, needs=("keras", "tensorflow")),
     FileFormat("TensorFlow GraphDef", _graphdef, read_model),
     FileFormat("weights (npz)", _npz, bcresnet_npz.read_arrays),
+    FileFormat("ONNX", make_onnx, read_model, damage_onnx, needs=("onnx",)),
     FileFormat("checkpoint", _checkpoint, checkpoint.read, damage_safetensors),
     FileFormat("network", _network, _text(Network.from_json), damage_json),
     FileFormat("precision", _precision, _text(Precision.from_json), damage_json),

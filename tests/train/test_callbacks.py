@@ -93,4 +93,4 @@ def test_progress_bar_ends_with_an_error():
     with pytest.raises(PlanError):
         model.fit(*examples(10), callbacks=[bar])
     ProgressBar().on_train_end({})
-    assert bar._bar is None
+    assert bar._display is None

@@ -11,7 +11,7 @@ from edgelearn.ops import SGD, CurrentMinMax, Fixed, Format, InHindsightMinMax
 from edgelearn.ops.quantize import FIELDS
 from edgelearn.train import Model, RangeTrace, TraceRanges
 
-from .test_model_state import moved
+from .test_model_state import kept_and_new, moved
 from .toys import StopAfter, examples, same, toy_network, weights_after
 
 GRADIENTS = Format(8, rounding="stochastic")
@@ -154,3 +154,7 @@ def test_a_precision_that_quantizes_nothing_here_can_be_resumed():
     stopped = make(precision, "moving")
     weights_after(stopped, callbacks=[StopAfter(2)])
     assert same(weights_after(moved(stopped, make(precision, "moving"))), weights_after(make(precision, "moving")))
+
+
+def test_unfreezing_measures_the_ranges_of_quantized_tensors_again():
+    kept_and_new(SGD(0.1, momentum=0.9), lambda network: network.unfreeze("stem"), precision=INT8)

@@ -7,7 +7,7 @@ import pytest
 
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.ops import SGD, Adam
-from edgelearn.train import CosineDecay, Model, VariedSource
+from edgelearn.train import Callback, CosineDecay, Model, VariedSource
 
 from .toys import Log, StopAfter, examples, frozen_stem, same, toy_network, weights_after
 
@@ -150,3 +150,49 @@ def test_another_trainings_state_is_refused():
     refused(make(SGD(0.1, momentum=0.9)), "moon", tensors, {"step": 1, "moon": 2})
     strange = tensors | {"weight/dense/bias": np.zeros(3, np.float32)}
     refused(make(SGD(0.1, momentum=0.9)), "'weight/dense/bias'", strange)
+
+
+def kept_and_new(optimizer, change, **settings):
+    """State before and after `change` of the trained layers between two fits."""
+    network = toy_network()
+    network.freeze("stem", "stem_bn")
+    model = Model(network).compile(optimizer, batchnorm="moving", **settings)
+    x, y = examples(10)
+    model.fit(x, y, 5)
+    before = model.state()[0]
+    change(network)
+    states = []
+
+    class Look(Callback):
+        def on_train_begin(self, logs):
+            states.append(self.model.state()[0])
+
+    with pytest.warns(UserWarning, match="frozen or unfrozen") as warned:
+        model.fit(x, y, 5, 2, callbacks=[Look()])
+    assert len(warned) == 1
+    assert np.isfinite(model.evaluate(x, y)["loss"])
+    return before, states[0]
+
+
+@pytest.mark.parametrize("optimizer", (SGD(0.1, momentum=0.9), Adam(0.01), Adam(0.01, use_ema=True)))
+def test_unfreezing_between_fits_keeps_the_state_of_the_rest(optimizer):
+    before, after = kept_and_new(optimizer, lambda network: network.unfreeze("stem"))
+    assert sum("optimizer" in name and "stem/kernel" in name for name in after) == len(optimizer.all_slots)
+    for name, array in after.items():
+        if not name.startswith("optimizer/"):
+            continue
+        slot, parameter = name.split("/", 2)[1:]
+        if name in before:
+            assert np.array_equal(array, before[name]) and before[name].any()
+        elif slot == "average":
+            assert np.array_equal(array, after[f"weights/{parameter}"]), "an average starts at the weights"
+        else:
+            assert "stem/" in name and not array.any()
+
+
+@pytest.mark.parametrize("optimizer", (SGD(0.1, momentum=0.9), Adam(0.01)))
+def test_freezing_between_fits_keeps_the_state_of_the_rest(optimizer):
+    before, after = kept_and_new(optimizer, lambda network: network.freeze("body"))
+    slots = {name for name in after if name.startswith("optimizer/")}
+    assert slots and not any("body/" in name for name in slots)
+    assert all(np.array_equal(after[name], before[name]) for name in slots)

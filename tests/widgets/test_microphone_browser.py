@@ -22,11 +22,13 @@ TONE, RATE = 500.0, 48_000
 # What anywidget gives a widget: a model with traits and messages, and an element. The button is pressed twice.
 PAGE = """<!doctype html><meta charset="utf-8"><div id="here"></div><script type="module">
 import widget from "/microphone.js";
-const sent = [], blocks = [];
+const sent = [], blocks = [], handlers = {};
 const model = {
-  get: () => "Record", on: () => {},
+  get: () => "Record",
+  on: (name, handler) => { handlers[name] = handler; },
   send: (message, callbacks, buffers) => {
     sent.push(message);
+    if (location.search === "?refuse" && message.type === "begin") handlers["msg:custom"]({ type: "stop" });
     if (buffers) blocks.push(...new Float32Array(buffers[0]));
   },
 };
@@ -81,11 +83,13 @@ def server():
         thread.join()
 
 
-def visit(folder, *options) -> dict:
+def visit(folder, *options, query="") -> dict:
     """What the page found."""
     with server() as (address, found, come):
         command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
-        browser = subprocess.Popen([*command, *options, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        browser = subprocess.Popen(
+            [*command, *options, address + query], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             assert come.wait(SECONDS), "the page never answered"
         finally:
@@ -113,3 +117,9 @@ def test_without_a_microphone_it_says_so(tmp_path):
     assert found["status"].startswith("No microphone: ") and "upload recordings" in found["status"]
     assert [message["type"] for message in found["sent"]] == ["begin", "error"] * 2
     assert found["texts"] == ["Record"] * 3
+
+
+def test_it_stops_when_python_refuses(tmp_path):
+    fake = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+    found = visit(tmp_path, *fake, query="?refuse")
+    assert found["texts"] == ["Record"] * 3 and found["status"] == ""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from edgelearn.launch import Role
+from edgelearn.ops import Optimizer
 from edgelearn.ops.finish import emit_finite_check
-from edgelearn.ops.optimizers import emit_commit
+from edgelearn.ops.optimizers.average import emit_average
+from edgelearn.ops.optimizers.base import AVERAGE
+from edgelearn.ops.optimizers.commit import emit_commit
+from edgelearn.ops.optimizers.norms import Clipping
 
 from .lowering import Lowering
 
@@ -21,6 +25,10 @@ def emit_update(lowering: Lowering) -> None:
     lowering.quantizers.statistics.check(finish)
     lowering.at("optimizer")
     finish.emit_jobs()
+    total = storage.sizes[Role.PARAMETER]
+    whole = storage.stretch(Role.GRADIENT, 0, total)
+    clipping = Clipping(optimizer, [g.buffer for g in storage.gradients.values()], whole, control)
+    factors = clipping.emit_factors(finish)
     emit_finite_check(finish, storage.stretch(Role.CHECK, 0, storage.sizes[Role.CHECK]), control)
     lowering.quantizers.statistics.learn(finish)
     finish.emit_jobs()
@@ -29,9 +37,28 @@ def emit_update(lowering: Lowering) -> None:
         lasting, moving = (storage.stretch(role, 0, statistics) for role in (Role.STATISTICS, Role.MOVING))
         emit_commit(lowering.prepare, lasting, moving, control)
         emit_commit(finish, moving, lasting, control)
-    total = storage.sizes[Role.PARAMETER]
-    for offset, nbytes, decay in storage.ranges if optimizer.weight_decay else [(0, total, False)]:
+    if optimizer.clips:
+        clipping.emit(finish, factors)
+    _emit_rules(lowering, optimizer)
+    if optimizer.use_ema:
+        average = next(slot for slot in storage.slots if slot.name == AVERAGE)
+        emit_average(finish, optimizer, storage.stretch(Role.PARAMETER, 0, total), average, control)
+
+
+def _emit_rules(lowering: Lowering, optimizer: Optimizer) -> None:
+    """Emit the optimizer's rule, for all parameters at once or tensor by tensor."""
+    storage, finish, control = lowering.storage, lowering.finish, lowering.control
+    if optimizer.per_tensor:
+        for name, w in storage.parameters.items():
+            slots = [storage.slot_tensors[f"{slot}/{name}"].buffer for slot in optimizer.slots]
+            decay = lowering.network.parameters[name].weight.decays
+            optimizer.emit_update(finish, w.buffer, storage.gradients[name].buffer, slots, control, decay)
+        finish.emit_jobs()
+        return
+    starts = [storage.offsets[slot] for slot in storage.slots if slot.name in optimizer.slots]
+    whole = [(0, storage.sizes[Role.PARAMETER], False)]
+    for offset, nbytes, decay in storage.ranges if optimizer.weight_decay else whole:
         if nbytes:
             w, g = (storage.stretch(role, offset, nbytes) for role in (Role.PARAMETER, Role.GRADIENT))
-            slots = [storage.stretch(Role.OPTIMIZER, storage.offsets[slot] + offset, nbytes) for slot in storage.slots]
+            slots = [storage.stretch(Role.OPTIMIZER, start + offset, nbytes) for start in starts]
             optimizer.emit_update(finish, w, g, slots, control, decay)

@@ -31,6 +31,8 @@ class FinetuneConfig(TransferConfig):
     images: str | None = setting(None, "your pictures: a subfolder a class, JPEG or PNG, any size", metavar="DIR")
     clips: str | None = setting(None, "your clips: a subfolder a class, WAV, FLAC or OGG", metavar="DIR")
     train: tuple[str, ...] = setting((), "patterns of layers to train besides the new head", metavar="PATTERN")
+    inputs: tuple[str, ...] = setting((), "tensors of the file at which the network begins", metavar="TENSOR")
+    outputs: tuple[str, ...] = setting((), "tensors of the file at which it ends", metavar="TENSOR")
     keep_head: bool = setting(False, "train the model's own classifier, whose classes are the folder's")
     pixels: str | None = setting(
         None, "what pictures become, if the model doesn't say: tf -1 to 1, unit 0 to 1, raw 0 to 255, torch ImageNet's",

@@ -11,7 +11,7 @@ from edgelearn.experiments.task import TaskExperiment
 from edgelearn.lab.runs import Run
 from edgelearn.ops import Optimizer
 from edgelearn.train import Callback, RangeTrace, TraceRanges
-from edgelearn.train.callbacks import Logs
+from edgelearn.train.status import Logs
 
 from .config import PrecisionConfig
 from .tasks import TASKS

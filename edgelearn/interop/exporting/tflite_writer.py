@@ -18,6 +18,7 @@ from edgelearn.ops.window import Window
 from .graph import InferenceGraph, Operation, Quantization, Value
 from .inference import inference_graph
 from .tflite_file import TfliteOperator, TfliteTensor, to_bytes
+from .tflite_metadata import NAME, metadata_bytes, with_labels
 
 ACTIVATIONS = {None: "NONE", "relu": "RELU", "relu6": "RELU6"}
 # Operators that compute on int8; those in ALIKE only if input and output have one quantization.
@@ -36,13 +37,15 @@ def write(path: str | Path, file: ModelFile, int8: bool = False) -> None:
 
     Arguments:
     - `path`: the file to write.
-    - `file`: the model; class names and preprocessing become metadata, as JSON.
+    - `file`: the model; class names and preprocessing become metadata, as JSON and as TFLite's tools have it.
     - `int8`: quantize what has ranges in `file.ranges`; inputs and outputs stay float32 (default False).
 
     Raises FormatError for an op without a counterpart or missing ranges, RunError if the file can't be written.
     """
     graph = inference_graph(file.network, file.weights, file.ranges if int8 else None)
-    atomic.write_bytes(path, tflite_bytes(graph, {k: v.encode() for k, v in file.texts().items()}))
+    entries = {name: text.encode() for name, text in file.texts().items()}
+    entries[NAME] = metadata_bytes(file.network.name, file.preprocessing, file.class_names)
+    atomic.write_bytes(path, with_labels(tflite_bytes(graph, entries), file.class_names))
 
 
 def tflite_bytes(graph: InferenceGraph, metadata: dict[str, bytes]) -> bytes:

@@ -72,6 +72,17 @@ def layer_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray, b
     return linear.layer_normalization(b, x, range(axis, x.rank), scale, bias, op.attributes.get("epsilon", 1e-5))
 
 
+def group_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray, bias: np.ndarray) -> Value:
+    """Before opset 21 scale and bias have one number for each group."""
+    groups, epsilon = op.attributes["num_groups"], op.attributes.get("epsilon", 1e-5)
+    scale, bias = (np.repeat(a, x.shape[1] // groups) if op.version < 21 else a for a in (scale, bias))
+    return linear.group_normalization(b, x, groups, scale, bias, epsilon, CHANNELS)
+
+
+def instance_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray, bias: np.ndarray) -> Value:
+    return linear.group_normalization(b, x, -1, scale, bias, op.attributes.get("epsilon", 1e-5), CHANNELS)
+
+
 def max_pool(b: Builder, op: Operator, x: Value) -> Value:
     n = len(op.attributes["kernel_shape"])
     size, strides, dilation = pairs(op, n, "kernel_shape", "strides", "dilations")

@@ -94,6 +94,12 @@ def layer_norm(
     return linear.layer_normalization(b, x, axes, gamma, beta, op.attributes["eps"])
 
 
+def group_norm(
+    b: Builder, op: Operator, x: Value, gamma: np.ndarray | None = None, beta: np.ndarray | None = None
+) -> Value:
+    return linear.group_normalization(b, x, op.attributes["num_groups"], gamma, beta, op.attributes["eps"], CHANNELS)
+
+
 def max_pool(b: Builder, op: Operator, x: Value) -> Value:
     a, axes = op.attributes, x.rank - 2
     size, strides, dilation = (_pair(a[key] or a["kernel_size"], axes) for key in ("kernel_size", "stride", "dilation"))
@@ -264,6 +270,7 @@ HANDLERS = {
     "feature_dropout": dropout,
     "flatten": tensors.flatten,
     "gelu": gelu,
+    "group_norm": group_norm,
     "hardsigmoid": lambda b, op, x: arithmetic.hard_sigmoid(b, x),
     "hardswish": _activation(HardSwish),
     "hardtanh": hardtanh,

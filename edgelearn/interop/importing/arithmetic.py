@@ -174,7 +174,8 @@ def _both(b: Builder, op: Op, x: Value, y: Value) -> Value:
 def _value_and_constant(x: Operand, y: Operand) -> tuple[Value, np.ndarray]:
     if not isinstance(x, Value):
         x, y = y, x
-    assert isinstance(x, Value)
+    if not isinstance(x, Value) or isinstance(y, Value | None):
+        raise TypeError("an operand is missing")
     return x, np.asarray(y)  # arithmetic makes a number of an array without axes
 
 

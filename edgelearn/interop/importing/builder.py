@@ -22,7 +22,7 @@ from edgelearn.ops.tensor import Shape
 from .graph import Operator, TensorInfo
 from .value import BATCH, Axis, Value
 
-MOST_CONSTANT_VALUES = 1 << 26  # of an array that is larger than what it is made from
+MOST_CONSTANT_VALUES = 1 << 22  # of an array that is larger than what it is made from
 IMAGES = {"NCHW": (2, 3, 1), "NHWC": (1, 2, 3)}  # the file's axes in the order of a layer
 
 

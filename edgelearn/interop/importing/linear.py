@@ -9,7 +9,16 @@ from math import prod
 import numpy as np
 
 from edgelearn.errors import UnsupportedError
-from edgelearn.ops import BatchNormalization, Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D, ZeroPadding2D
+from edgelearn.ops import (
+    BatchNormalization,
+    Conv2D,
+    Conv2DTranspose,
+    Dense,
+    DepthwiseConv2D,
+    GroupNormalization,
+    LayerNormalization,
+    ZeroPadding2D,
+)  # fmt: skip
 from edgelearn.ops.window import Padding, Pair, Window
 
 from .builder import Builder
@@ -157,5 +166,25 @@ def _rows(x: Value, kernel: Constant) -> Constant:
 def layer_normalization(
     b: Builder, x: Value, axes: Sequence[int], gamma: Constant | None, beta: Constant | None, epsilon: float
 ) -> Value:
-    """Mean 0 and variance 1 over the file's axes, then gamma and beta for each value of them."""
-    raise UnsupportedError("LayerNormalization isn't imported yet.", "BatchNormalization.")
+    """Mean 0 and variance 1 over the file's `axes` of each example, then gamma and beta, which have these axes."""
+    axes = [x.axis(axis) for axis in axes]
+    natural = b.natural_order(x)
+    last = [axis for axis in natural if axis in axes]
+    if len(last) != len(axes):
+        raise UnsupportedError("It normalizes the batch.", "Axes of an example.")
+    order = [*(axis for axis in natural if axis not in axes), *last]
+    sizes, turned = [x.shape[axis] for axis in axes], [axes.index(axis) for axis in last]
+    found = {"gamma": gamma, "beta": beta}
+    weights = {
+        role: np.broadcast_to(array, sizes).transpose(turned) for role, array in found.items() if array is not None
+    }
+    op = LayerNormalization(epsilon, beta is not None, gamma is not None, tuple(range(-len(axes), 0)))
+    return b.view(x, b.add(op, b.laid_out(x, order), weights=weights), order)
+
+
+def group_normalization(
+    b: Builder, x: Value, groups: int, gamma: Constant | None, beta: Constant | None, epsilon: float, channels: int
+) -> Value:
+    """Mean 0 and variance 1 over all values of a group of channels; -1: over each channel by itself."""
+    op = GroupNormalization(epsilon, beta is not None, gamma is not None, groups)
+    return b.like(x, b.add(op, b.image(x, channels), weights=_weights(gamma=gamma, beta=beta)), channels)

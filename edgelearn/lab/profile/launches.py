@@ -10,20 +10,33 @@ import numpy as np
 from edgelearn.compile import Plan
 from edgelearn.compile.memory.launch_times import key
 from edgelearn.device import Device
+from edgelearn.errors import RunError
 from edgelearn.tuned import launch_times as store
 
-from .measure import StepTiming, time_launches
+from .measure import TOO_NOISY, StepTiming, noise, time_launches
 
 
-def measure_launches(plans: Sequence[Plan], device: Device, rounds: int = 20) -> store.Table:
+def measure_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, busy: bool = False) -> store.Table:
     """Time steps of `plans` on the device in turn, and store the times of their launches (see `table_of`) in
-    EDGELEARN_TUNED or the user's folder, next to those of other launches.
+    EDGELEARN_TUNED or the user's folder, next to those of other launches. All plans to come are predicted by them.
 
-    Raises as `time_launches`; FormatError where the stored times are damaged, before anything is measured, or nothing
-    can be written.
+    Arguments:
+    - `plans`: steps that have the launches to be timed.
+    - `device`: where they run.
+    - `rounds`: of all plans (default 20).
+    - `busy`: store the times even if other processes used the cores most of the time (default False).
+
+    Raises RunError if the machine was busy, nothing stored; as `time_launches`; FormatError where the stored times are
+    damaged, before anything is measured, or nothing can be written.
     """
     store.load(device)
-    table = table_of(time_launches(plans, device, rounds))
+    timings = time_launches(plans, device, rounds)
+    if not busy and noise(timings) > TOO_NOISY:
+        raise RunError(
+            f"Other processes used the cores in {noise(timings):.0%} of the rounds. Such times would mislead all plans "
+            f"to come, so that they were not stored: end other programs, and measure again."
+        )
+    table = table_of(timings)
     store.save(table, device)
     return table
 

@@ -15,9 +15,12 @@ from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.lab.measure import RoundsConfig, Sample, measure_in_turn, sample, usable_cores
 from edgelearn.launch import Launch
-from edgelearn.ops import Traits, pack
+from edgelearn.ops import Traits
 from edgelearn.runtime import Context, Kernels, Session
+from edgelearn.runtime.feed import random_batch
 
+ATTEMPTS = 3
+TOO_NOISY = 0.5  # share of disturbed rounds beyond which times say more of other processes than of the device
 Times = list[tuple[Launch, int, int]]  # start and end of each launch by the device's clock, nanoseconds
 
 
@@ -38,12 +41,17 @@ class TimedLaunch:
 @dataclass(frozen=True)
 class StepTiming:
     """Times of a step. `wall`: median of the host's time in seconds, from the first call until the result is back,
-    without profiling; `noisy`: rounds during which other processes used the cores."""
+    without profiling; `noisy`: rounds during which other processes used the cores, however often they were repeated."""
 
     launches: list[TimedLaunch]
     wall: float
     rounds: int
     noisy: int = 0
+
+
+def noise(timings: Sequence[StepTiming]) -> float:
+    """The share of rounds during which other processes used the cores."""
+    return sum(timing.noisy for timing in timings) / max(1, sum(timing.rounds for timing in timings))
 
 
 def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0) -> list[StepTiming]:
@@ -52,7 +60,7 @@ def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed:
 
     Each plan takes turns on a plain queue, for the host's time, and on a profiling one, which costs a little: the
     device holds every plan twice. Of two steps in a row the second counts, since the first finds another plan's data in
-    the caches. The first round isn't counted.
+    the caches. The first round isn't counted. A round that other processes disturbed is repeated up to ATTEMPTS times.
 
     Raises PlanError for a plan made for another kind of device, or without a round, and DeviceError.
     """
@@ -73,7 +81,7 @@ def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed:
         samplers: dict[int, Callable[[], Sample]] = dict(timers.items())
         for sampler in samplers.values():
             sampler()
-        blocks = measure_in_turn(samplers, usable_cores(), RoundsConfig(rounds, 0.0, attempts=1))
+        blocks = measure_in_turn(samplers, usable_cores(), RoundsConfig(rounds, 0.0, attempts=ATTEMPTS))
     return [
         StepTiming(
             _timed(timer.times[1:]), float(np.median([block.seconds for block in blocks[i]])), rounds,
@@ -89,13 +97,10 @@ class _Steps:
     def __init__(self, plan: Plan, kernels: Kernels, seed: int) -> None:
         r = plan.request
         rng = np.random.default_rng(seed)
-        block = plan.storage.input.block
         self.plan, self.context, self.session = plan, kernels.context, Session(plan, kernels.context, kernels)
         self.session.load(r.network.initialize(seed))
-        self.parts = [
-            (pack(rng.uniform(-1, 1, (n, *r.network.input_shape)).astype(np.float32), block), np.zeros(n, np.int32))
-            for n in plan.micro_batches(r.batch_size)
-        ]
+        self.sizes = plan.micro_batches(r.batch_size)
+        self.parts = [random_batch(plan, n, rng) for n in self.sizes]
 
     def __enter__(self) -> _Steps:
         return self
@@ -108,8 +113,8 @@ class _Steps:
         if self.plan.request.optimizer is not None:
             self.session.train(self.parts, self.plan.request.batch_size, 0.0, 1)
         else:
-            for x, labels in self.parts:
-                self.session.predict(x, len(labels))
+            for n, (x, _) in zip(self.sizes, self.parts, strict=True):
+                self.session.predict(x, n)
 
 
 @dataclass

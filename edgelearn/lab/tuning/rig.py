@@ -13,11 +13,11 @@ from statistics import median
 import numpy as np
 
 from edgelearn.compile import Kind, Plan, make_plan
-from edgelearn.compile.lower import input_block
 from edgelearn.compile.program import Program
 from edgelearn.launch import Buffer, Decision, KernelConfig, Launch, Role
-from edgelearn.ops import Traits, pack
+from edgelearn.ops import Traits
 from edgelearn.runtime import Context, Kernels, Session
+from edgelearn.runtime.feed import Examples, Targets, random_batch
 
 from .workloads import Work
 
@@ -40,10 +40,6 @@ class Rig:
     def __init__(self, work: Work, context: Context, kernels: Kernels) -> None:
         self.work, self.context, self.kernels = work, context, kernels
         self.weights = work.request.network.initialize()
-        n, rng = work.request.micro_batch, np.random.default_rng(0)
-        x = rng.standard_normal((n, *work.request.network.input_shape), np.float32)
-        self.x = pack(x, input_block(work.request.network))
-        self.labels = np.zeros(n, np.int32)
         self.steps = LEAST_STEPS
 
     def plan(self, choices: Mapping[str, KernelConfig]) -> Plan:
@@ -69,17 +65,18 @@ class Rig:
         plan = self.plan(choices)
         with closing(Session(plan, self.context, self.kernels)) as session:
             session.load(self.weights)
-            steps = [self._step(session) for _ in range(WARM_UP + self.steps)][WARM_UP:]
+            x, targets = random_batch(plan, self.work.request.micro_batch, np.random.default_rng(0))
+            steps = [self._step(session, x, targets) for _ in range(WARM_UP + self.steps)][WARM_UP:]
         self.steps = int(np.clip(LEAST_SECONDS / median(s.seconds for s in steps), LEAST_STEPS, MOST_STEPS))
         return steps
 
-    def _step(self, session: Session) -> TunedStep:
+    def _step(self, session: Session, x: Examples, targets: Targets) -> TunedStep:
         self.context.take_times()
         start = time.perf_counter()
         if self.work.trains:
-            session.train([(self.x, self.labels)], len(self.labels), rate=0.0, step=1)
+            session.train([(x, targets)], self.work.request.micro_batch, rate=0.0, step=1)
         else:
-            session.predict_packed(self.x, len(self.labels))
+            session.predict_packed(x, self.work.request.micro_batch)
         return TunedStep(time.perf_counter() - start, shares(self.context.take_times()))
 
 

@@ -46,7 +46,7 @@ class LayerReport:
     trained: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Inspection:
     """What is in a model. It prints as a table of 80 columns; a notebook also draws the graph.
 
@@ -106,6 +106,8 @@ class Inspection:
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
+
+    __repr__ = __str__
 
     def _lines(self) -> Iterator[str]:
         yield self._title()[:WIDTH]

@@ -7,8 +7,9 @@ import pytest
 from edgelearn.compile import LaunchTimes, Request, make_plan
 from edgelearn.compile.memory.launch_times import key
 from edgelearn.compile.memory.policies import checkpoints
-from edgelearn.errors import FormatError
+from edgelearn.errors import FormatError, RunError
 from edgelearn.graph import Network
+from edgelearn.lab.profile import launches
 from edgelearn.lab.profile.launches import measure_launches, table_of
 from edgelearn.lab.profile.measure import StepTiming, TimedLaunch
 from edgelearn.launch import Launch
@@ -29,11 +30,24 @@ def test_costs_are_measured_and_kept(monkeypatch, tmp_path):
     plans = [
         make_plan(Request(network, 2, 2, SGD(0.1), activation_memory=s), device) for s in ({}, checkpoints(network))
     ]
-    table = measure_launches(plans[:1], device, rounds=2)
+    table = measure_launches(plans[:1], device, rounds=2, busy=True)
     costs = LaunchTimes.of(device)
     assert costs.known(plans[0]) == 1 and len(table.seconds) <= len(plans[0].step_launches)
     assert costs.known(plans[1]) == 1, "launches that run again are the same"
     assert 0 < costs.step(plans[0]) < 10
+
+
+def test_times_of_a_busy_machine_are_not_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path))
+    device = choose_device(None).device
+    network = Network("one", (16,))
+    network.add("dense", Dense(5))
+    plan = make_plan(Request(network, 2, 2, SGD(0.1)), device)
+    measured = [StepTiming([], 1.0, 4, noisy) for noisy in (4, 1)]
+    monkeypatch.setattr(launches, "time_launches", lambda *arguments: measured)
+    with pytest.raises(RunError, match="62%"):
+        measure_launches([plan], device)
+    assert not store.path_of(device).exists()
 
 
 def test_damaged_costs_are_found_before_measuring(monkeypatch, tmp_path):

@@ -1,0 +1,43 @@
+import re
+import time
+
+import pytest
+
+from edgelearn.widgets import Waiting, waiting
+
+
+class Handle:
+    def __init__(self, shown):
+        self.shown = shown
+
+    def update(self, html):
+        self.shown.append(html.data)
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    texts = []
+
+    def display(html, display_id):
+        texts.append(html.data)
+        return Handle(texts)
+
+    monkeypatch.setattr(waiting, "display", display)
+    monkeypatch.setattr(waiting, "_SECONDS", 0.005)
+    return texts
+
+
+def test_it_says_what_is_done_until_the_end(shown):
+    with Waiting("Counting <bytes>") as say:
+        while len(shown) < 3:
+            time.sleep(0.001)
+        say("plan 2 of 5")
+        while "plan 2" not in shown[-1]:
+            time.sleep(0.001)
+    assert all(re.match("Counting &lt;bytes&gt; … [0-9]+ s", text) for text in shown[:3]) and shown[-1] == ""
+
+
+def test_an_error_ends_it(shown):
+    with pytest.raises(ZeroDivisionError), Waiting("Dividing") as say:
+        say(1 / 0)
+    assert shown[-1] == "" and not say._thread.is_alive()
