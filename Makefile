@@ -12,7 +12,7 @@ OCLGRIND ?= oclgrind
 OCLGRIND_ARGS ?= --data-races
 OCLGRIND_TESTS ?= tests/ops
 
-.PHONY: flowers test docs notebooks oclgrind clean
+.PHONY: flowers test torture docs notebooks oclgrind clean
 
 flowers: $(VENV)/.flowers
 	$(BIN)/edgelearn flowers $(ARGS)
@@ -23,6 +23,11 @@ test: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Damaged files, kills, full disks, homes that can't be written, for 20 minutes: docs/guides/torture.md.
+#   make torture ARGS="--minutes 5 --seed 7"
+torture: $(VENV)/.test
+	$(BIN)/python -m tests.torture $(ARGS)
 
 # The manual, in build/site; a broken link or reference is an error.
 docs: $(VENV)/.docs

@@ -1,5 +1,6 @@
 """A short part of the torture suite: a few damaged files of every format, and faults that are planted and found."""
 
+import mmap
 import os
 import time
 
@@ -57,7 +58,7 @@ def refuse():
     [
         (refuse, None),
         (lambda: {}["key"], "KeyError"),
-        (lambda: b"x" * (60 << 20), "of memory"),
+        (lambda: mmap.mmap(-1, 60 << 20, mmap.MAP_PRIVATE | mmap.MAP_POPULATE), "of memory"),
         (lambda: time.sleep(0.5), "took"),
     ],
     ids=["refused", "raised", "memory", "slow"],

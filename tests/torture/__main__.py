@@ -1,0 +1,91 @@
+"""Attack edgelearn, and print what came of it: `make torture`, or `python -m tests.torture`.
+
+Exit status 1 if anything failed. The same seed makes the same damaged files and kills at the same calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from . import damaged_files, disks, kills
+from .formats import FORMATS
+
+SHARES = {"files": 0.4, "kills": 0.4, "disks": 0.2}  # of the time
+
+
+def main() -> int:
+    """Run all attacks within the time given."""
+    parser = argparse.ArgumentParser("torture", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0, help="stop after so many (default: 20)")
+    parser.add_argument("--seed", type=int, default=0, help="draws files and kills (default: 0)")
+    parser.add_argument("--files", type=int, default=2000, help="damaged files of each format (default: 2,000)")
+    parser.add_argument("--kills", type=int, default=100, help="kills of all jobs together (default: 100)")
+    parser.add_argument("--only", choices=tuple(SHARES), help="one kind of attack")
+    options = parser.parse_args()
+    parts = [options.only] if options.only else list(SHARES)
+    start, rows = time.monotonic(), []
+    for number, part in enumerate(parts):
+        left = start + options.minutes * 60 - time.monotonic()
+        share = left * SHARES[part] / sum(SHARES[later] for later in parts[number:])
+        rows += list({"files": _files, "kills": _kills, "disks": _disks}[part](options, share))
+    failures = [failure for row in rows for failure in row[3]]
+    print(f"\n{'attack':<32} {'attacks':>8} {'failures':>9}  of these")
+    for name, attacks, what, found in rows:
+        print(f"{name:<32} {attacks:>8,} {len(found):>9}  {what}")
+    minutes = (time.monotonic() - start) / 60
+    print(f"\n{sum(row[1] for row in rows):,} attacks, {len(failures)} failures, {minutes:.1f} minutes.")
+    return int(bool(failures))
+
+
+def _files(options: argparse.Namespace, seconds: float):
+    end = time.monotonic() + seconds
+    for number, each in enumerate(FORMATS):
+        if missing := damaged_files.missing(each):
+            yield each.name, 0, f"left out: {', '.join(missing)} isn't installed", []
+            continue
+        share = (end - time.monotonic()) / (len(FORMATS) - number)
+        # One that is done early leaves its time to the others.
+        found = damaged_files.run(each, options.seed, options.files, time.monotonic() + 4 * share)
+        what = (
+            f"{found.read:,} read, {found.refused:,} refused; slowest {found.slowest:.2f} s, {found.largest >> 20} MiB"
+        )
+        yield _said(f"damaged {each.name}", found.attacks, what, found.failures)
+
+
+def _kills(options: argparse.Namespace, seconds: float):
+    end = time.monotonic() + seconds
+    for number, name in enumerate(kills.JOBS):
+        share = (end - time.monotonic()) / (len(kills.JOBS) - number)
+        found = kills.run(name, options.seed, options.kills // len(kills.JOBS), time.monotonic() + share)
+        what = f"{found.in_writes} in writes and renames; {found.finished} trainings ended, with the same bits"
+        yield _said(f"kills: {name}", found.kills, what, found.failures)
+
+
+def _disks(options: argparse.Namespace, seconds: float):
+    end = time.monotonic() + seconds
+    found = disks.run_homes(end)
+    yield _said(
+        found.name, found.attacks, f"{found.done} went well, {found.explained} with errors that explain", found.failures
+    )
+    if not disks.unshare():
+        yield _said("full disks", 0, "left out: small file systems can't be mounted here (unshare)", [])
+        return
+    for number, name in enumerate(disks.JOBS):
+        share = (end - time.monotonic()) / (len(disks.JOBS) - number)
+        found = disks.run(name, time.monotonic() + share)
+        what = f"{found.done} went well, {found.explained} with errors that explain"
+        yield _said(found.name, found.attacks, what, found.failures)
+
+
+def _said(name: str, attacks: int, what: str, failures: list[str]) -> tuple[str, int, str, list[str]]:
+    """Print a row when it is known, and its failures."""
+    print(f"{name}: {attacks:,} attacks, {len(failures)} failures; {what}", flush=True)
+    for failure in failures[:20]:
+        print(f"  {failure}", flush=True)
+    return name, attacks, what, failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

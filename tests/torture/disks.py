@@ -1,0 +1,165 @@
+"""Full disks and homes that can't be written: an explained error or a detour, no traceback, and nothing lost.
+
+A full disk is a small file system in memory, mounted in a name space of its own; this needs Linux and `unshare`.
+
+    python -m tests.torture.disks FOLDER BYTES JOB     mount BYTES on FOLDER, and run a job (inside of `unshare`)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from edgelearn.lab.runs import RunStore
+
+from .processes import ROOT, environment
+
+LEVELS = (4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 48 << 20, 96 << 20)  # bytes
+LONGEST = 240.0  # seconds of a job, with all that it compiles
+CLI = (sys.executable, "-m", "edgelearn.cli")
+TINY = """
+import numpy as np, edgelearn as el
+from edgelearn.ops import Dense
+network = el.Network("tiny", (4,))
+network.add("dense", Dense(2))
+model = el.Model(network).compile(el.SGD(0.1))
+print(model.train_on_batch(np.ones((4, 4), np.float32), np.zeros(4, int)))
+"""
+TRAIN = ("flowers", "--sample", "--no-download", "--epochs", "2")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command that meets a full disk at `folder`.
+
+    Arguments:
+    - `command`: what is run; "{}" is the folder.
+    - `variables`: of the environment; "{}" is the folder.
+    """
+
+    command: tuple[str, ...]
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+JOBS = {
+    "runs": Job((*CLI, *TRAIN, "--runs", "{}/runs")),
+    "caches": Job((sys.executable, "-c", TINY), {
+        "HOME": "{}", "XDG_CACHE_HOME": "{}/cache", "XDG_DATA_HOME": "{}/data", "POCL_CACHE_DIR": "{}/pocl",
+        "TMPDIR": "{}",
+    }),
+    "pages": Job((*CLI, *TRAIN, "--runs", "{}/../runs", "--cache-folder", "{}")),
+    "temporary files": Job((*CLI, *TRAIN, "--runs", "{}/../runs"), {"TMPDIR": "{}"}),
+}  # fmt: skip
+HOMES = {"a file": "{}/file", "no folder": "/nonexistent/home", "of the kernel": "/proc"}
+
+
+@dataclass
+class Outcome:
+    """What the attacks on one place came to: how many ended well, how many with an explained error, and failures."""
+
+    name: str
+    attacks: int = 0
+    done: int = 0
+    explained: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+@cache
+def unshare() -> tuple[str, ...]:
+    """The command that gives a process mounts of its own; empty where that isn't allowed."""
+    own = () if hasattr(os, "getuid") and os.getuid() == 0 else ("--user", "--map-root-user")
+    command = ("unshare", *own, "--mount")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            subprocess.run((*command, "mount", "-t", "tmpfs", "tmpfs", folder), check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            return ()
+    return command
+
+
+def run(name: str, deadline: float, levels: tuple[int, ...] = LEVELS) -> Outcome:
+    """Run the job `name` of JOBS at every level of room, until the clock `time.monotonic()` reaches `deadline`."""
+    outcome = Outcome(f"full disk: {name}")
+    for level in levels:
+        if time.monotonic() > deadline:
+            break
+        with tempfile.TemporaryDirectory() as folder:
+            inside = (sys.executable, "-m", "tests.torture.disks")
+            command = (*unshare(), *inside, str(Path(folder, "full")), str(level), name)
+            done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+        _count(outcome, f"{level:,} bytes", json.loads(done.stdout) if done.returncode == 0 else done.stderr[-300:])
+    return outcome
+
+
+def run_homes(deadline: float) -> Outcome:
+    """Train and check the installation with a home folder that can't be written."""
+    outcome = Outcome("home that can't be written")
+    for what, home in HOMES.items():
+        for command in ((sys.executable, "-c", TINY), (*CLI, "doctor")):
+            if time.monotonic() > deadline:
+                break
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "file").touch()
+                report = _report(command, {"HOME": home.format(folder), "TMPDIR": folder}, without_caches=True)
+            _count(outcome, f"{what}, {command[-1][:10].strip()}", report)
+    return outcome
+
+
+def _count(outcome: Outcome, what: str, report: dict | str) -> None:
+    outcome.attacks += 1
+    if isinstance(report, dict) and report["status"] in (0, 1) and not report["problem"]:
+        outcome.done += report["status"] == 0
+        outcome.explained += report["status"] == 1
+    else:
+        outcome.failures.append(f"{what}: {report if isinstance(report, str) else report['problem'] or report}")
+
+
+def _report(command: tuple[str, ...], variables: dict[str, str], without_caches: bool = False) -> dict:
+    own = environment(**variables)
+    if without_caches:
+        for variable in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "POCL_CACHE_DIR", "EDGELEARN_PROGRAMS", "EDGELEARN_TUNED"):
+            own.pop(variable, None)
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        return {"status": None, "problem": f"it still ran after {LONGEST:.0f} s"}
+    said = done.stdout + done.stderr
+    problem = said[said.index("Traceback") :][-400:] if "Traceback" in said else ""
+    if done.returncode not in (0, 1):
+        problem = f"exit status {done.returncode}: {said[-300:]}"
+    return {"status": done.returncode, "problem": problem}
+
+
+def main(folder: str, size: int, name: str) -> None:
+    """Inside of the name space: mount, keep a run, fill up, run the job, and look whether all is there."""
+    Path(folder).mkdir()
+    subprocess.run(("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder), check=True)
+    job, kept = JOBS[name], None
+    try:
+        with RunStore(Path(folder) / "runs").create("kept", {"seed": 1}) as kept:
+            kept.finish({"correct": 1, "total": 2})
+        before = (kept.folder / "run.json").read_bytes()
+    except Exception:  # no room for even that
+        kept, before = None, b""
+        shutil.rmtree(Path(folder) / "runs", ignore_errors=True)
+    report = _report(
+        tuple(part.replace("{}", folder) for part in job.command),
+        {variable: value.replace("{}", folder) for variable, value in job.variables.items()},
+    )
+    if kept and (kept.folder / "run.json").read_bytes() != before:
+        report["problem"] += " A run that was there before is damaged."
+    if any(summary.status == "damaged" for summary in RunStore(Path(folder) / "runs").list()):
+        report["problem"] += " There is a damaged run."
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,172 @@
+"""Kill trainings at random moments, a third of them in writes and renames, and continue them: the same bits as ever.
+
+After every kill, the run must be listed as interrupted, and its checkpoint and history must be whole and no older than
+they were. After some kills the training goes on to its end, and must end as one that nothing disturbed.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from edgelearn.lab.runs import Run, RunStore
+
+from .processes import ROOT, environment
+
+SCRIPT = Path(__file__).with_name("killed_command.py")
+JOBS = {
+    "flowers": ("flowers", "--sample", "--no-download", "--epochs", "3"),
+    "precision": ("precision", "train", "sample", "--no-download", "--epochs", "2"),
+    "memory": ("memory", "train", "sample", "--no-download", "--epochs", "2"),
+    "keywords": ("keywords", "train", "sample", "--epochs", "2", "--episodes", "2"),
+}
+ROUND = 6  # kills before a training may end
+SLACK = 4.0  # a process may take so many times as long as the undisturbed one, and START more
+START = 30.0
+
+
+@dataclass
+class Outcome:
+    """What the kills of one job came to."""
+
+    name: str
+    kills: int = 0
+    in_writes: int = 0
+    finished: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Whole:
+    """An undisturbed training: its final tensors and history, its seconds, and its calls that change files."""
+
+    tensors: dict[str, np.ndarray]
+    history: list[dict]
+    seconds: float
+    calls: int
+
+
+def run(name: str, seed: int, kills: int, deadline: float) -> Outcome:
+    """Kill the job `kills` times, or until the clock `time.monotonic()` reaches `deadline`."""
+    outcome, rng = Outcome(name), Random(f"{name} {seed}")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            whole = _undisturbed(name, Path(folder) / "whole")
+            number = 0
+            while outcome.kills < kills and time.monotonic() < deadline:
+                number += 1
+                _round(outcome, whole, Path(folder) / str(number), rng, kills, deadline)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            outcome.failures.append(f"after {outcome.kills} kills: {error!s:.300}")
+    return outcome
+
+
+def _round(outcome: Outcome, whole: Whole, root: Path, rng: Random, kills: int, deadline: float) -> None:
+    """Kill one training several times, then let it end."""
+    store, reached = RunStore(root), 0
+    for _ in range(ROUND):
+        if outcome.kills >= kills or time.monotonic() > deadline:
+            break
+        in_writes = outcome.in_writes * 3 <= outcome.kills
+        if not _killed(outcome, whole, store, rng, in_writes):
+            break
+        outcome.kills, outcome.in_writes = outcome.kills + 1, outcome.in_writes + in_writes
+        reached = check(store, reached)
+    if _start(outcome.name, store, 0, whole.seconds * SLACK + START)[0] not in (0, None):
+        outcome.failures.append(f"after {outcome.kills} kills: it could not be continued")
+        return
+    (summary,) = store.list()
+    ended = store.open(summary.id)
+    tensors = _tensors(ended)
+    same = tensors.keys() == whole.tensors.keys() and all(
+        np.array_equal(tensors[name], whole.tensors[name]) for name in tensors
+    )
+    assert same and _history(ended) == whole.history, "it ended with other bits"
+    outcome.finished += 1
+
+
+def _killed(outcome: Outcome, whole: Whole, store: RunStore, rng: Random, in_writes: bool) -> bool:
+    """Start or continue the training, and kill it; False if it came to its end before."""
+    limit = whole.seconds * SLACK + START
+    if in_writes:
+        status, errors = _start(outcome.name, store, rng.randint(1, max(1, whole.calls)), limit)
+    else:
+        status, errors = _start(outcome.name, store, 0, limit, after=rng.uniform(0.05, 0.95) * whole.seconds)
+    assert "Traceback" not in errors, errors[-600:]
+    assert status in (0, -signal.SIGKILL), f"exit status {status}: {errors[-300:]}"
+    return status != 0
+
+
+def _start(name: str, store: RunStore, call: int, limit: float, after: float | None = None) -> tuple[int | None, str]:
+    """Run the command, new or with --resume, until its end or `after` seconds; (exit status, stderr). None: there is
+    nothing to resume."""
+    known = store.list()
+    if known and known[0].status == "finished":
+        return None, ""
+    arguments = (*_command(name), "--resume") if known else JOBS[name]
+    command = [sys.executable, str(SCRIPT), str(call), *arguments, "--runs", str(store.root)]
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, cwd=ROOT, env=environment())
+        try:
+            process.wait(limit if after is None else after)
+        except subprocess.TimeoutExpired:
+            if after is None:
+                raise
+        finally:
+            process.kill()
+            process.wait()
+        errors.seek(0)
+        return process.returncode, errors.read()
+
+
+def _command(name: str) -> tuple[str, ...]:
+    """The words before the first option or task."""
+    return JOBS[name][:1] if name == "flowers" else JOBS[name][:2]
+
+
+def check(store: RunStore, reached: int) -> int:
+    """All is whole and nothing is lost. Returns the number of updates that are saved."""
+    listed = store.list()
+    assert len(listed) <= 1, f"{len(listed)} runs of one training"
+    if not listed:
+        return 0
+    assert listed[0].status in ("interrupted", "finished"), listed[0]
+    run = store.open(listed[0].id)
+    history = [row["epoch"] for row in run.history()]
+    assert history == list(range(1, len(history) + 1)), history
+    if not run.has_checkpoint():
+        assert reached == 0, "the checkpoint is gone"
+        return 0
+    _, state = run.load_checkpoint()
+    assert state["updates"] >= reached, f"{state['updates']} updates are saved, and {reached} were"
+    assert len(history) - state["epoch"] in (0, 1), (history, state)
+    return state["updates"]
+
+
+def _undisturbed(name: str, root: Path) -> Whole:
+    store = RunStore(root)
+    _start(name, store, 0, 600)  # compiles what isn't in the cache
+    store, start = RunStore(root / "again"), time.monotonic()
+    status, errors = _start(name, store, 0, 600)
+    assert status == 0, f"undisturbed, it ends with {status}: {errors[-300:]}"
+    (summary,) = store.list()
+    ended = store.open(summary.id)
+    return Whole(_tensors(ended), _history(ended), time.monotonic() - start, int(errors.split()[-1]))
+
+
+def _tensors(run: Run) -> dict[str, np.ndarray]:
+    (path,) = (path for name in ("model", "weights") if (path := run.folder / f"{name}.safetensors").exists())
+    return load_file(path)
+
+
+def _history(run: Run) -> list[dict]:
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in run.history()]
