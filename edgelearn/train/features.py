@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from edgelearn.compile import Plan
+from edgelearn.interop.weights import Weights
 from edgelearn.runtime import FeatureCache, Session
 
 from . import passes
 from .callbacks.base import CallbackList
 from .sources import Source
 from .status import TrainingStatus
+
+
+class KeptFeatures:
+    """The features of a training that was stopped. The `fit` that continues it in this process extracts none again.
+
+    They belong to the sources themselves, to the weights of the frozen prefix, and to the settings of the cache.
+    """
+
+    def __init__(self) -> None:
+        self._sources: list[Source] = []
+        self._settings: tuple = ()
+        self._features: list[FeatureCache] = []
+
+    def get(self, sources: Sequence[Source], settings: tuple) -> list[FeatureCache]:
+        """Return the features of these sources under these settings, or an empty list."""
+        same = len(sources) == len(self._sources) and all(a is b for a, b in zip(sources, self._sources, strict=True))
+        return self._features if same and settings == self._settings else []
+
+    def keep(self, sources: Sequence[Source], settings: tuple, features: list[FeatureCache]) -> None:
+        self._sources, self._settings, self._features = list(sources), settings, features
+
+    def clear(self) -> None:
+        self._sources, self._settings, self._features = [], (), []
+
+
+def prefix_settings(plan: Plan, weights: Weights, cache: str, folder: Path | None, block: int) -> tuple:
+    """All that features depend on, besides the examples: the prefix, its weights, and how they are stored."""
+    digest = hashlib.sha256()
+    for name in sorted(plan.request.network.parameters):
+        digest.update(name.encode() + np.ascontiguousarray(weights[name]).tobytes())
+    return plan.request.network.to_json(), digest.digest(), cache, folder, block
 
 
 def extract_features(

@@ -13,12 +13,14 @@ from .arguments import FitArguments
 from .callbacks import History
 from .callbacks.base import CallbackList
 from .callbacks.progress import with_progress
-from .features import extract_features
+from .features import extract_features, prefix_settings
 from .loop import Loop, start
 from .metrics import OutputMetrics
 from .open_session import OpenSession
+from .phases import Phases
 from .plans import Plans, TrainingSettings
 from .reconstruction import watched
+from .sources import Source
 from .status import StoppedError, TrainedModel
 
 
@@ -60,11 +62,8 @@ class Fitting:
         notify = CallbackList(self.model, [*callbacks, history])
         try:
             if a.cache is not None:
-                block, extracting = input_block(plan.request.network), self.session.forward(phases["extract"], notify)
                 wanted = [x, *(source for source, _ in others)]
-                x, *features = extract_features(
-                    extracting, wanted, a.cache, a.cache_folder, block, notify, self.status
-                )  # fmt: skip
+                x, *features = self._features(wanted, phases, a, notify)
                 others = [(source, targets) for source, (_, targets) in zip(features, others, strict=True)]
             loop = Loop(
                 lambda: self.session.train(plan, notify), self.status, notify, x, y, size, a.epochs, a.shuffle,
@@ -75,5 +74,19 @@ class Fitting:
             pass
         finally:
             self.session.close()
+            if not self.status.stop_training:
+                self.session.features.clear()
             notify("on_train_end", {})
         return history
+
+    def _features(self, wanted: list[Source], phases: Phases, a: FitArguments, notify: CallbackList) -> list[Source]:
+        """The features of the examples, those of a training that was stopped if they are the same."""
+        assert a.cache is not None
+        block, kept = input_block(phases["train"].request.network), self.session.features
+        settings = prefix_settings(phases["extract"], self.session.weights, a.cache, a.cache_folder, block)
+        if not kept.get(wanted, settings):
+            kept.clear()  # before others are made: each may be as large as memory allows
+            extracting = self.session.forward(phases["extract"], notify)
+            features = extract_features(extracting, wanted, a.cache, a.cache_folder, block, notify, self.status)
+            kept.keep(wanted, settings, features)
+        return list(kept.get(wanted, settings))

@@ -9,6 +9,7 @@ from edgelearn.interop.weights import Weights
 from edgelearn.runtime import Context, Kernels, Session
 
 from .callbacks.base import CallbackList
+from .features import KeptFeatures
 from .state import TrainingState
 from .status import TrainingStatus
 from .training_session import TrainingSession
@@ -33,6 +34,7 @@ class OpenSession:
         self._weights, self._trained = weights, frozenset(trained)
         self._slots: Weights = {}  # the optimizer's state
         self._records: Weights = {}  # the range statistics of quantized tensors
+        self.features = KeptFeatures()
 
     @property
     def weights(self) -> Weights:
