@@ -232,6 +232,19 @@ class MirroredTorch(Torch):
 
 
 class Keras(Converted):
+    def exported(self, name: str, path: str) -> float:
+        """Largest difference of a network's outputs after a way through a .keras file."""
+        import keras
+
+        from edgelearn.interop import ModelFile, write_model
+
+        network = NETWORKS[name]()
+        weights = network.initialize(0)
+        write_model(path, ModelFile(network, weights, class_names=("a", "b")))
+        x = self.rng.standard_normal((2, *network.input_shape))
+        y = keras.models.load_model(path).predict(x, verbose=0)
+        return float(np.abs(y - reference(network, weights, x, "moving")).max())
+
     def __init__(self) -> None:
         super().__init__()
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

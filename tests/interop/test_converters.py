@@ -1,6 +1,8 @@
 """Networks in PyTorch and Keras against the float64 references of their ops."""
 
+import json
 import os
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,6 +45,15 @@ def test_groups_of_transposed_convolutions(worker, request):
     else:
         errors = worker.call("errors", "grouped", "moving")
         assert {kind: error for kind, error in errors.items() if error > TOLERANCES[kind]} == {}
+
+
+@pytest.mark.parametrize("name", ["padded", "mobilenet_v1"])
+def test_a_keras_file_computes_the_same(worker, request, name, tmp_path):
+    if request.node.callspec.params["worker"] != "Keras":
+        pytest.skip("a .keras file is Keras's")
+    assert worker.call("exported", name, str(tmp_path / "m.keras")) < 1e-5
+    with zipfile.ZipFile(tmp_path / "m.keras") as archive:
+        assert json.loads(archive.read("edgelearn.json")) == {"class_names": ["a", "b"]}
 
 
 def test_an_op_without_a_counterpart_is_named(worker):

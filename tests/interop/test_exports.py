@@ -14,6 +14,7 @@ from edgelearn.interop.exporting import inference_graph, qfp
 from edgelearn.ops import (
     ELU,
     GELU,
+    AdaptiveAveragePooling2D,
     Add,
     AveragePooling2D,
     BatchNormalization,
@@ -40,6 +41,7 @@ from edgelearn.ops import (
     PReLU,
     ReLU,
     Rescaling,
+    Resize,
     Scale,
     Slice,
     Softmax,
@@ -48,6 +50,7 @@ from edgelearn.ops import (
     Sum,
     Tanh,
     Transpose,
+    UpSampling2D,
     ZeroPadding2D,
 )
 
@@ -108,6 +111,15 @@ def pointwise() -> el.Network:
     return network
 
 
+def resized() -> el.Network:
+    network = el.Network("resized", (5, 7, 3))
+    network.add("bilinear", Resize((9, 4)))
+    network.add("nearest", UpSampling2D((2, 3)))
+    network.add("means", AdaptiveAveragePooling2D((5, 2)))
+    network.add("flat", Flatten())
+    return network
+
+
 def residual() -> el.Network:
     """Every op that is written in integers."""
     network = el.Network("residual", (8, 8, 3))
@@ -140,6 +152,7 @@ NETWORKS = {
     "mobilenet_v2": lambda: el.models.mobilenet_v2((32, 32, 3), 0.35, 5),
     "rearranged": rearranged,
     "pointwise": pointwise,
+    "resized": resized,
     "mobilenet_v3": lambda: el.models.mobilenet_v3_small((32, 32, 3), classes=5),
     "bcresnet": lambda: el.models.bcresnet((40, 21, 1), classes=4, softmax=False),
 }

@@ -15,7 +15,7 @@ from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.interop import keras_h5
 from edgelearn.models import mobilenet_v1, mobilenet_v2
-from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D
+from edgelearn.ops import BatchNormalization, Conv2D, Conv2DTranspose, Dense, GlobalAveragePooling2D
 from edgelearn.train import Model
 
 
@@ -48,6 +48,17 @@ def write(path, weights, group="", kind=np.bytes_):
             for name in names:
                 inside[name] = weights[name.removesuffix(":0")]
     return path
+
+
+def test_kernels_of_transposed_convolutions_have_filters_first(tmp_path):
+    net = Network("transposed", (4, 4, 3))
+    net.add("up", Conv2DTranspose(5, 2, 2))
+    weights = {name: np.random.default_rng(0).normal(size=p.weight.shape) for name, p in net.parameters.items()}
+    theirs = weights | {"up/kernel": weights["up/kernel"].swapaxes(2, 3)}  # (2, 2, 5, 3)
+    found = keras_h5.read_weights(write(tmp_path / "w.h5", theirs), net)
+    assert all(np.array_equal(found[name], weights[name].astype(np.float32)) for name in weights)
+    with pytest.raises(FormatError, match="up/kernel"):
+        keras_h5.read_weights(write(tmp_path / "other.h5", weights), net)
 
 
 @pytest.mark.parametrize("group", ["", "model_weights"])

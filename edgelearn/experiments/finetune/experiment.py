@@ -68,7 +68,7 @@ class FinetuneExperiment(TransferExperiment[FinetuneConfig]):
         dataset = (
             picture_folder.load_folder(config.images) if config.images else clip_folder.load_folder(config.clips or "")
         )
-        return cls(config, dataset, read_model(config.model))
+        return cls(config, dataset, read_model(config.model, inputs=config.inputs, outputs=config.outputs))
 
     @property
     def resolved_optimizer(self) -> Optimizer:

@@ -13,6 +13,7 @@ import numpy as np
 
 from edgelearn.graph import Node
 from edgelearn.ops import (
+    AdaptiveAveragePooling2D,
     Add,
     AveragePooling2D,
     BatchNormalization,
@@ -32,6 +33,7 @@ from edgelearn.ops import (
     PadChannels,
     ReLU,
     Reshape,
+    Resize,
     Slice,
     SliceChannels,
     Softmax,
@@ -41,6 +43,7 @@ from edgelearn.ops import (
     SubSpectralNormalization,
     Sum,
     Transpose,
+    UpSampling2D,
     ZeroPadding2D,
 )
 
@@ -154,6 +157,16 @@ def _pad_channels(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     return graph.pad(x, [(0, 0)] * (len(x.shape) - 1) + [(layer.node.op.before, layer.node.op.after)])
 
 
+def _linear_map(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    """Resizing and adaptive means as two matrix products: exact, whatever the coordinates."""
+    op = layer.node.op
+    assert isinstance(op, AdaptiveAveragePooling2D | Resize | UpSampling2D)
+    rows, columns = (graph.constant(m.T.astype(np.float32), "matrix") for m in op.matrices(layer.shapes[0]))
+    x = graph.dense(graph.transpose(x, (0, 2, 3, 1)), rows, None)  # (width, channels, height)
+    x = graph.dense(graph.transpose(x, (0, 3, 2, 1)), columns, None)  # (height, channels, width)
+    return graph.transpose(x, (0, 1, 3, 2))
+
+
 def _relu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     assert isinstance(layer.node.op, ReLU)
     if (most := layer.node.op.max_value) not in (None, 6):
@@ -177,6 +190,7 @@ def _normalized(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
 
 HANDLERS: dict[type[Op], Callable[..., Value]] = POINTWISE | {
     Add: _sum,
+    AdaptiveAveragePooling2D: _linear_map,
     AveragePooling2D: _pooling,
     BatchNormalization: _batchnorm,
     Concatenate: lambda graph, layer, *x: graph.concatenate(x),
@@ -193,6 +207,7 @@ HANDLERS: dict[type[Op], Callable[..., Value]] = POINTWISE | {
     Pad: _pad,
     PadChannels: _pad_channels,
     ReLU: _relu,
+    Resize: _linear_map,
     Reshape: lambda graph, layer, x: graph.reshape(x, layer.node.shape),
     Slice: _slice,
     SliceChannels: _slice_channels,
@@ -202,6 +217,7 @@ HANDLERS: dict[type[Op], Callable[..., Value]] = POINTWISE | {
     Stream: lambda graph, layer, x: _rounded(graph, x, layer.node.op.step),
     SubSpectralNormalization: _sub_spectral,
     Sum: _reduction("sum"),
+    UpSampling2D: _linear_map,
     Transpose: _transpose,
     ZeroPadding2D: lambda graph, layer, x: graph.pad(x, ((0, 0), *layer.node.op.sides, (0, 0))),
 }  # fmt: skip

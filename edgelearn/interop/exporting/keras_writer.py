@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 import zipfile
 from pathlib import Path
@@ -25,5 +26,5 @@ def write(path: str | Path, file: ModelFile) -> None:
         model.save(own)
         content = io.BytesIO(own.read_bytes())
     with zipfile.ZipFile(content, "a") as archive:
-        archive.writestr(METADATA, atomic.to_json(dict(file.texts())))
+        archive.writestr(METADATA, atomic.to_json({name: json.loads(text) for name, text in file.texts().items()}))
     atomic.write_bytes(path, content.getvalue())
