@@ -83,7 +83,7 @@ def load(
     """
     file: ModelFile = read_model(path, network, tuple(skip), inputs=inputs, outputs=outputs, input_shape=input_shape)
     try:
-        position = dict(records.convert(dict(file.position), _Saved))
+        position: dict[str, Any] = dict(records.convert(dict(file.position), _Saved))
     except records.RecordError as error:
         raise FormatError(f"{path}: 'position' is damaged ({error}). Restore it from a backup.") from None
     saved_seed, batchnorm = position.pop("seed", 0), position.pop("batchnorm", "auto")
