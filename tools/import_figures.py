@@ -22,6 +22,7 @@ import torchvision
 
 import edgelearn as el
 from edgelearn.errors import UnsupportedError
+from edgelearn.ops import DepthwiseConv2D, Flatten
 
 SIZES = {
     "resnet18": 64, "resnet50": 64, "mobilenet_v2": 64, "mobilenet_v3_small": 64, "mobilenet_v3_large": 64,
@@ -73,23 +74,25 @@ def errors(model: el.Model, module: torch.nn.Module, x: torch.Tensor, y: torch.T
     worst, found = 0.0, model.gradients(image, y.numpy())
     for name, gradient in found.items():
         layer, _, role = name.rpartition("/")
-        theirs = as_here(expected[f"{layer}.{ROLES[role]}"], gradient.shape, model.network.nodes)
+        theirs = as_here(expected[f"{layer}.{ROLES[role]}"], model.network, layer)
         # A gradient that is nothing but rounding, such as a bias's in front of BatchNorm, is measured by the others.
         worst = max(worst, float(np.abs(gradient - theirs).max() / max(np.abs(theirs).max(), 1e-3 * most)))
     return float(forward), worst, len(found)
 
 
-def as_here(gradient: np.ndarray, shape: tuple[int, ...], nodes: dict) -> np.ndarray:
+def as_here(gradient: np.ndarray, network: el.Network, layer: str) -> np.ndarray:
     """PyTorch's gradient in edgelearn's order of axes."""
+    node = network.nodes[layer]
     if gradient.ndim == 4:
-        return gradient.transpose(2, 3, 1, 0) if gradient.shape[1] == shape[2] else gradient.transpose(2, 3, 0, 1)
+        return gradient.transpose((2, 3, 0, 1) if isinstance(node.op, DepthwiseConv2D) else (2, 3, 1, 0))
     if gradient.ndim == 1:
         return gradient
-    images = [node.shape for node in nodes.values() if len(node.shape) == 3 and np.prod(node.shape) == shape[0]]
-    if not images or shape[0] == images[-1][-1]:
+    before = network.nodes.get(node.inputs[0])
+    if before is None or not isinstance(before.op, Flatten):
         return gradient.T
-    height, width, channels = images[-1]  # the features are those of a flattened image
-    return gradient.T.reshape(channels, height, width, -1).transpose(1, 2, 0, 3).reshape(shape)
+    height, width, channels = network.shape_of(before.inputs[0])  # the features are those of a flattened image
+    rows = gradient.T.reshape(channels, height, width, -1)
+    return rows.transpose(1, 2, 0, 3).reshape(gradient.T.shape)
 
 
 def row(name: str, seed: int) -> str:

@@ -46,7 +46,7 @@ for layer in model.layers:
     for variable in layer.weights:
         role = variable.path.rsplit("/", 1)[-1]
         draw = {"gamma": (1, 0.1), "beta": (0, 0.1), "moving_mean": (0, 0.1), "bias": (0, 0.1)}.get(role)
-        if role in ("moving_variance", "variance"):
+        if role == "moving_variance":
             variable.assign(rng.uniform(0.5, 1.5, variable.shape))
         elif draw:
             variable.assign(rng.normal(*draw, variable.shape))

@@ -1,8 +1,12 @@
-"""Time what Model and Trainer add to a session's own steps: `python tools/time_overheads.py`."""
+"""Time what Model and Trainer add to a session's own steps, and a step of Keras and PyTorch beside it:
+`python tools/time_overheads.py [predict] [trainer] [train_on_batch]`."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import cycle
 from statistics import median
 from time import perf_counter
@@ -10,6 +14,7 @@ from time import perf_counter
 import numpy as np
 
 import edgelearn as el
+from edgelearn.lab.measure import Worker, WorkerError
 from edgelearn.ops import Conv2D, Dense, GlobalAveragePooling2D, ReLU
 from edgelearn.runtime import Session
 
@@ -58,7 +63,142 @@ def trainer(rng: np.random.Generator) -> None:
     print(f"MobileNet V1, batch 1: load {load:.1f} ms, step {step:.1f} ms, load and step {both:.1f} ms")
 
 
+ROUNDS, STEPS = 11, 3  # of each contender, in turn; steps of a turn
+CALLS = 100  # of train_on_batch, to tell what it adds to the session's step
+TRAINED = "conv_pw_13", "dense"
+
+
+def fine_tuned() -> el.Model:
+    """MobileNet V1 1.0/224 with conv_pw_13 and the classifier trained."""
+    network = el.models.mobilenet_v1(classes=5).freeze().unfreeze(*TRAINED)
+    return el.Model(network).compile(el.SGD(0.0001, momentum=0.9), batchnorm="moving")
+
+
+class Edgelearn:
+    """`train_on_batch` of a Model, and the step of its session alone."""
+
+    def __init__(self, batch: int) -> None:
+        self.model, self.x, self.y = fine_tuned(), *inputs(batch)
+        self.model.train_on_batch(self.x, self.y)
+        self.session = self.model._open.training.session
+        self.packed, self.labels, self.batch = self.session.pack(self.x), self.y.astype(np.int32), batch
+
+    def step(self) -> float:
+        return timed(lambda: self.model.train_on_batch(self.x, self.y))
+
+    def added(self, times: int) -> list[float]:
+        """What each of some calls of `train_on_batch` takes besides the session's step: checks, the plan, packing."""
+        inside: list[float] = []
+
+        def clocked(method: Callable, sign: int) -> Callable:
+            def call(*arguments: object) -> object:
+                start = perf_counter()
+                try:
+                    return method(*arguments)
+                finally:
+                    inside.append(sign * 1e3 * (perf_counter() - start))
+
+            return call
+
+        session, found = self.session, []
+        session.train = clocked(session.train, 1)
+        session.feed.pack = clocked(session.feed.pack, -1)  # a step packs inside
+        for _ in range(times):
+            inside.clear()
+            start = perf_counter()
+            self.model.train_on_batch(self.x, self.y)
+            found.append(1e3 * (perf_counter() - start) - sum(inside))
+        return found
+
+
+class Keras:
+    """`train_on_batch` of keras.applications.MobileNet with the same layers trained."""
+
+    def __init__(self, batch: int) -> None:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+        import keras
+
+        self.model, self.x, self.y = keras.applications.MobileNet(weights=None, classes=5), *inputs(batch)
+        for layer in self.model.layers:
+            layer.trainable = layer.name in ("conv_pw_13", "conv_preds")
+        self.model.compile(keras.optimizers.SGD(0.0001, momentum=0.9), "sparse_categorical_crossentropy")
+
+    def step(self) -> float:
+        return timed(lambda: self.model.train_on_batch(self.x, self.y))
+
+
+class PyTorch:
+    """An update of the same network in PyTorch, BatchNorm with stored statistics."""
+
+    def __init__(self, batch: int) -> None:
+        import torch
+
+        from edgelearn.interop.to_torch import to_torch
+
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        model, (x, y) = fine_tuned(), inputs(batch)
+        self.module = to_torch(model.network, model.weights).eval()
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        total = model.network.count(model.network.trainable)
+        assert sum(p.numel() for p in trained) == total, "PyTorch trains the same parameters"
+        self.optimizer, self.loss = torch.optim.SGD(trained, 0.0001, momentum=0.9), torch.nn.CrossEntropyLoss()
+        self.x, self.y = torch.from_numpy(x.transpose(0, 3, 1, 2).copy()), torch.from_numpy(y)
+
+    def step(self) -> float:
+        def update() -> None:
+            self.optimizer.zero_grad()
+            self.loss(self.module(self.x), self.y).backward()
+            self.optimizer.step()
+
+        return timed(update)
+
+
+def inputs(batch: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((batch, 224, 224, 3), dtype=np.float32), rng.integers(0, 5, batch)
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Median time of a few calls, in ms."""
+    times = []
+    for _ in range(STEPS):
+        start = perf_counter()
+        call()
+        times.append(1e3 * (perf_counter() - start))
+    return median(times)
+
+
+def train_on_batch(batches: tuple[int, ...] = (1,)) -> None:
+    """Compare `train_on_batch` with the session's own step and with Keras and PyTorch, each in a process of its own,
+    turn by turn: other work on the machine then slows all of them alike."""
+    for batch in batches:
+        with ExitStack() as stack:
+            workers = {}
+            for name in ("Edgelearn", "Keras", "PyTorch"):
+                try:
+                    workers[name] = stack.enter_context(Worker(f"time_overheads:{name}", (batch,)))
+                except WorkerError as error:
+                    print(f"{name} is left out: {str(error).splitlines()[-1]}")
+            times: dict[str, list[float]] = {name: [] for name in workers}
+            for turn in range(ROUNDS + 1):
+                for name, worker in workers.items():
+                    took = worker.call("step")
+                    if turn:  # the first warms up
+                        times[name].append(took)
+            added = workers["Edgelearn"].call("added", CALLS)
+        ours = np.array(times["Edgelearn"])
+        print(f"train_on_batch, MobileNet V1 1.0/224, {' and '.join(TRAINED)} trained, batch {batch}:")
+        for name, values in times.items():
+            print(f"  {name:<12} {median(values):8.2f} ms; ours is {median(ours / np.array(values)):.2f} of it")
+        low, middle, high = np.quantile(added, (0.25, 0.5, 0.75))
+        print(f"  besides the session's step: {middle:.2f} ms (quartiles {low:.2f} to {high:.2f})")
+
+
 if __name__ == "__main__":
-    generator = np.random.default_rng(0)
-    predictions(generator)
-    trainer(generator)
+    generator, wanted = np.random.default_rng(0), sys.argv[1:] or ["predict", "trainer", "train_on_batch"]
+    if "predict" in wanted:
+        predictions(generator)
+    if "trainer" in wanted:
+        trainer(generator)
+    if "train_on_batch" in wanted:
+        train_on_batch()

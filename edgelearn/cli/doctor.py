@@ -27,7 +27,9 @@ NEEDED = (
 OPTIONAL = {  # packages by pip's name of the extra
     "edgelearn[tensorflow]": ("tensorflow", "tensorflow-datasets", "importlib-resources"),
     "edgelearn[audio]": ("soundfile", "soxr"),
-    "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget"),
+    "edgelearn[tensorboard]": ("tensorboardx",),
+    "edgelearn[formats]": ("onnx", "flatbuffers", "tflite"),
+    "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget", "fast-sugiyama"),
 }
 
 

@@ -84,7 +84,7 @@ def predict(
     """
     chosen = store.open(run) if run else newest(store)
     model = load_model(chosen, device)
-    if not model.preprocessing:
+    if "size" not in model.preprocessing:
         raise RunError(f"{chosen.id} has no network for pictures. Choose another run.")
     try:
         pictures = records.convert(model.preprocessing, Pictures)

@@ -72,6 +72,7 @@ def register(file_format: Format) -> Format:
 def find_format(path: str | Path) -> Format:
     """Return the format of a file, by its suffix, else by its first bytes. Raises FormatError for an unknown one."""
     path = Path(path)
+    path = path / "saved_model.pb" if (path / "saved_model.pb").is_file() else path  # TensorFlow's folder
     for file_format in _formats.values():
         if path.name.lower().endswith(file_format.suffixes):
             return file_format

@@ -18,6 +18,7 @@ from edgelearn.graph import Network
 from edgelearn.interop import ModelFile
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, copied
 from edgelearn.ops import SGD, Loss, Losses, Optimizer
+from edgelearn.ops.optimizers.names import as_optimizer
 from edgelearn.runtime import Context, DeviceChoice, Kernels, choose_device
 
 from . import passes
@@ -121,7 +122,7 @@ class Model(SavedModel):
     @one_thread
     def compile(
         self,
-        optimizer: Optimizer,
+        optimizer: Optimizer | str,
         loss: Loss | Losses | Mapping[str, Loss | None] | Sequence[Loss | None] | None = None,
         *,
         loss_weights: Mapping[str, float] | Sequence[float] | None = None,
@@ -134,7 +135,7 @@ class Model(SavedModel):
         """Configure training and reset its progress: the next `fit` begins at the first step.
 
         Arguments:
-        - `optimizer`: updates the weights, for example `SGD(0.01, momentum=0.9)`.
+        - `optimizer`: updates the weights, for example `SGD(0.01, momentum=0.9)`; or Keras's name of one, "adam".
         - `loss`: default `SoftmaxCrossEntropy()`, on int class numbers; see el.losses for others. For several outputs a
           dictionary by name or a list in their order; a single loss is that of each.
         - `loss_weights`: factors of several outputs' losses in the sum that is minimized (default: 1 each).
@@ -155,8 +156,8 @@ class Model(SavedModel):
             has_statistics = any(p.role.startswith("moving_") for p in self.network.parameters.values())
             batchnorm = "batch" if has_statistics and not self._statistics_set else "moving"
         settings = TrainingSettings(
-            optimizer, output_losses(loss, loss_weights, self.network), batchnorm, precision or Precision(),
-            activation_memory or keep_all, tuple(allow),
+            as_optimizer(optimizer), output_losses(loss, loss_weights, self.network), batchnorm,
+            precision or Precision(), activation_memory or keep_all, tuple(allow),
         )  # fmt: skip
         weights = self._open.weights
         self._open.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
-from edgelearn.ops import Loss, Losses, SoftmaxCrossEntropy
+from edgelearn.ops import LOSSES, Loss, Losses, SoftmaxCrossEntropy
 
 from .sources import check_whole
 
@@ -16,14 +16,13 @@ def output_losses(loss: Any, loss_weights: Any, network: Network) -> Loss | Loss
     """Return the losses of the outputs.
 
     Arguments:
-    - `loss`: one for every output, a dictionary by output, or a list in their order; None in these for an output that
-      isn't trained. None alone is softmax cross-entropy.
+    - `loss`: a loss, or Keras's name of one, for every output; a dictionary of these by output, or a list in their
+      order, with None for an output that isn't trained. None alone is softmax cross-entropy.
     - `loss_weights`: factors in the sum, as a dictionary or a list (default: 1 each).
 
     Raises PlanError for unknown outputs, or for something else than losses.
     """
-    if loss is None:
-        loss = SoftmaxCrossEntropy()
+    loss = SoftmaxCrossEntropy() if loss is None else _named(loss)
     if isinstance(loss, Losses) or (loss_weights is None and not isinstance(loss, Mapping | list | tuple)):
         return loss
     outputs = network.outputs
@@ -32,6 +31,19 @@ def output_losses(loss: Any, loss_weights: Any, network: Network) -> Loss | Loss
     if not (found := {name: one for name, one in losses.items() if one is not None}):
         raise PlanError("Training minimizes a loss: give at least one output one.")
     return Losses(found, weights)
+
+
+def _named(loss: Any) -> Any:
+    """Replace Keras's names of losses, such as "mse", by the losses themselves."""
+    if isinstance(loss, Mapping):
+        return {output: _named(one) for output, one in loss.items()}
+    if isinstance(loss, list | tuple):
+        return [_named(one) for one in loss]
+    if not isinstance(loss, str):
+        return loss
+    if loss not in LOSSES:
+        raise PlanError(f"'{loss}' is no name of a loss: there are {', '.join(LOSSES)}, and the classes of el.losses.")
+    return LOSSES[loss]()
 
 
 def _by_output(given: Any, outputs: tuple[str, ...], what: str) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class TrainingSettings:
             raise PlanError(
                 f"A loss is an object such as SoftmaxCrossEntropy(label_smoothing=0.1), not {self.loss!r:.60}."
             )
+        if not isinstance(self.precision, Precision):
+            raise PlanError(f"precision is a Precision(weights=Format(8)), say, not {self.precision!r:.60}.")
         if self.batchnorm not in ("moving", "batch"):
             raise PlanError(
                 f"batchnorm is 'moving' (fine-tuning), 'batch' (training from scratch) or 'auto', not "

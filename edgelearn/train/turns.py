@@ -31,8 +31,8 @@ class Turns:
                 if "fit" in self._calls:
                     raise PlanError(
                         f"The model is training: {call} was called in thread '{me.name}' while fit runs in thread "
-                        f"'{self._thread.name}'. Wait for it, use the model in a callback, or make another Model "
-                        f"with share_with=model."
+                        f"'{self._thread.name}'. Wait for it, use the model in a callback, or make another "
+                        f"Model for this thread."
                     )
                 self._changed.wait()
             self._thread = me

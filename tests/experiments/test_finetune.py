@@ -12,7 +12,7 @@ from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.finetune import FinetuneConfig, FinetuneExperiment
 from edgelearn.experiments.finetune.preprocessing import PIXELS, front_end_of, pictures_of
-from edgelearn.experiments.trained import load_model
+from edgelearn.experiments.trained import load_model, predict, save_model
 from edgelearn.graph import replace_head
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import (
@@ -169,6 +169,12 @@ def test_clips(tmp_path):
     trained = el.finetune(
         tmp_path / "words.safetensors", clips=str(tmp_path / "words"), front_end="ds_cnn", epochs=1, batch_size=4
     )
+    store = RunStore(tmp_path / "runs")
+    with store.create("finetune", {}) as run:
+        save_model(run, trained, trained.class_names, trained.preprocessing)
+        run.finish({})
+    with pytest.raises(RunError, match="pictures"):
+        next(predict(["a.png"], store))
     assert trained.class_names == ("no", "yes") and trained.preprocessing["seconds"] == 1.0
 
 

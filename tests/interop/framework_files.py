@@ -133,6 +133,7 @@ def main():
         if name == "classifier":
             frozen = convert_variables_to_constants_v2(concrete)
             (FOLDER / "classifier.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
+            model.export(FOLDER / "classifier", verbose=False)
             quantized(concrete, model.input_shape[1:])
 
 

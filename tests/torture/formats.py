@@ -28,6 +28,7 @@ from edgelearn.device.kind import DeviceKind
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, bcresnet_npz, keras_h5, model_file, safetensors
 from edgelearn.interop.formats import read_model
+from edgelearn.interop.writers import write_model
 from edgelearn.keywords import load_embedder
 from edgelearn.keywords.sample import SAMPLE
 from edgelearn.keywords.vocabulary import Vocabulary
@@ -43,6 +44,7 @@ from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePoolin
 from edgelearn.ops.formats import Format
 from edgelearn.tuned import TuningResults, launch_times, store
 
+from . import graphdef
 from .messages import damage_onnx, make_onnx
 from .mutations import Damage, damage_json, damage_lines, damage_png, damage_safetensors
 
@@ -107,6 +109,22 @@ def _keras(folder: Path) -> Path:
             for name in names:
                 inside.create_dataset(name, data=weights[name.removesuffix(":0")], compression="gzip")
     return path
+
+
+def _exported(suffix: str) -> Callable[[Path], Path]:
+    """The small network in the format of another framework."""
+
+    def make(folder: Path) -> Path:
+        net = network()
+        write_model(folder / f"model{suffix}", ModelFile(net, net.initialize()))
+        return folder / f"model{suffix}"
+
+    return make
+
+
+def _graphdef(folder: Path) -> Path:
+    (folder / "model.pb").write_bytes(graphdef.small())
+    return folder / "model.pb"
 
 
 def _npz(folder: Path) -> Path:
@@ -260,6 +278,9 @@ FORMATS: list[FileFormat] = [
     FileFormat("model", _model, read_model, damage_safetensors),
     FileFormat("weights (safetensors)", _weights, lambda path: read_model(path, network()), damage_safetensors),
     FileFormat("weights (Keras HDF5)", _keras, lambda path: keras_h5.read_weights(path, network())),
+    FileFormat("TFLite", _exported(".tflite"), read_model, needs=("tflite", "flatbuffers")),
+    FileFormat("Keras archive", _exported(".keras"), read_model, needs=("keras", "tensorflow")),
+    FileFormat("TensorFlow GraphDef", _graphdef, read_model),
     FileFormat("weights (npz)", _npz, bcresnet_npz.read_arrays),
     FileFormat("ONNX", make_onnx, read_model, damage_onnx, needs=("onnx",)),
     FileFormat("checkpoint", _checkpoint, checkpoint.read, damage_safetensors),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import PlanError
-from edgelearn.ops import SGD
+from edgelearn.ops import SGD, MeanSquaredError, SoftmaxCrossEntropy
 from edgelearn.train import Model, ProgressBar
 from edgelearn.train.callbacks import progress
 
@@ -106,3 +106,15 @@ def test_history_is_keras_s():
     model = Model(toy_network()).compile(SGD(0.1))
     history = model.fit(*examples(8), 4, 2)
     assert history.epoch == [0, 1] and np.isfinite(history.history["loss"]).all()
+
+
+@pytest.mark.parametrize("name", ("sgd", "adam", "AdamW", "rmsprop", "lion", "lamb"))
+def test_optimizers_by_their_names(name):
+    model = Model(toy_network()).compile(name, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    assert type(model.optimizer).__name__.lower() == name.lower()
+    assert type(model.loss) is SoftmaxCrossEntropy
+
+
+def test_losses_by_their_names():
+    assert type(Model(toy_network()).compile("adam", "mse").loss) is MeanSquaredError
+    assert type(Model(toy_network()).compile("adam", {"softmax": "huber"}).loss).__name__ == "Losses"

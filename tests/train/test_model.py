@@ -378,7 +378,9 @@ def test_networks_that_cannot_be_trained(data):
     [
         ({"loss": 0.1}, r"label_smoothing=0.1.* not 0.1"),
         ({"batchnorm": "kept"}, "'kept'"),
-        ({"optimizer": "sgd"}, r"such as SGD\(0.01\).* not 'sgd'"),
+        ({"optimizer": "ftrl"}, r"such as SGD\(0.01\).* not 'ftrl'"),
+        ({"loss": "hinge"}, "'hinge'"),
+        ({"precision": "int8"}, "Precision.*'int8'"),
         ({"optimizer": SGD}, r"such as SGD\(0.01\)"),
     ],
 )

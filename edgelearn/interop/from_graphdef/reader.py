@@ -87,9 +87,9 @@ class _Reader:
                 f"{self.path} is not frozen: '{unfrozen[0].name}' ({unfrozen[0].kind}) reads a variable whose value is "
                 f"in another file. Freeze the graph, or give the folder of the SavedModel."
             )
-        operators = tuple(node for node in order if node.kind not in SOURCES | {"Const"})
+        operators = tuple(node for node in order if node.kind not in SOURCES | NO_RESULT | {"Const"})
         read = {name for node in operators for name in node.inputs}
-        ends = [node for node in operators if node.kind not in NO_RESULT and read.isdisjoint(node.outputs)]
+        ends = [node for node in operators if read.isdisjoint(node.outputs)]
         infos = self._infos(order)
         inputs = tuple(infos[node.name] for node in order if node.kind in SOURCES)
         obvious = inputs and ends and all(info.dtype in NUMBERS and info.shape for info in inputs)

@@ -186,8 +186,9 @@ def dequantize(values: np.ndarray, quantization: Quantization) -> np.ndarray:
     if quantization.scale.size > 1:
         shape[quantization.axis] = -1
     scale, zero_point = quantization.scale.reshape(shape or 1), quantization.zero_point.reshape(shape or 1)
-    found = (values.astype(np.int64) - zero_point) * scale.astype(np.float64)
-    return found.astype(np.float32).reshape(values.shape)
+    with np.errstate(over="ignore"):  # a damaged file; infinities are refused later
+        found = ((values.astype(np.int64) - zero_point) * scale.astype(np.float64)).astype(np.float32)
+    return found.reshape(values.shape)
 
 
 def _option(table: Table | None, field: int, code: str, default: int) -> Any:

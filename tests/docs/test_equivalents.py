@@ -1,0 +1,33 @@
+"""Every name in the table of Keras's and PyTorch's names by what is here exists."""
+
+import inspect
+import re
+
+import pytest
+
+import edgelearn as el
+from edgelearn import errors, ops, train
+
+from .pages import ROOT
+
+ROWS = [
+    [cell.strip() for cell in line.strip("| \n").split(" | ")]
+    for line in (ROOT / "docs" / "guides" / "equivalents.md").read_text().splitlines()
+    if line.startswith("|") and not line.startswith(("|---", "| Keras"))
+]
+ROOMS = (ops, el.metrics, train, errors, el)
+ARGUMENTS = set(inspect.signature(el.Model.fit).parameters)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_names_exist(row):
+    for name, arguments in re.findall(r"`(\w+)(?:\(([^`]*)\))?`", row[-1]):
+        found = next((getattr(room, name) for room in ROOMS if hasattr(room, name)), None)
+        assert found is not None or name in ARGUMENTS or name in ("fit",), name
+        for argument in filter(None, re.split(r", *", arguments)):
+            assert argument in inspect.signature(found).parameters, argument
+
+
+def test_nine_in_ten_are_here():
+    assert len(ROWS) > 80
+    assert sum(not row[-1].startswith("—") for row in ROWS) >= 0.9 * len(ROWS)

@@ -1,0 +1,167 @@
+"""Views in JupyterLab with a real browser. Skipped where there is no Chromium, or no Playwright."""
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
+SECONDS = 120  # no test waits so long unless something is wrong
+
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="there is no Chromium or Chrome (Debian: apt install chromium)"),
+    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="Playwright is not installed"),
+]
+
+READY = (
+    "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.connectionStatus === 'connected' "
+    "&& jupyterapp.shell.currentWidget.content.widgets.length > 1"
+)
+RUN = (
+    "async (index) => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; "
+    "await jupyterapp.commands.execute('notebook:run-cell'); }"
+)
+CELLS = {
+    "keywords": """
+from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.experiments.keywords.networks import find_embedder
+from edgelearn.widgets.keywords import Enrolment, KeywordsView
+
+words = embedded_words(speakers=2, takes=4)
+user, other = sorted(set(words.speakers.tolist()))
+enrolment = Enrolment(find_embedder("sample")[0], words.take(words.speakers == other))
+mine = words.take(words.speakers == user).only(words.class_names[:1])
+enrolment.enrol(words.class_names[0], [mine.recording(i) for i in range(3)])
+enrolment.threshold = 0.962598  # of more digits than a slider has steps
+KeywordsView(enrolment)
+""",
+    "budgets": """
+import edgelearn as el
+from edgelearn.compile import Request
+from edgelearn.models import mobilenet_v2_cifar
+from edgelearn.widgets import BudgetView
+
+request = Request(mobilenet_v2_cifar(alpha=0.25), 8, 8, el.SGD(0.1), "batch")
+BudgetView(request, el.choose_device().device, (0, 6))
+""",
+    "training": """
+from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment
+from edgelearn.lab.runs import RunStore
+from edgelearn.widgets import TrainingView
+
+view = TrainingView(lambda: FlowersExperiment.load(FlowersConfig(sample=True)), RunStore())
+view
+""",
+    "stopped": "view.summary()",
+    "model": "el.Model(mobilenet_v2_cifar(alpha=0.25)).plan(8)",
+    "after": """
+import asyncio
+
+await asyncio.sleep(3)  # the browser may answer meanwhile
+print("the threshold is", enrolment.threshold)
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The address of a JupyterLab that has the notebook."""
+    folder = tmp_path_factory.mktemp("lab")
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source.strip(), id=name) for name, source in CELLS.items()],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+    )
+    nbformat.write(notebook, folder / "views.ipynb")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    own = {
+        "PYTHONPATH": python_path, "EDGELEARN_RUNS": str(folder / "runs"), "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_DATA_DIR": str(folder / "data"), "IPYTHONDIR": str(folder / "ipython"),
+    }  # fmt: skip
+    server = subprocess.Popen(
+        [
+            sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}",
+            "--ServerApp.ip=127.0.0.1", "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}",
+            "--LabApp.expose_app_in_browser=True",
+        ],
+        env=os.environ | own, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    try:
+        until = time.monotonic() + SECONDS
+        while True:
+            try:
+                urllib.request.urlopen(f"{address}/api", timeout=5).close()
+                break
+            except (urllib.error.URLError, ConnectionError):
+                assert server.poll() is None and time.monotonic() < until, "JupyterLab didn't start"
+                time.sleep(0.2)
+        yield address
+    finally:
+        server.terminate()
+        server.wait(SECONDS)
+
+
+@pytest.fixture(scope="module")
+def page(lab):
+    """The notebook, all cells run."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1300, "height": 1600})
+        page.set_default_timeout(1000 * SECONDS)
+        page.goto(f"{lab}/lab/tree/views.ipynb")
+        page.wait_for_selector(".jp-Notebook .jp-Cell")
+        page.wait_for_function(READY)
+        for index in range(len(CELLS)):  # one by one: the cell that fails would end "run all"
+            page.evaluate(RUN, index)
+        yield page
+        browser.close()
+
+
+def output(page, name):
+    return page.locator(".jp-CodeCell").nth(list(CELLS).index(name)).locator(".jp-OutputArea-output")
+
+
+def test_showing_a_view_changes_nothing(page):
+    assert output(page, "after").inner_text().strip() == "the threshold is 0.962598"
+
+
+def test_no_image_is_broken(page):
+    broken = page.evaluate(
+        "() => [...document.querySelectorAll('.jp-OutputArea img')]"
+        ".filter((i) => i.offsetParent !== null && !i.naturalWidth).length"
+    )
+    assert broken == 0
+    assert "over the budget" in output(page, "budgets").first.inner_text()
+
+
+def test_no_view_has_a_scrollbar(page):
+    wide = page.evaluate(
+        "() => [...document.querySelectorAll('.jp-OutputArea-output, .widget-box')]"
+        ".filter((e) => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX !== 'visible')"
+        ".map((e) => e.className + ' ' + e.scrollWidth + ' > ' + e.clientWidth)"
+    )
+    assert wide == []
+
+
+def test_what_is_missing_is_said_in_a_line(page):
+    text = output(page, "stopped").inner_text()
+    assert "Traceback" not in text and "no results yet" in text
+
+
+def test_a_plan_is_shown_as_its_table(page):
+    assert "planned peak" in output(page, "model").inner_text()
