@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn import records
 from edgelearn.data.pictures import decode
 from edgelearn.data.preprocess import standardize
-from edgelearn.errors import DataError, RunError
+from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.interop import ModelFile, model_file
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.train import Model
@@ -85,7 +86,12 @@ def predict(
     model = load_model(chosen, device)
     if "size" not in model.preprocessing:
         raise RunError(f"{chosen.id} has no network for pictures. Choose another run.")
-    pictures = Pictures(**model.preprocessing)
+    try:
+        pictures = records.convert(model.preprocessing, Pictures)
+    except records.RecordError as error:
+        raise FormatError(
+            f"{chosen.folder / FILE} has no preprocessing of pictures ({error}). Choose another run."
+        ) from None
     for path in paths:
         try:
             example = pictures.load(path)

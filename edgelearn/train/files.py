@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
+from edgelearn import records
 from edgelearn.device import Device
+from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, read_model
 from edgelearn.interop.importing import translate
@@ -44,6 +46,13 @@ def from_torch(
     return model
 
 
+class _Saved(TypedDict, total=False):
+    """What a file's position holds besides that of the training."""
+
+    seed: int
+    batchnorm: Literal["auto", "moving", "batch"]
+
+
 def load(
     path: str | Path, network: Network | None = None, *, device: str | Device | None = None, seed: int | None = None,
     skip: tuple[str, ...] = (), inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (),
@@ -73,7 +82,10 @@ def load(
     edgelearn doesn't have.
     """
     file: ModelFile = read_model(path, network, tuple(skip), inputs=inputs, outputs=outputs, input_shape=input_shape)
-    position = dict(file.position)
+    try:
+        position: dict[str, Any] = dict(records.convert(dict(file.position), _Saved))
+    except records.RecordError as error:
+        raise FormatError(f"{path}: 'position' is damaged ({error}). Restore it from a backup.") from None
     saved_seed, batchnorm = position.pop("seed", 0), position.pop("batchnorm", "auto")
     chosen_seed: int = saved_seed if seed is None else seed
     model = Model(file.network, file.network.initialize(chosen_seed) | file.weights, device, chosen_seed)

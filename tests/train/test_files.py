@@ -5,7 +5,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import FormatError
-from edgelearn.interop import safetensors
+from edgelearn.interop import ModelFile, model_file, safetensors
 from edgelearn.ops import SGD, Adam
 
 from .test_model_precision import INT8
@@ -83,3 +83,11 @@ def test_statistics_that_were_never_set_are_not_used(tmp_path):
     assert el.Model(network).compile(SGD(0.1), batchnorm="moving").batchnorm == "moving"
     fresh.save(path)
     assert el.load(path).batchnorm == "moving"
+
+
+@pytest.mark.parametrize("entry", [{"seed": "x"}, {"seed": 1.5}, {"batchnorm": "sometimes"}, {"seed": None}])
+def test_a_damaged_position_is_named(tmp_path, entry):
+    path, network = tmp_path / "model.safetensors", toy_network()
+    model_file.write(path, ModelFile(network, network.initialize(), position=entry))
+    with pytest.raises(FormatError, match=f"position.*{min(entry)}"):
+        el.load(path)

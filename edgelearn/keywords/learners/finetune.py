@@ -123,7 +123,7 @@ class FineTune(Learner):
         model = Model(network, weights | head_weights, seed=seed, share_with=embedder.model)
         model.compile(SGD(CosineDecay(self.learning_rate, self.epochs), momentum=self.momentum), loss=loss)
         cache = "fp32" if self.part == "last-block" else None
-        model.fit(x, y, len(y) // self.epochs, shuffle=False, cache=cache)
+        model.fit(x, y, len(y) // self.epochs, shuffle=False, cache=cache, verbose=0)
         weights |= {name: model.weights[name] for name in weights}
         return model.weights[f"{HEAD}/kernel"], model.weights[f"{HEAD}/bias"]
 

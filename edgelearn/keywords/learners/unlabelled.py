@@ -95,7 +95,8 @@ class BatchNormStatistics(Learner):
         """A copy of the embedder with adapted statistics: training with learning rate 0 changes nothing else."""
         model = Model(embedder.network, embedder.weights, seed=seed, share_with=embedder.model)
         model.compile(SGD(0.0), batchnorm="batch")
-        model.fit(embedder.examples(features), np.zeros(len(features), int), len(features), self.steps)
+        labels = np.zeros(len(features), int)
+        model.fit(embedder.examples(features), labels, len(features), self.steps, verbose=0)
         return embedder.with_weights(model.weights, embedder.head)
 
 
