@@ -153,9 +153,10 @@ class TrainingView(ipywidgets.VBox):
     def update(self, at_once: bool = False) -> None:
         """Show the state of the training, unless that was done a moment ago."""
         with self._updating:
-            now, phase, rows = time.monotonic(), self.training.progress.phase, self.training.rows
+            now, progress, rows = time.monotonic(), self.training.progress, self.training.rows
+            phase, complete = progress.phase, progress.done == progress.total
             at_once = at_once or self.training.state is not WorkerState.RUNNING
-            if at_once or now >= self._next_text or phase != self._phase:
+            if complete or at_once or now >= self._next_text or phase != self._phase:
                 self._next_text, self._phase = now + _TEXT_SECONDS, phase
                 self._write()
             if rows and rows is not self._drawn and (at_once or now >= self._next_drawing):

@@ -24,6 +24,8 @@ SMALLER = {  # what a notebook's own text is replaced with, so that its test is 
         ("revnet110", "revnet38"),
     ],
 }  # fmt: skip
+TOLERANCE = 0.03  # of numbers in committed outputs
+NUMBER = r"(?<![\w.])\d+(?:\.\d+)?(?:e[-+]\d+)?"
 SECONDS = 180  # on a slow machine that compiles every kernel; the notebooks promise a minute
 CELL_BYTES, NOTEBOOK_BYTES = 150_000, 600_000
 WIDGETS = ("application/vnd.jupyter.widget-view+json", "application/vnd.jupyter.widget-state+json")
@@ -65,6 +67,7 @@ def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     start = time.monotonic()
     NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources).execute()
     assert time.monotonic() - start < SECONDS
+    assert_committed_outputs(path, notebook)
     errors = [o for o in outputs(notebook) if o.output_type == "error" or o.get("name") == "stderr"]
     assert not errors
     assert os.listdir(tmp_path / "work") == []
@@ -100,6 +103,25 @@ def test_committed_outputs(path):
 def test_sample_is_the_preset():
     (preset,) = re.findall(r"^PRESET = (.*)$", "\n".join(c.source for c in nbformat.read(NOTEBOOKS[1], 4).cells), re.M)
     assert preset.startswith('"sample"')
+
+
+def assert_committed_outputs(path, notebook):
+    """Cells with the tag "same" print what is committed: the same words, and numbers within TOLERANCE."""
+    committed = {cell.id: cell for cell in nbformat.read(path, as_version=4).cells}
+    for cell in notebook.cells:
+        if "same" in cell.metadata.get("tags", []):
+            words, numbers = text_of(cell)
+            known_words, known_numbers = text_of(committed[cell.id])
+            assert words == known_words, cell.source
+            assert numbers == pytest.approx(known_numbers, rel=TOLERANCE, abs=TOLERANCE), cell.source
+
+
+def text_of(cell):
+    """(words, numbers) of what a cell printed."""
+    parts = [o.get("text") or o.get("data", {}).get("text/html") or o.get("data", {}).get("text/plain", "")
+             for o in cell.outputs]  # fmt: skip
+    text = re.sub(r"<[^>]*>", " ", " ".join(parts)).replace(",", "")
+    return re.sub(NUMBER, "#", text).split(), [float(number) for number in re.findall(NUMBER, text)]
 
 
 def smaller(notebook, replacements):
