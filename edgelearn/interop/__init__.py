@@ -1,15 +1,5 @@
 """Models and weights in files: a format a file, each with an entry in the table of `formats`."""
 
-from . import (
-    bcresnet_npz,
-    exporting,
-    from_graphdef,
-    from_keras,
-    from_tflite,
-    keras_h5,
-    native,
-    onnx_file,
-)  # fmt: skip
 from .formats import (
     Format,
     GraphReader,
@@ -24,7 +14,6 @@ from .model_file import ModelFile
 from .writers import Writer, find_writer, register_writer, write_model
 
 __all__ = [
-    "Format", "GraphReader", "ModelFile", "Writer", "bcresnet_npz", "exporting", "find_format", "find_writer",
-    "from_graphdef", "from_keras", "from_tflite", "graph_format", "import_graph", "keras_h5", "native",
-    "onnx_file", "read_model", "register", "register_writer", "weights_of_a_network", "write_model",
+    "Format", "GraphReader", "ModelFile", "Writer", "find_format", "find_writer", "graph_format", "import_graph",
+    "read_model", "register", "register_writer", "weights_of_a_network", "write_model",
 ]  # fmt: skip

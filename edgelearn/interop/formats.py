@@ -12,15 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.ops.tensor import Shape
 
-from .importing import ForeignGraph, Translation, translate
-from .importing.translate import Handler
 from .model_file import ModelFile
+from .table import Table
 from .weights import Weights
+
+if TYPE_CHECKING:
+    from .importing import ForeignGraph, Translation
+    from .importing.translate import Handler
 
 Reader = Callable[[Path, Network | None, tuple[str, ...]], ModelFile]
 
@@ -38,6 +42,12 @@ class GraphReader:
     read: Callable[[Path], ForeignGraph]
     handlers: Mapping[str, Handler]
     nearest: Mapping[str, str] = field(default_factory=dict)
+
+    def translate(self, graph: ForeignGraph) -> Translation:
+        """Translate what `read` returned. Raises UnsupportedError for operators without a handler."""
+        from .importing import translate  # on first use: most programs read no such file
+
+        return translate(graph, self.handlers, self.nearest)
 
 
 @dataclass(frozen=True)
@@ -60,20 +70,19 @@ class Format:
     graph: GraphReader | None = None
 
 
-_formats: dict[str, Format] = {}
+_formats: Table[Format] = Table()
 
 
 def register(file_format: Format) -> Format:
     """Add a format to the table; it replaces one of the same name."""
-    _formats[file_format.name] = file_format
-    return file_format
+    return _formats.add(file_format)
 
 
 def find_format(path: str | Path) -> Format:
     """Return the format of a file, by its suffix, else by its first bytes. Raises FormatError for an unknown one."""
     path = Path(path)
     path = path / "saved_model.pb" if (path / "saved_model.pb").is_file() else path  # TensorFlow's folder
-    for file_format in _formats.values():
+    for file_format in _formats:
         if path.name.lower().endswith(file_format.suffixes):
             return file_format
     try:
@@ -83,10 +92,10 @@ def find_format(path: str | Path) -> Format:
         raise FormatError(
             f"{path} can't be read ({error.strerror}). Give the path of a model or weight file."
         ) from None
-    for file_format in _formats.values():
+    for file_format in _formats:
         if file_format.signature and start.startswith(file_format.signature):
             return file_format
-    known = "; ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in _formats.values())
+    known = "; ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in _formats)
     raise FormatError(f"{path} has no known format. Known: {known}.")
 
 
@@ -128,8 +137,7 @@ def import_graph(
     if found.graph is None:
         raise FormatError(f"{path} ({found.name}) holds no graph of another framework: read it with edgelearn.load.")
     with _naming(path):
-        graph = found.graph.read(Path(path)).between(inputs, outputs, input_shape)
-        return translate(graph, found.graph.handlers, found.graph.nearest)
+        return found.graph.translate(found.graph.read(Path(path)).between(inputs, outputs, input_shape))
 
 
 def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: GraphReader) -> Format:
@@ -137,7 +145,7 @@ def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: 
 
     def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
         with _naming(path):
-            return _chosen(translate(graph.read(path), graph.handlers, graph.nearest).model_file(), network, skip)
+            return _chosen(graph.translate(graph.read(path)).model_file(), network, skip)
 
     return Format(name, suffixes, signature, read_file, graph)
 

@@ -15,6 +15,7 @@ from typing import Any
 from edgelearn.errors import FormatError
 
 from .model_file import ModelFile
+from .table import Table
 
 
 @dataclass(frozen=True)
@@ -34,21 +35,20 @@ class Writer:
     options: tuple[str, ...] = ()
 
 
-_writers: dict[str, Writer] = {}
+_writers: Table[Writer] = Table()
 
 
 def register_writer(writer: Writer) -> Writer:
     """Add a writer to the table; it replaces one of the same name."""
-    _writers[writer.name] = writer
-    return writer
+    return _writers.add(writer)
 
 
 def find_writer(path: str | Path) -> Writer:
     """Return the writer of a format by the file's suffix. Raises FormatError for an unknown one."""
-    for writer in _writers.values():
+    for writer in _writers:
         if Path(path).name.lower().endswith(writer.suffixes):
             return writer
-    known = "; ".join(f"{w.name} ({', '.join(w.suffixes)})" for w in _writers.values())
+    known = "; ".join(f"{w.name} ({', '.join(w.suffixes)})" for w in _writers)
     raise FormatError(f"{path}: the suffix names no format that is written. Known: {known}.")
 
 

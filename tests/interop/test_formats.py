@@ -29,7 +29,7 @@ register(Format("lines", (".lines",), b"WEIGHTS", weights_of_a_network(read)))
 
 @pytest.fixture
 def own_format(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "_formats", dict(formats._formats))
+    monkeypatch.setattr(formats._formats, "_entries", {each.name: each for each in formats._formats})
     path = tmp_path / "lines_format.py"
     path.write_text(PLUGIN)
     spec = importlib.util.spec_from_file_location("lines_format", path)
@@ -53,6 +53,13 @@ def test_a_format_of_ones_own(tmp_path, network, name):
     assert file.network is network
     assert set(weights) - set(file.weights) == {"dense/kernel", "dense/bias"}
     assert all(np.array_equal(array, weights[key]) for key, array in file.weights.items())
+
+
+def test_own_formats_replace_those_of_the_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats._formats, "_entries", {each.name: each for each in formats._formats})
+    own = formats.register(formats.Format("TFLite", (".tflite",), b"", lambda path, network, skip: None))
+    (tmp_path / "own.tflite").touch()
+    assert find_format(tmp_path / "own.tflite") is own
 
 
 def test_formats_of_the_package(tmp_path, network):

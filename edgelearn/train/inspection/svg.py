@@ -55,7 +55,7 @@ def draw(layers: Sequence[Layer], inputs: Sequence[str]) -> str:
         row = {y: index * (HEIGHT + SPACE) + SPACE for index, y in enumerate(rows)}
         # nodes on the way of a long edge are numbered in each part anew
         places |= {_key(number, node): (left + x + WIDTH / 2 + SPACE, row[-y]) for node, (x, y) in part}
-        lines += [(_key(number, a), _key(number, b)) for a, b in routed]
+        lines += [(_key(number, a), _key(number, b)) for a, b in routed or ()]
         left += width + WIDTH + SPACE
     parts = [_line(places[a], places[b], isinstance(a, str), isinstance(b, str)) for a, b in lines]
     parts += [_box(places[name], name, text, kind) for name, text, kind in boxes if name in places]
