@@ -7,7 +7,6 @@ The notebooks measure times: run this on a machine that does nothing else.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -34,8 +33,7 @@ def main(paths: list[str]) -> None:
             cell.metadata.pop("execution", None)
             if cell.cell_type == "code":
                 cell.outputs = [stripped for output in cell.outputs if (stripped := strip(output))]
-        text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True)
-        path.write_text(text + "\n", encoding="utf-8")
+        nbformat.write(notebook, path)
         print(path)
 
 
