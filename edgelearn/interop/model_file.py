@@ -26,7 +26,6 @@ FORMAT, VERSION = "edgelearn model", 1
 GROUPS = ("weights", "optimizer", "ranges", "arrays")
 ENTRIES: dict[str, Any] = {"position": dict, "preprocessing": dict, "class_names": list[str], "metadata": dict}
 RANGE_SHAPE = (16,)  # the fields of a record of range statistics: see edgelearn.ops.quantize.FIELDS
-NUMBERS = {"F16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL"}  # that NumPy has
 _UNREADABLE = (EdgelearnError, ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
 
@@ -136,7 +135,7 @@ def _check_tensor(path: str | Path, network: Network, name: str, shape: tuple[in
     """Raises FormatError unless `network` has a place for the tensor `name`."""
     group, _, rest = name.partition("/")
     if group == "arrays":
-        if dtype not in NUMBERS:
+        if dtype not in safetensors.NUMBERS:
             raise FormatError(f"{path}: '{name}' has type {dtype}, which NumPy doesn't have. Save it as F32.")
         return
     parameter = network.parameters.get(rest.partition("/")[2] if group == "optimizer" else rest)

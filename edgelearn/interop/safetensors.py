@@ -13,6 +13,8 @@ from edgelearn.errors import FormatError
 
 from .weights import Weights
 
+NUMBERS = {"F16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL"}  # types that NumPy has
+
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[Any]:
@@ -36,7 +38,11 @@ def opened(path: str | Path) -> Iterator[Any]:
 def read_weights(path: str | Path) -> Weights:
     """Read all tensors of a file, by name. Raises FormatError naming the file."""
     with opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        names = list(file.keys())
+        for name in names:
+            if (kind := file.get_slice(name).get_dtype()) not in NUMBERS:  # NumPy takes some if ml_dtypes is imported
+                raise TypeError(f"'{name}' has type {kind}, which NumPy doesn't have")
+        return {name: file.get_tensor(name) for name in names}
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
