@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgelearn.display import Displayed
 from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network
 from edgelearn.ops import Loss, Losses, Optimizer, SoftmaxCrossEntropy
@@ -14,8 +15,8 @@ from .memory.activation_memory import ActivationMemory, check
 from .precision.precision import Precision
 
 
-@dataclass(frozen=True)
-class Request:
+@dataclass(frozen=True, repr=False)
+class Request(Displayed):
     """Everything that a plan depends on, except for the device. A request can be the key of a cache: equal ones have
     equal plans. Networks are compared by identity; `trainable`, their trained parameters, `outputs`, and
     `layers`, the number of their layers when the request is made, by content.
@@ -56,6 +57,13 @@ class Request:
     trainable: frozenset[str] = field(init=False, repr=False)
     outputs: tuple[str, ...] = field(init=False, repr=False)
     layers: int = field(init=False, repr=False)
+
+    @property
+    def headline(self) -> str:
+        trained = "no training" if self.optimizer is None else repr(self.optimizer)
+        return (
+            f"of '{self.network.name}', batch size {self.batch_size} in micro-batches of {self.micro_batch}, {trained}"
+        )
 
     def __post_init__(self) -> None:
         sizes = self.batch_size, self.micro_batch

@@ -270,9 +270,8 @@ def test_impossible_requests(kernels, change, words):
 def test_loss_of_an_image(kernels):
     net = Network("image", (4, 4, 3))
     net.add("conv", Conv2D(4, 1))
-    with pytest.raises(PlanError, match="end the network with a Dense layer"):
-        make_plan(Request(net), kernels.context.device)
-    make_plan(Request(net, loss=None), kernels.context.device)
+    plan = make_plan(Request(net), kernels.context.device)  # a class for each pixel
+    assert make_plan(Request(net, loss=None), kernels.context.device).peak_bytes < plan.peak_bytes
 
 
 # -- the backward pass stops at the lowest trained layer ---------------------------------------------------------------

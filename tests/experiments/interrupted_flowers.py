@@ -11,7 +11,6 @@ import signal
 import sys
 
 from edgelearn.cli import main, training
-from edgelearn.experiments.recorder import Recorder
 from edgelearn.lab.runs import Run
 from edgelearn.train import ProgressBar
 
@@ -52,7 +51,7 @@ def before(owner, name, moment, fits):
 
 
 training.ProgressBar = Signaled
-before(Recorder, "save", "row", lambda recorder: len(recorder.run.history()) == 2)
+before(Run, "save_checkpoint", "row", lambda run, *_: len(run.history()) == 2)
 before(Run, "finish", "finish", lambda *_: True)
 before(os, "replace", "renames", lambda old, new: new.name == "checkpoint.safetensors" and _has_previous(new))
 

@@ -11,6 +11,14 @@ import pytest
 from edgelearn.train.interrupt import on_interrupt
 
 
+@pytest.fixture(autouse=True)
+def _hangups_are_heard():
+    """Also by tests that run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_asks_and_the_second_raises(number):
     before = signal.getsignal(number)
@@ -82,6 +90,8 @@ def test_a_terminal_that_is_closed_ends_training_and_not_with_an_error(tmp_path)
     child, terminal = pty.fork()
     if child == 0:
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup, which children inherit
+        signal.alarm(60)  # and a child that hears nothing would wait for ever
         os.execv(sys.executable, [sys.executable, "-c", CLOSED, str(tmp_path / "file")])
     said = b""
     while b"ready" not in said:
