@@ -35,7 +35,7 @@ def prepare() -> caches.Place:
 
 def import_pyopencl() -> Any:
     """Import pyopencl without its own cache, an SQLite file that ends in errors where it can't be written. It holds
-    Python code that is made in a millisecond."""
+    Python code that is made in a millisecond: here it is kept in memory, or each kernel object would leave its own."""
     chosen = NO_PYOPENCL_CACHE in os.environ
     os.environ.setdefault(NO_PYOPENCL_CACHE, "1")
     try:
@@ -43,4 +43,14 @@ def import_pyopencl() -> Any:
     finally:
         if not chosen:  # other processes choose for themselves
             del os.environ[NO_PYOPENCL_CACHE]
+    _keep_generated_code()
     return pyopencl
+
+
+@cache
+def _keep_generated_code() -> None:
+    """Have pyopencl generate the code that calls a kernel once for each signature, not for each kernel object."""
+    from pyopencl import invoker
+
+    name = "_generate_enqueue_and_set_args_module"
+    setattr(invoker, name, cache(getattr(invoker, name)))
