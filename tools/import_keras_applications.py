@@ -72,7 +72,7 @@ np.savez(arrays, **{"gradient " + k.replace("/", "|"): v for k, v in found.items
 
 
 def measure(name: str, side: int, file_format: str, folder: Path) -> dict[str, object]:
-    """What became of one network, as a row."""
+    """The result for one network, as a row."""
     path, arrays = folder / f"{name}.{file_format}", folder / f"{name}.npz"
     command = [sys.executable, "-c", KERAS, name, str(side), str(CLASSES), str(path), str(arrays)]
     made = subprocess.run(command, capture_output=True, text=True)

@@ -87,7 +87,7 @@ class Edgelearn:
         return timed(lambda: self.model.train_on_batch(self.x, self.y))
 
     def added(self, times: int) -> list[float]:
-        """What each of some calls of `train_on_batch` takes besides the session's step: checks, the plan, packing."""
+        """Seconds that each call of `train_on_batch` takes besides the session's step: checks, the plan, packing."""
         inside: list[float] = []
 
         def clocked(method: Callable, sign: int) -> Callable:

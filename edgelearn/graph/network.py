@@ -69,7 +69,7 @@ class LayerRecord(TypedDict):
 
 
 class OptionalRecord(TypedDict, total=False):
-    """What the graph model may leave out, but for one of `input_shape` and `inputs`."""
+    """Optional entries of the graph model. One of `input_shape` and `inputs` is required."""
 
     version: int
     input_shape: list[int]

@@ -69,7 +69,7 @@ class Conv2DTranspose(LinearOp):
         return window
 
     def _size(self, axis: int, n: int, kernel: Pair, strides: Pair, dilation: Pair) -> int:
-        """Of the output along one axis."""
+        """Size of the output along one axis."""
         stride, reach = strides[axis], (kernel[axis] - 1) * dilation[axis] + 1
         more = None if self.output_padding is None else pair(self.output_padding)[axis]
         if self.padding == "same":

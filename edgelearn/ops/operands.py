@@ -101,7 +101,7 @@ def emit_combined(e: Emitter, function: str, a: Operand, b: Operand, y: Tensor, 
 
 @dataclass(frozen=True)
 class Gradient:
-    """What the gradient of an operand is computed from.
+    """Tensors that the gradient of an operand is computed from.
 
     Arguments:
     - `function`: of kernels/arithmetic.cl.

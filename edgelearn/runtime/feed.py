@@ -1,4 +1,4 @@
-"""What the host sends to a device for a step: numbers, examples, targets and weights."""
+"""Values that the host sends to a device for a step: numbers, examples, targets and weights."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def list_devices() -> list[Device]:
 
 
 def _advice(place: Place) -> str:
-    """What to do where there is no device: without a folder to write to, PoCL doesn't report its own."""
+    """The remedy where there is no device: without a folder to write to, PoCL doesn't report its own."""
     if not place.problem:
         return NO_RUNTIME
     return (

@@ -47,7 +47,7 @@ def from_torch(
 
 
 class _Saved(TypedDict, total=False):
-    """What a file's position holds besides that of the training."""
+    """Entries of a file's position besides the training's own."""
 
     seed: int
     batchnorm: Literal["auto", "moving", "batch"]

@@ -1,4 +1,4 @@
-"""What `Model.fit` does, from checked arguments to the end of the training."""
+"""Run `Model.fit`, from checked arguments to the end of the training."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _is_one_hot(rows: np.ndarray) -> bool:
 
 
 def _by_output(given: Any, network: Network, losses: Losses, what: str = "y") -> dict[str, Any]:
-    """What is given for each output that has a loss: by name, in the order of the outputs, or for the only one."""
+    """Values for each output that has a loss, given by name, in the order of the outputs, or for the only one."""
     names = list(losses.by_output)
     if isinstance(given, Mapping):
         if missing := [name for name in names if name not in given]:

@@ -1,4 +1,4 @@
-"""What each op is in an inference graph: `HANDLERS` has one function an op.
+"""Translate ops to an inference graph: `HANDLERS` has one function an op.
 
 It gets the graph, the layer and its inputs, and returns the layer's output.
 """
@@ -67,7 +67,7 @@ class Layer:
 
 
 def scale_and_shift(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
-    """What a BatchNormalization multiplies by and adds."""
+    """The factor and the offset of a BatchNormalization, by channel."""
     w, op = layer.weights, layer.node.op
     assert isinstance(op, BatchNormalization)
     scale = w["gamma"] / np.sqrt(w["moving_variance"] + op.epsilon)

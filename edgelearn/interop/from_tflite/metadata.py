@@ -25,7 +25,7 @@ LABEL_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a TFLite file says of its inputs and outputs.
+    """Metadata of the inputs and outputs of a TFLite file.
 
     Arguments:
     - `preprocessing`: {"mean": […], "std": […]}: the input is (pixel - mean) / std, channel by channel (default empty).

@@ -32,7 +32,7 @@ class Quantization:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What the file says of a tensor.
+    """A tensor as the file describes it.
 
     Arguments:
     - `name`: unique in the file.

@@ -24,7 +24,7 @@ Handler = Callable[..., Result]  # handler(builder, operator, *inputs): inputs a
 
 @dataclass(frozen=True)
 class Translation:
-    """What became of a foreign graph.
+    """The result of translating a foreign graph.
 
     Arguments:
     - `graph`: the file's own operators.

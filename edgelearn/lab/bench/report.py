@@ -17,7 +17,7 @@ from .variant import Variant, disagreeing, fastest_peer
 
 
 class Device(TypedDict):
-    """What is read of a device's facts."""
+    """Entries that are read of a device's facts."""
 
     platform: str
     name: str
@@ -25,7 +25,7 @@ class Device(TypedDict):
 
 
 class Machine(TypedDict):
-    """What is read of the description of a machine."""
+    """Entries that are read of a machine's description."""
 
     processor: str
     cores: int
@@ -33,7 +33,7 @@ class Machine(TypedDict):
 
 
 class Settings(TypedDict):
-    """What is read of a run's settings."""
+    """Entries that are read of a run's settings."""
 
     foreign_limit: float
 

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).with_name("measured")
 
 
 class Facts(TypedDict):
-    """What is read of a device's facts."""
+    """Entries that are read of a device's facts."""
 
     platform: str
     name: str

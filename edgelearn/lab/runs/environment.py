@@ -34,7 +34,7 @@ def commit(folder: Path) -> str | None:
 
 
 def changes(folder: Path = _PACKAGE) -> str:
-    """What the checkout of `folder` differs in from its commit, as `git apply` reads it, and the names of new files;
+    """Changes of the checkout of `folder` since its commit, as `git apply` reads them, and the names of new files;
     empty without changes, or outside a checkout."""
     if not (commit(folder) or "").endswith("-dirty"):
         return ""

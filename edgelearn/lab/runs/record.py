@@ -1,4 +1,4 @@
-"""What a run's record and its history hold, as they are checked when they are written and when they are read."""
+"""Entries of a run's record and history, as they are checked when they are written and when they are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Memory(TypedDict, total=False):
 
 
 class Results(TypedDict, total=False):
-    """What comparison and figures look for; a run may have other results too."""
+    """Results that comparisons and figures read. A run may have others too."""
 
     correct: int | None
     total: int | None

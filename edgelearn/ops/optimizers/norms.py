@@ -40,7 +40,7 @@ class Clipping:
 
     @property
     def clipped(self) -> Sequence[Buffer]:
-        """What is clipped by a norm of its own."""
+        """The gradients that are clipped by a norm of their own."""
         return [self.whole] if self.optimizer.global_clipnorm is not None else self.gradients
 
     def emit_factors(self, e: Emitter) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""What is in a model, operator by operator, before anything runs."""
+"""Inspect a model, operator by operator, before anything runs."""
 
 from .inspect import inspect
 from .report import Inspection, LayerReport

@@ -48,7 +48,7 @@ class LayerReport:
 
 @dataclass(frozen=True, repr=False)
 class Inspection:
-    """What is in a model. It prints as a table of 80 columns; a notebook also draws the graph.
+    """The operators of a model. It prints as a table of 80 columns; a notebook also draws the graph.
 
     Arguments:
     - `name`: of the network.
@@ -74,7 +74,7 @@ class Inspection:
 
     @property
     def multiply_adds(self) -> int:
-        """Of the forward pass of one example."""
+        """Multiply-adds of the forward pass of one example."""
         return sum(layer.multiply_adds for layer in self.layers)
 
     @property

@@ -15,7 +15,7 @@ COLORS = {"frozen": "#dfe7f3", "trained": "#f6ddc4", "plain": "#f4f4f4", "missin
 
 
 class Layer(Protocol):
-    """What is drawn of a layer."""
+    """Properties of a layer that are drawn."""
 
     @property
     def name(self) -> str: ...
