@@ -11,6 +11,7 @@ from edgelearn.ops import Max, Mean, ReLU, Sum
 
 from ..importing import Builder, Operator, arithmetic, linear, shapes, tensorflow, windows
 from ..importing.tensorflow import Operand, binary, computed, constant_only, integers, known, same, unary
+from ..importing.tensorflow_handlers import add_n, expand_dims, fill, pad, power, shape_of, slices, split_v, transpose
 
 
 def _channels(op: Operator) -> int:
@@ -108,12 +109,6 @@ def _reduction(kind: type):
     return reduce
 
 
-def add_n(b: Builder, op: Operator, first: Operand, *others: Operand) -> Operand:
-    for other in others:
-        first = arithmetic.add(b, first, other)
-    return first
-
-
 def concat(b: Builder, op: Operator, *inputs: Operand) -> Operand:
     """ConcatV2 has the axis at the end, Concat in front."""
     values, axis = (inputs[1:], inputs[0]) if op.kind == "Concat" else (inputs[:-1], inputs[-1])
@@ -128,30 +123,11 @@ def squeeze(b: Builder, op: Operator, x: Operand) -> Operand:
     return shapes.squeeze(b, x, op.attributes.get("squeeze_dims") or None)
 
 
-def expand_dims(b: Builder, op: Operator, x: Operand, axis: Operand) -> Operand:
-    return shapes.unsqueeze(b, x, integers(axis, "axis"))
-
-
-def transpose(b: Builder, op: Operator, x: Operand, order: Operand) -> Operand:
-    return shapes.transpose(b, x, integers(order, "order"))
-
-
 def split(b: Builder, op: Operator, axis: Operand, x: Operand) -> tuple[Operand, ...]:
     (place,), count = integers(axis, "axis"), len(op.outputs)
     if x.shape[place] % count:
         raise FormatError(f"{op.kind} '{op.name}': {count} parts of {x.shape}. The file is damaged.")
     return shapes.split(b, x, place, [x.shape[place] // count] * count)
-
-
-def split_v(b: Builder, op: Operator, x: Operand, sizes: Operand, axis: Operand) -> tuple[Operand, ...]:
-    (place,), parts = integers(axis, "axis"), integers(sizes, "sizes")
-    if parts.count(-1) == 1:
-        parts[parts.index(-1)] = x.shape[place] - sum(parts) - 1
-    return shapes.split(b, x, place, parts)
-
-
-def slices(b: Builder, op: Operator, x: Operand, begin: Operand, size: Operand) -> Operand:
-    return tensorflow.slice_sizes(b, x, integers(begin, "begin"), integers(size, "size"))
 
 
 def strided_slice(b: Builder, op: Operator, x: Operand, begin: Operand, end: Operand, strides: Operand) -> Operand:
@@ -171,11 +147,6 @@ def gather(b: Builder, op: Operator, x: Operand, indices: Operand, axis: Operand
     if op.attributes.get("batch_dims", 0):
         raise UnsupportedError("Gather with batch_dims.", "Gather along one axis.")
     return shapes.gather(b, x, known(indices, "indices"), integers(axis, "axis")[0])
-
-
-def pad(b: Builder, op: Operator, x: Operand, sides: Operand, value: Operand | None = None) -> Operand:
-    number = 0.0 if value is None else float(known(value, "value").reshape(()))
-    return tensorflow.pad(b, x, known(sides, "paddings"), number)
 
 
 def mirror_pad(b: Builder, op: Operator, x: Operand, sides: Operand) -> Operand:
@@ -209,22 +180,10 @@ def leaky_relu(b: Builder, op: Operator, x: Operand) -> Operand:
     return arithmetic.activation(b, x, "LeakyReLU", negative_slope=op.attributes.get("alpha", 0.2))
 
 
-def power(b: Builder, op: Operator, x: Operand, exponent: Operand) -> Operand:
-    return arithmetic.power(b, x, float(known(exponent, "exponent").reshape(())))
-
-
 def cast(b: Builder, op: Operator, x: Operand) -> Operand:
     """Values stay as they are; constants get their type."""
     kind = op.attributes.get("DstT", "float32")
     return x.astype(kind) if isinstance(x, np.ndarray) and kind in ("float32", "int32", "int64", "bool") else x
-
-
-def shape_of(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.shape_of(x)
-
-
-def fill(b: Builder, op: Operator, dimensions: Operand, value: Operand) -> Operand:
-    return tensorflow.fill(dimensions, value)
 
 
 def relu(b: Builder, op: Operator, x: Operand) -> Operand:

@@ -9,6 +9,7 @@ from edgelearn.ops import Max, Mean, ReLU, Sum
 
 from ..importing import Builder, Operator, Value, arithmetic, check_size, linear, shapes, tensorflow, windows
 from ..importing.tensorflow import Operand, binary, computed, constant_only, integers, known, same, unary
+from ..importing.tensorflow_handlers import add_n, expand_dims, fill, pad, power, shape_of, slices, split_v, transpose
 from . import schema
 
 DTYPES = {number: name for number, name in schema.TYPES.items() if name not in ("string", "resource", "variant")}
@@ -93,12 +94,6 @@ def _arithmetic(function):
     return lambda b, op, x, y: fused(b, op, function(b, x, y))
 
 
-def add_n(b: Builder, op: Operator, first: Operand, *others: Operand) -> Operand:
-    for other in others:
-        first = arithmetic.add(b, first, other)
-    return first
-
-
 def average_pool(b: Builder, op: Operator, x: Operand) -> Operand:
     size, window = (op.attributes["filter_h"], op.attributes["filter_w"]), _window(op)
     return fused(b, op, windows.average_pool(b, computed(x), size, window["strides"], window["padding"]))
@@ -128,30 +123,11 @@ def squeeze(b: Builder, op: Operator, x: Operand) -> Operand:
     return shapes.squeeze(b, x, op.attributes["axes"] or None)
 
 
-def expand_dims(b: Builder, op: Operator, x: Operand, axis: Operand) -> Operand:
-    return shapes.unsqueeze(b, x, integers(axis, "axis"))
-
-
-def transpose(b: Builder, op: Operator, x: Operand, order: Operand) -> Operand:
-    return shapes.transpose(b, x, integers(order, "order"))
-
-
 def split(b: Builder, op: Operator, axis: Operand, x: Operand) -> tuple[Operand, ...]:
     (place,), count = integers(axis, "axis"), op.attributes["count"]
     if count < 1 or x.shape[place] % count:
         raise FormatError(f"{op.kind} '{op.name}': {count} parts of {x.shape}. The file is damaged.")
     return shapes.split(b, x, place, [x.shape[place] // count] * count)
-
-
-def split_v(b: Builder, op: Operator, x: Operand, sizes: Operand, axis: Operand) -> tuple[Operand, ...]:
-    (place,), parts = integers(axis, "axis"), integers(sizes, "sizes")
-    if parts.count(-1) == 1:
-        parts[parts.index(-1)] = x.shape[place] - sum(parts) - 1
-    return shapes.split(b, x, place, parts)
-
-
-def slices(b: Builder, op: Operator, x: Operand, begin: Operand, size: Operand) -> Operand:
-    return tensorflow.slice_sizes(b, x, integers(begin, "begin"), integers(size, "size"))
 
 
 def strided_slice(b: Builder, op: Operator, x: Operand, begin: Operand, end: Operand, strides: Operand) -> Operand:
@@ -173,11 +149,6 @@ def gather(b: Builder, op: Operator, x: Operand, indices: Operand) -> Operand:
     if op.attributes["batch_dims"]:
         raise UnsupportedError("Gather with batch_dims.", "Gather along one axis.")
     return shapes.gather(b, x, known(indices, "indices"), op.attributes["axis"])
-
-
-def pad(b: Builder, op: Operator, x: Operand, sides: Operand, value: Operand | None = None) -> Operand:
-    number = 0.0 if value is None else float(known(value, "value").reshape(()))
-    return tensorflow.pad(b, x, known(sides, "paddings"), number)
 
 
 def mirror_pad(b: Builder, op: Operator, x: Operand, sides: Operand) -> Operand:
@@ -217,20 +188,12 @@ def prelu(b: Builder, op: Operator, x: Operand, slope: Operand) -> Operand:
     return arithmetic.prelu(b, computed(x), known(slope, "slope"))
 
 
-def power(b: Builder, op: Operator, x: Operand, exponent: Operand) -> Operand:
-    return arithmetic.power(b, x, float(known(exponent, "exponent").reshape(())))
-
-
 def cast(b: Builder, op: Operator, x: Operand) -> Operand:
     """Values stay as they are; constants get their type."""
     if isinstance(x, np.ndarray):
         kind = DTYPES.get(op.attributes["out_type"], "float32")
         return x.astype("int8" if kind == "int4" else "float32" if kind == "bfloat16" else kind)
     return x
-
-
-def shape_of(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.shape_of(x)
 
 
 def broadcast_to(b: Builder, op: Operator, x: Operand, shape: Operand) -> Operand:
@@ -241,10 +204,6 @@ def broadcast_to(b: Builder, op: Operator, x: Operand, shape: Operand) -> Operan
         return x
     check_size(wanted)
     return np.broadcast_to(x, wanted)
-
-
-def fill(b: Builder, op: Operator, dimensions: Operand, value: Operand) -> Operand:
-    return tensorflow.fill(dimensions, value)
 
 
 HANDLERS = {
