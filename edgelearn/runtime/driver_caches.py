@@ -53,4 +53,5 @@ def _keep_generated_code() -> None:
     from pyopencl import invoker
 
     name = "_generate_enqueue_and_set_args_module"
-    setattr(invoker, name, cache(getattr(invoker, name)))
+    if generate := getattr(invoker, name, None):  # a private function, which another version may not have
+        setattr(invoker, name, cache(generate))

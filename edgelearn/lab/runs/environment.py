@@ -33,10 +33,10 @@ def commit(folder: Path) -> str | None:
     return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 
 
-def changes(folder: Path = _PACKAGE) -> str:
+def changes(commit: str | None, folder: Path = _PACKAGE) -> str:
     """Changes of the checkout of `folder` since its commit, as `git apply` reads them, and the names of new files;
-    empty without changes, or outside a checkout."""
-    if not (commit(folder) or "").endswith("-dirty"):
+    empty if `commit`, as the environment has it, says that there are none."""
+    if not (commit or "").endswith("-dirty"):
         return ""
     new = _git(folder, "ls-files", "--others", "--exclude-standard") or ""
     difference = _git(folder, "diff", "--binary", "HEAD") or ""

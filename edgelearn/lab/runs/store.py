@@ -152,7 +152,7 @@ class RunStore:
             while folder.exists():
                 folder = self.root / f"{stem}-{secrets.token_hex(2)}"
             atomic.write_json(hidden / RECORD, {"id": folder.name, **record})
-            if text := changes():
+            if text := changes(record["environment"]["commit"]):
                 atomic.write_bytes(hidden / CHANGES, text.encode(errors="surrogateescape"))
             # If another process took the name just now, the rename fails: a run's folder is never empty.
             os.rename(hidden, folder)

@@ -33,11 +33,11 @@ def test_commit(tmp_path):
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "m")
     head = git(tmp_path, "rev-parse", "HEAD")
-    assert environment.commit(package) == head and not environment.changes(package)
+    assert environment.commit(package) == head and not environment.changes(environment.commit(package), package)
     (package / "code.py").write_text("2")
     assert environment.commit(package) == f"{head}-dirty"
     (package / "new.py").write_text("3")
-    kept = environment.changes(package)
+    kept = environment.changes(environment.commit(package), package)
     assert "-1\n" in kept and "+2\n" in kept and "# new file: new.py" in kept
     git(tmp_path, "checkout", "--", ".")
     (tmp_path / "kept.diff").write_text(kept)
