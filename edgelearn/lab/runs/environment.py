@@ -48,10 +48,11 @@ def changes(commit: str | None, folder: Path = _PACKAGE) -> str:
 def _git(folder: Path, *arguments: str) -> str | None:
     command = ["git", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        # Files may have any bytes.
+        done = subprocess.run(command, capture_output=True, errors="surrogateescape", timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return done.stdout.strip("\n") or None  # a patch may end in a context line of one space
 
 
 def _version(package: str) -> str | None:

@@ -45,6 +45,20 @@ def test_commit(tmp_path):
     assert (package / "code.py").read_text() == "2"
 
 
+def test_changes_of_any_bytes_can_be_applied(tmp_path):
+    git(tmp_path, "init")
+    before, after = b"one\ntwo\n\n", "one\nzw\u00f6lf\n\n".encode("latin-1")  # the patch ends in an empty line
+    (tmp_path / "text").write_bytes(before)
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "m")
+    (tmp_path / "text").write_bytes(after)
+    kept = environment.changes(environment.commit(tmp_path), tmp_path)
+    git(tmp_path, "checkout", "--", ".")
+    (tmp_path / "kept.diff").write_bytes(kept.encode(errors="surrogateescape"))
+    git(tmp_path, "apply", "kept.diff")
+    assert (tmp_path / "text").read_bytes() == after
+
+
 def test_no_git(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert environment.commit(tmp_path) is None
