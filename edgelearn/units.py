@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 MB = 10**6
+UNITS = (("GB", 10**9), ("MB", MB), ("kB", 10**3), ("bytes", 1))
 
 
 def megabytes(nbytes: int) -> str:

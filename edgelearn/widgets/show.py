@@ -12,7 +12,7 @@ from IPython.display import HTML, Image
 from edgelearn.lab.runs import figures
 from edgelearn.runtime import DeviceChoice
 from edgelearn.train import History
-from edgelearn.units import MB
+from edgelearn.units import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ def device_table(choice: DeviceChoice) -> HTML:
 
 def size(nbytes: float) -> str:
     """Bytes in a readable unit: "2.2 MB"."""
-    for unit, scale in (("GB", 10**9), ("MB", MB), ("kB", 10**3)):
+    for unit, scale in UNITS[:-1]:
         if nbytes >= scale:
             return f"{nbytes / scale:,.1f} {unit}"
     return f"{nbytes:,.0f} bytes"

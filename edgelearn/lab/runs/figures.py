@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from edgelearn import atomic
 from edgelearn.errors import RunError, ShapeError
-from edgelearn.units import MB
+from edgelearn.units import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,6 @@ _FEW_EPOCHS = 20
 _MAX_CELLS_WITH_TEXT = 12
 _DPI = 110
 _TITLE, _LABEL, _TICK = 13, 11, 10
-_UNITS = (("GB", 10**9), ("MB", MB), ("kB", 10**3), ("bytes", 1))
 
 
 def confusion_matrix(true: ArrayLike, predicted: ArrayLike, n: int) -> np.ndarray:
@@ -160,7 +159,7 @@ def plot_memory(
     bars = {"planned": planned, "allocated\non the device": allocated, "process, peak": process}
     known = [size for size in bars.values() if size is not None]
     largest = max(known, default=0)
-    unit, scale = next(((unit, scale) for unit, scale in _UNITS if largest >= scale), _UNITS[-1])
+    unit, scale = next(((unit, scale) for unit, scale in UNITS if largest >= scale), UNITS[-1])
     figure = canvas(7.5, 2.9)
     axes = figure.add_subplot()
     values = [(size or 0) / scale for size in bars.values()]
