@@ -41,11 +41,15 @@ class KeptFeatures:
         self._sources, self._settings, self._features = [], (), []
 
 
-def prefix_settings(plan: Plan, weights: Weights, cache: str, folder: Path | None, block: int) -> tuple:
-    """All that features depend on, besides the examples: the prefix, its weights, and how they are stored."""
+def feature_settings(
+    plan: Plan, weights: Weights, sources: Sequence[Source], cache: str, folder: Path | None, block: int
+) -> tuple:
+    """All that features depend on, besides which sources they are of: the prefix, its weights, the content of arrays,
+    which may be edited in place, and how features are stored."""
     digest = hashlib.sha256()
-    for name in sorted(plan.request.network.parameters):
-        digest.update(name.encode() + np.ascontiguousarray(weights[name]).tobytes())
+    arrays = [weights[name] for name in sorted(plan.request.network.parameters)]
+    for array in [*arrays, *(source for source in sources if isinstance(source, np.ndarray))]:
+        digest.update(np.ascontiguousarray(array).data)
     return plan.request.network.to_json(), digest.digest(), cache, folder, block
 
 

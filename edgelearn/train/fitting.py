@@ -13,7 +13,7 @@ from .arguments import FitArguments
 from .callbacks import History
 from .callbacks.base import CallbackList
 from .callbacks.progress import with_progress
-from .features import extract_features, prefix_settings
+from .features import extract_features, feature_settings
 from .loop import Loop, start
 from .metrics import OutputMetrics
 from .open_session import OpenSession
@@ -83,7 +83,7 @@ class Fitting:
         """The features of the examples, those of a training that was stopped if they are the same."""
         assert a.cache is not None
         block, kept = input_block(phases["train"].request.network), self.session.features
-        settings = prefix_settings(phases["extract"], self.session.weights, a.cache, a.cache_folder, block)
+        settings = feature_settings(phases["extract"], self.session.weights, wanted, a.cache, a.cache_folder, block)
         if not kept.get(wanted, settings):
             kept.clear()  # before others are made: each may be as large as memory allows
             extracting = self.session.forward(phases["extract"], notify)

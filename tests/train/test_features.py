@@ -50,6 +50,13 @@ def test_a_stopped_training_extracts_nothing_again(model):
     assert fit(model, 5, Log()) == 10, "a training that has ended keeps nothing"
 
 
+def test_examples_that_were_edited_have_other_features(model):
+    x = X.copy()
+    fit(model, 9, Log(last=1), x)
+    x[0] += 1
+    assert fit(model, 9, Log(last=2), x) == 10
+
+
 def test_other_examples_or_weights_have_other_features(model):
     fit(model, 9, Log(last=1))
     assert fit(model, 9, Log(last=2), X.copy()) == 10
