@@ -1,3 +1,4 @@
+import re
 import time
 from types import SimpleNamespace
 
@@ -6,6 +7,7 @@ import pytest
 from edgelearn.errors import PlanError
 from edgelearn.ops import SGD
 from edgelearn.train import EarlyStopping, History, Model, ProgressBar, TimeLimit
+from edgelearn.train.callbacks.progress import Notebook
 
 from .toys import Log, examples, frozen_stem, toy_network
 
@@ -94,3 +96,15 @@ def test_progress_bar_ends_with_an_error():
         model.fit(*examples(10), callbacks=[bar])
     ProgressBar().on_train_end({})
     assert bar._display is None
+
+
+def test_the_first_step_says_nothing_of_the_time_left_in_a_notebook(monkeypatch):
+    monkeypatch.setattr("IPython.display.display", lambda html, display_id: SimpleNamespace(update=lambda html: None))
+    bar = Notebook()
+    bar.show("training", "", 0, 10_000)
+    time.sleep(0.3)  # it compiles
+    bar.show("training", "", 1, 10_000)
+    assert "left" not in bar._bar
+    time.sleep(0.001)
+    bar.show("training", "", 2, 10_000)
+    assert 5 <= int(re.search(r"(\d+) s left", bar._bar)[1]) < 2900, "of a step after the first"

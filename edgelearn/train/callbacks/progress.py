@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from edgelearn.train.status import Logs
 
 from .base import Callback
+from .remaining import Progress
 
 REFRESH_SECONDS = 0.25
 ROWS = 12  # epochs that a notebook shows
@@ -107,14 +108,15 @@ class Notebook:
         from IPython.display import display
 
         self._rows: list[str] = []
-        self._bar, self._shown, self._began, self._phase = "", 0.0, time.monotonic(), ""
+        self._bar, self._shown, self._progress = "", 0.0, Progress("")
         self._handle: Any = display(self._html(), display_id=True)
 
     def show(self, phase: str, detail: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if phase != self._phase:
-            self._phase, self._began, self._first, self._shown = phase, now, done, 0.0
-        left = (now - self._began) * (total - done) / (done - self._first) if done > self._first else 0
+        if phase != self._progress.phase:
+            self._shown = 0.0
+        self._progress = self._progress.next(phase, done, total)
+        left = self._progress.seconds_left
         text = f"{phase}{detail}, {done} of {total}" + (f", {left:.0f} s left" if left else "")
         self._bar = f'<progress value="{done}" max="{max(total, 1)}"></progress> {text}'
         if now - self._shown >= REFRESH_SECONDS:
