@@ -75,7 +75,22 @@ class WithWeight(Op):
 
 
 @dataclass(frozen=True)
-class Scale(WithWeight):
+class Repeated(WithWeight):
+    """Base of functions whose weight has a shape of its own, which is repeated to the input's.
+
+    Arguments:
+    - `shape`: of the weight, whose sizes of 1 are repeated: (1,) for one number, (height, width, 1)... (default None:
+      a number for each channel).
+    """
+
+    shape: Shape | None = None
+
+    def weight_shape(self, shape: Shape) -> Shape:
+        return shape[-1:] if self.shape is None else self.shape
+
+
+@dataclass(frozen=True)
+class Scale(Repeated):
     """x * scale, with a trained weight; freeze it for a constant.
 
     Arguments:
@@ -85,15 +100,10 @@ class Scale(WithWeight):
     Raises ShapeError for a shape that can't be repeated to the input's.
     """
 
-    shape: Shape | None = None
-
     function = "multiply"
     reads = ("b", "a")
     role = "scale"
     initializer = "ones"
-
-    def weight_shape(self, shape: Shape) -> Shape:
-        return shape[-1:] if self.shape is None else self.shape
 
     def value(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         return x * w
@@ -103,7 +113,7 @@ class Scale(WithWeight):
 
 
 @dataclass(frozen=True)
-class Bias(WithWeight):
+class Bias(Repeated):
     """x + bias, with a trained weight; freeze it for a constant.
 
     Arguments:
@@ -113,15 +123,10 @@ class Bias(WithWeight):
     Raises ShapeError for a shape that can't be repeated to the input's.
     """
 
-    shape: Shape | None = None
-
     function = "add"
     reads = ("", "")
     role = "bias"
     initializer = "zeros"
-
-    def weight_shape(self, shape: Shape) -> Shape:
-        return shape[-1:] if self.shape is None else self.shape
 
     def value(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         return x + w
