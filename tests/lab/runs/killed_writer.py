@@ -7,14 +7,13 @@
 The last two check after every kill that all is readable, and print how many kills there were.
 """
 
-import itertools
 import os
-import signal
 import sys
 
 import numpy as np
 
 from edgelearn.lab.runs import RunStore
+from tests.torture.killed_command import kill_at
 
 CALLS = ("open", "write", "fsync", "replace", "ftruncate", "rename", "mkdir")
 
@@ -33,24 +32,6 @@ def check(run):
     assert len(epochs) - state["epoch"] in (0, 1), (epochs, state)
     assert run.record["config"] == {"seed": 7}
     return state["epoch"]
-
-
-def kill_at(number):
-    """Kill this process at its call `number` into the system; a write gets half of its bytes through."""
-    counter = itertools.count(1)
-
-    def killing(name, call):
-        def wrapper(*arguments, **options):
-            if next(counter) == number:
-                if name == "write":
-                    call(arguments[0], arguments[1][: len(arguments[1]) // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*arguments, **options)
-
-        return wrapper
-
-    for name in CALLS:
-        setattr(os, name, killing(name, getattr(os, name)))
 
 
 def killed(action, number):
@@ -83,7 +64,7 @@ def calls(store):
     def write(number):
         run = store.open("test").resume()
         epoch = check(run)
-        kill_at(number)
+        kill_at(number, CALLS)
         write_epoch(run, epoch + 1)
 
     number = 1
@@ -97,7 +78,7 @@ def calls(store):
 
 def create(store):
     def make(number):
-        kill_at(number)
+        kill_at(number, CALLS)
         store.create("test", {"seed": number})
 
     number = 1
