@@ -16,7 +16,7 @@ static uint16 philox_row(uint first, uint y, uint z, uint w, uint2 key) {
   // Words are the low halves of 64 bits, since that is where vector units multiply; the high halves hold anything.
   const ulong4 low = (ulong4)0xFFFFFFFF;
   ulong4 a = (ulong4)first + (ulong4)(0, 1, 2, 3), b = (ulong4)y, c = (ulong4)z, d = (ulong4)w;
-  for (int round = 0; round < 10; round++) {
+  __attribute__((opencl_unroll_hint(10))) for (int round = 0; round < 10; round++) {
     const ulong4 p = (a & low) * 0xD2511F53ul, q = (c & low) * 0xCD9E8D57ul;
     a = q >> 32 ^ b ^ key.x;
     b = q;
