@@ -112,9 +112,11 @@ def test_a_checkpoint_of_another_strategy_is_refused(federation):
 def test_clients_are_drawn_by_seed_and_round():
     settings = Settings(100, 5, fraction=0.1, seed=7)
     drawn = [settings.drawn(number) for number in range(1, 6)]
-    assert drawn == [settings.drawn(number) for number in range(1, 6)] != [
-        replace(settings, seed=8).drawn(number) for number in range(1, 6)
-    ]
+    assert (
+        drawn
+        == [settings.drawn(number) for number in range(1, 6)]
+        != [replace(settings, seed=8).drawn(number) for number in range(1, 6)]
+    )
     assert all(each == sorted(set(each)) and len(each) == 10 for each in drawn)
     assert Settings(3, 1, fraction=0.01).drawn(1) in ([0], [1], [2])
 

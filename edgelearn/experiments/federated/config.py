@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from edgelearn.errors import PlanError
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
-from edgelearn.federated import STRATEGIES, Compressor, NoCompression, Strategy, make_strategy
+from edgelearn.federated import STRATEGIES, Compressor, Strategy, make_strategy
+from edgelearn.federated.compression import make_compressor
 
 PARTITIONS = ("iid", "dirichlet", "labels", "group")
-COMPRESSORS: dict[str, type[Compressor]] = {"float32": NoCompression}
 ENGINES = ("local",)
 
 
@@ -28,7 +28,7 @@ class FederatedConfig(TrainingConfig):
     - `proximal`: μ of "fedprox" (default 0.01).
     - `server_rate`: learning rate of "fedavgm", "fedadam" and "fedyogi" (default: the strategy's).
     - `normalization`: "batch" (default; its moving statistics are averaged like weights) or "group".
-    - `compress`: how updates are sent (default "float32").
+    - `compress`: how updates are sent: "float32" (default), "int8", "topk:0.01" or "topk:0.01+int8".
     - `budget`: memory of a client, such as "2 MB" (default: as much as it takes).
     - `deadline`: seconds after which a round goes on without the clients that are missing (default: it waits).
     - `largest_update`: an update longer than so many times the round's median is left out (default 10).
@@ -50,7 +50,9 @@ class FederatedConfig(TrainingConfig):
     proximal: float = setting(0.01, "μ of fedprox", minimum=0)
     server_rate: float | None = setting(None, "learning rate of fedavgm, fedadam, fedyogi", above=0)
     normalization: str = setting("batch", "BatchNormalization or GroupNormalization", choices=("batch", "group"))
-    compress: str = setting("float32", "how updates are sent", choices=tuple(COMPRESSORS))
+    compress: str = setting(
+        "float32", "how updates are sent: float32, int8, topk:0.01 or topk:0.01+int8", check=make_compressor
+    )
     budget: str | None = setting(None, "memory of a client, such as 2MB", metavar="SIZE")
     deadline: float | None = setting(None, "seconds to wait for the clients of a round", above=0)
     largest_update: float = setting(10.0, "times the median length that an update may have", above=1)
@@ -69,4 +71,4 @@ class FederatedConfig(TrainingConfig):
 
     def make_compressor(self) -> Compressor:
         """The compressor of the clients' updates."""
-        return COMPRESSORS[self.compress]()
+        return make_compressor(self.compress)

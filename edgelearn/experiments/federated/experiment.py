@@ -152,7 +152,9 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
     def results(self, correct: int, total: int, loss: float, seconds: float) -> dict:
         happened = self._happened()
-        sums = {way: {k: sum(each[way][k] for each in happened) for k in ("payload", "total")} for way in ("up", "down")}
+        sums = {
+            way: {k: sum(each[way][k] for each in happened) for k in ("payload", "total")} for way in ("up", "down")
+        }
         left_out = sum(len(each["left_out"]) for each in happened)
         return super().results(correct, total, loss, seconds) | {"bytes": sums, "left_out": left_out}
 
