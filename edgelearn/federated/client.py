@@ -77,11 +77,11 @@ class Clients:
     def answer(self, data: bytes) -> bytes:
         """Carry out an instruction. What a client can't do is the `problem` of its reply."""
         instruction = Instruction.from_bytes(data)
-        round, client = instruction.round, instruction.client
         try:
             return self._train(instruction).to_bytes()
         except EdgelearnError as error:
-            return Reply(round, client, b"", 0, {}, f"{type(error).__name__}: {error}").to_bytes()
+            problem = f"{type(error).__name__}: {error}"
+            return Reply(instruction.round, instruction.client, b"", 0, {}, problem).to_bytes()
 
     def _train(self, instruction: Instruction) -> Reply:
         number, client = instruction.round, instruction.client

@@ -17,7 +17,8 @@ def test_messages_come_back():
 
 
 @pytest.mark.parametrize("data", [
-    b"", b"\x05\x00\x00\x00{}", b"\xff\xff\xff\xff" + bytes(100), b"\x02\x00\x00\x00{}", Instruction(1, 2, b"").to_bytes(),
+    b"", b"\x05\x00\x00\x00{}", b"\xff\xff\xff\xff" + bytes(100), b"\x02\x00\x00\x00{}",
+    Instruction(1, 2, b"").to_bytes(),
 ])  # fmt: skip
 def test_damage_is_noticed(data):
     with pytest.raises(FormatError):

@@ -76,6 +76,28 @@ def test_fedavg_equals_numpy(federation):
     np.testing.assert_array_equal(federation[0].weights["dense/kernel"], rounds.weights["dense/kernel"])
 
 
+def test_fedprox_equals_numpy():
+    """Two epochs of one step each, the second pulled back to the weights that the client received."""
+    network = el.Network("regression", (FEATURES,))
+    network.add("dense", Dense(CLASSES))
+    model = el.Model(network, seed=3).compile(el.SGD(RATE, proximal=0.4))
+    examples = Examples(X, Y, IID(CLIENTS, seed=1).divide(Y))
+    start = {name: np.float64(array) for name, array in model.weights.items()}
+    with model.trainer(8, examples=examples.sizes) as trainer:
+        clients = Clients(trainer, dict(model.weights), examples, epochs=2, seed=0)
+        rounds = Rounds(model, model.changing, Settings(CLIENTS, 1), FedAvg(), LocalGrid(clients), (X, Y))
+        rounds.fit()
+    sums = dict.fromkeys(start, 0.0)
+    for part in examples.parts:
+        w = dict(start)
+        for _ in range(2):
+            g = gradient(w, np.float64(X[part]), Y[part])
+            w = {n: a - RATE * (g[n] + 0.4 * (a - start[n])) for n, a in w.items()}
+        sums = {n: sums[n] + len(part) / len(X) * a for n, a in w.items()}
+    for name, array in rounds.weights.items():
+        np.testing.assert_allclose(array, sums[name], atol=2e-6)
+
+
 class Bits(Callback):
     """The state after each round."""
 

@@ -57,7 +57,8 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         return cast(Self, super().load(config))
 
     def compile(self, optimizer: Optimizer) -> None:
-        self.model.compile(optimizer, batchnorm=self.task.batchnorm)
+        proximal = self.config.make_strategy().proximal
+        self.model.compile(replace(optimizer, proximal=proximal), batchnorm=self.task.batchnorm)
 
     @property
     def epochs(self) -> int:
