@@ -6,9 +6,9 @@ from edgelearn.ops import SGD, Adam
 from edgelearn.ops.control import NONFINITE, STEP, Control
 from edgelearn.ops.finish import emit_finite_check, emit_sum
 from edgelearn.ops.optimizers.average import emit_average
-from edgelearn.ops.optimizers.proximal import emit_proximal
 from edgelearn.ops.optimizers.base import CHUNK
 from edgelearn.ops.optimizers.norms import Clipping
+from edgelearn.ops.optimizers.proximal import emit_proximal
 from edgelearn.ops.sums import Sum
 
 SIZE = CHUNK * 16 + 48

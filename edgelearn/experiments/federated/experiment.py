@@ -127,12 +127,9 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         )  # fmt: skip
 
     def sources(self) -> list[str]:
-        sizes = self.examples.sizes
-        return [
-            *super().sources(),
-            f"{len(sizes)} clients with {min(sizes)} to {max(sizes)} examples, {self.config.strategy}, "
-            f"{self.epochs} rounds",
-        ]
+        sizes, strategy = self.examples.sizes, self.config.strategy
+        clients = f"{len(sizes)} clients with {min(sizes)} to {max(sizes)} examples, {strategy}, {self.epochs} rounds"
+        return [*super().sources(), clients]
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
         self.rounds = self.make_rounds(run)
