@@ -15,6 +15,7 @@ from edgelearn.data.audio.features import DS_CNN_MLPERF
 from edgelearn.data.audio.speech_commands import COMMANDS, load_named
 from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.data.cifar10 import CLASSES, SIZE, load_cifar10, standardized
+from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.loading import load_images
 from edgelearn.experiments.cifar10 import drawn_weights
 from edgelearn.experiments.keywords.splits import hold_out
@@ -104,7 +105,7 @@ def _arabic(config: FederatedConfig) -> Task:
 
 
 @lru_cache(maxsize=2)
-def _cifar10_pictures(split: str, data: str | None, download: bool) -> tuple[Any, np.ndarray]:
+def _cifar10_pictures(split: str, data: str | None, download: bool) -> tuple[ImageDataset, np.ndarray]:
     dataset = load_cifar10(split, data, download)
     return dataset, load_images(dataset, range(len(dataset)), SIZE)
 
@@ -116,12 +117,12 @@ def _cifar10(config: FederatedConfig) -> Task:
     data = {"origin": train.origin, "description": train.description, "classes": list(CLASSES), "train": len(train),
             "test": len(test)}  # fmt: skip
 
-    def source(pictures: np.ndarray) -> PictureSource:
-        return PictureSource(len(pictures), SIZE, lambda indices, size: pictures[indices], standardized)
+    def side(dataset: ImageDataset, pictures: np.ndarray) -> tuple[PictureSource, np.ndarray]:
+        source = PictureSource(len(pictures), SIZE, lambda indices, size: pictures[indices], standardized)
+        return source, dataset.labels
 
     return FederatedTask(
-        Model(lenet(), None, config.device, config.seed),
-        *[(source(pictures), dataset.labels) for dataset, pictures in sides],
+        Model(lenet(), None, config.device, config.seed), side(*sides[0]), side(*sides[1]),
         lambda steps: SGD(config.learning_rate or 0.01, weight_decay=1e-5, momentum=0.9), data,
         drawn_weights(config.seed), config.batch_size or 0, "batch",
     )  # fmt: skip
