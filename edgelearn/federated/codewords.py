@@ -103,8 +103,11 @@ class BCHCode:
 
 
 def user_number(user: int, seed: int = 0) -> int:
-    """Return the number of the server's user `user` (0 to 2^32 - 1): 32 bits, different for each. Numbers that count up
-    from 0 would share most bits, and codewords of users would have much in common. `seed` shifts them all (default 0)."""
+    """Return the number that the server gives its user `user` (0 to 2^32 - 1): 32 bits, different for each.
+
+    Numbers that count up from 0 would share most bits, and users' codewords would have much in common. `seed` shifts
+    them all (default 0).
+    """
     return (user * 0x9E3779B1 + seed * 0x85EBCA6B + 0x27D4EB2F) & 0xFFFFFFFF  # an odd factor: no two are the same
 
 

@@ -45,7 +45,7 @@ class VerificationTask:
 
 
 def _speakers(clips: ClipDataset, name: str, held_out: float, tested: float, most: int, seed: int) -> VerificationTask:
-    """Speakers with at least LEAST_CLIPS clips: a share of them is `held_out`, a share of the others' clips `tested`."""
+    """Speakers with at least LEAST_CLIPS clips: a share of them is `held_out`, a share of others' clips `tested`."""
     rng = np.random.default_rng([seed, _SPLIT])
     speakers, counts = np.unique(clips.speakers, return_counts=True)
     people = rng.permutation(speakers[(counts >= LEAST_CLIPS) & (speakers != "")])

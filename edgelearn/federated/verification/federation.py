@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 
@@ -13,11 +12,12 @@ from edgelearn.interop.weights import Weights
 from edgelearn.train import Trainer
 
 from ..compressor import NoCompression
+from ..strategy import FedAdam
 from .methods import Method
 from .spreading import unit
 
 _EXAMPLES, _SAMPLING = 42, 43  # separate these random streams from others of the same seed
-Arrays = list[np.ndarray]
+_TAU = 1e-5  # of Adam: a mean change is the gradient itself, often small
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class VerificationSettings:
     - `rounds`: their number (default 300).
     - `recordings`: of a user in each round, a mini-batch of one update (default 12).
     - `fraction`: share of the users that train in a round (default 1).
-    - `rate`: learning rate of the server's Adam (default 0.005).
+    - `rate`: learning rate of the server's FedAdam (default 0.005).
     - `vector_rate`: learning rate of vectors that are learned (default 0.1).
     - `spread_rate`: learning rate of the server's `spread` (default 0.01).
     - `seed`: draws users and recordings of each round (default 0).
@@ -59,20 +59,22 @@ class Participant:
         self.number, self.x, self.method, self.settings, self.trainer = number, x, method, settings, trainer
         self.vector = method.vector(number, settings.seed)
         self.names = sorted(trainer.training.session.changing)
+        self._weights = dict(trainer.weights)
+        self._shapes = [self._weights[name].shape for name in self.names]
+        if method.shares_vectors:
+            self._shapes.append(self.vector.shape)
 
     def answer(self, number: int, data: bytes) -> bytes:
         """Train in round `number` (from 1) from the weights of a message, and return a message with their change."""
-        settings, shapes = self.settings, [self.trainer.weights[name].shape for name in self.names]
-        if self.method.shares_vectors:
-            shapes.append(self.vector.shape)
-        received = NoCompression().decode(data, shapes)
+        settings = self.settings
+        received = NoCompression().decode(data, self._shapes)
         if self.method.shares_vectors and number > 1:
             self.vector = received[-1]
         rng = np.random.default_rng([settings.seed, _EXAMPLES, number, self.number])
         chosen = rng.choice(len(self.x), settings.recordings, replace=len(self.x) < settings.recordings)
         x = self.x[chosen]
         weights = dict(zip(self.names, received, strict=False))
-        self.trainer.load(dict(self.trainer.weights) | weights)
+        self.trainer.load(self._weights | weights)
         self.trainer.step(x, np.tile(self.vector, (len(x), 1)))
         trained = self.trainer.weights
         reply = [trained[name] - weights[name] for name in self.names]
@@ -91,12 +93,11 @@ class VerificationServer:
     - `method`, `settings`: of the federation.
     """
 
-    def __init__(
-        self, weights: Weights, names: Sequence[str], method: Method, settings: VerificationSettings
-    ) -> None:
+    def __init__(self, weights: Weights, names: Sequence[str], method: Method, settings: VerificationSettings) -> None:
         self.weights, self.names, self.method, self.settings = dict(weights), list(names), method, settings
         self.vectors: dict[int, np.ndarray] = {}  # by user, if the method shares them
-        self._adam = _Adam([weights[name].shape for name in names], settings.rate)
+        self._adam, self._round = FedAdam(rate=settings.rate, tau=_TAU), 0
+        self._state = self._adam.initial_state([weights[name].shape for name in names])
 
     def drawn(self, users: int, number: int) -> list[int]:
         """The users of round `number`, ascending."""
@@ -123,7 +124,9 @@ class VerificationServer:
             mean = [total + array / len(replies) for total, array in zip(mean, arrays, strict=False)]
             if self.method.shares_vectors:
                 self.vectors[user] = unit(arrays[-1]).astype(np.float32)
-        for name, change in zip(self.names, self._adam.step(mean), strict=True):
+        self._round += 1
+        changes, self._state = self._adam.step([a.astype(np.float32) for a in mean], self._state, self._round)
+        for name, change in zip(self.names, changes, strict=True):
             self.weights[name] = self.weights[name] + change
         if self.method.shares_vectors:
             users = sorted(self.vectors)
@@ -144,25 +147,3 @@ def run_rounds(
     if server.method.shares_vectors:
         for user, vector in server.vectors.items():
             participants[user].vector = vector
-
-
-class _Adam:
-    """Adam on the mean change (Reddi et al. 2021, "Adaptive federated optimization"), in float64."""
-
-    beta_1, beta_2, tau = 0.9, 0.99, 1e-5
-
-    def __init__(self, shapes: Sequence[tuple[int, ...]], rate: float) -> None:
-        self.rate, self.count = rate, 0
-        self.first: Arrays = [np.zeros(shape) for shape in shapes]
-        self.second: Arrays = [np.zeros(shape) for shape in shapes]
-
-    def step(self, changes: Arrays) -> Arrays:
-        self.count += 1
-        b1, b2 = self.beta_1, self.beta_2
-        self.first = [b1 * m + (1 - b1) * d for m, d in zip(self.first, changes, strict=True)]
-        self.second = [b2 * v + (1 - b2) * d * d for v, d in zip(self.second, changes, strict=True)]
-        rate = self.rate * sqrt(1 - b2**self.count) / (1 - b1**self.count)
-        return [
-            (rate * m / (np.sqrt(v) + self.tau)).astype(np.float32)
-            for m, v in zip(self.first, self.second, strict=True)
-        ]

@@ -94,7 +94,7 @@ class FixedVectors(Method):
 
 @dataclass(frozen=True)
 class PositivesAlone(FixedVectors):
-    """A learned embedding for each user, which nothing keeps apart from others: what goes wrong without a server's part.
+    """A learned embedding for each user, which nothing keeps apart from others': what goes wrong without the server.
 
     Arguments: those of Method.
     """
@@ -148,8 +148,8 @@ _OTHERS = {"fixed": FixedVectors(128), "positives": PositivesAlone(128), "fedaws
 
 
 def make_method(name: str, size: int | None = None) -> Method:
-    """Return a method by name: `"feduv"` (BCH codewords), `"random"` (random codewords), `"fedaws"`, `"positives"`, `"fixed"`
-    or `"softmax"`.
+    """Return a method by name: `"feduv"` (BCH codewords), `"random"` (random codewords), `"fedaws"`, `"positives"`,
+    `"fixed"` or `"softmax"`.
 
     Arguments:
     - `name`: one of these.

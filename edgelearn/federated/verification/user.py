@@ -40,8 +40,8 @@ class User:
         - `vector`: that of a user who took part in training (default None: the mean direction of the outputs).
         - `true_positive_rate`: share of the user's own recordings to accept (default 0.9).
 
-        Raises DataError for fewer than 2 recordings. Without a vector, each recording's score is that to the mean of the
-        others, as a new recording's will be.
+        Raises DataError for fewer than 2 recordings. Without a vector, each recording is scored against the mean of the
+        others, as a new recording will be.
         """
         outputs = unit(np.float64(outputs))
         if len(outputs) < LEAST_RECORDINGS:
