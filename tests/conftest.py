@@ -1,4 +1,4 @@
-"""Tests see the results of tuning that are shipped, and none of the user's own; and compile each program once a process,
+"""Tests see the results of tuning that are shipped, and none of the user's own; a process compiles each program once, and
 not again for the binaries that would be kept. No features of sound are kept either. Tables are as wide as without a
 terminal."""
 
