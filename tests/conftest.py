@@ -1,6 +1,6 @@
-"""Tests see the results of tuning that are shipped, and none of the user's own; a process compiles each program once, and
-not again for the binaries that would be kept. No features of sound are kept either. Tables are as wide as without a
-terminal. A kernel that a compiler warns of fails the test that builds it."""
+"""Tests see the results of tuning that are shipped, and none of the user's own. A process compiles each program once,
+not again for the binaries that would be kept. No features of sound are kept. Tables are as wide as without a terminal.
+A kernel that a compiler warns of fails the test that builds it."""
 
 import signal
 from collections import OrderedDict
