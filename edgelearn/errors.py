@@ -62,3 +62,7 @@ class Interrupted(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
+
+
+class ExtensionError(EdgelearnError):
+    """A `MODULE:NAME` that can't be imported, or isn't what it should be."""
