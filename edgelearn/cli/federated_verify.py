@@ -27,9 +27,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=whole(0), default=0)
     add("--data", metavar="DIR", help="folder with data sets (default: EDGELEARN_DATA)")
     add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
-    add(
-        "--out", type=Path, metavar="FILE", help="where to save the network, for `enrol` and `test` (tasks of speakers)"
-    )
+    add("--out", type=Path, metavar="FILE", help="where to save the network, for `enrol` and `test`")
     train.set_defaults(act=_train)
     enrol = commands.add_parser("enrol", help="enrol a voice from a few recordings")
     _add_files(enrol, "the user's file to write; it is a secret, and stays with the user")

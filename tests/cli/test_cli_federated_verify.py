@@ -12,7 +12,7 @@ def folder(tmp_path_factory):
     from edgelearn.cli import main
 
     folder = tmp_path_factory.mktemp("verify")
-    clips = embedded_words(2, 2, 3)
+    clips = embedded_words(2, 2, 3)  # six of each voice
     for number, speaker in enumerate(clips.speakers):
         soundfile.write(folder / f"{speaker}_{number}.wav", clips.clip(number), 16_000)
     network = str(folder / "network")

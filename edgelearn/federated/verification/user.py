@@ -43,12 +43,12 @@ class User:
         Raises DataError for fewer than 2 recordings. Without a vector, each recording is scored against the mean of the
         others, as a new recording will be.
         """
-        outputs = unit(np.float64(outputs))
         if len(outputs) < LEAST_RECORDINGS:
             raise DataError(f"Enrolment needs at least {LEAST_RECORDINGS} recordings, got {len(outputs)}.")
         if vector is None:
-            own = np.sum(unit(outputs.sum(0) - outputs) * outputs, axis=1)
-            vector = unit(outputs.sum(0))
+            directions = unit(np.float64(outputs))
+            vector = unit(directions.sum(0))
+            own = np.sum(unit(directions.sum(0) - directions) * directions, axis=1)
         else:
             own = scores(outputs, vector)[:, 0]
         return User(np.float32(vector), warm_up_threshold(own, true_positive_rate))
