@@ -103,11 +103,11 @@ class PositivesAlone(FixedVectors):
 
     def moved(self, vector: np.ndarray, outputs: np.ndarray, rate: float, steps: int) -> np.ndarray:
         """Take `steps` steps of length `rate` down the gradient of the loss to the vector, which keeps length 1."""
-        g = unit(np.float64(outputs))
+        g = unit(np.asarray(outputs, np.float64))
         for _ in range(steps):
             missing = np.maximum(0, self.loss.margin - g @ vector)  # type: ignore[attr-defined]  a PositiveHinge
             vector = unit(vector + rate * 2 * (missing[:, None] * g).mean(0))
-        return np.float32(vector)
+        return np.asarray(vector, np.float32)
 
 
 @dataclass(frozen=True)

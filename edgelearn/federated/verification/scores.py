@@ -14,7 +14,7 @@ from .spreading import unit
 def scores(outputs: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """Return cosines from -1 to 1, float (n, users), of a network's outputs (n, size) and users' vectors (users,
     size)."""
-    return unit(np.float64(outputs)) @ unit(np.float64(np.atleast_2d(vectors))).T
+    return unit(np.asarray(outputs, np.float64)) @ unit(np.asarray(np.atleast_2d(vectors), np.float64)).T
 
 
 def warm_up_threshold(warm_up: np.ndarray, true_positive_rate: float = 0.9) -> float:

@@ -46,12 +46,12 @@ class User:
         if len(outputs) < LEAST_RECORDINGS:
             raise DataError(f"Enrolment needs at least {LEAST_RECORDINGS} recordings, got {len(outputs)}.")
         if vector is None:
-            directions = unit(np.float64(outputs))
+            directions = unit(np.asarray(outputs, np.float64))
             vector = unit(directions.sum(0))
             own = np.sum(unit(directions.sum(0) - directions) * directions, axis=1)
         else:
             own = scores(outputs, vector)[:, 0]
-        return User(np.float32(vector), warm_up_threshold(own, true_positive_rate))
+        return User(np.asarray(vector, np.float32), warm_up_threshold(own, true_positive_rate))
 
     def scores(self, outputs: np.ndarray) -> np.ndarray:
         """Return the score of each recording, (n,), of a network's outputs (n, size).
