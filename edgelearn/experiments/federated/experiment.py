@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Self, cast
+from typing import Self, cast
 
 from edgelearn import atomic, records
 from edgelearn.errors import FormatError
@@ -47,14 +47,15 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     """A federation on a task."""
 
     kind, command, config_type = "federated", "edgelearn federated run", FederatedConfig
-    tasks: ClassVar[Mapping[str, FederatedKind]] = TASKS
+    tasks = TASKS
     task: FederatedTask
     carrier: Grid | None = None  # Flower's, in a ServerApp
 
     @classmethod
     def resolve(cls, config: FederatedConfig) -> FederatedConfig:
         config = super().resolve(config)
-        left = {k: v for k, v in cls.tasks[config.task].settings.items() if getattr(config, k) is None}
+        kind = cast(FederatedKind, cls.tasks[config.task])
+        left = {name: value for name, value in kind.settings.items() if getattr(config, name) is None}
         return replace(config, **left)
 
     @classmethod
