@@ -8,7 +8,7 @@ import pytest
 from converted_networks import every_kind_of_padding, overwritten, reference
 
 import edgelearn as el
-from edgelearn.errors import FormatError, RunError
+from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.interop import ModelFile, find_writer, write_model
 from edgelearn.interop.exporting import inference_graph, qfp
 from edgelearn.ops import (
@@ -53,6 +53,7 @@ from edgelearn.ops import (
     UpSampling2D,
     ZeroPadding2D,
 )
+from edgelearn.train.calibration import calibrate
 
 INT8 = el.Precision(weights=Format(8, symmetric=True), activations=Format(8))
 
@@ -253,6 +254,22 @@ def test_kernels_trained_with_one_range_keep_their_integers(trained):
     integers = kernel.quantization.encode(kernel.array).astype(float)
     assert np.abs(np.abs(integers) - np.abs(expected)).max() <= 1
     assert (np.abs(integers) == np.abs(expected)).mean() > 0.99
+
+
+@each_runtime
+def test_int8_by_calibration(trained, suffix, tmp_path):
+    model, x, _ = trained
+    plain = el.Model(model.network, model.weights)
+    path = tmp_path / f"model.{suffix}"
+    plain.export(path, x, int8=True)
+    exact = plain.predict(x)
+    assert np.abs(RUNTIMES[suffix](path, x) - exact).max() < 0.02 * np.abs(exact).max() + 0.005
+    assert set(calibrate(plain, x)) == {name for name in model.range_records() if name.endswith("/activations")}
+    narrow = calibrate(plain, x[:1])["input/activations"]
+    assert (narrow[3], narrow[4]) == (x[:1].min(), x[:1].max())
+    for examples, options, error in ((x[:0], {"int8": True}, DataError), (x, {}, FormatError)):
+        with pytest.raises(error):
+            plain.export(path, examples, **options)
 
 
 def test_int8_without_ranges_is_refused(tmp_path):
