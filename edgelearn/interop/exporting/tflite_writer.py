@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tflite
@@ -17,8 +16,10 @@ from edgelearn.ops.window import Window
 
 from .graph import InferenceGraph, Operation, Quantization, Value
 from .inference import inference_graph
-from .tflite_file import TfliteOperator, TfliteTensor, to_bytes
+from .tflite_file import TfliteTensor, to_bytes
+from .tflite_images import local_response, resize, transposed_conv
 from .tflite_metadata import NAME, metadata_bytes, with_labels
+from .tflite_operators import Operators
 
 ACTIVATIONS = {None: "NONE", "relu": "RELU", "relu6": "RELU6"}
 # Operators that compute on int8; those in ALIKE only if input and output have one quantization.
@@ -53,12 +54,12 @@ def tflite_bytes(graph: InferenceGraph, metadata: dict[str, bytes]) -> bytes:
     return _Writer(graph).bytes(metadata)
 
 
-class _Writer:
+class _Writer(Operators):
     """Translates a graph. A value has a float32 tensor, an int8 one, or both, made when they are first needed."""
 
     def __init__(self, graph: InferenceGraph) -> None:
+        super().__init__()
         self.graph = graph
-        self.operators: list[TfliteOperator] = []
         self.floats: dict[Value, TfliteTensor] = {}
         self.integers: dict[Value, TfliteTensor] = {}
         self.readers = Counter(x for o in graph.operations for x in o.inputs) + Counter(graph.outputs.values())
@@ -156,57 +157,6 @@ class _Writer:
         self.integers[value] = tensor
         return tensor
 
-    def shape_of(self, x: TfliteTensor, y: TfliteTensor) -> TfliteTensor:
-        """The shape of `y`, whose batch is that of `x`, as an int32 tensor."""
-        whole = TfliteTensor(f"{y.name}/input shape", (4,), "int32")
-        self.emit("SHAPE", [x], whole, "ShapeOptions", OutType=tflite.TensorType.INT32)
-        batch = TfliteTensor(f"{y.name}/batch", (1,), "int32")
-        self.emit("STRIDED_SLICE", [whole, *(self.numbers([n], y, f"batch {n}") for n in (0, 1, 1))], batch,
-                  "StridedSliceOptions")  # fmt: skip
-        found = TfliteTensor(f"{y.name}/shape", (4,), "int32")
-        self.emit("CONCATENATION", [batch, self.numbers(y.shape[1:], y, "size")], found, "ConcatenationOptions", Axis=0)
-        return found
-
-    def constant(self, array: Any, name: str) -> TfliteTensor:
-        array = np.asarray(array)
-        return TfliteTensor(name, array.shape, str(array.dtype), array)
-
-    def numbers(self, values: Any, like: TfliteTensor, what: str) -> TfliteTensor:
-        """int32 constants of an operator that writes `like`."""
-        return self.constant(np.asarray(values, np.int32), f"{like.name}/{what}")
-
-    def emit(
-        self, code: str, inputs: Sequence[TfliteTensor | None], output: TfliteTensor, options: str = "",
-        version: int = 1, **fields: Any,
-    ) -> None:  # fmt: skip
-        self.operators.append(TfliteOperator(code, inputs, output, version, options, fields))
-
-    def reordered(self, x: TfliteTensor, order: tuple[int, ...]) -> TfliteTensor:
-        """A constant with its axes, and the axis of its scales, in another order."""
-        assert x.array is not None
-        q = x.quantization
-        if q is not None and q.axis is not None:
-            q = Quantization(q.scale, q.zero, order.index(q.axis))
-        array = x.array.transpose(order)
-        return TfliteTensor(x.name, array.shape, x.dtype, array, q)
-
-    def pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, name: str) -> TfliteTensor:
-        shape = tuple(n + sum(both) for n, both in zip(x.shape, sides, strict=True))
-        padded = TfliteTensor(name, shape, x.dtype, None, x.quantization, True)
-        self.emit_pad(x, sides, value, padded)
-        return padded
-
-    def emit_pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, y: TfliteTensor) -> None:
-        paddings = self.numbers(sides, y, "sides")
-        if value == 0:  # int8 pads with the zero point
-            self.emit("PAD", [x, paddings], y, "PadOptions", 2 if x.dtype == "int8" else 1)
-        elif x.dtype == "int8":
-            number = TfliteTensor(f"{y.name}/value", (), "int8", np.array(-128, np.int8), x.quantization)
-            self.emit("PADV2", [x, paddings, number], y, "PadV2Options", 2)
-        else:
-            number = self.constant(np.float32(value), f"{y.name}/value")
-            self.emit("PADV2", [x, paddings, number], y, "PadV2Options")
-
     @staticmethod
     def _activation(value: Value, ending: str = "", dtype: str = "float32") -> TfliteTensor:
         return TfliteTensor(value.name + ending, value.shape, dtype, batched=True)
@@ -252,44 +202,6 @@ def _conv(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor)
     kernel = w.reordered(inputs[1], (3, 0, 1, 2) if o.kind == "conv" else (2, 0, 1, 3))
     bias = inputs[2] if len(inputs) > 2 else _zeros(w, inputs, y)
     w.emit(code, [x, kernel, bias], y, options, version, **fields)
-
-
-def _transposed_conv(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    """Without padding, then cut; the rows and columns that no pixel reaches are zeros."""
-    x, kernel, window = inputs[0], w.reordered(inputs[1], (3, 0, 1, 2)), o.attributes["window"]
-    sizes = [(x.shape[1 + a] - 1) * window.strides[a] + kernel.shape[1 + a] for a in (0, 1)]
-    begins = [side[0] for side in window.padding]
-    missing = [max(begin + n - size, 0) for begin, n, size in zip(begins, y.shape[1:3], sizes, strict=True)]
-    exact = not any(begins) and list(y.shape[1:3]) == sizes
-    whole = y if exact else TfliteTensor(f"{y.name}/whole", (1, *sizes, y.shape[3]), "float32", None, None, True)
-    shape = w.shape_of(x, whole)
-    w.emit("TRANSPOSE_CONV", [shape, kernel, x], whole, "TransposeConvOptions", Padding=tflite.Padding.VALID,
-           StrideH=window.strides[0], StrideW=window.strides[1])  # fmt: skip
-    if exact:
-        return
-    if any(missing):
-        whole = w.pad(whole, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)), 0.0, f"{y.name}/padded")
-    ends = [0, *(begin + n for begin, n in zip(begins, y.shape[1:3], strict=True)), 0]
-    numbers = [w.numbers(values, y, what) for values, what in (((0, *begins, 0), "starts"), (ends, "ends"),
-                                                                ((1, 1, 1, 1), "steps"))]  # fmt: skip
-    w.emit("STRIDED_SLICE", [whole, *numbers], y, "StridedSliceOptions", BeginMask=0b1001, EndMask=0b1001)
-
-
-def _local_response(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    size, factor, beta, bias = (o.attributes[name] for name in ("size", "factor", "beta", "bias"))
-    if size % 2 == 0:
-        raise FormatError(f"TFLite normalizes over an odd number of channels, not {size} (layer '{y.name}').")
-    w.emit("LOCAL_RESPONSE_NORMALIZATION", inputs, y, "LocalResponseNormalizationOptions", Radius=size // 2,
-           Alpha=factor, Beta=beta, Bias=bias)  # fmt: skip
-
-
-def _resize(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    interpolation, coordinates, _ = o.attributes["how"]
-    name, options = ("RESIZE_BILINEAR", "ResizeBilinearOptions")
-    if interpolation == "nearest":
-        name, options = ("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions")
-    w.emit(name, [inputs[0], w.numbers(y.shape[1:3], y, "size")], y, options, 3,
-           AlignCorners=coordinates == "align_corners", HalfPixelCenters=coordinates == "half_pixel")  # fmt: skip
 
 
 def _dense(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
@@ -395,6 +307,6 @@ HANDLERS: dict[str, Handler] = {
     "select": _binary("SELECT_V2", ""), "conv": _conv, "depthwise": _conv, "dense": _dense,
     "max_pool": _max_pool, "average_pool": _average_pool, "reduce_mean": _reduce("MEAN"), "reduce_sum": _reduce("SUM"),
     "reduce_max": _reduce("REDUCE_MAX"), "reshape": _reshape, "transpose": _transpose, "slice": _slice,
-    "concatenate": _concatenate, "pad": _pad, "transposed_conv": _transposed_conv,
-    "local_response": _local_response, "resize": _resize, **dict.fromkeys(UNARY, _unary),
+    "concatenate": _concatenate, "pad": _pad, "transposed_conv": transposed_conv,
+    "local_response": local_response, "resize": resize, **dict.fromkeys(UNARY, _unary),
 }  # fmt: skip
