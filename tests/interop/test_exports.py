@@ -21,6 +21,7 @@ from edgelearn.ops import (
     Clip,
     Concatenate,
     Conv2D,
+    Conv2DTranspose,
     Dense,
     DepthwiseConv2D,
     Flatten,
@@ -32,6 +33,7 @@ from edgelearn.ops import (
     HardSwish,
     LayerNormalization,
     LeakyReLU,
+    LocalResponseNormalization,
     Max,
     MaxPooling2D,
     Mean,
@@ -116,8 +118,25 @@ def resized() -> el.Network:
     network = el.Network("resized", (5, 7, 3))
     network.add("bilinear", Resize((9, 4)))
     network.add("nearest", UpSampling2D((2, 3)))
+    for number, how in enumerate((("bilinear", "asymmetric", "floor"), ("bilinear", "align_corners", "floor"),
+                                  ("nearest", "asymmetric", "floor"), ("nearest", "align_corners", "round_prefer_ceil"),
+                                  ("nearest", "half_pixel", "floor"))):  # fmt: skip
+        network.add(f"resize {number}", Resize((8 + 3 * number, 11 - number), *how))
     network.add("means", AdaptiveAveragePooling2D((5, 2)))
     network.add("flat", Flatten())
+    return network
+
+
+def transposed() -> el.Network:
+    """Every padding of transposed convolutions, and normalization over channels."""
+    network = el.Network("transposed", (4, 3, 4))
+    network.add("same", Conv2DTranspose(6, 3, 2, "same"))
+    network.add("response", LocalResponseNormalization(3, 0.2, 0.6, 1.5, average=True))
+    network.add("valid", Conv2DTranspose(4, (2, 3), (1, 2), use_bias=False))
+    network.add("grouped", Conv2DTranspose(6, 3, 2, ((1, 1), (0, 2)), (1, 0), groups=2))
+    network.add("dilated", Conv2DTranspose(3, 2, 1, dilation_rate=(2, 1)))
+    network.add("sparse", Conv2DTranspose(2, 1, 3))
+    network.add("sum", LocalResponseNormalization(5, 0.1))
     return network
 
 
@@ -154,6 +173,7 @@ NETWORKS = {
     "rearranged": rearranged,
     "pointwise": pointwise,
     "resized": resized,
+    "transposed": transposed,
     "mobilenet_v3": lambda: el.models.mobilenet_v3_small((32, 32, 3), classes=5),
     "bcresnet": lambda: el.models.bcresnet((40, 21, 1), classes=4, softmax=False),
 }
