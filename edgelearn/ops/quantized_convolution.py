@@ -18,6 +18,10 @@ from .tensor import Tensor, ceil_div
 from .window import Window
 
 
+QUAD = 4  # products that a unit adds up
+LONGEST_ROW = 256  # pixels in a row of their own
+
+
 @dataclass(frozen=True)
 class Geometry:
     """A convolution over `images` of the window's size. Pointwise ones may have their rows in images of any size."""
@@ -107,7 +111,8 @@ def emit_backward_weights(
 ) -> tuple[Sum, Sum | None]:
     """As LinearOp.emit_backward_weights; sums of integers are added to floats."""
     value, given = x.tensor, dy.tensor
-    geometry = Geometry.of(op, value, value.images * value.height, value.width)
+    width = _row_of_quads(value) if e.traits.quads else value.width
+    geometry = Geometry.of(op, value, value.rows // width, width)
     window, (out_height, out_width) = geometry.window, geometry.window.output
     candidates = _depths(e.traits, value.block, given.blocks)
     problem = geometry.problem(value.channels, given.channels)
@@ -129,6 +134,14 @@ def emit_backward_weights(
             **window.macros,
         )  # fmt: skip
         return kernel_sum, dy_sum
+
+
+def _row_of_quads(x: Tensor) -> int:
+    """Pixels that a pointwise op takes as a row: so many rows of an image that quads fill them, if that divides all."""
+    for width in (x.width, 2 * x.width, 4 * x.width):
+        if width % QUAD == 0 and x.rows % width == 0:
+            return width
+    return x.rows if x.rows < LONGEST_ROW else x.width
 
 
 def _depths(traits: Traits, in_block: int, blocks: int) -> list[KernelConfig]:
