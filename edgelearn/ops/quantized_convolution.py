@@ -17,9 +17,9 @@ from .target import Target
 from .tensor import Tensor, ceil_div
 from .window import Window
 
-
 QUAD = 4  # products that a unit adds up
 LONGEST_ROW = 256  # pixels in a row of their own
+ITEMS = 16  # work-items of a compute unit
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def emit_forward(
     with e.choose("quantized_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
         count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
         e.launch(
-            "quantized_convolution.cl", "quantized_convolution_forward", (target.items(e, count),),
+            "quantized_convolution.cl", "quantized_convolution_forward", (target.items(e, _items(e, count)),),
             *x.read, *kernel.read, *target.result_arguments(e), *geometry.sizes, channels, out_height, out_width,
             out.blocks, *epilogue.arguments,
             whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
@@ -91,7 +91,7 @@ def emit_backward_data(
         across = stride * ceil_div(window.width, choice["tile"] * stride)
         count = geometry.images * window.height * across * (x.blocks // choice["panels"])
         e.launch(
-            "quantized_convolution.cl", "quantized_convolution_backward_data", (target.items(e, count),),
+            "quantized_convolution.cl", "quantized_convolution_backward_data", (target.items(e, _items(e, count)),),
             *dy.read, *prepared.read, *target.result_arguments(e), *geometry.sizes, out, out_height, out_width,
             x.blocks, *target.mask_arguments,
             whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
@@ -134,6 +134,11 @@ def emit_backward_weights(
             **window.macros,
         )  # fmt: skip
         return kernel_sum, dy_sum
+
+
+def _items(e: Emitter, count: int) -> int:
+    """Work-items for `count` tiles: few with a unit, since each sums up the weights of its tiles first."""
+    return min(count, ITEMS * e.traits.compute_units) if e.traits.quads else count
 
 
 def _row_of_quads(x: Tensor) -> int:
