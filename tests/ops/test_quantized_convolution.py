@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgelearn.device.units import QUADS, UNITS
 from edgelearn.errors import PlanError
 from edgelearn.ops import Conv2D, Dense, Epilogue, Target, Traits, finish
 from edgelearn.ops import quantized_convolution as family
@@ -126,8 +125,9 @@ def test_a_nan_is_found(bench, rng):
     assert np.isnan(bench.get(found.parts)[:, CLIPPED].sum())
 
 
-@pytest.mark.parametrize("unit", ("none", *(unit.name for unit in UNITS if unit.probe == QUADS)))
-def test_every_unit_gives_the_same_integers(bench, rng, unit):
+@pytest.mark.parametrize("unit", ("none", "AVX2"))
+def test_another_unit_gives_the_same_integers(bench, rng, unit):
+    """Others differ in `add_quads` alone, which tests/runtime/test_units.py compares."""
     if unit != "none" and unit not in bench.context.device.units:
         pytest.skip("the device hasn't this unit")
     bench.traits = replace(bench.traits, find_units=lambda: (unit,))
