@@ -129,14 +129,19 @@ class TaskExperiment(Experiment[T]):
 
     def finish(self, run: Run, seconds: float, log: Log) -> dict:
         """Keep the network; the test accuracy is the last epoch's, as `fit` measured it."""
-        rows, total = run.history(), len(self.task.test[1])
-        correct = round(rows[-1]["val_accuracy"] * total)
-        results = self.results(correct, total, rows[-1]["val_loss"], seconds)
+        rows, labels = run.history(), self.task.test[1]
+        last, total = rows[-1], len(labels)
+        if "val_accuracy" in last and np.ndim(labels) == 1:
+            results = self.results(round(last["val_accuracy"] * total), total, last["val_loss"], seconds)
+        else:  # nothing is right or wrong, or not once an example
+            results = {"epochs": self.epochs, "seconds": seconds, "memory": self.memory()}
+        results = {name.removeprefix("val_"): v for name, v in last.items() if name.startswith("val_")} | results
         results["traffic"] = self.phases["train"].traffic().total()
         save_model(run, self.model, self.task.data["classes"], self.task.pictures)
         figures.plot_learning_curves(rows, run.folder / "curves.png")
         run.finish(results)
-        low, high = results["interval"]
-        accuracy = f"{correct}/{total} = {results['accuracy']:.2%}"
-        log(f"Test accuracy: {accuracy} (95 % interval {low:.2%} to {high:.2%})")
+        if "interval" in results:
+            low, high = results["interval"]
+            accuracy = f"{results['correct']}/{total} = {results['accuracy']:.2%}"
+            log(f"Test accuracy: {accuracy} (95 % interval {low:.2%} to {high:.2%})")
         return results
