@@ -55,3 +55,7 @@ class UnsupportedError(FormatError):
 
 class RunError(EdgelearnError):
     """A run that is unknown, can't be resumed, or can't be written."""
+
+
+class ExtensionError(EdgelearnError):
+    """A `MODULE:NAME` that can't be imported, or isn't what it should be."""

@@ -9,6 +9,7 @@ from .categorical_cross_entropy import CategoricalCrossentropy, CategoricalFocal
 from .channels import PadChannels, SliceChannels
 from .convolution import Conv2D
 from .convolution_transpose import Conv2DTranspose
+from .cosine import CodewordHinge, PositiveHinge
 from .coupling import Coupling, Stream
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
@@ -66,6 +67,7 @@ __all__ = [
     "CategoricalCrossentropy",
     "CategoricalFocalCrossentropy",
     "Clip",
+    "CodewordHinge",
     "Concatenate",
     "Conv2D",
     "Conv2DTranspose",
@@ -116,6 +118,7 @@ __all__ = [
     "Pad",
     "PadChannels",
     "Percentile",
+    "PositiveHinge",
     "Prototypical",
     "RMSprop",
     "ReLU",
