@@ -10,21 +10,26 @@ from edgelearn.compile.combination import Combination
 from edgelearn.compile.memory.strategies import Encoding
 from edgelearn.device import Device
 from edgelearn.graph import Network
-from edgelearn.models.named import named_network
+from edgelearn.interop import find_network
 from edgelearn.ops import SGD, Loss, Losses, Optimizer
 
-from .files import load
 from .model import Model
 
 NetworkLike = Network | Model | str | Path
 
 
-def as_network(network: NetworkLike) -> Network | Model:
-    """A Network or Model as it is; that of a name in el.models; the model in a file. Raises RunError for an unknown
-    name, FormatError for a file that can't be read."""
+def as_network(network: NetworkLike, alpha: float = 1.0) -> Network | Model:
+    """A Network or a Model as it is; what `find_network` finds by other names, a Model if it has weights.
+
+    Arguments:
+    - `alpha`: width multiplier of a network of el.models (default 1).
+
+    Raises RunError for an unknown name, FormatError for a file that can't be read, ExtensionError for a function.
+    """
     if isinstance(network, Network | Model):
         return network
-    return load(network) if Path(network).suffix else named_network(str(network))
+    file = find_network(str(network), alpha)
+    return Model(file.network, file.network.initialize() | file.weights) if file.weights else file.network
 
 
 def combined(
@@ -44,8 +49,8 @@ def combined(
     combination. Its `fit_arguments` are for `fit`, which chooses micro-batch and budget.
 
     Arguments:
-    - `network`: a Network, whose weights are drawn; a Model, whose weights and settings are taken; the name of one of
-      el.models; or a model file.
+    - `network`: a Network, whose weights are drawn; a Model, whose weights and settings are taken; or what
+      `find_network` takes: the name of one of el.models, a model file, "MODULE:FUNCTION".
     - `combination`: a Combination, or a dictionary of its arguments (default: float32, everything stored).
     - `optimizer`, `loss`, `batchnorm`, `allow`, `metrics`: as in Model.compile (default: the model's, or SGD()).
     - `device`, `seed`, `share_with`: as in Model (default: the model's).

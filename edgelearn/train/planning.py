@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from edgelearn.compile import BudgetLike, Precision, Request
 from edgelearn.compile.combination import Combination, shares_of_layers
@@ -21,7 +22,7 @@ from edgelearn.units import MB, megabytes
 from .combined import NetworkLike, combined
 
 PRECISIONS = ("fp32", "fp16", "int8")  # that are tried unless others are given
-HEADER = ("precision", "activations", "micro-batch", "trained", "device MB", "peak MB", "ms a step", "other training")
+HEADER = ("precision", "activations", "micro", "trained", "device MB", "peak MB", "ms/step", "differs")
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,16 +87,42 @@ class Fitting(Displayed):
         """Rows under HEADER."""
         return [_row(each) for each in self.combinations]
 
+    @property
+    def title(self) -> str:
+        """What was asked for."""
+        return f"'{self.network}', mini-batches of {self.batch_size}, within {self.budget}"
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines below the table: what doesn't fit, and where times are from."""
+        over = [f"Not within it: {each.combination.name}: {_reason(each)}" for each in self.refused]
+        largest = [f"The largest micro-batch that fits is {self.largest_micro_batch}."] if self.combinations else []
+        return [*largest, *filter(None, [self.refusal]), *over, f"Times are predicted: {self.times}"]
+
     def __str__(self) -> str:
         widths = [max(map(len, column)) for column in zip(HEADER, *self.cells(), strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in (HEADER, *self.cells())
+        rows = (HEADER, *self.cells()) if self.combinations else ()
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([self.title, *lines, *self.notes])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; sizes in bytes, times in seconds."""
+        fitting = [
+            {
+                "combination": each.combination.to_dict(), "device_bytes": each.device_bytes,
+                "peak_bytes": each.activation_bytes, "seconds": each.seconds, "differs": list(each.differs),
+            }
+            for each in self.combinations
+        ]  # fmt: skip
+        refused = [
+            {"combination": each.combination.to_dict(), "bytes": list(each.nbytes), "reason": each.reason}
+            for each in self.refused
         ]
-        table = lines if self.combinations else [self.refusal]
-        over = [f"Not within it: {each.combination.name}: {_reason(each)}" for each in self.refused]
-        title = f"'{self.network}', mini-batches of {self.batch_size}, within {self.budget}"
-        return "\n".join([title, *table, *over, f"Times are predicted: {self.times}"])
+        return {
+            "network": self.network, "batch_size": self.batch_size, "budget": self.budget, "combinations": fitting,
+            "largest_micro_batch": self.largest_micro_batch, "refused": refused, "refusal": self.refusal,
+            "times": self.times,
+        }  # fmt: skip
 
 
 def plan_for(
@@ -121,7 +148,7 @@ def plan_for(
     >>> model.fit(x, y, batch_size=32, **fitting.best.combination.fit_arguments)
 
     Arguments:
-    - `network`: a Network, a compiled Model, the name of one of el.models, or a model file.
+    - `network`: a Network, a compiled Model, the name of one of el.models, a model file, or "MODULE:FUNCTION".
     - `budget`: "20 MB" of device memory, "20 MB peak" of activations and workspace, "8 MB stored", or several.
     - `batch_size`: examples of a mini-batch (default 32).
     - `precision`: names (see `Combination`) or Precisions to try (default float32, half precision, 8 bits).

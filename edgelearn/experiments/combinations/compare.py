@@ -72,7 +72,7 @@ def compare(
 
     Arguments:
     - `network`: a Network, whose weights are drawn from the seed; a Model, whose weights and settings all trainings
-      begin with; the name of one of el.models; or a model file.
+      begin with; the name of one of el.models, a model file, or "MODULE:FUNCTION".
     - `data`: (x, y) as for Model.fit.
     - `combinations`: Combinations, or dictionaries of their arguments.
     - `epochs`, `batch_size`: as for Model.fit (default 1 and 32).
