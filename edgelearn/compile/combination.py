@@ -52,10 +52,10 @@ class Combination:
         if isinstance(value, cls):
             return value
         known = [field.name for field in fields(cls)]
-        if not isinstance(value, Mapping) or (unknown := set(value) - set(known)):
-            what = min(unknown) if isinstance(value, Mapping) else value
-            raise PlanError(f"A combination is a dictionary of {', '.join(known)}, and {what!r:.60} is none of them.")
-        return cls(**value)
+        unknown = sorted(set(value) - set(known)) if isinstance(value, Mapping) else [value]
+        if unknown:
+            raise PlanError(f"A combination is a dictionary of {', '.join(known)}, not of {unknown[0]!r:.60}.")
+        return cls(**dict[str, Any](value))
 
     @classmethod
     def product(cls, **values: Sequence[Any]) -> list[Combination]:

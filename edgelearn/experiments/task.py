@@ -18,10 +18,11 @@ from edgelearn.train import Callback, Model
 from edgelearn.train.phases import Phases
 from edgelearn.train.sources import Source
 
-from .config import TrainingConfig
+from .config import Config, TrainingConfig
 from .experiment import Experiment, Log
 from .trained import Pictures, save_model
 
+C = TypeVar("C", bound=Config)
 T = TypeVar("T", bound=TrainingConfig)
 
 
@@ -70,19 +71,17 @@ class TaskKind:
     load: Callable[[Any], Task]
 
 
-class TaskExperiment(Experiment[T]):
-    """Base of experiments that train one of `tasks` in different ways. Everything else is the same: the examples, their
-    order, the initial weights.
+class TaskTraining(Experiment[C]):
+    """A training of a task that was made already.
 
     Arguments:
     - `config`: settings of the run.
-    - `task`: the data, model and optimizer that they name.
+    - `task`: the data, model and optimizer.
     """
 
-    tasks: ClassVar[Mapping[str, TaskKind]]
     same: ClassVar = {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}
 
-    def __init__(self, config: T, task: Task) -> None:
+    def __init__(self, config: C, task: Task) -> None:
         self.config, self.task, self.model = config, task, task.model
         self.compile(task.optimizer(task.steps(self.epochs)))
 
@@ -90,18 +89,10 @@ class TaskExperiment(Experiment[T]):
     def compile(self, optimizer: Optimizer) -> None:
         """Compile `model` as the configuration says."""
 
-    @classmethod
-    def resolve(cls, config: T) -> T:
-        """Fill in the task's values where the configuration has None. Raises RunError for an unknown task."""
-        if config.task not in cls.tasks:
-            raise RunError(f"'{config.task}' is no task: choose {', '.join(cls.tasks)}.")
-        kind = cls.tasks[config.task]
-        return replace(config, epochs=config.epochs or kind.epochs, micro_batch=config.micro_batch or kind.micro_batch)
-
-    @classmethod
-    def load(cls, config: T) -> Self:
-        config = cls.resolve(config)
-        return cls(config, cls.tasks[config.task].load(config))
+    @property
+    @abstractmethod
+    def micro_batch(self) -> int | None:
+        """Examples that are on the device at once; None for a whole mini-batch."""
 
     @cached_property
     def phases(self) -> Phases:
@@ -111,14 +102,10 @@ class TaskExperiment(Experiment[T]):
     def _sizes(self) -> tuple[int, int]:
         """Examples of a mini-batch and of a micro-batch."""
         size = min(self.task.batch_size, len(self.task.train[1]))
-        return size, min(self.config.micro_batch or size, size)
+        return size, min(self.micro_batch or size, size)
 
     def origins(self) -> dict:
         return {"data": self.task.data, "weights": self.task.weights}
-
-    def sources(self) -> list[str]:
-        title = self.tasks[self.config.task].title
-        return [self.task.data["description"], f"Weights: {self.task.weights['description']}", title]
 
     def fit(self, callbacks: Sequence[Callback]) -> None:
         size, micro_batch = self._sizes
@@ -145,3 +132,36 @@ class TaskExperiment(Experiment[T]):
             accuracy = f"{results['correct']}/{total} = {results['accuracy']:.2%}"
             log(f"Test accuracy: {accuracy} (95 % interval {low:.2%} to {high:.2%})")
         return results
+
+
+class TaskExperiment(TaskTraining[T]):
+    """Base of experiments that train one of `tasks` in different ways. Everything else is the same: the examples, their
+    order, the initial weights.
+
+    Arguments:
+    - `config`: settings of the run.
+    - `task`: the data, model and optimizer that they name.
+    """
+
+    tasks: ClassVar[Mapping[str, TaskKind]]
+
+    @property
+    def micro_batch(self) -> int | None:
+        return self.config.micro_batch
+
+    @classmethod
+    def resolve(cls, config: T) -> T:
+        """Fill in the task's values where the configuration has None. Raises RunError for an unknown task."""
+        if config.task not in cls.tasks:
+            raise RunError(f"'{config.task}' is no task: choose {', '.join(cls.tasks)}.")
+        kind = cls.tasks[config.task]
+        return replace(config, epochs=config.epochs or kind.epochs, micro_batch=config.micro_batch or kind.micro_batch)
+
+    @classmethod
+    def load(cls, config: T) -> Self:
+        config = cls.resolve(config)
+        return cls(config, cls.tasks[config.task].load(config))
+
+    def sources(self) -> list[str]:
+        title = self.tasks[self.config.task].title
+        return [self.task.data["description"], f"Weights: {self.task.weights['description']}", title]

@@ -43,8 +43,9 @@ class CombinationConfig(Config):
     @classmethod
     def of(cls, combination: Combination, seed: int, **shared: Any) -> CombinationConfig:
         """The configuration of a training. `shared`: all fields but those of the combination and the seed."""
-        record = combination.to_dict()
-        return cls(seed=seed, **shared, **record | {"trained": tuple(record["trained"])})
+        record: dict[str, Any] = combination.to_dict()
+        record["trained"] = tuple(record["trained"])
+        return cls(seed=seed, **shared, **record)
 
     @property
     def key(self) -> str:
@@ -56,9 +57,9 @@ def described(thing: object) -> str:
     """An optimizer, a loss or a metric as text that is the same in every process."""
     if isinstance(thing, str):
         return thing
-    if callable(name := getattr(thing, "__qualname__", None) or repr):
-        return re.sub(r" at 0x[0-9a-f]+", "", name(thing))
-    return f"{getattr(thing, '__module__', '')}:{name}"
+    if name := getattr(thing, "__qualname__", ""):
+        return f"{getattr(thing, '__module__', '')}:{name}"
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
 
 
 def digest(*parts: Any) -> str:
@@ -75,7 +76,7 @@ def weights_digest(model: Model) -> str:
     return digest(dict(sorted(model.weights.items())))
 
 
-def _pieces(part: Any) -> Iterable[bytes]:
+def _pieces(part: Any) -> Iterable[bytes | memoryview]:
     if isinstance(part, str):
         yield part.encode()
     elif isinstance(part, Mapping):

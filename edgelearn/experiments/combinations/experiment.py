@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Self
 
 from edgelearn.compile import account
 from edgelearn.compile.combination import Combination
+from edgelearn.errors import RunError
 from edgelearn.experiments.experiment import Log
-from edgelearn.experiments.task import Task, TaskExperiment
+from edgelearn.experiments.task import Task, TaskTraining
 from edgelearn.lab.measure import memory
 from edgelearn.lab.runs import Run, median
 from edgelearn.ops import Optimizer
@@ -49,11 +51,15 @@ class Measure(Callback):
             self.process = memory.peak_resident_bytes()
 
 
-class CombinationExperiment(TaskExperiment[CombinationConfig]):
+class CombinationExperiment(TaskTraining[CombinationConfig]):
     """A training of one combination, of a task that was made for it."""
 
     kind, command, config_type = "compare", "the same call of el.compare", CombinationConfig
-    tasks = {}  # noqa: RUF012  a network of one's own is no task by name
+
+    @classmethod
+    def load(cls, config: CombinationConfig) -> Self:
+        """Raises RunError: a network of one's own isn't in the run."""
+        raise RunError(f"A training of '{config.network}' goes on by the same call of el.compare.")
 
     def __init__(self, config: CombinationConfig, task: Task, combination: Combination) -> None:
         self.combination, self.measure = combination, Measure()
@@ -66,21 +72,20 @@ class CombinationExperiment(TaskExperiment[CombinationConfig]):
     @cached_property
     def phases(self) -> Phases:
         lengths = len(self.task.train[1]), len(self.task.test[1])
-        size, _ = self._sizes
-        return self.model.phases(size, self._micro_batch, self.combination.budget, examples=lengths)
+        return self.model.phases(*self._sizes, self.combination.budget, examples=lengths)
 
     @property
-    def _micro_batch(self) -> int | None:
-        size, micro_batch = self.combination.micro_batch, self._sizes[0]
-        return None if size is None else min(size, micro_batch)
+    def micro_batch(self) -> int | None:
+        return self.combination.micro_batch
 
     def sources(self) -> list[str]:
         return [self.combination.name]
 
     def fit(self, callbacks: Sequence[Callback]) -> None:
+        size, micro_batch = self._sizes
         self.model.fit(
-            *self.task.train, self._sizes[0], self.epochs, micro_batch=self._micro_batch, verbose=0,
-            validation_data=self.task.test, callbacks=[*callbacks, self.measure], budget=self.combination.budget,
+            *self.task.train, size, self.epochs, micro_batch=micro_batch, verbose=0, validation_data=self.task.test,
+            callbacks=[*callbacks, self.measure], budget=self.combination.budget,
         )  # fmt: skip
 
     def memory(self) -> dict:
