@@ -52,10 +52,10 @@ class Combination:
         if isinstance(value, cls):
             return value
         known = [field.name for field in fields(cls)]
-        unknown = sorted(set(value) - set(known)) if isinstance(value, Mapping) else [value]
-        if unknown:
+        given: dict[Any, Any] = dict(value) if isinstance(value, Mapping) else {str(value): None}
+        if unknown := [name for name in given if name not in known]:
             raise PlanError(f"A combination is a dictionary of {', '.join(known)}, not of {unknown[0]!r:.60}.")
-        return cls(**dict[str, Any](value))
+        return cls(**given)
 
     @classmethod
     def product(cls, **values: Sequence[Any]) -> list[Combination]:
