@@ -142,7 +142,7 @@ def plan_for(
     """Find the combinations of precision, activation memory, micro-batch and trained layers that fit a budget, the
     fastest first. Nothing is trained.
 
-    >>> fitting = el.plan_for(network, "20 MB peak", batch_size=32)
+    >>> fitting = el.plan_for(network, "20 MB peak", batch_size=32, optimizer=el.SGD(0.01))
     >>> print(fitting)
     >>> model = el.combined(network, fitting.best.combination, el.SGD(0.01))
     >>> model.fit(x, y, batch_size=32, **fitting.best.combination.fit_arguments)
