@@ -4,9 +4,9 @@
     python tools/cifar10_recipe.py --data cifar10.npz --seeds 0 1 2
     python tools/cifar10_recipe.py --data cifar10.npz --seeds 0 1 2 --framework torch
 
-`--framework torch` trains the same network in PyTorch, from the same weights, on the same examples in the same order: see
-cifar10_torch.py. Settings are chosen by `--validation`, which trains on four fifths of the training pictures and tests on
-the others; the test pictures are for the last run alone.
+`--framework torch` trains the same network in PyTorch, from the same weights, on the same examples in the same order:
+see cifar10_torch.py. Settings are chosen by `--validation`, which trains on four fifths of the training pictures and
+tests on the others; the test pictures are for the last run alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def network() -> el.Network:
 
     def convolution(name: str, channels: int, size: int = 3, strides: int = 1, *inputs: str) -> str:
         sides = (size // 2, size // 2)
-        net.add(f"{name}_conv", Conv2D(channels, size, strides, (sides, sides), False, "he_normal"), *inputs)
+        op = Conv2D(channels, size, strides, (sides, sides), use_bias=False, kernel_initializer="he_normal")
+        net.add(f"{name}_conv", op, *inputs)
         return net.add(f"{name}_bn", BatchNormalization(momentum=0.9, epsilon=1e-5))
 
     convolution("stem", STAGES[0][0])
@@ -71,8 +72,9 @@ def network() -> el.Network:
 
 
 def optimizer(pictures: int, epochs: int) -> el.SGD:
-    """Momentum, weight decay, and a rate that grows for two epochs and then falls to 0 along a cosine, where an average of
-    the weights would be the weights. The decay isn't part of the gradient: 5e-4 in PyTorch, with momentum 0.9, is 5e-3."""
+    """Momentum, weight decay, and a rate that grows for two epochs and then falls to 0 along a cosine, where an average
+    of the weights would be the weights. The decay isn't part of the gradient: PyTorch's 5e-4 at momentum 0.9 is 5e-3.
+    """
     steps = ceil(pictures / BATCH_SIZE)
     warmup = min(2, epochs - 1) * steps
     rate = CosineDecay(RATE, max(1, epochs * steps - warmup), warmup_steps=warmup)
