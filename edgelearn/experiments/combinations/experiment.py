@@ -52,7 +52,13 @@ class Measure(Callback):
 
 
 class CombinationExperiment(TaskTraining[CombinationConfig]):
-    """A training of one combination, of a task that was made for it."""
+    """A training of one combination.
+
+    Arguments:
+    - `config`: settings of the run.
+    - `task`: the data and the model, which was made for the combination.
+    - `combination`: the settings that the comparison is about.
+    """
 
     kind, command, config_type = "compare", "the same call of el.compare", CombinationConfig
 
