@@ -8,7 +8,7 @@ import pytest
 import edgelearn as el
 from edgelearn.errors import NonFiniteError, PlanError, RunError
 from edgelearn.experiments.combinations import CombinationExperiment
-from edgelearn.experiments.combinations import compare as module
+from edgelearn.experiments.combinations.compare import split
 from edgelearn.experiments.combinations.config import described, digest
 from edgelearn.lab.runs import RunStore
 from edgelearn.lab.runs import compare as compare_runs
@@ -159,9 +159,9 @@ def test_a_model_with_its_weights_and_a_loss_that_is_no_accuracy(tmp_path):
 
 def test_splits_and_digests():
     x, y = examples()
-    (train, labels), (test, others) = module.split((x, y), 0.25)
+    (train, labels), (test, others) = split((x, y), 0.25)
     assert len(train) == 30 and np.bincount(labels).tolist() == [15, 15] and len(test) == len(others) == 10
-    (_, labels), (_, others) = module.split(({"a": x, "b": x}, {"c": y * 1.0}), 0.25)
+    (_, labels), (_, others) = split(({"a": x, "b": x}, {"c": y * 1.0}), 0.25)
     assert len(labels["c"]) == 30 and len(others["c"]) == 10
     assert digest(x, y) == digest(x.copy(), y) != digest(x, y[::-1])
     assert digest({"a": x}) != digest({"b": x}) and len(digest()) == 64
