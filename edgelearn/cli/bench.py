@@ -8,13 +8,13 @@ part.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
 from . import names
 from .files import written
 from .numbers import whole
+from .tables import width
 
 if TYPE_CHECKING:
     from edgelearn.lab.bench.report import BenchReport
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     if options.markdown:
         print(as_markdown(report), end="")
     else:
-        print(as_text(report, max(100, shutil.get_terminal_size((120, 24)).columns)), end="")
+        print(as_text(report, width()), end="")
     if options.json:
         report.write(options.json)
     if options.chart:

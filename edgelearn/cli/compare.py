@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 
 from edgelearn.lab.runs import RunStore, compare
 
+from .tables import width
 from .training import add_runs_folder
 
 
@@ -19,6 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     store = RunStore(options.runs)
     comparison = compare([store.open(name) for name in options.run])
-    print(comparison.to_text(shutil.get_terminal_size((110, 24)).columns))
+    print(comparison.to_text(width()))
     if options.plot:
         comparison.plot(options.plot)

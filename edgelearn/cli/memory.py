@@ -7,7 +7,6 @@ the published claim with plans, steps, times and finished trainings."""
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 
 from edgelearn import atomic
@@ -17,13 +16,13 @@ from edgelearn.errors import PlanError
 from edgelearn.experiments.memory.config import MemoryConfig
 from edgelearn.experiments.memory.plans import ALLOWED
 from edgelearn.lab.runs import RunStore, figures
-from edgelearn.lab.runs.tables import render, table
 from edgelearn.runtime import choose_device, launch_times
 
 from . import names
 from .files import written
 from .numbers import number, whole
 from .options import add_options
+from .tables import print_table
 from .training import add_runs, add_runs_folder, train
 
 
@@ -128,7 +127,7 @@ def _compare(options: argparse.Namespace) -> None:
         options.network, options.plans, options.batch_size, options.rounds, alpha=options.alpha,
         device=options.device or "", progress=_log,
     )  # fmt: skip
-    _print(report.HEADER, report.cells(measured))
+    print_table(report.HEADER, report.cells(measured), optional=("planned", "paged MB"))
     if options.json:
         atomic.write_json(options.json, {"command": options.command_line, "plans": report.records(measured)})
     if options.chart:
@@ -169,12 +168,5 @@ def _check(options: argparse.Namespace) -> int:
         memory.check_process(device),
         memory.check_trained(RunStore(options.runs)),
     ]
-    _print(verdict.HEADER, verdict.cells(verdicts))
+    print_table(verdict.HEADER, verdict.cells(verdicts))
     return int(any(v.passed is False for v in verdicts))
-
-
-def _print(header, rows) -> None:
-    found = table(None, header)
-    for row in rows:
-        found.add_row(*row)
-    print(render([found], max(130, shutil.get_terminal_size((130, 24)).columns)))

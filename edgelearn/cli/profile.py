@@ -7,11 +7,11 @@ without measuring, for devices that are described in edgelearn/lab/profile/devic
 from __future__ import annotations
 
 import argparse
-import shutil
 
 from . import names
 from .files import written
 from .numbers import whole
+from .tables import width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def _measure(requests: dict, options: argparse.Namespace) -> None:
     rooflines = []
     for name, request in requests.items():
         rooflines.append(profile(make_plan(request, device), device, options.rounds, name, peaks))
-        print(roofline_table(rooflines[-1], _width(), options.layers))
+        print(roofline_table(rooflines[-1], width(), options.layers))
     if options.json:
         atomic.write_json(options.json, DeviceRecord.of(rooflines).to_dict())
     if options.trace:
@@ -71,9 +71,5 @@ def _project(requests: dict, options: argparse.Namespace) -> None:
     devices = [EdgeDevice.load(name) for name in options.project or edge_devices()]
     projections = [project(request, devices, name) for name, request in requests.items()]
     for projection in projections:
-        print(projection_table(projection, _width()))
+        print(projection_table(projection, width()))
     print(projections[-1].sources)
-
-
-def _width() -> int:
-    return max(100, shutil.get_terminal_size((120, 24)).columns)

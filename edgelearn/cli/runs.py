@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 
 from edgelearn.errors import RunError
 from edgelearn.lab.runs import RunStore, export, list_table, write_export
 
+from .tables import width
 from .training import add_runs_folder
 
 
@@ -24,9 +24,7 @@ def run(options: argparse.Namespace) -> None:
         raise RunError("The command names no run to export: put its id, or the start of it, before --export.")
     if options.run is None:
         found = store.list()
-        print(
-            list_table(found, shutil.get_terminal_size((110, 24)).columns) if found else f"No runs in {store.root} yet."
-        )
+        print(list_table(found, width()) if found else f"No runs in {store.root} yet.")
     elif options.export:
         write_export(store.open(options.run), options.export)
     else:
