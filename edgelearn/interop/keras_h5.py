@@ -18,6 +18,7 @@ from .foreign import ArrayFile, open_arrays
 from .weights import Weights, in_keras_order, keras_shape
 
 WHAT = "a Keras HDF5 weight file"
+OTHER_NAMES = {"dense": "conv_preds"}  # the classifier of MobileNet in keras.applications is a convolution of a pixel
 
 
 def read_layers(path: str | Path) -> dict[str, list[np.ndarray]]:
@@ -67,7 +68,7 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
             if layer in skip:
                 continue
             roles = [p.role for p in network.parameters.values() if p.layer == layer]
-            names = layers.get(layer)
+            names = layers.get(layer, layers.get(OTHER_NAMES.get(layer, "")))
             if names is None or len(names) != len(roles):
                 have = "no such layer" if names is None else f"{len(names)} arrays"
                 raise FormatError(
@@ -77,10 +78,13 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
             found |= {f"{layer}/{role}": name for role, name in zip(roles, names, strict=True)}
         for name, theirs in found.items():
             shape, expected = file.entry(theirs).shape, keras_shape(network, name)
-            if shape != expected:
+            if shape not in (expected, (1, 1, *expected)):
                 raise FormatError(
                     f"{path}: '{name}' has shape {shape}, but '{network.name}' needs {expected}. It is of another "
                     f"network, or another width of this one: give a file of '{network.name}'."
                 )
         arrays = file.read(found.values())
-    return {name: in_keras_order(network, name, arrays[theirs]).astype(np.float32) for name, theirs in found.items()}
+    return {
+        name: in_keras_order(network, name, arrays[theirs].reshape(keras_shape(network, name))).astype(np.float32)
+        for name, theirs in found.items()
+    }

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import zipfile
@@ -226,28 +225,3 @@ def test_tflite_files_that_are_damaged(tmp_path):
         with pytest.raises(FormatError, match=named) as caught:
             el.load(path)
         assert str(path) in str(caught.value)
-
-
-@pytest.fixture(scope="module")
-def real():
-    root = os.environ.get("EDGELEARN_DATA")
-    if not root:
-        pytest.skip("EDGELEARN_DATA isn't set: no published models to read")
-    return Path(root) / "models"
-
-
-def test_published_models(real):
-    """LOGITS are what Keras, LiteRT and TensorFlow compute for these inputs."""
-    y, x = np.mgrid[:96, :96]
-    picture = np.float32(np.stack([np.sin(x / 9), np.cos(y / 7), np.sin((x + y) / 11)], -1))[None]
-    keras = el.load(real / "vww_96.h5")
-    lite = el.load(real / "vww_96_float.tflite")
-    assert distance(keras.predict(picture, 1), lite.predict(picture, 1)) < 1e-5
-    words = el.load(real / "DS_CNN_S.pb", inputs=("Reshape_1",))
-    assert words.network.input_shape == (49, 10, 1)
-    for model, labels in ((keras, [1]), (lite, [1])):
-        model.network.unfreeze()
-        model.compile(el.SGD(0.01, momentum=0.9), batchnorm="moving")
-        before = model.evaluate(picture, np.array(labels), 1)
-        model.fit(picture, np.array(labels), batch_size=1, epochs=3)
-        assert model.evaluate(picture, np.array(labels), 1)["loss"] < before["loss"]

@@ -22,7 +22,7 @@ ARCHIVE, FILE = "a .keras archive", "a Keras model in HDF5"
 # Layers that act in training alone, and have no counterpart here: they are left out, and the metadata name them.
 TRAINING_ONLY = {"ActivityRegularization", "AlphaDropout", "GaussianDropout", "GaussianNoise", "RandomBrightness",
                  "RandomContrast", "RandomCrop", "RandomFlip", "RandomRotation", "RandomTranslation",
-                 "RandomZoom"}  # fmt: skip
+                 "RandomZoom", "StochasticDepth"}  # fmt: skip
 
 
 def read_archive(path: Path) -> ForeignGraph:
