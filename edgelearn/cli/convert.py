@@ -15,6 +15,7 @@ from edgelearn.interop import ModelFile, find_writer, read_model, write_model
 from edgelearn.interop.weights import check_weights
 
 from . import names
+from .answer import Answer
 from .files import written
 from .numbers import whole
 
@@ -53,7 +54,7 @@ def read(options: argparse.Namespace) -> ModelFile:
     )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     writer = find_writer(options.out)
     file = read(options)
     check_weights(file.network, file.weights)
@@ -61,3 +62,5 @@ def run(options: argparse.Namespace) -> None:
         raise FormatError(f"{options.out} is the file that is read: give another name.")
     write_model(options.out, file, int8=options.int8)
     print(f"{options.out}: {writer.name}, '{file.network.name}', {file.network.count():,} parameters")
+    found = {"out": options.out, "format": writer.name, "network": file.network.name}
+    return Answer(found | {"parameters": file.network.count()})

@@ -9,6 +9,7 @@ import argparse
 from edgelearn.experiments.federated.config import FederatedConfig
 from edgelearn.lab.runs import RunStore
 
+from .answer import Answer
 from .options import add_options
 from .tables import print_table
 from .training import add_runs, add_runs_folder, train
@@ -27,29 +28,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rounds.set_defaults(act=_rounds)
 
 
-def run(options: argparse.Namespace) -> int:
-    return options.act(options) or 0
+def run(options: argparse.Namespace) -> Answer:
+    return options.act(options)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.federated import FederatedExperiment
 
     return train(FederatedExperiment, options)
 
 
-def _tasks(options: argparse.Namespace) -> None:
+def _tasks(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.federated import TASKS
 
     rows = [(name, str(k.clients), str(k.rounds), k.partition, k.title) for name, k in TASKS.items()]
     print_table(("task", "clients", "rounds", "partition", "description"), rows)
+    return Answer([dict(zip(("task", "clients", "rounds", "partition", "title"), row, strict=True)) for row in rows])
 
 
-def _rounds(options: argparse.Namespace) -> None:
+def _rounds(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.federated import read_rounds
 
-    rows = []
-    for each in read_rounds(RunStore(options.runs).open(options.name)):
+    rows, found = [], read_rounds(RunStore(options.runs).open(options.name))
+    for each in found:
         reasons = "; ".join(f"{client}: {why}" for client, why in each["left_out"].items())
         sizes = (f"{each[way][what]:,}" for way in ("down", "up") for what in ("payload", "total"))
         rows.append((str(each["round"]), str(len(each["clients"])), *sizes, reasons))
     print_table(("round", "clients", "payload down", "bytes down", "payload up", "bytes up", "left out"), rows)
+    return Answer(list(found))

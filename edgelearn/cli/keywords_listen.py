@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from edgelearn.keywords import Detection, Listener, OtherWords, Vocabulary
 from edgelearn.keywords.detector import HOP, REFRACTORY, SMOOTHING
 from edgelearn.keywords.learners import Embedder, Learner, Linear
 
+from .answer import Answer
 from .keywords_common import LEARNERS, add_network, find_clips, find_network
 from .numbers import number
 
@@ -45,7 +47,7 @@ def add_listen(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_listen)
 
 
-def _listen(options: argparse.Namespace) -> None:
+def _listen(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.keywords.streaming import evaluate_detections, read_labels
 
     if (options.recording is None) == (options.microphone is None):
@@ -65,6 +67,8 @@ def _listen(options: argparse.Namespace) -> None:
     if labels is not None:
         timeline = [spoken for spoken in labels if spoken.word in vocabulary.words]
         print(evaluate_detections(detections, timeline, listener.seconds))
+    heard = [asdict(detection) for detection in detections]
+    return Answer({"words": vocabulary.words, "threshold": listener.threshold, "detections": heard})
 
 
 def _listener(options: argparse.Namespace, vocabulary: Vocabulary, embedder: Embedder) -> Listener:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from edgelearn.experiments.keywords.embedding.config import KeywordsConfig
 from edgelearn.experiments.keywords.episodes import SPEAKERS
 from edgelearn.experiments.keywords.splits import WORD_SPLITS
 
+from .answer import Answer
 from .keywords_common import LEARNERS, find_clips, find_network
 from .numbers import whole
 from .options import add_options
@@ -47,13 +49,13 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_evaluate)
 
 
-def _train(options: argparse.Namespace) -> int:
+def _train(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.keywords.embedding import KeywordsExperiment
 
     return train(KeywordsExperiment, options)
 
 
-def _evaluate(options: argparse.Namespace) -> None:
+def _evaluate(options: argparse.Namespace) -> Answer:
     from edgelearn.data.audio.cache import load_features
     from edgelearn.data.audio.synthetic import embedded_words
     from edgelearn.experiments.keywords.episodes import Episodes
@@ -80,4 +82,11 @@ def _evaluate(options: argparse.Namespace) -> None:
     ]  # fmt: skip
     embedder = find_network(options)
     evaluator = Evaluator(embedder, load_features(dataset, embedder.front_end, embedder.seconds))
-    print(to_table([evaluator.run(learner, episodes) for learner in learners for episodes in every]))
+    reports = [evaluator.run(learner, episodes) for learner in learners for episodes in every]
+    print(to_table(reports))
+    return Answer([
+        {"learner": r.learner.to_dict(), "num_classes": r.episodes.num_classes, "shots": r.episodes.shots,
+         "speakers": r.episodes.speakers, "episodes": len(r.episodes),
+         "measures": {name: asdict(value) for name, value in r.measures.items()}}
+        for r in reports
+    ])  # fmt: skip

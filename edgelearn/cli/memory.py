@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 
 from edgelearn import atomic
 from edgelearn.compile.explain import explain
@@ -19,6 +20,7 @@ from edgelearn.lab.runs import RunStore, figures
 from edgelearn.runtime import choose_device, launch_times
 
 from . import names
+from .answer import Answer
 from .files import written
 from .numbers import number, whole
 from .options import add_options
@@ -51,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plans", nargs="+", default=[], metavar="PLAN", help="some of them, as 'keep_all' '6 MB stored'"
     )
     compare.add_argument("--rounds", type=whole(1), default=9)
-    compare.add_argument("--json", type=written, metavar="FILE", help="write the measurements there")
     compare.add_argument("--chart", type=written, metavar="PNG", help="draw time over memory there")
     compare.set_defaults(act=_compare)
     measure = commands.add_parser("measure", help="times of launches on this device, stored for plans")
@@ -79,11 +80,11 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=whole(1), default=1, help="examples of a step (default: %(default)s)")
 
 
-def run(options: argparse.Namespace) -> int:
-    return options.act(options) or 0
+def run(options: argparse.Namespace) -> Answer:
+    return options.act(options)
 
 
-def _plan(options: argparse.Namespace) -> None:
+def _plan(options: argparse.Namespace) -> Answer:
     from edgelearn.compile import Offload
     from edgelearn.experiments.memory.plans import named_plan
     from edgelearn.interop import find_network
@@ -108,6 +109,15 @@ def _plan(options: argparse.Namespace) -> None:
         from edgelearn.experiments.plan_figures import plot_timeline
 
         atomic.write_bytes(options.plot, figures.to_png(plot_timeline(plan, name)))
+    accounted = explanation.accounting
+    return Answer({
+        "network": network.name, "device": device.id, "batch_size": plan.request.batch_size,
+        "micro_batch": plan.request.micro_batch, "budget": name, "planned": plan.peak_bytes,
+        "stored": accounted and accounted.stored, "peak": accounted and accounted.peak,
+        "paged": accounted and accounted.paged, "predicted_seconds": times.step(plan),
+        "measured_launches": times.known(plan), "shares": [asdict(share) for share in explanation.shares],
+        "timeline": [asdict(moment) for moment in explanation.timeline],
+    })  # fmt: skip
 
 
 def _counted(budget: str, count: str) -> str:
@@ -120,7 +130,7 @@ def _log(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _compare(options: argparse.Namespace) -> None:
+def _compare(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.memory import compare, report
 
     measured = compare(
@@ -128,13 +138,12 @@ def _compare(options: argparse.Namespace) -> None:
         device=options.device or "", progress=_log,
     )  # fmt: skip
     print_table(report.HEADER, report.cells(measured), optional=("planned", "paged MB"))
-    if options.json:
-        atomic.write_json(options.json, {"command": options.command_line, "plans": report.records(measured)})
     if options.chart:
         atomic.write_bytes(options.chart, figures.to_png(report.plot(measured)))
+    return Answer({"command": options.command_line, "plans": report.records(measured)})
 
 
-def _measure(options: argparse.Namespace) -> None:
+def _measure(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.memory.plans import plans_to_measure
     from edgelearn.interop import find_network
     from edgelearn.lab.profile.launches import measure_launches
@@ -148,15 +157,17 @@ def _measure(options: argparse.Namespace) -> None:
         f"{len(stored.seconds)} launches of {device.id} measured, stored in {store.path_of(device)}; a step takes "
         f"{stored.between * 1e6:.1f} µs more for each, and {stored.fixed * 1e6:.0f} µs"
     )
+    found = {"device": device.id, "launches": len(stored.seconds), "between": stored.between, "fixed": stored.fixed}
+    return Answer(found | {"file": store.path_of(device)})
 
 
-def _train(options: argparse.Namespace) -> int:
+def _train(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.memory import MemoryExperiment
 
     return train(MemoryExperiment, options)
 
 
-def _check(options: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments import claim as verdict
     from edgelearn.experiments import memory
     from edgelearn.models import mobilenet_v2
@@ -169,4 +180,4 @@ def _check(options: argparse.Namespace) -> int:
         memory.check_trained(RunStore(options.runs)),
     ]
     print_table(verdict.HEADER, verdict.cells(verdicts))
-    return int(any(v.passed is False for v in verdicts))
+    return Answer([asdict(each) for each in verdicts], verdict.status(verdicts))

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Collection
 from typing import Any, TypeVar
 
-from edgelearn.errors import RunError
 from edgelearn.experiments.config import Config, ConfigError, Setting, settings
 
 NONE = "none"  # leaves an optional setting without a value, where that isn't its default
@@ -25,11 +24,11 @@ def add_options(parser: argparse.ArgumentParser, config: type[Config], skip: Col
 
 
 def read_config(config: type[C], options: argparse.Namespace) -> C:
-    """The configuration that `options` choose. Raises RunError, with the option's name, for an invalid value."""
+    """The configuration that `options` choose. Raises ConfigError, with the option's name, for an invalid value."""
     try:
         return config(**{s.name: _value(s, options) for s in settings(config).values() if hasattr(options, s.name)})
     except ConfigError as error:
-        raise RunError(f"{option(settings(config)[error.name])}: {error.problem}") from None
+        raise ConfigError(option(settings(config)[error.name]), error.problem) from None
 
 
 def changed(config: Config) -> list[str]:

@@ -63,8 +63,8 @@ def _fitted(found: Table, console: Console, width: int, optional: list[str]) -> 
             return _stacked(found, width)
         return _fitted(found, console, width, optional)
     sizes = list(widest)
-    while sum(sizes) > room:  # narrow the widest column that can be narrowed
-        at = max((n for n in range(len(sizes)) if sizes[n] > least[n]), key=lambda n: sizes[n])
+    while sum(sizes) > room:  # narrow the widest column that can be narrowed, the first one last
+        at = max((n for n in range(len(sizes)) if sizes[n] > least[n]), key=lambda n: (n > 0, sizes[n]))
         sizes[at] -= 1
     for column, size in zip(found.columns, sizes, strict=True):
         column.width, column.no_wrap, column.overflow = size, False, "fold"

@@ -32,7 +32,7 @@ def test_a_wide_terminal_has_a_line_a_row():
 
 
 def test_columns_that_may_be_left_out():
-    wide, narrow = (rendered(HEADER, ROWS, n, optional=("noisy", "import s")) for n in (200, 85))
+    wide, narrow = (rendered(HEADER, ROWS, n, optional=("noisy", "import s")) for n in (200, 78))
     assert "noisy" in wide and "noisy" not in narrow and "import" in narrow and "contender" in narrow
 
 
