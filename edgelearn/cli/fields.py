@@ -81,6 +81,13 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     }),
     "federated tasks": (_LIST, {"task, partition, title": "names", "clients, rounds": "numbers"}),
     "federated rounds": (_LIST, {"*": "a record a round: round, clients, left_out, bytes down and up"}),
+    "federated verify train": (_ONE, {
+        "task, method": "names", "accuracy": "share whose right user comes first", "up_bytes, down_bytes": "of all rounds",
+        "seen, unseen": "share of other users, and of people who took no part, accepted where 10 % of one's own are not",
+        "seen_eer, unseen_eer": "equal error rates", "network": "the file, or null",
+    }),
+    "federated verify enrol": (_ONE, {"user": "the file", "recordings": "number", "threshold": "score"}),
+    "federated verify test": (_LIST, {"recording": "file", "score": "number", "accepted": "true or false"}),
     "bench": (_ONE, {
         "started, command, subject": "when, and what was measured", "machine, config, versions": "facts",
         "not_installed": "missing packages by contender", "noise": "blocks, noisy, repeated",

@@ -75,9 +75,15 @@ def test_time(capsys):
 
 @pytest.mark.parametrize(
     ("words", "problem"),
-    [(["time", "alexnet"], "'alexnet'"), (["train", "--activations", "fp32", "--integers"], "--integers: "), (["cost", "LeNet"], "'LeNet'"), (["time", "--batch-size", "-1"], "'-1'"),
-     (["time", "--device", "abacus"], "'abacus'"), (["report", "--seeds", "-1"], "'-1'")],
-)  # fmt: skip
+    [
+        (["train", "--activations", "fp32", "--integers"], "--integers: "),
+        (["time", "alexnet"], "'alexnet'"),
+        (["cost", "LeNet"], "'LeNet'"),
+        (["time", "--batch-size", "-1"], "'-1'"),
+        (["time", "--device", "abacus"], "'abacus'"),
+        (["report", "--seeds", "-1"], "'-1'"),
+    ],
+)
 def test_wrong_usage(capsys, status_of, words, problem):
     assert status_of("precision", *words) == 2
     assert problem in capsys.readouterr().err

@@ -13,6 +13,7 @@ import numpy as np
 
 import edgelearn as el
 from edgelearn.experiments.cifar10 import drawn_weights
+from edgelearn.experiments.federated import FederatedExperiment
 from edgelearn.experiments.federated.tasks import TASKS, FederatedKind, FederatedTask
 from edgelearn.ops import Dense
 
@@ -37,6 +38,12 @@ def load(config):
 
 
 KIND = FederatedKind("Drawn numbers", 1, 8, load, ROUNDS, CLIENTS, 8, "iid")
+
+
+class TinyFederation(FederatedExperiment):
+    """For the engines whose processes import the experiment."""
+
+    tasks = {"tiny": KIND}  # noqa: RUF012
 
 
 if __name__ == "__main__":

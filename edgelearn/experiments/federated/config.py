@@ -10,7 +10,7 @@ from edgelearn.federated import STRATEGIES, Compressor, Strategy, make_strategy
 from edgelearn.federated.compression import make_compressor
 
 PARTITIONS = ("iid", "dirichlet", "labels", "group")
-ENGINES = ("local",)
+ENGINES = ("local", "ray", "deployed")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class FederatedConfig(TrainingConfig):
     - `budget`: memory of a client, such as "2 MB" (default: as much as it takes).
     - `deadline`: seconds after which a round goes on without the clients that are missing (default: it waits).
     - `largest_update`: an update longer than so many times the round's median is left out (default 10).
-    - `engine`: where clients run (default "local": in this process).
+    - `engine`: where clients run: "local" (default) in this process, "ray" in Flower's simulation, "deployed" on
+      `nodes` SuperNodes (default 2) of Flower, with `tls` and nodes that `authenticate` on request.
 
     Raises ConfigError for an invalid value or combination.
     """
@@ -57,6 +58,9 @@ class FederatedConfig(TrainingConfig):
     deadline: float | None = setting(None, "seconds to wait for the clients of a round", above=0)
     largest_update: float = setting(10.0, "times the median length that an update may have", above=1)
     engine: str = setting("local", "where clients run", choices=ENGINES)
+    nodes: int = setting(2, "SuperNodes of the engine deployed, which share the clients", minimum=1)
+    tls: bool = setting(False, "encrypt what the engine deployed sends")
+    authenticate: bool = setting(False, "let only nodes with registered keys take part; needs --tls")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,6 +68,8 @@ class FederatedConfig(TrainingConfig):
             self.make_strategy()
         except PlanError as error:
             raise ConfigError("server_rate", str(error)) from None
+        if self.authenticate and not self.tls:
+            raise ConfigError("authenticate", "nodes authenticate over TLS only: give tls too.")
 
     def make_strategy(self) -> Strategy:
         """The strategy with its settings."""

@@ -28,14 +28,17 @@ from edgelearn.federated import (
     Settings,
     counts,
 )
+from edgelearn.lab.measure.memory import peak_resident_bytes
 from edgelearn.lab.runs import Run
 from edgelearn.ops import Optimizer
 from edgelearn.train import Callback, Trainer
 from edgelearn.train.phases import Phases
 
 from .config import FederatedConfig
+from .deployment import require_flower
+from .elsewhere import run_elsewhere
 from .partition_figure import plot_partition
-from .tasks import TASKS, FederatedTask
+from .tasks import TASKS, FederatedKind, FederatedTask
 
 ROUNDS, CLIENTS, PARTITION = "rounds.jsonl", "clients", "partition.png"  # in the run's folder
 
@@ -43,18 +46,27 @@ ROUNDS, CLIENTS, PARTITION = "rounds.jsonl", "clients", "partition.png"  # in th
 class FederatedExperiment(TaskExperiment[FederatedConfig]):
     """A federation on a task."""
 
-    kind, command, config_type, tasks = "federated", "edgelearn federated run", FederatedConfig, TASKS
+    kind, command, config_type = "federated", "edgelearn federated run", FederatedConfig
+    tasks = TASKS
     task: FederatedTask
+    carrier: Grid | None = None  # Flower's, in a ServerApp
 
     @classmethod
     def resolve(cls, config: FederatedConfig) -> FederatedConfig:
         config = super().resolve(config)
-        left = {k: v for k, v in TASKS[config.task].settings.items() if getattr(config, k) is None}
+        kind = cast(FederatedKind, cls.tasks[config.task])
+        left = {name: value for name, value in kind.settings.items() if getattr(config, name) is None}
         return replace(config, **left)
 
     @classmethod
     def load(cls, config: FederatedConfig) -> Self:
         return cast(Self, super().load(config))
+
+    @classmethod
+    def start(cls, config, store, callbacks, log=print):
+        if config.engine != "local":
+            require_flower(config.engine)
+        return super().start(config, store, callbacks, log)
 
     def compile(self, optimizer: Optimizer) -> None:
         proximal = self.config.make_strategy().proximal
@@ -109,7 +121,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
     def grid(self, run: Run) -> Grid:
         """What carries messages to the clients."""
-        return LocalGrid(self.clients(run.folder / CLIENTS))
+        return self.carrier or LocalGrid(self.clients(run.folder / CLIENTS))
 
     def make_rounds(self, run: Run) -> Rounds:
         """The server's side, which writes what happens in each round into the run's folder."""
@@ -132,6 +144,8 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         return [*super().sources(), clients]
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
+        if self.config.engine != "local" and self.carrier is None:
+            return run_elsewhere(type(self), run, self.config, log)
         self.rounds = self.make_rounds(run)
         plot_partition(
             counts(self.examples.parts, self.examples.y, len(self.task.data["classes"])),
@@ -145,8 +159,11 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
     def memory(self) -> dict[str, int]:
         """Bytes of a client, planned and allocated, and of this process."""
-        session = self.trainer.training.session
-        return super().memory() | {"planned": self.trainer.plan.peak_bytes, "allocated": session.allocated_bytes}
+        said = [client for each in self._happened() for client in each["clients"]]
+        return {
+            "planned": int(max(client["planned"] for client in said)),
+            "allocated": int(max(client["allocated"] for client in said)), "process": peak_resident_bytes(),
+        }  # fmt: skip
 
     def results(self, correct: int, total: int, loss: float, seconds: float) -> dict:
         happened = self._happened()
