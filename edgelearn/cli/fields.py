@@ -82,8 +82,9 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "federated tasks": (_LIST, {"task, partition, title": "names", "clients, rounds": "numbers"}),
     "federated rounds": (_LIST, {"*": "a record a round: round, clients, left_out, bytes down and up"}),
     "federated verify train": (_ONE, {
-        "task, method": "names", "accuracy": "share whose right user comes first", "up_bytes, down_bytes": "of all rounds",
-        "seen, unseen": "share of other users, and of people who took no part, accepted where 10 % of one's own are not",
+        "task, method": "names", "accuracy": "share whose right user comes first",
+        "up_bytes, down_bytes": "of all rounds",
+        "seen, unseen": "share of one's own accepted where 10 % of other users, or of outsiders, are",
         "seen_eer, unseen_eer": "equal error rates", "network": "the file, or null",
     }),
     "federated verify enrol": (_ONE, {"user": "the file", "recordings": "number", "threshold": "score"}),
