@@ -79,4 +79,5 @@ def _list_choices(parser: argparse.ArgumentParser) -> None:
     for _, leaf in leaves(parser):
         for action in leaf._actions:
             if _are_many(action):
-                action.help = f"{action.help or ''}; one of {', '.join(map(str, action.choices))}".lstrip("; ")
+                names = ", ".join(map(str, action.choices or ()))
+                action.help = f"{action.help or ''}; one of {names}".lstrip("; ")
