@@ -16,6 +16,7 @@ from edgelearn.compile.memory.budget import COUNTS
 from edgelearn.errors import PlanError
 from edgelearn.experiments.memory.config import MemoryConfig
 from edgelearn.experiments.memory.plans import ALLOWED
+from edgelearn.extensions import import_instance
 from edgelearn.lab.runs import RunStore, figures
 from edgelearn.runtime import choose_device, launch_times
 
@@ -39,8 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "at their peak, all device memory",
     )  # fmt: skip
     plan.add_argument(
-        "--allow", nargs="+", choices=ALLOWED, default=[],
-        help="extra strategies for the planner: fewer bits, which is lossy, or memory outside the device",
+        "--allow", nargs="+", type=names.one_of(ALLOWED, "strategy"), default=[], metavar="STRATEGY",
+        help=f"extra strategies for the planner, fewer bits, which is lossy, or memory outside the device: "
+        f"{', '.join(ALLOWED)}, or MODULE:CLASS",
     )  # fmt: skip
     plan.add_argument("--pages", metavar="DIR", help="with --allow paged: to a file there, not to the host's memory")
     plan.add_argument("--batchnorm", choices=("moving", "batch"), default="batch")
@@ -50,8 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     compare = commands.add_parser("compare", help="memory and time of a step by many plans, in turn")
     _add_network(compare)
     compare.add_argument(
-        "--plans", nargs="+", default=[], metavar="PLAN", help="some of them, as 'keep_all' '6 MB stored'"
-    )
+        "--plans",
+        nargs="+",
+        default=[],
+        metavar="PLAN",
+        help="some of them, as 'keep_all' '6 MB stored', or MODULE:NAME of a policy",
+    )  # fmt: skip
     compare.add_argument("--rounds", type=whole(1), default=9)
     compare.add_argument("--chart", type=written, metavar="PNG", help="draw time over memory there")
     compare.set_defaults(act=_compare)
@@ -85,7 +91,7 @@ def run(options: argparse.Namespace) -> Answer:
 
 
 def _plan(options: argparse.Namespace) -> Answer:
-    from edgelearn.compile import Offload
+    from edgelearn.compile import Encoding, Offload
     from edgelearn.experiments.memory.plans import named_plan
     from edgelearn.interop import find_network
 
@@ -93,7 +99,10 @@ def _plan(options: argparse.Namespace) -> Answer:
     if options.pages and "paged" not in options.allow:
         raise PlanError("--pages is for offloading, which isn't allowed: add --allow paged, or leave --pages out.")
     name = "keep_all" if options.budget is None else _counted(options.budget, options.count)
-    allow = [Offload(options.pages) if name == "paged" else ALLOWED[name] for name in options.allow]
+    allow = [
+        Offload(options.pages) if name == "paged" else ALLOWED.get(name) or import_instance(name, Encoding)
+        for name in options.allow
+    ]
     network = find_network(options.network, options.alpha).network
     plan = named_plan(name, network, device, options.batch_size, options.batchnorm, allow, _log)
     times = launch_times(device, allow if plan.paged_bytes else ())
