@@ -55,6 +55,7 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
         "predicted_seconds": "of a step", "measured_launches": "share of them whose time was measured",
         "shares": "layer, purpose and nbytes", "timeline": "layer, forward, nbytes and paged, in order",
     }),
+    "memory fit": (_ONE, {"*": "as `to_dict()` of the planner's result"}),
     "memory compare": (_ONE, {
         "command": "the command",
         "plans": "plan, seconds (a number a round), bytes: stored, peak, paged, planned, allocated, process; loss, "
@@ -81,6 +82,8 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     }),
     "federated tasks": (_LIST, {"task, partition, title": "names", "clients, rounds": "numbers"}),
     "federated rounds": (_LIST, {"*": "a record a round: round, clients, left_out, bytes down and up"}),
+    "federated deploy": (_ONE, _TRAINING),
+    "federated compare": (_LIST, {"run": "id", "status": "of the run", "results": "of the run, or null"}),
     "federated verify train": (_ONE, {
         "task, method": "names", "accuracy": "share whose right user comes first",
         "up_bytes, down_bytes": "of all rounds",

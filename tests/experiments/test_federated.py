@@ -16,6 +16,7 @@ from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExp
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
 from edgelearn.experiments.trained import load_model
+from edgelearn.federated.privacy import gaussian_epsilon
 from edgelearn.lab.runs import RunStore
 from edgelearn.models import ds_cnn
 
@@ -85,6 +86,10 @@ def test_killed_and_resumed_gives_the_same_bits(tmp_path, whole, moment):
 def test_the_command_shows_rounds_and_tasks(store, whole, capsys):
     assert main(["federated", "rounds", whole.id, "--runs", str(store.root)]) == 0
     assert len(capsys.readouterr().out.splitlines()) >= ROUNDS
+    chart = store.root / "chart.png"
+    assert main(["federated", "compare", whole.id, "--chart", str(chart), "--runs", str(store.root)]) == 0
+    assert f"{whole.record['results']['accuracy']:.2%}" in capsys.readouterr().out
+    assert chart.read_bytes().startswith(b"\x89PNG")
     assert main(["federated", "tasks"]) == 0
     said = capsys.readouterr().out
     assert all(task in said for task in TASKS)
@@ -109,3 +114,17 @@ def test_group_normalization_has_no_statistics():
     network = ds_cnn()
     replaced = with_group_normalization(network)
     assert replaced.parameters.keys() == network.trainable < network.parameters.keys()
+
+
+def test_differential_privacy(store):
+    """ε stands beside the accuracy, after each round and in the results; noise comes from the seed."""
+    runs = []
+    for _ in range(2):
+        config = FederatedConfig("tiny", clip=1.0, noise=2.0)
+        results = FederatedExperiment.start(config, store, [], log=lambda line: None)
+        runs.append(store.open(store.list()[0].id))
+        assert results["epsilon"] == pytest.approx(gaussian_epsilon(2.0, ROUNDS, 1e-5)) and results["delta"] == 1e-5
+    assert checkpoint(runs[0]) == checkpoint(runs[1])
+    for setting in ({"clip": 1.0}, {"noise": 1.0}):
+        with pytest.raises(ConfigError):
+            FederatedConfig("tiny", **setting)
