@@ -46,6 +46,8 @@ class Conv2D(LinearOp):
     use_bias: bool = True
     kernel_initializer: str = "glorot_uniform"
 
+    has_values = True
+
     def window(self, shape: Shape) -> Window:
         return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
 
@@ -114,7 +116,8 @@ class Conv2D(LinearOp):
                     (x.images * y.height * ceil_div(y.width, choice["tile"]), y.blocks // choice["panels"]),
                     x.read, kernel.read, y.write, x.images, x.height, x.width, x.channels, y.height, y.width,
                     *epilogue.arguments,
-                    flops=flops, in_block=x.block, depth=1, **choice, **window.macros, **epilogue.macros,
+                    flops=flops, in_block=x.block, depth=1, **choice, **window.macros, **epilogue.macros, **y.value_macros,
+                    **e.compute.macros,
                 )  # fmt: skip
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
@@ -138,7 +141,7 @@ class Conv2D(LinearOp):
                     "convolution.cl", "convolution_backward_data", (parts, x.blocks // choice["panels"]),
                     dy.read, prepared.read, x.images, x.height, x.width, dy.channels, dy.height, dy.width,
                     *target.arguments,
-                    flops=flops, in_block=16, depth=1, **choice, **window.macros, **target.macros,
+                    flops=flops, in_block=16, depth=1, **choice, **window.macros, **target.macros, **e.compute.macros,
                 )  # fmt: skip
 
     def emit_backward_weights(
@@ -174,7 +177,7 @@ class Conv2D(LinearOp):
             x.images, x.height, x.width, x.channels, dy.height, dy.width, rows,
             dy.blocks, int(add),
             flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, tile=1, panels=panels,
-            depth=depth, **window.macros,
+            depth=depth, **window.macros, **dy.value_macros, **e.compute.macros,
         )  # fmt: skip
         return kernel_sum
 

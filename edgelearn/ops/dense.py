@@ -33,6 +33,8 @@ class Dense(LinearOp):
     use_bias: bool = True
     kernel_initializer: str = "glorot_uniform"
 
+    has_values = True
+
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1:
             raise ShapeError(f"Dense takes (features,), but the input has shape {shape}: put a Flatten before it.")

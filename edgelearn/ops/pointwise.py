@@ -25,7 +25,7 @@ def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epi
         e.launch(
             "pointwise.cl", "pointwise_forward", _grid(e.traits, x, y, tile),
             x.read, kernel.read, y.write, x.rows, x.channels, *epilogue.arguments,
-            flops=_flops(x, y), depth=1, **tile, **epilogue.macros,
+            flops=_flops(x, y), depth=1, **tile, **epilogue.macros, **y.value_macros, **e.compute.macros,
         )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Targe
         e.launch(
             "pointwise.cl", "pointwise_backward_data", _grid(e.traits, dy, dx, tile),
             dy.read, transposed.read, dy.rows, dy.channels, *target.arguments,
-            flops=_flops(dx, dy), depth=1, **tile, **target.macros,
+            flops=_flops(dx, dy), depth=1, **tile, **target.macros, **e.compute.macros,
         )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def emit_few_rows_backward_data(e: Emitter, kernel: Tensor, dy: Tensor, target: 
     dx = target.tensor
     e.launch(
         "pointwise.cl", "few_rows_backward_data", (dx.blocks,), dy.read, kernel.read, dy.rows, dx.channels, dy.blocks,
-        *target.arguments, flops=_flops(dx, dy), whole=True, **target.macros,
+        *target.arguments, flops=_flops(dx, dy), whole=True, **target.macros, **e.compute.macros,
     )  # fmt: skip
 
 
@@ -81,7 +81,8 @@ def emit_backward_weights(
                 "pointwise.cl", "pointwise_backward_weights", (*items, kernel_sum.groups),
                 x.read_rows(rows), dy.read_rows(rows), *targets,
                 x.rows, x.channels, dy.blocks, first, min(count, rows), int(more),
-                flops=_flops(x, dy) * rows // x.rows, rows=1, sums=sums is not None, **tile,
+                flops=_flops(x, dy) * rows // x.rows, rows=1, sums=sums is not None, **tile, **dy.value_macros,
+                **e.compute.macros,
             )  # fmt: skip
         return kernel_sum, dy_sum
 

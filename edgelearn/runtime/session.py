@@ -265,7 +265,7 @@ class Session:
 
         def look(launch: Launch) -> bool:
             bad = [
-                b for b in launch.writes if b.dtype.startswith("float") and not np.isfinite(self.memory.read(b)).all()
+                b for b in launch.writes if "float" in b.dtype and not np.isfinite(self.memory.read(b)).all()
             ]
             culprit.extend(bad)
             return bool(bad)
