@@ -1,7 +1,11 @@
 // Quantization: a tensor is rounded to integers (WRITTEN INT8) or, simulated, to the floats that these stand for, and
 // range statistics are taken as it is written. A tensor is taken as it lies in memory: the zeros that pad channels are
-// in every range. Statistics of a tensor: a record (range.h) for each work-group, then one for the tensor.
-#include "integers.h"
+// in every range. Statistics of a tensor: a record (range.h) for each work-group, then one for the tensor. As with
+// integers.h, no two operations may be contracted to one: results are the same to the bit on every device.
+#pragma OPENCL FP_CONTRACT OFF
+#include "blocked.h"
+#include "statistics.h"
+#include "scalars.h"
 #include "rows.h"
 #include "weights.h"
 

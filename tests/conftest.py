@@ -1,9 +1,12 @@
 """Tests see the results of tuning that are shipped, and none of the user's own; and compile kernels once, not again for
-the binaries that would be kept. No features of sound are kept either. Tables are as wide as without a terminal."""
+the binaries that would be kept. No features of sound are kept either. Tables are as wide as without a terminal.
+A kernel that a compiler warns of fails the test that builds it."""
 
 import signal
 
 import pytest
+
+from edgelearn.runtime import build
 
 # Files that take longest, longest first: the processes that share the tests begin with them, and end together.
 SLOW = (
@@ -41,4 +44,22 @@ def _nothing_of_the_user(tmp_path_factory):
         patch.setenv("EDGELEARN_PROGRAMS", "")
         patch.setenv("EDGELEARN_FEATURES", "")
         patch.delenv("COLUMNS", raising=False)  # processes that share the tests have 80
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _kernels_compile_without_warnings():
+    import pyopencl as cl
+
+    compile_quietly = build._without_remarks
+
+    def compile_strictly(program, options=()):
+        built = compile_quietly(program, options)
+        for device in built.get_info(cl.program_info.DEVICES):
+            log = built.get_build_info(device, cl.program_build_info.LOG)
+            assert "warning:" not in log, f"a kernel was compiled with warnings:\n{log}"
+        return built
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "_without_remarks", compile_strictly)
         yield

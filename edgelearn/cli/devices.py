@@ -22,7 +22,13 @@ def run(options: argparse.Namespace) -> None:
     found = [(device, self_test(device)) for device in rank(list_devices())]
     if options.json:
         records = [
-            d.facts() | {"extensions": d.extensions, "tuned": [str(p) for p in find(d).files], "self_test": asdict(t)}
+            d.facts()
+            | {
+                "extensions": d.extensions,
+                "units": d.units,
+                "tuned": [str(p) for p in find(d).files],
+                "self_test": asdict(t),
+            }
             for d, t in found
         ]
         print(json.dumps(records, indent=1))
@@ -41,6 +47,7 @@ def run(options: argparse.Namespace) -> None:
             )
         else:
             print(f"    SELF-TEST FAILED: {test.problem}")
+        print(f"    units for integers of 8 bits: {', '.join(device.units) or 'none'}")
         print(f"    {find(device)}")
         for note in device.notes:
             print(f"    note: {note}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """One OpenCL device, as facts. It holds no OpenCL object: `runtime.platforms.opencl_device` gives that.
+    """One OpenCL device, as facts. It holds no OpenCL object: `runtime.handles.opencl_device` gives that.
 
     Arguments:
     - `name`, `platform`, `vendor`, `driver`, `version`: texts that OpenCL reports.
@@ -22,6 +23,7 @@ class Device:
     - `notes`: remedies applied to the driver, a sentence each (default none).
     - `architecture`: instruction set of a CPU, compute capability of an NVIDIA GPU, else the name (default "").
     - `index`: (number of the platform, number of the device there).
+    - `probe`: finds its `units` by trying them, at the first use (default: it has none).
     """
 
     name: str
@@ -41,6 +43,7 @@ class Device:
     notes: tuple[str, ...] = ()
     architecture: str = ""
     index: tuple[int, int] = (0, 0)
+    probe: Callable[[Device], tuple[str, ...]] | None = None
 
     @property
     def is_gpu(self) -> bool:
@@ -50,6 +53,11 @@ class Device:
     def id(self) -> str:
         """Name under which runs record the device."""
         return f"{self.platform} / {self.name}"
+
+    @cached_property
+    def units(self) -> tuple[str, ...]:
+        """Names of the units for small numbers that it was found to have, fastest first: see `units.UNITS`."""
+        return self.probe(self) if self.probe else ()
 
     def facts(self) -> dict:
         """Properties that a run records, as JSON values."""

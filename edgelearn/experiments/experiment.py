@@ -66,7 +66,7 @@ class Experiment(ABC, Generic[C]):
 
     @abstractmethod
     def fit(self, callbacks: Sequence[Callback]) -> None:
-        """Train from the model's position until all epochs are done."""
+        """Train silently from the model's position until all epochs are done; a callback may show progress."""
 
     @abstractmethod
     def finish(self, run: Run, seconds: float, log: Log) -> dict:

@@ -124,7 +124,7 @@ class TaskExperiment(Experiment[T]):
         size, micro_batch = self._sizes
         self.model.fit(
             *self.task.train, size, self.epochs, micro_batch=micro_batch, validation_data=self.task.test,
-            callbacks=callbacks,
+            callbacks=callbacks, verbose=0,
         )  # fmt: skip
 
     def finish(self, run: Run, seconds: float, log: Log) -> dict:

@@ -104,7 +104,7 @@ class TransferExperiment(Experiment[C]):
         self.model.fit(
             self.train, self.train_labels, size, self.epochs, micro_batch=micro_batch,
             validation_data=(self.test, self.test_labels), callbacks=callbacks, cache=self.cache,
-            cache_folder=Path(c.cache_folder) if c.cache_folder else None, budget=c.budget,
+            cache_folder=Path(c.cache_folder) if c.cache_folder else None, budget=c.budget, verbose=0,
         )  # fmt: skip
 
     def finish(self, run: Run, seconds: float, log: Log) -> dict:

@@ -10,6 +10,7 @@ from .channels import PadChannels, SliceChannels
 from .compute import Compute
 from .convolution import Conv2D
 from .convolution_transpose import Conv2DTranspose
+from .cosine import CodewordHinge, PositiveHinge
 from .coupling import Coupling, Stream
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
@@ -68,6 +69,7 @@ __all__ = [
     "CategoricalCrossentropy",
     "CategoricalFocalCrossentropy",
     "Clip",
+    "CodewordHinge",
     "Concatenate",
     "Compute",
     "Conv2D",
@@ -119,6 +121,7 @@ __all__ = [
     "Pad",
     "PadChannels",
     "Percentile",
+    "PositiveHinge",
     "Prototypical",
     "RMSprop",
     "ReLU",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .binary_cross_entropy import BinaryCrossentropy, BinaryFocalCrossentropy
 from .categorical_cross_entropy import CategoricalCrossentropy, CategoricalFocalCrossentropy
+from .cosine import CodewordHinge, PositiveHinge
 from .loss import Loss, Losses
 from .minimum_entropy import MinimumEntropy
 from .prototypical import Prototypical
@@ -12,8 +13,8 @@ from .softmax_cross_entropy import SoftmaxCrossEntropy
 
 __all__ = [
     "LOSSES", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalCrossentropy",
-    "CategoricalFocalCrossentropy", "Huber", "Loss", "Losses", "MeanAbsoluteError", "MeanSquaredError",
-    "MinimumEntropy", "Prototypical", "SoftmaxCrossEntropy",
+    "CategoricalFocalCrossentropy", "CodewordHinge", "Huber", "Loss", "Losses", "MeanAbsoluteError",
+    "MeanSquaredError", "MinimumEntropy", "PositiveHinge", "Prototypical", "SoftmaxCrossEntropy",
 ]  # fmt: skip
 
 LOSSES: dict[str, type[Loss]] = {

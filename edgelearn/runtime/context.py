@@ -9,8 +9,8 @@ import numpy as np
 from edgelearn.device import Device
 from edgelearn.display import Displayed
 
+from .handles import opencl_device
 from .memory import DeviceBuffer, Ledger
-from .platforms import opencl_device
 from .process import check_process
 
 

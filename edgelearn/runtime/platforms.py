@@ -9,7 +9,7 @@ from edgelearn.caches import Place
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError
 
-from . import faults
+from . import faults, units
 from .driver_caches import POCL_CACHE, import_pyopencl, prepare
 from .process import check_process
 from .workers import a_core_each
@@ -60,15 +60,6 @@ def _advice(place: Place) -> str:
     )
 
 
-def opencl_device(device: Device) -> Any:
-    """Return the cl.Device that `device` describes."""
-    import pyopencl as cl
-
-    check_process()
-    platform, place = device.index
-    return cl.get_platforms()[platform].get_devices()[place]
-
-
 def _architecture(handle: Any, kind: str) -> str:
     import pyopencl as cl
 
@@ -104,4 +95,5 @@ def _describe(platform: Any, handle: Any, index: tuple[int, int]) -> Device:
         notes=faults.mend(platform, handle),
         architecture=_architecture(handle, kind),
         index=index,
+        probe=units.find,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from edgelearn.device import Device
+from edgelearn.device.units import first_of
 
 from .store import KernelConfig, find
 
@@ -21,12 +22,14 @@ class Traits:
     - `compute_units`: number of compute units.
     - `vector_width`: floats of a CPU's vector registers.
     - `tuned`: the configurations measured to be fastest on this kind of device, by name of the decision.
+    - `find_units`: names the device's units for small numbers (default: it has none).
     """
 
     gpu: bool = False
     compute_units: int = 2
     vector_width: int = 16
     tuned: Mapping[str, KernelConfig] = field(default_factory=dict, compare=False)
+    find_units: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
 
     @property
     def group(self) -> int:
@@ -43,7 +46,11 @@ class Traits:
         """Work-items of a work-group that handle the same channels and can share a sum."""
         return self.group * self.vector // CHANNEL_BLOCK
 
+    def unit(self, dtype: str) -> str:
+        """The fastest unit that multiplies `dtype`, such as "int8"; "" if the device has none."""
+        return first_of(self.find_units(), dtype)
+
     @classmethod
     def of(cls, device: Device) -> Traits:
         """The traits of `device`. Raises FormatError for a damaged file of tuning results."""
-        return cls(device.is_gpu, device.compute_units, device.vector_width, find(device).choices)
+        return cls(device.is_gpu, device.compute_units, device.vector_width, find(device).choices, lambda: device.units)

@@ -29,6 +29,7 @@ from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, Flatten
 from edgelearn.runtime import choose_device
 from edgelearn.train import Callback, RangeTrace
+from edgelearn.train.callbacks import progress
 
 BASE = PrecisionConfig("sample", epochs=1)
 ROWS = ["fp32", "everything, in-hindsight", "everything, current"]
@@ -122,12 +123,14 @@ def test_a_table_of_what_came_of_it(swept, tmp_path):
     assert (tmp_path / "chart.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_a_trace_is_kept_with_the_run(tmp_path):
+def test_a_trace_is_kept_with_the_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
     store = RunStore(tmp_path / "runs")
     PrecisionExperiment.start(replace(BASE, trace=4), store, [], lambda text: None)
     trace = RangeTrace.read(store.list()[0].folder / TRACE)
     assert list(trace.steps) == [1, 5, 9, 13] and "dense/gradients" in trace.tensors
     assert not np.isnan(trace.cosine).any()
+    assert not capsys.readouterr().out, "experiments show what their callbacks show"
 
 
 def test_a_trace_goes_on_where_training_was_stopped(tmp_path):

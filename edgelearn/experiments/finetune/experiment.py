@@ -23,6 +23,7 @@ from edgelearn.graph import Network, replace_head, split_frozen
 from edgelearn.interop import ModelFile, read_model
 from edgelearn.ops import Optimizer, SoftmaxCrossEntropy
 from edgelearn.train import Callback, Model, PictureSource, Subset
+from edgelearn.train.callbacks.progress import with_progress
 from edgelearn.train.sources import Source
 
 from .config import PRECISIONS, FinetuneConfig
@@ -109,7 +110,9 @@ class FinetuneExperiment(TransferExperiment[FinetuneConfig]):
         return digest.hexdigest()
 
 
-def finetune(model: str | Path, *, callbacks: Sequence[Callback] = (), **settings: Any) -> Model:
+def finetune(
+    model: str | Path, *, callbacks: Sequence[Callback] = (), verbose: str | int = "auto", **settings: Any
+) -> Model:
     """Fine-tune the model in a file and return it, with class names and preprocessing; no run is kept.
 
     >>> model = el.finetune("mobilenet.tflite", images="my/pictures", pixels="tf", budget="20 MB")
@@ -118,12 +121,13 @@ def finetune(model: str | Path, *, callbacks: Sequence[Callback] = (), **setting
     Arguments:
     - `model`: the file, of any format that is read.
     - `callbacks`: see Callback.
+    - `verbose`: whether progress is shown, as in Model.fit.
     - `settings`: those of FinetuneConfig, such as `images` or `clips`, `train`, `epochs`, `budget`, `precision`.
 
     Raises RunError, PlanError, FormatError and DataError as `edgelearn finetune` does.
     """
     experiment = FinetuneExperiment.load(FinetuneConfig(model=str(model), **settings))
-    experiment.fit(callbacks)
+    experiment.fit(with_progress(callbacks, verbose))
     return experiment.model
 
 

@@ -41,5 +41,5 @@ class Training:
         model = Model(mobilenet_v2_reversible(), device=device)
         model.compile(SGD(0.001), batchnorm="batch", activation_memory=invertible)
         x = rng.uniform(-1, 1, (STEPS, *model.network.input_shape)).astype(np.float32)
-        model.fit(x, np.arange(STEPS, dtype=np.int32), batch_size=1)
+        model.fit(x, np.arange(STEPS, dtype=np.int32), batch_size=1, verbose=0)
         return self.memory.over_imports

@@ -126,8 +126,9 @@ class KeywordsExperiment(Experiment[KeywordsConfig]):
     def fit(self, callbacks: Sequence[Callback]) -> None:
         x, labels = self.train_source()
         self.model.fit(
-            x, labels, self.batch_size, self.config.epochs, shuffle=self.episodes is None, callbacks=callbacks
-        )
+            x, labels, self.batch_size, self.config.epochs, shuffle=self.episodes is None, callbacks=callbacks,
+            verbose=0,
+        )  # fmt: skip
 
     @cached_property
     def _tests(self) -> dict[tuple[str, int], Episodes | DataError]:

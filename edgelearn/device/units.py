@@ -1,0 +1,43 @@
+"""The instructions that multiply small numbers faster than float32, as data.
+
+A unit is chosen by what a device was found to compute, never by its name: `runtime/units.py` compiles and runs each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One way to multiply small numbers.
+
+    Arguments:
+    - `name`: what users see, and the macro UNIT of the kernels that use it.
+    - `types`: what it multiplies, such as "int8".
+    - `kinds`: kinds of devices that may have it: "cpu", "gpu", "accelerator".
+    - `probe`: the kernel in kernels/units.cl that multiplies with it.
+    - `extension`: the OpenCL extension that it takes (default none).
+    """
+
+    name: str
+    types: tuple[str, ...]
+    kinds: tuple[str, ...]
+    probe: str
+    extension: str = ""
+
+
+QUADS = "add_quads_of_blocks"  # see kernels/include/quads.h
+
+UNITS = (  # the fastest first
+    Unit("VNNI512", ("int8",), ("cpu",), QUADS),
+    Unit("AVX512BW", ("int8",), ("cpu",), QUADS),
+    Unit("AVX2", ("int8",), ("cpu",), QUADS),
+    Unit("INTEGER_DOT", ("int8",), ("cpu", "gpu", "accelerator"), QUADS, "cl_khr_integer_dot_product"),
+    Unit("QCOM_DOT", ("int8",), ("gpu",), QUADS, "cl_qcom_dot_product8"),
+)
+
+
+def first_of(found: tuple[str, ...], dtype: str) -> str:
+    """The fastest unit of those `found` that multiplies `dtype`; "" if there is none."""
+    return next((unit.name for unit in UNITS if unit.name in found and dtype in unit.types), "")

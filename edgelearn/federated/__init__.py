@@ -1,0 +1,1 @@
+"""Federated learning: many devices, one model, every byte counted."""

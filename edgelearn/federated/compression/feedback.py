@@ -1,0 +1,50 @@
+"""Error feedback: what a lossy message left out is added to the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgelearn.errors import FormatError
+
+from ..compressor import Compressor, Shapes
+
+
+@dataclass(frozen=True)
+class ErrorFeedback:
+    """Another compressor, whose errors are kept in the sender's state and added to what it sends next (Seide et al.
+    2014, "1-bit stochastic gradient descent"; Karimireddy et al. 2019 on why it converges).
+
+    Arguments:
+    - `compressor`: the lossy one, such as `TopK(0.01)`.
+    """
+
+    compressor: Compressor
+
+    def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
+        wanted = [array + _kept(state, number, array.shape) for number, array in enumerate(arrays)]
+        data = self.compressor.encode(wanted, rng, state)
+        sent = self.compressor.decode(data, [array.shape for array in arrays])
+        state |= {_name(number): w - s for number, (w, s) in enumerate(zip(wanted, sent, strict=True))}
+        return data
+
+    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
+        return self.compressor.decode(data, shapes)
+
+
+def _kept(state: dict[str, np.ndarray], number: int, shape: tuple[int, ...]) -> np.ndarray:
+    """What was left out of an array."""
+    kept = state.get(_name(number), np.zeros(shape, np.float32))
+    if kept.shape != shape or kept.dtype != np.float32 or not np.isfinite(kept).all():
+        raise FormatError(
+            f"What a client kept of array {number} has shape {kept.shape} and type {kept.dtype}, or isn't finite; "
+            f"expected finite float32 {shape}. It belongs to another network: remove the client's files."
+        )
+    return kept
+
+
+def _name(number: int) -> str:
+    """The key in the state of what was left out of an array."""
+    return f"left out/{number}"

@@ -1,0 +1,83 @@
+// Sums of products of four 8-bit integers at a time: the units of edgelearn/device/units.py. A quad is four bytes in a
+// word; every lane of a vector has one.
+//   add_quads(sum, x, w): sum + the four products of unsigned bytes of x and signed bytes of w, in each lane
+//   quads_of_rows(p): four rows of 16 bytes, one after the other, as the 16 quads of their columns
+#define PLAIN_QUADS 0
+#define VNNI512 1
+#define AVX512BW 2
+#define AVX2 3
+#define INTEGER_DOT 4
+#define QCOM_DOT 5
+#ifndef UNIT
+#define UNIT PLAIN_QUADS
+#endif
+
+#define QUAD 4
+typedef int16 Quads;
+typedef Quads __attribute__((aligned(4))) Quads_in_memory;
+
+#if UNIT == VNNI512
+INLINE Quads add_quads(const Quads sum, const Quads x, const Quads w) {
+  return __builtin_ia32_vpdpbusd512(sum, x, w);
+}
+
+#elif UNIT == AVX512BW || UNIT == AVX2
+// Products of pairs of shorts: bytes 0 and 2 of a word, then bytes 1 and 3
+#if UNIT == AVX512BW
+typedef short __attribute__((ext_vector_type(32))) Pairs;
+INLINE Quads products_of_pairs(const Quads x, const Quads w) {
+  return __builtin_ia32_pmaddwd512(__builtin_astype(x, Pairs), __builtin_astype(w, Pairs));
+}
+#else
+INLINE int8 products_of_half(const int8 x, const int8 w) {
+  return __builtin_ia32_pmaddwd256(as_short16(x), as_short16(w));
+}
+INLINE Quads products_of_pairs(const Quads x, const Quads w) {
+  return (Quads)(products_of_half(x.lo, w.lo), products_of_half(x.hi, w.hi));
+}
+#endif
+INLINE Quads add_quads(const Quads sum, const Quads x, const Quads w) {
+  const Quads even = ((w << 24) >> 24 & 0xFFFF) | ((w << 8) >> 24) << 16;
+  const Quads odd = ((w << 16) >> 24 & 0xFFFF) | (w >> 24) << 16;
+  return sum + products_of_pairs(x & 0x00FF00FF, even) + products_of_pairs((x >> 8) & 0x00FF00FF, odd);
+}
+
+#elif UNIT == INTEGER_DOT || UNIT == QCOM_DOT
+#if UNIT == INTEGER_DOT
+#pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
+#define DOT(x, w, sum) ((sum) + dot_4x8packed_us_int(x, w))
+#else
+#pragma OPENCL EXTENSION cl_qcom_dot_product8 : enable
+#define DOT(x, w, sum) qcom_dot8_acc(x, w, sum)
+#endif
+INLINE Quads add_quads(Quads sum, const Quads x, const Quads w) {
+  UNROLL for (int i = 0; i < BLOCK; i++) ((int *)&sum)[i] = DOT(((uint *)&x)[i], ((uint *)&w)[i], ((int *)&sum)[i]);
+  return sum;
+}
+
+#else
+INLINE Quads add_quads(Quads sum, const Quads x, const Quads w) {
+  UNROLL for (int i = 0; i < QUAD; i++) sum += (x >> 8 * i & 255) * (w << 24 - 8 * i >> 24);
+  return sum;
+}
+#endif
+
+#if UNIT == VNNI512 || UNIT == AVX512BW
+typedef char __attribute__((ext_vector_type(64))) Rows;
+typedef Rows __attribute__((aligned(4))) Rows_in_memory;
+INLINE Quads quads_of_rows(__global const char *p) {
+  const Rows rows = *(__global const Rows_in_memory *)p;
+  return __builtin_astype(__builtin_shufflevector(rows, rows,
+      0, 16, 32, 48, 1, 17, 33, 49, 2, 18, 34, 50, 3, 19, 35, 51,
+      4, 20, 36, 52, 5, 21, 37, 53, 6, 22, 38, 54, 7, 23, 39, 55,
+      8, 24, 40, 56, 9, 25, 41, 57, 10, 26, 42, 58, 11, 27, 43, 59,
+      12, 28, 44, 60, 13, 29, 45, 61, 14, 30, 46, 62, 15, 31, 47, 63), Quads);
+}
+#else
+typedef char16 __attribute__((aligned(4))) Row_in_memory;
+INLINE Quads bytes_of_row(__global const char *p) { return convert_int16(*(__global const Row_in_memory *)p) & 255; }
+INLINE Quads quads_of_rows(__global const char *p) {
+  return bytes_of_row(p) | bytes_of_row(p + BLOCK) << 8 | bytes_of_row(p + 2 * BLOCK) << 16
+         | bytes_of_row(p + 3 * BLOCK) << 24;
+}
+#endif

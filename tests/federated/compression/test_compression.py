@@ -1,0 +1,148 @@
+import numpy as np
+import pytest
+
+from edgelearn.errors import FormatError, NonFiniteError, PlanError
+from edgelearn.federated.compression import ErrorFeedback, Int8, TopK, indices, make_compressor
+from edgelearn.federated.compressor import NoCompression
+
+SHAPES = [(3, 3, 1, 64), (64,), (), (40, 601), (0, 5), (1,)]
+NAMES = ("float32", "int8", "topk:0.01", "topk:0.01+int8")
+
+
+def update(seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [np.float32(rng.standard_normal(shape) * 10.0 ** rng.integers(-4, 2)) for shape in SHAPES]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+def generator(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng([seed, 3, 14])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_there_and_back(name):
+    compressor, arrays = make_compressor(name), update(1)
+    data = compressor.encode(arrays, generator(), {})
+    decoded = compressor.decode(data, SHAPES)
+    assert [(a.shape, a.dtype) for a in decoded] == [(shape, np.float32) for shape in SHAPES]
+    assert compressor.encode(update(1), generator(), {}) == data  # the same draws, the same bytes
+    if name == "float32":
+        assert all(np.array_equal(a, b) for a, b in zip(decoded, arrays, strict=True))
+
+
+@pytest.mark.parametrize(
+    "name, most", [("float32", 1), ("int8", 0.26), ("topk:0.01", 0.014), ("topk:0.01+int8", 0.006)]
+)
+def test_bytes(name, most):
+    size, values = len(make_compressor(name).encode(update(1), generator(), {})), sum(a.size for a in update(1))
+    assert size <= most * 4 * values
+
+
+def test_int8_is_right_on_average():
+    arrays, draws = [np.float32([0.3, -0.011, 1.27, 0, -1.27])], 4000
+    rng = generator()
+    mean = sum(Int8().decode(Int8().encode(arrays, rng, {}), [(5,)])[0] for _ in range(draws)) / draws
+    np.testing.assert_allclose(mean, arrays[0], atol=4 * 0.005 / np.sqrt(draws))  # a deviation is at most 0.005
+
+
+def test_int8_is_off_by_less_than_a_step():
+    arrays = update(2)
+    decoded = Int8().decode(Int8().encode(arrays, generator(), {}), SHAPES)
+    for a, b in zip(arrays, decoded, strict=True):
+        assert np.abs(a - b).max(initial=0) <= np.abs(a).max(initial=0) / 127 * (1 + 1e-5)
+
+
+def test_top_k_sends_the_largest():
+    arrays = update(3)
+    flat = np.concatenate([a.ravel() for a in arrays])
+    k = int(np.ceil(0.01 * len(flat)))
+    decoded = np.concatenate([a.ravel() for a in TopK(0.01).decode(TopK(0.01).encode(arrays, generator(), {}), SHAPES)])
+    largest = np.argsort(-np.abs(flat), kind="stable")[:k]
+    expected = np.zeros_like(flat)
+    expected[largest] = flat[largest]
+    assert np.array_equal(decoded, expected)
+
+
+def test_of_equal_entries_the_first_are_sent():
+    (decoded,) = TopK(0.5).decode(TopK(0.5).encode([np.float32([1, 2, 1, 1])], generator(), {}), [(4,)])
+    assert decoded.tolist() == [1, 2, 0, 0]
+
+
+@pytest.mark.parametrize("limit, count", [(1, 1), (7, 7), (100, 1), (1000, 37), (24202, 243), (5, 0), (0, 0)])
+def test_indices(rng, limit, count):
+    for places in (np.arange(count), limit - count + np.arange(count), np.sort(rng.permutation(limit)[:count])):
+        data = indices.pack(places, limit)
+        assert len(data) == indices.size(limit, count)
+        assert indices.unpack(data, limit, count).tolist() == places.tolist()
+
+
+def test_indices_are_small():
+    """At one of a hundred, no code can do with less than 8.08 bits an index."""
+    assert indices.size(242_000, 2420) * 8 / 2420 < 8.7
+
+
+def test_damaged_indices_are_refused(rng):
+    refused = 0
+    for _ in range(300):
+        data = rng.bytes(indices.size(1000, 37))
+        try:
+            places = indices.unpack(data, 1000, 37)
+            assert len(places) == 37 and (np.diff(places) > 0).all() and places[-1] < 1000
+        except FormatError:
+            refused += 1
+    assert refused > 200
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_sizes_are_refused(name):
+    compressor = make_compressor(name)
+    data = compressor.encode(update(1), generator(), {})
+    for damaged in (b"", data[:-1], data + b"\0", data * 2):
+        with pytest.raises(FormatError):
+            compressor.decode(damaged, SHAPES)
+
+
+@pytest.mark.parametrize("scale", (np.nan, np.inf, -1.0, 3e38))
+def test_bad_scales_are_refused(scale):
+    with pytest.raises(FormatError):
+        Int8().decode(np.float32([scale]).tobytes() + b"\x7f\x7f", [(2,)])
+
+
+@pytest.mark.parametrize("compressor", (Int8(), TopK(0.5)))
+def test_nan_is_not_compressed(compressor):
+    with pytest.raises(NonFiniteError):
+        compressor.encode([np.float32([1, np.nan])], generator(), {})
+
+
+@pytest.mark.parametrize("name", ("topk:0.1", "topk:0.1+int8"))
+def test_error_feedback_loses_nothing(name):
+    """What was sent, and what is kept, add up to all updates."""
+    compressor, state, sent = make_compressor(name), {}, [np.zeros(shape) for shape in SHAPES]
+    for seed in range(30):
+        data = compressor.encode(update(1), generator(seed), state)
+        sent = [total + a for total, a in zip(sent, compressor.decode(data, SHAPES), strict=True)]
+    kept = [state[f"left out/{number}"] for number in range(len(SHAPES))]
+    for total, rest, a in zip(sent, kept, update(1), strict=True):
+        np.testing.assert_allclose(total + rest, 30 * a, atol=1e-4 * np.abs(a).max(initial=0) + 1e-6)
+
+
+def test_state_of_another_network_is_refused():
+    with pytest.raises(FormatError):
+        ErrorFeedback(Int8()).encode([np.ones(3, np.float32)], generator(), {"left out/0": np.zeros(4, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "name", ("int4", "topk", "topk:2", "topk:0", "topk:x", "topk:nan", "topk:0.1+", "topk:0.1+int4")
+)
+def test_unknown_names(name):
+    with pytest.raises(PlanError):
+        make_compressor(name)
+
+
+def test_names():
+    assert isinstance(make_compressor("float32"), NoCompression)
+    assert make_compressor("topk:0.02+int8") == ErrorFeedback(TopK(0.02, Int8()))

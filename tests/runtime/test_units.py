@@ -1,0 +1,58 @@
+import json
+
+import pytest
+
+from edgelearn.device.units import UNITS, Unit, first_of
+from edgelearn.runtime import Context, list_devices, source, units
+from edgelearn.tuned import Traits
+
+DEVICES = list_devices()
+PLAIN = Unit("PLAIN_QUADS", ("int8",), ("cpu", "gpu"), UNITS[0].probe)
+
+
+@pytest.fixture(params=DEVICES, ids=[device.id for device in DEVICES])
+def device(request):
+    return request.param
+
+
+def test_units_give_the_integers_that_plain_c_gives(device):
+    for unit in (PLAIN, *(unit for unit in UNITS if unit.name in device.units)):
+        found, expected = units.multiply(Context(device), unit)
+        assert (found == expected).all(), unit.name
+    assert Traits.of(device).unit("int8") == first_of(device.units, "int8")
+
+
+def test_the_answer_is_kept(device, monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path))
+    monkeypatch.setattr(units, "computes", lambda device, unit: unit is UNITS[1])
+    kinds = [unit.name for unit in UNITS[1:2] if device.kind in unit.kinds]
+    assert list(units.find(device)) == kinds
+    (path,) = tmp_path.glob("units-*.json")
+    assert json.loads(path.read_text()) == kinds
+    monkeypatch.setattr(units, "computes", None)
+    assert list(units.find(device)) == kinds
+
+
+def test_a_damaged_answer_is_made_again(device, monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path))
+    monkeypatch.setattr(units, "computes", lambda device, unit: False)
+    assert units.find(device) == ()
+    (path,) = tmp_path.glob("units-*.json")
+    path.write_text("{")
+    assert units.find(device) == ()
+    assert path.read_text() == "[]"
+
+
+def test_a_unit_that_miscalculates_or_does_not_compile_is_not_found(device, monkeypatch):
+    read = source.read
+    assert units.computes(device, PLAIN)
+    monkeypatch.setattr(source, "read", lambda name, kernel: read(name, kernel).replace("sum += ", "sum += 1 + "))
+    assert not units.computes(device, PLAIN)
+    monkeypatch.setattr(source, "read", lambda name, kernel: "nonsense")
+    assert not units.computes(device, PLAIN)
+
+
+def test_the_first_of_a_type():
+    assert first_of((), "int8") == ""
+    assert first_of(("AVX2", "VNNI512"), "int8") == "VNNI512"
+    assert first_of(("AVX2",), "bf16") == ""
