@@ -27,7 +27,9 @@ class Compute:
 
     def __post_init__(self) -> None:
         if self.type not in STORED:
-            raise PlanError(f"compute is {', '.join(map(repr, STORED))}, or a Compute of one of them, not {self.type!r}.")
+            raise PlanError(
+                f"compute is {', '.join(map(repr, STORED))}, or a Compute of one of them, not {self.type!r}."
+            )
 
     def __str__(self) -> str:
         return f"{self.type}, plain code" if self.plain else self.type

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .emit import Emitter
-from .target import Target
 from .quantized_tensor import stored_macros
+from .target import Target
 from .tensor import BLOCK, Tensor
 
 

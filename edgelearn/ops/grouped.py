@@ -15,7 +15,8 @@ def emit_forward(
     e.launch(
         "grouped.cl", "grouped_forward", (y.rows, y.blocks), x.read, kernel.read, y.write, x.images, x.height,
         x.width, x.channels, y.height, y.width, y.channels, groups, *epilogue.arguments,
-        flops=_flops(window, groups, x, y), whole=True, in_block=x.block, **window.macros, **epilogue.macros, **y.value_macros,
+        flops=_flops(window, groups, x, y), whole=True, in_block=x.block, **window.macros, **epilogue.macros,
+        **y.value_macros,
     )  # fmt: skip
 
 

@@ -96,7 +96,10 @@ class BackwardPass:
         accumulate = name in self.gradients
         if not accumulate:
             self.lowering.at(stage.name)
-            shape, dtype = (self.lowering.n, *stage.output.shape), value.dtype if isinstance(value, Tensor) else "float32"
+            shape, dtype = (
+                (self.lowering.n, *stage.output.shape),
+                value.dtype if isinstance(value, Tensor) else "float32",
+            )
             self.gradients[name] = self.micro.tensor("output gradient", shape, dtype=dtype)
         mask = value if stage.activation != LINEAR else None
         return Target(self.gradients[name], mask, stage.activation, accumulate)

@@ -43,7 +43,8 @@ def stored_as(e: Emitter, values: Sequence[Stored], dtype: str = "float32") -> I
     block read, are converted before it."""
     start = len(e.launches)
     tensors = [
-        v if isinstance(v, Tensor) and v.dtype == dtype else e.tensor(f"as {dtype}", v.shape, dtype=dtype) for v in values
+        v if isinstance(v, Tensor) and v.dtype == dtype else e.tensor(f"as {dtype}", v.shape, dtype=dtype)
+        for v in values
     ]
     yield tensors
     emitted = e.launches[start:]
