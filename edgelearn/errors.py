@@ -55,3 +55,14 @@ class UnsupportedError(FormatError):
 
 class RunError(EdgelearnError):
     """A run that is unknown, can't be resumed, or can't be written."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, or ■ in a notebook, ended a computation; the text says how to go on. A notebook shows the text alone."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+class ExtensionError(EdgelearnError):
+    """A `MODULE:NAME` that can't be imported, or isn't what it should be."""

@@ -122,6 +122,21 @@ KERNEL moving_average(OUTPUT(average), INPUT(w), INPUT(scalars), INPUT(counters)
   }
 }
 
+// g += pull (w - reference); the first step sets the reference to w
+KERNEL proximal(OUTPUT(g), OUTPUT(reference), INPUT(w), INPUT(scalars), INPUT(counters), const int blocks,
+                const float pull) {
+  input w = ITEM_START(w);
+  output g = ITEM_START(g), reference = ITEM_START(reference);
+  if (START(counters)[NONFINITE] != 0.0f) return;
+  const int first = ((__global const uint *)START(scalars))[STEP] == 1;
+  for (int b = ITEM * CHUNK; b < last_block(blocks); b++) {
+    const size_t at = (size_t)b * BLOCK;
+    const V now = load(w + at);
+    if (first) store(reference + at, now);
+    else store(g + at, load(g + at) + (now - load(reference + at)) * pull);
+  }
+}
+
 // y = x, unless a NaN or an infinity was found
 KERNEL commit(INPUT(x), OUTPUT(y), INPUT(counters), const int blocks) {
   input x = ITEM_START(x);

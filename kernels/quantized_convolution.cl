@@ -51,7 +51,11 @@ INLINE void write_weights(const Weights target, Ints sum[DEPTH][PANELS], const i
     store(dw, v);
   }
 }
+#ifdef UNIT
+#include "quad_products.h"
+#else
 #include "window_products.h"
+#endif
 
 // Tile number `tile` of all: tile number `column` of `across` in a row of an image, and PANELS blocks from `panel` on
 typedef struct { int panel, image, row, column; } Place;

@@ -1,6 +1,7 @@
 // Stored tensors to floats, integers transposed, and sums of integers.
 #include "integers.h"
 #include "jobs.h"
+#include "quads.h"
 
 // The values of a stored tensor, written as the gradient of an input
 KERNEL to_floats(INPUT_STORED(x), RESULT_ARGUMENTS, const int m, const int blocks_x MASK_ARGUMENTS) {
@@ -35,16 +36,20 @@ KERNEL integer_channel_sums(INPUT_QUANTIZED(x), OUTPUT(sums), const int m, const
   store(total, v);
 }
 
-// [out/16][taps][in][16] -> [in/16][taps][out][16], a row of the result a work-item
+// [out/16][taps][in][16] -> [in/16][taps][out][16], 16 rows of the result a work-item
 KERNEL transpose_integers(INPUT_OF(char, w), OUTPUT_OF(char, t), JOBS) {
   if (ITEM >= items) return;
   const Job job = find_job(START(table), jobs, 6);
   const int taps = job.words[3], inputs = job.words[4], outputs = job.words[5];
-  const int out = job.item % outputs, tap = job.item / outputs % taps, block = job.item / (outputs * taps);
-  bytes from = JOB_START(w, 1) + ((size_t)(out / BLOCK * taps + tap) * inputs) * BLOCK + out % BLOCK;
-  __global char *to = JOB_START(t, 2) + (size_t)job.item * BLOCK;
-  for (int i = 0; i < BLOCK; i++) {
-    const int in = block * BLOCK + i;
-    to[i] = in < inputs ? from[in * BLOCK] : 0;
-  }
+  const int out_blocks = (outputs + BLOCK - 1) / BLOCK, out = job.item % out_blocks;
+  const int tap = job.item / out_blocks % taps, in = job.item / (out_blocks * taps);
+  const int rows = inputs - in * BLOCK, columns = outputs - out * BLOCK;  // those that there are
+  bytes from = JOB_START(w, 1) + ((size_t)(out * taps + tap) * inputs + in * BLOCK) * BLOCK;
+  __global char *to = JOB_START(t, 2) + ((size_t)(in * taps + tap) * outputs + out * BLOCK) * BLOCK;
+  Quads quads[BLOCK / QUAD];  // of four rows each
+  UNROLL for (int k = 0; k < BLOCK / QUAD; k++)
+    quads[k] = k * QUAD + QUAD <= rows ? quads_of_rows(from + k * QUAD * BLOCK)
+                                       : quads_of_few(from + k * QUAD * BLOCK, rows - k * QUAD);
+  UNROLL for (int c = 0; c < BLOCK; c++) if (c < columns) UNROLL for (int k = 0; k < BLOCK / QUAD; k++)
+    *(__global int *)(to + c * BLOCK + k * QUAD) = ((int *)&quads[k])[c];
 }

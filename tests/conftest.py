@@ -1,8 +1,9 @@
-"""Tests see the results of tuning that are shipped, and none of the user's own; and compile kernels once, not again for
-the binaries that would be kept. No features of sound are kept either. Tables are as wide as without a terminal.
+"""Tests see the results of tuning that are shipped, and none of the user's own. A process compiles each program once,
+not again for the binaries that would be kept. No features of sound are kept. Tables are as wide as without a terminal.
 A kernel that a compiler warns of fails the test that builds it."""
 
 import signal
+from collections import OrderedDict
 
 import pytest
 
@@ -15,6 +16,7 @@ SLOW = (
     "tests/compile/test_networks.py", "tests/experiments/test_precision_job.py", "tests/compile/test_integer_steps.py",
     "tests/lab/bench/test_peers.py", "tests/docs/test_examples.py",
 )  # fmt: skip
+PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
 
 
 def pytest_addoption(parser):
@@ -35,6 +37,32 @@ def _interrupts_are_heard():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _programs_are_shared():
+    """By the kernels of all contexts: PoCL takes 150 ms for a program, and 25 ms again in another context. A program
+    belongs to an OpenCL context; there is one for each device. `runtime.build.build` itself compiles as ever."""
+    from edgelearn.runtime import context, kernels
+
+    compile_new, open_context, contexts, programs = kernels.build, context.open_context, {}, OrderedDict()
+
+    def shared_context(device):
+        if device.index not in contexts:
+            contexts[device.index] = open_context(device)
+        return contexts[device.index]
+
+    def shared_program(own, source, options=()):
+        key = own.device.index, source, tuple(options)
+        programs[key] = programs.pop(key, None) or compile_new(own, source, options)
+        if len(programs) > PROGRAMS:
+            programs.popitem(last=False)
+        return programs[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(context, "open_context", shared_context)
+        patch.setattr(kernels, "build", shared_program)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,10 +1,15 @@
-"""Import every network of keras.applications up to 30 million parameters, with random weights, and compare.
+"""Import every network of keras.applications up to 30 million parameters, and compare with Keras in float64.
 
-    python tools/import_keras_applications.py [NAME ...] [--format keras|h5] [--markdown FILE]
+    python tools/import_keras_applications.py [NAME …] [--format keras|h5|tflite|onnx] [--seed 0] [--markdown FILE]
 
-For each network: Keras (in a process of its own) draws weights, saves the model and computes predictions and gradients.
-edgelearn imports the file and computes the same with all layers trained. A row says how far they are apart, relative to
-the largest value, or what is missing. Needs TensorFlow.
+For each network Keras, in a process of its own, draws weights, writes the model, and computes logits and gradients in
+float64. edgelearn imports the file and computes the same with all layers trained. An error is the largest difference
+by the largest value: of the logits, and of all gradients; beside them those of Keras in float32, which show how far
+rounding alone leads. Files of TFLite and ONNX have BatchNorm folded into convolutions: there the gradients of biases
+are compared, which are those of beta, each with the nearest of its size.
+
+Random weights must not amplify rounding: statistics of BatchNorm are those of 16 pictures, gamma is about 0.3, so that
+residual branches are small as in a trained network, and logits have deviation 1. Needs TensorFlow; ONNX needs tf2onnx.
 """
 
 from __future__ import annotations
@@ -30,103 +35,158 @@ NETWORKS = {
     "DenseNet169": 32, "DenseNet201": 32, "NASNetMobile": 32, "Xception": 71, "InceptionV3": 75, "ResNet50": 32,
     "ResNet50V2": 32, "ConvNeXtTiny": 32,
 }  # fmt: skip
-MOST_PARAMETERS = 30_000_000
 CLASSES = 10
+LABELS = np.array([1, 2])
 
 KERAS = """
-import os, sys
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import sys
 import keras, numpy as np, tensorflow as tf
-name, side, classes, path, arrays = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
-model = getattr(keras.applications, name)(weights=None, input_shape=(side, side, 3), classes=classes)
-rng = np.random.default_rng(0)
-for layer in model.layers:
-    if hasattr(layer, "rate"):
-        layer.rate = 0.0  # dropout is random
+
+name, side, classes, file_format, seed, path, arrays = sys.argv[1:]
+side, classes, seed = int(side), int(classes), int(seed)
+labels = np.array([1, 2])
+
+
+def make():
+    return getattr(keras.applications, name)(
+        weights=None, input_shape=(side, side, 3), classes=classes, classifier_activation=None
+    )
+
+
+def evaluate(model, x):
+    with tf.GradientTape() as tape:
+        y = model(x, training=False)
+        loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, y, from_logits=True))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    return np.array(y), {v.path: np.array(g) for v, g in zip(model.trainable_variables, gradients)}
+
+
+keras.utils.set_random_seed(seed)
+model, rng = make(), np.random.default_rng(seed)
+layers = [layer for layer in model._flatten_layers() if not layer._layers]
+DRAW = {"gamma": (0.3, 0.03), "beta": (0, 0.03), "bias": (0, 0.1)}
+for layer in layers:
+    if isinstance(layer, keras.layers.Dropout) or hasattr(layer, "drop_path_rate"):
+        layer.rate = layer.drop_path_rate = 0.0
     for variable in layer.weights:
         role = variable.path.rsplit("/", 1)[-1]
-        draw = {"gamma": (1, 0.1), "beta": (0, 0.1), "moving_mean": (0, 0.1), "bias": (0, 0.1)}.get(role)
-        if role == "moving_variance":
-            variable.assign(rng.uniform(0.5, 1.5, variable.shape))
-        elif draw:
-            variable.assign(rng.normal(*draw, variable.shape))
-x = rng.uniform(0, 255, (2, side, side, 3)).astype(np.float32)
-labels = np.array([1, 2])
-norms = [layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization)]
+        if role in DRAW:
+            variable.assign(rng.normal(*DRAW[role], variable.shape))
+        elif role not in ("mean", "variance", "moving_mean", "moving_variance") and len(variable.shape) == 1:
+            variable.assign(rng.uniform(0.1, 0.3, variable.shape))  # LayerScale
+norms = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
 momentum = [layer.momentum for layer in norms]
 for layer in norms:
     layer.momentum = 0.0
-model(x, training=True)  # statistics of these pictures: activations stay about 1, as in a network that was trained
+model(rng.uniform(0, 255, (16, side, side, 3)).astype("float32"), training=True)
 for layer, value in zip(norms, momentum):
     layer.momentum = value
-    layer.moving_variance.assign_add(0.1 * np.ones(layer.moving_variance.shape))
-with tf.GradientTape() as tape:
-    y = model(x, training=False)
-    loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, y))
-gradients = tape.gradient(loss, model.trainable_variables)
-model.save(path)
-found = {v.path: g.numpy() for v, g in zip(model.trainable_variables, gradients) if g is not None}
-np.savez(arrays, **{"gradient " + k.replace("/", "|"): v for k, v in found.items()}, x=x, y=y.numpy(), labels=labels,
-         parameters=model.count_params())
+    layer.moving_variance.assign_add(0.1 * np.mean(layer.moving_variance) * np.ones(layer.moving_variance.shape))
+x = rng.uniform(0, 255, (2, side, side, 3)).astype("float32")
+deviation = np.std(model(x, training=False))
+for variable in [layer for layer in layers if layer.weights][-1].weights:
+    variable.assign(variable / deviation)
+
+if file_format == "tflite":
+    with open(path, "wb") as file:
+        file.write(tf.lite.TFLiteConverter.from_keras_model(model).convert())
+elif file_format == "onnx":
+    model.export(path, format="onnx", verbose=False)
+else:
+    model.save(path)
+y32, gradients32 = evaluate(model, x)
+weights, parameters = model.get_weights(), model.count_params()
+keras.backend.clear_session()
+keras.backend.set_floatx("float64")
+exact = make()
+exact.set_weights(weights)
+y, gradients = evaluate(exact, x.astype("float64"))
+assert y.dtype == np.float64
+named = {f"exact {key}".replace("/", "|"): value for key, value in gradients.items()}
+named |= {f"float32 {key}".replace("/", "|"): value for key, value in gradients32.items()}
+np.savez(arrays, **named, x=x, y=y, y32=y32, parameters=parameters)
 """
 
+Arrays = dict[str, np.ndarray]
 
-def measure(name: str, side: int, file_format: str, folder: Path) -> dict[str, object]:
-    """The result for one network, as a row."""
+
+def measure(name: str, side: int, file_format: str, seed: int, folder: Path) -> dict[str, object]:
+    """Return the result for one network, as a row."""
     path, arrays = folder / f"{name}.{file_format}", folder / f"{name}.npz"
-    command = [sys.executable, "-c", KERAS, name, str(side), str(CLASSES), str(path), str(arrays)]
-    made = subprocess.run(command, capture_output=True, text=True)
+    arguments = [name, str(side), str(CLASSES), file_format, str(seed), str(path), str(arrays)]
+    made = subprocess.run([sys.executable, "-c", KERAS, *arguments], capture_output=True, text=True)
+    row: dict[str, object] = {"network": name, "pixels": side}
     if made.returncode:
-        return {"network": name, "parameters": 0, "input": "", "missing": f"Keras failed: {made.stderr[-300:]}"}
+        return {**row, "missing": f"Keras failed: {made.stderr[-300:]}"}
     kept = np.load(arrays)
-    row: dict[str, object] = {"network": name, "parameters": int(kept["parameters"]), "input": f"{side} × {side}"}
+    row["parameters"] = int(kept["parameters"])
     begin = time.perf_counter()
     try:
         translation = import_graph(path)
-        row["seconds"] = time.perf_counter() - begin
+        row["seconds"] = round(time.perf_counter() - begin, 2)
         if translation.problems:
-            kinds = sorted({f"{p.kind} ({p.reason})" for p in translation.problems})
-            return {**row, "missing": "; ".join(kinds)}
+            return {**row, "missing": "; ".join(sorted({f"{p.kind} ({p.reason})" for p in translation.problems}))}
         model = el.Model(translation.network, translation.weights)
-        row["forward"] = _distance(model.predict(kept["x"], 2), kept["y"])
+        row["forward"] = distance(model.predict(kept["x"], 2), kept["y"])
+        row["forward of Keras"] = distance(kept["y32"], kept["y"])
         model.compile(el.SGD(0.01), batchnorm="moving")
-        gradients = model.gradients(kept["x"], kept["labels"])
+        found = model.gradients(kept["x"], LABELS)
     except EdgelearnError as error:
         return {**row, "missing": f"{type(error).__name__}: {str(error)[:300]}"}
-    theirs = {key[9:].replace("|", "/"): kept[key] for key in kept.files if key.startswith("gradient ")}
-    shared = [key for key in theirs if key in gradients and gradients[key].shape == theirs[key].shape]
-    largest = max(float(np.abs(theirs[key]).max()) for key in shared)
-    row["backward"] = max(float(np.abs(gradients[key] - theirs[key]).max()) for key in shared) / largest
-    row["compared"] = f"{len(shared)} of {len(theirs)}"
+    exact, single = (
+        {key[len(kind) :].replace("|", "/"): kept[key] for key in kept.files if key.startswith(kind)}
+        for kind in ("exact ", "float32 ")
+    )
+    if file_format in ("tflite", "onnx"):
+        exact = {key: array for key, array in exact.items() if key.rsplit("/", 1)[-1] in ("beta", "bias")}
+    found = {name: match(name, array, found) for name, array in exact.items()}
+    missing = [name for name, array in found.items() if array is None]
+    if missing:
+        return {**row, "missing": f"gradients of {missing[:3]}"}
+    row |= {"backward": worst(found, exact), "backward of Keras": worst(single, exact), "compared": len(exact)}
     return row
 
 
-def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
+def match(name: str, exact: np.ndarray, found: Arrays) -> np.ndarray | None:
+    """Return the gradient of this name; if there is none, the nearest one of its size."""
+    if name in found and found[name].size == exact.size:
+        return found[name].reshape(exact.shape)
+    same = [array.reshape(exact.shape) for array in found.values() if array.size == exact.size]
+    return min(same, key=lambda array: float(np.abs(array - exact).max()), default=None)
+
+
+def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
+def worst(found: Arrays, exact: Arrays) -> float:
+    """Return the largest difference of all gradients, by the largest value."""
+    largest = max(float(np.abs(array).max()) for array in exact.values())
+    return max(float(np.abs(found[name] - array).max()) for name, array in exact.items()) / largest
+
+
 def markdown(rows: list[dict[str, object]]) -> str:
-    """The rows as a table of the manual."""
-    lines = ["| network | parameters | input | forward | backward | missing |", "|---|---|---|---|---|---|"]
+    """Return the rows as a table of the manual: errors of edgelearn, and in brackets those of Keras in float32."""
+    lines = ["| network | parameters | pixels | forward | backward | missing |", "|---|---|---|---|---|---|"]
     for row in rows:
-        numbers = [f"{row[key]:.1e}" if key in row else "" for key in ("forward", "backward")]
-        lines.append(
-            f"| {row['network']} | {row['parameters']:,} | {row['input']} | {numbers[0]} | {numbers[1]} | "
-            f"{row.get('missing', '')} |"
-        )
+        pairs = ((row.get(way), row.get(f"{way} of Keras")) for way in ("forward", "backward"))
+        errors = " | ".join(f"{ours:.0e} ({theirs:.0e})" if ours is not None else "" for ours, theirs in pairs)
+        parameters = f"{int(str(row.get('parameters', 0))) / 1e6:.1f} M"
+        lines.append(f"| {row['network']} | {parameters} | {row['pixels']} | {errors} | {row.get('missing', '')} |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(NETWORKS), help="networks (default: all)")
-    parser.add_argument("--format", choices=("keras", "h5"), default="keras")
+    parser.add_argument("names", nargs="*", default=list(NETWORKS), help="networks (default: all)", metavar="NAME")
+    parser.add_argument("--format", choices=("keras", "h5", "tflite", "onnx"), default="keras")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and pictures")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     options = parser.parse_args()
     rows = []
     for name in options.names:
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(measure(name, NETWORKS[name], options.format, Path(folder)))
+            rows.append(measure(name, NETWORKS[name], options.format, options.seed, Path(folder)))
         print(*(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
         if options.markdown:
             options.markdown.write_text(markdown(rows))

@@ -17,6 +17,7 @@ from . import (
     convert,
     devices,
     doctor,
+    federated,
     finetune,
     flowers,
     inspect,
@@ -32,7 +33,7 @@ from . import (
 COMMANDS = {
     "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "inspect": inspect,
     "convert": convert, "runs": runs, "compare": compare, "predict": predict, "precision": precision, "memory": memory,
-    "keywords": keywords, "bench": bench, "profile": profile, "tune": tune,
+    "keywords": keywords, "federated": federated, "bench": bench, "profile": profile, "tune": tune,
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from . import names
 from .files import written
 from .numbers import whole
 
@@ -24,12 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("workload", nargs="*", default=["forward:1", "train:1", "cached:163"],
         help="forward, train, train_bn, accumulate or cached, with a batch size as in forward:16; a single op as in "
              "train/conv_pw_1:16; patterns as in 'forward/*'")  # fmt: skip
-    add("--network", default="mobilenet_v1", help="a name in edgelearn.models (default: mobilenet_v1)")
+    add("--network", type=names.network, default="mobilenet_v1", metavar="NETWORK",
+        help=f"{names.NETWORK} (default: %(default)s)")  # fmt: skip
     add("--contenders", nargs="+", metavar="NAME", help="edgelearn, torch, keras, tinygrad (default: all installed)")
     add("--only", nargs="+", metavar="PATTERN", default=["*"], help='variants such as "torch compile*"')
-    add("--device", metavar="NAME", help="any part of an OpenCL device's name (default: the best one)")
-    add("--cores", type=int, help="processor cores for everyone (default: all)")
-    add("--rounds", type=int, default=9)
+    names.add_device(parser)
+    add("--cores", type=whole(1), help="processor cores for everyone (default: all)")
+    add("--rounds", type=whole(1), default=9, help="blocks of steps of each contender (default: %(default)s)")
     add("--seed", type=whole(0), default=0)
     add("--from", dest="source", metavar="FILE", help="show a report that --json wrote, and measure nothing")
     add("--json", type=written, metavar="FILE", help="write all samples there")

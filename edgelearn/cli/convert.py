@@ -14,6 +14,7 @@ from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, find_writer, read_model, write_model
 from edgelearn.interop.weights import check_weights
 
+from . import names
 from .files import written
 from .numbers import whole
 
@@ -22,7 +23,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """MODEL, and what is needed to read some formats."""
     add = parser.add_argument
     add("model", metavar="MODEL", help="the file")
-    add("--network", metavar="NAME", help="a network of edgelearn.models, for files that hold weights alone")
+    add("--network", type=names.network, metavar="NETWORK",
+        help=f"for files that hold weights alone: {names.NETWORK}")  # fmt: skip
     add("--inputs", nargs="+", default=[], metavar="TENSOR", help="tensors at which the network begins")
     add("--outputs", nargs="+", default=[], metavar="TENSOR", help="tensors at which it ends (default: the file's)")
     add("--input-shape", nargs="+", type=whole(1), metavar="N",
@@ -37,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def network_of(options: argparse.Namespace) -> Network | None:
     """The network that --network names."""
-    from edgelearn.models.named import named_network
+    from edgelearn.interop import find_network
 
-    return named_network(options.network) if options.network else None
+    return find_network(options.network).network if options.network else None
 
 
 def read(options: argparse.Namespace) -> ModelFile:

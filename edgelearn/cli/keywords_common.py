@@ -9,6 +9,8 @@ from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.subfolders import skipped_lines
 from edgelearn.keywords.learners import Embedder, Learner, Neighbours
 
+from . import names
+
 # Without the learner that needs a shared classifier of the words and clips of other people: see `personal`.
 LEARNERS = tuple(sorted(set(Learner.registry) - {Neighbours.name}))
 
@@ -16,7 +18,7 @@ LEARNERS = tuple(sorted(set(Learner.registry) - {Neighbours.name}))
 def add_data(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--data", metavar="DIR", help="folder with data sets and weights (default: EDGELEARN_DATA)")
-    add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+    names.add_device(parser)
 
 
 def add_network(parser: argparse.ArgumentParser) -> None:

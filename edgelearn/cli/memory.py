@@ -20,6 +20,9 @@ from edgelearn.lab.runs import RunStore, figures
 from edgelearn.lab.runs.tables import render, table
 from edgelearn.runtime import choose_device, launch_times
 
+from . import names
+from .files import written
+from .numbers import number, whole
 from .options import add_options
 from .training import add_runs, add_runs_folder, train
 
@@ -28,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     plan = commands.add_parser("plan", help="the fastest plan within a budget, explained")
     _add_network(plan)
-    plan.add_argument("--budget", metavar="SIZE", help="such as 8MB, or '8MB stored, 20MB peak'")
+    plan.add_argument("--budget", type=names.budget, metavar="SIZE", help="such as 8MB, or '8MB stored, 20MB peak'")
     plan.add_argument(
         "--count", choices=("stored", "peak", "device"), default="stored",
         help="the kind of memory that SIZE limits if it names none: stored between the passes (default), activations "
@@ -41,20 +44,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan.add_argument("--pages", metavar="DIR", help="with --allow paged: to a file there, not to the host's memory")
     plan.add_argument("--batchnorm", choices=("moving", "batch"), default="batch")
     plan.add_argument("--layers", action="store_true", help="a row for each layer")
-    plan.add_argument("--plot", metavar="PNG", help="draw the timeline there")
+    plan.add_argument("--plot", type=written, metavar="PNG", help="draw the timeline there")
     plan.set_defaults(act=_plan)
     compare = commands.add_parser("compare", help="memory and time of a step by many plans, in turn")
     _add_network(compare)
     compare.add_argument(
         "--plans", nargs="+", default=[], metavar="PLAN", help="some of them, as 'keep_all' '6 MB stored'"
     )
-    compare.add_argument("--rounds", type=int, default=9)
-    compare.add_argument("--json", metavar="FILE", help="write the measurements there")
-    compare.add_argument("--chart", metavar="PNG", help="draw time over memory there")
+    compare.add_argument("--rounds", type=whole(1), default=9)
+    compare.add_argument("--json", type=written, metavar="FILE", help="write the measurements there")
+    compare.add_argument("--chart", type=written, metavar="PNG", help="draw time over memory there")
     compare.set_defaults(act=_compare)
     measure = commands.add_parser("measure", help="times of launches on this device, stored for plans")
     _add_network(measure)
-    measure.add_argument("--rounds", type=int, default=20)
+    measure.add_argument("--rounds", type=whole(1), default=20)
     measure.add_argument("--busy", action="store_true", help="store times although other programs use the cores")
     measure.set_defaults(act=_measure)
     one = commands.add_parser("train", help="one training from scratch")
@@ -62,17 +65,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_runs(one)
     one.set_defaults(act=_train)
     check = commands.add_parser("check", help="the claims on MobileNet V2: passed, failed or not measured")
-    check.add_argument("--rounds", type=int, default=9, help="of steps by all plans, for times")
+    check.add_argument("--rounds", type=whole(1), default=9, help="of steps by all plans, for times")
     add_runs_folder(check)
     check.set_defaults(act=_check)
     for command in (plan, compare, measure, check):
-        command.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+        names.add_device(command)
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("network", nargs="?", default="mobilenet_v2", help="a name in edgelearn.models")
-    parser.add_argument("--alpha", type=float, default=1.0, help="its width")
-    parser.add_argument("--batch-size", type=int, default=1)
+    parser.add_argument(
+        "network", nargs="?", type=names.network, default="mobilenet_v2", help=f"{names.NETWORK} (default: %(default)s)"
+    )
+    parser.add_argument("--alpha", type=number(0), default=1.0, help="width of a network of edgelearn.models")
+    parser.add_argument("--batch-size", type=whole(1), default=1, help="examples of a step (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -82,14 +87,14 @@ def run(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> None:
     from edgelearn.compile import Offload
     from edgelearn.experiments.memory.plans import named_plan
-    from edgelearn.models.named import named_network
+    from edgelearn.interop import find_network
 
     device = choose_device(options.device).device
     if options.pages and "paged" not in options.allow:
         raise PlanError("--pages is for offloading, which isn't allowed: add --allow paged, or leave --pages out.")
     name = "keep_all" if options.budget is None else _counted(options.budget, options.count)
     allow = [Offload(options.pages) if name == "paged" else ALLOWED[name] for name in options.allow]
-    network = named_network(options.network, options.alpha)
+    network = find_network(options.network, options.alpha).network
     plan = named_plan(name, network, device, options.batch_size, options.batchnorm, allow, _log)
     times = launch_times(device, allow if plan.paged_bytes else ())
     explanation = explain(plan)
@@ -132,12 +137,12 @@ def _compare(options: argparse.Namespace) -> None:
 
 def _measure(options: argparse.Namespace) -> None:
     from edgelearn.experiments.memory.plans import plans_to_measure
+    from edgelearn.interop import find_network
     from edgelearn.lab.profile.launches import measure_launches
-    from edgelearn.models.named import named_network
     from edgelearn.tuned import launch_times as store
 
     device = choose_device(options.device).device
-    network = named_network(options.network, options.alpha)
+    network = find_network(options.network, options.alpha).network
     plans = plans_to_measure(network, device, options.batch_size)
     stored = measure_launches(list(plans.values()), device, options.rounds, options.busy)
     print(

@@ -16,7 +16,9 @@ from edgelearn.experiments.precision.config import PrecisionConfig
 from edgelearn.experiments.precision.sweep import SEEDS
 from edgelearn.lab.runs import RunStore, figures
 
-from .numbers import whole
+from . import names
+from .files import written
+from .numbers import number, whole
 from .options import add_options, read_config
 from .tables import print_table
 from .training import add_runs, add_runs_folder, train
@@ -34,30 +36,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add = command.add_argument
         add("--only", nargs="+", default=[], metavar="VARIANT", help='variants by pattern, as "fp32" "every*"')
         add("--markdown", action="store_true", help="the table in Markdown")
-        add("--chart", metavar="PNG", help="draw the accuracies")
-        add("--json", metavar="FILE", help="write the accuracies in the form of expected.json")
+        add("--chart", type=written, metavar="PNG", help="draw the accuracies")
+        add("--json", type=written, metavar="FILE", help="write the accuracies in the form of expected.json")
         command.set_defaults(act=act)
     trace = commands.add_parser("trace", help="the quantized tensors of a training with --trace")
     trace.add_argument("name", nargs="?", metavar="RUN", help="the run's id or the start of it (default: the newest)")
     trace.add_argument("--kind", choices=KINDS, default="gradients")
-    trace.add_argument("--chart", metavar="PNG", help="draw layers by steps")
+    trace.add_argument("--chart", type=written, metavar="PNG", help="draw layers by steps")
     trace.add_argument("--what", default="cosine", help="to draw: cosine, signal_to_noise, clipped or staleness")
     add_runs_folder(trace)
     trace.set_defaults(act=_trace)
     timed = commands.add_parser("time", help="steps in fp32, in hindsight and with current ranges, in turn")
     add = timed.add_argument
-    add("networks", nargs="*", default=["mobilenet_v1"], metavar="NETWORK", help="names in edgelearn.models")
+    add("networks", nargs="*", type=names.network, default=["mobilenet_v1"], metavar="NETWORK", help=names.NETWORK)
     add("--batch-size", type=whole(1), default=1)
-    add("--alpha", type=float, default=1.0, help="the networks' width")
+    add("--alpha", type=number(0), default=1.0, help="width of networks of edgelearn.models")
     add("--batchnorm", choices=("moving", "batch"), default="moving")
     add("--variants", nargs="+", metavar="VARIANT", help='some of them, as "fp32" "integers, current"')
     add("--rounds", type=whole(1), default=15)
     add("--steps", type=whole(1), default=5, help="steps of each precision in a round")
-    add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+    names.add_device(timed)
     add("--markdown", action="store_true", help="the table in Markdown")
     timed.set_defaults(act=_time)
     cost = commands.add_parser("cost", help="the published formula, layer by layer")
-    cost.add_argument("networks", nargs="*", metavar="NETWORK", help="names in edgelearn.models (default: published)")
+    cost.add_argument(
+        "networks", nargs="*", type=_published_or_network, metavar="NETWORK",
+        help=f"{names.NETWORK} (default: the published ones)",
+    )  # fmt: skip
     cost.set_defaults(act=_cost)
     commands.add_parser("tasks", help="the tasks to train").set_defaults(act=_tasks)
     check = commands.add_parser("check", help="the claims: passed, failed or not measured")
@@ -65,9 +70,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.set_defaults(act=_check)
 
 
+def _published_or_network(text: str) -> str:
+    from edgelearn.experiments.precision import claims
+
+    return text if text in claims.networks() else names.network(text)
+
+
 def _add_comparison(parser: argparse.ArgumentParser) -> None:
     add_options(parser, TrainingConfig, skip=("seed",))
-    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--seeds", nargs="+", type=whole(0), default=SEEDS)
     add_runs_folder(parser)
 
 
@@ -119,12 +130,12 @@ def _trace(options: argparse.Namespace) -> None:
 
 def _time(options: argparse.Namespace) -> None:
     from edgelearn.experiments.precision import report
-    from edgelearn.models.named import named_network
+    from edgelearn.interop import find_network
     from edgelearn.runtime import choose_device
 
     device = choose_device(options.device).device
     sizes = options.batch_size, options.batchnorm, options.rounds, options.steps
-    for network in [named_network(name, options.alpha) for name in options.networks]:
+    for network in [find_network(name, options.alpha).network for name in options.networks]:
         times = report.time_precisions(network, device, *sizes, only=options.variants)
         print(f"{network.name}, {options.batch_size} examples a step, {device.id}")
         print_table(report.TIME_HEADER, report.time_cells(times), options.markdown)
@@ -138,12 +149,12 @@ def _tasks(options: argparse.Namespace) -> None:
 
 def _cost(options: argparse.Namespace) -> None:
     from edgelearn.experiments.precision import claims, report
-    from edgelearn.models.named import named_network
+    from edgelearn.interop import find_network
 
     published = claims.networks()
     for name in options.networks or published:
         print(f"{name}: KiB that a forward pass of one example moves")
-        print_table(report.COST_HEADER, report.cost_cells(published.get(name) or named_network(name)))
+        print_table(report.COST_HEADER, report.cost_cells(published.get(name) or find_network(name).network))
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import argparse
 from edgelearn.experiments.trained import predict
 from edgelearn.lab.runs import RunStore
 
+from . import names
 from .training import add_runs_folder
 
 
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("image", nargs="+", help="JPEG or PNG files")
     parser.add_argument("--run", metavar="RUN", help="the run whose network is used (default: the newest)")
     add_runs_folder(parser)
-    parser.add_argument("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+    names.add_device(parser)
 
 
 def run(options: argparse.Namespace) -> int:

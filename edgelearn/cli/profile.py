@@ -9,15 +9,18 @@ from __future__ import annotations
 import argparse
 import shutil
 
+from . import names
 from .files import written
+from .numbers import whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("workload", nargs="*", default=["train:1"], help="kind and batch size, as in forward:16 (default: train:1)")
-    add("--network", default="mobilenet_v1", help="a name in edgelearn.models (default: mobilenet_v1)")
-    add("--device", help="any part of its name (default: the best one)")
-    add("--rounds", type=int, default=20, help="steps to measure (default: 20)")
+    add("--network", type=names.network, default="mobilenet_v1", metavar="NETWORK",
+        help=f"{names.NETWORK} (default: %(default)s)")  # fmt: skip
+    names.add_device(parser)
+    add("--rounds", type=whole(1), default=20, help="steps to measure (default: 20)")
     add("--layers", action="store_true", help="a row for each layer, not for each kind of launch")
     add("--json", type=written, metavar="FILE", help="write what was measured there")
     add("--trace", type=written, metavar="FILE",

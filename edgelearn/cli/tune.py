@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from . import names
 from .numbers import number
 
 MINUTES, MINUTES_GPU = 6, 3
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one of `edgelearn bench` but no single op, as train:16 or resnet18/train:16; cached:163/15 for "
              "micro-batches of 15; or flowers-sample "
              "(default: what fits the kind of device)")  # fmt: skip
-    add("--device", help="tune this device instead of the best one (any part of its name)")
+    names.add_device(parser)
     add("--minutes", type=number(least=0.01),
         help=f"spend about so long at most (default: {MINUTES}, on a GPU {MINUTES_GPU})")  # fmt: skip
     add("--again", action="store_true", help="measure settled choices again")

@@ -42,3 +42,8 @@ UNITS = (  # the fastest first
 def first_of(found: tuple[str, ...], dtype: str) -> str:
     """The fastest unit of those `found` that multiplies `dtype`; "" if there is none."""
     return next((unit.name for unit in UNITS if unit.name in found and dtype in unit.types), "")
+
+
+def first_with(probe: str, found: tuple[str, ...]) -> str:
+    """The fastest unit of those `found` that `probe` tests; "" if there is none."""
+    return next((unit.name for unit in UNITS if unit.name in found and unit.probe == probe), "")

@@ -11,7 +11,7 @@ from typing import ClassVar, Generic, Self, TypeVar
 from edgelearn.errors import RunError
 from edgelearn.lab.measure.memory import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, wilson_interval
-from edgelearn.train import Callback, Model
+from edgelearn.train import Callback, Model, TrainedModel
 from edgelearn.train.interrupt import on_interrupt
 from edgelearn.train.phases import Phases
 from edgelearn.tuned import find
@@ -110,9 +110,14 @@ class Experiment(ABC, Generic[C]):
         return self.config.to_dict()["epochs"]
 
     @property
+    def trained(self) -> TrainedModel:
+        """What is trained: the model, or what trains it in another way."""
+        return self.model
+
+    @property
     def finished(self) -> bool:
         """True once all epochs are done."""
-        return self.model.position.epoch >= self.epochs
+        return self.trained.position.epoch >= self.epochs
 
     @classmethod
     def start(cls, config: C, store: RunStore, callbacks: Sequence[Callback], log: Log = print) -> dict | None:
@@ -159,15 +164,15 @@ class Experiment(ABC, Generic[C]):
 
         Raises RunError if the run began with other data or weights.
         """
-        recorder = Recorder(run, self.model, self.command)
+        recorder = Recorder(run, self.trained, self.command)
         start = time.perf_counter()
         earlier = float(run.record.get("seconds", 0.0))
         if run.has_checkpoint():
             self._check_same(run)
-            self.model.restore(*run.load_checkpoint())
+            self.trained.restore(*run.load_checkpoint())
 
         def stop() -> None:
-            self.model.stop_training = True
+            self.trained.stop_training = True
 
         advice = f"Continue with: {self.command} --resume {run.id}"
         with on_interrupt(stop):

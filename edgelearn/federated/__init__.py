@@ -1,1 +1,18 @@
-"""Federated learning: many devices, one model, every byte counted."""
+"""Federated learning: clients that train where their data is, and a server that aggregates what they learned."""
+
+from .client import Clients, Examples
+from .compressor import Compressor, NoCompression
+from .grid import Grid, LocalGrid
+from .memory import ClientMemory
+from .messages import Instruction, Reply, Size, size_of
+from .partition import IID, ByGroup, Dirichlet, LabelsPerClient, Partition, counts
+from .rounds import RoundRecord, Rounds, Settings, mean
+from .screening import Update, screen
+from .strategy import STRATEGIES, FedAdam, FedAvg, FedAvgM, FedYogi, Strategy, make_strategy
+
+__all__ = [
+    "IID", "STRATEGIES", "ByGroup", "ClientMemory", "Clients", "Compressor", "Dirichlet", "Examples", "FedAdam",
+    "FedAvg", "FedAvgM", "FedYogi", "Grid", "Instruction", "LabelsPerClient", "LocalGrid", "NoCompression",
+    "Partition", "Reply", "RoundRecord", "Rounds", "Settings", "Size", "Strategy", "Update", "counts", "make_strategy",
+    "mean", "screen", "size_of",
+]  # fmt: skip

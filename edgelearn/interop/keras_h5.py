@@ -1,11 +1,13 @@
-"""Weights in Keras's legacy HDF5 layout: what keras.applications publishes and `Model.save_weights("x.h5")` wrote.
+"""Weights in Keras's HDF5 layouts: what keras.applications publishes and `Model.save_weights` writes.
 
-The file has an attribute `layer_names`; each layer is a group with an attribute `weight_names` that lists its datasets
-in the order of the layer's weights.
+A file of Keras 2 has an attribute `layer_names`; each layer is a group with an attribute `weight_names` that lists its
+datasets in the order of the layer's weights. A file of Keras 3 (.weights.h5) has the datasets of a layer in
+"layers/CLASS_NUMBER/vars/0" and so on, since 3.6 with the layer's name as an attribute.
 """
 
 from __future__ import annotations
 
+import re
 from itertools import count, takewhile
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from .foreign import ArrayFile, open_arrays
 from .weights import Weights, in_keras_order, keras_shape
 
 WHAT = "a Keras HDF5 weight file"
+OTHER_NAMES = {"dense": "conv_preds"}  # the classifier of MobileNet in keras.applications is a convolution of a pixel
 
 
 def read_layers(path: str | Path) -> dict[str, list[np.ndarray]]:
@@ -30,6 +33,8 @@ def read_layers(path: str | Path) -> dict[str, list[np.ndarray]]:
 
 def list_layers(file: ArrayFile) -> dict[str, list[str]]:
     """Names of the arrays of each layer, in the order of the layer's weights. Raises FormatError naming the file."""
+    if folders := list_folders(file):
+        return {file.texts.get(f"{folder}/vars@name", [folder])[0]: names for folder, names in folders.items()}
     root = (
         "model_weights"
         if "model_weights@layer_names" in file.texts or "model_weights@layer_names0" in file.texts
@@ -40,6 +45,36 @@ def list_layers(file: ArrayFile) -> dict[str, list[str]]:
         group = f"{root}/{layer}" if root else layer
         layers[layer] = [f"{group}/{name}" for name in _texts(file, group, "weight_names")]
     return layers
+
+
+def list_folders(file: ArrayFile) -> dict[str, list[str]]:
+    """Names of the arrays of each layer of a Keras 3 file, by its group, such as "layers/conv2d_1"."""
+    folders: dict[str, list[str]] = {}
+    for name in file.arrays:
+        folder, _, number = name.partition("/vars/")
+        if folder.startswith("layers/") and number == "0":
+            places = (f"{folder}/vars/{place}" for place in count())
+            folders[folder] = list(takewhile(file.arrays.__contains__, places))
+    return folders
+
+
+def snake_case(kind: str) -> str:
+    """A class's name as Keras 3 writes it: "conv2d" for Conv2D."""
+    return re.sub(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])", "_", kind).lower()
+
+
+def _by_class(network: Network, layers: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Layers of a file that doesn't name them, by the number of each among those of its class."""
+    found: dict[str, list[str]] = {}
+    numbers: dict[str, int] = {}
+    for node in network.nodes.values():
+        kind = snake_case(type(node.op).__name__)
+        number = numbers.get(kind, 0)
+        numbers[kind] = number + 1
+        names = layers.get(f"layers/{kind}" + (f"_{number}" if number else ""))
+        if names:
+            found[node.name] = names
+    return found
 
 
 def _texts(file: ArrayFile, group: str, attribute: str) -> list[str]:
@@ -62,12 +97,16 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
     """
     with open_arrays(path, "hdf5", WHAT) as file:
         layers = list_layers(file)
+        if any(name.startswith("layers/") for name in layers):
+            layers = _by_class(network, layers)
         found: dict[str, str] = {}  # the file's names by ours
         for layer in dict.fromkeys(p.layer for p in network.parameters.values()):
             if layer in skip:
                 continue
             roles = [p.role for p in network.parameters.values() if p.layer == layer]
-            names = layers.get(layer)
+            names = layers.get(layer, layers.get(OTHER_NAMES.get(layer, "")))
+            if names and len(names) < len(roles):  # BatchNormalization(scale=False) has no gamma
+                roles = [r for r in roles if r not in ("gamma", "beta") or f"{layer}/{r}" in network.trainable]
             if names is None or len(names) != len(roles):
                 have = "no such layer" if names is None else f"{len(names)} arrays"
                 raise FormatError(
@@ -77,10 +116,13 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
             found |= {f"{layer}/{role}": name for role, name in zip(roles, names, strict=True)}
         for name, theirs in found.items():
             shape, expected = file.entry(theirs).shape, keras_shape(network, name)
-            if shape != expected:
+            if shape not in (expected, (1, 1, *expected)):
                 raise FormatError(
                     f"{path}: '{name}' has shape {shape}, but '{network.name}' needs {expected}. It is of another "
                     f"network, or another width of this one: give a file of '{network.name}'."
                 )
         arrays = file.read(found.values())
-    return {name: in_keras_order(network, name, arrays[theirs]).astype(np.float32) for name, theirs in found.items()}
+    return {
+        name: in_keras_order(network, name, arrays[theirs].reshape(keras_shape(network, name))).astype(np.float32)
+        for name, theirs in found.items()
+    }

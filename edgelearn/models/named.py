@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from inspect import Parameter, signature
 from math import isfinite
 from typing import Any
 
 from edgelearn import models
 from edgelearn.errors import RunError
+from edgelearn.extensions import nearest
 from edgelearn.graph import Network
 
 
@@ -23,7 +25,10 @@ def named_network(name: str, alpha: float = 1.0, **settings: Any) -> Network:
     """
     makers = _makers()
     if name not in makers:
-        raise RunError(f"Unknown network '{name}': choose {', '.join(makers)}.")
+        raise RunError(
+            f"Unknown network '{name}'.{nearest(name, makers)} Choose {', '.join(makers)}; a model file; or "
+            f"MODULE:FUNCTION."
+        )
     maker = makers[name]
     known = signature(maker).parameters
     if alpha != 1:
@@ -35,6 +40,12 @@ def named_network(name: str, alpha: float = 1.0, **settings: Any) -> Network:
     return maker(**{key: value for key, value in settings.items() if key in known})
 
 
+def network_names() -> tuple[str, ...]:
+    """Names that `named_network` knows."""
+    return tuple(_makers())
+
+
+@cache
 def _makers() -> dict[str, Callable[..., Network]]:
     """Functions of edgelearn.models without required arguments (`revnet` has some)."""
     found = {name: getattr(models, name) for name in models.__all__}

@@ -108,7 +108,7 @@ class Emitter:
         numbers: tuple[int, ...] = (),
         settings: tuple[int | float, ...] = (),
         whole: bool = False,
-        **macros: int,
+        **macros: int | str,
     ) -> None:
         """Add work that may share a launch with other layers' (see `Job`); `emit_jobs` launches it."""
         named = tuple(sorted(macros.items()))

@@ -32,7 +32,7 @@ class Job:
     numbers: tuple[int, ...] = ()
     settings: tuple[int | float, ...] = ()
     whole: bool = False
-    macros: tuple[tuple[str, int], ...] = ()
+    macros: tuple[tuple[str, int | str], ...] = ()
     layer: str = ""
 
     @property

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from edgelearn.launch import KernelConfig
 
+from . import quads, tiles
 from . import quantized_copy as quantized_copy
-from . import tiles
 from .convolution import Conv2D
 from .dense import Dense
 from .emit import Emitter, Epilogue, Traits
@@ -64,8 +64,8 @@ def emit_forward(
             *x.read, *kernel.read, *target.result_arguments(e), *geometry.sizes, channels, out_height, out_width,
             out.blocks, *epilogue.arguments,
             whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
-            per_channel=kernel.format.per_channel, **choice, **window.macros, **epilogue.macros,
-            **target.result_macros(e),
+            per_channel=kernel.format.per_channel, **quads.macros(e.traits), **choice, **window.macros,
+            **epilogue.macros, **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -91,8 +91,8 @@ def emit_backward_data(
             *dy.read, *prepared.read, *target.result_arguments(e), *geometry.sizes, out, out_height, out_width,
             x.blocks, *target.mask_arguments,
             whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
-            per_channel=prepared.format.per_channel, **choice, **window.macros, **target.mask_macros,
-            **target.result_macros(e),
+            per_channel=prepared.format.per_channel, **quads.macros(e.traits), **choice, **window.macros,
+            **target.mask_macros, **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -125,7 +125,8 @@ def emit_backward_weights(
             *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
             *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
             whole=True, flops=2 * given.rows * given.channels * window.taps * value.channels,
-            in_block=value.block, tile=1, panels=panels, depth=depth, **window.macros,
+            in_block=value.block, tile=1, panels=panels, depth=depth, **quads.macros(e.traits),
+            **window.macros,
         )  # fmt: skip
         return kernel_sum, dy_sum
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from edgelearn.launch import Role
 
+from . import quads
 from .emit import Emitter
 from .formats import has_range
 from .observers import CurrentMinMax
@@ -47,8 +48,8 @@ def emit_transposed(e: Emitter, kernel: QuantizedTensor, taps: int) -> Quantized
     inputs, outputs = kernel.tensor.rows // taps, kernel.tensor.channels
     y = e.tensor("integer kernel transposed", (taps, outputs, inputs), Role.PREPARED, dtype="int8")
     e.job(
-        "quantized_copy.cl", "transpose_integers", y.blocks * taps * outputs, kernel.tensor.read, y.write,
-        numbers=(taps, inputs, outputs), whole=True,
+        "quantized_copy.cl", "transpose_integers", y.blocks * taps * kernel.tensor.blocks, kernel.tensor.read, y.write,
+        numbers=(taps, inputs, outputs), whole=True, **quads.macros(e.traits),
     )  # fmt: skip
     return replace(kernel, tensor=y)
 

@@ -14,6 +14,13 @@ from .memory import DeviceBuffer, Ledger
 from .process import check_process
 
 
+def open_context(device: Device) -> Any:
+    """A new cl.Context of the device."""
+    import pyopencl as cl
+
+    return cl.Context([opencl_device(device)])
+
+
 class Context(Displayed):
     """Queues and memory of one device; everything that runs on it shares one.
 
@@ -28,7 +35,7 @@ class Context(Displayed):
         import pyopencl as cl
 
         self.device, self.profiling = device, profiling
-        self.cl_context = cl.Context([opencl_device(device)])
+        self.cl_context = open_context(device)
         self._properties: Any = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
         self.queue = self._new_queue()
         self._transfers: Any = None

@@ -14,6 +14,7 @@ from .callbacks import History
 from .callbacks.base import CallbackList
 from .callbacks.progress import with_progress
 from .features import extract_features, feature_settings
+from .interrupt import interrupted_between_steps
 from .loop import Loop, start
 from .metrics import OutputMetrics
 from .open_session import OpenSession
@@ -60,23 +61,24 @@ class Fitting:
         plan, history = phases["train"], History()
         callbacks = with_progress(watched(a.callbacks, plan), a.verbose)
         notify = CallbackList(self.model, [*callbacks, history])
-        try:
-            if a.cache is not None:
-                wanted = [x, *(source for source, _ in others)]
-                x, *features = self._features(wanted, phases, a, notify)
-                others = [(source, targets) for source, (_, targets) in zip(features, others, strict=True)]
-            loop = Loop(
-                lambda: self.session.train(plan, notify), self.status, notify, x, y, size, a.epochs, a.shuffle,
-                others[0] if others else None, a.validation_frequency, self.metrics,
-            )  # fmt: skip
-            loop.run()
-        except StoppedError:
-            pass
-        finally:
-            self.session.close()
-            if not self.status.stop_training:
-                self.session.features.clear()
-            notify("on_train_end", {})
+        with interrupted_between_steps(self.status):
+            try:
+                if a.cache is not None:
+                    wanted = [x, *(source for source, _ in others)]
+                    x, *features = self._features(wanted, phases, a, notify)
+                    others = [(source, targets) for source, (_, targets) in zip(features, others, strict=True)]
+                loop = Loop(
+                    lambda: self.session.train(plan, notify), self.status, notify, x, y, size, a.epochs, a.shuffle,
+                    others[0] if others else None, a.validation_frequency, self.metrics,
+                )  # fmt: skip
+                loop.run()
+            except StoppedError:
+                pass
+            finally:
+                self.session.close()
+                if not self.status.stop_training:
+                    self.session.features.clear()
+                notify("on_train_end", {})
         return history
 
     def _features(self, wanted: list[Source], phases: Phases, a: FitArguments, notify: CallbackList) -> list[Source]:

@@ -6,16 +6,43 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+from edgelearn.errors import Interrupted
+
+from .status import TrainingStatus
 
 HANGUP = getattr(signal, "SIGHUP", None)  # Windows has none
 
 
 @contextmanager
-def on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+def interrupted_between_steps(status: TrainingStatus) -> Iterator[None]:
+    """The first Ctrl-C inside ends the training of `status` behind a step, and is raised then as Interrupted; a second
+    one is raised at once. Does nothing where something else handles Ctrl-C, such as `on_interrupt`."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    asked = False
+
+    def stop() -> None:
+        nonlocal asked
+        asked = status.stop_training = True
+
+    with on_interrupt(stop, [signal.SIGINT]):
+        yield
+    if asked:
+        at = status.position
+        raise Interrupted(
+            f"Stopped after {at.updates} updates, in epoch {at.epoch + 1} of {status.epochs}. Call fit again with the "
+            f"same arguments to go on, or compile to train anew."
+        )
+
+
+@contextmanager
+def on_interrupt(stop: Callable[[], None], signals: Sequence[int] | None = None) -> Iterator[None]:
     """The first signal inside calls `stop`; a second one raises KeyboardInterrupt at once. Outside the main thread,
-    where Python allows no signal handlers, this does nothing."""
+    where Python allows no signal handlers, this does nothing. `signals`: default all three of this module."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -30,7 +57,7 @@ def on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         asked = True
         stop()
 
-    before = {number: signal.signal(number, handle) for number in _signals()}
+    before = {number: signal.signal(number, handle) for number in signals or _signals()}
     try:
         yield
     finally:

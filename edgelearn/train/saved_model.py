@@ -34,7 +34,7 @@ class SavedModel(TrainedModel):
         >>> model.export("flowers.onnx", int8=True)
 
         Arguments:
-        - `path`: its suffix names the format: .tflite, .onnx, .keras, .safetensors, .pt, .qfp32 or .qfp16.
+        - `path`: its suffix names the format: .tflite, .onnx, .keras, .weights.h5, .safetensors, .pt, .qfp32 or .qfp16.
         - `options`: of the format. `int8=True` (TFLite, ONNX) writes integers, by the ranges that a training with a
           Precision left; inputs and outputs stay float32.
 

@@ -11,7 +11,7 @@ import numpy as np
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Tensor
-from edgelearn.ops.optimizers.base import AVERAGE
+from edgelearn.ops.optimizers.base import AVERAGE, REFERENCE
 
 from .status import Position
 
@@ -105,9 +105,9 @@ class TrainingState:
         return replace(self, slots=kept, records=records)
 
     def _new_slot(self, name: str, tensor: Tensor) -> np.ndarray:
-        """Return zeros, or the weights for their average."""
+        """Return zeros, or the weights for their average and for what a proximal term pulls to."""
         slot, parameter = name.split("/", 1)
-        return self.weights[parameter] if slot == AVERAGE else np.zeros(tensor.shape, np.float32)
+        return self.weights[parameter] if slot in (AVERAGE, REFERENCE) else np.zeros(tensor.shape, np.float32)
 
 
 def _some(names: list[str]) -> str:

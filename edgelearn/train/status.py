@@ -156,6 +156,10 @@ class TrainedModel(Displayed, ABC):
         """All that training needs to continue: (tensors by name, JSON values)."""
 
     @abstractmethod
+    def restore(self, tensors: Weights, position: dict) -> None:
+        """Return to where `state` was called. Raises FormatError if that was another network's or another training."""
+
+    @abstractmethod
     def evaluate(self, x, y) -> Logs:
         """Return the mean loss, the accuracy where the loss has one, and the metrics."""
 

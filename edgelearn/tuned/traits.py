@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from edgelearn.device import Device
-from edgelearn.device.units import first_of
+from edgelearn.device.units import QUADS, first_of, first_with
 
 from .store import KernelConfig, find
 
@@ -49,6 +49,11 @@ class Traits:
     def unit(self, dtype: str) -> str:
         """The fastest unit that multiplies `dtype`, such as "int8"; "" if the device has none."""
         return first_of(self.find_units(), dtype)
+
+    @property
+    def quads(self) -> str:
+        """The fastest unit that adds up four products of 8-bit integers; "" if the device has none."""
+        return first_with(QUADS, self.find_units())
 
     @classmethod
     def of(cls, device: Device) -> Traits:

@@ -116,13 +116,20 @@ class TrainingView(ipywidgets.VBox):
     def _stopped(self) -> TrainingStoppedError:
         return TrainingStoppedError(f"{self.status} Press Resume or run this cell again to go on.")
 
-    def summary(self) -> HTML:
-        """The results as a table. Raises TrainingStoppedError before the training has finished."""
-        if self.training.results is None or self.training.run is None:
+    @property
+    def results(self) -> dict[str, Any]:
+        """What `run` returns. Raises TrainingStoppedError before the training has finished."""
+        if self.training.results is None:
             raise TrainingStoppedError(
                 f"There are no results yet. {self.status} Finish the training, then run this cell."
             )
-        return table(result_rows(self.training.run))
+        return self.training.results
+
+    def summary(self) -> HTML:
+        """The results as a table. Raises TrainingStoppedError before the training has finished."""
+        run = self.training.run
+        assert self.results and run is not None
+        return table(result_rows(run))
 
     def close(self) -> None:
         """Remove the view; its training stops after the current step and is saved."""

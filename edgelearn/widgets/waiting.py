@@ -9,13 +9,16 @@ from types import TracebackType
 
 from IPython.display import HTML, display
 
+from edgelearn.errors import Interrupted
+
 from .show import duration
 
 _SECONDS = 1.0
 
 
 class Waiting:
-    """Shows below a cell what it does and for how long, until the block ends; then nothing is left of it.
+    """Shows below a cell what it does and for how long, until the block ends; then nothing is left of it. ■ ends the
+    cell with a line instead of a traceback (Interrupted).
 
     >>> with Waiting("Measuring launches") as say:
     ...     compare(NETWORK, plans, progress=say)
@@ -43,6 +46,8 @@ class Waiting:
         self._ended.set()
         self._thread.join()
         self._update("")
+        if kind is KeyboardInterrupt:
+            raise Interrupted(f"{self._text}: stopped. Run this cell again to start anew.") from None
 
     def _html(self) -> str:
         return f"{escape(self._text)} … {duration(time.monotonic() - self._start)}"

@@ -13,15 +13,18 @@ static uint4 philox(uint4 counter, uint2 key) {
 // Of four counters in a row, the words that 16 values get: for CPUs, whose vector units draw them side by side. `first`
 // is the first counter's x.
 static uint16 philox_row(uint first, uint y, uint z, uint w, uint2 key) {
-  uint4 a = (uint4)(first, first + 1, first + 2, first + 3), b = (uint4)y, c = (uint4)z, d = (uint4)w;
-  for (int round = 0; round < 10; round++) {
-    const ulong4 p = convert_ulong4(a) * 0xD2511F53ul, q = convert_ulong4(c) * 0xCD9E8D57ul;
-    a = convert_uint4(q >> 32) ^ b ^ key.x;
-    b = convert_uint4(q);
-    c = convert_uint4(p >> 32) ^ d ^ key.y;
-    d = convert_uint4(p);
+  // Words are the low halves of 64 bits, since that is where vector units multiply; the high halves hold anything.
+  const ulong4 low = (ulong4)0xFFFFFFFF;
+  ulong4 a = (ulong4)first + (ulong4)(0, 1, 2, 3), b = (ulong4)y, c = (ulong4)z, d = (ulong4)w;
+  __attribute__((opencl_unroll_hint(10))) for (int round = 0; round < 10; round++) {
+    const ulong4 p = (a & low) * 0xD2511F53ul, q = (c & low) * 0xCD9E8D57ul;
+    a = q >> 32 ^ b ^ key.x;
+    b = q;
+    c = p >> 32 ^ d ^ key.y;
+    d = p;
     key.x += 0x9E3779B9u;
     key.y += 0xBB67AE85u;
   }
-  return (uint16)(a.x, b.x, c.x, d.x, a.y, b.y, c.y, d.y, a.z, b.z, c.z, d.z, a.w, b.w, c.w, d.w);
+  const uint8 x = as_uint8(a & low | b << 32), u = as_uint8(c & low | d << 32);
+  return (uint16)(x.s01, u.s01, x.s23, u.s23, x.s45, u.s45, x.s67, u.s67);
 }

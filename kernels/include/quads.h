@@ -2,6 +2,7 @@
 // word; every lane of a vector has one.
 //   add_quads(sum, x, w): sum + the four products of unsigned bytes of x and signed bytes of w, in each lane
 //   quads_of_rows(p): four rows of 16 bytes, one after the other, as the 16 quads of their columns
+//   quads_of_few(p, rows): of fewer rows, filled up with zeros
 #define PLAIN_QUADS 0
 #define VNNI512 1
 #define AVX512BW 2
@@ -62,6 +63,14 @@ INLINE Quads add_quads(Quads sum, const Quads x, const Quads w) {
 }
 #endif
 
+typedef char16 __attribute__((aligned(4))) Row_in_memory;
+INLINE Quads bytes_of_row(__global const char *p) { return convert_int16(*(__global const Row_in_memory *)p) & 255; }
+INLINE Quads quads_of_few(__global const char *p, const int rows) {
+  Quads quads = (Quads)0;
+  for (int i = 0; i < rows; i++) quads |= bytes_of_row(p + i * BLOCK) << 8 * i;
+  return quads;
+}
+
 #if UNIT == VNNI512 || UNIT == AVX512BW
 typedef char __attribute__((ext_vector_type(64))) Rows;
 typedef Rows __attribute__((aligned(4))) Rows_in_memory;
@@ -74,10 +83,5 @@ INLINE Quads quads_of_rows(__global const char *p) {
       12, 28, 44, 60, 13, 29, 45, 61, 14, 30, 46, 62, 15, 31, 47, 63), Quads);
 }
 #else
-typedef char16 __attribute__((aligned(4))) Row_in_memory;
-INLINE Quads bytes_of_row(__global const char *p) { return convert_int16(*(__global const Row_in_memory *)p) & 255; }
-INLINE Quads quads_of_rows(__global const char *p) {
-  return bytes_of_row(p) | bytes_of_row(p + BLOCK) << 8 | bytes_of_row(p + 2 * BLOCK) << 16
-         | bytes_of_row(p + 3 * BLOCK) << 24;
-}
+INLINE Quads quads_of_rows(__global const char *p) { return quads_of_few(p, QUAD); }
 #endif

@@ -60,14 +60,15 @@ def edgelearn(*arguments):
 
 
 @pytest.fixture
-def refused(capsys):
-    """refused(problem, *arguments): the command ends with status 1 and one error on stderr."""
+def refused(capsys, status_of):
+    """refused(problem, *arguments): the command ends with status 1, or 2 for wrong usage, and one error on stderr."""
 
     def refused(problem, *arguments):
         capsys.readouterr()
-        assert main([str(argument) for argument in arguments]) == 1
-        error = capsys.readouterr().err
-        assert error.startswith("edgelearn: ") and "Traceback" not in error
+        status = status_of(*arguments)
+        output = capsys.readouterr()
+        error = output.err
+        assert error.startswith({1: "edgelearn: ", 2: "usage: edgelearn "}[status]) and "Traceback" not in error
         assert re.search(problem, error), error
         return error
 

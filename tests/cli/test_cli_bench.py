@@ -46,12 +46,16 @@ def test_shows_what_was_saved(saved, tmp_path, capsys):
     ("arguments", "words"),
     [
         (["nothing/*"], "Choose from"),
-        (["train/pool", "--device", "abacus"], "called 'abacus'"),
         (["train/pool", "--network", "resnet18"], "train/pool"),
-        (["train", "--network", "lenet", "--contenders", "edgelearn", "--rounds", "1"], "lenet"),
         (["--from", "/nowhere/bench.json"], "Can't read"),
     ],
 )
 def test_mistakes_are_explained(arguments, words, capsys):
     assert main(["bench", *arguments]) == 1
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--network", "lenet"], ["--device", "abacus"], ["--rounds", "0"]])
+def test_wrong_usage(arguments, capsys, status_of):
+    assert status_of("bench", "train", *arguments) == 2
+    assert repr(arguments[1]) in capsys.readouterr().err

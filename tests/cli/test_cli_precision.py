@@ -46,11 +46,9 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
         (["train", "--activations", "fp32", "--integers"], "--integers: "),
         (["train", "cifar10-resnet18", "--no-download"], "Set EDGELEARN_DATA"),
         (["report", "--only", "nothing"], "'nothing'"),
-        (["time", "alexnet"], "'alexnet': choose "),
         (["time", "ds_cnn", "--alpha", "0.5"], "'ds_cnn' has no width"),
         (["time", "mobilenet_v1", "--alpha", "0"], "such as 0.5, got 0"),
         (["time", "--variants", "fast"], "'fast' is not timed: choose fp32"),
-        (["cost", "LeNet"], "'LeNet'"),
         (["trace"], "edgelearn precision train TASK --trace"),
     ],
 )
@@ -74,3 +72,13 @@ def test_time(capsys):
     assert "in-hindsight" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["precision", "time", "--rounds", "0"])
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [(["time", "alexnet"], "'alexnet'"), (["cost", "LeNet"], "'LeNet'"), (["time", "--batch-size", "-1"], "'-1'"),
+     (["time", "--device", "abacus"], "'abacus'"), (["report", "--seeds", "-1"], "'-1'")],
+)  # fmt: skip
+def test_wrong_usage(capsys, status_of, words, problem):
+    assert status_of("precision", *words) == 2
+    assert problem in capsys.readouterr().err

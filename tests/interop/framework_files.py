@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers as L
+from keras.src.applications.convnext import LayerScale
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 FOLDER = Path(sys.argv[1])
@@ -56,6 +57,7 @@ def functions():
     gate = L.Conv2D(8, 1, activation="hard_sigmoid", name="excite")(gate)
     y = L.Multiply(name="scale")([y, gate])
     y = keras.ops.silu(y) - 0.5
+    y = LayerScale(0.3, 8, name="factors")(y)
     y = L.AveragePooling2D(2, name="pool")(y)
     y = L.Flatten(name="flat")(y)
     return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
@@ -126,6 +128,10 @@ def main():
         model.save(FOLDER / f"{name}.keras")
         if name in ("classifier", "nested"):
             model.save(FOLDER / f"{name}.h5")
+            model.save_weights(FOLDER / f"{name}.weights.h5")
+        if name == "nested":
+            model.get_layer("a").trainable = model.get_layer("inner").trainable = False
+            model.save(FOLDER / "frozen.keras")
         if name in ("classifier", "functions", "shuffle"):
             function = tf.function(lambda t, model=model: model(t, training=False))
             concrete = function.get_concrete_function(tf.TensorSpec((1, *model.input_shape[1:]), tf.float32))

@@ -145,10 +145,10 @@ def test_a_reader_that_hangs_crashes_or_grows(hdf5, tmp_path, monkeypatch, body,
     path = hdf5(lambda file: None)
     monkeypatch.setattr(foreign, "SCRIPT", script)
     monkeypatch.setattr(foreign, "_kept", [])
-    monkeypatch.setattr(foreign, "SECONDS", 1.0)
+    monkeypatch.setattr(foreign, "PATIENCE", 1.0)
     monkeypatch.setattr(foreign, "LEAST", 1 << 24)
     if named == "memory":
-        monkeypatch.setattr(foreign, "SECONDS", 20.0)
+        monkeypatch.setattr(foreign, "PATIENCE", 20.0)
     refused(path, named)
     assert foreign._kept == []
     monkeypatch.undo()

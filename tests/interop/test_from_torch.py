@@ -48,6 +48,14 @@ def module():
     return made
 
 
+def test_parameters_that_pytorch_does_not_train(module):
+    module.stem.requires_grad_(False)
+    module.head.bias.requires_grad_(False)
+    network = el.from_torch(module, torch.zeros(1, 3, 11, 7)).network
+    fixed = {key for key in network.parameters if key not in network.trainable and "moving" not in key}
+    assert fixed == {"stem.0/kernel", "stem.1/gamma", "stem.1/beta", "head/bias", "norm/gamma", "norm/beta"}
+
+
 def test_outputs_and_gradients(module):
     x, y = torch.randn(2, 3, 11, 7), torch.tensor([1, 4])
     model = el.from_torch(module, x[:1])

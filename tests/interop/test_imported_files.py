@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import zipfile
@@ -13,7 +12,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.interop import from_graphdef, import_graph
+from edgelearn.interop import from_graphdef, import_graph, read_model
 
 SCRIPT = Path(__file__).with_name("framework_files.py")
 needs_tensorflow = pytest.mark.skipif(
@@ -22,7 +21,11 @@ needs_tensorflow = pytest.mark.skipif(
 FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.pb", "classifier", "nested.keras",
          "nested.h5", "functions.keras", "functions.tflite", "sequence.keras", "shuffle.keras",
          "shuffle.tflite")  # fmt: skip
-OURS = {"sep/depthwise_kernel": "sep_depthwise/kernel", "sep/pointwise_kernel": "sep/kernel"}
+OURS = {
+    "factors/variable": "factors/scale",
+    "sep/depthwise_kernel": "sep_depthwise/kernel",
+    "sep/pointwise_kernel": "sep/kernel",
+}
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +82,23 @@ def test_weights_of_8_and_16_bits_and_integers_throughout(files):
     (cut,) = (found for layer, found in translation.quantization.items() if layer.endswith("relu6"))
     assert cut.dtype == "int8"
     assert 0 < float(cut.scale[0]) <= 6.1 / 255
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("name", ["classifier", "nested"])
+def test_weights_of_keras_3(files, name):
+    whole = import_graph(files / f"{name}.keras").model_file()
+    inside = ("sep_depthwise", "sep")  # one layer of Keras, two here
+    weights = read_model(files / f"{name}.weights.h5", whole.network, inside).weights
+    absent = {"ib/gamma"} if name == "nested" else set()
+    assert set(weights) == {key for key in whole.network.parameters if key.split("/")[0] not in inside} - absent
+    assert all(np.array_equal(array, whole.weights[key]) for key, array in weights.items())
+
+
+@needs_tensorflow
+def test_layers_that_keras_does_not_train(files):
+    network = import_graph(files / "frozen.keras").model_file().network
+    assert {key.split("/")[0] for key in network.trainable} == {"c", "scores"}
 
 
 @needs_tensorflow
@@ -226,28 +246,3 @@ def test_tflite_files_that_are_damaged(tmp_path):
         with pytest.raises(FormatError, match=named) as caught:
             el.load(path)
         assert str(path) in str(caught.value)
-
-
-@pytest.fixture(scope="module")
-def real():
-    root = os.environ.get("EDGELEARN_DATA")
-    if not root:
-        pytest.skip("EDGELEARN_DATA isn't set: no published models to read")
-    return Path(root) / "models"
-
-
-def test_published_models(real):
-    """LOGITS are what Keras, LiteRT and TensorFlow compute for these inputs."""
-    y, x = np.mgrid[:96, :96]
-    picture = np.float32(np.stack([np.sin(x / 9), np.cos(y / 7), np.sin((x + y) / 11)], -1))[None]
-    keras = el.load(real / "vww_96.h5")
-    lite = el.load(real / "vww_96_float.tflite")
-    assert distance(keras.predict(picture, 1), lite.predict(picture, 1)) < 1e-5
-    words = el.load(real / "DS_CNN_S.pb", inputs=("Reshape_1",))
-    assert words.network.input_shape == (49, 10, 1)
-    for model, labels in ((keras, [1]), (lite, [1])):
-        model.network.unfreeze()
-        model.compile(el.SGD(0.01, momentum=0.9), batchnorm="moving")
-        before = model.evaluate(picture, np.array(labels), 1)
-        model.fit(picture, np.array(labels), batch_size=1, epochs=3)
-        assert model.evaluate(picture, np.array(labels), 1)["loss"] < before["loss"]

@@ -140,6 +140,25 @@ def real():
     return Path(root)
 
 
+def test_keras_3_files_without_names(tmp_path):
+    """Before Keras 3.6 layers were numbered by class alone."""
+    import h5py
+
+    network = Network("two", (4, 4, 3))
+    for name in ("first", "second"):
+        network.add(name, Conv2D(3, 1))
+    weights = network.initialize(1)
+    with h5py.File(tmp_path / "m.weights.h5", "w") as file:
+        for name, group in (("first", "conv2d"), ("second", "conv2d_1")):
+            for place, role in enumerate(("kernel", "bias")):
+                file[f"layers/{group}/vars/{place}"] = weights[f"{name}/{role}"]
+    found = keras_h5.read_weights(tmp_path / "m.weights.h5", network)
+    assert all(np.array_equal(found[key], array) for key, array in weights.items())
+    network.add("third", Conv2D(3, 1))
+    with pytest.raises(FormatError, match="third"):
+        keras_h5.read_weights(tmp_path / "m.weights.h5", network)
+
+
 @pytest.mark.parametrize(("name", "alpha"), [("mobilenet_1_0_224_tf.h5", 1.0), ("mobilenet_2_5_224_tf.h5", 0.25)])
 def test_published_files(real, name, alpha):
     path = real / "weights" / name

@@ -8,6 +8,7 @@ from edgelearn.ops.finish import emit_finite_check, emit_sum
 from edgelearn.ops.optimizers.average import emit_average
 from edgelearn.ops.optimizers.base import CHUNK
 from edgelearn.ops.optimizers.norms import Clipping
+from edgelearn.ops.optimizers.proximal import emit_proximal
 from edgelearn.ops.sums import Sum
 
 SIZE = CHUNK * 16 + 48
@@ -92,9 +93,32 @@ def test_moving_average(bench, rng):
     assert np.array_equal(bench.get(average), before)
 
 
+def test_proximal_term(bench, rng):
+    """The gradient of proximal/2 ‖w - w₀‖², w₀ the weights of the first step."""
+    optimizer, start, g = SGD(proximal=0.3), rng.standard_normal(SIZE), rng.standard_normal(SIZE)
+    reference, control = bench.put(np.full(SIZE, 9.0)), control_of(bench)
+    for step, moved in ((1, 0.0), (2, 0.5), (3, -2.0)):
+        scalars = np.zeros(16, np.uint32)
+        scalars[STEP] = step
+        bench.context.write(bench.memory[control.scalars.buffer].handle, scalars)
+        weights, gradient = bench.put(start + moved), bench.put(g)
+        emit_proximal(bench, optimizer, weights.buffer, gradient.buffer, reference.buffer, control)
+        bench.run()
+        assert np.abs(bench.get(gradient) - (g + 0.3 * moved)).max() <= 1e-6 * np.abs(g).max()
+        assert np.array_equal(bench.get(reference), start.astype(np.float32))
+    counters = np.zeros(16, np.float32)
+    counters[NONFINITE] = 1
+    bench.context.write(bench.memory[control.counters.buffer].handle, counters)
+    emit_proximal(bench, optimizer, bench.put(start).buffer, gradient.buffer, reference.buffer, control)
+    before = bench.get(gradient)
+    bench.run()
+    assert np.array_equal(bench.get(gradient), before)
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
+        ({"proximal": -1}, "proximal"),
         ({"clipnorm": 0}, "clipnorm"),
         ({"global_clipnorm": -1}, "global_clipnorm"),
         ({"global_clipnorm": "1"}, "global_clipnorm"),

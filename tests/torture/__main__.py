@@ -9,10 +9,10 @@ import argparse
 import sys
 import time
 
-from . import damaged_files, disks, kills
+from . import damaged_files, disks, kills, many_models
 from .formats import FORMATS
 
-SHARES = {"files": 0.4, "kills": 0.4, "disks": 0.2}  # of the time
+SHARES = {"files": 0.35, "kills": 0.35, "disks": 0.15, "models": 0.15}  # of the time
 
 
 def main() -> int:
@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="draws files and kills (default: 0)")
     parser.add_argument("--files", type=int, default=2000, help="damaged files of each format (default: 2,000)")
     parser.add_argument("--kills", type=int, default=100, help="kills of all jobs together (default: 100)")
+    parser.add_argument("--models", type=int, default=1200, help="models made, used and deleted (default: 1,200)")
     parser.add_argument("--only", choices=tuple(SHARES), help="one kind of attack")
     options = parser.parse_args()
     parts = [options.only] if options.only else list(SHARES)
@@ -29,7 +30,7 @@ def main() -> int:
     for number, part in enumerate(parts):
         left = start + options.minutes * 60 - time.monotonic()
         share = left * SHARES[part] / sum(SHARES[later] for later in parts[number:])
-        rows += list({"files": _files, "kills": _kills, "disks": _disks}[part](options, share))
+        rows += list({"files": _files, "kills": _kills, "disks": _disks, "models": _models}[part](options, share))
     failures = [failure for row in rows for failure in row[3]]
     print(f"\n{'attack':<32} {'attacks':>8} {'failures':>9}  of these")
     for name, attacks, what, found in rows:
@@ -77,6 +78,15 @@ def _disks(options: argparse.Namespace, seconds: float):
         found = disks.run(name, time.monotonic() + share)
         what = f"{found.done} went well, {found.explained} with errors that explain"
         yield _said(found.name, found.attacks, what, found.failures)
+
+
+def _models(options: argparse.Namespace, seconds: float):
+    if not many_models.countable():
+        yield _said("models", 0, "left out: memory is counted by glibc's mallinfo2 and Linux's /proc", [])
+        return
+    found = many_models.run(options.models, time.monotonic() + seconds)
+    what = f"made, used and deleted; {found.growth / 2**20:.2f} MiB more than after the first {many_models.WARM}"
+    yield _said("models", found.attacks, what, found.failures)
 
 
 def _said(name: str, attacks: int, what: str, failures: list[str]) -> tuple[str, int, str, list[str]]:

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from edgelearn.errors import Interrupted
+from edgelearn.train import Callback, Model
 from edgelearn.train.interrupt import on_interrupt
+
+from .toys import examples, same, toy_network
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +50,36 @@ def test_a_second_fit_asks_again():
         with on_interrupt(lambda: asked.append(1)):
             os.kill(os.getpid(), signal.SIGINT)
     assert asked == [1, 1]
+
+
+class InterruptAt(Callback):
+    """Ctrl-C, `times` times, at the end of update 5."""
+
+    def __init__(self, times):
+        self.times = times
+
+    def on_train_batch_end(self, batch, logs):
+        for _ in range(self.times if self.model.position.updates == 5 else 0):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_fit_ends_behind_a_step_and_goes_on_with_the_same_bits():
+    (x, y), (model, whole) = examples(6), (Model(toy_network()).compile("adam") for _ in range(2))
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted, match="5 updates") as stopped:
+        model.fit(x, y, 2, epochs=3, callbacks=InterruptAt(1))
+    assert stopped.value._render_traceback_() == [str(stopped.value)]
+    assert (model.position.updates, model.position.step) == (5, 2) and signal.getsignal(signal.SIGINT) is before
+    model.fit(x, y, 2, epochs=3)
+    whole.fit(x, y, 2, epochs=3)
+    assert same(model.weights, whole.weights)
+
+
+def test_a_second_interrupt_ends_fit_at_once():
+    (x, y), model = examples(6), Model(toy_network()).compile("adam")
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        model.fit(x, y, 2, epochs=3, callbacks=InterruptAt(2))
+    assert type(stopped.value) is KeyboardInterrupt
 
 
 def test_no_handlers_outside_the_main_thread():

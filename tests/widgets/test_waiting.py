@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from edgelearn.errors import Interrupted
 from edgelearn.widgets import Waiting, waiting
 
 
@@ -35,6 +36,12 @@ def test_it_says_what_is_done_until_the_end(shown):
         while "plan 2" not in shown[-1]:
             time.sleep(0.001)
     assert all(re.match("Counting &lt;bytes&gt; … [0-9]+ s", text) for text in shown[:3]) and shown[-1] == ""
+
+
+def test_an_interrupt_ends_the_cell_with_a_line(shown):
+    with pytest.raises(Interrupted, match="Counting") as stopped, Waiting("Counting"):
+        raise KeyboardInterrupt
+    assert stopped.value._render_traceback_() == [str(stopped.value)] and stopped.value.__suppress_context__
 
 
 def test_an_error_ends_it(shown):

@@ -6,9 +6,10 @@ from edgelearn.launch import Role
 from edgelearn.ops import Optimizer
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
 from edgelearn.ops.optimizers.average import emit_average
-from edgelearn.ops.optimizers.base import AVERAGE
+from edgelearn.ops.optimizers.base import AVERAGE, REFERENCE
 from edgelearn.ops.optimizers.commit import emit_commit
 from edgelearn.ops.optimizers.norms import Clipping
+from edgelearn.ops.optimizers.proximal import emit_proximal
 
 from .lowering import Lowering
 
@@ -41,10 +42,12 @@ def emit_update(lowering: Lowering) -> None:
         emit_commit(finish, moving, lasting, control)
     if optimizer.clips:
         clipping.emit(finish, factors)
+    parameters, slots = storage.stretch(Role.PARAMETER, 0, total), {slot.name: slot for slot in storage.slots}
+    if optimizer.proximal:
+        emit_proximal(finish, optimizer, parameters, whole, slots[REFERENCE], control)
     _emit_rules(lowering, optimizer)
     if optimizer.use_ema:
-        average = next(slot for slot in storage.slots if slot.name == AVERAGE)
-        emit_average(finish, optimizer, storage.stretch(Role.PARAMETER, 0, total), average, control)
+        emit_average(finish, optimizer, parameters, slots[AVERAGE], control)
 
 
 def _emit_rules(lowering: Lowering, optimizer: Optimizer) -> None:

@@ -10,8 +10,12 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from edgelearn.compile.memory.budget import COUNTS, budgets
 from edgelearn.display import Displayed
-from edgelearn.errors import RunError
+from edgelearn.errors import PlanError, RunError
+from edgelearn.extensions import nearest
+from edgelearn.graph import Network
+from edgelearn.interop import find_network
 from edgelearn.lab.measure import RoundsConfig, Sample, Worker, WorkerError, measure_in_turn, usable_cores
 
 from .plans import PLANS, TORCH
@@ -60,13 +64,14 @@ class Measured(Displayed):
 
 
 def compare(
-    network: str = "mobilenet_v2", plans: Sequence[str] = (), examples: int = 1, rounds: int = 9, steps: int = 2,
-    alpha: float = 1.0, device: str = "", attempts: int = 5, progress: Callable[[str], None] = lambda text: None,
+    network: str | Network = "mobilenet_v2", plans: Sequence[str] = (), examples: int = 1, rounds: int = 9,
+    steps: int = 2, alpha: float = 1.0, device: str = "", attempts: int = 5,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> list[Measured]:  # fmt: skip
     """Train a network on random images with BatchNorm's batch statistics, by each plan in turn.
 
     Arguments:
-    - `network`: a name in edgelearn.models; `alpha`: its width.
+    - `network`: a Network, or its name as of `find_network`; `alpha`: its width, if it is a name.
     - `plans`: names, see `named_plan` (default: all that can be made, PyTorch's where it is installed; `progress` is
       called with the reason for each that can't).
     - `examples`: of a step.
@@ -78,6 +83,8 @@ def compare(
     config = RoundsConfig(rounds, 0.0, steps, attempts)
     if rounds < 1:
         raise RunError(f"Steps are measured in 1 or more rounds, not {rounds}.")
+    _check(network, plans, examples, alpha)
+    name = network.to_json() if isinstance(network, Network) else network
     cores = usable_cores()
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
@@ -85,7 +92,7 @@ def compare(
             progress(f"preparing {plan}")
             target, arguments = (
                 "edgelearn.experiments.memory.worker:PlanWorker",
-                (plan, network, alpha, examples, device),
+                (plan, name, alpha, examples, device),
             )
             try:
                 workers[plan] = stack.enter_context(Worker(target, arguments))
@@ -106,6 +113,22 @@ def compare(
             )
             for plan, worker in workers.items()
         ]  # fmt: skip
+
+
+def _check(network: str | Network, plans: Sequence[str], examples: int, alpha: float) -> None:
+    """Raise what would fail in the processes before any is started."""
+    found = find_network(network, alpha).network
+    if len(found.output.shape) != 1 or len(found.inputs) > 1:
+        raise PlanError(
+            f"Steps are timed on one input and class numbers, but '{found.name}' gives {found.output.shape}."
+        )
+    if examples < 1:
+        raise RunError(f"A step takes 1 or more examples, not {examples}.")
+    for plan in plans:
+        if plan not in PLANS and not plan.endswith(tuple(COUNTS)):
+            raise RunError(f"'{plan}' is no plan.{nearest(plan, PLANS)} Plans: {', '.join(PLANS)}; or a budget.")
+        if plan not in PLANS:
+            budgets(plan)
 
 
 def _sample(worker: Worker, steps: int) -> Sample:

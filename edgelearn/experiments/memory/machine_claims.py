@@ -10,7 +10,7 @@ from edgelearn.device import Device
 from edgelearn.experiments.claim import Claim
 from edgelearn.graph import Network
 from edgelearn.lab.profile.launches import table_of
-from edgelearn.lab.profile.measure import TOO_NOISY, noise, time_launches
+from edgelearn.lab.profile.measure import disturbance, time_launches
 from edgelearn.runtime.build import folder
 from edgelearn.units import MB
 
@@ -23,14 +23,15 @@ EXACT_PLANS = (*(policy.__name__ for policy in EXACT), REVERSIBLE, *BUDGETS)  # 
 
 
 def check_times(network: Network, device: Device, rounds: int = 9) -> list[Claim]:
-    """Claims on times of steps of batch 1, all plans taking turns; none is decided while other processes use the cores
-    most of the time. Raises as `time_launches`."""
+    """Claims on times of steps of batch 1, all plans taking turns; none is decided by times that other programs
+    disturbed. Raises as `time_launches`."""
     measured = plans_to_measure(network, device)
     plans = measured | {name: named_plan(name, network, device) for name in EXACT_PLANS if name not in measured}
     timings = dict(zip(plans, time_launches(list(plans.values()), device, rounds), strict=True))
-    if noise(list(timings.values())) > TOO_NOISY:
-        busy = f"not decided: other processes used the cores in {noise(list(timings.values())):.0%} of the rounds"
-        return [Claim(claim, busy, None) for claim in (RATIO_CLAIM, prediction_claim(len(EXACT_PLANS)))]
+    if problem := disturbance(list(timings.values())):
+        return [
+            Claim(claim, f"not decided: {problem}", None) for claim in (RATIO_CLAIM, prediction_claim(len(EXACT_PLANS)))
+        ]
     times = LaunchTimes.of(device, table_of([timings[name] for name in measured]))
     seconds = {name: timings[name].wall for name in EXACT_PLANS}
     return [ratio(seconds), predictions(seconds, {name: times.step(plans[name]) for name in EXACT_PLANS})]

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.graph import Network
+from edgelearn.interop import find_network
 from edgelearn.lab.measure import PeakMemory, sample
-from edgelearn.models.named import named_network
 
 from .plans import TORCH
 
@@ -18,7 +19,7 @@ class PlanWorker:
 
     def __init__(self, plan: str, network: str, alpha: float, examples: int, device: str) -> None:
         rng = np.random.default_rng(0)
-        net = named_network(network, alpha)
+        net = Network.from_json(network) if network.startswith("{") else find_network(network, alpha).network
         x = rng.uniform(-1, 1, (examples, *net.input_shape)).astype(np.float32)
         labels = rng.integers(0, net.output.shape[-1], examples).astype(np.int32)
         self.figures: dict[str, Any] = {}

@@ -31,6 +31,7 @@ for _writer in (
     Writer("TFLite", (".tflite",), _later("tflite_writer"), ("int8",)),
     Writer("ONNX", (".onnx",), _later("onnx_writer"), ("int8",)),
     Writer("Keras", (".keras",), _later("keras_writer")),
+    Writer("Keras weights", (".weights.h5",), _later("keras_writer")),
     Writer("PyTorch state dict", (".pt", ".pth"), _later("torch_writer")),
     Writer("QFP32", (".qfp32",), qfp.write_qfp32),
     Writer("QFP16", (".qfp16",), qfp.write_qfp16),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import Max, Mean, ReLU, Sum
+from edgelearn.ops import LocalResponseNormalization, Max, Mean, ReLU, Sum
 
 from ..importing import Builder, Operator, arithmetic, linear, shapes, tensorflow, windows
 from ..importing.tensorflow import Operand, binary, computed, constant_only, integers, known, same, unary
@@ -52,6 +52,12 @@ def conv(b: Builder, op: Operator, x: Operand, kernel: Operand) -> Operand:
 def depthwise(b: Builder, op: Operator, x: Operand, kernel: Operand) -> Operand:
     dilation = _pixels(op, "dilations")
     return tensorflow.depthwise(b, computed(x), known(kernel, "kernel"), None, dilation=dilation, **_window(op))
+
+
+def local_response(b: Builder, op: Operator, x: Operand) -> Operand:
+    numbers = [op.attributes.get(name, default) for name, default in (("alpha", 1.0), ("beta", 0.5), ("bias", 1.0))]
+    size = 2 * max(op.attributes.get("depth_radius", 5), 0) + 1
+    return arithmetic.local_response(b, computed(x), LocalResponseNormalization(size, *numbers))
 
 
 def transposed_conv(b: Builder, op: Operator, sizes: Operand, kernel: Operand, x: Operand) -> Operand:
@@ -247,9 +253,11 @@ HANDLERS: dict[str, Any] = {
     "MatMul": matmul,
     "Max": _reduction(Max),
     "MaxPool": max_pool,
-    "Maximum": lambda b, op, x, y: tensorflow.extreme(b, x, y, True),
+    "LRN": local_response,
+    "LogSoftmax": lambda b, op, x: arithmetic.log_softmax(b, x, -1),
+    "Maximum": lambda b, op, x, y: arithmetic.extreme(b, x, y, True),
     "Mean": _reduction(Mean),
-    "Minimum": lambda b, op, x, y: tensorflow.extreme(b, x, y, False),
+    "Minimum": lambda b, op, x, y: arithmetic.extreme(b, x, y, False),
     "MirrorPad": mirror_pad,
     "Mul": binary(arithmetic.multiply),
     "Neg": lambda b, op, x: arithmetic.scale(b, x, -1.0),
@@ -299,8 +307,6 @@ NEAREST = {
     "AudioSpectrogram": "leave the front end out: inputs=(what it hands on,); edgelearn.data.audio computes features",
     "DecodeJpeg": "leave it out: inputs=(the picture,)",
     "DecodeWav": "leave the front end out: inputs=(what it hands on,)",
-    "LogSoftmax": "Softmax",
-    "LRN": "BatchNormalization",
     "Mfcc": "leave the front end out: inputs=(what it hands on,)",
     "Merge": "freeze the graph for inference alone",
     "SpaceToBatchND": "a convolution with dilation",

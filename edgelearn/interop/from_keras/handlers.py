@@ -126,6 +126,11 @@ def layernorm(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> Valu
     return linear.layer_normalization(b, x, [x.axis(n) for n in axes], gamma, beta, op.attributes.get("epsilon", 1e-3))
 
 
+def layer_scale(b: Builder, op: Operator, x: Operand, scale: np.ndarray) -> Operand:
+    """A factor for each channel, of ConvNeXt."""
+    return arithmetic.multiply(b, x, scale)
+
+
 def normalization(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> Operand:
     """(x - mean) / sqrt(variance) with statistics of the training data."""
     mean, variance = op.attributes.get("mean"), op.attributes.get("variance")
@@ -322,6 +327,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "GlobalMaxPooling2D": _global(Max),
     "Identity": identity,
     "LayerNormalization": weighted(layernorm),
+    "LayerScale": weighted(layer_scale),
     "LeakyReLU": leaky_relu,
     "MaxPooling1D": max_pool,
     "MaxPooling2D": max_pool,

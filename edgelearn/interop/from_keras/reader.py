@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from edgelearn.errors import FormatError
 
 from ..foreign import ArrayFile, open_arrays
 from ..importing import ForeignGraph, Operator, TensorInfo
-from ..keras_h5 import list_layers
+from ..keras_h5 import list_layers, snake_case
 from . import config as configuration
 from .config import Call, Structure
 
@@ -22,7 +21,7 @@ ARCHIVE, FILE = "a .keras archive", "a Keras model in HDF5"
 # Layers that act in training alone, and have no counterpart here: they are left out, and the metadata name them.
 TRAINING_ONLY = {"ActivityRegularization", "AlphaDropout", "GaussianDropout", "GaussianNoise", "RandomBrightness",
                  "RandomContrast", "RandomCrop", "RandomFlip", "RandomRotation", "RandomTranslation",
-                 "RandomZoom"}  # fmt: skip
+                 "RandomZoom", "StochasticDepth"}  # fmt: skip
 
 
 def read_archive(path: Path) -> ForeignGraph:
@@ -74,7 +73,8 @@ def _operator(call: Call, arrays: tuple[str, ...], version: str) -> Operator:
     kind = "custom layer" if call.is_custom else "training only" if _acts_in_training_alone(call) else call.kind
     called = {"class_name": call.kind, "arguments": call.arguments, "keywords": call.keywords, "arrays": len(arrays)}
     number = int(version[0]) if version[:1].isdigit() else 3
-    return Operator(kind, call.path[-1], (*call.inputs, *arrays), call.outputs, {**call.config, **called}, number)
+    settings, is_frozen = {**call.config, **called}, call.config.get("trainable") is False
+    return Operator(kind, call.path[-1], (*call.inputs, *arrays), call.outputs, settings, number, is_frozen)
 
 
 def _acts_in_training_alone(call: Call) -> bool:
@@ -127,7 +127,7 @@ def _numbered(structure: Structure) -> dict[tuple[str, ...], str]:
             continue
         if len(call.path) > 1:
             raise FormatError(f"'{'/'.join(call.path)}' is in a nested model of an early Keras 3: save it anew.")
-        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", call.kind).lower()
+        snake = snake_case(call.kind)
         number = counts.get(snake, 0)
         counts[snake] = number + 1
         folders[call.path] = f"layers/{snake}" + (f"_{number}" if number else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgelearn.errors import UnsupportedError
+from edgelearn.ops.window import Window
 
 from ..importing import Operator, Value
 
@@ -29,14 +30,20 @@ def pairs(op: Operator, axes: int, *names: str) -> list[Pair]:
     return found
 
 
-def padding_of(op: Operator, axes: int) -> str | tuple[Pair, Pair]:
+def padding_of(op: Operator, x: Value, size: Pair, strides: Pair, dilation: Pair = (1, 1)) -> str | tuple[Pair, Pair]:
+    """The padding of windows of `size` over the image or the sequence `x`."""
+    axes = x.rank - 2
     automatic = op.attributes.get("auto_pad", "NOTSET")
     if automatic == "SAME_UPPER":
         return "same"
     if automatic == "VALID":
         return "valid"
+    if automatic == "SAME_LOWER":
+        shape = (1, *x.shape[2:], x.shape[1]) if axes == 1 else (*x.shape[2:], x.shape[1])
+        (top, bottom), (left, right) = Window.of(shape, size, strides, "same", dilation).padding
+        return (bottom, top), (right, left)
     if automatic != "NOTSET":
-        raise UnsupportedError(f"auto_pad='{automatic}'.", "SAME_UPPER, VALID or pads.")
+        raise UnsupportedError(f"auto_pad='{automatic}'.", "SAME_UPPER, SAME_LOWER, VALID or pads.")
     pads = [int(n) for n in op.attributes.get("pads") or [0] * 2 * axes]
     if axes == 1:
         return (0, 0), (pads[0], pads[1])

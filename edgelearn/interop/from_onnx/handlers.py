@@ -46,6 +46,17 @@ def softmax(b: Builder, op: Operator, x: Operand) -> Operand:
     return shapes.reshape(b, arithmetic.softmax(b, flat, -1), shape)
 
 
+def log_softmax(b: Builder, op: Operator, x: Operand) -> Operand:
+    return arithmetic.activation(b, softmax(b, op, x), "Log")
+
+
+def selu(b: Builder, op: Operator, x: Operand) -> Operand:
+    given = [op.attributes.get(name, default) for name, default in (("alpha", 1.6732632), ("gamma", 1.0507010))]
+    if not np.allclose(given, (1.6732632, 1.0507010), rtol=1e-4):
+        raise UnsupportedError(f"Selu with alpha={given[0]}, gamma={given[1]}.", "The default numbers.")
+    return arithmetic.activation(b, x, "SELU")
+
+
 def _reduction(kind: type):
     def reduce(b: Builder, op: Operator, x: Operand, axes: Operand | None = None) -> Operand:
         chosen = op.attributes.get("axes") if axes is None else integers(axes)
@@ -78,7 +89,21 @@ def variadic(function):
 
 
 def _binary(function):
-    return lambda b, op, x, y: function(b, x, y)
+    """Before opset 7 `axis` says which axis of x is the first of y."""
+
+    def handler(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
+        if op.version < 7 and op.attributes.get("broadcast") and "axis" in op.attributes:
+            missing = len(x.shape) - op.attributes["axis"] % len(x.shape) - len(y.shape)
+            y = shapes.reshape(b, y, (*y.shape, *(1,) * missing))
+        return function(b, x, y)
+
+    return handler
+
+
+def image_scaler(b: Builder, op: Operator, x: Operand) -> Operand:
+    """Before opset 10: x * scale, and a bias for each channel."""
+    bias = np.asarray(op.attributes.get("bias") or [0.0], np.float32).reshape(-1, 1, 1)
+    return arithmetic.add(b, arithmetic.scale(b, x, op.attributes.get("scale", 1.0)), bias)
 
 
 def _unary(kind: str, *names: tuple[str, str, float]):
@@ -143,12 +168,18 @@ HANDLERS = {
     "HardSigmoid": hard_sigmoid,
     "HardSwish": _unary("HardSwish"),
     "Identity": identity,
+    "ImageScaler": image_scaler,
     "InstanceNormalization": layers.instance_normalization,
     "LayerNormalization": layers.layer_normalization,
+    "LRN": layers.local_response,
     "LeakyRelu": _unary("LeakyReLU", ("alpha", "negative_slope", 0.01)),
     "Log": _unary("Log"),
+    "LogSoftmax": log_softmax,
+    "LpNormalization": layers.lp_normalization,
     "MatMul": layers.matmul,
+    "Max": variadic(lambda b, x, y: arithmetic.extreme(b, x, y, True)),
     "MaxPool": layers.max_pool,
+    "Min": variadic(lambda b, x, y: arithmetic.extreme(b, x, y, False)),
     "Mish": _unary("Mish"),
     "Mul": _binary(arithmetic.multiply),
     "Neg": lambda b, op, x: arithmetic.scale(b, x, -1.0),
@@ -164,11 +195,13 @@ HANDLERS = {
     "Relu": relu,
     "Reshape": tensors.reshape,
     "Resize": layers.resize,
+    "Selu": selu,
     "Shape": tensors.shape_of,
     "Sigmoid": _unary("Sigmoid"),
     "Slice": tensors.slices,
     "Softmax": softmax,
     "Softplus": _unary("Softplus"),
+    "Softsign": _unary("Softsign"),
     "SpaceToDepth": tensors.space_to_depth,
     "Split": tensors.split,
     "Sqrt": _unary("Sqrt"),

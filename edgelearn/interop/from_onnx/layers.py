@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgelearn.errors import UnsupportedError
-from edgelearn.ops import Mean
+from edgelearn.ops import LocalResponseNormalization, Mean
 
 from ..importing import Builder, Operator, Value, arithmetic, linear, windows
 from .arguments import Operand, as_keras, integers, known, padding_of, pairs
@@ -15,10 +15,11 @@ CHANNELS = 1  # axis of the channels
 
 def conv(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
     kernel = known(kernel, "kernel")
-    (strides, dilation), padding = pairs(op, kernel.ndim - 2, "strides", "dilations"), padding_of(op, kernel.ndim - 2)
-    groups = op.attributes.get("group", 1)
+    strides, dilation = pairs(op, kernel.ndim - 2, "strides", "dilations")
+    groups, kernel = op.attributes.get("group", 1), as_keras(kernel)
+    padding = padding_of(op, x, (kernel.shape[0], kernel.shape[1]), strides, dilation)
     return linear.conv(
-        b, x, as_keras(kernel), bias, strides=strides, padding=padding, dilation=dilation, groups=groups,
+        b, x, kernel, bias, strides=strides, padding=padding, dilation=dilation, groups=groups,
         channels=CHANNELS,
     )  # fmt: skip
 
@@ -30,8 +31,11 @@ def conv_transpose(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias:
         raise UnsupportedError("A transposed convolution with output_shape.", "pads and output_padding.")
     more = (0,) * (4 - kernel.ndim) + tuple(op.attributes.get("output_padding", (0,) * (kernel.ndim - 2)))
     kernel = kernel[:, :, None] if kernel.ndim == 3 else kernel  # (in, out, height, width)
+    if op.attributes.get("auto_pad", "NOTSET") == "SAME_LOWER":
+        raise UnsupportedError("A transposed convolution with auto_pad='SAME_LOWER'.", "SAME_UPPER, VALID or pads.")
+    padding = padding_of(op, x, kernel.shape[2:], strides, dilation)
     return linear.transposed_conv(
-        b, x, kernel.transpose(2, 3, 0, 1), bias, strides=strides, padding=padding_of(op, kernel.ndim - 2),
+        b, x, kernel.transpose(2, 3, 0, 1), bias, strides=strides, padding=padding,
         output_padding=(more[0], more[1]), dilation=dilation, groups=op.attributes.get("group", 1), channels=CHANNELS,
     )  # fmt: skip
 
@@ -63,6 +67,8 @@ def batchnorm(
 ) -> Value:
     if op.attributes.get("training_mode", 0):
         raise UnsupportedError("training_mode=1.", "An export for inference; edgelearn trains it all the same.")
+    if not op.attributes.get("spatial", 1):
+        raise UnsupportedError("Statistics of each pixel (spatial=0).", "Statistics of channels.")
     epsilon, momentum = op.attributes.get("epsilon", 1e-5), op.attributes.get("momentum", 0.9)
     return linear.batchnorm(b, x, gamma, beta, mean, variance, epsilon=epsilon, momentum=momentum, channels=CHANNELS)
 
@@ -83,13 +89,27 @@ def instance_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray
     return linear.group_normalization(b, x, -1, scale, bias, op.attributes.get("epsilon", 1e-5), CHANNELS)
 
 
+def local_response(b: Builder, op: Operator, x: Value) -> Value:
+    a = op.attributes
+    norm = LocalResponseNormalization(
+        a["size"], a.get("alpha", 1e-4), a.get("beta", 0.75), a.get("bias", 1.0), average=True
+    )
+    return arithmetic.local_response(b, x, norm, CHANNELS)
+
+
+def lp_normalization(b: Builder, op: Operator, x: Value) -> Value:
+    if op.attributes.get("p", 2) != 2:
+        raise UnsupportedError("Normalization by the sum of magnitudes.", "p=2.")
+    return arithmetic.unit_length(b, x, op.attributes.get("axis", -1))
+
+
 def max_pool(b: Builder, op: Operator, x: Value) -> Value:
     n = len(op.attributes["kernel_shape"])
     size, strides, dilation = pairs(op, n, "kernel_shape", "strides", "dilations")
     if dilation != (1, 1) or len(op.outputs) > 1:
         raise UnsupportedError("Maximum pooling with dilation or with indices.", "Plain windows.")
     ceil = bool(op.attributes.get("ceil_mode", 0))
-    return windows.max_pool(b, x, size, strides, padding_of(op, n), ceil=ceil, channels=CHANNELS)
+    return windows.max_pool(b, x, size, strides, padding_of(op, x, size, strides), ceil=ceil, channels=CHANNELS)
 
 
 def average_pool(b: Builder, op: Operator, x: Value) -> Value:
@@ -98,7 +118,7 @@ def average_pool(b: Builder, op: Operator, x: Value) -> Value:
     if dilation != (1, 1):
         raise UnsupportedError("Average pooling with dilation.", "Plain windows.")
     return windows.average_pool(
-        b, x, size, strides, padding_of(op, n), ceil=bool(op.attributes.get("ceil_mode", 0)),
+        b, x, size, strides, padding_of(op, x, size, strides), ceil=bool(op.attributes.get("ceil_mode", 0)),
         counts_padding=bool(op.attributes.get("count_include_pad", 0)), channels=CHANNELS,
     )  # fmt: skip
 
@@ -119,7 +139,8 @@ def resize(
     if op.version < 11 and op.kind == "Resize":
         scales = roi
     if op.kind == "Upsample":
-        scales = roi if roi is not None else np.array(op.attributes["scales"])
+        old = [1, 1, *(op.attributes.get(name, 1.0) for name in ("height_scale", "width_scale"))]
+        scales = roi if roi is not None else np.array(op.attributes.get("scales", old))
     scale = None
     if sizes is not None:
         target = integers(sizes)

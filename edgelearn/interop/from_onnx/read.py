@@ -15,6 +15,7 @@ import numpy as np
 from edgelearn.errors import FormatError
 
 from ..importing import ForeignGraph, Operator, TensorInfo
+from .fuse import fuse_gelu
 
 LARGEST_FILE = 2 << 30  # of the protocol buffers themselves; weights beyond that lie in files of their own
 DOMAINS = ("", "ai.onnx")
@@ -42,7 +43,7 @@ def read_graph(path: str | Path) -> ForeignGraph:
     except (DecodeError, RecursionError, ValueError) as error:
         raise FormatError(f"{path} is not an ONNX file, or is damaged ({error!s:.100}). Fetch it again.") from None
     try:
-        return graph_of(model, path)
+        return fuse_gelu(graph_of(model, path))
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, FormatError):
             raise

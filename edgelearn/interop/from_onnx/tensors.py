@@ -11,11 +11,11 @@ from .arguments import Operand, Pair, integers, known
 
 
 def concat(b: Builder, op: Operator, *values: Operand) -> Operand:
-    return shapes.concatenate(b, values, op.attributes["axis"])
+    return shapes.concatenate(b, values, op.attributes.get("axis", 1))
 
 
-def reshape(b: Builder, op: Operator, x: Operand, shape: Operand) -> Operand:
-    wanted = integers(shape)
+def reshape(b: Builder, op: Operator, x: Operand, shape: Operand | None = None) -> Operand:
+    wanted = list(op.attributes["shape"]) if shape is None else integers(shape)
     if not op.attributes.get("allowzero", 0):
         wanted = [x.shape[axis] if n == 0 else n for axis, n in enumerate(wanted)]
     return shapes.reshape(b, x, wanted)
@@ -73,7 +73,7 @@ def pad(
     b: Builder, op: Operator, x: Operand, pads: Operand | None = None, value: Operand | None = None,
     axes: Operand | None = None,
 ) -> Operand:  # fmt: skip
-    sizes = op.attributes["pads"] if pads is None else integers(pads)
+    sizes = op.attributes.get("pads", op.attributes.get("paddings")) if pads is None else integers(pads)
     number = op.attributes.get("value", 0.0) if value is None else float(known(value, "value").reshape(()))
     rank = len(x.shape)
     where = range(rank) if axes is None else [axis % rank for axis in integers(axes)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import Max, Mean, ReLU, Sum
+from edgelearn.ops import LocalResponseNormalization, Max, Mean, ReLU, Sum
 
 from ..importing import Builder, Operator, Value, arithmetic, check_size, linear, shapes, tensorflow, windows
 from ..importing.tensorflow import Operand, binary, computed, constant_only, integers, known, same, unary
@@ -176,6 +176,16 @@ def softmax(b: Builder, op: Operator, x: Operand) -> Operand:
     return arithmetic.softmax(b, x if beta == 1 else arithmetic.scale(b, x, beta), -1)
 
 
+def local_response(b: Builder, op: Operator, x: Operand) -> Operand:
+    a = op.attributes
+    size = 2 * max(a["radius"], 0) + 1
+    return arithmetic.local_response(b, computed(x), LocalResponseNormalization(size, a["alpha"], a["beta"], a["bias"]))
+
+
+def unit_length(b: Builder, op: Operator, x: Operand) -> Operand:
+    return fused(b, op, arithmetic.unit_length(b, computed(x)))
+
+
 def leaky_relu(b: Builder, op: Operator, x: Operand) -> Operand:
     return arithmetic.activation(b, x, "LeakyReLU", negative_slope=op.attributes["alpha"])
 
@@ -230,12 +240,15 @@ HANDLERS = {
     "GELU": gelu,
     "HARD_SWISH": unary("HardSwish"),
     "LEAKY_RELU": leaky_relu,
+    "L2_NORMALIZATION": unit_length,
+    "LOCAL_RESPONSE_NORMALIZATION": local_response,
     "LOG": unary("Log"),
     "LOGISTIC": unary("Sigmoid"),
-    "MAXIMUM": lambda b, op, x, y: tensorflow.extreme(b, x, y, True),
+    "LOG_SOFTMAX": lambda b, op, x: arithmetic.log_softmax(b, x, -1),
+    "MAXIMUM": lambda b, op, x, y: arithmetic.extreme(b, x, y, True),
     "MAX_POOL_2D": max_pool,
     "MEAN": _reduction(Mean),
-    "MINIMUM": lambda b, op, x, y: tensorflow.extreme(b, x, y, False),
+    "MINIMUM": lambda b, op, x, y: arithmetic.extreme(b, x, y, False),
     "MIRROR_PAD": mirror_pad,
     "MUL": _arithmetic(arithmetic.multiply),
     "NEG": lambda b, op, x: arithmetic.scale(b, x, -1.0),
@@ -281,8 +294,6 @@ NEAREST = {
     "LSTM": "convolutions over time",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "convolutions over time",
     "L2_POOL_2D": "AVERAGE_POOL_2D",
-    "LOCAL_RESPONSE_NORMALIZATION": "BatchNormalization",
-    "LOG_SOFTMAX": "SOFTMAX",
     "SVDF": "DEPTHWISE_CONV_2D and CONV_2D",
     "TOPK_V2": "leave it out: the network ends in scores",
 }

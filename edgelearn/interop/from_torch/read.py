@@ -58,6 +58,9 @@ def _graph(program: Any, name: str, dropouts: dict[str, float], leaves: set[str]
     tensors = {**dict(program.named_parameters()), **dict(program.named_buffers()), **program.constants}
     reader = _Reader(dropouts, leaves)
     constants = {key: tensors[path].detach().cpu().numpy() for key, path in stored.items()}
+    fixed = {path for path, parameter in program.named_parameters() if not parameter.requires_grad}
+    reader.fixed = {key for key, path in signature.inputs_to_parameters.items() if path in fixed}
+    reader.trained = set(signature.inputs_to_parameters) - reader.fixed
     reader.paths = {key: path.rpartition(".")[0] for key, path in stored.items()}
     inputs: list[Any] = []
     outputs: list[str] = []
@@ -91,6 +94,8 @@ class _Reader:
         self.constants: dict[str, np.ndarray] = {}
         self.names: dict[str, str] = {}
         self.paths: dict[str, str] = {}  # of the module that a parameter belongs to
+        self.fixed: set[str] = set()  # parameters that don't require gradients
+        self.trained: set[str] = set()  # those that do
 
     def read(self, node: Any) -> None:
         kind = _kind(node)
@@ -103,7 +108,10 @@ class _Reader:
             attributes["p"] = self.dropouts.get(_module(node), 0.0)
         module = next((self.paths[name] for name in inputs if self.paths.get(name)), _module(node))
         name = module if module in self.leaves else node.name
-        self.operators.append(Operator(kind.rstrip("_"), name, tuple(inputs), outputs, attributes))
+        parameters = [key for key in inputs if key in self.fixed or key in self.trained]
+        places = tuple(place for place, key in enumerate(parameters) if key in self.fixed)
+        frozen = len(places) == len(parameters) or places if places else ()
+        self.operators.append(Operator(kind.rstrip("_"), name, tuple(inputs), outputs, attributes, frozen=frozen))
         if in_place:
             self._rename(node, kind)
 

@@ -20,6 +20,9 @@ from edgelearn.ops import (
     Divide,
     HardSigmoid,
     HardSwish,
+    LocalResponseNormalization,
+    Maximum,
+    Minimum,
     Multiply,
     Op,
     PReLU,
@@ -28,7 +31,9 @@ from edgelearn.ops import (
     Scale,
     SiLU,
     Softmax,
+    Square,
     Subtract,
+    Sum,
 )  # fmt: skip
 
 from . import linear
@@ -223,6 +228,40 @@ def softmax(b: Builder, x: Operand, axis: int) -> Operand:
     order = [*(n for n in b.natural_order(x) if n != axis), axis]
     order = order if any(x.axes[n] for n in order[:-1]) else order[-1:]
     return b.view(x, b.add(Softmax(), b.laid_out(x, order)), order)
+
+
+def log_softmax(b: Builder, x: Operand, axis: int) -> Operand:
+    """Logarithms of probabilities along the file's axis."""
+    return activation(b, softmax(b, x, axis), "Log")
+
+
+def extreme(b: Builder, x: Operand, y: Operand, largest: bool) -> Operand:
+    """The larger, or the smaller, of two values, or of a value and a number."""
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        return _constant(np.maximum if largest else np.minimum, x, y)
+    if isinstance(x, Value) and isinstance(y, Value):
+        return _both(b, Maximum() if largest else Minimum(), x, y)
+    value, constant = _value_and_constant(x, y)
+    if constant.size != 1:
+        raise UnsupportedError("The larger or smaller of a value and many numbers.", "Of a value and one number.")
+    limit = float(constant.reshape(()))
+    return clip(b, value, limit, None) if largest else clip(b, value, None, limit)
+
+
+def local_response(b: Builder, x: Value, op: LocalResponseNormalization, channels: int = -1) -> Value:
+    """Normalization over neighbouring channels."""
+    return b.like(x, b.add(op, b.image(x, channels)), channels)
+
+
+def unit_length(b: Builder, x: Value, axis: int = -1) -> Value:
+    """x / sqrt(sum of x² along the file's axis)"""
+    order = [*(n for n in b.natural_order(x) if n != x.axis(axis)), x.axis(axis)]
+    order = [*[None] * (3 - len(order)), *order]
+    layer = b.laid_out(x, order)
+    squares = b.add(Square(), layer, name=f"{b.operator.name}_squares")
+    total = b.add(Sum((len(order),)), squares, name=f"{b.operator.name}_sum")
+    inverse = b.add(b.op("Rsqrt"), total, name=f"{b.operator.name}_inverse")
+    return b.view(x, b.add(Multiply(), layer, inverse), order)
 
 
 def prelu(b: Builder, x: Value, slope: np.ndarray) -> Value:

@@ -60,6 +60,8 @@ class Operator:
     - `outputs`: names of tensors.
     - `attributes`: its settings (default none).
     - `version`: the format's version of this operator (default 1).
+    - `frozen`: weights that the file says aren't trained: True for all, or the places of some, in their order (default
+      none).
     """
 
     kind: str
@@ -68,6 +70,13 @@ class Operator:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1
+    frozen: bool | tuple[int, ...] = ()
+
+    def frozen_roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of a layer's weights that aren't trained."""
+        if isinstance(self.frozen, bool):
+            return roles if self.frozen else ()
+        return tuple(roles[place] for place in self.frozen if place < len(roles))
 
 
 @dataclass(frozen=True)

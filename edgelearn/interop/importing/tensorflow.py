@@ -99,18 +99,6 @@ def pad(b: Builder, x: Operand, paddings: np.ndarray, value: float = 0.0, mode: 
     return windows.pad(b, x, [(int(before), int(after)) for before, after in paddings], value, mode)
 
 
-def extreme(b: Builder, x: Operand, y: Operand, largest: bool) -> Operand:
-    """The larger, or the smaller, of a value and a number."""
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return np.maximum(x, y) if largest else np.minimum(x, y)
-    if isinstance(x, np.ndarray):
-        x, y = y, x
-    if isinstance(y, Value) or y.size != 1:
-        raise UnsupportedError("The larger or smaller of two values.", "Of a value and a number.")
-    limit = float(y.reshape(()))
-    return arithmetic.clip(b, x, limit, None) if largest else arithmetic.clip(b, x, None, limit)
-
-
 def squared_difference(b: Builder, x: Operand, y: Operand) -> Operand:
     """(x - y) squared."""
     return arithmetic.power(b, arithmetic.subtract(b, x, y), 2.0)

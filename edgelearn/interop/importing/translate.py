@@ -125,6 +125,7 @@ class _Walk:
             self.unknown.update(operator.outputs)
             return
         self.builder.operator = operator
+        before = set(self.builder.layers)
         try:
             results = handler(self.builder, operator, *(self.found[name] if name else None for name in operator.inputs))
         except (UnsupportedError, ShapeError) as error:
@@ -135,6 +136,9 @@ class _Walk:
                 f"{operator.kind} '{operator.name}' can't be read ({type(error).__name__}: {error!s:.200}). The "
                 f"file is damaged, or of a kind that isn't known: check it with its own framework."
             ) from error
+        if operator.frozen:
+            for layer in [layer for name, layer in self.builder.layers.items() if name not in before]:
+                layer.frozen = (*layer.frozen, *(operator.frozen_roles(tuple(layer.weights))))
         results = results if isinstance(results, tuple) else (results,)
         for name, result in zip(operator.outputs, results, strict=False):
             self.found[name] = self.once(result, name)

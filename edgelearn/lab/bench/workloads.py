@@ -3,11 +3,13 @@ is one of a network, `train:16`, or of a single op of MobileNet V1, `train/conv_
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from edgelearn.errors import EdgelearnError
+from edgelearn.extensions import nearest
 
 from .ops import OPS, OpSpec
 
@@ -35,6 +37,9 @@ KINDS = (
 )
 
 
+_WHOLE = re.compile(rf"(?:(?P<network>.+)/)?(?P<kind>{'|'.join(DEFAULT_BATCH)})(?::(?P<batch>[^:]*))?")
+
+
 @dataclass(frozen=True)
 class Workload:
     """A step that can be measured.
@@ -43,7 +48,7 @@ class Workload:
     - `kind`: see below.
     - `batch`: examples of a step.
     - `seed`: draws weights, inputs and labels.
-    - `network`: a name in edgelearn.models.
+    - `network`: a name of edgelearn.models, a model file, or MODULE:FUNCTION.
 
     Kinds, for MobileNet V1 1.0/224 unless another network is named:
     - `forward`: logits.
@@ -67,7 +72,9 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise EdgelearnError(f"Unknown workload {self.kind!r}. Choose from: {', '.join(KINDS)}.")
+            raise EdgelearnError(
+                f"Unknown workload {self.kind!r}.{nearest(self.kind, KINDS)} Choose from: {', '.join(KINDS)}."
+            )
         if self.batch < 1:
             raise EdgelearnError(f"Workload {self.kind} needs a batch of 1 or more, not {self.batch}.")
         if self.op and self.network != DEFAULT_NETWORK:
@@ -80,19 +87,22 @@ class Workload:
 
         Raises EdgelearnError for an unknown kind or a batch that isn't a whole number above 0.
         """
-        kind, colon, batch = text.partition(":")
-        if colon and not (batch.isascii() and batch.isdigit()):
+        if whole := _WHOLE.fullmatch(text):
+            network, kind, batch = whole["network"] or network, whole["kind"], whole["batch"]
+        else:
+            kind, colon, batch = text.partition(":")
+            batch = batch if colon else None
+        if batch is not None and not (batch.isascii() and batch.isdigit()):
             raise EdgelearnError(
                 f"Workload {text!r}: after the colon comes the batch, a whole number as in forward:16."
             )
-        first, slash, rest = kind.partition("/")
-        if slash and rest in DEFAULT_BATCH:
-            network, kind = first, rest
-        return cls(kind, int(batch) if colon else DEFAULT_BATCH.get(kind, 1), seed, network)
+        return cls(kind, DEFAULT_BATCH.get(kind, 1) if batch is None else int(batch), seed, network)
 
     @classmethod
     def expand(cls, text: str, seed: int = 0, network: str = DEFAULT_NETWORK) -> list[Workload]:
         """The workloads whose kinds match a pattern, as in `train/*:16`; raises EdgelearnError if there are none."""
+        if _WHOLE.fullmatch(text):
+            return [cls.parse(text, seed, network)]
         pattern, colon, batch = text.partition(":")
         kinds = [kind for kind in KINDS if fnmatchcase(kind, pattern)] or [pattern]
         return [cls.parse(kind + colon + batch, seed, network) for kind in kinds]

@@ -13,7 +13,7 @@ import numpy as np
 from edgelearn.compile import Plan
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
-from edgelearn.lab.measure import RoundsConfig, Sample, measure_in_turn, sample, usable_cores
+from edgelearn.lab.measure import Block, RoundsConfig, Sample, measure_in_turn, sample, usable_cores
 from edgelearn.launch import Launch
 from edgelearn.ops import Traits
 from edgelearn.runtime import Context, Kernels, Session
@@ -21,6 +21,7 @@ from edgelearn.runtime.feed import random_batch
 
 ATTEMPTS = 3
 TOO_NOISY = 0.5  # share of disturbed rounds beyond which times say more of other processes than of the device
+TOO_WIDE = 0.3  # spread of a step's times beyond which their median is no measurement
 Times = list[tuple[Launch, int, int]]  # start and end of each launch by the device's clock, nanoseconds
 
 
@@ -41,17 +42,24 @@ class TimedLaunch:
 @dataclass(frozen=True)
 class StepTiming:
     """Times of a step. `wall`: median of the host's time in seconds, from the first call until the result is back,
-    without profiling; `noisy`: rounds during which other processes used the cores, however often they were repeated."""
+    without profiling; `noisy`: rounds during which other processes used the cores, however often they were repeated;
+    `spread`: of the rounds' times, upper quartile minus lower one, as a share of the median."""
 
     launches: list[TimedLaunch]
     wall: float
     rounds: int
     noisy: int = 0
+    spread: float = 0.0
 
 
-def noise(timings: Sequence[StepTiming]) -> float:
-    """The share of rounds during which other processes used the cores."""
-    return sum(timing.noisy for timing in timings) / max(1, sum(timing.rounds for timing in timings))
+def disturbance(timings: Sequence[StepTiming]) -> str:
+    """Why nothing may be concluded from these times: other processes used the cores, or the times of the same step
+    differ too much. Empty if nothing is wrong with them."""
+    noise = sum(timing.noisy for timing in timings) / max(1, sum(timing.rounds for timing in timings))
+    if noise > TOO_NOISY:
+        return f"other processes used the cores in {noise:.0%} of the rounds"
+    spread = max((timing.spread for timing in timings), default=0.0)
+    return f"the times of the same step spread by {spread:.0%}" if spread > TOO_WIDE else ""
 
 
 def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0) -> list[StepTiming]:
@@ -82,13 +90,7 @@ def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed:
         for sampler in samplers.values():
             sampler()
         blocks = measure_in_turn(samplers, usable_cores(), RoundsConfig(rounds, 0.0, attempts=ATTEMPTS))
-    return [
-        StepTiming(
-            _timed(timer.times[1:]), float(np.median([block.seconds for block in blocks[i]])), rounds,
-            sum(block.noisy for block in blocks[i]),
-        )
-        for i, timer in timers.items()
-    ]  # fmt: skip
+    return [_step_timing(timer.times[1:], blocks[i]) for i, timer in timers.items()]
 
 
 class _Steps:
@@ -133,6 +135,12 @@ class _Timer:
         self.profiled()
         self.times.append(self.profiled.context.take_times())
         return Sample(wall, time.process_time() - cpu)
+
+
+def _step_timing(launches: list[Times], blocks: Sequence[Block]) -> StepTiming:
+    low, wall, high = np.quantile([block.seconds for block in blocks], (0.25, 0.5, 0.75))
+    noisy = sum(block.noisy for block in blocks)
+    return StepTiming(_timed(launches), float(wall), len(blocks), noisy, float((high - low) / wall))
 
 
 def _timed(rounds: list[Times]) -> list[TimedLaunch]:

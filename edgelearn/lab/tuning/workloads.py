@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -42,12 +43,11 @@ class Work:
             split = split_frozen(network)
             assert split is not None
             return cls(text, Request(split.suffix, 50, 50, SGD(momentum=0.9)))
-        kind, colon, sizes = text.partition(":")
-        batch, slash, micro = sizes.partition("/")
-        workload = Workload.parse(kind + colon + batch)
-        if slash and not (micro.isascii() and micro.isdigit() and 0 < int(micro) <= workload.batch):
+        parts = re.fullmatch(r"(?P<workload>.+:[^/:]*)/(?P<micro>[^/:a-z]*)", text)
+        workload, micro = Workload.parse(parts["workload"] if parts else text), parts["micro"] if parts else ""
+        if parts and not (micro.isascii() and micro.isdigit() and 0 < int(micro) <= workload.batch):
             raise EdgelearnError(f"Workload '{text}': behind the slash comes the micro-batch, 1 to {workload.batch}.")
-        micro_batch = int(micro) if slash else workload.micro_batch
+        micro_batch = int(micro) if parts else workload.micro_batch
         return cls(text, replace(make_request(workload, micro_batch), batch_size=micro_batch))
 
 

@@ -16,6 +16,7 @@ from edgelearn.ops.tensor import ceil_div
 
 CHUNK = 64  # blocks of 16 floats a work-item of a CPU updates
 AVERAGE = "average"  # slot of the moving average of the weights
+REFERENCE = "reference"  # slot of the weights at the first step
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Optimizer:
     - `use_ema`: keep an exponential moving average of the trained weights on the device (default False); see
       Model.swap_averages and SwapEMAWeights.
     - `ema_momentum`: average = ema_momentum * average + (1 - ema_momentum) * weights after each step (default 0.99).
+    - `proximal`: μ of the term μ/2 ‖w − w₀‖² in the loss, w₀ the trained weights before the first step (Li et al. 2020,
+      "FedProx"; default 0: none). Its gradient isn't clipped.
 
     Raises PlanError for values out of range.
     """
@@ -42,6 +45,7 @@ class Optimizer:
     clipvalue: float | None = field(default=None, kw_only=True)
     use_ema: bool = field(default=False, kw_only=True)
     ema_momentum: float = field(default=0.99, kw_only=True)
+    proximal: float = field(default=0.0, kw_only=True)
 
     per_tensor: ClassVar[bool] = False  # `emit_update` gets one parameter tensor at a time, and may emit jobs
 
@@ -52,8 +56,8 @@ class Optimizer:
 
     @property
     def all_slots(self) -> tuple[str, ...]:
-        """`slots`, and the average if there is one."""
-        return (*self.slots, *([AVERAGE] if self.use_ema else []))
+        """`slots`, the average if there is one, and the weights at the first step if there is a proximal term."""
+        return (*self.slots, *([AVERAGE] if self.use_ema else []), *([REFERENCE] if self.proximal else []))
 
     @property
     def clips(self) -> bool:
@@ -72,6 +76,7 @@ class Optimizer:
             if not is_number(limit) or limit <= 0:
                 raise PlanError(f"{name} is a finite number above 0, or None, not {limit!r:.60}.")
         number("ema_momentum", self.ema_momentum, 0, 1)
+        number("proximal", self.proximal, 0)
 
     def correction(self, step: int) -> float:
         """A factor of this step (from 1) that the host computes for the kernel."""

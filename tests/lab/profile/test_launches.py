@@ -9,7 +9,8 @@ from edgelearn.compile.memory.launch_times import key
 from edgelearn.compile.memory.policies import checkpoints
 from edgelearn.errors import FormatError, RunError
 from edgelearn.graph import Network
-from edgelearn.lab.profile import launches
+from edgelearn.lab.measure import Block
+from edgelearn.lab.profile import launches, measure
 from edgelearn.lab.profile.launches import measure_launches, table_of
 from edgelearn.lab.profile.measure import StepTiming, TimedLaunch
 from edgelearn.launch import Launch
@@ -37,17 +38,42 @@ def test_costs_are_measured_and_kept(monkeypatch, tmp_path):
     assert 0 < costs.step(plans[0]) < 10
 
 
-def test_times_of_a_busy_machine_are_not_kept(monkeypatch, tmp_path):
+def one_plan(monkeypatch, tmp_path, *attempts):
+    """(plan, device) of a step whose times are `attempts`, one after another."""
     monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path))
     device = choose_device(None).device
     network = Network("one", (16,))
     network.add("dense", Dense(5))
-    plan = make_plan(Request(network, 2, 2, SGD(0.1)), device)
-    measured = [StepTiming([], 1.0, 4, noisy) for noisy in (4, 1)]
-    monkeypatch.setattr(launches, "time_launches", lambda *arguments: measured)
-    with pytest.raises(RunError, match="62%"):
+    left = iter(attempts)
+    monkeypatch.setattr(launches, "time_launches", lambda *arguments: next(left))
+    return make_plan(Request(network, 2, 2, SGD(0.1)), device), device
+
+
+NOISY = [StepTiming([], 1.0, 4, noisy) for noisy in (4, 1)]
+WIDE = [StepTiming([], 1.0, 4, 0, spread) for spread in (0.01, 0.42)]
+QUIET = [StepTiming([], 1.0, 4, 1, 0.05)]
+
+
+@pytest.mark.parametrize(("attempts", "figure"), [((WIDE, NOISY), "62%"), ((NOISY, WIDE), "42%")])
+def test_times_of_a_busy_machine_are_not_kept(attempts, figure, monkeypatch, tmp_path):
+    plan, device = one_plan(monkeypatch, tmp_path, *attempts)
+    with pytest.raises(RunError, match=figure):
         measure_launches([plan], device)
     assert not store.path_of(device).exists()
+
+
+@pytest.mark.parametrize("first", [NOISY, WIDE])
+def test_disturbed_times_are_measured_again(first, monkeypatch, tmp_path):
+    plan, device = one_plan(monkeypatch, tmp_path, first, QUIET)
+    assert measure_launches([plan], device) == table_of(QUIET)
+    assert store.path_of(device).exists()
+
+
+def test_the_spread_of_a_step():
+    blocks = [Block(seconds, 1, 0.0, 1, False) for seconds in (1.0, 2.0, 3.0, 4.0, 9.0)]
+    launch = Launch("copy.cl", "copy", (), (16,), 1, (1,))
+    timing = measure._step_timing([[(launch, 0, 5)]] * 5, blocks)
+    assert (timing.wall, timing.rounds, timing.noisy) == (3.0, 5, 0) and timing.spread == pytest.approx(2 / 3)
 
 
 def test_damaged_costs_are_found_before_measuring(monkeypatch, tmp_path):

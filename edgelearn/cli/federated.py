@@ -1,0 +1,55 @@
+"""Federated learning: many clients, one model, every byte counted.
+
+`run` trains a federation, `tasks` lists what can be trained, `rounds` shows what happened in the rounds of a run."""
+
+from __future__ import annotations
+
+import argparse
+
+from edgelearn.experiments.federated.config import FederatedConfig
+from edgelearn.lab.runs import RunStore
+
+from .options import add_options
+from .tables import print_table
+from .training import add_runs, add_runs_folder, train
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    one = commands.add_parser("run", help="one federation")
+    add_options(one, FederatedConfig)
+    add_runs(one)
+    one.set_defaults(act=_run)
+    commands.add_parser("tasks", help="the tasks to train").set_defaults(act=_tasks)
+    rounds = commands.add_parser("rounds", help="who was aggregated in each round of a run, and how many bytes")
+    rounds.add_argument("name", metavar="RUN", help="the run's id or the start of it")
+    add_runs_folder(rounds)
+    rounds.set_defaults(act=_rounds)
+
+
+def run(options: argparse.Namespace) -> int:
+    return options.act(options) or 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from edgelearn.experiments.federated import FederatedExperiment
+
+    return train(FederatedExperiment, options)
+
+
+def _tasks(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.federated import TASKS
+
+    rows = [(name, str(k.clients), str(k.rounds), k.partition, k.title) for name, k in TASKS.items()]
+    print_table(("task", "clients", "rounds", "partition", "description"), rows)
+
+
+def _rounds(options: argparse.Namespace) -> None:
+    from edgelearn.experiments.federated import read_rounds
+
+    rows = []
+    for each in read_rounds(RunStore(options.runs).open(options.name)):
+        reasons = "; ".join(f"{client}: {why}" for client, why in each["left_out"].items())
+        sizes = (f"{each[way][what]:,}" for way in ("down", "up") for what in ("payload", "total"))
+        rows.append((str(each["round"]), str(len(each["clients"])), *sizes, reasons))
+    print_table(("round", "clients", "payload down", "bytes down", "payload up", "bytes up", "left out"), rows)

@@ -1,0 +1,8 @@
+"""Federations on tasks, in run folders."""
+
+from .config import FederatedConfig
+from .experiment import FederatedExperiment, read_rounds
+from .partition_figure import plot_partition
+from .tasks import TASKS
+
+__all__ = ["TASKS", "FederatedConfig", "FederatedExperiment", "plot_partition", "read_rounds"]

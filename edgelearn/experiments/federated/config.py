@@ -1,0 +1,80 @@
+"""Configuration of a federation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgelearn.errors import PlanError
+from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
+from edgelearn.federated import STRATEGIES, Compressor, Strategy, make_strategy
+from edgelearn.federated.compression import make_compressor
+
+PARTITIONS = ("iid", "dirichlet", "labels", "group")
+ENGINES = ("local", "ray", "deployed")
+
+
+@dataclass(frozen=True)
+class FederatedConfig(TrainingConfig):
+    """A federation on a task; None stands for the task's value.
+
+    Arguments: those of TrainingConfig, of which `epochs` are those of a client in a round, and
+    - `strategy`: what the server does with the clients' updates (default "fedavg").
+    - `rounds`, `clients`: their numbers.
+    - `fraction`: share of the clients that train in a round (default 1).
+    - `batch_size`: examples of a client's update.
+    - `learning_rate`: of the clients.
+    - `partition`: who has which examples: "iid", "dirichlet", "labels" or "group", such as a speaker.
+    - `alpha`: of "dirichlet" (default 0.5). `labels_per_client`: of "labels" (default 1).
+    - `proximal`: μ of "fedprox" (default 0.01).
+    - `server_rate`: learning rate of "fedavgm", "fedadam" and "fedyogi" (default: the strategy's).
+    - `normalization`: "batch" (default; its moving statistics are averaged like weights) or "group".
+    - `compress`: how updates are sent: "float32" (default), "int8", "topk:0.01" or "topk:0.01+int8".
+    - `budget`: memory of a client, such as "2 MB" (default: as much as it takes).
+    - `deadline`: seconds after which a round goes on without the clients that are missing (default: it waits).
+    - `largest_update`: an update longer than so many times the round's median is left out (default 10).
+    - `engine`: where clients run: "local" (default) in this process, "ray" in Flower's simulation, "deployed" on
+      `nodes` SuperNodes (default 2) of Flower, with `tls` and nodes that `authenticate` on request.
+
+    Raises ConfigError for an invalid value or combination.
+    """
+
+    strategy: str = setting("fedavg", "what the server does with updates", choices=tuple(STRATEGIES))
+    rounds: int | None = setting(None, "rounds (default: the task's)", minimum=1)
+    clients: int | None = setting(None, "clients (default: the task's)", minimum=1)
+    fraction: float = setting(1.0, "share of the clients that train in a round", above=0, maximum=1)
+    epochs: int | None = setting(None, "epochs of a client in a round (default: the task's)", minimum=1)
+    batch_size: int | None = setting(None, "examples of a client's update (default: the task's)", minimum=1)
+    learning_rate: float | None = setting(None, "of the clients (default: the task's)", above=0)
+    partition: str | None = setting(None, "who has which examples (default: the task's)", choices=PARTITIONS)
+    alpha: float = setting(0.5, "of the partition dirichlet: small is uneven", above=0)
+    labels_per_client: int = setting(1, "of the partition labels", minimum=1)
+    proximal: float = setting(0.01, "μ of fedprox", minimum=0)
+    server_rate: float | None = setting(None, "learning rate of fedavgm, fedadam, fedyogi", above=0)
+    normalization: str = setting("batch", "BatchNormalization or GroupNormalization", choices=("batch", "group"))
+    compress: str = setting(
+        "float32", "how updates are sent: float32, int8, topk:0.01 or topk:0.01+int8", check=make_compressor
+    )
+    budget: str | None = setting(None, "memory of a client, such as 2MB", metavar="SIZE")
+    deadline: float | None = setting(None, "seconds to wait for the clients of a round", above=0)
+    largest_update: float = setting(10.0, "times the median length that an update may have", above=1)
+    engine: str = setting("local", "where clients run", choices=ENGINES)
+    nodes: int = setting(2, "SuperNodes of the engine deployed, which share the clients", minimum=1)
+    tls: bool = setting(False, "encrypt what the engine deployed sends")
+    authenticate: bool = setting(False, "let only nodes with registered keys take part; needs --tls")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            self.make_strategy()
+        except PlanError as error:
+            raise ConfigError("server_rate", str(error)) from None
+        if self.authenticate and not self.tls:
+            raise ConfigError("authenticate", "nodes authenticate over TLS only: give tls too.")
+
+    def make_strategy(self) -> Strategy:
+        """The strategy with its settings."""
+        return make_strategy(self.strategy, self.proximal, self.server_rate)
+
+    def make_compressor(self) -> Compressor:
+        """The compressor of the clients' updates."""
+        return make_compressor(self.compress)

@@ -1,0 +1,238 @@
+"""A SuperLink and SuperNodes of Flower on this machine: started, watched and ended.
+
+Whether a federation has finished is told by its run's record alone: `flwr run` exits with 0 when a run fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from edgelearn import atomic
+from edgelearn.errors import RunError
+
+from .certificates import Keys
+
+MODULE = "app"  # the module that Flower loads, in the app's folder
+CONNECTION = "lab"  # the name of the SuperLink in Flower's configuration
+_STARTS = 60  # seconds that a SuperLink may take
+_POLL_SECONDS = 0.2
+_KEPT = 1500  # characters of a log that an error quotes
+# No telemetry, no look for updates, nothing installed while it runs.
+_SILENT = {
+    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}  # fmt: skip
+
+
+def require_flower(engine: str) -> None:
+    """Raises RunError if what an engine needs isn't installed."""
+    if missing := [name for name in ("flwr", *(["ray"] if engine == "ray" else [])) if find_spec(name) is None]:
+        raise RunError(
+            f"The engine '{engine}' needs {missing[0]}: pip install 'edgelearn[federated]', and 'flwr[simulation]' for "
+            f"ray. The engine 'local' needs neither."
+        )
+
+
+@dataclass
+class Deployment:
+    """Processes of Flower; a context manager that starts and ends them.
+
+    Arguments:
+    - `folder`: of their configuration, state and logs; it is made.
+    - `nodes`: number of SuperNodes, or of Ray's virtual ones.
+    - `simulation`: True for Flower's simulation on Ray, whose nodes are actors.
+    - `tls`: encrypt, with a certificate made for this deployment (default False).
+    - `authenticate`: register the nodes' keys, and let no other node in (default False). It needs `tls`.
+
+    Raises RunError if flwr is missing or the SuperLink doesn't start.
+    """
+
+    folder: Path
+    nodes: int
+    simulation: bool = False
+    tls: bool = False
+    authenticate: bool = False
+    processes: dict[str, subprocess.Popen] = field(default_factory=dict, init=False)
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port = _free_port()
+        self.keys = Keys(self.folder / "keys", self.nodes) if self.tls else None
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, experiment: type, settings: dict[str, str | int]) -> None:
+        """Submit a run of an experiment with this configuration. Raises RunError if Flower refuses it."""
+        app = self.folder / "app"
+        app.mkdir(exist_ok=True)
+        atomic.write_bytes(app / f"{MODULE}.py", _code(experiment).encode())
+        atomic.write_bytes(app / "pyproject.toml", _project(settings).encode())
+        said = self._call("run", str(app), CONNECTION, "--format", "json")
+        try:
+            refused = not json.loads(said)["success"]
+        except (ValueError, KeyError, TypeError):
+            refused = True
+        if refused:
+            raise RunError(f"Flower refused the run: {said.strip()[-_KEPT:]}")
+
+    def watch(self, ended: Callable[[], bool]) -> None:
+        """Return once `ended` does. Raises RunError if a process dies before, or Flower's run ends without it."""
+        while not ended():
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise RunError(f"{name} ended with status {process.returncode}: {self._log(name)}")
+            time.sleep(_POLL_SECONDS)
+
+    def traffic(self) -> dict[str, int]:
+        """Bytes that Flower says it has received and sent in its last run."""
+        (run, *_) = json.loads(self._call("list", CONNECTION, "--format", "json"))["runs"]
+        return {name: int(value) for name, value in run.items() if "bytes" in name or "traffic" in name}
+
+    def close(self) -> None:
+        """End all processes, and those that they started."""
+        for process in reversed(self.processes.values()):
+            _end(process)
+        self.processes.clear()
+
+    def _start(self) -> None:
+        address = f"127.0.0.1:{self.port}"
+        safe = ["--insecure"] if self.keys is None else self.keys.superlink
+        flags = ["--simulation"] if self.simulation else []
+        flags += ["--enable-supernode-auth"] if self.authenticate else []
+        database = str(self.folder / "state.db")
+        self._spawn(
+            "superlink", ["flower-superlink", *safe, *flags, "--host", "127.0.0.1", "--port", str(self.port),
+                          "--database", database],
+        )  # fmt: skip
+        self._wait()
+        atomic.write_bytes(self.folder / "config.toml", self._connection(address).encode())
+        for number in range(0 if self.simulation else self.nodes):
+            safe, key = ["--insecure"], []
+            if self.keys is not None:
+                safe, key = self.keys.supernode, self.keys.of_node(number) if self.authenticate else []
+                if self.authenticate:
+                    self._call("supernode", "register", self.keys.public(number), CONNECTION)
+            self._spawn(
+                f"supernode-{number}", ["flower-supernode", *safe, *key, "--superlink", address, "--port",
+                                        str(_free_port()), "--node-config", f"partition-id={number}"],
+            )  # fmt: skip
+
+    def _connection(self, address: str) -> str:
+        lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]", f'address = "{address}"']
+        lines += ["insecure = true"] if self.keys is None else [f'root-certificates = "{self.keys.root}"']
+        if self.simulation:
+            lines += [f"options.num-supernodes = {self.nodes}"]
+        return "\n".join(lines) + "\n"
+
+    def _spawn(self, name: str, command: Sequence[str]) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [_script(command[0]), *command[1:]], env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def _call(self, *arguments: str) -> str:
+        """Run `flwr` to its end; returns what it wrote."""
+        done = subprocess.run(
+            [_script("flwr"), *arguments], env=self._environment(), capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, timeout=_STARTS,
+        )  # fmt: skip
+        if done.returncode:
+            raise RunError(f"flwr {arguments[0]} failed: {(done.stdout + done.stderr).strip()[-_KEPT:]}")
+        return done.stdout
+
+    def _wait(self) -> None:
+        """Wait until the SuperLink listens."""
+        end = time.monotonic() + _STARTS
+        while time.monotonic() < end and self.processes["superlink"].poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(_POLL_SECONDS)
+        raise RunError(f"Flower's SuperLink didn't start: {self._log('superlink')}")
+
+    def _environment(self) -> dict[str, str]:
+        scripts, modules = sysconfig.get_path("scripts"), [entry or os.getcwd() for entry in sys.path]
+        return os.environ | _SILENT | {
+            "FLWR_HOME": str(self.folder), "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
+            "PYTHONPATH": os.pathsep.join(modules),
+        }  # fmt: skip
+
+    def _log(self, name: str) -> str:
+        text = (self.folder / f"{name}.log").read_text("utf-8", "replace")
+        return f"…{text[-_KEPT:].strip()} ({self.folder / f'{name}.log'})"
+
+
+def _code(experiment: type) -> str:
+    """The module of Flower's app."""
+    return f"""from {experiment.__module__} import {experiment.__name__}
+
+from edgelearn.experiments.federated.apps import make_client_app, make_server_app
+
+client = make_client_app({experiment.__name__})
+server = make_server_app({experiment.__name__})
+"""
+
+
+def _project(settings: dict[str, str | int]) -> str:
+    """The pyproject.toml of Flower's app. A JSON string is a TOML string."""
+    values = "\n".join(f"{name} = {json.dumps(value)}" for name, value in settings.items())
+    return f"""[project]
+name = "edgelearn-federation"
+version = "1.0.0"
+dependencies = []
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "edgelearn"
+
+[tool.flwr.app.components]
+serverapp = "{MODULE}:server"
+clientapp = "{MODULE}:client"
+
+[tool.flwr.app.config]
+{values}
+"""
+
+
+def _script(name: str) -> str:
+    return str(Path(sysconfig.get_path("scripts")) / name)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End a process and those of its session: politely, then for good."""
+    for number, patience in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,84 @@
+"""A federation on the processes of Flower: its ServerApp writes the run, and this process watches it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from edgelearn.errors import RunError
+from edgelearn.experiments.experiment import Log
+from edgelearn.lab.runs import Run
+
+from .config import FederatedConfig
+from .deployment import Deployment
+
+FOLDER = "flower"  # in the run's folder
+_BEGINS = 180  # seconds that a ServerApp may take to take the run over
+
+
+def run_elsewhere(kind: type, run: Run, config: FederatedConfig, log: Log) -> dict | None:
+    """Run a federation by the engine of its configuration; returns the results, or None after an interrupt.
+
+    Arguments:
+    - `kind`: the class of the experiment, which Flower's processes import.
+    - `run`: open for writing; it is closed, so that the ServerApp can take it over.
+    - `config`: of the federation.
+    - `log`: gets a line for each round.
+
+    Raises RunError if the run fails or a process of Flower dies.
+    """
+    simulation = config.engine == "ray"
+    nodes = (config.clients or 1) if simulation else config.nodes
+    advice = f"Continue with: edgelearn federated run --resume {run.id}"
+    watch = _Watch(run, config.rounds or 0, log)
+    run.close()
+    folder = run.folder / FOLDER
+    try:
+        with Deployment(folder, nodes, simulation, config.tls, config.authenticate) as deployment:
+            deployment.run(kind, settings(config, run.folder, nodes))
+            deployment.watch(watch.ended)
+    except KeyboardInterrupt:
+        log(f"Stopped; the last whole round is saved. {advice}")
+        return None
+    if run.status != "finished":
+        raise RunError(f"The run ended as {run.status}: {_reason(run)} {advice}")
+    return run.record["results"]
+
+
+def settings(config: FederatedConfig, folder: Path, nodes: int) -> dict[str, str | int]:
+    """The configuration of Flower's run.
+
+    Arguments:
+    - `config`: of the federation.
+    - `folder`: of the run.
+    - `nodes`: number of nodes.
+    """
+    return {"config": json.dumps(config.to_dict()), "folder": str(folder), "nodes": nodes}
+
+
+class _Watch:
+    """Logs rounds as they come, and tells when the ServerApp has left the run."""
+
+    def __init__(self, run: Run, rounds: int, log: Log) -> None:
+        self.run, self.rounds, self.log = run, rounds, log
+        self.before, self.seen = len(run.record.get("resumed") or []), len(run.history())
+        self.latest = time.monotonic() + _BEGINS
+
+    def ended(self) -> bool:
+        status = self.run.status
+        if len(self.run.record.get("resumed") or []) == self.before:
+            if time.monotonic() > self.latest:
+                raise RunError(f"Flower's ServerApp hasn't begun after {_BEGINS} s: see the logs in {self.run.folder}.")
+            return False
+        rows = self.run.history()
+        for row in rows[self.seen :]:
+            figures = "  ".join(f"{k} {v:.4g}" for k, v in row.items() if k not in ("epoch", "seconds"))
+            self.log(f"round {row['epoch']:>4}/{self.rounds}  {figures}  {row['seconds']:.1f} s")
+        self.seen = len(rows)
+        return status != "running"
+
+
+def _reason(run: Run) -> str:
+    error = run.record.get("error") or {}
+    return str(error.get("message") or f"see the logs in {run.folder / FOLDER}.")

@@ -1,0 +1,186 @@
+"""A federation in a run folder: start, interrupt, resume, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Self, cast
+
+from edgelearn import atomic, records
+from edgelearn.errors import FormatError
+from edgelearn.experiments.experiment import Log
+from edgelearn.experiments.task import TaskExperiment
+from edgelearn.federated import (
+    IID,
+    ByGroup,
+    ClientMemory,
+    Clients,
+    Dirichlet,
+    Examples,
+    Grid,
+    LabelsPerClient,
+    LocalGrid,
+    Partition,
+    RoundRecord,
+    Rounds,
+    Settings,
+    counts,
+)
+from edgelearn.lab.measure.memory import peak_resident_bytes
+from edgelearn.lab.runs import Run
+from edgelearn.ops import Optimizer
+from edgelearn.train import Callback, Trainer
+from edgelearn.train.phases import Phases
+
+from .config import FederatedConfig
+from .deployment import require_flower
+from .elsewhere import run_elsewhere
+from .partition_figure import plot_partition
+from .tasks import TASKS, FederatedKind, FederatedTask
+
+ROUNDS, CLIENTS, PARTITION = "rounds.jsonl", "clients", "partition.png"  # in the run's folder
+
+
+class FederatedExperiment(TaskExperiment[FederatedConfig]):
+    """A federation on a task."""
+
+    kind, command, config_type = "federated", "edgelearn federated run", FederatedConfig
+    tasks = TASKS
+    task: FederatedTask
+    carrier: Grid | None = None  # Flower's, in a ServerApp
+
+    @classmethod
+    def resolve(cls, config: FederatedConfig) -> FederatedConfig:
+        config = super().resolve(config)
+        kind = cast(FederatedKind, cls.tasks[config.task])
+        left = {name: value for name, value in kind.settings.items() if getattr(config, name) is None}
+        return replace(config, **left)
+
+    @classmethod
+    def load(cls, config: FederatedConfig) -> Self:
+        return cast(Self, super().load(config))
+
+    @classmethod
+    def start(cls, config, store, callbacks, log=print):
+        if config.engine != "local":
+            require_flower(config.engine)
+        return super().start(config, store, callbacks, log)
+
+    def compile(self, optimizer: Optimizer) -> None:
+        proximal = self.config.make_strategy().proximal
+        self.model.compile(replace(optimizer, proximal=proximal), batchnorm=self.task.batchnorm)
+
+    @property
+    def epochs(self) -> int:
+        """Rounds of the whole federation."""
+        return self.config.rounds or 0
+
+    @property
+    def trained(self) -> Rounds:
+        return self.rounds
+
+    @cached_property
+    def examples(self) -> Examples:
+        """Who has which examples."""
+        x, y = self.task.train
+        return Examples(x, y, self.partition.divide(y, self.task.groups))
+
+    @property
+    def partition(self) -> Partition:
+        """The partition of the configuration."""
+        config, clients = self.config, self.config.clients or 0
+        made: Mapping[str | None, Callable[[], Partition]] = {
+            "iid": lambda: IID(clients, config.seed),
+            "dirichlet": lambda: Dirichlet(clients, config.seed, config.alpha),
+            "labels": lambda: LabelsPerClient(clients, config.seed, config.labels_per_client),
+            "group": lambda: ByGroup(clients, config.seed),
+        }
+        return made[config.partition]()
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        """The open session that clients in this process share."""
+        size = min(self.task.batch_size, max(self.examples.sizes))
+        return self.model.trainer(
+            size, min(self.config.micro_batch or size, size), self.config.budget, self.examples.sizes
+        )
+
+    @cached_property
+    def phases(self) -> Phases:
+        return Phases(train=self.trainer.plan)
+
+    def clients(self, folder: Path) -> Clients:
+        """The clients, which keep what they keep in `folder`."""
+        memory = ClientMemory(folder)
+        return Clients(
+            self.trainer, dict(self.model.weights), self.examples, self.config.epochs or 1, self.config.seed,
+            self.config.make_compressor(), memory,
+        )  # fmt: skip
+
+    def grid(self, run: Run) -> Grid:
+        """What carries messages to the clients."""
+        return self.carrier or LocalGrid(self.clients(run.folder / CLIENTS))
+
+    def make_rounds(self, run: Run) -> Rounds:
+        """The server's side, which writes what happens in each round into the run's folder."""
+        config = self.config
+        settings = Settings(
+            config.clients or 0, self.epochs, config.fraction, config.seed, config.deadline, config.largest_update
+        )
+
+        def record(happened: RoundRecord) -> None:
+            atomic.append_line(run.folder / ROUNDS, atomic.to_json(happened.to_dict()))
+
+        return Rounds(
+            self.model, self.model.changing, settings, config.make_strategy(), self.grid(run), self.task.test,
+            config.make_compressor(), record,
+        )  # fmt: skip
+
+    def sources(self) -> list[str]:
+        sizes, strategy = self.examples.sizes, self.config.strategy
+        clients = f"{len(sizes)} clients with {min(sizes)} to {max(sizes)} examples, {strategy}, {self.epochs} rounds"
+        return [*super().sources(), clients]
+
+    def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
+        if self.config.engine != "local" and self.carrier is None:
+            return run_elsewhere(type(self), run, self.config, log)
+        self.rounds = self.make_rounds(run)
+        plot_partition(
+            counts(self.examples.parts, self.examples.y, len(self.task.data["classes"])),
+            self.task.data["classes"], run.folder / PARTITION,
+        )  # fmt: skip
+        self._happened = lambda: read_rounds(run)
+        return super().run(run, callbacks, log)
+
+    def fit(self, callbacks: Sequence[Callback]) -> None:
+        self.rounds.fit(callbacks)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of a client, planned and allocated, and of this process."""
+        said = [client for each in self._happened() for client in each["clients"]]
+        return {
+            "planned": int(max(client["planned"] for client in said)),
+            "allocated": int(max(client["allocated"] for client in said)), "process": peak_resident_bytes(),
+        }  # fmt: skip
+
+    def results(self, correct: int, total: int, loss: float, seconds: float) -> dict:
+        happened = self._happened()
+        sums = {
+            way: {k: sum(each[way][k] for each in happened) for k in ("payload", "total")} for way in ("up", "down")
+        }
+        left_out = sum(len(each["left_out"]) for each in happened)
+        return super().results(correct, total, loss, seconds) | {"bytes": sums, "left_out": left_out}
+
+
+def read_rounds(run: Run) -> list[dict]:
+    """What happened in each round of a run, ascending. Raises FormatError if a line is damaged."""
+    rounds: dict[int, dict] = {}
+    for line in atomic.read_lines(run.folder / ROUNDS):
+        try:
+            happened = records.parse(line, RoundRecord).to_dict()
+        except records.RecordError as error:
+            raise FormatError(f"{run.folder / ROUNDS} is damaged ({error}). Restore it from a backup.") from None
+        rounds[happened["round"]] = happened  # a round that was repeated replaces its old line
+    return [rounds[number] for number in sorted(rounds)]

@@ -1,0 +1,92 @@
+"""Objects of other packages and of your own files, named `MODULE:NAME`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
+from inspect import isclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from edgelearn.errors import ExtensionError
+
+T = TypeVar("T")
+
+
+def is_reference(text: str) -> bool:
+    """True for text of the form `MODULE:NAME`, such as "my_package.nets:tiny" or "nets.py:tiny"."""
+    module, _, name = text.rpartition(":")
+    return bool(name.isidentifier() and (module.endswith(".py") or all(p.isidentifier() for p in module.split("."))))
+
+
+def import_object(reference: str) -> Any:
+    """Import the object that `reference` names. The module's code runs.
+
+    Arguments:
+    - `reference`: "MODULE:NAME". MODULE is found in the current folder or where Python finds modules; it may be the
+      path of a file, as in "nets.py:tiny".
+
+    Raises ExtensionError if there is no such module or name, or the module can't be imported.
+    """
+    if not is_reference(reference):
+        raise ExtensionError(f"'{reference}' is not of the form MODULE:NAME, such as my_package.nets:tiny.")
+    module_name, _, name = reference.rpartition(":")
+    folder = os.getcwd()
+    if module_name.endswith(".py"):
+        path = Path(module_name).resolve()
+        if not path.is_file():
+            raise ExtensionError(f"'{reference}': there is no file {path}.")
+        folder, module_name = str(path.parent), path.stem
+    try:
+        module = _import(module_name, folder)
+    except ModuleNotFoundError as error:
+        if error.name and not f"{module_name}.".startswith(f"{error.name}."):
+            raise ExtensionError(f"'{reference}': its import needs '{error.name}', which isn't installed.") from None
+        raise ExtensionError(f"'{reference}': there is no module '{module_name}' in {folder} or installed.") from None
+    except Exception as error:
+        raise ExtensionError(f"'{reference}': the import ended in {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        known = [each for each in vars(module) if not each.startswith("_")]
+        raise ExtensionError(f"'{reference}': '{module_name}' has no '{name}'.{nearest(name, known)}")
+    return getattr(module, name)
+
+
+def import_instance(reference: str, kind: type[T], *arguments: Any, **settings: Any) -> T:
+    """Import an object of type `kind`: an instance as it is; a class or function is called.
+
+    Arguments:
+    - `reference`: "MODULE:NAME".
+    - `kind`: the class that it must be an instance of.
+    - `arguments`, `settings`: of the class or function.
+
+    Raises ExtensionError if it can't be imported, can't be called so, or gives something else.
+    """
+    found = import_object(reference)
+    if isinstance(found, kind):
+        return found
+    if callable(found) and (not isclass(found) or issubclass(found, kind)):
+        try:
+            made = found(*arguments, **settings)
+        except TypeError as error:
+            raise ExtensionError(f"'{reference}' can't be called: {error}.") from error
+        if isinstance(made, kind):
+            return made
+        found = made
+    raise ExtensionError(f"'{reference}' is no {kind.__name__}, but {found!r:.80}.")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """ " Did you mean 'a' or 'b'?", a sentence with the names most like `name`, or an empty text."""
+    like = get_close_matches(name.lower(), list(names), 3, 0.6)
+    return f" Did you mean {' or '.join(map(repr, like))}?" if like else ""
+
+
+def _import(module: str, folder: str) -> Any:
+    """Import `module`, also from `folder`, which stays where workers and later imports find it."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+    importlib.invalidate_caches()
+    return importlib.import_module(module)

@@ -1,0 +1,108 @@
+"""Clients: each has data of its own, and trains from the weights it is sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from edgelearn.errors import EdgelearnError
+from edgelearn.interop.weights import Weights
+from edgelearn.train import Subset, Trainer
+from edgelearn.train.sources import Source
+
+from .compressor import Compressor, NoCompression
+from .memory import ClientMemory
+from .messages import Instruction, Reply
+
+_ORDER, _COMPRESSION = 33, 34  # separate these random streams from others of the same seed
+
+
+class Work(Protocol):
+    """What carries out instructions: `Clients` in this process, or something that asks clients elsewhere."""
+
+    def answer(self, data: bytes) -> bytes:
+        """Return the reply to an instruction, both as bytes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Examples:
+    """All examples of a federation and who has which.
+
+    Arguments:
+    - `x`, `y`: source of examples, and their int labels (n,).
+    - `parts`: indices of each client's examples.
+    """
+
+    x: Source
+    y: np.ndarray
+    parts: Sequence[np.ndarray]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of examples of each client."""
+        return [len(part) for part in self.parts]
+
+
+@dataclass
+class Clients:
+    """Clients that share an open session in this process, one after the other.
+
+    Arguments:
+    - `trainer`: the open session; its plan has programs for every client's number of examples.
+    - `weights`: all weights of the network; what doesn't travel stays as it is.
+    - `examples`: the data, by client.
+    - `epochs`: over a client's examples in each round.
+    - `seed`: of the order of examples and of lossy compression.
+    - `compressor`: of the changes that are sent back (default none).
+    - `memory`: what clients keep from round to round (default: nothing is kept).
+    """
+
+    trainer: Trainer
+    weights: Weights
+    examples: Examples
+    epochs: int
+    seed: int
+    compressor: Compressor = field(default_factory=NoCompression)
+    memory: ClientMemory | None = None
+
+    def __post_init__(self) -> None:
+        self.names = sorted(self.trainer.training.session.changing)
+        self.shapes = [self.weights[name].shape for name in self.names]
+
+    def answer(self, data: bytes) -> bytes:
+        """Carry out an instruction. What a client can't do is the `problem` of its reply."""
+        instruction = Instruction.from_bytes(data)
+        try:
+            return self._train(instruction).to_bytes()
+        except EdgelearnError as error:
+            problem = f"{type(error).__name__}: {error}"
+            return Reply(instruction.round, instruction.client, b"", 0, {}, problem).to_bytes()
+
+    def _train(self, instruction: Instruction) -> Reply:
+        number, client = instruction.round, instruction.client
+        start = time.perf_counter()
+        received = NoCompression().decode(instruction.payload, self.shapes)
+        part = self.examples.parts[client]
+        order = np.random.default_rng([self.seed, _ORDER, number, client]).permutation(part)
+        self.trainer.load(self.weights | dict(zip(self.names, received, strict=True)))
+        history = self.trainer.fit(Subset(self.examples.x, order), self.examples.y[order], self.epochs)
+        trained = self.trainer.weights
+        changes = [trained[name] - before for name, before in zip(self.names, received, strict=True)]
+        kept = self.memory.load(client, number) if self.memory else {}
+        rng = np.random.default_rng([self.seed, _COMPRESSION, number, client])
+        payload = self.compressor.encode(changes, rng, kept)
+        if self.memory and kept:
+            self.memory.save(client, number, kept)
+        last = {name: values[-1] for name, values in history.history.items() if name != "seconds"}
+        metrics = last | {"seconds": round(time.perf_counter() - start, 4), **self._bytes()}
+        return Reply(number, client, payload, len(part), metrics)
+
+    def _bytes(self) -> Mapping[str, float]:
+        """Planned and allocated device memory."""
+        session = self.trainer.training.session
+        return {"planned": self.trainer.plan.peak_bytes, "allocated": session.allocated_bytes}

@@ -1,0 +1,115 @@
+"""Flower as a carrier of messages: bytes in, bytes out. flwr is imported when it is used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgelearn.errors import RunError
+
+from .grid import Outcome
+
+RECORD, FIELD = "message", "bytes"  # where a message of Flower holds one of ours
+_POLL_SECONDS = 0.05
+_QUERY_SECONDS = 120
+
+
+class FlowerGrid:
+    """Clients on Flower's nodes. Client i is served by the node whose "partition-id" is i modulo the number of nodes.
+
+    Arguments:
+    - `grid`: Flower's, as a ServerApp gets it.
+    - `nodes`: number of nodes that must be there.
+    - `patience`: seconds to wait for them (default 120).
+
+    Raises RunError if the nodes don't come, or are others than they should be.
+    """
+
+    def __init__(self, grid: Any, nodes: int, patience: float = _QUERY_SECONDS) -> None:
+        self.grid = grid
+        self._nodes = self._find(nodes, patience)
+
+    def exchange(self, instructions, deadline, arrived):
+        start, outcomes = time.monotonic(), {}
+        messages = {client: self._message(client, data) for client, data in sorted(instructions.items())}
+        waiting = dict(zip(self.grid.push_messages(messages.values()), messages, strict=True))
+        while waiting:
+            replies = sorted(self.grid.pull_messages(list(waiting)), key=lambda m: m.metadata.reply_to_message_id)
+            for reply in replies:
+                client = waiting.pop(reply.metadata.reply_to_message_id)
+                outcomes[client] = _outcome(reply)
+                arrived(client, outcomes[client])
+            if deadline is not None and time.monotonic() - start > deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        for client in waiting.values():
+            outcomes[client] = f"late: no reply within {deadline:g} s"
+            arrived(client, outcomes[client])
+        return outcomes
+
+    def _message(self, client: int, data: bytes) -> Any:
+        from flwr.app import ConfigRecord, Message, RecordDict
+
+        content = RecordDict({RECORD: ConfigRecord({FIELD: data})})
+        return Message(content, dst_node_id=self._nodes[client % len(self._nodes)], message_type="train")
+
+    def _find(self, count: int, patience: float) -> list[int]:
+        """The ids of the nodes, by their partition-id: Flower draws ids at random."""
+        from flwr.app import Message, RecordDict
+
+        end = time.monotonic() + patience
+        while len(ids := sorted(self.grid.get_node_ids())) < count:
+            if time.monotonic() > end:
+                raise RunError(
+                    f"{len(ids)} of {count} nodes have registered after {patience:g} s. Look into their logs."
+                )
+            time.sleep(_POLL_SECONDS)
+        asked = [Message(RecordDict(), dst_node_id=node, message_type="query") for node in ids]
+        partitions = {}
+        for reply in self.grid.send_and_receive(asked, timeout=patience):
+            data = _outcome(reply)
+            partitions[int(data) if isinstance(data, bytes) else data] = reply.metadata.src_node_id
+        if sorted(partitions, key=str) != sorted(range(count), key=str):
+            raise RunError(f"Nodes with partition-id 0 to {count - 1} are needed; there are {list(partitions)}.")
+        return [partitions[number] for number in range(count)]
+
+
+def client_app(work: Callable[[Any], Any]) -> Any:
+    """Return a ClientApp that answers instructions. `work`: makes what carries them out, from the context of a node."""
+    from flwr.app import ConfigRecord, Message, RecordDict
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+
+    def reply(data: bytes, to: Any) -> Any:
+        return Message(RecordDict({RECORD: ConfigRecord({FIELD: data})}), reply_to=to)
+
+    @app.train()
+    def train(message: Any, context: Any) -> Any:
+        return reply(work(context).answer(message.content[RECORD][FIELD]), message)
+
+    @app.query()
+    def query(message: Any, context: Any) -> Any:
+        return reply(str(context.node_config["partition-id"]).encode(), message)
+
+    return app
+
+
+def server_app(run: Callable[[Any, Mapping[str, Any]], None]) -> Any:
+    """Return a ServerApp that calls `run` with Flower's grid and the configuration of Flower's run."""
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Any, context: Any) -> None:
+        run(grid, context.run_config)
+
+    return app
+
+
+def _outcome(reply: Any) -> Outcome:
+    if reply.has_error():
+        return f"Flower reports error {reply.error.code}: {reply.error.reason}"
+    return reply.content[RECORD][FIELD]

@@ -1,0 +1,47 @@
+"""What a client keeps from one of its rounds to the next, in files of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn import atomic
+from edgelearn.interop import safetensors
+
+_SUFFIX = ".safetensors"
+
+
+class ClientMemory:
+    """Files of clients. A client has those of its last two rounds, so that a round that is repeated after a kill begins
+    with what it began with before.
+
+    Arguments:
+    - `folder`: of the files; it is made when it is needed.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def load(self, client: int, number: int) -> dict[str, np.ndarray]:
+        """What the client kept in its last round before round `number`; nothing before its first.
+
+        Raises FormatError for a damaged file.
+        """
+        earlier = [each for each in self._rounds(client) if each < number]
+        return dict(safetensors.read_weights(self._path(client, max(earlier)))) if earlier else {}
+
+    def save(self, client: int, number: int, arrays: dict[str, np.ndarray]) -> None:
+        """Keep `arrays` of round `number`. Raises RunError if they can't be written."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        atomic.write_bytes(self._path(client, number), safetensors.to_bytes(arrays, {}))
+        for old in [each for each in self._rounds(client) if each < number][:-1]:
+            self._path(client, old).unlink(missing_ok=True)
+
+    def _rounds(self, client: int) -> list[int]:
+        """The rounds of which there are files, ascending."""
+        found = self.folder.glob(f"client-{client}-round-*{_SUFFIX}")
+        return sorted(int(path.name.removesuffix(_SUFFIX).rpartition("-")[2]) for path in found)
+
+    def _path(self, client: int, number: int) -> Path:
+        return self.folder / f"client-{client}-round-{number}{_SUFFIX}"

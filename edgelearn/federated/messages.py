@@ -1,0 +1,129 @@
+"""Messages between server and clients: a header of JSON, and arrays as bytes.
+
+A message is four bytes with the length of the header (little-endian), the header, and the payload. Whatever carries it,
+in one process or over a network, carries these bytes; so bytes that are counted are bytes that were sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from edgelearn import records
+from edgelearn.errors import FormatError
+
+_LENGTH = 4
+_LARGEST_HEADER = 1 << 16
+
+
+@dataclass(frozen=True)
+class _Instruction:
+    round: int
+    client: int
+
+
+@dataclass(frozen=True)
+class _Reply:
+    round: int
+    client: int
+    examples: int
+    metrics: dict[str, float]
+    problem: str
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bytes of a message.
+
+    Arguments:
+    - `payload`: of the arrays.
+    - `total`: of all that is sent.
+    """
+
+    payload: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """From the server: train from these weights.
+
+    Arguments:
+    - `round`: its number, from 1.
+    - `client`: number of the client.
+    - `payload`: the weights, encoded.
+    """
+
+    round: int
+    client: int
+    payload: bytes = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        return _pack({"round": self.round, "client": self.client}, self.payload)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Raises FormatError for other bytes."""
+        header, payload = _unpack(data, _Instruction)
+        return cls(**asdict(header), payload=payload)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """From a client: how the weights changed, or why it could not train.
+
+    Arguments:
+    - `round`, `client`: of the instruction.
+    - `payload`: the change of the weights, encoded.
+    - `examples`: number of examples it trained with.
+    - `metrics`: numbers by name, such as "loss" and "seconds".
+    - `problem`: why there is no payload (default "": none).
+    """
+
+    round: int
+    client: int
+    payload: bytes = field(repr=False)
+    examples: int
+    metrics: Mapping[str, float]
+    problem: str = ""
+
+    def to_bytes(self) -> bytes:
+        header = {k: v for k, v in vars(self).items() if k != "payload"} | {"metrics": dict(self.metrics)}
+        return _pack(header, self.payload)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Raises FormatError for other bytes."""
+        header, payload = _unpack(data, _Reply)
+        return cls(**vars(header), payload=payload)
+
+
+def size_of(data: bytes) -> Size:
+    """The size of a message. Bytes that are none have no payload."""
+    try:
+        return Size(len(data) - _start(data), len(data))
+    except FormatError:
+        return Size(0, len(data))
+
+
+def _pack(header: Mapping[str, Any], payload: bytes) -> bytes:
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return len(text).to_bytes(_LENGTH, "little") + text + payload
+
+
+def _unpack(data: bytes, kind: type) -> tuple[Any, bytes]:
+    start = _start(data)
+    try:
+        return records.parse(data[_LENGTH:start], kind), data[start:]
+    except records.RecordError as error:
+        raise FormatError(f"A message has a damaged header: {error}.") from None
+
+
+def _start(data: bytes) -> int:
+    """Where the payload begins."""
+    start = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
+    if len(data) < start or start > _LENGTH + _LARGEST_HEADER:
+        raise FormatError(f"{len(data):,} bytes are no message: its header would have {start - _LENGTH:,}.")
+    return start

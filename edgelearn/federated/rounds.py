@@ -1,0 +1,253 @@
+"""Rounds of a federation: choose clients, send weights, aggregate what comes back, test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import floor, nan
+
+import numpy as np
+
+from edgelearn.errors import FormatError, RunError
+from edgelearn.interop.weights import Weights
+from edgelearn.ops import Optimizer
+from edgelearn.train import Callback, Model, Position, TrainedModel
+from edgelearn.train.callbacks.base import CallbackList
+from edgelearn.train.status import Logs, TrainingStatus
+
+from .compressor import Compressor, NoCompression
+from .grid import Grid, Outcome
+from .messages import Instruction, Reply, size_of
+from .screening import Update, screen
+from .strategy import Strategy
+
+_SAMPLING = 32  # separates this random stream from others of the same seed
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a federation does in each round.
+
+    Arguments:
+    - `clients`: number of clients.
+    - `rounds`: number of rounds.
+    - `fraction`: share of the clients that train in a round (default 1).
+    - `seed`: draws the clients of each round (default 0).
+    - `deadline`: seconds after which a round goes on without those that are missing (default None: it waits).
+    - `largest`: an update longer than so many times the median of the round is left out (default 10; None: none is).
+    """
+
+    clients: int
+    rounds: int
+    fraction: float = 1.0
+    seed: int = 0
+    deadline: float | None = None
+    largest: float | None = 10.0
+
+    def drawn(self, number: int) -> list[int]:
+        """The clients of round `number` (from 1), ascending; they depend on the seed and the round alone."""
+        count = max(1, floor(self.fraction * self.clients + 0.5))
+        rng = np.random.default_rng([self.seed, _SAMPLING, number])
+        return sorted(rng.choice(self.clients, count, replace=False).tolist())
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What happened in a round.
+
+    Arguments:
+    - `round`: its number.
+    - `clients`: a dictionary for each client that was aggregated: its number, examples, metrics, and bytes.
+    - `left_out`: why other clients were not, by number.
+    - `down`, `up`: bytes of all messages to and from clients: `payload` and `total`.
+    """
+
+    round: int
+    clients: list[dict]
+    left_out: dict[str, str]
+    down: dict[str, int]
+    up: dict[str, int]
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+
+class Rounds(TrainedModel):
+    """The server's side of a federation. For callbacks a round is an epoch, and a client a step of it.
+
+    Arguments:
+    - `model`: the network, its initial weights, and what tests it.
+    - `names`: the weights that travel, in the order of the arrays of a message.
+    - `settings`: of the rounds.
+    - `strategy`: makes a change of the weights of the clients' updates.
+    - `grid`: reaches the clients.
+    - `test`: (source of examples, int labels).
+    - `compressor`: of the replies (default none).
+    - `record`: called after each round with what happened (default: nothing is done with it).
+    """
+
+    def __init__(
+        self, model: Model, names: Sequence[str], settings: Settings, strategy: Strategy, grid: Grid, test: tuple,
+        compressor: Compressor | None = None, record: Callable[[RoundRecord], None] = lambda record: None,
+    ) -> None:  # fmt: skip
+        self.model, self.names, self.settings, self.strategy, self.grid = model, list(names), settings, strategy, grid
+        self.test, self.compressor, self.record = test, compressor or NoCompression(), record
+        self.status = TrainingStatus(epochs=settings.rounds, steps_per_epoch=len(settings.drawn(1)))
+        self._weights = dict(model.weights)
+        self.shapes = [self._weights[name].shape for name in self.names]
+        trained = model.network.trainable
+        self._trained = [index for index, name in enumerate(self.names) if name in trained]
+        self._server = strategy.initial_state([self.shapes[index] for index in self._trained])
+        self._notify = CallbackList(self, [])
+
+    @property
+    def headline(self) -> str:
+        return f"of '{self.model.network.name}' after {self.position.epoch} rounds"
+
+    @property
+    def optimizer(self) -> Optimizer:
+        return self.model.optimizer
+
+    @property
+    def weights(self) -> Weights:
+        return dict(self._weights)
+
+    @weights.setter
+    def weights(self, weights: Weights) -> None:
+        self._weights = dict(weights)
+        self.model.weights = weights
+
+    def swap_averages(self) -> None:
+        raise RunError("A federation keeps no moving average of its weights.")
+
+    def state(self) -> tuple[Weights, dict]:
+        tensors = {f"weights/{name}": self._weights[name] for name in self.names}
+        for slot, arrays in self._server.items():
+            tensors |= {f"server/{slot}/{self.names[i]}": a for i, a in zip(self._trained, arrays, strict=True)}
+        return tensors, {"round": self.position.epoch}
+
+    def restore(self, tensors: Weights, position: dict) -> None:
+        """Return to where `state` was called. Raises FormatError if it was called on another federation."""
+        try:
+            weights = {name: tensors[f"weights/{name}"] for name in self.names}
+            names = [self.names[index] for index in self._trained]
+            self._server = {
+                slot: [tensors[f"server/{slot}/{name}"] for name in names] for slot in self.strategy.slots
+            }  # fmt: skip
+            self.status.position = Position(epoch=int(position["round"]))
+        except KeyError as error:
+            raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
+        self.weights = self._weights | weights
+
+    def evaluate(self, x, y) -> Logs:
+        return self.model.evaluate(x, y)
+
+    def predict(self, x):
+        return self.model.predict(x)
+
+    def range_records(self) -> Weights:
+        return {}
+
+    def reconstruction_errors(self) -> dict[str, float]:
+        return {}
+
+    def fit(self, callbacks: Sequence[Callback] = ()) -> None:
+        """Run the rounds that are left. Raises RunError for a round of which no update could be aggregated."""
+        self._notify = CallbackList(self, callbacks)
+        self.status.stop_training = False
+        before = self._evaluate() if not self.position.epoch else {}
+        self._notify("on_train_begin", before)
+        try:
+            while self.position.epoch < self.settings.rounds and not self.stop_training:
+                self._round(self.position.epoch + 1)
+        except _Stopped:
+            self.status.position = Position(epoch=self.position.epoch)
+        finally:
+            self._notify("on_train_end", {})
+
+    def _round(self, number: int) -> None:
+        start = time.perf_counter()
+        self._notify("on_epoch_begin", number - 1, {})
+        payload = NoCompression().encode([self._weights[name] for name in self.names], np.random.default_rng(), {})
+        drawn = self.settings.drawn(number)
+        sent = {client: Instruction(number, client, payload).to_bytes() for client in drawn}
+        outcomes = self.grid.exchange(sent, self.settings.deadline, self._arrived)
+        updates, left_out = screen(outcomes, number, self.shapes, self.compressor, self.settings.largest)
+        record = _recorded(number, sent, outcomes, updates, left_out)
+        if not updates:
+            client, reason = next(iter(left_out.items()))
+            raise RunError(
+                f"Round {number}: no update of {len(drawn)} clients could be aggregated. Client {client}: {reason}."
+            )
+        self._apply(mean(updates), number)
+        logs = self._logs(updates) | self._evaluate()
+        logs |= {"clients": len(updates), "left_out": len(left_out)}
+        logs |= {"up_bytes": record.up["total"], "down_bytes": record.down["total"]}
+        logs["seconds"] = time.perf_counter() - start
+        self.record(record)
+        self.status.position = Position(epoch=number)
+        self._notify("on_epoch_end", number - 1, logs)
+
+    def _arrived(self, client: int, outcome: Outcome) -> None:
+        self.position.step += 1
+        self._notify("on_train_batch_end", self.position.step - 1, {"loss": _loss(outcome)})
+        if self.stop_training and self.position.step < self.status.steps_per_epoch:
+            raise _Stopped
+
+    def _apply(self, changes: list[np.ndarray], number: int) -> None:
+        """Trained parameters follow the strategy; statistics of BatchNorm are averaged."""
+        trained, self._server = self.strategy.step([changes[i] for i in self._trained], self._server, number)
+        for index, change in zip(self._trained, trained, strict=True):
+            changes[index] = change
+        changed = {name: self._weights[name] + change for name, change in zip(self.names, changes, strict=True)}
+        self.weights = self._weights | changed
+
+    def _evaluate(self) -> Logs:
+        return {f"val_{name}": value for name, value in self.model.evaluate(*self.test).items()}
+
+    def _logs(self, updates: Sequence[Update]) -> Logs:
+        """The clients' metrics, by number of examples."""
+        total = sum(update.examples for update in updates)
+        names = [name for name in ("loss", "accuracy") if all(name in update.metrics for update in updates)]
+        return {name: sum(u.metrics[name] * u.examples for u in updates) / total for name in names}
+
+
+class _Stopped(Exception):
+    """Raised where `stop_training` ends a round."""
+
+
+def _loss(outcome: Outcome) -> float:
+    """The loss that a client reports; NaN if there is none."""
+    try:
+        return Reply.from_bytes(outcome).metrics["loss"] if isinstance(outcome, bytes) else nan
+    except (FormatError, KeyError):
+        return nan
+
+
+def mean(updates: Sequence[Update]) -> list[np.ndarray]:
+    """The mean of the changes by number of examples, float32; it is summed in float64, in the order of the updates."""
+    total = sum(update.examples for update in updates)
+    sums = [np.zeros(array.shape, np.float64) for array in updates[0].arrays]
+    for update in updates:
+        for sum_, array in zip(sums, update.arrays, strict=True):
+            sum_ += np.float64(update.examples / total) * array
+    return [sum_.astype(np.float32) for sum_ in sums]
+
+
+def _recorded(
+    number: int, sent: Mapping[int, bytes], outcomes: Mapping[int, Outcome], updates: Sequence[Update],
+    left_out: Mapping[int, str],
+) -> RoundRecord:  # fmt: skip
+    down = {client: size_of(data) for client, data in sent.items()}
+    up = {client: size_of(data) for client, data in outcomes.items() if isinstance(data, bytes)}
+    clients = [
+        {"client": u.client, "examples": u.examples, **u.metrics,
+         "down": asdict(down[u.client]), "up": asdict(up[u.client])}
+        for u in updates
+    ]  # fmt: skip
+    totals = [
+        {name: sum(getattr(size, name) for size in sizes.values()) for name in ("payload", "total")}
+        for sizes in (down, up)
+    ]
+    return RoundRecord(number, clients, {str(client): why for client, why in sorted(left_out.items())}, *totals)

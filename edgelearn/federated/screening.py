@@ -1,0 +1,83 @@
+"""Which replies of a round the server believes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, sqrt
+
+import numpy as np
+
+from edgelearn.errors import FormatError
+
+from .compressor import Compressor, Shapes
+from .grid import Outcome
+from .messages import Reply
+
+
+@dataclass(frozen=True)
+class Update:
+    """A change of the weights that a client proposes.
+
+    Arguments:
+    - `client`: its number.
+    - `arrays`: the change, float32.
+    - `examples`: number of examples it trained with.
+    - `metrics`: numbers by name.
+    """
+
+    client: int
+    arrays: Sequence[np.ndarray] = field(repr=False)
+    examples: int
+    metrics: Mapping[str, float]
+
+    @property
+    def norm(self) -> float:
+        """Euclidean length of the whole change."""
+        return sqrt(sum(float(np.vdot(array, array)) for array in map(np.float64, self.arrays)))
+
+
+def screen(
+    outcomes: Mapping[int, Outcome], number: int, shapes: Shapes, compressor: Compressor, largest: float | None
+) -> tuple[list[Update], dict[int, str]]:
+    """Return (updates to aggregate, by ascending client; why the others are left out, by client).
+
+    Arguments:
+    - `outcomes`: of the round's clients.
+    - `number`: of the round.
+    - `shapes`: of the arrays that travel.
+    - `compressor`: of the replies.
+    - `largest`: how many times the median length of the round's changes one may have; None: any.
+    """
+    updates, left_out = [], {}
+    for client, outcome in sorted(outcomes.items()):
+        try:
+            updates.append(_update(outcome, number, client, shapes, compressor))
+        except FormatError as error:
+            left_out[client] = str(error)
+    norms = {update.client: update.norm for update in updates}
+    if largest is not None and norms:
+        limit = largest * sorted(norms.values())[(len(norms) - 1) // 2]
+        for client, norm in norms.items():
+            if norm > limit:
+                left_out[client] = f"its change is {norm:.3g} long, more than {largest:g} times the median"
+    return [update for update in updates if update.client not in left_out], left_out
+
+
+def _update(outcome: Outcome, number: int, client: int, shapes: Shapes, compressor: Compressor) -> Update:
+    """Raises FormatError, with the reason, for what can't be aggregated."""
+    if isinstance(outcome, str):
+        raise FormatError(outcome)
+    reply = Reply.from_bytes(outcome)
+    if (reply.round, reply.client) != (number, client):
+        raise FormatError(f"the reply is for round {reply.round} of client {reply.client}")
+    if reply.problem:
+        raise FormatError(reply.problem)
+    if reply.examples < 1:
+        raise FormatError(f"it trained with {reply.examples} examples")
+    arrays = compressor.decode(reply.payload, shapes)
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise FormatError("its change holds a NaN or an infinity")
+    if bad := [name for name, value in reply.metrics.items() if not isfinite(value)]:
+        raise FormatError(f"its {bad[0]} is {reply.metrics[bad[0]]}")
+    return Update(client, arrays, reply.examples, reply.metrics)

@@ -1,0 +1,10 @@
+"""Units that add up four products of 8-bit integers: kernels/include/quads.h."""
+
+from __future__ import annotations
+
+from .emit import Traits
+
+
+def macros(traits: Traits) -> dict[str, str]:
+    """UNIT of kernels/include/quads.h, on a device that has one."""
+    return {"unit": traits.quads} if traits.quads else {}

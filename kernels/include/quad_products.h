@@ -1,0 +1,176 @@
+// The loops of a convolution of 8-bit integers on a unit that adds up four products at a time (quads.h), instead of
+// those in window_products.h, which says what whoever includes this defines.
+//
+// One factor is unsigned: its bytes are 128 above the signed ones. With x = q + 128 and a = zero + 128, the sum of
+// (q - zero) * w is the sum of x * w less a times that of w. Pixels in the padding hold a, so they add nothing.
+#include "window.h"
+#include "quads.h"
+
+#define OFFSET 0x80808080                 // 128 in each byte: signed to unsigned, and back
+#define ONES 0x01010101
+#define ROW_BYTES (IN_BLOCK)              // of a pixel
+#define COLUMNS_FORWARD SPAN              // that a tile meets in a row of its input
+#define COLUMNS_BACKWARD (TILE + (KERNEL_W - 1) * DILATION_X / STRIDE_X + 1)
+#define STRIP(columns) (((columns) * IN_BLOCK + QUAD - 1) / BLOCK + 1)  // of 16 bytes
+
+typedef int4 Pixel;
+typedef Pixel __attribute__((aligned(4))) Pixel_in_memory;
+typedef int __attribute__((aligned(1))) Quad_in_memory;
+
+INLINE void clear(Quads *sum, const int count) { UNROLL for (int i = 0; i < count; i++) sum[i] = (Quads)0; }
+
+// strip = the pixels of a row from column `first` on, as unsigned bytes
+INLINE void load_strip(Pixel *strip, Data row, const int first, const int columns, const int width, const short zero) {
+  const int padding = zero + 128;
+#if IN_BLOCK == BLOCK
+  for (int q = 0; q < columns; q++) {
+    const int ix = first + q;
+    strip[q] = ix >= 0 && ix < width ? *(__global const Pixel_in_memory *)(row + ix * BLOCK) ^ (Pixel)OFFSET
+                                     : (Pixel)(padding * ONES);
+  }
+#else
+  for (int i = 0; i < columns * IN_BLOCK; i++) {
+    const int at = first * IN_BLOCK + i;
+    ((uchar *)strip)[i] = at >= 0 && at < width * IN_BLOCK ? (uchar)(row[at] + 128) : (uchar)padding;
+  }
+#endif
+}
+
+// Four rows of weights from p on, of which `count` count
+INLINE Quads weights_of_rows(Data p, const int count) { return count < QUAD ? quads_of_few(p, count) : quads_of_rows(p); }
+
+// sum[i] += the quad at strip[i * step] * PANELS quads of weights, `panel_stride` apart, of which `total` is the sum
+INLINE void add_products(Quads sum[TILE][PANELS], Quads total[PANELS], const char *strip, const int step, Data weights,
+                         const int panel_stride, const int count) {
+  Quads column[PANELS];
+  UNROLL for (int j = 0; j < PANELS; j++) {
+    column[j] = weights_of_rows(weights + j * (size_t)panel_stride, count);
+    total[j] = add_quads(total[j], (Quads)ONES, column[j]);
+  }
+  UNROLL for (int i = 0; i < TILE; i++) {
+    const Quads value = (Quads)(*(const Quad_in_memory *)(strip + i * step));
+    UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = add_quads(sum[i][j], value, column[j]);
+  }
+}
+
+// sum -= a * total: what unsigned bytes have added too much
+INLINE void correct(Quads sum[TILE][PANELS], const Quads total[PANELS], const short zero) {
+  UNROLL for (int i = 0; i < TILE; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] -= total[j] * (zero + 128);
+}
+
+INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, const int channels, const int image,
+                         const int oy, const int ox, const int panel, const short zero) {
+  Quads sum[TILE][PANELS], total[PANELS];
+  Pixel strip[STRIP(COLUMNS_FORWARD)];
+  clear(&sum[0][0], TILE * PANELS);
+  clear(total, PANELS);
+  const int panel_stride = TAPS * channels * BLOCK;
+  for (int first = 0; first < channels; first += IN_BLOCK) {
+    const int count = channels - first < IN_BLOCK ? channels - first : IN_BLOCK;
+    Data plane = x + (size_t)(first / IN_BLOCK * s.images + image) * s.height * s.width * IN_BLOCK;
+    for (int ky = 0; ky < KERNEL_H; ky++) {
+      const int iy = INPUT_Y(oy, ky);
+      if (iy < 0 || iy >= s.height) continue;
+      load_strip(strip, plane + iy * s.width * IN_BLOCK, INPUT_X(ox, 0), COLUMNS_FORWARD, s.width, zero);
+      for (int kx = 0; kx < KERNEL_W; kx++) {
+        Data weights = w + ((size_t)(panel * TAPS + ky * KERNEL_W + kx) * channels + first) * BLOCK;
+        for (int c = 0; c < count; c += QUAD)
+          add_products(sum, total, (const char *)strip + kx * DILATION_X * IN_BLOCK + c, STRIDE_X * IN_BLOCK,
+                       weights + c * BLOCK, panel_stride, count - c);
+      }
+    }
+  }
+  correct(sum, total, zero);
+  write_outputs(target, sum, s, image, oy, ox, panel);
+}
+
+INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s, const int out, const int image,
+                          const int iy, const int ix, const int panel, const short zero) {
+  Quads sum[TILE][PANELS], total[PANELS];
+  Pixel strip[STRIP(COLUMNS_BACKWARD)];
+  clear(&sum[0][0], TILE * PANELS);
+  clear(total, PANELS);
+  const int panel_stride = TAPS * out * BLOCK;
+  const int far = REACH_X(ix, KERNEL_W - 1), edge = (far < 0 ? far - STRIDE_X + 1 : far) / STRIDE_X;
+  for (int ky = 0; ky < KERNEL_H; ky++) {
+    const int reach_y = REACH_Y(iy, ky), oy = reach_y / STRIDE_Y;
+    if (reach_y < 0 || reach_y % STRIDE_Y != 0 || oy >= s.out_height) continue;
+    for (int first = 0; first < out; first += BLOCK) {
+      const int count = out - first < BLOCK ? out - first : BLOCK;
+      Data plane = dy + (size_t)(first / BLOCK * s.images + image) * s.out_height * s.out_width * BLOCK;
+      load_strip(strip, plane + oy * s.out_width * BLOCK, edge, COLUMNS_BACKWARD, s.out_width, zero);
+      for (int kx = 0; kx < KERNEL_W; kx++) {
+        const int reach_x = REACH_X(ix, kx);
+        if (reach_x % STRIDE_X != 0) continue;
+        Data weights = t + ((size_t)(panel * TAPS + ky * KERNEL_W + kx) * out + first) * BLOCK;
+        for (int c = 0; c < count; c += QUAD)
+          add_products(sum, total, (const char *)strip + (reach_x / STRIDE_X - edge) * BLOCK + c, BLOCK,
+                       weights + c * BLOCK, panel_stride, count - c);
+      }
+    }
+  }
+  correct(sum, total, zero);
+  write_gradients(target, sum, s, image, iy, ix, panel);
+}
+
+// The quad of four pixels from column `first` on, every STRIDE_X-th: for each channel of a block from `channel` on, its
+// four values; `zero` for columns outside, and for those behind the first `count`
+INLINE Quads quads_of_pixels(Data row, const int first, const int count, const int width, const int channel,
+                             const short zero) {
+#if IN_BLOCK == BLOCK && STRIDE_X == 1
+  if (count >= QUAD && first >= 0 && first + QUAD <= width) return quads_of_rows(row + first * BLOCK);
+#endif
+  Quads quads = (Quads)0;
+  UNROLL for (int q = 0; q < QUAD; q++) {
+    const int ix = first + q * STRIDE_X, outside = q >= count || ix < 0 || ix >= width;
+#if IN_BLOCK == BLOCK
+    const Quads values = outside ? (Quads)(zero & 255) : bytes_of_row(row + ix * BLOCK);
+#else
+    Quads values = (Quads)(zero & 255);
+    if (!outside) for (int c = 0; c < IN_BLOCK; c++) ((int *)&values)[c] = row[ix * IN_BLOCK + c] & 255;
+#endif
+    quads |= values << 8 * q;
+  }
+  return quads;
+}
+
+// As in window_products.h. Gradients are the unsigned factor: with d = g + 128 and b = dy_zero + 128, the sum of (x -
+// zero) * (g - dy_zero) is that of x * d - b * x - zero * (d - b). Pixels in the padding hold `zero`: they add nothing,
+// nor do outputs behind the end of a row.
+INLINE void weight_tile(const Weights target, Data x, Data dy, const Sizes s, const int tap, const int channel,
+                        const int panel, const int first, const int last, const short zero, const short dy_zero) {
+  Quads sum[DEPTH][PANELS], of_gradients[PANELS], of_inputs = (Quads)0;
+  clear(&sum[0][0], DEPTH * PANELS);
+  clear(of_gradients, PANELS);
+  const int ky = tap / KERNEL_W, kx = tap % KERNEL_W, begin = channel % IN_BLOCK;
+  const size_t panel_stride = (size_t)s.images * s.out_height * s.out_width * BLOCK;
+  int quads = 0;
+  for (int row = first; row < last; row++) {
+    const int image = row / s.out_height, oy = row % s.out_height, iy = INPUT_Y(oy, ky);
+    if (iy < 0 || iy >= s.height) continue;
+    Data p = x + ((size_t)(channel / IN_BLOCK * s.images + image) * s.height + iy) * s.width * IN_BLOCK;
+    Data d = dy + (((size_t)panel * s.images + image) * s.out_height + oy) * s.out_width * BLOCK;
+    for (int ox = 0; ox < s.out_width; ox += QUAD, quads++) {
+      const int count = s.out_width - ox;
+      int values[BLOCK];
+      const Quads inputs = quads_of_pixels(p, INPUT_X(ox, kx), count, s.width, channel, zero);
+      *(Quads *)values = inputs;
+      of_inputs = add_quads(of_inputs, (Quads)ONES, inputs);
+      Quads column[PANELS];
+      UNROLL for (int j = 0; j < PANELS; j++) {
+        column[j] = weights_of_rows(d + j * panel_stride + ox * BLOCK, count) ^ (Quads)OFFSET;
+        of_gradients[j] = add_quads(of_gradients[j], column[j], (Quads)ONES);
+      }
+      UNROLL for (int i = 0; i < DEPTH; i++) {
+        const Quads value = (Quads)(values[begin + i]);
+        UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = add_quads(sum[i][j], column[j], value);
+      }
+    }
+  }
+  const int b = dy_zero + 128;
+  UNROLL for (int j = 0; j < PANELS; j++) {
+    const Quads rest = (of_gradients[j] - quads * QUAD * b) * zero;
+    UNROLL for (int i = 0; i < DEPTH; i++) sum[i][j] -= rest + ((int *)&of_inputs)[begin + i] * b;
+  }
+  write_weights(target, sum, tap, channel, panel);
+}

@@ -1,0 +1,111 @@
+"""Federations in run folders: results, resume after a kill, the command."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from federated_tiny import KIND, ROUNDS
+
+from edgelearn.cli import main
+from edgelearn.errors import RunError
+from edgelearn.experiments.config import ConfigError
+from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds
+from edgelearn.experiments.federated.experiment import PARTITION
+from edgelearn.experiments.federated.networks import with_group_normalization
+from edgelearn.experiments.trained import load_model
+from edgelearn.lab.runs import RunStore
+from edgelearn.models import ds_cnn
+
+SCRIPT = Path(__file__).with_name("federated_tiny.py")
+
+
+SETTINGS = {"strategy": "fedyogi", "fraction": 0.75}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tiny():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TASKS, "tiny", KIND)
+        yield
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return RunStore(tmp_path_factory.mktemp("federated") / "runs")
+
+
+@pytest.fixture(scope="module")
+def whole(store, _tiny):
+    """A run that nothing interrupted."""
+    results = FederatedExperiment.start(FederatedConfig("tiny", **SETTINGS), store, [], log=lambda line: None)
+    assert results
+    return store.open(store.list()[0].id)
+
+
+def checkpoint(run):
+    return {name: array.tobytes() for name, array in run.load_checkpoint()[0].items()}
+
+
+def test_a_run_keeps_what_happened(whole):
+    results, happened = whole.record["results"], read_rounds(whole)
+    assert [each["round"] for each in happened] == list(range(1, ROUNDS + 1))
+    assert results["total"] == 20 and results["left_out"] == 0 and results["epochs"] == ROUNDS
+    for way in ("up", "down"):
+        assert results["bytes"][way]["payload"] == ROUNDS * 3 * 4 * (6 * 3 + 3)
+        assert results["bytes"][way]["total"] == sum(each[way]["total"] for each in happened)
+    assert results["memory"]["planned"] == results["memory"]["allocated"]
+    assert (whole.folder / PARTITION).read_bytes().startswith(b"\x89PNG")
+    assert load_model(whole).weights["dense/kernel"].tobytes() == checkpoint(whole)["weights/dense/kernel"]
+
+
+@pytest.mark.parametrize("partition", ["iid", "dirichlet", "labels", "group"])
+def test_partitions(partition):
+    experiment = FederatedExperiment.load(FederatedConfig("tiny", partition=partition, clients=2))
+    assert len(experiment.examples.sizes) == 2
+
+
+@pytest.mark.parametrize("moment", ["client:1", "row"])
+def test_killed_and_resumed_gives_the_same_bits(tmp_path, whole, moment):
+    store = RunStore(tmp_path)
+    settings = [word for name, value in SETTINGS.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, SCRIPT, moment, "federated", "run", "tiny", *settings, "--runs", tmp_path]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    assert subprocess.run(list(map(str, command)), env=environment, timeout=100).returncode == -signal.SIGKILL
+    assert store.list()[0].epochs == (1 if moment == "client:1" else 2)
+    assert main(["federated", "run", "--resume", "--runs", str(tmp_path)]) == 0
+    run = store.open(store.list()[0].id)
+    assert checkpoint(run) == checkpoint(whole)
+    assert run.record["results"]["accuracy"] == whole.record["results"]["accuracy"]
+    assert len(read_rounds(run)) == ROUNDS
+
+
+def test_the_command_shows_rounds_and_tasks(store, whole, capsys):
+    assert main(["federated", "rounds", whole.id, "--runs", str(store.root)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) >= ROUNDS
+    assert main(["federated", "tasks"]) == 0
+    said = capsys.readouterr().out
+    assert all(task in said for task in TASKS)
+
+
+def test_impossible_configurations_are_refused():
+    with pytest.raises(ConfigError, match="server_rate"):
+        FederatedConfig(server_rate=0.1)
+    with pytest.raises(ConfigError, match="fraction"):
+        FederatedConfig(fraction=0.0)
+    with pytest.raises(RunError, match="unknown"):
+        FederatedExperiment.load(FederatedConfig("unknown"))
+
+
+def test_the_sample_loads():
+    experiment = FederatedExperiment.load(FederatedConfig(normalization="group"))
+    assert experiment.examples.sizes == [40] * 12
+    assert experiment.model.changing == sorted(experiment.model.network.parameters)
+
+
+def test_group_normalization_has_no_statistics():
+    network = ds_cnn()
+    replaced = with_group_normalization(network)
+    assert replaced.parameters.keys() == network.trainable < network.parameters.keys()

@@ -1,0 +1,84 @@
+"""The same bits on Flower's processes as in this one; a killed node ends the run, which goes on where it was."""
+
+import importlib.util
+import os
+import signal
+import threading
+import time
+
+import pytest
+from federated_tiny import TinyFederation
+
+from edgelearn.errors import RunError
+from edgelearn.experiments.federated import FederatedConfig, read_rounds
+from edgelearn.experiments.federated.deployment import Deployment
+from edgelearn.lab.runs import RunStore
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="flwr isn't installed")
+SLOW = bool(os.environ.get("EDGELEARN_SLOW_TESTS"))
+
+
+def trained(root, **settings):
+    store = RunStore(root)
+    config = FederatedConfig("tiny", **({"clients": 2, "rounds": 2, "strategy": "fedadam"} | settings))
+    assert TinyFederation.start(config, store, [], log=lambda line: None)
+    return store.open(store.list()[0].id)
+
+
+def checkpoint(run):
+    return {name: array.tobytes() for name, array in run.load_checkpoint()[0].items()}
+
+
+def sizes(run):
+    return [(each["round"], each["up"]["payload"], each["down"]) for each in read_rounds(run)]
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("local"))
+
+
+def test_deployed_gives_the_bits_of_local(local, tmp_path):
+    run = trained(tmp_path, engine="deployed")
+    assert checkpoint(run) == checkpoint(local)
+    assert sizes(run) == sizes(local)
+    assert run.record["results"]["accuracy"] == local.record["results"]["accuracy"]
+
+
+@pytest.mark.skipif(not SLOW, reason="EDGELEARN_SLOW_TESTS isn't set")
+def test_deployed_with_tls_and_authentication(local, tmp_path):
+    assert checkpoint(trained(tmp_path, engine="deployed", tls=True, authenticate=True)) == checkpoint(local)
+
+
+@pytest.mark.skipif(
+    not SLOW or importlib.util.find_spec("ray") is None, reason="EDGELEARN_SLOW_TESTS isn't set, or ray"
+)
+def test_ray_gives_the_bits_of_local(local, tmp_path):
+    assert checkpoint(trained(tmp_path, engine="ray")) == checkpoint(local)
+
+
+@pytest.mark.skipif(not SLOW, reason="EDGELEARN_SLOW_TESTS isn't set")
+@pytest.mark.parametrize("victim", ["superlink", "supernode-1"])
+def test_a_killed_process_ends_the_run_which_is_resumed(local, tmp_path, victim, monkeypatch):
+    enter = Deployment.__enter__
+
+    def killed_in_the_second_round(self):
+        entered = enter(self)
+
+        def kill():
+            while not (self.folder.parent / "checkpoint.safetensors").exists():
+                time.sleep(0.05)
+            os.kill(self.processes[victim].pid, signal.SIGKILL)
+
+        threading.Thread(target=kill, daemon=True).start()
+        return entered
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Deployment, "__enter__", killed_in_the_second_round)
+        with pytest.raises(RunError, match=victim):
+            trained(tmp_path, engine="deployed")
+    store = RunStore(tmp_path)
+    run = store.open(store.list()[0].id)
+    assert len(run.history()) < 2
+    assert TinyFederation.resume(run.id, store, [], log=lambda line: None)
+    assert checkpoint(run) == checkpoint(local)

@@ -1,0 +1,238 @@
+"""Rounds: FedAvg against NumPy, the same bits again and after a resume, and clients that fail or lie."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import edgelearn as el
+from edgelearn.errors import FormatError, RunError
+from edgelearn.federated import (
+    IID,
+    Clients,
+    Examples,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedYogi,
+    Instruction,
+    LocalGrid,
+    Reply,
+    Rounds,
+    Settings,
+)
+from edgelearn.ops import Dense
+from edgelearn.train import Callback
+
+CLIENTS, CLASSES, FEATURES, RATE = 4, 3, 5, 0.5
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(26, FEATURES)).astype(np.float32)
+Y = np.arange(26) % CLASSES
+
+
+@pytest.fixture(scope="module")
+def federation():
+    """(model, clients) of softmax regression; a client's update sees all of its examples."""
+    network = el.Network("regression", (FEATURES,))
+    network.add("dense", Dense(CLASSES))
+    model = el.Model(network, seed=3).compile(el.SGD(RATE))
+    examples = Examples(X, Y, IID(CLIENTS, seed=1).divide(Y))
+    trainer = model.trainer(8, examples=examples.sizes)
+    yield model, Clients(trainer, dict(model.weights), examples, epochs=1, seed=0)
+    trainer.close()
+
+
+def rounds_of(federation, strategy=None, grid=None, records=None, **settings):
+    model, clients = federation
+    model.weights = clients.weights
+    settings = Settings(CLIENTS, **({"rounds": 3} | settings))
+    record = (lambda happened: None) if records is None else records.append
+    return Rounds(
+        model, model.changing, settings, strategy or FedAvg(), grid or LocalGrid(clients), (X, Y), record=record
+    )
+
+
+def gradient(w, x, y):
+    """Of the mean cross-entropy of softmax regression, float64."""
+    logits = x @ w["dense/kernel"] + w["dense/bias"]
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    error = (p / p.sum(1, keepdims=True) - np.eye(CLASSES)[y]) / len(x)
+    return {"dense/kernel": x.T @ error, "dense/bias": error.sum(0)}
+
+
+def test_fedavg_equals_numpy(federation):
+    rounds, clients = rounds_of(federation), federation[1]
+    expected = {name: np.float64(array) for name, array in clients.weights.items()}
+    rounds.fit()
+    for _ in range(3):
+        means = [gradient(expected, np.float64(X[part]), Y[part]) for part in clients.examples.parts]
+        shares = np.array(clients.examples.sizes) / len(X)
+        expected = {
+            n: w - RATE * sum(s * g[n] for s, g in zip(shares, means, strict=True)) for n, w in expected.items()
+        }
+    for name, array in rounds.weights.items():
+        assert array.dtype == np.float32
+        np.testing.assert_allclose(array, expected[name], atol=2e-6)
+    np.testing.assert_array_equal(federation[0].weights["dense/kernel"], rounds.weights["dense/kernel"])
+
+
+def test_fedprox_equals_numpy():
+    """Two epochs of one step each, the second pulled back to the weights that the client received."""
+    network = el.Network("regression", (FEATURES,))
+    network.add("dense", Dense(CLASSES))
+    model = el.Model(network, seed=3).compile(el.SGD(RATE, proximal=0.4))
+    examples = Examples(X, Y, IID(CLIENTS, seed=1).divide(Y))
+    start = {name: np.float64(array) for name, array in model.weights.items()}
+    with model.trainer(8, examples=examples.sizes) as trainer:
+        clients = Clients(trainer, dict(model.weights), examples, epochs=2, seed=0)
+        rounds = Rounds(model, model.changing, Settings(CLIENTS, 1), FedAvg(), LocalGrid(clients), (X, Y))
+        rounds.fit()
+    sums = dict.fromkeys(start, 0.0)
+    for part in examples.parts:
+        w = dict(start)
+        for _ in range(2):
+            g = gradient(w, np.float64(X[part]), Y[part])
+            w = {n: a - RATE * (g[n] + 0.4 * (a - start[n])) for n, a in w.items()}
+        sums = {n: sums[n] + len(part) / len(X) * a for n, a in w.items()}
+    for name, array in rounds.weights.items():
+        np.testing.assert_allclose(array, sums[name], atol=2e-6)
+
+
+class Bits(Callback):
+    """The state after each round."""
+
+    def __init__(self):
+        self.states = []
+
+    def on_epoch_end(self, epoch, logs):
+        self.states.append(self.model.state())
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+@pytest.mark.parametrize("strategy", [FedAvg(), FedAvgM(), FedAdam(), FedYogi()], ids=lambda s: type(s).__name__)
+def test_the_same_bits_again_and_from_every_round(federation, strategy):
+    bits = Bits()
+    whole = rounds_of(federation, strategy, fraction=0.5)
+    whole.fit([bits])
+    for tensors, position in bits.states[:2]:
+        resumed = rounds_of(federation, strategy, fraction=0.5)
+        resumed.restore(tensors, position)
+        resumed.fit()
+        assert same(resumed.state()[0], whole.state()[0])
+    assert len({tensors["weights/dense/kernel"].tobytes() for tensors, _ in bits.states}) == 3
+
+
+def test_a_checkpoint_of_another_strategy_is_refused(federation):
+    tensors, position = rounds_of(federation).state()
+    with pytest.raises(FormatError):
+        rounds_of(federation, FedAdam()).restore(tensors, position)
+
+
+def test_clients_are_drawn_by_seed_and_round():
+    settings = Settings(100, 5, fraction=0.1, seed=7)
+    drawn = [settings.drawn(number) for number in range(1, 6)]
+    assert (
+        drawn
+        == [settings.drawn(number) for number in range(1, 6)]
+        != [replace(settings, seed=8).drawn(number) for number in range(1, 6)]
+    )
+    assert all(each == sorted(set(each)) and len(each) == 10 for each in drawn)
+    assert Settings(3, 1, fraction=0.01).drawn(1) in ([0], [1], [2])
+
+
+class Tampering:
+    """A grid on whose replies a function works; it counts bytes."""
+
+    def __init__(self, clients, tamper):
+        self.grid, self.tamper, self.down, self.up = LocalGrid(clients), tamper, 0, 0
+
+    def exchange(self, instructions, deadline, arrived):
+        self.down += sum(map(len, instructions.values()))
+        outcomes = self.grid.exchange(instructions, deadline, arrived)
+        outcomes = {client: self.tamper.get(client, lambda x: x)(outcome) for client, outcome in outcomes.items()}
+        self.up += sum(len(outcome) for outcome in outcomes.values() if isinstance(outcome, bytes))
+        return outcomes
+
+
+def changed(payload=lambda p: p, **fields):
+    def change(data):
+        reply = Reply.from_bytes(data)
+        return replace(reply, payload=payload(reply.payload), **fields).to_bytes()
+
+    return change
+
+
+LIES = {
+    "gone": lambda data: "the connection broke", "torn": lambda data: data[:2], "short": changed(lambda p: p[4:]),
+    "NaN": changed(lambda p: np.full(len(p) // 4, np.nan, "<f4").tobytes()),
+    "huge": changed(lambda p: (1e6 * np.frombuffer(p, "<f4")).tobytes()),
+    "stale": changed(round=0), "other": changed(client=9), "none": changed(examples=0),
+    "problem": changed(problem="out of memory"), "NaN loss": changed(metrics={"loss": float("nan")}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_clients_that_fail_or_lie_are_left_out(federation, lie):
+    records = []
+    tampered = rounds_of(federation, grid=Tampering(federation[1], {2: LIES[lie]}), records=records, rounds=1)
+    tampered.fit()
+    (happened,) = records
+    assert [each["client"] for each in happened.clients] == [0, 1, 3]
+    assert list(happened.left_out) == ["2"] and happened.left_out["2"]
+    without = rounds_of(federation, rounds=1)
+    without.settings = replace(without.settings)
+    object.__setattr__(without.settings, "drawn", lambda number: [0, 1, 3])
+    without.fit()
+    assert same(tampered.state()[0], without.state()[0])
+
+
+def test_a_round_without_updates_ends_the_run(federation):
+    lost = Tampering(federation[1], dict.fromkeys(range(CLIENTS), LIES["gone"]))
+    rounds = rounds_of(federation, grid=lost)
+    with pytest.raises(RunError, match="Round 1"):
+        rounds.fit()
+    assert rounds.position.epoch == 0
+
+
+def test_late_clients_are_left_out(federation):
+    class Slow:
+        def answer(self, data):
+            import time
+
+            if Instruction.from_bytes(data).client == 1:
+                time.sleep(0.3)
+            return federation[1].answer(data)
+
+    records = []
+    rounds_of(federation, grid=LocalGrid(Slow()), records=records, rounds=1, deadline=0.25).fit()
+    assert [each["client"] for each in records[0].clients] == [0, 2, 3]
+    assert "late" in records[0].left_out["1"]
+
+
+def test_counted_bytes_are_those_that_were_sent(federation):
+    records, grid = [], Tampering(federation[1], {})
+    rounds_of(federation, grid=grid, records=records, fraction=0.5).fit()
+    assert sum(each.down["total"] for each in records) == grid.down
+    assert sum(each.up["total"] for each in records) == grid.up
+    values = FEATURES * CLASSES + CLASSES
+    assert all(each.up["payload"] == each.down["payload"] == 2 * 4 * values for each in records)
+    for each in records:
+        assert all(client["planned"] == client["allocated"] > 0 for client in each.clients)
+
+
+def test_an_interrupt_leaves_the_round_before(federation):
+    class StopInTheSecond(Callback):
+        def on_train_batch_end(self, batch, logs):
+            if self.model.position.epoch == 1 and batch == 1:
+                self.model.stop_training = True
+
+    rounds = rounds_of(federation)
+    rounds.fit([StopInTheSecond()])
+    assert (rounds.position.epoch, rounds.position.step) == (1, 0)
+    rounds.fit()
+    whole = rounds_of(federation)
+    whole.fit()
+    assert same(rounds.state()[0], whole.state()[0])

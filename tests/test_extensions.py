@@ -1,0 +1,58 @@
+"""Objects named MODULE:NAME."""
+
+import pytest
+
+from edgelearn.errors import ExtensionError
+from edgelearn.extensions import import_instance, import_object, is_reference, nearest
+from edgelearn.ops import SGD, Optimizer
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A folder with a module that isn't installed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "parts_of_mine.py").write_text(
+        "from edgelearn.ops import SGD\nslow, number = SGD(0.25), 3\n"
+        "class Slow(SGD): pass\ndef make(rate): return SGD(rate)\n"
+    )
+    (tmp_path / "broken_part.py").write_text("1 / 0\n")
+    (tmp_path / "needy_part.py").write_text("import a_package_that_nobody_has\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [("a.b:c", True), ("nets.py:c", True), ("../x y/nets.py:c", True), ("resnet18", False), ("a:", False),
+     ("forward:16", False), ("C:/models/net.onnx", False), ("a b:c", False)],
+)  # fmt: skip
+def test_is_reference(text, is_one):
+    assert is_reference(text) is is_one
+
+
+def test_objects():
+    slow = import_object("parts_of_mine:slow")
+    assert slow == SGD(0.25) and import_object("parts_of_mine.py:slow") is slow
+    assert import_instance("parts_of_mine:slow", Optimizer, 0.5) is slow
+    assert import_instance("parts_of_mine:make", Optimizer, 0.5) == SGD(0.5)
+    made = import_instance("parts_of_mine:Slow", Optimizer, 0.5, momentum=0.9)
+    assert type(made).__name__ == "Slow" and (made.learning_rate, made.momentum) == (0.5, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("parts_of_min:slow", "parts_of_min'"), ("gone.py:slow", "gone.py"), ("parts_of_mine:slwo", "'slow'"),
+     ("broken_part:x", "ZeroDivisionError"), ("needy_part:x", "a_package_that_nobody_has"), ("sgd", "MODULE:NAME")],
+)  # fmt: skip
+def test_what_cannot_be_imported(text, words):
+    with pytest.raises(ExtensionError, match=words):
+        import_object(text)
+
+
+@pytest.mark.parametrize("name", ["number", "make", "SGD"])
+def test_other_kinds(name):
+    with pytest.raises(ExtensionError, match=name):
+        import_instance(f"parts_of_mine:{name}", str if name == "SGD" else Optimizer)
+
+
+def test_nearest():
+    assert "'resnet18'" in nearest("resnet19", ["vgg16", "resnet18"]) and nearest("x", ["vgg16"]) == ""

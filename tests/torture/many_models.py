@@ -1,0 +1,97 @@
+"""Make, train, use and delete models one after another: memory must not grow with their number.
+
+python -m tests.torture.many_models MODELS SECONDS     at most so many, for at most so long; prints a line of JSON
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+
+from .processes import ROOT, environment
+
+WARM = 100  # models before memory is counted
+MOST = 10 << 20  # bytes that the process may grow by after them
+
+
+@dataclass
+class Outcome:
+    """What making many models came to: their number, and the bytes that the process grew by after the first WARM."""
+
+    attacks: int = 0
+    growth: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def countable() -> bool:
+    """True where memory can be counted: with glibc's mallinfo2 and Linux's /proc."""
+    return os.path.exists("/proc/self/statm") and hasattr(ctypes.CDLL(None), "mallinfo2")
+
+
+def run(models: int, deadline: float) -> Outcome:
+    """Make `models` models, or as many as the clock `time.monotonic()` allows before `deadline`."""
+    found = measure(models, deadline - time.monotonic())
+    outcome = Outcome(found["models"], found["resident"])
+    if outcome.growth > MOST:
+        outcome.failures.append(f"{outcome.attacks} models: {outcome.growth / 2**20:.1f} MiB more than after {WARM}")
+    return outcome
+
+
+def measure(models: int, seconds: float, warm: int = WARM) -> dict[str, int]:
+    """Growth in bytes after the first `warm` models: `resident` memory, and what is `allocated` by C's malloc, which
+    Python's objects are too here. Also the number of `models`."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = (sys.executable, "-m", "tests.torture.many_models", str(models), str(seconds), str(warm))
+        own = environment(PYTHONMALLOC="malloc", EDGELEARN_PROGRAMS=folder, EDGELEARN_TUNED=folder)
+        done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-600:]
+    return json.loads(done.stdout)
+
+
+class _Heap(ctypes.Structure):
+    """Figures of glibc's mallinfo2."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+def _memory() -> dict[str, int]:
+    library = ctypes.CDLL(None)
+    library.mallinfo2.restype = _Heap
+    gc.collect()
+    heap = library.mallinfo2()
+    with open("/proc/self/statm") as file:
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return {"resident": resident, "allocated": heap.uordblks + heap.hblkhd}
+
+
+def main(models: int, seconds: float, warm: int) -> None:
+    import edgelearn as el
+    from tests.train.toys import examples, frozen_stem
+
+    (x, y), end, before = examples(10), time.monotonic() + seconds, _memory()
+    number = 0
+    while number < models and time.monotonic() < end:
+        model = el.Model(frozen_stem()).compile(el.Adam(0.01))
+        model.fit(x, y, 10, verbose=0)
+        model.predict(x)
+        del model
+        number += 1
+        if number == warm:
+            before = _memory()
+    print(json.dumps({"models": number} | {name: size - before[name] for name, size in _memory().items()}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
