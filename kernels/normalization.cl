@@ -43,7 +43,7 @@ INLINE Set set_of(const Sets s) {
 
 INLINE V within(const Set set, const int block, const V v) {
   const Ints channel = block * BLOCK + FIRST_CHANNEL + POSITIONS;
-  return (channel >= (Ints)set.first) & (channel < (Ints)set.stop) ? v : (V)0;
+  return ((channel >= (Ints)set.first) & (channel < (Ints)set.stop)) ? v : (V)0;
 }
 
 // The gradient behind gamma

@@ -1,6 +1,7 @@
 """Federated learning: many clients, one model, every byte counted.
 
-`run` trains a federation, `tasks` lists what can be trained, `rounds` shows what happened in the rounds of a run."""
+`run` trains a federation, `tasks` lists what can be trained, `rounds` shows what happened in the rounds of a run.
+`verify` trains a network that tells users apart, enrols a voice, and accepts or rejects recordings."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import argparse
 from edgelearn.experiments.federated.config import FederatedConfig
 from edgelearn.lab.runs import RunStore
 
+from .federated_verify import add_verify
 from .options import add_options
 from .tables import print_table
 from .training import add_runs, add_runs_folder, train
@@ -21,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_runs(one)
     one.set_defaults(act=_run)
     commands.add_parser("tasks", help="the tasks to train").set_defaults(act=_tasks)
+    add_verify(commands.add_parser("verify", help="networks that accept their user's voice and no other"))
     rounds = commands.add_parser("rounds", help="who was aggregated in each round of a run, and how many bytes")
     rounds.add_argument("name", metavar="RUN", help="the run's id or the start of it")
     add_runs_folder(rounds)

@@ -102,6 +102,15 @@ class BCHCode:
         return signs(self.encode(number << self.secret_bits | secret))
 
 
+def user_number(user: int, seed: int = 0) -> int:
+    """Return the number that the server gives its user `user` (0 to 2^32 - 1): 32 bits, different for each.
+
+    Numbers that count up from 0 would share most bits, and users' codewords would have much in common. `seed` shifts
+    them all (default 0).
+    """
+    return (user * 0x9E3779B1 + seed * 0x85EBCA6B + 0x27D4EB2F) & 0xFFFFFFFF  # an odd factor: no two are the same
+
+
 @cache
 def code_of(length: int) -> BCHCode:
     """Return the code that FedUV uses at this length. Raises DataError if there is none."""

@@ -1,0 +1,42 @@
+"""edgelearn federated verify, through `main`, with synthesised voices."""
+
+import pytest
+import soundfile
+
+from edgelearn.data.audio.synthetic import embedded_words
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A network of one round, and recordings of two voices."""
+    from edgelearn.cli import main
+
+    folder = tmp_path_factory.mktemp("verify")
+    clips = embedded_words(2, 2, 3)  # six of each voice
+    for number, speaker in enumerate(clips.speakers):
+        soundfile.write(folder / f"{speaker}_{number}.wav", clips.clip(number), 16_000)
+    network = str(folder / "network")
+    command = ["federated", "verify", "train", "--rounds", "1", "--recordings", "2", "--seed", "1", "--out", network]
+    assert main(command) == 0
+    return folder
+
+
+def test_enrol_and_test(folder, status_of, capsys):
+    own, others = (sorted(map(str, folder.glob(f"synthesised0{voice}_*.wav"))) for voice in (0, 1))
+    files = ("--user", folder / "me", "--network", folder / "network")
+    assert status_of("federated", "verify", "enrol", *own[:4], *files, "--accept", 1) == 0
+    assert "4 recordings" in capsys.readouterr().out
+    assert status_of("federated", "verify", "test", *own[:4], *others, *files) == 0
+    results = [line.split()[-1] for line in capsys.readouterr().out.splitlines() if ".wav" in line]
+    assert len(results) == 10 and results[:4] == ["accepted"] * 4
+
+
+def test_what_cannot_be(folder, status_of, capsys):
+    own = sorted(map(str, folder.glob("synthesised00_*.wav")))
+    files = ("--user", folder / "you", "--network", folder / "network")
+    assert status_of("federated", "verify", "enrol", own[0], *files) == 1
+    assert status_of("federated", "verify", "test", own[0], "--user", own[0], "--network", folder / "network") == 1
+    assert status_of("federated", "verify", "test", own[0], "--user", folder / "no", "--network", own[1]) == 1
+    assert status_of("federated", "verify", "train", "cifar10", "--out", folder / "pictures") == 1
+    assert status_of("federated", "verify", "train", "--method", "feduv", "--size", 100, "--rounds", 1) == 1
+    capsys.readouterr()
