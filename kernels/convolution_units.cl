@@ -37,22 +37,18 @@ INLINE Place place_of_group(void) {
 }
 
 INLINE int is_in(const int at, const int size) { return (uint)at < (uint)size; }
-INLINE __global const Chunk *chunk_at(input_values x, const size_t row, const int piece) {
-  return (__global const Chunk *)(x + row * BLOCK + piece * PIECE);
+INLINE __global const Chunk *chunk_at(input_values row, const size_t rows) {
+  return (__global const Chunk *)(row + rows * BLOCK);
 }
 
-// Copies 16 rows of columns [first, first + COLUMNS) of a blocked matrix of `height` rows: those from `row` on, before
-// `stop`
-INLINE void copy_rows(__local Chunk *to, input_values from, const int height, const int first, const int blocks,
-                      const int row, const int stop, const int columns) {
-  UNROLL for (int j = 0; j < (columns * CHUNKS + GROUP - 1) / GROUP; j++) {
-    const int i = j * GROUP + get_local_id(0), block = i / (16 * CHUNKS), r = i / CHUNKS % 16, piece = i % CHUNKS;
-    const int valid = first / BLOCK + block < blocks && row + r < stop;
-    const size_t at = valid ? (size_t)(first / BLOCK + block) * height + row + r : 0;
-    if (columns * CHUNKS % GROUP == 0 || i < columns * CHUNKS)
-      copy_chunk(to + block * 16 * CHUNKS + chunk(r, piece), chunk_at(from, at, piece), valid);
-  }
-}
+// What a work-item copies of each step: pieces of rows, always the same ones. Copy j of `columns` columns is a piece of
+// row ROW_OF of block BLOCK_OF of 16 columns.
+#define COPY_OF(j) ((j) * GROUP + (int)get_local_id(0))
+#define PIECE_START(j) (COPY_OF(j) % CHUNKS * PIECE)
+#define ROW_OF(j) (COPY_OF(j) / CHUNKS % 16)
+#define BLOCK_OF(j) (COPY_OF(j) / (CHUNKS * 16))
+#define IS_COPY(j, chunks) ((chunks) % GROUP == 0 || COPY_OF(j) < (chunks))
+#define TARGET_OF(j) (BLOCK_OF(j) * 16 * CHUNKS + chunk(ROW_OF(j), COPY_OF(j) % CHUNKS))
 
 // sum += the products of a batch. `gathered`: the left factor's rows are pixels, else the depth.
 INLINE void multiply(float4 sum[TALL][WIDE], __local const Chunk *batch, const Place p, const int gathered,
@@ -74,21 +70,22 @@ INLINE void clear(float4 sum[TALL][WIDE]) {
   UNROLL for (int i = 0; i < TALL; i++) UNROLL for (int j = 0; j < WIDE; j++) sum[i][j] = (float4)0;
 }
 
-// Runs the pipeline: COPY(step, to) begins to copy a step, which may lie behind the last one.
+// Runs the pipeline: COPY(to) begins to copy the next step, which may lie behind the last one.
 #define MULTIPLY_STEPS(COPY, sum, room, steps, place, gathered, exchange)                                          \
-  const int batches = (steps + BATCH - 1) / BATCH;                                                                 \
+  int filling = 0, full = 0;                                                                                       \
   for (int stage = 0; stage < STAGES - 1; stage++) {                                                               \
-    for (int s = 0; s < BATCH; s++) COPY(stage * BATCH + s, room + (stage * BATCH + s) * STEP_CHUNKS);             \
+    for (int s = 0; s < BATCH; s++) COPY(room + (filling * BATCH + s) * STEP_CHUNKS);                              \
     COMMIT_COPIES;                                                                                                 \
+    filling++;                                                                                                     \
   }                                                                                                                \
-  for (int batch = 0; batch < batches; batch++) {                                                                  \
+  for (int step = 0; step < steps; step += BATCH) {                                                                \
     WAIT_FOR_ALL_BUT_ONE;                                                                                          \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
-    const int ahead = batch + STAGES - 1;                                                                          \
-    __local Chunk *next = room + ahead % STAGES * BATCH * STEP_CHUNKS;                                             \
-    for (int s = 0; s < BATCH; s++) COPY(ahead * BATCH + s, next + s * STEP_CHUNKS);                               \
+    for (int s = 0; s < BATCH; s++) COPY(room + (filling * BATCH + s) * STEP_CHUNKS);                              \
     COMMIT_COPIES;                                                                                                 \
-    multiply(sum, room + batch % STAGES * BATCH * STEP_CHUNKS, place, gathered, exchange);                         \
+    multiply(sum, room + full * BATCH * STEP_CHUNKS, place, gathered, exchange);                                   \
+    filling = filling + 1 < STAGES ? filling + 1 : 0;                                                              \
+    full = full + 1 < STAGES ? full + 1 : 0;                                                                       \
   }                                                                                                                \
   WAIT_FOR_COPIES;                                                                                                 \
   barrier(CLK_LOCAL_MEM_FENCE)
@@ -111,46 +108,61 @@ INLINE void clear(float4 sum[TALL][WIDE]) {
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
   }
 
+// The taps of one axis that pixels meet: every `every`-th from `first` on, `count` of them. The first one reads x at
+// `offset` from the pixel's own place, each next one `step` further.
+typedef struct { int first, every, count, offset, step; } Taps;
+
 // A forward product, or one for the gradient of an input: `rows` pixels of a grid, `down` x `across` an image. A
-// pixel's place times a step, plus what a tap adds, is where it reads x, of height x width; there are zeros around x.
+// pixel's place times a stride, plus what a tap adds, is where it reads x, of height x width; there are zeros around x.
 typedef struct {
-  input_values x, w;
-  int rows, images, height, width, k, blocks, panels;
+  int rows, images, height, width, k, panels;
+  Taps y, x;
 } Product;
-typedef struct { int y[LEFT_COPIES], x[LEFT_COPIES], at[LEFT_COPIES]; } Pixels;
 
-INLINE void find_pixels(Pixels *pixels, const Product product, const Place p, const int down, const int across,
-                        const int step_y, const int step_x) {
+// The next step to copy, 16 channels of a tap; the blocks of a tap follow one another. `steps` are left.
+typedef struct {
+  int steps, block, at_y, at_x;
+  input_values left[LEFT_COPIES], right[RIGHT_COPIES];
+  int y[LEFT_COPIES], x[LEFT_COPIES], depth[RIGHT_COPIES];
+} Walk;
+
+INLINE Walk start_walk(const Product product, const Place p, input_values x, input_values w, const int steps,
+                       const int down, const int across, const int stride_y, const int stride_x) {
+  Walk walk = {steps, 0, 0, 0};
   UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
-    const int i = j * GROUP + get_local_id(0), r = p.first_row + i / CHUNKS;
-    const int y = r / across % down * step_y;
-    pixels->x[j] = r % across * step_x;
-    pixels->y[j] = i < LEFT_CHUNKS && r < product.rows ? y : -(1 << 30);
-    pixels->at[j] = (r / (across * down) * product.height + y) * product.width + pixels->x[j];
+    const int r = p.first_row + COPY_OF(j) / CHUNKS, y = r / across % down * stride_y, column = r % across * stride_x;
+    walk.y[j] = r < product.rows ? y : -(1 << 30);
+    walk.x[j] = column;
+    const long row = ((long)(r / (across * down)) * product.height + y) * product.width + column;
+    walk.left[j] = x + row * BLOCK + PIECE_START(j);
   }
+  UNROLL for (int j = 0; j < RIGHT_COPIES; j++) {
+    const int panel = p.first_column / BLOCK + BLOCK_OF(j);
+    walk.right[j] = w + ((size_t)panel * (TAPS * product.k) + ROW_OF(j)) * BLOCK + PIECE_START(j);
+    walk.depth[j] = panel < product.panels ? ROW_OF(j) : 1 << 30;
+  }
+  return walk;
 }
 
-// Copies a step: 16 channels of tap (ky, kx), which reads x at (add_y, add_x)
-INLINE void copy_step(__local Chunk *to, const Product product, const Pixels *pixels, const Place p, const int block,
-                      const int tap, const int add_y, const int add_x) {
-  const int inside = block < product.blocks;
-  const long plane = (long)block * product.images * product.height * product.width + add_y * product.width + add_x;
-  UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
-    const int i = j * GROUP + get_local_id(0), piece = i % CHUNKS;
-    const int valid = inside && is_in(pixels->y[j] + add_y, product.height)
-                      && is_in(pixels->x[j] + add_x, product.width);
-    if (LEFT_CHUNKS % GROUP == 0 || i < LEFT_CHUNKS)
-      copy_chunk(to + chunk(i / CHUNKS, piece), chunk_at(product.x, valid ? plane + pixels->at[j] : 0, piece), valid);
+INLINE void copy_step(__local Chunk *to, const Product product, Walk *walk) {
+  const int add_y = product.y.offset + walk->at_y * product.y.step, ky = product.y.first + walk->at_y * product.y.every;
+  const int add_x = product.x.offset + walk->at_x * product.x.step, kx = product.x.first + walk->at_x * product.x.every;
+  const long plane = (long)walk->block * product.images * product.height * product.width;
+  const long from = plane + add_y * product.width + add_x;
+  const int inside = walk->steps > 0, depth = walk->block * BLOCK, row = (ky * KERNEL_W + kx) * product.k + depth;
+  UNROLL for (int j = 0; j < LEFT_COPIES; j++) if (IS_COPY(j, LEFT_CHUNKS)) {
+    const int valid = inside && is_in(walk->y[j] + add_y, product.height) && is_in(walk->x[j] + add_x, product.width);
+    copy_chunk(to + TARGET_OF(j), chunk_at(walk->left[j], from), valid);
   }
-  const int first = tap * product.k;
-  copy_rows(to + LEFT_CHUNKS, product.w, TAPS * product.k, p.first_column, inside ? product.panels : 0,
-            first + block * BLOCK, first + product.k, COLUMNS);
-}
-
-INLINE void copy_forward_step(__local Chunk *to, const Product product, const Pixels *pixels, const Place p,
-                              const int step) {
-  const int block = step / TAPS, tap = step % TAPS;
-  copy_step(to, product, pixels, p, block, tap, INPUT_Y(0, tap / KERNEL_W), INPUT_X(0, tap % KERNEL_W));
+  UNROLL for (int j = 0; j < RIGHT_COPIES; j++) if (IS_COPY(j, RIGHT_CHUNKS))
+    copy_chunk(to + LEFT_CHUNKS + TARGET_OF(j), chunk_at(walk->right[j], row),
+               inside && walk->depth[j] + depth < product.k);
+  walk->steps--;
+  if (++walk->block * BLOCK < product.k) return;
+  walk->block = 0;
+  if (++walk->at_x < product.x.count) return;
+  walk->at_x = 0;
+  walk->at_y++;
 }
 
 // y = activation((x * w) * scale + shift)
@@ -163,13 +175,14 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
   const Place p = place_of_group();
   const int rows = images * out_height * out_width, blocks = (k + BLOCK - 1) / BLOCK;
   const int panels = (n + BLOCK - 1) / BLOCK;
-  const Product product = {START(x), START(w), rows, images, height, width, k, blocks, panels};
-  Pixels pixels;
-  find_pixels(&pixels, product, p, out_height, out_width, STRIDE_Y, STRIDE_X);
+  const Taps taps_y = {0, 1, KERNEL_H, INPUT_Y(0, 0), DILATION_Y}, taps_x = {0, 1, KERNEL_W, INPUT_X(0, 0), DILATION_X};
+  const Product product = {rows, images, height, width, k, panels, taps_y, taps_x};
+  const int steps = blocks * TAPS;
+  Walk walk = start_walk(product, p, START(x), START(w), steps, out_height, out_width, STRIDE_Y, STRIDE_X);
   float4 sum[TALL][WIDE];
   clear(sum);
-#define COPY(step, to) copy_forward_step(to, product, &pixels, p, step)
-  MULTIPLY_STEPS(COPY, sum, room, blocks * TAPS, p, 1, exchange);
+#define COPY(to) copy_step(to, product, &walk)
+  MULTIPLY_STEPS(COPY, sum, room, steps, p, 1, exchange);
 #undef COPY
 #define WRITE(row, channel, v)                                                                     \
   if (row < rows && channel < panels * BLOCK)                                                      \
@@ -179,16 +192,21 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
 #undef WRITE
 }
 
-// The taps of one axis that the pixels of a gradient with a residue meet: every `every`-th from `first` on, `count` of
-// them; none if `count` is 0
-typedef struct { int first, every, count; } Taps;
+// The taps of one axis that the pixels of a gradient with a residue meet; none if `count` is 0. Between two of them
+// the reach changes by a whole number of strides.
 INLINE Taps taps_of(const int residue, const int stride, const int dilation, const int size, const int pad) {
-  int first = size, every = size, count = 0;
-  for (int tap = size - 1; tap >= 0; tap--) if ((residue + pad - tap * dilation) % stride == 0) {
-    if (count++) every = first - tap;
-    first = tap;
+  Taps taps = {0, 0, 0, 0, 0};
+  for (int tap = size - 1; tap >= 0; tap--) {
+    const int reach = residue + pad - tap * dilation;
+    if (reach % stride != 0) continue;
+    if (taps.count++) {
+      taps.every = taps.first - tap;
+      taps.step = taps.offset - reach / stride;
+    }
+    taps.first = tap;
+    taps.offset = reach / stride;
   }
-  return (Taps){first, every, count};
+  return taps;
 }
 
 // dx = dy * w backwards, given transposed weights [n/16][taps][k][16]: here x is dy, k counts the forward pass's output
@@ -208,19 +226,11 @@ KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const i
   const Taps taps_y = taps_of(top, STRIDE_Y, DILATION_Y, KERNEL_H, PAD_TOP);
   const Taps taps_x = taps_of(edge, STRIDE_X, DILATION_X, KERNEL_W, PAD_LEFT);
   const int count = taps_y.count * taps_x.count, steps = p.first_row < rows ? blocks * count : 0;
-  const Product product = {START(x), START(w), rows, images, height, width, k, steps ? blocks : 0, panels};
-  Pixels pixels;
-  find_pixels(&pixels, product, p, rows ? down : 1, rows ? across : 1, 1, 1);
+  const Product product = {rows, images, height, width, k, panels, taps_y, taps_x};
+  Walk walk = start_walk(product, p, START(x), START(w), steps, rows ? down : 1, rows ? across : 1, 1, 1);
   float4 sum[TALL][WIDE];
   clear(sum);
-#define COPY(step, to)                                                                                       \
-  {                                                                                                          \
-    const int number = count ? (step) % count : 0, block = count ? (step) / count : 0;                       \
-    const int ky = taps_y.first + (count ? number / taps_x.count : 0) * taps_y.every;                        \
-    const int kx = taps_x.first + (count ? number % taps_x.count : 0) * taps_x.every;                        \
-    copy_step(to, product, &pixels, p, block, ky * KERNEL_W + kx, REACH_Y(top, ky) / STRIDE_Y,               \
-              REACH_X(edge, kx) / STRIDE_X);                                                                 \
-  }
+#define COPY(to) copy_step(to, product, &walk)
   MULTIPLY_STEPS(COPY, sum, room, steps, p, 1, exchange);
 #undef COPY
 #define WRITE(row, channel, v)                                                                               \
@@ -234,22 +244,48 @@ KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const i
 }
 
 // Rows of a weight gradient: the 16 channels of a block as a tap reads them, the taps of a block one after the other.
-// What it reads of x: `rows` pixels of dy in all, of which this group has those before `stop`.
-typedef struct { input_values x; int rows, images, height, width, out_height, out_width, stop, blocks; } Seen;
+// The next step to copy: 16 pixels of dy from `row` on, of which this work-item copies the one at (image, y, x).
+typedef struct {
+  int row, image, y, x;
+  input_values left[LEFT_COPIES], right[RIGHT_COPIES];
+  int add_y[LEFT_COPIES], add_x[LEFT_COPIES], is_panel[RIGHT_COPIES];
+} Seen;
 
-// Copies 16 rows of x, from `row` of dy on, as the taps of the tile's rows read them
-INLINE void copy_seen(__local Chunk *to, const Seen s, const Place p, const int row) {
+INLINE Seen start_seen(const Place p, input_values x, input_values dy, const Sizes s, const int blocks,
+                       const int panels, const int row) {
+  const int r = row + ROW_OF(0);  // that of all copies: a work-group has a multiple of 16 * CHUNKS work-items
+  Seen seen = {row, r / (s.out_width * s.out_height), r / s.out_width % s.out_height, r % s.out_width};
   UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
-    const int i = j * GROUP + get_local_id(0), r = row + i / CHUNKS % 16, piece = i % CHUNKS;
-    const int number = p.first_row / BLOCK + i / (16 * CHUNKS), tap = number % TAPS, block = number / TAPS;
-    const int y = r / s.out_width % s.out_height * STRIDE_Y + INPUT_Y(0, tap / KERNEL_W);
-    const int column = r % s.out_width * STRIDE_X + INPUT_X(0, tap % KERNEL_W);
-    const int valid = block < s.blocks && r < s.stop && is_in(y, s.height) && is_in(column, s.width);
-    const long image = (long)block * s.images + r / (s.out_width * s.out_height);
-    const size_t at = valid ? (image * s.height + y) * s.width + column : 0;
-    if (LEFT_CHUNKS % GROUP == 0 || i < LEFT_CHUNKS)
-      copy_chunk(to + i / (16 * CHUNKS) * 16 * CHUNKS + chunk(i / CHUNKS % 16, piece), chunk_at(s.x, at, piece), valid);
+    const int number = p.first_row / BLOCK + BLOCK_OF(j), tap = number % TAPS, block = number / TAPS;
+    const int add_y = INPUT_Y(0, tap / KERNEL_W), add_x = INPUT_X(0, tap % KERNEL_W);
+    seen.add_y[j] = block < blocks ? add_y : -(1 << 30);
+    seen.add_x[j] = add_x;
+    const long plane = (long)block * s.images * s.height * s.width;
+    seen.left[j] = x + (plane + add_y * s.width + add_x) * BLOCK + PIECE_START(j);
   }
+  UNROLL for (int j = 0; j < RIGHT_COPIES; j++) {
+    const int panel = p.first_column / BLOCK + BLOCK_OF(j);
+    seen.is_panel[j] = panel < panels;
+    const size_t plane = (size_t)panel * s.images * s.out_height * s.out_width;
+    seen.right[j] = dy + (plane + ROW_OF(j)) * BLOCK + PIECE_START(j);
+  }
+  return seen;
+}
+
+INLINE void copy_seen(__local Chunk *to, Seen *seen, const Sizes s, const int stop) {
+  const int inside = seen->row + ROW_OF(0) < stop, y = seen->y * STRIDE_Y, x = seen->x * STRIDE_X;
+  const long from = ((long)seen->image * s.height + y) * s.width + x;
+  UNROLL for (int j = 0; j < LEFT_COPIES; j++) if (IS_COPY(j, LEFT_CHUNKS))
+    copy_chunk(to + TARGET_OF(j), chunk_at(seen->left[j], from),
+               inside && is_in(y + seen->add_y[j], s.height) && is_in(x + seen->add_x[j], s.width));
+  UNROLL for (int j = 0; j < RIGHT_COPIES; j++) if (IS_COPY(j, RIGHT_CHUNKS))
+    copy_chunk(to + LEFT_CHUNKS + TARGET_OF(j), chunk_at(seen->right[j], seen->row), inside && seen->is_panel[j]);
+  seen->row += 16;
+  for (seen->x += 16; seen->x >= s.out_width; seen->x -= s.out_width)
+    if (++seen->y == s.out_height) {
+      seen->y = 0;
+      seen->image++;
+    }
 }
 
 // partials[group]: [n/16][taps][k][16] = (add ? what was there : 0) + x^T dy over the `span` rows of dy of group
@@ -259,19 +295,14 @@ KERNEL convolution_units_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUT
                                           const int k, const int n, const int span, const int add) {
   __local Chunk room[ROOM];
   LOCAL_EXCHANGE(exchange);
-  input_values dy = START(dy);
   const Place p = place_of_group();
   const int rows = images * out_height * out_width, group = get_group_id(2), panels = (n + BLOCK - 1) / BLOCK;
   const int start = group * span, stop = start + span < rows ? start + span : rows, blocks = (k + BLOCK - 1) / BLOCK;
   const int steps = start < stop ? (stop - start + 15) / 16 : 0;
-  const Seen seen = {START(x), rows, images, height, width, out_height, out_width, stop, blocks};
+  Seen seen = start_seen(p, START(x), START(dy), SIZES, blocks, panels, start);
   float4 sum[TALL][WIDE];
   clear(sum);
-#define COPY(step, to)                                                                                        \
-  {                                                                                                           \
-    copy_seen(to, seen, p, start + (step) * 16);                                                              \
-    copy_rows((to) + LEFT_CHUNKS, dy, rows, p.first_column, panels, start + (step) * 16, stop, COLUMNS);      \
-  }
+#define COPY(to) copy_seen(to, &seen, SIZES, stop)
   MULTIPLY_STEPS(COPY, sum, room, steps, p, 0, exchange);
 #undef COPY
   output dw = START(partials) + (size_t)group * panels * TAPS * k * BLOCK;

@@ -118,11 +118,12 @@ class Emitter:
         """Launch the jobs collected so far, in as few launches as their order allows."""
         for batch in batches(self.jobs):
             items, first, before = sum(job.items for job in batch), batch[0], self.layer
+            macros: dict[str, Any] = dict(first.macros)
             table = In(self.table(rows(batch)))
             self.layer = layer(batch)
             self.launch(
                 first.source, first.kernel, (items,), *arguments(batch), table, len(batch), items, *first.settings,
-                whole=first.whole, **dict(first.macros),
+                whole=first.whole, **macros,
             )  # fmt: skip
             self.layer = before
         self.jobs.clear()
