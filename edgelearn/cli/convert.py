@@ -1,7 +1,7 @@
 """Convert a model: from any format that is read to any that is written, by the suffixes of the files.
 
-Weights without a graph need --network. A model with ranges, such as one that `edgelearn finetune --precision int8`
-trained, can be written with --int8.
+Weights without a graph need --network. --int8 writes integers: by the ranges of a model that `edgelearn finetune
+--precision int8` trained, or by those that pictures of --images give.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgelearn.errors import FormatError
+import numpy as np
+
+from edgelearn.errors import DataError, FormatError
+from edgelearn.experiments.finetune.preprocessing import PIXELS, pictures_of
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, find_writer, read_model, write_model
 from edgelearn.interop.weights import check_weights
+from edgelearn.train import Model
 
 from . import names
 from .files import written
@@ -34,7 +38,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("out", metavar="OUT", type=written, help="the file to write; its suffix names the format")
-    parser.add_argument("--int8", action="store_true", help="integers, by the model's ranges (TFLite, ONNX)")
+    add = parser.add_argument
+    add("--int8", action="store_true", help="integers, by the model's ranges or those of --images (TFLite, ONNX)")
+    add("--images", metavar="DIR", help="pictures that give the ranges for --int8, JPEG or PNG, in subfolders too")
+    add("--examples", type=whole(1), default=100, metavar="N", help="of these pictures at most (default: 100)")
+    add("--pixels", choices=tuple(PIXELS), help="what pictures become, if the model doesn't say")
 
 
 def network_of(options: argparse.Namespace) -> Network | None:
@@ -53,11 +61,28 @@ def read(options: argparse.Namespace) -> ModelFile:
     )  # fmt: skip
 
 
+def _pictures(options: argparse.Namespace, file: ModelFile) -> np.ndarray:
+    """Examples of pictures spread over the folder. Raises DataError if it has none."""
+    pictures = pictures_of(file.network, file.preprocessing, options.pixels)
+    paths = sorted(p for p in Path(options.images).rglob("*") if p.suffix.lower() in (".jpg", ".jpeg", ".png"))
+    if not paths:
+        raise DataError(f"{options.images} has no pictures (.jpg, .jpeg, .png).")
+    count = min(options.examples, len(paths))
+    chosen = [paths[n * len(paths) // count] for n in range(count)]
+    return np.concatenate([pictures.load(str(path)) for path in chosen])
+
+
 def run(options: argparse.Namespace) -> None:
     writer = find_writer(options.out)
     file = read(options)
     check_weights(file.network, file.weights)
     if Path(options.out).resolve() == Path(options.model).resolve():
         raise FormatError(f"{options.out} is the file that is read: give another name.")
-    write_model(options.out, file, int8=options.int8)
+    if options.images is None:
+        write_model(options.out, file, int8=options.int8)
+    else:
+        model = Model(file.network, file.network.initialize() | file.weights)
+        model.class_names, model.preprocessing = file.class_names, dict(file.preprocessing)
+        model.metadata = dict(file.metadata)
+        model.export(options.out, _pictures(options, file), int8=options.int8)
     print(f"{options.out}: {writer.name}, '{file.network.name}', {file.network.count():,} parameters")

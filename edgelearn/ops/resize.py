@@ -115,17 +115,18 @@ class UpSampling2D(LinearMap):
     def selects(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.interpolation == "nearest"
 
-    def _resize(self, shape: Shape) -> Resize:
+    def as_resize(self, shape: Shape) -> Resize:
+        """The Resize of images of this shape that computes the same."""
         if len(shape) != 3:
             raise ShapeError(f"UpSampling2D takes (height, width, channels), not {shape}.")
         vertical, horizontal = pair(self.size)
         return Resize((vertical * shape[0], horizontal * shape[1]), self.interpolation)
 
     def output_shape(self, shape: Shape) -> Shape:
-        return self._resize(shape).output_shape(shape)
+        return self.as_resize(shape).output_shape(shape)
 
     def matrices(self, shape: Shape) -> Matrices:
-        return self._resize(shape).matrices(shape)
+        return self.as_resize(shape).matrices(shape)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.cli import main
+from edgelearn.interop import import_graph
 from edgelearn.interop.exporting.qfp import read_qfp
 from edgelearn.ops import Conv2D, Dense, Flatten
 
@@ -28,6 +29,29 @@ def test_any_format_that_is_written(model, tmp_path, capsys):
         assert (tmp_path / name).exists() and name in capsys.readouterr().out
     read = read_qfp(tmp_path / "small.qfp32")
     assert all(np.array_equal(read[name], array) for name, array in model.weights.items())
+
+
+def test_integers_by_pictures(tmp_path, capsys):
+    pytest.importorskip("tflite")
+    from PIL import Image
+
+    network = el.Network("pictures", (8, 8, 3))
+    network.add("conv", Conv2D(4, 3, use_bias=False))
+    network.add("flat", Flatten())
+    network.add("dense", Dense(2))
+    el.Model(network).save(tmp_path / "m.safetensors")
+    source, out, folder = (str(tmp_path / name) for name in ("m.safetensors", "m.tflite", "pictures"))
+    arguments = ["convert", source, out, "--int8", "--images", folder]
+    (tmp_path / "pictures" / "a").mkdir(parents=True)
+    assert main([*arguments, "--pixels", "unit"]) == 1
+    assert "pictures" in capsys.readouterr().err
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 256, (10, 12, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "pictures" / "a" / f"{number}.png")
+    assert main(arguments) == 1
+    assert "--pixels" in capsys.readouterr().err
+    assert main([*arguments, "--pixels", "unit", "--examples", "2"]) == 0
+    assert "int8" in {info.quantization.dtype for info in import_graph(out).graph.tensors.values() if info.quantization}
 
 
 @pytest.mark.parametrize(("arguments", "word"), [

@@ -8,7 +8,7 @@ import pytest
 from converted_networks import every_kind_of_padding, overwritten, reference
 
 import edgelearn as el
-from edgelearn.errors import FormatError, RunError
+from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.interop import ModelFile, find_writer, write_model
 from edgelearn.interop.exporting import inference_graph, qfp
 from edgelearn.ops import (
@@ -21,6 +21,7 @@ from edgelearn.ops import (
     Clip,
     Concatenate,
     Conv2D,
+    Conv2DTranspose,
     Dense,
     DepthwiseConv2D,
     Flatten,
@@ -32,6 +33,7 @@ from edgelearn.ops import (
     HardSwish,
     LayerNormalization,
     LeakyReLU,
+    LocalResponseNormalization,
     Max,
     MaxPooling2D,
     Mean,
@@ -53,6 +55,7 @@ from edgelearn.ops import (
     UpSampling2D,
     ZeroPadding2D,
 )
+from edgelearn.train.calibration import calibrate
 
 INT8 = el.Precision(weights=Format(8, symmetric=True), activations=Format(8))
 
@@ -115,8 +118,25 @@ def resized() -> el.Network:
     network = el.Network("resized", (5, 7, 3))
     network.add("bilinear", Resize((9, 4)))
     network.add("nearest", UpSampling2D((2, 3)))
+    for number, how in enumerate((("bilinear", "asymmetric", "floor"), ("bilinear", "align_corners", "floor"),
+                                  ("nearest", "asymmetric", "floor"), ("nearest", "align_corners", "round_prefer_ceil"),
+                                  ("nearest", "half_pixel", "floor"))):  # fmt: skip
+        network.add(f"resize {number}", Resize((8 + 3 * number, 11 - number), *how))
     network.add("means", AdaptiveAveragePooling2D((5, 2)))
     network.add("flat", Flatten())
+    return network
+
+
+def transposed() -> el.Network:
+    """Every padding of transposed convolutions, and normalization over channels."""
+    network = el.Network("transposed", (4, 3, 4))
+    network.add("same", Conv2DTranspose(6, 3, 2, "same"))
+    network.add("response", LocalResponseNormalization(3, 0.2, 0.6, 1.5, average=True))
+    network.add("valid", Conv2DTranspose(4, (2, 3), (1, 2), use_bias=False))
+    network.add("grouped", Conv2DTranspose(6, 3, 2, ((1, 1), (0, 2)), (1, 0), groups=2))
+    network.add("dilated", Conv2DTranspose(3, 2, 1, dilation_rate=(2, 1)))
+    network.add("sparse", Conv2DTranspose(2, 1, 3))
+    network.add("sum", LocalResponseNormalization(5, 0.1))
     return network
 
 
@@ -153,6 +173,7 @@ NETWORKS = {
     "rearranged": rearranged,
     "pointwise": pointwise,
     "resized": resized,
+    "transposed": transposed,
     "mobilenet_v3": lambda: el.models.mobilenet_v3_small((32, 32, 3), classes=5),
     "bcresnet": lambda: el.models.bcresnet((40, 21, 1), classes=4, softmax=False),
 }
@@ -253,6 +274,22 @@ def test_kernels_trained_with_one_range_keep_their_integers(trained):
     integers = kernel.quantization.encode(kernel.array).astype(float)
     assert np.abs(np.abs(integers) - np.abs(expected)).max() <= 1
     assert (np.abs(integers) == np.abs(expected)).mean() > 0.99
+
+
+@each_runtime
+def test_int8_by_calibration(trained, suffix, tmp_path):
+    model, x, _ = trained
+    plain = el.Model(model.network, model.weights)
+    path = tmp_path / f"model.{suffix}"
+    plain.export(path, x, int8=True)
+    exact = plain.predict(x)
+    assert np.abs(RUNTIMES[suffix](path, x) - exact).max() < 0.02 * np.abs(exact).max() + 0.005
+    assert set(calibrate(plain, x)) == {name for name in model.range_records() if name.endswith("/activations")}
+    narrow = calibrate(plain, x[:1])["input/activations"]
+    assert (narrow[3], narrow[4]) == (x[:1].min(), x[:1].max())
+    for examples, options, error in ((x[:0], {"int8": True}, DataError), (x, {}, FormatError)):
+        with pytest.raises(error):
+            plain.export(path, examples, **options)
 
 
 def test_int8_without_ranges_is_refused(tmp_path):

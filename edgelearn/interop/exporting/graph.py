@@ -118,6 +118,12 @@ class InferenceGraph:
         shape = (1, *window.output, kernel.shape[-1])
         return self._add("depthwise", (x, kernel, *_given(bias)), shape, window=window, activation=activation)
 
+    def transposed_conv(self, x: Value, kernel: Value, window: Window) -> Value:
+        """The gradient of a convolution with this window: each pixel adds the kernel (height, width, channels, filters)
+        times its values, and the window's padding is cut off."""
+        shape = (1, window.height, window.width, kernel.shape[-1])
+        return self._add("transposed_conv", (x, kernel), shape, window=window)
+
     def dense(self, x: Value, kernel: Value, bias: Value | None, activation: str | None = None) -> Value:
         """Product with a kernel (inputs, outputs)."""
         shape = (*x.shape[:-1], kernel.shape[-1])

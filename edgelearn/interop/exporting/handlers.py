@@ -18,6 +18,7 @@ from edgelearn.ops import (
     AveragePooling2D,
     BatchNormalization,
     Concatenate,
+    Conv2DTranspose,
     Coupling,
     Dropout,
     Flatten,
@@ -25,6 +26,7 @@ from edgelearn.ops import (
     GlobalMaxPooling2D,
     GroupNormalization,
     LayerNormalization,
+    LocalResponseNormalization,
     Max,
     MaxPooling2D,
     Mean,
@@ -46,6 +48,7 @@ from edgelearn.ops import (
     UpSampling2D,
     ZeroPadding2D,
 )
+from edgelearn.ops.resize import ROUNDINGS
 
 from .functions import POINTWISE
 from .graph import InferenceGraph, Value
@@ -157,6 +160,50 @@ def _pad_channels(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     return graph.pad(x, [(0, 0)] * (len(x.shape) - 1) + [(layer.node.op.before, layer.node.op.after)])
 
 
+def _transposed_conv(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    """One group without dilation, which all formats have: kernels get the zeros that stand for them."""
+    op = layer.node.op
+    assert isinstance(op, Conv2DTranspose)
+    window, kernel = op.window(layer.shapes[0]), layer.weights["kernel"]
+    (height, width), channels = window.kernel, x.shape[-1]
+    reach = [(n - 1) * dilation + 1 for n, dilation in zip(window.kernel, window.dilation, strict=True)]
+    whole = np.zeros((*reach, channels, op.filters), np.float32)
+    inputs, filters = channels // op.groups, op.filters // op.groups
+    for group in range(op.groups):
+        rows, columns = (slice(group * n, (group + 1) * n) for n in (inputs, filters))
+        whole[:: window.dilation[0], :: window.dilation[1], rows, columns] = kernel[..., columns]
+    assert whole[:: window.dilation[0], :: window.dilation[1]].shape[:2] == (height, width)
+    y = graph.transposed_conv(x, graph.constant(whole, "kernel"), window)
+    return graph.scalar("add", y, layer.weights["bias"]) if op.use_bias else y
+
+
+def _local_response(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    op = layer.node.op
+    assert isinstance(op, LocalResponseNormalization)
+    return graph.unary("local_response", x, size=op.size, factor=op.factor, beta=op.beta, bias=op.bias)
+
+
+# What Resize has in common with TFLite's and ONNX's operators: (interpolation, coordinates, rounding)
+NATIVE = {
+    *(("bilinear", coordinates, rounding) for coordinates in ("half_pixel", "asymmetric", "align_corners")
+      for rounding in ROUNDINGS),
+    ("nearest", "half_pixel", "round_prefer_ceil"), ("nearest", "asymmetric", "floor"),
+    ("nearest", "align_corners", "round_prefer_ceil"),
+}  # fmt: skip
+
+
+def _resize(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    """The formats' own operator where it means the same, else matrix products."""
+    op = layer.node.op
+    assert isinstance(op, Resize | UpSampling2D)
+    op = op.as_resize(layer.shapes[0]) if isinstance(op, UpSampling2D) else op
+    how = (op.interpolation, op.coordinates, op.rounding)
+    size = op.output_shape(layer.shapes[0])[:2]
+    if how not in NATIVE or op.scale is not None or (op.coordinates == "align_corners" and 1 in size):
+        return _linear_map(graph, layer, x)
+    return graph.add("resize", [x], (1, *size, x.shape[-1]), how=how)
+
+
 def _linear_map(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     """Resizing and adaptive means as two matrix products: exact, whatever the coordinates."""
     op = layer.node.op
@@ -193,6 +240,7 @@ HANDLERS: dict[type[Op], Callable[..., Value]] = POINTWISE | {
     AdaptiveAveragePooling2D: _linear_map,
     AveragePooling2D: _pooling,
     BatchNormalization: _batchnorm,
+    Conv2DTranspose: _transposed_conv,
     Concatenate: lambda graph, layer, *x: graph.concatenate(x),
     Coupling: _coupling,
     Dropout: lambda graph, layer, x: x,
@@ -202,12 +250,13 @@ HANDLERS: dict[type[Op], Callable[..., Value]] = POINTWISE | {
     MaxPooling2D: _pooling,
     GroupNormalization: _normalized,
     LayerNormalization: _normalized,
+    LocalResponseNormalization: _local_response,
     Max: _reduction("max"),
     Mean: _reduction("mean"),
     Pad: _pad,
     PadChannels: _pad_channels,
     ReLU: _relu,
-    Resize: _linear_map,
+    Resize: _resize,
     Reshape: lambda graph, layer, x: graph.reshape(x, layer.node.shape),
     Slice: _slice,
     SliceChannels: _slice_channels,
@@ -217,7 +266,7 @@ HANDLERS: dict[type[Op], Callable[..., Value]] = POINTWISE | {
     Stream: lambda graph, layer, x: _rounded(graph, x, layer.node.op.step),
     SubSpectralNormalization: _sub_spectral,
     Sum: _reduction("sum"),
-    UpSampling2D: _linear_map,
+    UpSampling2D: _resize,
     Transpose: _transpose,
     ZeroPadding2D: lambda graph, layer, x: graph.pad(x, ((0, 0), *layer.node.op.sides, (0, 0))),
 }  # fmt: skip

@@ -210,6 +210,38 @@ def _conv(w: _Writer, o: Operation) -> None:
                 **_window(window))  # fmt: skip
 
 
+def _transposed_conv(w: _Writer, o: Operation) -> None:
+    x, kernel = o.inputs
+    window: Window = o.attributes["window"]
+    ends, more = [], []
+    for axis in (0, 1):
+        whole = (x.shape[1 + axis] - 1) * window.strides[axis] + kernel.shape[axis]
+        end = whole - window.padding[axis][0] - o.output.shape[1 + axis]
+        ends.append(max(end, 0))
+        more.append(max(-end, 0))
+    begins = [side[0] for side in window.padding]
+    w.emit("ConvTranspose", [w.name(x), w.kernel(kernel, (2, 3, 0, 1))], o.output.name, strides=window.strides,
+           kernel_shape=kernel.shape[:2], pads=(*begins, *ends), output_padding=more)  # fmt: skip
+
+
+def _local_response(w: _Writer, o: Operation) -> None:
+    size, factor, beta, bias = (o.attributes[name] for name in ("size", "factor", "beta", "bias"))
+    w.emit("LRN", [w.name(o.inputs[0])], o.output.name, size=size, alpha=factor * size, beta=beta, bias=bias)
+
+
+def _resize(w: _Writer, o: Operation) -> None:
+    """To sizes, of which the batch is the input's."""
+    interpolation, coordinates, rounding = o.attributes["how"]
+    x, y = w.name(o.inputs[0]), o.output
+    _, height, width, channels = y.shape
+    batch = w.emit("Shape", [x], f"{y.name}/batch", start=0, end=1)
+    rest = w.constant(f"{y.name}/rest", np.array([channels, height, width], np.int64))
+    sizes = w.emit("Concat", [batch, rest], f"{y.name}/sizes", axis=0)
+    more = {"nearest_mode": rounding} if interpolation == "nearest" else {}
+    mode = "nearest" if interpolation == "nearest" else "linear"
+    w.emit("Resize", [x, "", "", sizes], y.name, mode=mode, coordinate_transformation_mode=coordinates, **more)
+
+
 def _dense(w: _Writer, o: Operation) -> None:
     x, kernel = o.inputs[:2]
     if len(x.shape) == 2:
@@ -332,7 +364,8 @@ def _quantize(w: _Writer, o: Operation) -> None:
 
 HANDLERS: dict[str, Callable[[_Writer, Operation], None]] = {
     "conv": _conv, "depthwise": _conv, "dense": _dense, "relu6": _relu6, "rsqrt": _rsqrt, "gelu": _gelu,
-    "softmax": _softmax, "pad": _pad,
+    "softmax": _softmax, "pad": _pad, "transposed_conv": _transposed_conv, "local_response": _local_response,
+    "resize": _resize,
     "max_pool": _pool, "average_pool": _pool, "reduce_sum": _reduce, "reshape": _reshape, "transpose": _transpose,
     "slice": _slice, "concatenate": _concatenate, "quantize": _quantize,
     **dict.fromkeys(UNARY, _unary), **dict.fromkeys(BINARY, _binary), **dict.fromkeys(REDUCE, _reduce),

@@ -32,8 +32,8 @@ class Ranges:
         self._quantizations: dict[Value, Quantization] = {}
         if not any(name.endswith("/activations") for name in records):
             raise FormatError(
-                "The model has no ranges of activations, which int8 needs. Train it with "
-                "Precision(weights=Format(8, symmetric=True), activations=Format(8)) first; one epoch is enough."
+                "The model has no ranges of activations, which int8 needs. Give examples (calibration=x; --images DIR) "
+                "or train it with Precision(weights=Format(8, symmetric=True), activations=Format(8))."
             )
 
     def quantize(self, graph: InferenceGraph, layer: str, y: Value, selected: Sequence[Value] = ()) -> Value:

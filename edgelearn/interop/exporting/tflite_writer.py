@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tflite
@@ -17,8 +16,10 @@ from edgelearn.ops.window import Window
 
 from .graph import InferenceGraph, Operation, Quantization, Value
 from .inference import inference_graph
-from .tflite_file import TfliteOperator, TfliteTensor, to_bytes
+from .tflite_file import TfliteTensor, to_bytes
+from .tflite_images import local_response, resize, transposed_conv
 from .tflite_metadata import NAME, metadata_bytes, with_labels
+from .tflite_operators import Operators
 
 ACTIVATIONS = {None: "NONE", "relu": "RELU", "relu6": "RELU6"}
 # Operators that compute on int8; those in ALIKE only if input and output have one quantization.
@@ -53,12 +54,12 @@ def tflite_bytes(graph: InferenceGraph, metadata: dict[str, bytes]) -> bytes:
     return _Writer(graph).bytes(metadata)
 
 
-class _Writer:
+class _Writer(Operators):
     """Translates a graph. A value has a float32 tensor, an int8 one, or both, made when they are first needed."""
 
     def __init__(self, graph: InferenceGraph) -> None:
+        super().__init__()
         self.graph = graph
-        self.operators: list[TfliteOperator] = []
         self.floats: dict[Value, TfliteTensor] = {}
         self.integers: dict[Value, TfliteTensor] = {}
         self.readers = Counter(x for o in graph.operations for x in o.inputs) + Counter(graph.outputs.values())
@@ -155,46 +156,6 @@ class _Writer:
             tensor = TfliteTensor(value.name, value.shape, "int32", integers, products)
         self.integers[value] = tensor
         return tensor
-
-    def constant(self, array: Any, name: str) -> TfliteTensor:
-        array = np.asarray(array)
-        return TfliteTensor(name, array.shape, str(array.dtype), array)
-
-    def numbers(self, values: Any, like: TfliteTensor, what: str) -> TfliteTensor:
-        """int32 constants of an operator that writes `like`."""
-        return self.constant(np.asarray(values, np.int32), f"{like.name}/{what}")
-
-    def emit(
-        self, code: str, inputs: Sequence[TfliteTensor | None], output: TfliteTensor, options: str = "",
-        version: int = 1, **fields: Any,
-    ) -> None:  # fmt: skip
-        self.operators.append(TfliteOperator(code, inputs, output, version, options, fields))
-
-    def reordered(self, x: TfliteTensor, order: tuple[int, ...]) -> TfliteTensor:
-        """A constant with its axes, and the axis of its scales, in another order."""
-        assert x.array is not None
-        q = x.quantization
-        if q is not None and q.axis is not None:
-            q = Quantization(q.scale, q.zero, order.index(q.axis))
-        array = x.array.transpose(order)
-        return TfliteTensor(x.name, array.shape, x.dtype, array, q)
-
-    def pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, name: str) -> TfliteTensor:
-        shape = tuple(n + sum(both) for n, both in zip(x.shape, sides, strict=True))
-        padded = TfliteTensor(name, shape, x.dtype, None, x.quantization, True)
-        self.emit_pad(x, sides, value, padded)
-        return padded
-
-    def emit_pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, y: TfliteTensor) -> None:
-        paddings = self.numbers(sides, y, "sides")
-        if value == 0:  # int8 pads with the zero point
-            self.emit("PAD", [x, paddings], y, "PadOptions", 2 if x.dtype == "int8" else 1)
-        elif x.dtype == "int8":
-            number = TfliteTensor(f"{y.name}/value", (), "int8", np.array(-128, np.int8), x.quantization)
-            self.emit("PADV2", [x, paddings, number], y, "PadV2Options", 2)
-        else:
-            number = self.constant(np.float32(value), f"{y.name}/value")
-            self.emit("PADV2", [x, paddings, number], y, "PadV2Options")
 
     @staticmethod
     def _activation(value: Value, ending: str = "", dtype: str = "float32") -> TfliteTensor:
@@ -346,5 +307,6 @@ HANDLERS: dict[str, Handler] = {
     "select": _binary("SELECT_V2", ""), "conv": _conv, "depthwise": _conv, "dense": _dense,
     "max_pool": _max_pool, "average_pool": _average_pool, "reduce_mean": _reduce("MEAN"), "reduce_sum": _reduce("SUM"),
     "reduce_max": _reduce("REDUCE_MAX"), "reshape": _reshape, "transpose": _transpose, "slice": _slice,
-    "concatenate": _concatenate, "pad": _pad, **dict.fromkeys(UNARY, _unary),
+    "concatenate": _concatenate, "pad": _pad, "transposed_conv": transposed_conv,
+    "local_response": local_response, "resize": resize, **dict.fromkeys(UNARY, _unary),
 }  # fmt: skip
