@@ -9,7 +9,8 @@ import numpy as np
 
 from edgelearn.compile.plan import Plan
 from edgelearn.errors import DeviceError
-from edgelearn.launch import Buffer, Role, words_of
+from edgelearn.launch import Buffer, Role
+from edgelearn.launch.buffers import words_of
 
 from .context import Context
 from .pages import Pages

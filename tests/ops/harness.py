@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgelearn.launch import Buffer, KernelConfig, Role, words_of
+from edgelearn.launch import Buffer, KernelConfig, Role
+from edgelearn.launch.buffers import words_of
 from edgelearn.ops import Emitter, Tensor, Traits, pack, unpack
 from edgelearn.ops.tensor import blocked_bytes
 from edgelearn.runtime import Context, Kernels, Runner
