@@ -19,6 +19,7 @@ from edgelearn.train.status import Logs, TrainingStatus
 from .compressor import Compressor, NoCompression
 from .grid import Grid, Outcome
 from .messages import Instruction, Reply, size_of
+from .privacy import Privacy
 from .screening import Update, screen
 from .strategy import Strategy
 
@@ -85,14 +86,18 @@ class Rounds(TrainedModel):
     - `test`: (source of examples, int labels).
     - `compressor`: of the replies (default none).
     - `record`: called after each round with what happened (default: nothing is done with it).
+    - `privacy`: clips changes and adds noise to their mean (default None: their mean by examples). Whether another
+      client is aggregated must then not depend on a change's length, so none is left out for it.
     """
 
     def __init__(
         self, model: Model, names: Sequence[str], settings: Settings, strategy: Strategy, grid: Grid, test: tuple,
         compressor: Compressor | None = None, record: Callable[[RoundRecord], None] = lambda record: None,
+        privacy: Privacy | None = None,
     ) -> None:  # fmt: skip
         self.model, self.names, self.settings, self.strategy, self.grid = model, list(names), settings, strategy, grid
         self.test, self.compressor, self.record = test, compressor or NoCompression(), record
+        self.privacy = privacy
         self.status = TrainingStatus(epochs=settings.rounds, steps_per_epoch=len(settings.drawn(1)))
         self._weights = dict(model.weights)
         self.shapes = [self._weights[name].shape for name in self.names]
@@ -173,17 +178,21 @@ class Rounds(TrainedModel):
         drawn = self.settings.drawn(number)
         sent = {client: Instruction(number, client, payload).to_bytes() for client in drawn}
         outcomes = self.grid.exchange(sent, self.settings.deadline, self._arrived)
-        updates, left_out = screen(outcomes, number, self.shapes, self.compressor, self.settings.largest)
+        largest = None if self.privacy else self.settings.largest
+        updates, left_out = screen(outcomes, number, self.shapes, self.compressor, largest)
         record = _recorded(number, sent, outcomes, updates, left_out)
         if not updates:
             client, reason = next(iter(left_out.items()))
             raise RunError(
                 f"Round {number}: no update of {len(drawn)} clients could be aggregated. Client {client}: {reason}."
             )
-        self._apply(mean(updates), number)
+        changes = self.privacy.mean(updates, len(drawn), number) if self.privacy else mean(updates)
+        self._apply(changes, number)
         logs = self._logs(updates) | self._evaluate()
         logs |= {"clients": len(updates), "left_out": len(left_out)}
         logs |= {"up_bytes": record.up["total"], "down_bytes": record.down["total"]}
+        if self.privacy:
+            logs["epsilon"] = self.privacy.epsilon(number)
         logs["seconds"] = time.perf_counter() - start
         self.record(record)
         self.status.position = Position(epoch=number)

@@ -16,6 +16,7 @@ from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExp
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
 from edgelearn.experiments.trained import load_model
+from edgelearn.federated.privacy import gaussian_epsilon
 from edgelearn.lab.runs import RunStore
 from edgelearn.models import ds_cnn
 
@@ -109,3 +110,17 @@ def test_group_normalization_has_no_statistics():
     network = ds_cnn()
     replaced = with_group_normalization(network)
     assert replaced.parameters.keys() == network.trainable < network.parameters.keys()
+
+
+def test_differential_privacy(store):
+    """ε stands beside the accuracy, after each round and in the results; noise comes from the seed."""
+    runs = []
+    for _ in range(2):
+        config = FederatedConfig("tiny", clip=1.0, noise=2.0)
+        results = FederatedExperiment.start(config, store, [], log=lambda line: None)
+        runs.append(store.open(store.list()[0].id))
+        assert results["epsilon"] == pytest.approx(gaussian_epsilon(2.0, ROUNDS, 1e-5)) and results["delta"] == 1e-5
+    assert checkpoint(runs[0]) == checkpoint(runs[1])
+    for setting in ({"clip": 1.0}, {"noise": 1.0}):
+        with pytest.raises(ConfigError):
+            FederatedConfig("tiny", **setting)

@@ -8,6 +8,7 @@ from edgelearn.errors import PlanError
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
 from edgelearn.federated import STRATEGIES, Compressor, Strategy, make_strategy
 from edgelearn.federated.compression import make_compressor
+from edgelearn.federated.privacy import Privacy
 
 PARTITIONS = ("iid", "dirichlet", "labels", "group")
 ENGINES = ("local", "ray", "deployed")
@@ -32,6 +33,8 @@ class FederatedConfig(TrainingConfig):
     - `budget`: memory of a client, such as "2 MB" (default: as much as it takes).
     - `deadline`: seconds after which a round goes on without the clients that are missing (default: it waits).
     - `largest_update`: an update longer than so many times the round's median is left out (default 10).
+    - `clip`, `noise`: differential privacy: largest length of a client's change, and multiplier of the noise (default:
+      none); `delta`: of (ε, δ) (default 1e-5).
     - `engine`: where clients run: "local" (default) in this process, "ray" in Flower's simulation, "deployed" on
       `nodes` SuperNodes (default 2) of Flower, with `tls` and nodes that `authenticate` on request.
 
@@ -57,6 +60,9 @@ class FederatedConfig(TrainingConfig):
     budget: str | None = setting(None, "memory of a client, such as 2MB", metavar="SIZE")
     deadline: float | None = setting(None, "seconds to wait for the clients of a round", above=0)
     largest_update: float = setting(10.0, "times the median length that an update may have", above=1)
+    clip: float | None = setting(None, "differential privacy: largest length of a client's change", above=0)
+    noise: float | None = setting(None, "differential privacy: multiplier of the noise", above=0)
+    delta: float = setting(1e-5, "of the (ε, δ) of differential privacy", above=0, maximum=0.5)
     engine: str = setting("local", "where clients run", choices=ENGINES)
     nodes: int = setting(2, "SuperNodes of the engine deployed, which share the clients", minimum=1)
     tls: bool = setting(False, "encrypt what the engine deployed sends")
@@ -68,6 +74,8 @@ class FederatedConfig(TrainingConfig):
             self.make_strategy()
         except PlanError as error:
             raise ConfigError("server_rate", str(error)) from None
+        if (self.clip is None) != (self.noise is None):
+            raise ConfigError("clip" if self.clip is None else "noise", "clip and noise belong together: give both.")
         if self.authenticate and not self.tls:
             raise ConfigError("authenticate", "nodes authenticate over TLS only: give tls too.")
 
@@ -78,3 +86,9 @@ class FederatedConfig(TrainingConfig):
     def make_compressor(self) -> Compressor:
         """The compressor of the clients' updates."""
         return make_compressor(self.compress)
+
+    def make_privacy(self) -> Privacy | None:
+        """Differential privacy, if there is any."""
+        if self.clip is None or self.noise is None:
+            return None
+        return Privacy(self.clip, self.noise, self.delta, self.seed)

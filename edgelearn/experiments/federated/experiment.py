@@ -135,7 +135,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
         return Rounds(
             self.model, self.model.changing, settings, config.make_strategy(), self.grid(run), self.task.test,
-            config.make_compressor(), record,
+            config.make_compressor(), record, config.make_privacy(),
         )  # fmt: skip
 
     def sources(self) -> list[str]:
@@ -171,7 +171,10 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
             way: {k: sum(each[way][k] for each in happened) for k in ("payload", "total")} for way in ("up", "down")
         }
         left_out = sum(len(each["left_out"]) for each in happened)
-        return super().results(correct, total, loss, seconds) | {"bytes": sums, "left_out": left_out}
+        found = {"bytes": sums, "left_out": left_out}
+        if privacy := self.config.make_privacy():
+            found |= {"epsilon": privacy.epsilon(len(happened)), "delta": privacy.delta}
+        return super().results(correct, total, loss, seconds) | found
 
 
 def read_rounds(run: Run) -> list[dict]:
