@@ -9,19 +9,22 @@
 """
 
 from . import models, ops
-from .compile import Plan, Precision, explain
+from .compile import Combination, Plan, Precision, explain
 from .errors import EdgelearnError
 from .graph import Network
 from .ops import LAMB, SGD, Adam, AdamW, Compute, Lion, RMSprop, SoftmaxCrossEntropy, losses
 from .runtime import choose_device, list_devices, self_test
 from .train import Model, Trainer, from_torch, load, metrics
+from .train.combined import combined
 from .train.inspection import inspect
+from .train.planning import plan_for
 
 __version__ = "0.1.0"
 __all__ = [
-    "LAMB", "SGD", "Adam", "AdamW", "Compute", "EdgelearnError", "Lion", "Model", "Network", "Plan", "Precision",
-    "RMSprop", "SoftmaxCrossEntropy", "Trainer", "choose_device", "explain", "finetune", "from_torch", "inspect",
-    "list_devices", "load", "losses", "metrics", "models", "ops", "self_test", "tune",
+    "LAMB", "SGD", "Adam", "AdamW", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network", "Plan",
+    "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "choose_device", "combined", "compare", "explain",
+    "finetune", "from_torch", "inspect", "list_devices", "load", "losses", "metrics", "models", "ops", "plan_for",
+    "self_test", "tune",
 ]  # fmt: skip
 
 
@@ -31,6 +34,10 @@ def __getattr__(name: str):
         from .lab.tuning import tune
 
         return tune
+    if name == "compare":
+        from .experiments.combinations import compare
+
+        return compare
     if name == "finetune":
         from .experiments.finetune import finetune
 

@@ -13,8 +13,17 @@ INLINE Sum gradients_at(Data p, const short zero) { return load_centred(p, zero)
 
 // A tile's sums, times a step, are written as a result, as a gradient, or to the partial sums of the weights.
 #include "window.h"
-typedef struct { Result result; RangeStatistics *statistics; Epilogue epilogue; input w_range; float step; } Outputs;
-typedef struct { Result result; RangeStatistics *statistics; Mask mask; input w_range; float step; } Gradients;
+#include "quads.h"
+typedef struct { Quads totals[TAPS][PANELS]; int panel; } Kept;  // with a unit: sums of weights, from tile to tile
+typedef struct {
+  Result result;
+  RangeStatistics *statistics;
+  Epilogue epilogue;
+  input w_range;
+  float step;
+  Kept *kept;
+} Outputs;
+typedef struct { Result result; RangeStatistics *statistics; Mask mask; input w_range; float step; Kept *kept; } Gradients;
 typedef struct { output partials; int channels, out_blocks, group, add; float step; } Weights;
 
 INLINE void write_outputs(const Outputs target, Ints sum[TILE][PANELS], const Sizes s, const int image, const int oy,
@@ -72,7 +81,10 @@ KERNEL quantized_convolution_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RES
   LOCAL_RECORDS(shared);
   input x_range = START(x_range);
   RangeStatistics s = NO_STATISTICS;
-  const Outputs target = {RESULT(images * out_height * out_width), &s, EPILOGUE, START(w_range), x_range[SCALE_OF]};
+  Kept kept;
+  kept.panel = -1;
+  const Outputs target = {RESULT(images * out_height * out_width), &s, EPILOGUE, START(w_range), x_range[SCALE_OF],
+                          &kept};
   const int across = (out_width + TILE - 1) / TILE;
   const Tiles tiles = tiles_of_item(images * out_height * across * (out_blocks / PANELS));
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
@@ -91,7 +103,9 @@ KERNEL quantized_convolution_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(
   LOCAL_RECORDS(shared);
   input dy_range = START(dy_range);
   RangeStatistics s = NO_STATISTICS;
-  const Gradients target = {RESULT(images * height * width), &s, MASK_START, START(t_range), dy_range[SCALE_OF]};
+  Kept kept;
+  kept.panel = -1;
+  const Gradients target = {RESULT(images * height * width), &s, MASK_START, START(t_range), dy_range[SCALE_OF], &kept};
   const int across = (width + TILE * STRIDE_X - 1) / (TILE * STRIDE_X) * STRIDE_X;
   const Tiles tiles = tiles_of_item(images * height * across * (blocks_in / PANELS));
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {

@@ -1,6 +1,7 @@
 """Train in less memory: recompute, invert, offload or compress activations, within a budget.
 
-`plan` explains the fastest plan of a network within a budget, `compare` measures steps by many plans and by PyTorch,
+`plan` explains the fastest plan of a network within a budget, `fit` says which combinations of precision, activation
+memory, micro-batch and trained layers are within it, `compare` measures steps by many plans and by PyTorch,
 `measure` measures the launches of this device for `plan`, `train` makes one training from scratch, and `check` compares
 the published claim with plans, steps, times and finished trainings."""
 
@@ -22,6 +23,7 @@ from edgelearn.runtime import choose_device, launch_times
 
 from . import names
 from .files import written
+from .memory_fit import add_fit
 from .numbers import number, whole
 from .options import add_options
 from .training import add_runs, add_runs_folder, train
@@ -33,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_network(plan)
     plan.add_argument("--budget", type=names.budget, metavar="SIZE", help="such as 8MB, or '8MB stored, 20MB peak'")
     plan.add_argument(
-        "--count", choices=("stored", "peak", "device"), default="stored",
-        help="the kind of memory that SIZE limits if it names none: stored between the passes (default), activations "
-        "at their peak, all device memory",
+        "--count", choices=("device", "peak", "stored"), default="device",
+        help="the kind of memory that SIZE limits if it names none: all device memory (default), activations at their "
+        "peak, those stored between the passes",
     )  # fmt: skip
     plan.add_argument(
         "--allow", nargs="+", choices=ALLOWED, default=[],
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan.add_argument("--layers", action="store_true", help="a row for each layer")
     plan.add_argument("--plot", type=written, metavar="PNG", help="draw the timeline there")
     plan.set_defaults(act=_plan)
+    add_fit(commands.add_parser("fit", help="combinations of precision, memory, micro-batch and layers that fit"))
     compare = commands.add_parser("compare", help="memory and time of a step by many plans, in turn")
     _add_network(compare)
     compare.add_argument(

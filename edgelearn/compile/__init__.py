@@ -1,6 +1,7 @@
 """The compiler: from a network to a plan, every launch of a step and the place of every byte, before anything runs."""
 
 from .accounting import Accounting, account
+from .combination import Combination
 from .explain import Explanation, explain
 from .memory.budget import Budget, BudgetLike
 from .memory.launch_times import LaunchTimes
@@ -12,7 +13,7 @@ from .program import Kind, ProgramKey
 from .request import Request
 
 __all__ = [
-    "Accounting", "Budget", "BudgetLike", "Compress", "Encoding", "Explanation", "Invert", "Kind", "LaunchTimes",
-    "Mask", "Offload", "Plan", "Precision", "ProgramKey", "RangeMode", "Recompute", "Request", "Store",
+    "Accounting", "Budget", "BudgetLike", "Combination", "Compress", "Encoding", "Explanation", "Invert", "Kind",
+    "LaunchTimes", "Mask", "Offload", "Plan", "Precision", "ProgramKey", "RangeMode", "Recompute", "Request", "Store",
     "Strategy", "account", "explain", "make_plan",
 ]  # fmt: skip

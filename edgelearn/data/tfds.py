@@ -192,16 +192,22 @@ def _read(request: dict, split: str, feature: str, label: str, subject: str, lim
     head, labels, values = {"class_names": [], "count": 0}, [], []
     with _reader(request, subject, limit_s) as stream:
         head |= json.loads(stream.readline())
-        while record := stream.read(tfds_reader.RECORD_HEAD.size):
-            number, length = tfds_reader.RECORD_HEAD.unpack(record)
+        for number, value in records(stream):
             labels.append(number)
-            values.append(stream.read(length))
+            values.append(value)
     if not values or len(values) != head["count"]:
         raise DataError(
             f"{subject} should have {head['count']} examples in split {split!r}, but {len(values)} were read. "
             "Copy or download the data again."
         )
     return Examples(values, np.array(labels, np.int32), tuple(head["class_names"]))
+
+
+def records(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the label and the content of each record that tfds_reader wrote behind its first line."""
+    while record := stream.read(tfds_reader.RECORD_HEAD.size):
+        number, length = tfds_reader.RECORD_HEAD.unpack(record)
+        yield number, stream.read(length)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import os
 import struct
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 RECORD_HEAD = struct.Struct("<II")
 
@@ -23,7 +23,12 @@ RECORD_HEAD = struct.Struct("<II")
 def main(request: dict):
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keeps progress bars and notices out of the records
+    write(request, output)
+    output.close()
 
+
+def write(request: dict, output: BinaryIO):
+    """Write the output to a file. Raises SystemExit, with the reason, for data that can't be read."""
     import tensorflow_datasets as tfds
 
     builder: Any
@@ -54,7 +59,6 @@ def main(request: dict):
         # TensorFlow reports the byte at which a file is damaged, but not which file.
         damaged = _first_unreadable(builder.info.splits[request["split"]].filepaths)
         raise SystemExit(f"{damaged} is damaged: {error}" if damaged else f"{error}") from error
-    output.close()
 
 
 def _first_unreadable(files) -> Path | None:

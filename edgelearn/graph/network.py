@@ -268,6 +268,13 @@ class Network(Displayed):
         """Floating-point operations of a forward pass of one example."""
         return sum(node.op.flops(*self.input_shapes(node.inputs)) for node in self.nodes.values())
 
+    def copy(self) -> Network:
+        """Another network of the same layers, to freeze, unfreeze and extend by itself."""
+        copy = Network(self.name, self.inputs)
+        copy.nodes, copy.parameters, copy.trainable = dict(self.nodes), dict(self.parameters), set(self.trainable)
+        copy._outputs = self._outputs
+        return copy
+
     def to_json(self) -> str:
         """Return the graph model, the network's text form: see docs/guides/graph-model.md."""
         layers = [

@@ -14,19 +14,16 @@ from .window import Window
 
 # Rows and channels of a work-group's tile, and of a warp's
 NAMES = ("rows", "columns", "warp_rows", "warp_columns")
+# How long a step of such a tile takes on an H100, beside the largest
+STEP = {(128, 128): 1.0, (128, 64): 0.96, (64, 128): 1.05, (64, 64): 0.62, (128, 32): 0.75, (64, 32): 0.55}
+LARGEST = 128 * 128
 SHAPES = (
-    (128, 128, 64, 32),
-    (128, 64, 32, 32),
-    (64, 128, 32, 32),
-    (64, 64, 32, 32),
-    (128, 32, 32, 16),
-    (64, 32, 16, 16),
-)
+    (128, 128, 64, 32), (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 32, 32), (128, 32, 32, 16), (64, 32, 16, 16),
+)  # fmt: skip
 TILES: list[KernelConfig] = [dict(zip(NAMES, shape, strict=True)) for shape in SHAPES]
 WAVES = (1, 2, 4)  # work-groups a compute unit that a weight gradient is split into
 WEIGHT_TILES = [tile | {"waves": waves} for waves in WAVES for tile in TILES]
-ADDING = 400  # products that a partial sum takes the time of, to be written and read
-RESIDENT = 2  # work-groups of a large tile that share a compute unit
+ADDING = 240  # products that a partial sum takes the time of, to be written and read
 
 
 def tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[KernelConfig]:
@@ -46,12 +43,10 @@ def weight_tiles(traits: Traits, rows: int, depth: int, channels: int) -> list[K
 
 
 def _cost(traits: Traits, tile: KernelConfig, rows: int, depth: int, channels: int, split: int = 1) -> float:
-    """Estimated work of the busiest compute unit: the products of its tiles and the writing of their sums. Small tiles
-    read more for each product, and fewer work-groups than a compute unit holds leave it waiting."""
-    rounds = ceil_div(_groups(tile, rows, channels) * split, traits.compute_units)
-    reading = 1 + 32 / tile["rows"] + 32 / tile["columns"]
-    waiting = 1 if rounds >= RESIDENT else 1.4
-    return rounds * tile["rows"] * tile["columns"] * (depth + 100) * reading * waiting
+    """Estimated work of a compute unit, in products of the largest tile: compute units hold several work-groups, but
+    the last ones leave some idle."""
+    rounds = max(1.0, _groups(tile, rows, channels) * split / traits.compute_units)
+    return rounds * STEP[tile["rows"], tile["columns"]] * LARGEST * (depth + 100)
 
 
 def _groups(tile: KernelConfig, rows: int, channels: int) -> int:

@@ -17,6 +17,10 @@ from .target import Target
 from .tensor import Tensor, ceil_div
 from .window import Window
 
+QUAD = 4  # products that a unit adds up
+LONGEST_ROW = 256  # pixels in a row of their own
+ITEMS = 16  # work-items of a compute unit
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -60,7 +64,7 @@ def emit_forward(
     with e.choose("quantized_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
         count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
         e.launch(
-            "quantized_convolution.cl", "quantized_convolution_forward", (target.items(e, count),),
+            "quantized_convolution.cl", "quantized_convolution_forward", (target.items(e, _items(e, count)),),
             *x.read, *kernel.read, *target.result_arguments(e), *geometry.sizes, channels, out_height, out_width,
             out.blocks, *epilogue.arguments,
             whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
@@ -87,7 +91,7 @@ def emit_backward_data(
         across = stride * ceil_div(window.width, choice["tile"] * stride)
         count = geometry.images * window.height * across * (x.blocks // choice["panels"])
         e.launch(
-            "quantized_convolution.cl", "quantized_convolution_backward_data", (target.items(e, count),),
+            "quantized_convolution.cl", "quantized_convolution_backward_data", (target.items(e, _items(e, count)),),
             *dy.read, *prepared.read, *target.result_arguments(e), *geometry.sizes, out, out_height, out_width,
             x.blocks, *target.mask_arguments,
             whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
@@ -107,7 +111,8 @@ def emit_backward_weights(
 ) -> tuple[Sum, Sum | None]:
     """As LinearOp.emit_backward_weights; sums of integers are added to floats."""
     value, given = x.tensor, dy.tensor
-    geometry = Geometry.of(op, value, value.images * value.height, value.width)
+    width = _row_of_quads(value) if e.traits.quads else value.width
+    geometry = Geometry.of(op, value, value.rows // width, width)
     window, (out_height, out_width) = geometry.window, geometry.window.output
     candidates = _depths(e.traits, value.block, given.blocks)
     problem = geometry.problem(value.channels, given.channels)
@@ -129,6 +134,19 @@ def emit_backward_weights(
             **window.macros,
         )  # fmt: skip
         return kernel_sum, dy_sum
+
+
+def _items(e: Emitter, count: int) -> int:
+    """Work-items for `count` tiles: few with a unit, since each sums up the weights of its tiles first."""
+    return min(count, ITEMS * e.traits.compute_units) if e.traits.quads else count
+
+
+def _row_of_quads(x: Tensor) -> int:
+    """Pixels that a pointwise op takes as a row: so many rows of an image that quads fill them, if that divides all."""
+    for width in (x.width, 2 * x.width, 4 * x.width):
+        if width % QUAD == 0 and x.rows % width == 0:
+            return width
+    return x.rows if x.rows < LONGEST_ROW else x.width
 
 
 def _depths(traits: Traits, in_block: int, blocks: int) -> list[KernelConfig]:

@@ -20,6 +20,10 @@ class Ledger:
         self.held = 0
         self.peak = 0
 
+    def restart_peak(self) -> None:
+        """Count the peak from what is held now."""
+        self.peak = self.held
+
     def add(self, nbytes: int) -> None:
         self.held += nbytes
         self.peak = max(self.peak, self.held)

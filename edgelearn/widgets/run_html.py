@@ -10,9 +10,9 @@ from typing import Any
 from edgelearn.errors import EdgelearnError
 from edgelearn.experiments.experiment import Experiment
 from edgelearn.lab.measure.memory import peak_resident_bytes
-from edgelearn.lab.runs import Run, figures
+from edgelearn.lab.runs import Run, figures, tables
 
-from .show import duration, size, table_html
+from .show import duration, size
 
 _COLUMNS = {  # of a row of history, with the names that readers know
     "epoch": "epoch", "loss": "train loss", "accuracy": "train accuracy", "val_loss": "test loss",
@@ -41,7 +41,7 @@ def memory_html(experiment: Experiment) -> str:
 def epoch_html(row: Mapping[str, Any]) -> str:
     """A row of history as a table."""
     rows = [(label, _value(name, row[name])) for name, label in _COLUMNS.items() if row.get(name) is not None]
-    return f"<b>Last epoch</b>{table_html(rows)}"
+    return f"<b>Last epoch</b>{tables.html(rows)}"
 
 
 def _value(name: str, value: Any) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
 from IPython.display import HTML, Image
 
-from edgelearn.lab.runs import figures
+from edgelearn.lab.runs import figures, tables
 from edgelearn.runtime import DeviceChoice
 from edgelearn.train import History
 from edgelearn.units import UNITS
@@ -37,16 +36,7 @@ def plot_history(history: History) -> Figure:
 
 def table(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> HTML:
     """Rows of texts or numbers as a table."""
-    return HTML(table_html(rows, header))
-
-
-def table_html(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
-    def line(cells: Sequence[object], tag: str) -> str:
-        style = ' style="text-align: left"'
-        return "<tr>" + "".join(f"<{tag}{style}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
-
-    head = f"<thead>{line(header, 'th')}</thead>" if header else ""
-    return f"<table>{head}<tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
+    return HTML(tables.html(rows, header))
 
 
 def device_table(choice: DeviceChoice) -> HTML:

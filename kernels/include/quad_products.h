@@ -3,12 +3,9 @@
 //
 // One factor is unsigned: its bytes are 128 above the signed ones. With x = q + 128 and a = zero + 128, the sum of
 // (q - zero) * w is the sum of x * w less a times that of w. Pixels in the padding hold a, so they add nothing.
-#include "window.h"
-#include "quads.h"
 
 #define OFFSET 0x80808080                 // 128 in each byte: signed to unsigned, and back
 #define ONES 0x01010101
-#define ROW_BYTES (IN_BLOCK)              // of a pixel
 #define COLUMNS_FORWARD SPAN              // that a tile meets in a row of its input
 #define COLUMNS_BACKWARD (TILE + (KERNEL_W - 1) * DILATION_X / STRIDE_X + 1)
 #define STRIP(columns) (((columns) * IN_BLOCK + QUAD - 1) / BLOCK + 1)  // of 16 bytes
@@ -23,7 +20,10 @@ INLINE void clear(Quads *sum, const int count) { UNROLL for (int i = 0; i < coun
 INLINE void load_strip(Pixel *strip, Data row, const int first, const int columns, const int width, const short zero) {
   const int padding = zero + 128;
 #if IN_BLOCK == BLOCK
-  for (int q = 0; q < columns; q++) {
+  if (first >= 0 && first + columns <= width) {
+    __global const Pixel_in_memory *from = (__global const Pixel_in_memory *)(row + first * BLOCK);
+    UNROLL for (int q = 0; q < columns; q++) strip[q] = from[q] ^ (Pixel)OFFSET;
+  } else for (int q = 0; q < columns; q++) {
     const int ix = first + q;
     strip[q] = ix >= 0 && ix < width ? *(__global const Pixel_in_memory *)(row + ix * BLOCK) ^ (Pixel)OFFSET
                                      : (Pixel)(padding * ONES);
@@ -39,31 +39,43 @@ INLINE void load_strip(Pixel *strip, Data row, const int first, const int column
 // Four rows of weights from p on, of which `count` count
 INLINE Quads weights_of_rows(Data p, const int count) { return count < QUAD ? quads_of_few(p, count) : quads_of_rows(p); }
 
-// sum[i] += the quad at strip[i * step] * PANELS quads of weights, `panel_stride` apart, of which `total` is the sum
-INLINE void add_products(Quads sum[TILE][PANELS], Quads total[PANELS], const char *strip, const int step, Data weights,
+// The sums of the weights of PANELS blocks over the channels, tap by tap
+INLINE void keep_totals(Kept *kept, Data w, const int channels, const int panel) {
+  if (kept->panel == panel) return;
+  kept->panel = panel;
+  for (int tap = 0; tap < TAPS; tap++) UNROLL for (int j = 0; j < PANELS; j++) {
+    Data weights = w + ((size_t)(panel + j) * TAPS + tap) * channels * BLOCK;
+    Quads total = (Quads)0;
+    for (int c = 0; c < channels; c += QUAD)
+      total = add_quads(total, (Quads)ONES, weights_of_rows(weights + c * BLOCK, channels - c));
+    kept->totals[tap][j] = total;
+  }
+}
+
+// sum[i] += the quad at strip[i * step] * PANELS quads of weights, `panel_stride` apart
+INLINE void add_products(Quads sum[TILE][PANELS], const char *strip, const int step, Data weights,
                          const int panel_stride, const int count) {
   Quads column[PANELS];
-  UNROLL for (int j = 0; j < PANELS; j++) {
-    column[j] = weights_of_rows(weights + j * (size_t)panel_stride, count);
-    total[j] = add_quads(total[j], (Quads)ONES, column[j]);
-  }
+  UNROLL for (int j = 0; j < PANELS; j++) column[j] = weights_of_rows(weights + j * (size_t)panel_stride, count);
   UNROLL for (int i = 0; i < TILE; i++) {
     const Quads value = (Quads)(*(const Quad_in_memory *)(strip + i * step));
     UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = add_quads(sum[i][j], value, column[j]);
   }
 }
 
-// sum -= a * total: what unsigned bytes have added too much
-INLINE void correct(Quads sum[TILE][PANELS], const Quads total[PANELS], const short zero) {
-  UNROLL for (int i = 0; i < TILE; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] -= total[j] * (zero + 128);
+// sum -= a * the weights of a tap: what unsigned bytes add too much
+INLINE void correct(Quads sum[TILE][PANELS], const Quads totals[PANELS], const short zero) {
+  UNROLL for (int j = 0; j < PANELS; j++) {
+    const Quads excess = totals[j] * (zero + 128);
+    UNROLL for (int i = 0; i < TILE; i++) sum[i][j] -= excess;
+  }
 }
 
 INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, const int channels, const int image,
                          const int oy, const int ox, const int panel, const short zero) {
-  Quads sum[TILE][PANELS], total[PANELS];
+  Quads sum[TILE][PANELS];
   Pixel strip[STRIP(COLUMNS_FORWARD)];
   clear(&sum[0][0], TILE * PANELS);
-  clear(total, PANELS);
   const int panel_stride = TAPS * channels * BLOCK;
   for (int first = 0; first < channels; first += IN_BLOCK) {
     const int count = channels - first < IN_BLOCK ? channels - first : IN_BLOCK;
@@ -75,26 +87,30 @@ INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, co
       for (int kx = 0; kx < KERNEL_W; kx++) {
         Data weights = w + ((size_t)(panel * TAPS + ky * KERNEL_W + kx) * channels + first) * BLOCK;
         for (int c = 0; c < count; c += QUAD)
-          add_products(sum, total, (const char *)strip + kx * DILATION_X * IN_BLOCK + c, STRIDE_X * IN_BLOCK,
+          add_products(sum, (const char *)strip + kx * DILATION_X * IN_BLOCK + c, STRIDE_X * IN_BLOCK,
                        weights + c * BLOCK, panel_stride, count - c);
       }
     }
   }
-  correct(sum, total, zero);
+  keep_totals(target.kept, w, channels, panel);
+  for (int ky = 0; ky < KERNEL_H; ky++) if (INPUT_Y(oy, ky) >= 0 && INPUT_Y(oy, ky) < s.height)
+    for (int kx = 0; kx < KERNEL_W; kx++) correct(sum, target.kept->totals[ky * KERNEL_W + kx], zero);
   write_outputs(target, sum, s, image, oy, ox, panel);
 }
 
 INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s, const int out, const int image,
                           const int iy, const int ix, const int panel, const short zero) {
-  Quads sum[TILE][PANELS], total[PANELS];
+  Quads sum[TILE][PANELS];
   Pixel strip[STRIP(COLUMNS_BACKWARD)];
   clear(&sum[0][0], TILE * PANELS);
-  clear(total, PANELS);
+  keep_totals(target.kept, t, out, panel);
   const int panel_stride = TAPS * out * BLOCK;
   const int far = REACH_X(ix, KERNEL_W - 1), edge = (far < 0 ? far - STRIDE_X + 1 : far) / STRIDE_X;
   for (int ky = 0; ky < KERNEL_H; ky++) {
     const int reach_y = REACH_Y(iy, ky), oy = reach_y / STRIDE_Y;
     if (reach_y < 0 || reach_y % STRIDE_Y != 0 || oy >= s.out_height) continue;
+    for (int kx = 0; kx < KERNEL_W; kx++)
+      if (REACH_X(ix, kx) % STRIDE_X == 0) correct(sum, target.kept->totals[ky * KERNEL_W + kx], zero);
     for (int first = 0; first < out; first += BLOCK) {
       const int count = out - first < BLOCK ? out - first : BLOCK;
       Data plane = dy + (size_t)(first / BLOCK * s.images + image) * s.out_height * s.out_width * BLOCK;
@@ -104,12 +120,11 @@ INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s
         if (reach_x % STRIDE_X != 0) continue;
         Data weights = t + ((size_t)(panel * TAPS + ky * KERNEL_W + kx) * out + first) * BLOCK;
         for (int c = 0; c < count; c += QUAD)
-          add_products(sum, total, (const char *)strip + (reach_x / STRIDE_X - edge) * BLOCK + c, BLOCK,
+          add_products(sum, (const char *)strip + (reach_x / STRIDE_X - edge) * BLOCK + c, BLOCK,
                        weights + c * BLOCK, panel_stride, count - c);
       }
     }
   }
-  correct(sum, total, zero);
   write_gradients(target, sum, s, image, iy, ix, panel);
 }
 

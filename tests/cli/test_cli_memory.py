@@ -19,14 +19,14 @@ def folders(monkeypatch, tmp_path):
 
 
 def test_plan_before_and_after_measuring(capsys, tmp_path):
-    budget = ["--budget", "1MB", "--layers", "--plot", str(tmp_path / "plan.png")]
+    budget = ["--budget", "1MB stored", "--layers", "--plot", str(tmp_path / "plan.png")]
     assert main(["memory", "plan", *SMALL, *budget]) == 0
     said, told = capsys.readouterr()
     assert told.startswith("plan 2: ") and " of 1.00 MB stored" in told
     assert "MB  stored " in said and "recomputed" in said and "not measured: the roofline" in said
     assert "backward block_1_expand" in said and (tmp_path / "plan.png").stat().st_size > 1000
     assert main(["memory", "measure", *SMALL, "--rounds", "1", "--busy"]) == 0
-    assert main(["memory", "plan", *SMALL, "--budget", "1MB"]) == 0
+    assert main(["memory", "plan", *SMALL, "--budget", "1MB stored"]) == 0
     assert "ms a step (measured on" in capsys.readouterr().out
 
 
@@ -40,10 +40,22 @@ def test_other_ways_within_two_budgets(capsys, tmp_path):
     assert "add --allow paged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("budget", (["1MB, 3 MB peak"], ["1 MB STORED, 3MB", "--count", "peak"]))
+@pytest.mark.parametrize("budget", (["1MB, 3 MB peak", "--count", "stored"], ["1 MB STORED, 3MB", "--count", "peak"]))
 def test_what_a_budget_counts_where_it_does_not_say(capsys, budget):
     assert main(["memory", "plan", *SMALL, "--budget", *budget]) == 0
     assert " of 1.00 MB stored, " in (told := capsys.readouterr().err) and " of 3.00 MB peak" in told
+
+
+def test_fit(capsys):
+    small = ["mobilenet_v2_cifar", "--alpha", "0.25", "--batch-size", "8", "--precision", "fp32", "fp16"]
+    assert main(["memory", "fit", *small, "--budget", "1.5 MB peak", "--trained", "from predictions"]) == 0
+    said = capsys.readouterr().out
+    assert "fp16" in said and "from" in said and "largest micro-batch" in said
+    assert main(["memory", "fit", *small, "--budget", "1.5 MB peak", "--trained", "predictions", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["combinations"][0]["peak_bytes"] <= 1.5e6 and found["largest_micro_batch"] >= 1
+    assert main(["memory", "fit", *small, "--budget", "9 kB"]) == 1
+    assert "Nothing fits" in capsys.readouterr().out
 
 
 def test_compare(capsys, tmp_path):

@@ -299,7 +299,7 @@ def test_refusals_say_what_a_micro_batch_of_one_needs(kernels, batchnorm):
     budget = Budget(
         account(make_plan(replace(one, activation_memory=checkpoints(request.network)), device)).stored, "stored"
     )
-    alone = "; BatchNorm would use" if batchnorm == "batch" else r"\.\n"
+    alone = "; BatchNorm would use" if batchnorm == "batch" else r"\. What fits: "
     with pytest.raises(PlanError, match=rf"fits is 1 \(now 8\){alone}"):
         make_plan(request, device, budget)
     with pytest.raises(PlanError, match=r"micro-batch of 1 needs .* MB"):

@@ -17,6 +17,7 @@ QUESTIONS = {
     "export for a phone": "how-do-i.md",
     "convert a model": "how-do-i.md",
     "a model from elsewhere": "how-do-i.md",
+    "compare on my own network": "how-do-i.md",
     "federated learning": "how-do-i.md",
 }
 

@@ -24,9 +24,8 @@ from edgelearn.experiments.keywords.embedding.networks import make_network
 from edgelearn.experiments.keywords.embedding.personalisation import personalise_arabic
 from edgelearn.experiments.keywords.embedding.sources import ClipSource, EpisodeOrder, Recordings
 from edgelearn.experiments.keywords.embedding.weights import read_run
-from edgelearn.experiments.keywords.metrics import Interval
 from edgelearn.interop import safetensors
-from edgelearn.lab.runs import RunStore
+from edgelearn.lab.runs import Interval, RunStore
 
 SMALL = {"task": "sample", "width": 0.125, "size": 16, "shift": 0.0, "noise": 0.0, "epochs": 1, "episodes": 4}
 

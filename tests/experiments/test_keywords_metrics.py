@@ -3,8 +3,8 @@ import pytest
 from scipy import stats
 
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords import accuracy, auroc, det_curve, equal_error_rate, interval, open_set
-from edgelearn.experiments.keywords.metrics import student_t
+from edgelearn.experiments.keywords import accuracy, auroc, det_curve, equal_error_rate, open_set
+from edgelearn.lab.runs.statistics import interval, student_t
 
 
 def scores(seed, known=37, unknown=53, steps=None):

@@ -1,5 +1,7 @@
 """Convolutions, pointwise ones and dense layers on integers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -121,3 +123,22 @@ def test_a_nan_is_found(bench, rng):
     )  # fmt: skip
     bench.run()
     assert np.isnan(bench.get(found.parts)[:, CLIPPED].sum())
+
+
+@pytest.mark.parametrize("unit", ("none", "AVX2"))
+def test_another_unit_gives_the_same_integers(bench, rng, unit):
+    """Others differ in `add_quads` alone, which tests/runtime/test_units.py compares."""
+    if unit != "none" and unit not in bench.context.device.units:
+        pytest.skip("the device hasn't this unit")
+    bench.traits = replace(bench.traits, find_units=lambda: (unit,))
+    assert bench.traits.quads == ("" if unit == "none" else unit)
+    check_integers(Conv2D(33, 3, strides=2, padding=((0, 1), (1, 1))), family, bench, rng, (5, 9, 22))
+
+
+def test_pointwise_gradients_take_rows_of_whole_quads(bench, rng):
+    bench.traits = replace(bench.traits, find_units=lambda: ("AVX2",))
+    op, launches = Conv2D(16, 1, use_bias=False), bench.launches
+    for height, width, row in ((4, 6, 12), (8, 7, 28), (7, 7, 49), (25, 25, 25), (4, 8, 8)):
+        x, dy = (Drawn(bench, rng, (1, height, width, 16), PLAIN).ranged for _ in range(2))
+        family.emit_backward_weights(bench, op, x, dy, bench.empty((1, 1, 16, 16)), None, add=False)
+        assert launches.pop().arguments[7] == row

@@ -44,7 +44,7 @@ from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePoolin
 from edgelearn.ops.formats import Format
 from edgelearn.tuned import TuningResults, launch_times, store
 
-from . import graphdef
+from . import graphdef, tfrecords
 from .messages import damage_onnx, make_onnx
 from .mutations import (
     Damage,
@@ -337,6 +337,8 @@ FORMATS: list[FileFormat] = [
     FileFormat("Keras model (HDF5)", _keras_model, read_model, damage_hdf5_model),
     FileFormat("Keras archive", _exported(".keras"), read_model, damage_archive, needs=("keras", "tensorflow")),
     FileFormat("TensorFlow GraphDef", _graphdef, read_model),
+    FileFormat("TFRecord", tfrecords.make, tfrecords.read, tfrecords.damage,
+               needs=("tensorflow", "tensorflow_datasets", "importlib_resources")),
     FileFormat("weights (npz)", _npz, bcresnet_npz.read_arrays, damage_archive),
     FileFormat("ONNX", make_onnx, read_model, damage_onnx, needs=("onnx",)),
     FileFormat("checkpoint", _checkpoint, checkpoint.read, damage_safetensors),

@@ -71,7 +71,7 @@ def run(name: str, seed: int, kills: int, deadline: float) -> Outcome:
 
 
 def _round(outcome: Outcome, whole: Whole, root: Path, rng: Random, kills: int, deadline: float) -> None:
-    """Kill one training several times, then let it end."""
+    """Kill one training several times, then let it end, if there is time."""
     store, reached = RunStore(root), 0
     for _ in range(ROUND):
         if outcome.kills >= kills or time.monotonic() > deadline:
@@ -81,6 +81,8 @@ def _round(outcome: Outcome, whole: Whole, root: Path, rng: Random, kills: int, 
             break
         outcome.kills, outcome.in_writes = outcome.kills + 1, outcome.in_writes + in_writes
         reached = check(store, reached)
+    if time.monotonic() > deadline:
+        return
     if _start(outcome.name, store, 0, whole.seconds * SLACK + START)[0] not in (0, None):
         outcome.failures.append(f"after {outcome.kills} kills: it could not be continued")
         return

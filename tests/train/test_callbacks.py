@@ -108,3 +108,13 @@ def test_the_first_step_says_nothing_of_the_time_left_in_a_notebook(monkeypatch)
     time.sleep(0.001)
     bar.show("training", "", 2, 10_000)
     assert 5 <= int(re.search(r"(\d+) s left", bar._bar)[1]) < 2900, "of a step after the first"
+
+
+def test_the_last_step_of_a_phase_is_shown_at_once_in_a_notebook(monkeypatch):
+    shown = []
+    handle = SimpleNamespace(update=lambda html: shown.append(html.data))
+    monkeypatch.setattr("IPython.display.display", lambda html, display_id: handle)
+    bar = Notebook()
+    for done in range(17):
+        bar.show("compiling kernels", "", done, 16)
+    assert "16 of 16" in shown[-1], "the first step of training may take long"

@@ -13,7 +13,7 @@ import pytest
 
 from edgelearn.errors import DataError, RunError
 from edgelearn.lab.runs import RunStore
-from edgelearn.widgets import TrainingView, training
+from edgelearn.widgets import TrainingView, run_html, training
 from edgelearn.widgets.training import TrainingStoppedError
 from edgelearn.widgets.worker import Progress, WorkerState
 
@@ -116,6 +116,20 @@ def test_stop_and_resume(store, make, gate):
         np.testing.assert_array_equal(experiment.model.weights[name], weights)
 
 
+def test_curves_end_at_the_epoch_that_is_shown(store, make, gate, monkeypatch):
+    """Also while the next drawing waits, which it does for a long time where drawing is slow."""
+    monkeypatch.setattr(training, "_DRAWING_SECONDS", 1000.0)
+    view = TrainingView(make(gate=gate), store)
+    click(view, "Start")
+    gate.allow(7)  # two epochs and a step
+    assert [row["epoch"] for row in view.training.rows] == [0, 1, 2]
+    assert view._drawn == view.training.rows[: len(view._drawn)]
+    assert view._epoch.value == run_html.epoch_html(view._drawn[-1])
+    gate.open()
+    assert ended(view) is WorkerState.FINISHED
+    assert view._drawn[-1]["epoch"] == 4 and view._epoch.value == run_html.epoch_html(view._drawn[-1])
+
+
 def test_stop_before_the_first_step(store, make):
     made, go = threading.Event(), threading.Event()
 
@@ -138,10 +152,12 @@ def test_stop_before_the_first_step(store, make):
 
 def test_run_in_a_cell(store, make, shown):
     view = TrainingView(lambda: make(), store)
-    with pytest.raises(RunError):
-        view.summary()
+    for missing in (view.summary, lambda: view.results):
+        with pytest.raises(TrainingStoppedError, match="no results yet"):
+            missing()
     results = view.run()
-    assert results["epochs"] == 4
+    assert results["epochs"] == 4 and view.results is results
+    assert view._curves.layout.display == "none", "the same chart isn't shown twice"
     figure, table = shown
     assert figure.data.startswith(b"\x89PNG") and len(figure.data) < 60_000
     assert f"{results['correct']} of 24" in table.data and "before training" in table.data

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from edgelearn.compile.layout import lay_out
 from edgelearn.compile.plan import Plan
+from edgelearn.compile.request import Request
 from edgelearn.device import Device
 from edgelearn.units import megabytes
 
@@ -63,22 +64,43 @@ class Search:
         for candidates in self._candidates:
             self._approach(candidates)
         if not any(map(self._fits, self.tried)):
-            self._try_smallest()
+            list(self._smallest_plans())
         return min(filter(self._fits, self.tried), key=self.launch_times.step, default=None)
 
     def is_feasible(self) -> bool:
         """True if a plan fits, as far as is known without looking for the fastest one."""
-        if not any(map(self._fits, self.tried)) and self._may_choose:
-            self._try_smallest()
+        hopeless = any(self._limit(budget) < 0 for budget in self.budgets)
+        if not any(map(self._fits, self.tried)) and self._may_choose and not hopeless:
+            for plan in self._smallest_plans():
+                if self._fits(plan):
+                    break
         return any(map(self._fits, self.tried))
 
     def smallest(self, budget: Budget) -> int:
         """The fewest of the bytes that `budget` counts, of the plans tried so far."""
         return min(map(budget.used_by, self.tried))
 
+    def most_examples(self, plans: Sequence[Plan]) -> int:
+        """A bound on the micro-batch of which a plan of this kind fits, from `plans` of the search's own: activations
+        and inputs grow at most with the examples, and the rest doesn't shrink with them."""
+        size = self.first.request.micro_batch
+        bounds = []
+        for budget in self.budgets:
+            used = min(map(budget.used_by, plans))
+            fixed = 0 if budget.count != "device" else self.first.peak_bytes - self._growing(self.first)
+            bounds.append(size * (budget.nbytes - fixed) / max(1, used - fixed))
+        return int(min([size, *bounds]))
+
+    @staticmethod
+    def _growing(plan: Plan) -> int:
+        return plan.arena_bytes + sum(x.buffer.nbytes for x in plan.storage.inputs.values())
+
     def with_micro_batch(self, size: int) -> Search:
         """The same search for micro-batches of another size."""
-        request = replace(self.first.request, micro_batch=size)
+        return self.with_request(replace(self.first.request, micro_batch=size))
+
+    def with_request(self, request: Request) -> Search:
+        """The same search for another request."""
         first = lay_out(request, self.device, self.first.traits)
         return Search(first, self.device, self.budgets, self._launch_times, self.allow, self.progress)
 
@@ -86,6 +108,11 @@ class Search:
     def _may_choose(self) -> bool:
         request = self.first.request
         return request.optimizer is not None and not request.activation_memory
+
+    @property
+    def stores_all(self) -> bool:
+        """True if the first plan fits."""
+        return self._fits(self.first)
 
     def _fits(self, plan: Plan) -> bool:
         return all(budget.fits(plan) for budget in self.budgets)
@@ -99,14 +126,14 @@ class Search:
             for allow in ([(), self.allow] if self.allow else [()])
         ]
 
-    def _try_smallest(self) -> None:
-        """Try the plans of the fewest bytes, whatever they take."""
+    def _smallest_plans(self) -> Iterator[Plan]:
+        """Try the plans of the fewest bytes, whatever they take, one after the other."""
         for candidates in self._candidates:
             for measure in MEASURES:
                 if measure in map(_measure, self.budgets):
-                    self._try(solve(candidates, minimise=measure))
-        for policy in EXACT:
-            self._try(policy(self.first.request.network))
+                    yield self._try(solve(candidates, minimise=measure))
+        for policy in EXACT[1:]:  # the first plan stores everything
+            yield self._try(policy(self.first.request.network))
 
     def _approach(self, candidates: Candidates) -> None:
         """Solve, and move the limits by what the plan is off, until it is close to a budget."""

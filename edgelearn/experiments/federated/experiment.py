@@ -111,9 +111,9 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     def phases(self) -> Phases:
         return Phases(train=self.trainer.plan)
 
-    def clients(self, folder: Path) -> Clients:
-        """The clients, which keep what they keep in `folder`."""
-        memory = ClientMemory(folder)
+    def clients(self, folder: Path | None = None) -> Clients:
+        """The clients. What they keep from round to round lies in `folder`; None: they keep nothing."""
+        memory = ClientMemory(folder) if folder else None
         return Clients(
             self.trainer, dict(self.model.weights), self.examples, self.config.epochs or 1, self.config.seed,
             self.config.make_compressor(), memory,

@@ -9,10 +9,11 @@ import numpy as np
 
 from edgelearn.errors import DataError
 from edgelearn.keywords.learners import Embedder, Learner
+from edgelearn.lab.runs.statistics import Interval, interval
 from edgelearn.lab.runs.tables import render, table
 
 from .episodes import Episode, Episodes
-from .metrics import Interval, OpenSet, interval, open_set
+from .metrics import OpenSet, open_set
 
 MEASURES = tuple(field.name for field in fields(OpenSet) if field.name not in ("threshold", "false_accepts"))
 

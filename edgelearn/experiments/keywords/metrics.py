@@ -6,7 +6,6 @@ that isn't.
 """
 
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 
@@ -93,34 +92,6 @@ def open_set(
         false_rejects=float(rejected[at]),
         accepted_accuracy=float(np.mean(right & (known >= thresholds[at]))),
     )
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Mean of `count` values, with a confidence interval of `mean` ± `margin`."""
-
-    mean: float
-    margin: float
-    count: int
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} ± {self.margin:.3f}"
-
-
-def interval(values: np.ndarray, confidence: float = 0.95) -> Interval:
-    """Mean of `values` (n,) with Student's t interval. Raises DataError for fewer than two values, or NaN."""
-    values = np.asarray(values, np.float64)
-    if values.ndim != 1 or len(values) < 2 or not np.isfinite(values).all():
-        raise DataError(f"An interval needs at least two finite values, got {values.tolist()[:5]}. Run more episodes.")
-    margin = student_t(confidence, len(values) - 1) * values.std(ddof=1) / sqrt(len(values))
-    return Interval(float(values.mean()), float(margin), len(values))
-
-
-def student_t(confidence: float, degrees: int) -> float:
-    """Critical value t of Student's distribution: |T| < t with probability `confidence`."""
-    from scipy.special import stdtrit  # slow to import
-
-    return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
 def _scores(known: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,23 +6,17 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
-from edgelearn.compile import Compress, Offload, Plan, Precision, Request, make_plan
+from edgelearn.compile import Compress, Offload, Plan, Request, make_plan
 from edgelearn.compile.memory.policies import POLICIES
 from edgelearn.compile.memory.strategies import Encoding
+from edgelearn.compile.precision.named import named_precision
 from edgelearn.device import Device
 from edgelearn.errors import PlanError, RunError
 from edgelearn.graph import Network, reversible
-from edgelearn.ops import SGD, Float16, Format
-from edgelearn.ops.observers import InHindsightMinMax
+from edgelearn.ops import SGD, Float16
 from edgelearn.runtime import launch_times
 
-PRECISIONS = {
-    "fp16 saved": Precision(activations=Float16(), norm_inputs=Float16(), simulated=False),
-    "int8 saved": Precision(
-        Format(8, symmetric=True), Format(8), Format(8, rounding="stochastic"), InHindsightMinMax(), simulated=False,
-        norm_inputs=Format(8),
-    ),
-}  # fmt: skip
+PRECISIONS = {f"{name} saved": named_precision(name) for name in ("fp16", "int8")}
 ALLOWED = {"halves": Compress(Float16()), "compressed": Compress(), "paged": Offload()}  # within a budget
 REVERSIBLE = "keep_all, reversible"  # the reference of "invertible": the same network
 COUPLED = (REVERSIBLE, "invertible")  # plans of the network with its residual blocks as couplings

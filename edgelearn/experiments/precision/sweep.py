@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgelearn.errors import NonFiniteError, RunError
+from edgelearn.errors import NonFiniteError
 from edgelearn.experiments.experiment import Log, silent
+from edgelearn.experiments.known import can_go_on, is_done, known_runs
 from edgelearn.lab.runs import Run, RunStore, mean_and_deviation
 from edgelearn.train import Callback
 
@@ -65,11 +66,11 @@ def sweep(
     configs = [(variant, variant.config(base, seed)) for seed in seeds for variant in variants]
     for number, (variant, config) in enumerate(configs, 1):
         run = known.get(key(config))
-        if run and (run.status == "finished" or _diverged(run)):
+        if is_done(run):
             continue
         log(f"{number} of {len(configs)}: {variant.name}, seed {config.seed}")
         try:
-            if run and run.status in ("interrupted", "failed"):
+            if run and can_go_on(run):
                 results = PrecisionExperiment.resume(run.id, store, callbacks(), silent)
             else:
                 results = PrecisionExperiment.start(config, store, callbacks(), silent)
@@ -89,7 +90,7 @@ def collect(
     known, collected = index(store, base.device), []
     for variant in variants:
         runs = {seed: run for seed in seeds if (run := known.get(key(variant.config(base, seed))))}
-        done = {seed: run.record for seed, run in runs.items() if run.status == "finished" or _diverged(run)}
+        done = {seed: run.record for seed, run in runs.items() if is_done(run)}
         if done:
             accuracies = {seed: r["results"]["accuracy"] for seed, r in done.items() if r["status"] == "finished"}
             first = done[next(iter(accuracies or done))]
@@ -118,20 +119,12 @@ def index(store: RunStore, device: str | None) -> dict[str, Run]:
 
     Runs with settings or tasks that are unknown here (of a newer version) are left out.
     """
-    newest: dict[str, Run] = {}
-    for summary in store.list():
-        if summary.kind == PrecisionExperiment.kind and summary.status != "damaged":
-            run = store.open(summary.id)
-            name = " / ".join(run.record["device"].get(part, "") for part in ("platform", "name"))  # as Device.id
-            if (device or "").lower() not in name.lower():
-                continue
-            try:
-                training = key(PrecisionConfig.from_dict(run.config))
-            except RunError:
-                continue
-            if training not in newest or (summary.status == "finished" != newest[training].status):
-                newest[training] = run
-    return newest
+
+    def training(run: Run) -> str | None:
+        name = " / ".join(run.record["device"].get(part, "") for part in ("platform", "name"))  # as Device.id
+        return key(PrecisionConfig.from_dict(run.config)) if (device or "").lower() in name.lower() else None
+
+    return known_runs(store, PrecisionExperiment.kind, training)
 
 
 def expected(task: str) -> list[VariantResult]:
@@ -144,7 +137,3 @@ def expected(task: str) -> list[VariantResult]:
         )
         for name, entry in record["variants"].items()
     ]  # fmt: skip
-
-
-def _diverged(run: Run) -> bool:
-    return run.status == "failed" and run.record["error"]["type"] == NonFiniteError.__name__

@@ -3,16 +3,18 @@
 from .compare import Comparison, compare, list_table
 from .export import export, write_export
 from .run import Run
-from .statistics import mean_and_deviation, median, wilson_interval
+from .statistics import Interval, interval, mean_and_deviation, median, wilson_interval
 from .store import RunStore, RunSummary
 
 __all__ = [
     "Comparison",
+    "Interval",
     "Run",
     "RunStore",
     "RunSummary",
     "compare",
     "export",
+    "interval",
     "list_table",
     "mean_and_deviation",
     "median",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from edgelearn.display import Displayed
 from edgelearn.errors import DataError, RunError
 from edgelearn.units import MB
 
-from . import figures
+from . import figures, metrics
+from .record import Memory, Results, Row
 from .run import Run
 from .statistics import wilson_interval
 from .store import RunSummary
@@ -30,7 +32,8 @@ class Comparison(Displayed):
 
     - `ids`: of the runs; `configs`, `histories`: in the same order, config keys flat ("optimizer.lr").
     - `differences`: config keys whose values differ.
-    - `results`: by name, a value for each run, None where a run has none. Accuracies are shares in [0, 1],
+    - `results`: by name, a value for each run, None where a run has none: first those that trainings of classifiers
+      share, then every other result that one of the runs has (see `metrics.flat`). Accuracies are shares in [0, 1],
       `accuracy_interval` is Wilson's at 95 %, memory is in bytes.
     """
 
@@ -63,8 +66,11 @@ class Comparison(Displayed):
         for key in self.differences:
             config.add_row(key, *(_value(config[key]) if key in config else ABSENT for config in self.configs))
         results = table("Results", ["", *names])
-        for name, text in _ROWS.items():
-            cells = [text(value) if value is not None else ABSENT for value in self.results[name]]
+        for name, values in self.results.items():
+            if name == "accuracy_interval" or all(value is None for value in values):
+                continue
+            show = _ROWS.get(name) or partial(metrics.text, name)
+            cells = [show(value) if value is not None else ABSENT for value in values]
             if name == "accuracy":
                 cells = [
                     cell if interval is None else f"{cell}\n({_percent(interval[0])} to {_percent(interval[1])})"
@@ -93,11 +99,12 @@ def compare(runs: Sequence[Run]) -> Comparison:
         {"status": status, **_outcome(run.record, rows)}
         for run, status, rows in zip(runs, statuses, histories, strict=True)
     ]
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome)
     return Comparison(
         ids=[run.id for run in runs],
         configs=configs,
         differences=[key for key in keys if _differs([config.get(key, _MISSING) for config in configs])],
-        results={name: [outcome[name] for outcome in outcomes] for name in outcomes[0]},
+        results={name: [outcome.get(name) for outcome in outcomes] for name in names},
         histories=histories,
     )
 
@@ -106,21 +113,21 @@ def list_table(summaries: Sequence[RunSummary], width: int = 100) -> str:
     """The list of runs as plain text, and the faults of damaged ones below it."""
     if not summaries:
         return "No runs yet."
-    runs = table(None, ["run", "status", "started (UTC)", "epochs", "accuracy", "device"])
+    runs = table(None, ["run", "status", "started (UTC)", "epochs", "result", "device"])
     for summary in summaries:
-        accuracy, _ = _accuracy(summary.results, summary.last)
         runs.add_row(
             summary.id,
             summary.status,
             summary.started[:16].replace("T", " "),
             str(summary.epochs),
-            ABSENT if accuracy is None else _percent(accuracy),
+            _headline(summary),
             str(summary.device.get("name", ABSENT)),
         )
     problems = [f"{summary.id}: {summary.problem}" for summary in summaries if summary.problem]
     return render([runs, *problems], width)
 
 
+MEMORY = tuple(Memory.__annotations__)
 _MISSING = object()
 _LABELS = {
     "accuracy": "accuracy (95 % interval)",
@@ -129,6 +136,20 @@ _LABELS = {
     "allocated": "memory allocated",
     "process": "memory of the process",
 }
+
+
+def _headline(summary: RunSummary) -> str:
+    """The first of a run's results: its accuracy, if it has one, else its loss, or what it has."""
+    accuracy, _ = _accuracy(summary.results, summary.last)
+    if accuracy is not None:
+        return _percent(accuracy)
+    loss = summary.results.get("loss", summary.last.get("val_loss", summary.last.get("loss")))
+    if loss is not None:
+        return f"loss {loss:.4g}"
+    for name, value in _others(summary.results, summary.last).items():
+        if isinstance(value, Mapping | float):
+            return f"{name.rpartition('.')[2]} {metrics.text(name, value)}"
+    return ABSENT
 
 
 def _outcome(record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -147,7 +168,16 @@ def _outcome(record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> di
         "allocated": memory.get("allocated"),
         "process": memory.get("process"),
         "device": (record.get("device") or {}).get("name"),
+        **_others(results, last),
     }
+
+
+def _others(results: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    """The results besides those above; of a run that hasn't finished, the metrics of its last epoch."""
+    known = {*Results.__annotations__, *Row.__annotations__}
+    found = metrics.flat({name: value for name, value in results.items() if name not in known})
+    found |= metrics.flat({"memory": {k: v for k, v in (results.get("memory") or {}).items() if k not in MEMORY}})
+    return metrics.flat({name: value for name, value in last.items() if name not in known}) | found
 
 
 def _accuracy(results: Mapping[str, Any], last: Mapping[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
@@ -200,7 +230,7 @@ def _memory(value: int) -> str:
     return f"{value / MB:,.1f} MB"
 
 
-# Every row of the table of results but the interval, which is printed with the accuracy.
+# How results that are known by name are written; the accuracy's interval is printed with it.
 _ROWS: dict[str, Callable[[Any], str]] = {
     "status": str,
     "accuracy": _percent,

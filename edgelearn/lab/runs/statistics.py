@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -31,6 +32,34 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[f
     low = 0.0 if successes == 0 else (center - spread) / scale
     high = 1.0 if successes == n else (center + spread) / scale
     return low, high
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Mean of `count` values, with a confidence interval of `mean` ± `margin`."""
+
+    mean: float
+    margin: float
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ± {self.margin:.3f}"
+
+
+def interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Interval:
+    """Mean of `values` (n,) with Student's t interval. Raises DataError for fewer than two values, or NaN."""
+    values = np.asarray(values, np.float64)
+    if values.ndim != 1 or len(values) < 2 or not np.isfinite(values).all():
+        raise DataError(f"An interval needs at least two finite values, got {values.tolist()[:5]}. Measure more.")
+    margin = student_t(confidence, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    return Interval(float(values.mean()), float(margin), len(values))
+
+
+def student_t(confidence: float, degrees: int) -> float:
+    """Critical value t of Student's distribution: |T| < t with probability `confidence`."""
+    from scipy.special import stdtrit  # slow to import
+
+    return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:

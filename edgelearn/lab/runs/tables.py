@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,17 @@ def table(title: str | None, columns: Sequence[str]) -> Table:
     for column in columns:
         found.add_column(column, overflow="fold")
     return found
+
+
+def html(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
+    """A table of HTML, of texts or numbers."""
+
+    def line(cells: Sequence[object], tag: str) -> str:
+        style = ' style="text-align: left"'
+        return "<tr>" + "".join(f"<{tag}{style}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+    head = f"<thead>{line(header, 'th')}</thead>" if header else ""
+    return f"<table>{head}<tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
 
 
 def render(parts: Sequence[Table | str], width: int) -> str:

@@ -119,7 +119,7 @@ class Notebook:
         left = self._progress.seconds_left
         text = f"{phase}{detail}, {done} of {total}" + (f", {left:.0f} s left" if left else "")
         self._bar = f'<progress value="{done}" max="{max(total, 1)}"></progress> {text}'
-        if now - self._shown >= REFRESH_SECONDS:
+        if now - self._shown >= REFRESH_SECONDS or done == total:
             self._shown = now
             self._handle.update(self._html())
 

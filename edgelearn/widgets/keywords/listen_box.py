@@ -10,7 +10,7 @@ import numpy as np
 
 from edgelearn.data.audio.decode import decode
 from edgelearn.keywords import Detection
-from edgelearn.widgets.show import table_html
+from edgelearn.lab.runs import tables
 
 from .clips_box import FORMATS
 from .enrolment import Enrolment
@@ -83,7 +83,7 @@ class ListenBox(ipywidgets.VBox):
         if detections:
             self.detections += detections
             rows = [(f"{d.time:.1f} s", d.word, f"{d.score:.3f}") for d in self.detections[-_SHOWN:]]
-            self._table.value = table_html(rows, ("time", "word", "score"))
+            self._table.value = tables.html(rows, ("time", "word", "score"))
 
     def _end(self) -> None:
         self.listening = False

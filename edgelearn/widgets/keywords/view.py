@@ -5,8 +5,7 @@ from __future__ import annotations
 import ipywidgets
 import numpy as np
 
-from edgelearn.lab.runs import figures
-from edgelearn.widgets.show import table_html
+from edgelearn.lab.runs import figures, tables
 
 from .clips_box import ClipsBox
 from .enrolment import Enrolment
@@ -40,7 +39,9 @@ class KeywordsView(ipywidgets.VBox):
 
     def _draw(self) -> None:
         vocabulary = self.enrolment.vocabulary
-        self._words.value = table_html([(word, vocabulary.count(word)) for word in vocabulary.words], ("word", "clips"))
+        self._words.value = tables.html(
+            [(word, vocabulary.count(word)) for word in vocabulary.words], ("word", "clips")
+        )
         self._map.layout.display = None if vocabulary.words else "none"
         if vocabulary.words:
             self._points = self.enrolment.map()

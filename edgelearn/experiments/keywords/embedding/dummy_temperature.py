@@ -9,8 +9,8 @@ import numpy as np
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.experiments.keywords.episodes import Episodes
 from edgelearn.experiments.keywords.evaluate import Evaluator
-from edgelearn.experiments.keywords.metrics import Interval, interval, student_t
 from edgelearn.keywords.learners import DummyPrototypes, Embedder
+from edgelearn.lab.runs.statistics import Interval, interval, student_t
 
 NUM_CLASSES, EPISODES = 5, 50  # of each speaker, with one clip of a word
 DUMMY_TEMPERATURES = (5.0, 7.0, 10.0, 14.0, 20.0, 28.0, 40.0)

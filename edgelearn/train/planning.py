@@ -1,0 +1,190 @@
+"""Ask the planner which combination of precision, activation memory, micro-batch and layers fits a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from edgelearn.compile import BudgetLike, Precision, Request
+from edgelearn.compile.combination import Combination, shares_of_layers
+from edgelearn.compile.memory.budget import budgets
+from edgelearn.compile.memory.combinations import CombinationPlanner, PlannedCombination, RefusedCombination
+from edgelearn.compile.memory.strategies import Encoding
+from edgelearn.device import Device
+from edgelearn.display import Displayed
+from edgelearn.errors import PlanError
+from edgelearn.ops import Loss, Losses, Optimizer
+from edgelearn.runtime import launch_times
+from edgelearn.units import MB, megabytes
+
+from .combined import NetworkLike, combined
+
+PRECISIONS = ("fp32", "fp16", "int8")  # that are tried unless others are given
+HEADER = ("precision", "activations", "micro", "trained", "device MB", "peak MB", "ms/step", "differs")
+
+
+@dataclass(frozen=True, repr=False)
+class Fitting(Displayed):
+    """The combinations that fit a budget.
+
+    Arguments:
+    - `network`: its name.
+    - `batch_size`: examples of a mini-batch.
+    - `budget`: the limits in words.
+    - `combinations`: those that fit, the fastest first.
+    - `refused`: precisions and layers with which nothing fits, the smallest first.
+    - `times`: where the predicted times are from.
+    - `floor`: device memory that no combination can be without, bytes: all weights in float32.
+    """
+
+    network: str
+    batch_size: int
+    budget: str
+    combinations: list[PlannedCombination]
+    refused: list[RefusedCombination]
+    times: str
+    floor: int
+
+    @property
+    def headline(self) -> str:
+        return f"{len(self.combinations)} combinations for '{self.network}' within {self.budget}"
+
+    @property
+    def best(self) -> PlannedCombination:
+        """The fastest of those that are the training asked for; if there is none, of those that change least. Raises
+        PlanError if nothing fits."""
+        if not self.combinations:
+            raise PlanError(self.refusal)
+        fewest = min(len(each.differs) for each in self.combinations)
+        return next(each for each in self.combinations if len(each.differs) == fewest)
+
+    @property
+    def largest_micro_batch(self) -> int:
+        """The largest micro-batch of all that fit; 0 if nothing does."""
+        return max((each.plan.request.micro_batch for each in self.combinations), default=0)
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing fits, and what would; empty if something fits."""
+        if self.combinations:
+            return ""
+        text = f"Nothing fits {self.budget} with mini-batches of {self.batch_size} of '{self.network}'."
+        sized = [each for each in self.refused if each.nbytes]
+        if sized:
+            sizes = " and ".join(map(megabytes, sized[0].nbytes))
+            text += f" The smallest is {sized[0].combination.name}, micro-batch 1: {sizes}."
+        device = [limit for limit in budgets(self.budget) if limit.count == "device"]
+        if device and device[0].nbytes < self.floor:
+            text += (
+                f" Its weights alone take {megabytes(self.floor)} on the device: use a smaller network, or limit "
+                f"activations and workspace: '{megabytes(device[0].nbytes)} peak'."
+            )
+        return text
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Rows under HEADER."""
+        return [_row(each) for each in self.combinations]
+
+    @property
+    def title(self) -> str:
+        """What was asked for."""
+        return f"'{self.network}', mini-batches of {self.batch_size}, within {self.budget}"
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines below the table: what doesn't fit, and where times are from."""
+        over = [f"Not within it: {each.combination.name}: {_reason(each)}" for each in self.refused]
+        largest = [f"The largest micro-batch that fits is {self.largest_micro_batch}."] if self.combinations else []
+        return [*largest, *filter(None, [self.refusal]), *over, f"Times are predicted: {self.times}"]
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(HEADER, *self.cells(), strict=True)]
+        rows = (HEADER, *self.cells()) if self.combinations else ()
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([self.title, *lines, *self.notes])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; sizes in bytes, times in seconds."""
+        fitting = [
+            {
+                "combination": each.combination.to_dict(), "device_bytes": each.device_bytes,
+                "peak_bytes": each.activation_bytes, "seconds": each.seconds, "differs": list(each.differs),
+            }
+            for each in self.combinations
+        ]  # fmt: skip
+        refused = [
+            {"combination": each.combination.to_dict(), "bytes": list(each.nbytes), "reason": each.reason}
+            for each in self.refused
+        ]
+        return {
+            "network": self.network, "batch_size": self.batch_size, "budget": self.budget, "combinations": fitting,
+            "largest_micro_batch": self.largest_micro_batch, "refused": refused, "refusal": self.refusal,
+            "times": self.times,
+        }  # fmt: skip
+
+
+def plan_for(
+    network: NetworkLike,
+    budget: BudgetLike,
+    batch_size: int = 32,
+    *,
+    precision: Sequence[str | Precision] = PRECISIONS,
+    trained: Sequence[str | Sequence[str]] | None = None,
+    optimizer: Optimizer | None = None,
+    loss: Loss | Losses | None = None,
+    batchnorm: str = "auto",
+    allow: Sequence[Encoding] = (),
+    device: str | Device | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Fitting:
+    """Find the combinations of precision, activation memory, micro-batch and trained layers that fit a budget, the
+    fastest first. Nothing is trained.
+
+    >>> fitting = el.plan_for(network, "20 MB peak", batch_size=32, optimizer=el.SGD(0.01))
+    >>> print(fitting)
+    >>> model = el.combined(network, fitting.best.combination, el.SGD(0.01))
+    >>> model.fit(x, y, batch_size=32, **fitting.best.combination.fit_arguments)
+
+    Arguments:
+    - `network`: a Network, a compiled Model, the name of one of el.models, a model file, or "MODULE:FUNCTION".
+    - `budget`: "20 MB" of device memory, "20 MB peak" of activations and workspace, "8 MB stored", or several.
+    - `batch_size`: examples of a mini-batch (default 32).
+    - `precision`: names (see `Combination`) or Precisions to try (default float32, half precision, 8 bits).
+    - `trained`: choices of layers to train, see `Combination` (default: all that the network trains, the upper half of
+      these layers, the last one).
+    - `optimizer`, `loss`, `batchnorm`, `allow`: as in Model.compile (default: the model's; of a network, SGD()).
+    - `device`: any part of a device's name, or a Device (default: the model's, else the best one).
+    - `progress`: called with a line for each precision and choice of layers.
+
+    Raises PlanError for settings that contradict each other; a budget that nothing fits gives a result that says so.
+    """
+    model = combined(network, Combination(), optimizer, loss, batchnorm=batchnorm, allow=allow, device=device)
+    settings = model.settings
+    request = Request(
+        model.network, batch_size, batch_size, settings.optimizer, settings.batchnorm, settings.loss, model.seed
+    )  # fmt: skip
+    request.check()
+    times = launch_times(model.device, settings.allow)
+    planner = CombinationPlanner(request, model.device, budget, times, settings.allow, progress)
+    chosen = shares_of_layers(model.network) if trained is None else trained
+    found, refused = [], []
+    for layers, name in product(chosen, precision):
+        fitting, other = planner.plan(Combination(name, trained=layers))
+        found, refused = found + fitting, refused + other
+    found.sort(key=lambda each: each.seconds)
+    refused.sort(key=lambda each: each.nbytes or (1 << 62,))
+    floor = 4 * model.network.count()
+    return Fitting(model.network.name, batch_size, planner.text, found, refused, times.origin, floor)
+
+
+def _row(each: PlannedCombination) -> tuple[str, ...]:
+    combination, request = each.combination, each.plan.request
+    names = [Combination(combination.precision).name, combination.activation_memory, str(request.micro_batch)]
+    sizes = f"{each.device_bytes / MB:,.2f}", f"{each.activation_bytes / MB:,.2f}", f"{each.seconds * 1e3:,.1f}"
+    return (*map(str, names), ", ".join(combination.trained) or "as it is", *sizes, ", ".join(each.differs) or "no")
+
+
+def _reason(each: RefusedCombination) -> str:
+    return f"{' and '.join(map(megabytes, each.nbytes))} with micro-batches of 1" if each.nbytes else each.reason

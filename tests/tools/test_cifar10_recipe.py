@@ -1,0 +1,60 @@
+"""The recipe for CIFAR-10 on drawn pictures: it learns, and PyTorch's twin trains alike."""
+
+import cifar10_recipe as recipe
+import numpy as np
+import pytest
+
+from edgelearn.data.cifar10 import CLASSES
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    monkeypatch.setattr(recipe, "BATCH_SIZE", 8)
+    monkeypatch.setattr(recipe, "STAGES", ((16, 1), (16, 1)))
+    rng = np.random.default_rng(0)
+    labels = np.arange(24, dtype=np.int32) % 2
+    x = rng.integers(0, 200, (24, 32, 32, 3)).astype(np.uint8)
+    x[labels == 1, :, :, 0] += 55
+    return recipe.Pictures(x, labels, x[:10], labels[:10])
+
+
+def test_the_network_is_small_enough():
+    network = recipe.network()
+    assert network.count() <= 500_000 and network.output.shape == (len(CLASSES),)
+    rate = recipe.optimizer(20_000, recipe.EPOCHS).learning_rate
+    assert rate(0) == 0 and rate(2 * 157) == recipe.RATE and rate(157 * recipe.EPOCHS - 1) < 1e-4
+
+
+def test_it_trains_and_pytorch_trains_alike(pictures):
+    ours = recipe.train(pictures, 0, 3)
+    assert ours["loss"][-1] < ours["loss"][0] and 0 <= ours["accuracy"] <= 1
+    pytest.importorskip("torch")
+    import cifar10_torch
+
+    theirs = cifar10_torch.train(pictures, 0, 3, "cpu")
+    np.testing.assert_allclose(theirs["loss"], ours["loss"], rtol=2e-3)
+    assert theirs["parameters"] == ours["parameters"]
+
+
+def test_pictures_in_one_file(pictures, tmp_path, monkeypatch):
+    import io
+
+    from PIL import Image
+
+    from edgelearn.data.dataset import ImageDataset
+
+    def encoded(side, download):
+        side = pictures.train[:5] if side == "train" else pictures.test[:3]
+        items = []
+        for picture in side:
+            Image.fromarray(picture).save(buffer := io.BytesIO(), "png")
+            items.append(buffer.getvalue())
+        return ImageDataset("cifar10", "drawn", "Drawn.", CLASSES, np.arange(len(side)), items)
+
+    monkeypatch.setattr(recipe, "load_cifar10", encoded)
+    assert recipe.main(["--write", str(tmp_path / "cifar10.npz")]) == []
+    found = recipe.read(str(tmp_path / "cifar10.npz"))
+    assert np.array_equal(found.train, pictures.train[:5]) and found.test_labels.tolist() == [0, 1, 2]
+    assert np.array_equal(recipe.read(None).train, found.train)
+    parts = recipe.for_validation(pictures)
+    assert len(parts.train) == 18 and len(parts.test) == 6
