@@ -24,6 +24,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
     add("--rounds", type=whole(1), default=300, help="default: %(default)s")
     add("--recordings", type=whole(1), default=12, help="of a user in each round (default: %(default)s)")
     add("--fraction", type=number(least=0.0, most=1.0), default=1.0, help="of the users in each round (default: 1)")
+    add("--masked", action="store_true", help="hide each user's change from the server: a demonstration")
     add("--seed", type=whole(0), default=0)
     add("--data", metavar="DIR", help="folder with data sets (default: EDGELEARN_DATA)")
     add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
@@ -61,7 +62,9 @@ def _train(options: argparse.Namespace) -> None:
     task = TASKS[options.task](options.data, options.seed)
     size = len(task.train) if options.method == "softmax" else options.size
     method = make_method(options.method, size)
-    settings = VerificationSettings(options.rounds, options.recordings, options.fraction, seed=options.seed)
+    settings = VerificationSettings(
+        options.rounds, options.recordings, options.fraction, seed=options.seed, masked=options.masked
+    )
     print(f"{task.name}: {task.description}", flush=True)
 
     def progress(number: int) -> None:
