@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> Answer:
             )
         else:
             print(f"    SELF-TEST FAILED: {test.problem}")
-        print(f"    units for integers of 8 bits: {', '.join(device.units) or 'none'}")
+        print(f"    units for small numbers: {', '.join(device.units) or 'none'}")
         print(f"    {find(device)}")
         for note in device.notes:
             print(f"    note: {note}")
