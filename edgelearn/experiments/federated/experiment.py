@@ -116,7 +116,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         memory = ClientMemory(folder) if folder else None
         return Clients(
             self.trainer, dict(self.model.weights), self.examples, self.config.epochs or 1, self.config.seed,
-            self.config.make_compressor(), memory,
+            self.config.make_compressor(), memory, self.config.make_down(),
         )  # fmt: skip
 
     def grid(self, run: Run) -> Grid:
@@ -135,7 +135,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
         return Rounds(
             self.model, self.model.changing, settings, config.make_strategy(), self.grid(run), self.task.test,
-            config.make_compressor(), record, config.make_privacy(),
+            config.make_compressor(), record, config.make_privacy(), config.make_down(),
         )  # fmt: skip
 
     def sources(self) -> list[str]:
