@@ -23,7 +23,7 @@ SMALLER = {  # what a notebook's own text is replaced with, so that its test is 
         ('"mobilenet_v2", (64, 32, 16, 8, 4)', '"mobilenet_v2_cifar", (4, 2, 1)'), ("rounds=5", "rounds=2"),
         ("revnet110", "revnet38"),
     ],
-    "08_federated": [("RunStore(), 8", "RunStore(), 2")],
+    "08_federated": [("RunStore(), 12", "RunStore(), 2")],
 }  # fmt: skip
 SILENCE = 6.0  # processor seconds without a sign of life: 3 seconds of two cores
 TOLERANCE = 0.03  # of numbers in committed outputs
