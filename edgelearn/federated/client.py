@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from edgelearn.errors import EdgelearnError
+from edgelearn.errors import EdgelearnError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.train import Subset, Trainer
 from edgelearn.train.sources import Source
@@ -75,6 +75,8 @@ class Clients:
     down: Compressor | None = None
 
     def __post_init__(self) -> None:
+        if self.down is not None and self.memory is None:
+            raise PlanError("Clients that receive changes of the weights keep them: give a memory.")
         self.names = sorted(self.trainer.training.session.changing)
         self.shapes = [self.weights[name].shape for name in self.names]
 
