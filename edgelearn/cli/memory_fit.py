@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
+
+from edgelearn.lab.runs.tables import render, table
 
 from . import names
 from .numbers import number, whole
-from .tables import print_table
 
 
 def add_fit(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +49,12 @@ def fit(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found.to_dict(), indent=1))
     else:
-        print(found.title)
-        if found.combinations:
-            print_table(HEADER, found.cells())
-        print("\n".join(found.notes))
+        shown = table(found.title, HEADER)
+        for row in found.cells():
+            shown.add_row(*row)
+        for column in shown.columns[1:]:
+            column.no_wrap = True
+        width = shutil.get_terminal_size((80, 24)).columns
+        print(render([shown] if found.combinations else [found.title], width), end="")
+        print(render(found.notes, width), end="")
     return 0 if found.combinations else 1
