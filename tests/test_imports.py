@@ -16,8 +16,10 @@ def test_import_is_quick():
         "import time; start = time.perf_counter(); import numpy; between = time.perf_counter(); import edgelearn; "
         "print((time.perf_counter() - start) / (between - start))"
     )
-    best = min(float(in_fresh_process(code)) for _ in range(10))
-    assert best < LIMIT, f"import edgelearn takes {best:.1f} times NumPy's: python -X importtime -c 'import edgelearn'"
+    measured = []
+    while min(measured, default=LIMIT) >= LIMIT and len(measured) < 10:  # other processes may disturb some
+        measured.append(float(in_fresh_process(code)))
+    assert min(measured) < LIMIT, f"import edgelearn takes {measured} times NumPy's: see python -X importtime"
 
 
 def test_import_leaves_heavy_packages_alone():

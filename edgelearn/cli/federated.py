@@ -11,6 +11,7 @@ import argparse
 from edgelearn.experiments.federated.config import FederatedConfig
 from edgelearn.lab.runs import RunStore
 
+from .answer import Answer
 from .federated_verify import add_verify
 from .files import written
 from .options import add_options
@@ -42,35 +43,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     deploy.set_defaults(act=_run, engine="deployed", resume=None)  # `run --resume` continues it
 
 
-def run(options: argparse.Namespace) -> int:
-    return options.act(options) or 0
+def run(options: argparse.Namespace) -> Answer:
+    return options.act(options)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.federated import FederatedExperiment
 
     return train(FederatedExperiment, options)
 
 
-def _tasks(options: argparse.Namespace) -> None:
+def _tasks(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.federated import TASKS
 
     rows = [(name, str(k.clients), str(k.rounds), k.partition, k.title) for name, k in TASKS.items()]
     print_table(("task", "clients", "rounds", "partition", "description"), rows)
+    return Answer([dict(zip(("task", "clients", "rounds", "partition", "title"), row, strict=True)) for row in rows])
 
 
-def _rounds(options: argparse.Namespace) -> None:
+def _rounds(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.federated import read_rounds
 
-    rows = []
-    for each in read_rounds(RunStore(options.runs).open(options.name)):
+    rows, found = [], read_rounds(RunStore(options.runs).open(options.name))
+    for each in found:
         reasons = "; ".join(f"{client}: {why}" for client, why in each["left_out"].items())
         sizes = (f"{each[way][what]:,}" for way in ("down", "up") for what in ("payload", "total"))
         rows.append((str(each["round"]), str(len(each["clients"])), *sizes, reasons))
     print_table(("round", "clients", "payload down", "bytes down", "payload up", "bytes up", "left out"), rows)
+    return Answer(list(found))
 
 
-def _compare(options: argparse.Namespace) -> None:
+def _compare(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.federated import plot_bytes, report
 
     store = RunStore(options.runs)
@@ -78,3 +81,4 @@ def _compare(options: argparse.Namespace) -> None:
     print_table(report.HEADER, report.cells(runs), options.markdown)
     if options.chart:
         plot_bytes(runs, options.chart)
+    return Answer([{"run": each.id, "status": each.status, "results": each.record.get("results")} for each in runs])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import sys
 
 from edgelearn.lab.runs.tables import render, table
 
 from . import names
+from .answer import Answer
 from .numbers import number, whole
+from .tables import width
 
 
 def add_fit(parser: argparse.ArgumentParser) -> None:
@@ -30,12 +30,11 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
         help="layers to train: patterns such as 'dense', or 'from LAYER' (default: all, the upper half, the last)",
     )  # fmt: skip
     parser.add_argument("--batchnorm", choices=("auto", "moving", "batch"), default="auto")
-    parser.add_argument("--json", action="store_true", help="write the combinations to standard output as JSON")
     names.add_device(parser)
     parser.set_defaults(act=fit)
 
 
-def fit(options: argparse.Namespace) -> int:
+def fit(options: argparse.Namespace) -> Answer:
     """Plan, and print; the exit status is 1 if nothing fits."""
     from edgelearn.train.combined import as_network
     from edgelearn.train.planning import HEADER, plan_for
@@ -46,15 +45,11 @@ def fit(options: argparse.Namespace) -> int:
         trained=trained, batchnorm=options.batchnorm, device=options.device,
         progress=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
-    if options.json:
-        print(json.dumps(found.to_dict(), indent=1))
-    else:
-        shown = table(found.title, HEADER)
-        for row in found.cells():
-            shown.add_row(*row)
-        for column in shown.columns[1:]:
-            column.no_wrap = True
-        width = shutil.get_terminal_size((80, 24)).columns
-        print(render([shown] if found.combinations else [found.title], width), end="")
-        print(render(found.notes, width), end="")
-    return 0 if found.combinations else 1
+    shown = table(found.title, HEADER)
+    for row in found.cells():
+        shown.add_row(*row)
+    for column in shown.columns[1:]:
+        column.no_wrap = True
+    print(render([shown] if found.combinations else [found.title], width()), end="")
+    print(render(found.notes, width()), end="")
+    return Answer(found.to_dict(), 0 if found.combinations else 1)

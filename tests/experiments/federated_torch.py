@@ -73,7 +73,7 @@ def ours(experiment, rounds, report=lambda number, accuracy: None):
     settings = Settings(config.clients, rounds, seed=config.seed)
     federated = Rounds(
         experiment.model, experiment.model.changing, settings, config.make_strategy(), LocalGrid(experiment.clients()),
-        experiment.task.test, config.make_compressor(),
+        experiment.task.test, experiment.compressor,
     )  # fmt: skip
     federated.fit([Report()])
     return federated.weights

@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="draws files and kills (default: 0)")
     parser.add_argument("--files", type=int, default=2000, help="damaged files of each format (default: 2,000)")
     parser.add_argument("--kills", type=int, default=100, help="kills of all jobs together (default: 100)")
+    parser.add_argument("--jobs", nargs="+", choices=tuple(kills.JOBS), default=tuple(kills.JOBS), help="to be killed")
     parser.add_argument("--models", type=int, default=1200, help="models made, used and deleted (default: 1,200)")
     parser.add_argument("--only", choices=tuple(SHARES), help="one kind of attack")
     options = parser.parse_args()
@@ -57,9 +58,9 @@ def _files(options: argparse.Namespace, seconds: float):
 
 def _kills(options: argparse.Namespace, seconds: float):
     end = time.monotonic() + seconds
-    for number, name in enumerate(kills.JOBS):
-        share = (end - time.monotonic()) / (len(kills.JOBS) - number)
-        found = kills.run(name, options.seed, options.kills // len(kills.JOBS), time.monotonic() + share)
+    for number, name in enumerate(options.jobs):
+        share = (end - time.monotonic()) / (len(options.jobs) - number)
+        found = kills.run(name, options.seed, options.kills // len(options.jobs), time.monotonic() + share)
         what = f"{found.in_writes} in writes and renames; {found.finished} trainings ended, with the same bits"
         yield _said(f"kills: {name}", found.kills, what, found.failures)
 
