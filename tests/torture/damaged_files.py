@@ -30,7 +30,7 @@ from .mutations import damage_bytes
 from .processes import ROOT, environment
 
 LONGEST = 10.0  # seconds of an attack
-START = 60.0  # seconds until a process has started
+START = 180.0  # seconds until a process has started
 MOST = 1 << 30  # bytes that reading one file may take
 CEILING = 3 << 30  # bytes that the process gets, so that the machine survives
 COMMAND = ("-m", "tests.torture.damaged_files")
