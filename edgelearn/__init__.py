@@ -12,7 +12,7 @@ from . import models, ops
 from .compile import Combination, Plan, Precision, explain
 from .errors import EdgelearnError
 from .graph import Network
-from .ops import LAMB, SGD, Adam, AdamW, Lion, RMSprop, SoftmaxCrossEntropy, losses
+from .ops import LAMB, SGD, Adam, AdamW, Compute, Lion, RMSprop, SoftmaxCrossEntropy, losses
 from .runtime import choose_device, list_devices, self_test
 from .train import Model, Trainer, from_torch, load, metrics
 from .train.combined import combined
@@ -21,10 +21,10 @@ from .train.planning import plan_for
 
 __version__ = "0.1.0"
 __all__ = [
-    "LAMB", "SGD", "Adam", "AdamW", "Combination", "EdgelearnError", "Lion", "Model", "Network", "Plan", "Precision",
-    "RMSprop", "SoftmaxCrossEntropy", "Trainer", "choose_device", "combined", "compare", "explain", "finetune",
-    "from_torch", "inspect", "list_devices",
-    "load", "losses", "metrics", "models", "ops", "plan_for", "self_test", "tune",
+    "LAMB", "SGD", "Adam", "AdamW", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network", "Plan",
+    "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "choose_device", "combined", "compare", "explain",
+    "finetune", "from_torch", "inspect", "list_devices", "load", "losses", "metrics", "models", "ops", "plan_for",
+    "self_test", "tune",
 ]  # fmt: skip
 
 

@@ -141,10 +141,10 @@ KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const in
 }
 
 // The same and z in one launch, a work-item a set: y is read from memory once, chunk by chunk, if the cache holds it.
-KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT(z), SET_ARGUMENTS, const int blocks, const float epsilon,
-                     const float pace) {
+KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), SET_ARGUMENTS, const int blocks,
+                     const float epsilon, const float pace) {
   const Stored y = STORED_START(y);
-  output z = ITEM_START(z);
+  output_values z = ITEM_START(z);
   const Rows rows = SET_ROWS;
   const int block = ITEM;
   if (block >= blocks) return;
@@ -171,9 +171,10 @@ KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT(z), SET_ARGUMENTS,
 }
 
 // z = activation(y * scale + shift)
-KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT(z), SET_ARGUMENTS, const int count) {
+KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT_VALUES(z), SET_ARGUMENTS,
+                         const int count) {
   const Stored y = STORED_START(y);
-  output z = ITEM_START(z);
+  output_values z = ITEM_START(z);
   const Rows rows = SET_ROWS;
   const Band band = band_of(m, count);
   const Decoding decoding = decoding_of(y, band.block / SUB_BANDS);
@@ -213,10 +214,10 @@ KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RES
 }
 
 // partials[group]: sum dz and sum dz * normalized y of each channel over the group's rows
-KERNEL group_gradients(INPUT(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials),
+KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials),
                        SET_ARGUMENTS, const int blocks, const int count) {
   LOCAL_SHARES(shares);
-  input dz = ITEM_START(dz);
+  input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
   output partials = ITEM_START(partials);
   const Rows rows = SET_ROWS;
@@ -262,9 +263,9 @@ KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviat
 }
 
 // dx = dz * scale + y * slope + offset
-KERNEL normalize_backward(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset), SET_ARGUMENTS,
+KERNEL normalize_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset), SET_ARGUMENTS,
                           const int count, GRADIENT_ARGUMENTS) {
-  input dz = ITEM_START(dz);
+  input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
   const Gradient dx = GRADIENT;
   const Rows rows = SET_ROWS;
@@ -279,10 +280,11 @@ KERNEL normalize_backward(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope)
   }
 }
 
-KERNEL normalize_backward_result(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset),
+KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset),
                                  RESULT_ARGUMENTS, SET_ARGUMENTS, const int channels) {
   LOCAL_RECORDS(shared);
-  input dz = ITEM_START(dz), scale = ITEM_START(scale), slope = ITEM_START(slope), offset = ITEM_START(offset);
+  input_values dz = ITEM_START(dz);
+  input scale = ITEM_START(scale), slope = ITEM_START(slope), offset = ITEM_START(offset);
   const Stored y = STORED_START(y);
   const Result result = RESULT(m);
   const Rows rows = SET_ROWS;
@@ -299,10 +301,10 @@ KERNEL normalize_backward_result(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT
 }
 
 // group_gradients, finish_gradients and normalize_backward in one launch, a work-item a set
-KERNEL whole_backward(INPUT(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
+KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
                       OUTPUT(dgamma), OUTPUT(dbeta), SET_ARGUMENTS, const int blocks, const int moving, const int add,
                       GRADIENT_ARGUMENTS) {
-  input dz = ITEM_START(dz);
+  input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
   const Gradient dx = GRADIENT;
   const Rows rows = SET_ROWS;

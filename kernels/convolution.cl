@@ -6,15 +6,15 @@
 #include "gradient.h"
 #include "group_sum.h"
 
-typedef input Data;
+typedef input_values Data;
 typedef V Sum;
-INLINE Sum value_of(const float x, const short zero) { return (V)x; }
-INLINE Sum weights_at(Data p) { return load(p); }
-INLINE Sum gradients_at(Data p, const short zero) { return load(p); }
+INLINE Sum value_of(const Value x, const short zero) { return (V)factor(float_of(x)); }
+INLINE Sum weights_at(Data p) { return factor(load(p)); }
+INLINE Sum gradients_at(Data p, const short zero) { return factor(load(p)); }
 
 // A tile's sums are written to y, as a gradient, or to the partial sums of the weights.
 #include "window.h"
-typedef struct { output y; Epilogue epilogue; } Outputs;
+typedef struct { output_values y; Epilogue epilogue; } Outputs;
 typedef Gradient Gradients;
 typedef struct { output partials; int channels, out_blocks, group, add; __local V *shares; } Weights;
 
@@ -52,8 +52,9 @@ INLINE void write_weights(const Weights target, V sum[DEPTH][PANELS], const int 
 #include "window_products.h"
 
 // y = activation((x * w) * scale + shift)
-KERNEL convolution_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const int height, const int width,
-                           const int channels, const int out_height, const int out_width EPILOGUE_ARGUMENTS) {
+KERNEL convolution_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int images, const int height,
+                           const int width, const int channels, const int out_height,
+                           const int out_width EPILOGUE_ARGUMENTS) {
   const int tiles = (out_width + TILE - 1) / TILE, part = ITEM, panel = get_global_id(1) * PANELS;
   const int image = part / (tiles * out_height), oy = part / tiles % out_height, ox = part % tiles * TILE;
   if (image >= images) return;
@@ -63,7 +64,7 @@ KERNEL convolution_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, cons
 
 // dx = dy * w backwards, given transposed weights t: [channels/16][taps][out][16]. A tile holds every STRIDE_X-th
 // input column from one residue on, so that its outputs are neighbours.
-KERNEL convolution_backward_data(INPUT(dy), INPUT(t), const int images, const int height, const int width,
+KERNEL convolution_backward_data(INPUT_VALUES(dy), INPUT_VALUES(t), const int images, const int height, const int width,
                                  const int out, const int out_height, const int out_width, GRADIENT_ARGUMENTS) {
   const int tiles = (width + TILE * STRIDE_X - 1) / (TILE * STRIDE_X) * STRIDE_X;
   const int part = ITEM, panel = get_global_id(1) * PANELS, image = part / (tiles * height);
@@ -75,9 +76,9 @@ KERNEL convolution_backward_data(INPUT(dy), INPUT(t), const int images, const in
 
 // partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over (image, output
 // row) pairs, `rows` a member of a work-group, which computes one tap, DEPTH channels of x and PANELS blocks of dy.
-KERNEL convolution_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
-                                    const int width, const int channels, const int out_height, const int out_width,
-                                    const int rows, const int out_blocks, const int add) {
+KERNEL convolution_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials), const int images,
+                                    const int height, const int width, const int channels, const int out_height,
+                                    const int out_width, const int rows, const int out_blocks, const int add) {
   LOCAL_SHARES(shares);
   const int depth_tiles = (channels + DEPTH - 1) / DEPTH;
   const int tap = get_group_id(0) / depth_tiles, channel = get_group_id(0) % depth_tiles * DEPTH;

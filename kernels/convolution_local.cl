@@ -53,7 +53,7 @@ INLINE int is_in(const int at, const int size) { return (uint)at < (uint)size; }
 
 // Loads rows [row, row + 16) of the blocks from `block` on of [blocks][height][16], zero from row `stop` on: `width`
 // channels of each, `fours` vectors a work-item.
-INLINE void fetch(V *next, const int fours, const int width, input from, const int height, const int block,
+INLINE void fetch(V *next, const int fours, const int width, input_values from, const int height, const int block,
                   const int blocks, const int row, const int stop, const int me) {
   UNROLL for (int j = 0; j < fours; j++) {
     const int i = j * TEAM + me, b = block + i / 64, r = row + i / 4 % BLOCK;
@@ -66,7 +66,7 @@ INLINE void fetch(V *next, const int fours, const int width, input from, const i
 INLINE void keep(const V *next, const int fours, const int width, __local float *to, const int to_width, const int me) {
   UNROLL for (int j = 0; j < fours; j++) {
     const int i = j * TEAM + me;
-    if (i < width * 4) *(__local V *)(to + i / 4 % BLOCK * to_width + i / 64 * BLOCK + i % 4 * 4) = next[j];
+    if (i < width * 4) *(__local V *)(to + i / 4 % BLOCK * to_width + i / 64 * BLOCK + i % 4 * 4) = factor(next[j]);
   }
 }
 
@@ -76,10 +76,11 @@ INLINE void keep_transposed(const V *next, const Place p) {
     const int i = j * TEAM + p.me;
     if (i < ROWS * 4) {
       __local float *to = p.left + i % 4 * 4 * LEFT_WIDTH + i / 4;
-      to[0] = next[j].x;
-      to[LEFT_WIDTH] = next[j].y;
-      to[2 * LEFT_WIDTH] = next[j].z;
-      to[3 * LEFT_WIDTH] = next[j].w;
+      const V v = factor(next[j]);
+      to[0] = v.x;
+      to[LEFT_WIDTH] = v.y;
+      to[2 * LEFT_WIDTH] = v.z;
+      to[3 * LEFT_WIDTH] = v.w;
     }
   }
 }
@@ -88,7 +89,7 @@ INLINE void keep_transposed(const V *next, const Place p) {
 // `down` x `across` an image; its place times a step, plus what a tap adds, is where it reads x. There are zeros
 // around x.
 typedef struct {
-  input x, w;
+  input_values x, w;
   int rows, images, height, width, k;
   int count;            // taps, at least 1
   __local int *taps;    // TAPS numbers of taps, TAPS rows and TAPS columns that they add, and how many there are
@@ -242,12 +243,12 @@ INLINE void multiply_rows(V sum[ITEM_ROWS][FOURS], const Product product, const 
 }
 
 // y = activation((x * w) * scale + shift)
-KERNEL convolution_local_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const int height, const int width,
-                                 const int out_height, const int out_width, const int k, const int n
-                                 EPILOGUE_ARGUMENTS) {
+KERNEL convolution_local_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int images,
+                                 const int height, const int width, const int out_height, const int out_width,
+                                 const int k, const int n EPILOGUE_ARGUMENTS) {
   __local V room[ROOM];
   LOCAL_TAPS(taps);
-  output y = START(y);
+  output_values y = START(y);
   const Place p = place_of(room, k, n);
   const int rows = images * out_height * out_width;
   const Product product = {START(x), START(w), rows, images, height, width, k, list_taps(taps, 0, 0, 0), taps};
@@ -266,9 +267,9 @@ KERNEL convolution_local_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images
 // dx = dy * w backwards, given transposed weights [n/16][taps][k][16]: here x is dy, k counts the forward pass's output
 // channels, and height and width are those of dy. Pixels of dx that meet the same taps, every STRIDE_Y-th row and
 // STRIDE_X-th column of an image, are a product of their own: number get_global_id(2).
-KERNEL convolution_local_backward_data(INPUT(x), INPUT(w), const int images, const int height, const int width,
-                                       const int in_height, const int in_width, const int k, const int n,
-                                       GRADIENT_ARGUMENTS) {
+KERNEL convolution_local_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const int images, const int height,
+                                       const int width, const int in_height, const int in_width, const int k,
+                                       const int n, GRADIENT_ARGUMENTS) {
   __local V room[ROOM];
   LOCAL_TAPS(taps);
   const Gradient dx = GRADIENT;
@@ -303,7 +304,7 @@ INLINE int block_of(const int row) { return row / BLOCK / TAPS; }
 INLINE int channel_of_row(const int row) { return block_of(row) * BLOCK + row % BLOCK; }
 
 // What a weight gradient reads of x: `rows` pixels of dy in all, of which this group has those before `stop`
-typedef struct { input x; int rows, images, height, width, out_height, out_width, stop; } Seen;
+typedef struct { input_values x; int rows, images, height, width, out_height, out_width, stop; } Seen;
 typedef struct { int y[LEFT_FOURS], x[LEFT_FOURS]; } Offsets;  // that the taps of a work-item's vectors add
 
 INLINE void find_offsets(Offsets *offsets, const Place p) {
@@ -337,7 +338,7 @@ INLINE void fetch_seen(V *next, const Seen s, const Offsets *offsets, const Plac
 
 // partials[group]: [n/16][taps][k][16] = (add ? what was there : 0) + x^T dy over the `span` rows of dy of group
 // get_global_id(2). With SUMS, the first tiles also leave the sum of those rows in sums[group].
-KERNEL convolution_local_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials)
+KERNEL convolution_local_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials)
 #if SUMS
                                           , OUTPUT(sums)
 #endif
@@ -345,7 +346,7 @@ KERNEL convolution_local_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials)
                                           const int out_width, const int k, const int n, const int span,
                                           const int add) {
   __local V room[ROOM];
-  input dy = START(dy);
+  input_values dy = START(dy);
   const Place p = place_of(room, k, n);
   const int rows = images * out_height * out_width, group = get_group_id(2);
   const int start = group * span, stop = start + span < rows ? start + span : rows, begin = start + p.slice * BLOCK;

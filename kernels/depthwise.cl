@@ -6,7 +6,7 @@
 #include "gradient.h"
 #include "group_sum.h"
 
-typedef input Data;
+typedef input_values Data;
 typedef V Sum;
 INLINE Sum column_at(Data p, const short zero) { return load(p); }
 #include "depthwise_products.h"
@@ -21,19 +21,19 @@ INLINE Part part_of_image(const int height, const int width, const int tile, con
                 first_x + tile * steps < width ? first_x + tile * steps : width};
 }
 
-INLINE void load_taps(V tap[TAPS], input w, const int block) {
+INLINE void load_taps(V tap[TAPS], input_values w, const int block) {
   UNROLL for (int t = 0; t < TAPS; t++) tap[t] = load(w + (block * TAPS + t) * BLOCK);
 }
 
 // y = activation((x * w) * scale + shift)
-KERNEL depthwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const int height, const int width,
-                         const int out_height, const int out_width, const int rows, const int steps
+KERNEL depthwise_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int images, const int height,
+                         const int width, const int out_height, const int out_width, const int rows, const int steps
                          EPILOGUE_ARGUMENTS) {
   const int block = get_global_id(1);
   const Part part = part_of_image(out_height, out_width, TILE, rows, steps);
   if (part.image >= images) return;
-  input plane = ITEM_START(x) + (size_t)(block * images + part.image) * height * width * BLOCK;
-  output out = ITEM_START(y) + (size_t)(block * images + part.image) * out_height * out_width * BLOCK;
+  input_values plane = ITEM_START(x) + (size_t)(block * images + part.image) * height * width * BLOCK;
+  output_values out = ITEM_START(y) + (size_t)(block * images + part.image) * out_height * out_width * BLOCK;
   V tap[TAPS], sum[TILE];
   load_taps(tap, ITEM_START(w), block);
   const Affine affine = affine_of(EPILOGUE, block * BLOCK);
@@ -45,13 +45,13 @@ KERNEL depthwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const 
 }
 
 // dx = dy * w backwards
-KERNEL depthwise_backward_data(INPUT(dy), INPUT(w), const int images, const int height, const int width,
+KERNEL depthwise_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int images, const int height, const int width,
                                const int out_height, const int out_width, const int rows, const int steps,
                                GRADIENT_ARGUMENTS) {
   const int block = get_global_id(1);
   const Part part = part_of_image(height, width, TILE * STRIDE_X, rows, steps);
   if (part.image >= images) return;
-  input plane = ITEM_START(dy) + (size_t)(block * images + part.image) * out_height * out_width * BLOCK;
+  input_values plane = ITEM_START(dy) + (size_t)(block * images + part.image) * out_height * out_width * BLOCK;
   const size_t out = (size_t)(block * images + part.image) * height * width * BLOCK;
   const Gradient dx = GRADIENT;
   V tap[TAPS], sum[TILE];
@@ -69,7 +69,7 @@ KERNEL depthwise_backward_data(INPUT(dy), INPUT(w), const int images, const int 
 
 // partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over the (image, output row) pairs
 // of the group, `rows` a member; with SUMS, sums[group]: [c] is that of dy
-KERNEL depthwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials)
+KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials)
 #if SUMS
                                   , OUTPUT(sums)
 #endif
@@ -85,9 +85,9 @@ KERNEL depthwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials)
 #endif
   for (int row = first; row < last; row++) for (int ox = 0; ox < out_width; ox += TILE) {
     const int image = row / out_height, oy = row % out_height;
-    input plane = ITEM_START(x) + (size_t)(block * images + image) * height * width * BLOCK;
+    input_values plane = ITEM_START(x) + (size_t)(block * images + image) * height * width * BLOCK;
     const size_t plane_of_dy = (size_t)(block * images + image) * out_height * out_width;
-    input d = ITEM_START(dy) + (plane_of_dy + oy * out_width + ox) * BLOCK;
+    input_values d = ITEM_START(dy) + (plane_of_dy + oy * out_width + ox) * BLOCK;
     UNROLL for (int i = 0; i < TILE; i++) { g[i] = (V)0; if (ox + i < out_width) g[i] = load(d + i * BLOCK); }
 #if SUMS
     UNROLL for (int i = 0; i < TILE; i++) columns += g[i];

@@ -133,6 +133,13 @@ KERNEL finish_bias(OUTPUT(dbias), OUTPUT(flags), INPUT(dbeta), INPUT(scale), JOB
   write_flag(JOB_START(flags, 2), job.item, v - v);
 }
 
+// g /= the scale of the loss
+KERNEL unscale(OUTPUT(g), INPUT(scalars), const int blocks) {
+  output g = ITEM_START(g);
+  const int block = ITEM;
+  if (block < blocks) store(g + (size_t)block * BLOCK, load(g + (size_t)block * BLOCK) * START(scalars)[UNSCALE]);
+}
+
 // counters[NONFINITE] = the number of flags that are set, and one more if the loss is not finite
 KERNEL count_nonfinite(INPUT(flags), OUTPUT(counters), const int flag_count) {
   __local float shares[GROUP];

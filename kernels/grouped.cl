@@ -5,16 +5,17 @@
 #include "window.h"
 
 // Channel c of pixel (iy, ix) of an image of the input
-INLINE float pixel(input x, const int images, const int height, const int width, const int image, const int iy,
+INLINE float pixel(input_values x, const int images, const int height, const int width, const int image, const int iy,
                    const int ix, const int c) {
-  return x[(((size_t)(c / IN_BLOCK) * images + image) * height * width + iy * width + ix) * IN_BLOCK + c % IN_BLOCK];
+  return float_of(
+      x[(((size_t)(c / IN_BLOCK) * images + image) * height * width + iy * width + ix) * IN_BLOCK + c % IN_BLOCK]);
 }
 
 // y = activation((x * w) * scale + shift)
-KERNEL grouped_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const int height, const int width,
+KERNEL grouped_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int images, const int height, const int width,
                        const int channels, const int out_height, const int out_width, const int out,
                        const int groups EPILOGUE_ARGUMENTS) {
-  input x = ITEM_START(x), w = ITEM_START(w);
+  input_values x = ITEM_START(x), w = ITEM_START(w);
   const int row = get_global_id(0), block = get_global_id(1), rows = images * out_height * out_width;
   if (row >= rows) return;
   const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
@@ -28,7 +29,7 @@ KERNEL grouped_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const in
       if (iy < 0 || iy >= height || ix < 0 || ix >= width) continue;
       for (int c = 0; c < in_group; c++)
         sum += pixel(x, images, height, width, image, iy, ix, first + c)
-               * w[((size_t)(block * TAPS + tap) * in_group + c) * BLOCK + i];
+               * float_of(w[((size_t)(block * TAPS + tap) * in_group + c) * BLOCK + i]);
     }
     ELEMENT(v, i) = sum;
   }
@@ -36,10 +37,10 @@ KERNEL grouped_forward(INPUT(x), INPUT(w), OUTPUT(y), const int images, const in
 }
 
 // dx = dy * w backwards
-KERNEL grouped_backward_data(INPUT(dy), INPUT(w), const int images, const int height, const int width,
+KERNEL grouped_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int images, const int height, const int width,
                              const int channels, const int out_height, const int out_width, const int out,
                              const int groups, GRADIENT_ARGUMENTS) {
-  input dy = ITEM_START(dy), w = ITEM_START(w);
+  input_values dy = ITEM_START(dy), w = ITEM_START(w);
   const Gradient dx = GRADIENT;
   const int row = get_global_id(0), block = get_global_id(1), rows = images * height * width;
   if (row >= rows) return;
@@ -55,8 +56,8 @@ KERNEL grouped_backward_data(INPUT(dy), INPUT(w), const int images, const int he
       if (reach_y < 0 || reach_x < 0 || reach_y % STRIDE_Y || reach_x % STRIDE_X || oy >= out_height || ox >= out_width)
         continue;
       for (int o = first; o < first + out_group; o++)
-        sum += dy[value_at(o, out_rows, (image * out_height + oy) * out_width + ox)]
-               * w[((size_t)(o / BLOCK * TAPS + tap) * in_group + channel % in_group) * BLOCK + o % BLOCK];
+        sum += float_of(dy[value_at(o, out_rows, (image * out_height + oy) * out_width + ox)])
+               * float_of(w[((size_t)(o / BLOCK * TAPS + tap) * in_group + channel % in_group) * BLOCK + o % BLOCK]);
     }
     ELEMENT(v, i) = sum;
   }
@@ -65,10 +66,10 @@ KERNEL grouped_backward_data(INPUT(dy), INPUT(w), const int images, const int he
 
 // partials[part]: [out/16][taps][channels of a group][16] = (add ? what was there : 0) + the sum of x * dy over `rows`
 // (image, output row) pairs
-KERNEL grouped_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int images, const int height,
+KERNEL grouped_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials), const int images, const int height,
                                 const int width, const int channels, const int out_height, const int out_width,
                                 const int out, const int groups, const int rows, const int add) {
-  input x = ITEM_START(x), dy = ITEM_START(dy);
+  input_values x = ITEM_START(x), dy = ITEM_START(dy);
   const int in_group = channels / groups, out_group = out / groups, out_rows = images * out_height * out_width;
   const int weight_row = get_global_id(0), block = get_global_id(1), part = get_global_id(2);
   if (weight_row >= TAPS * in_group) return;
@@ -85,7 +86,7 @@ KERNEL grouped_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), const int
         const int ix = INPUT_X(ox, tap % KERNEL_W);
         if (ix >= 0 && ix < width)
           sum += pixel(x, images, height, width, image, iy, ix, channel)
-                 * dy[value_at(o, out_rows, (image * out_height + oy) * out_width + ox)];
+                 * float_of(dy[value_at(o, out_rows, (image * out_height + oy) * out_width + ox)]);
       }
     }
     ELEMENT(v, i) = sum;

@@ -1,10 +1,22 @@
-// Rounding to half precision: halves are written (WRITTEN FLOAT16) or, simulated, the floats that these stand for.
+// Rounding to halves of FORMAT, FLOAT16 or BFLOAT16: these are written (WRITTEN) or, simulated, the floats that they
+// stand for.
 // Range statistics are those of the results, so that an overflow shows. A tensor is taken as it lies in memory.
 #include "blocked.h"
 #include "stored.h"
 #include "statistics.h"
 #include "rows.h"
 #include "weights.h"
+
+#ifndef FORMAT
+#define FORMAT FLOAT16
+#endif
+#if FORMAT == BFLOAT16
+#define BITS_OF bfloats_of
+#define OF_BITS of_bfloats
+#else
+#define BITS_OF halves_of
+#define OF_BITS of_halves
+#endif
 
 // y = the halves nearest to x
 KERNEL round_halves(ROUNDED_ARGUMENTS STATISTICS_ARGUMENTS, const int rows, const int rest) {
@@ -15,9 +27,9 @@ KERNEL round_halves(ROUNDED_ARGUMENTS STATISTICS_ARGUMENTS, const int rows, cons
   const Tiles tiles = tiles_of_item(rows);
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
     const Row row = row_of(tile, rows, rest);
-    const Ints half_bits = halves_of(load_row(x, row));
-    const V w = of_halves(half_bits);
-#if WRITTEN == FLOAT16
+    const Ints half_bits = BITS_OF(load_row(x, row));
+    const V w = OF_BITS(half_bits);
+#if WRITTEN != FLOAT32
     store_half(y + row.start, half_bits);
 #else
     store_row(y, row, w);
@@ -41,10 +53,10 @@ KERNEL weight_halves(INPUT_KERNEL, OUTPUT_OF(Written, y)
   __global Written *y = JOB_START(y, BEHIND(1));
   RangeStatistics s = NO_STATISTICS;
   for (int row = k.start; row < k.stop; row++) {
-    const Ints half_bits = halves_of(kernel_row(k, row));
-    const V w = of_halves(half_bits);
+    const Ints half_bits = BITS_OF(kernel_row(k, row));
+    const V w = OF_BITS(half_bits);
     const size_t at = ((size_t)k.block * k.m + row) * BLOCK;
-#if WRITTEN == FLOAT16
+#if WRITTEN != FLOAT32
     store_half(y + at, half_bits);
 #else
     store(y + at, w);

@@ -18,17 +18,18 @@
 #endif
 
 // sum += the product of channel u of ROWS rows of x with row u of PANELS blocks of w, which are `stride` floats apart
-INLINE void add_product(V sum[ROWS][PANELS], input x, input w, const size_t stride, const int u) {
+INLINE void add_product(V sum[ROWS][PANELS], input_values x, input_values w, const size_t stride, const int u) {
   V column[PANELS];
-  UNROLL for (int j = 0; j < PANELS; j++) column[j] = load(w + j * stride + u * BLOCK);
+  UNROLL for (int j = 0; j < PANELS; j++) column[j] = factor(load(w + j * stride + u * BLOCK));
   UNROLL for (int i = 0; i < ROWS; i++) {
-    const V value = (V)(x[i * BLOCK + u]);
+    const V value = (V)(factor(float_of(x[i * BLOCK + u])));
     UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * column[j];
   }
 }
 
 // sum = rows [row, row + ROWS) of x times blocks [panel, panel + PANELS) of w
-INLINE void multiply(V sum[ROWS][PANELS], input x, input w, const int m, const int k, const int row, const int panel) {
+INLINE void multiply(V sum[ROWS][PANELS], input_values x, input_values w, const int m, const int k, const int row,
+                     const int panel) {
   x += row * BLOCK;
   w += (size_t)panel * k * BLOCK;
   const size_t stride = (size_t)k * BLOCK;
@@ -49,11 +50,12 @@ INLINE int tile_of_item(void) { return get_global_id(2) * (get_global_size(0) / 
 INLINE int first_row(const int tile, const int m) { return tile * ROWS < m - ROWS ? tile * ROWS : m - ROWS; }
 
 // y = activation((x w) * scale + shift)
-KERNEL pointwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int m, const int k EPILOGUE_ARGUMENTS) {
+KERNEL pointwise_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int m,
+                         const int k EPILOGUE_ARGUMENTS) {
   const int tile = tile_of_item(), panel = get_global_id(1) * PANELS;
   if (tile * ROWS >= m) return;
   const int row = first_row(tile, m);
-  output y = ITEM_START(y);
+  output_values y = ITEM_START(y);
   V sum[ROWS][PANELS];
   multiply(sum, START(x), ITEM_START(w), m, k, row, panel);
   UNROLL for (int j = 0; j < PANELS; j++) {
@@ -64,7 +66,7 @@ KERNEL pointwise_forward(INPUT(x), INPUT(w), OUTPUT(y), const int m, const int k
 }
 
 // dx = dy w^T, given the transposed weights [n/16][k][16] (here k counts the forward pass's output channels)
-KERNEL pointwise_backward_data(INPUT(x), INPUT(w), const int m, const int k, GRADIENT_ARGUMENTS) {
+KERNEL pointwise_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const int m, const int k, GRADIENT_ARGUMENTS) {
   const int tile = tile_of_item(), panel = get_global_id(1) * PANELS;
   if (tile * ROWS >= m) return;
   const int row = first_row(tile, m);
@@ -86,8 +88,9 @@ INLINE float sum_of_elements(const V v) {
 
 // The same from the weights as they are, [n/16][k][16]: a work-item computes 16 channels of dx. For so few rows m that
 // a transposed copy of the weights, read once, would cost more than these sums over the elements of vectors.
-KERNEL few_rows_backward_data(INPUT(dy), INPUT(w), const int m, const int k, const int n_blocks, GRADIENT_ARGUMENTS) {
-  input dy = ITEM_START(dy), w = ITEM_START(w);
+KERNEL few_rows_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int m, const int k, const int n_blocks,
+                              GRADIENT_ARGUMENTS) {
+  input_values dy = ITEM_START(dy), w = ITEM_START(w);
   const Gradient dx = GRADIENT;
   const int channel = get_global_id(0) * BLOCK, count = k - channel < BLOCK ? k - channel : BLOCK;
   if (channel >= k) return;
@@ -95,9 +98,9 @@ KERNEL few_rows_backward_data(INPUT(dy), INPUT(w), const int m, const int k, con
     V sum[BLOCK], total = (V)0;
     UNROLL for (int i = 0; i < BLOCK; i++) sum[i] = (V)0;
     for (int block = 0; block < n_blocks; block++) {
-      const V g = load(dy + ((size_t)block * m + row) * BLOCK);
-      input rows = w + ((size_t)block * k + channel) * BLOCK;
-      UNROLL for (int i = 0; i < BLOCK; i++) if (i < count) sum[i] += load(rows + i * BLOCK) * g;
+      const V g = factor(load(dy + ((size_t)block * m + row) * BLOCK));
+      input_values rows = w + ((size_t)block * k + channel) * BLOCK;
+      UNROLL for (int i = 0; i < BLOCK; i++) if (i < count) sum[i] += factor(load(rows + i * BLOCK)) * g;
     }
     UNROLL for (int i = 0; i < BLOCK; i++) ELEMENT(total, i) = sum_of_elements(sum[i]);
     write_gradient(dx, ((size_t)get_global_id(0) * m + row) * BLOCK, total);
@@ -107,7 +110,7 @@ KERNEL few_rows_backward_data(INPUT(dy), INPUT(w), const int m, const int k, con
 // dw = (add ? dw : 0) + x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x
 // PANELS blocks. Groups have partial sums of their own, one after the other in dw. With SUMS, the first tiles also add
 // up the rows of dy they read.
-KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw)
+KERNEL pointwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(dw)
 #if SUMS
                                   , OUTPUT(sums)
 #endif
@@ -117,8 +120,8 @@ KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw)
   const int start = first + group * count, stop = start + count < m ? start + count : m;
   const int channel = tile * DEPTH;
   if (channel >= k) return;
-  input a = START(x) + ((size_t)(channel / BLOCK) * m + start) * BLOCK + channel % BLOCK;
-  input d = ITEM_START(dy) + ((size_t)panel * m + start) * BLOCK;
+  input_values a = START(x) + ((size_t)(channel / BLOCK) * m + start) * BLOCK + channel % BLOCK;
+  input_values d = ITEM_START(dy) + ((size_t)panel * m + start) * BLOCK;
   V sum[DEPTH][PANELS];
   UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0;
 #if SUMS
@@ -132,8 +135,8 @@ KERNEL pointwise_backward_weights(INPUT(x), INPUT(dy), OUTPUT(dw)
     if (channel == 0) UNROLL for (int j = 0; j < PANELS; j++) row_sum[j] += column[j];
 #endif
     UNROLL for (int i = 0; i < DEPTH; i++) {
-      const V value = (V)(a[i]);
-      UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * column[j];
+      const V value = (V)(factor(float_of(a[i])));
+      UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * factor(column[j]);
     }
     a += BLOCK;
     d += BLOCK;

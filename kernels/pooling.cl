@@ -4,10 +4,10 @@
 #include "window.h"
 
 // y[image] = the mean of `pixels` rows of x; one work-group an image
-KERNEL global_average_forward(INPUT(x), OUTPUT(y), const int images, const int pixels) {
+KERNEL global_average_forward(INPUT_VALUES(x), OUTPUT_VALUES(y), const int images, const int pixels) {
   LOCAL_SHARES(shares);
-  input x = ITEM_START(x);
-  output y = ITEM_START(y);
+  input_values x = ITEM_START(x);
+  output_values y = ITEM_START(y);
   const int image = get_group_id(0), block = get_global_id(1);
   const size_t first = row_at(block, images * pixels, image * pixels);
   V sum = (V)0;
@@ -16,8 +16,8 @@ KERNEL global_average_forward(INPUT(x), OUTPUT(y), const int images, const int p
   if (IS_FIRST_MEMBER) store(y + row_at(block, images, image), sum * (1.0f / pixels));
 }
 
-KERNEL global_average_backward(INPUT(dy), ROWS_ARGUMENTS, const int pixels, GRADIENT_ARGUMENTS) {
-  input dy = ITEM_START(dy);
+KERNEL global_average_backward(INPUT_VALUES(dy), ROWS_ARGUMENTS, const int pixels, GRADIENT_ARGUMENTS) {
+  input_values dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {
@@ -54,7 +54,7 @@ INLINE Box outputs_with(const Sizes s, const int iy, const int ix) {
                first_with(reach_x, KERNEL_W, STRIDE_X), end_with(reach_x, STRIDE_X, s.out_width)};
 }
 
-INLINE V maximum(input plane, const Box box, const int width) {
+INLINE V maximum(input_values plane, const Box box, const int width) {
   V most = load(plane + (box.top * width + box.left) * BLOCK);
   for (int iy = box.top; iy < box.bottom; iy++) for (int ix = box.left; ix < box.right; ix++) {
     const V v = load(plane + (iy * width + ix) * BLOCK);
@@ -63,7 +63,7 @@ INLINE V maximum(input plane, const Box box, const int width) {
   return most;
 }
 
-INLINE V average(input plane, const Box box, const int width) {
+INLINE V average(input_values plane, const Box box, const int width) {
   V sum = (V)0;
   for (int iy = box.top; iy < box.bottom; iy++) for (int ix = box.left; ix < box.right; ix++)
     sum += load(plane + (iy * width + ix) * BLOCK);
@@ -71,35 +71,36 @@ INLINE V average(input plane, const Box box, const int width) {
 }
 #endif
 
-KERNEL max_forward(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS, SIZES_ARGUMENTS) {
-  input x = ITEM_START(x);
-  output y = ITEM_START(y);
+KERNEL max_forward(INPUT_VALUES(x), OUTPUT_VALUES(y), ROWS_ARGUMENTS, SIZES_ARGUMENTS) {
+  input_values x = ITEM_START(x);
+  output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
   const int images = m / (out_height * out_width);
   const Sizes sizes = SIZES;
   for (int row = band.start; row < band.stop; row++) {
     const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
-    input plane = x + row_at(band.block, images, image) * height * width;
+    input_values plane = x + row_at(band.block, images, image) * height * width;
     store(y + row_at(band.block, m, row), maximum(plane, window_of(sizes, oy, ox), width));
   }
 }
 
-KERNEL average_forward(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS, SIZES_ARGUMENTS) {
-  input x = ITEM_START(x);
-  output y = ITEM_START(y);
+KERNEL average_forward(INPUT_VALUES(x), OUTPUT_VALUES(y), ROWS_ARGUMENTS, SIZES_ARGUMENTS) {
+  input_values x = ITEM_START(x);
+  output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
   const int images = m / (out_height * out_width);
   const Sizes sizes = SIZES;
   for (int row = band.start; row < band.stop; row++) {
     const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
-    input plane = x + row_at(band.block, images, image) * height * width;
+    input_values plane = x + row_at(band.block, images, image) * height * width;
     store(y + row_at(band.block, m, row), average(plane, window_of(sizes, oy, ox), width));
   }
 }
 
 // Each window's gradient goes to the first of its pixels that holds the maximum y.
-KERNEL max_backward(INPUT(x), INPUT(y), INPUT(dy), ROWS_ARGUMENTS, SIZES_ARGUMENTS, GRADIENT_ARGUMENTS) {
-  input x = ITEM_START(x), y = ITEM_START(y), dy = ITEM_START(dy);
+KERNEL max_backward(INPUT_VALUES(x), INPUT_VALUES(y), INPUT_VALUES(dy), ROWS_ARGUMENTS, SIZES_ARGUMENTS,
+                    GRADIENT_ARGUMENTS) {
+  input_values x = ITEM_START(x), y = ITEM_START(y), dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   const int images = m / (height * width);
@@ -107,7 +108,7 @@ KERNEL max_backward(INPUT(x), INPUT(y), INPUT(dy), ROWS_ARGUMENTS, SIZES_ARGUMEN
   for (int row = band.start; row < band.stop; row++) {
     const int image = row / (height * width), py = row / width % height, px = row % width;
     const size_t plane_index = (size_t)band.block * images + image;
-    input plane = x + plane_index * height * width * BLOCK;
+    input_values plane = x + plane_index * height * width * BLOCK;
     const V own = load(plane + (py * width + px) * BLOCK);
     const Box outputs = outputs_with(sizes, py, px);
     V sum = (V)0;
@@ -126,8 +127,8 @@ KERNEL max_backward(INPUT(x), INPUT(y), INPUT(dy), ROWS_ARGUMENTS, SIZES_ARGUMEN
   }
 }
 
-KERNEL average_backward(INPUT(dy), ROWS_ARGUMENTS, SIZES_ARGUMENTS, GRADIENT_ARGUMENTS) {
-  input dy = ITEM_START(dy);
+KERNEL average_backward(INPUT_VALUES(dy), ROWS_ARGUMENTS, SIZES_ARGUMENTS, GRADIENT_ARGUMENTS) {
+  input_values dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   const int images = m / (height * width);

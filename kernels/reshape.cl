@@ -3,9 +3,9 @@
 #include "elementwise.h"
 
 // x: `from_rows` rows an example of `from_channels` channels; dx: m rows in all, `to_rows` an example of `to_channels`.
-KERNEL reshape(INPUT(x), ROWS_ARGUMENTS, const int from_rows, const int from_channels, const int to_rows,
+KERNEL reshape(INPUT_VALUES(x), ROWS_ARGUMENTS, const int from_rows, const int from_channels, const int to_rows,
                const int to_channels, GRADIENT_ARGUMENTS) {
-  input x = ITEM_START(x);
+  input_values x = ITEM_START(x);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   const size_t from_m = (size_t)(m / to_rows) * from_rows;
@@ -16,7 +16,7 @@ KERNEL reshape(INPUT(x), ROWS_ARGUMENTS, const int from_rows, const int from_cha
     int channel = place % from_channels;
     V v = (V)0;
     for (int i = 0; i < filled; i++) {
-      ELEMENT(v, i) = x[value_at(channel, from_m, from)];
+      ELEMENT(v, i) = float_of(x[value_at(channel, from_m, from)]);
       if (++channel == from_channels) { channel = 0; from++; }
     }
     write_gradient(dx, row_at(band.block, m, row), v);

@@ -2,9 +2,9 @@
 #include "elementwise.h"
 
 // dx at (iy, ix) of `height` x `width` = x at (iy + down, ix + right) of `from_height` x `from_width`, or 0 outside it
-KERNEL move_image(INPUT(x), ROWS_ARGUMENTS, const int from_height, const int from_width, const int height,
+KERNEL move_image(INPUT_VALUES(x), ROWS_ARGUMENTS, const int from_height, const int from_width, const int height,
                   const int width, const int down, const int right, GRADIENT_ARGUMENTS) {
-  input x = ITEM_START(x);
+  input_values x = ITEM_START(x);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {

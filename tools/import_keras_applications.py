@@ -78,11 +78,13 @@ norms = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormal
 momentum = [layer.momentum for layer in norms]
 for layer in norms:
     layer.momentum = 0.0
-model(rng.uniform(0, 255, (16, side, side, 3)).astype("float32"), training=True)
+prepares = any(isinstance(layer, (keras.layers.Rescaling, keras.layers.Normalization)) for layer in layers)
+ends = (0, 255) if prepares else (-1, 1)
+model(rng.uniform(*ends, (16, side, side, 3)).astype("float32"), training=True)
 for layer, value in zip(norms, momentum):
     layer.momentum = value
     layer.moving_variance.assign_add(0.1 * np.mean(layer.moving_variance) * np.ones(layer.moving_variance.shape))
-x = rng.uniform(0, 255, (2, side, side, 3)).astype("float32")
+x = rng.uniform(*ends, (2, side, side, 3)).astype("float32")
 deviation = np.std(model(x, training=False))
 for variable in [layer for layer in layers if layer.weights][-1].weights:
     variable.assign(variable / deviation)

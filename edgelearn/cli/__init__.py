@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import shlex
@@ -10,6 +9,7 @@ import sys
 
 from edgelearn import __version__
 from edgelearn.errors import EdgelearnError
+from edgelearn.experiments.config import ConfigError
 
 from . import (
     bench,
@@ -29,6 +29,8 @@ from . import (
     runs,
     tune,
 )
+from .answer import answer
+from .parser import make_parser
 
 COMMANDS = {
     "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "inspect": inspect,
@@ -39,15 +41,7 @@ COMMANDS = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command. Exit status: 0 done, 1 an error that was explained, 2 wrong usage, 130 interrupted."""
-    parser = argparse.ArgumentParser("edgelearn", description="On-device learning on any OpenCL device.")
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, module in COMMANDS.items():
-        first_line = (module.__doc__ or "").partition("\n")[0]
-        command = commands.add_parser(name, help=first_line, description=module.__doc__,
-                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-        module.add_arguments(command)
-        command.set_defaults(execute=module.run)  # commands have an argument called run
+    parser = make_parser(COMMANDS, __version__)
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(arguments)
     options.command_line = shlex.join(["edgelearn", *arguments])
@@ -55,7 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
         # Lines, also into a pipe, whose reader wants to follow; and names of files that no encoding has, escaped.
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     try:
-        return options.execute(options) or 0
+        return answer(options)
+    except ConfigError as error:
+        print(f"edgelearn: {error}", file=sys.stderr)
+        return 2
     except EdgelearnError as error:
         print(f"edgelearn: {error}", file=sys.stderr)
         return 1

@@ -8,13 +8,14 @@ part.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
 from . import names
+from .answer import Answer
 from .files import written
 from .numbers import whole
+from .tables import width
 
 if TYPE_CHECKING:
     from edgelearn.lab.bench.report import BenchReport
@@ -33,13 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cores", type=whole(1), help="processor cores for everyone (default: all)")
     add("--rounds", type=whole(1), default=9, help="blocks of steps of each contender (default: %(default)s)")
     add("--seed", type=whole(0), default=0)
-    add("--from", dest="source", metavar="FILE", help="show a report that --json wrote, and measure nothing")
-    add("--json", type=written, metavar="FILE", help="write all samples there")
+    add("--from", dest="source", metavar="FILE", help="show a report that --json or --save wrote, and measure nothing")
     add("--chart", type=written, metavar="PNG", help="draw everyone's time over edgelearn's")
     add("--markdown", action="store_true", help="print a table in Markdown, a row a workload")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     from edgelearn.lab.bench import chart
     from edgelearn.lab.bench.markdown import as_markdown
     from edgelearn.lab.bench.report import BenchReport
@@ -49,11 +49,10 @@ def run(options: argparse.Namespace) -> None:
     if options.markdown:
         print(as_markdown(report), end="")
     else:
-        print(as_text(report, max(100, shutil.get_terminal_size((120, 24)).columns)), end="")
-    if options.json:
-        report.write(options.json)
+        print(as_text(report, width()), end="")
     if options.chart:
         chart.save(report, options.chart)
+    return Answer(report.to_dict())
 
 
 def _measure(options: argparse.Namespace) -> BenchReport:

@@ -19,6 +19,7 @@ from edgelearn.interop.weights import check_weights
 from edgelearn.train import Model
 
 from . import names
+from .answer import Answer
 from .files import written
 from .numbers import whole
 
@@ -72,7 +73,7 @@ def _pictures(options: argparse.Namespace, file: ModelFile) -> np.ndarray:
     return np.concatenate([pictures.load(str(path)) for path in chosen])
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     writer = find_writer(options.out)
     file = read(options)
     check_weights(file.network, file.weights)
@@ -86,3 +87,5 @@ def run(options: argparse.Namespace) -> None:
         model.metadata = dict(file.metadata)
         model.export(options.out, _pictures(options, file), int8=options.int8)
     print(f"{options.out}: {writer.name}, '{file.network.name}', {file.network.count():,} parameters")
+    found = {"out": options.out, "format": writer.name, "network": file.network.name}
+    return Answer(found | {"parameters": file.network.count()})

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from edgelearn.runtime import list_devices, self_test
 from edgelearn.runtime.choose import rank
 from edgelearn.tuned import find
 
+from .answer import Answer
+
 GIB = 1 << 30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--extensions", action="store_true", help="list the extensions of each device")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     found = [(device, self_test(device)) for device in rank(list_devices())]
-    if options.json:
-        records = [
-            d.facts()
-            | {
-                "extensions": d.extensions,
-                "units": d.units,
-                "tuned": [str(p) for p in find(d).files],
-                "self_test": asdict(t),
-            }
-            for d, t in found
-        ]
-        print(json.dumps(records, indent=1))
-        return
     for number, (device, test) in enumerate(found):
         print(f"{'*' if number == 0 else ' '} {device.id}")
         print(f"    {device.kind.upper()}, {device.version}, driver {device.driver}")
@@ -47,10 +34,15 @@ def run(options: argparse.Namespace) -> None:
             )
         else:
             print(f"    SELF-TEST FAILED: {test.problem}")
-        print(f"    units for integers of 8 bits: {', '.join(device.units) or 'none'}")
+        print(f"    units for small numbers: {', '.join(device.units) or 'none'}")
         print(f"    {find(device)}")
         for note in device.notes:
             print(f"    note: {note}")
         if options.extensions:
             print("    " + " ".join(device.extensions))
     print("* would be chosen; choose another with --device NAME (any part of its name)")
+    return Answer([
+        d.facts() | {"extensions": d.extensions, "units": d.units, "tuned": [str(p) for p in find(d).files],
+                     "self_test": asdict(t)}
+        for d, t in found
+    ])  # fmt: skip

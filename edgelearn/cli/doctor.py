@@ -20,6 +20,8 @@ from edgelearn.runtime.driver_caches import POCL_CACHE, pocl_folder
 from edgelearn.tuned import files as tuned_files
 from edgelearn.tuned import find
 
+from .answer import Answer
+
 NEEDED = (
     "numpy", "scipy", "pyopencl", "pillow", "h5py", "safetensors", "matplotlib", "platformdirs", "rich", "filelock",
     "psutil",
@@ -37,13 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="check this device instead of the best one")
 
 
-def run(options: argparse.Namespace) -> int:
-    problems = 0
+def run(options: argparse.Namespace) -> Answer:
+    problems, checks = 0, []
 
     def report(good: bool, text: str, remedy: str = "") -> None:
         nonlocal problems
         problems += not good
+        checks.append({"state": "ok" if good else "problem", "text": text, "remedy": "" if good else remedy})
         print(f"[{'ok' if good else '!!'}] {text}" + (f"\n     -> {remedy}" if remedy and not good else ""))
+
+    def note(good: bool, text: str) -> None:
+        checks.append({"state": "ok" if good else "optional", "text": text, "remedy": ""})
+        print(f"[{'ok' if good else '--'}] {text}")
 
     report(sys.version_info >= (3, 11), f"Python {platform.python_version()}", "install Python 3.11 or later")
     for package in NEEDED:
@@ -52,10 +59,10 @@ def run(options: argparse.Namespace) -> int:
     for package, extra in ((package, extra) for extra, packages in OPTIONAL.items() for package in packages):
         version = _version(package)
         state = version or f"is not installed (optional: pip install {extra!r})"
-        print(f"[{'ok' if version else '--'}] {package} {state}")
+        note(bool(version), f"{package} {state}")
     for what, (folder, variable) in _caches().items():  # before the device, which may not start without them
         if folder is None:
-            print(f"[--] {what}: off, {variable} is empty")
+            note(False, f"{what}: off, {variable} is empty")
             continue
         why = caches.problem(folder)
         remedy = f"name a folder on a disk with room in {variable}; until then a temporary one serves"
@@ -64,10 +71,10 @@ def run(options: argparse.Namespace) -> int:
         report(True, f"{len(list(source.folder().glob('*.cl')))} kernel files in {source.folder()}")
         choice = choose_device(options.device)
         report(True, f"device {choice.device.id}: {choice.reason}")
-        for note in choice.device.notes:
-            print(f"     note: {note}")
+        for text in choice.device.notes:
+            print(f"     note: {text}")
         found = find(choice.device)
-        print(f"[{'ok' if found.files else '--'}] {found}")
+        note(bool(found.files), str(found))
         test = self_test(choice.device)
         report(test.passed, f"self-test {'passed' if test.passed else 'failed: ' + test.problem}",
                "choose another device with --device (see `edgelearn devices`), or update the driver")  # fmt: skip
@@ -77,12 +84,12 @@ def run(options: argparse.Namespace) -> int:
     if folder:
         report(Path(folder).is_dir(), f"EDGELEARN_DATA={folder}", "set it to a folder that exists, or unset it")
     else:
-        print("[--] EDGELEARN_DATA is not set: data is downloaded, or the embedded sample is used")
+        note(False, "EDGELEARN_DATA is not set: data is downloaded, or the embedded sample is used")
     store = RunStore().root
     nearest = next(p for p in (store, *store.parents) if p.exists())
     report(os.access(nearest, os.W_OK), f"runs are kept in {store}", "set EDGELEARN_RUNS to a writable folder")
     print("Everything is in order." if not problems else f"{problems} problem{'s' * (problems > 1)}.")
-    return int(problems > 0)
+    return Answer({"problems": problems, "checks": checks}, int(problems > 0))
 
 
 def _caches() -> dict[str, tuple[Path | None, str]]:

@@ -1,6 +1,7 @@
 """Federated learning: many clients, one model, every byte counted.
 
-`run` trains a federation, `tasks` lists what can be trained, `rounds` shows what happened in the rounds of a run.
+`run` trains a federation, `tasks` lists what can be trained, `rounds` shows what happened in the rounds of a run,
+`compare` puts runs side by side, `deploy` runs a federation on Flower's processes.
 `verify` trains a network that tells users apart, enrols a voice, and accepts or rejects recordings."""
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import argparse
 from edgelearn.experiments.federated.config import FederatedConfig
 from edgelearn.lab.runs import RunStore
 
+from .answer import Answer
 from .federated_verify import add_verify
+from .files import written
 from .options import add_options
 from .tables import print_table
 from .training import add_runs, add_runs_folder, train
@@ -28,31 +31,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rounds.add_argument("name", metavar="RUN", help="the run's id or the start of it")
     add_runs_folder(rounds)
     rounds.set_defaults(act=_rounds)
+    compare = commands.add_parser("compare", help="accuracy and bytes of runs, side by side")
+    compare.add_argument("names", nargs="+", metavar="RUN", help="ids or the starts of them")
+    compare.add_argument("--chart", metavar="PNG", type=written, help="draw accuracy over bytes there")
+    compare.add_argument("--markdown", action="store_true", help="the table in Markdown")
+    add_runs_folder(compare)
+    compare.set_defaults(act=_compare)
+    deploy = commands.add_parser("deploy", help="`run` with the engine deployed: SuperLink and SuperNodes of Flower")
+    add_options(deploy, FederatedConfig, skip=("engine",))
+    add_runs_folder(deploy)
+    deploy.set_defaults(act=_run, engine="deployed", resume=None)  # `run --resume` continues it
 
 
-def run(options: argparse.Namespace) -> int:
-    return options.act(options) or 0
+def run(options: argparse.Namespace) -> Answer:
+    return options.act(options)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.federated import FederatedExperiment
 
     return train(FederatedExperiment, options)
 
 
-def _tasks(options: argparse.Namespace) -> None:
+def _tasks(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.federated import TASKS
 
     rows = [(name, str(k.clients), str(k.rounds), k.partition, k.title) for name, k in TASKS.items()]
     print_table(("task", "clients", "rounds", "partition", "description"), rows)
+    return Answer([dict(zip(("task", "clients", "rounds", "partition", "title"), row, strict=True)) for row in rows])
 
 
-def _rounds(options: argparse.Namespace) -> None:
+def _rounds(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.federated import read_rounds
 
-    rows = []
-    for each in read_rounds(RunStore(options.runs).open(options.name)):
+    rows, found = [], read_rounds(RunStore(options.runs).open(options.name))
+    for each in found:
         reasons = "; ".join(f"{client}: {why}" for client, why in each["left_out"].items())
         sizes = (f"{each[way][what]:,}" for way in ("down", "up") for what in ("payload", "total"))
         rows.append((str(each["round"]), str(len(each["clients"])), *sizes, reasons))
     print_table(("round", "clients", "payload down", "bytes down", "payload up", "bytes up", "left out"), rows)
+    return Answer(list(found))
+
+
+def _compare(options: argparse.Namespace) -> Answer:
+    from edgelearn.experiments.federated import plot_bytes, report
+
+    store = RunStore(options.runs)
+    runs = [store.open(name) for name in options.names]
+    print_table(report.HEADER, report.cells(runs), options.markdown)
+    if options.chart:
+        plot_bytes(runs, options.chart)
+    return Answer([{"run": each.id, "status": each.status, "results": each.record.get("results")} for each in runs])

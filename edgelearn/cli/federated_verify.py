@@ -7,6 +7,8 @@ from pathlib import Path
 
 from edgelearn.errors import DataError
 
+from . import names
+from .answer import Answer
 from .numbers import number, whole
 from .tables import print_table
 
@@ -24,9 +26,10 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
     add("--rounds", type=whole(1), default=300, help="default: %(default)s")
     add("--recordings", type=whole(1), default=12, help="of a user in each round (default: %(default)s)")
     add("--fraction", type=number(least=0.0, most=1.0), default=1.0, help="of the users in each round (default: 1)")
+    add("--masked", action="store_true", help="hide each user's change from the server: a demonstration")
     add("--seed", type=whole(0), default=0)
     add("--data", metavar="DIR", help="folder with data sets (default: EDGELEARN_DATA)")
-    add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+    names.add_device(train)
     add("--out", type=Path, metavar="FILE", help="where to save the network, for `enrol` and `test`")
     train.set_defaults(act=_train)
     enrol = commands.add_parser("enrol", help="enrol a voice from a few recordings")
@@ -46,10 +49,10 @@ def _add_files(parser: argparse.ArgumentParser, user: str) -> None:
     add("clips", nargs="+", metavar="CLIP", help="WAV, FLAC or OGG files of about a second")
     add("--user", required=True, type=Path, metavar="FILE", help=user)
     add("--network", required=True, type=Path, metavar="FILE", help="the network that `train --out` wrote")
-    add("--device", metavar="NAME", help="part of a device's name (see `edgelearn devices`)")
+    names.add_device(parser)
 
 
-def _train(options: argparse.Namespace) -> None:
+def _train(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.verification import TASKS, train_verifier
     from edgelearn.experiments.verification.tasks import FRONT_END
     from edgelearn.federated.verification import VerificationSettings, make_method
@@ -61,7 +64,9 @@ def _train(options: argparse.Namespace) -> None:
     task = TASKS[options.task](options.data, options.seed)
     size = len(task.train) if options.method == "softmax" else options.size
     method = make_method(options.method, size)
-    settings = VerificationSettings(options.rounds, options.recordings, options.fraction, seed=options.seed)
+    settings = VerificationSettings(
+        options.rounds, options.recordings, options.fraction, seed=options.seed, masked=options.masked
+    )
     print(f"{task.name}: {task.description}", flush=True)
 
     def progress(number: int) -> None:
@@ -79,29 +84,35 @@ def _train(options: argparse.Namespace) -> None:
     if options.out is not None:
         save_embedder(options.out, Embedder(trained.model.network, dict(trained.model.weights), FRONT_END))
         print(f"Network: {options.out}")
+    return Answer({
+        "task": options.task, "method": options.method, "accuracy": report.accuracy, "up_bytes": trained.up_bytes,
+        "down_bytes": trained.down_bytes, "seen": report.seen, "seen_eer": report.seen_eer, "unseen": report.unseen,
+        "unseen_eer": report.unseen_eer, "network": options.out,
+    })  # fmt: skip
 
 
 def _shares(*values: float) -> list[str]:
     return ["-" if value != value else f"{value:.1%}" for value in values]
 
 
-def _enrol(options: argparse.Namespace) -> None:
+def _enrol(options: argparse.Namespace) -> Answer:
     from edgelearn.federated.verification import User
 
     user = User.enrol(_outputs(options), true_positive_rate=options.accept)
     user.save(options.user)
     print(f"{options.user}: enrolled from {len(options.clips)} recordings, accepts from {user.threshold:.3f}")
+    return Answer({"user": options.user, "recordings": len(options.clips), "threshold": user.threshold})
 
 
-def _test(options: argparse.Namespace) -> None:
+def _test(options: argparse.Namespace) -> Answer:
     from edgelearn.federated.verification import User
 
     user, outputs = User.load(options.user), _outputs(options)
-    rows = [
-        (clip, f"{score:.3f}", "accepted" if score >= user.threshold else "rejected")
-        for clip, score in zip(options.clips, user.scores(outputs), strict=True)
-    ]
+    scores = dict(zip(options.clips, map(float, user.scores(outputs)), strict=True))
+    accepted = {clip: score >= user.threshold for clip, score in scores.items()}
+    rows = [(clip, f"{score:.3f}", "accepted" if accepted[clip] else "rejected") for clip, score in scores.items()]
     print_table(("recording", "score", "result"), rows)
+    return Answer([{"recording": c, "score": score, "accepted": accepted[c]} for c, score in scores.items()])
 
 
 def _outputs(options: argparse.Namespace):

@@ -10,6 +10,7 @@ import argparse
 
 from edgelearn.experiments.finetune.config import FinetuneConfig
 
+from .answer import Answer
 from .options import add_options
 from .training import add_runs, train
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_runs(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.finetune import FinetuneExperiment
 
     return train(FinetuneExperiment, options)

@@ -11,6 +11,7 @@ import argparse
 
 from edgelearn.experiments.flowers import FlowersConfig
 
+from .answer import Answer
 from .options import add_options
 from .training import add_runs, train
 
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_runs(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.flowers import FlowersExperiment
 
     return train(FlowersExperiment, options)

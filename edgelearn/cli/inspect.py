@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import argparse
 
-from edgelearn import atomic
-
+from .answer import Answer
 from .convert import add_model, network_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> Answer:
     from edgelearn.train.inspection import inspect
 
     found = inspect(
         options.model, network_of(options), inputs=tuple(options.inputs), outputs=tuple(options.outputs),
         input_shape=tuple(options.input_shape) if options.input_shape else None,
     )  # fmt: skip
-    print(atomic.to_json(found.to_dict(), 1) if options.json else found)
-    return 0 if found.supported else 1
+    print(found)
+    return Answer(found.to_dict(), 0 if found.supported else 1)

@@ -10,15 +10,21 @@ words; the first line of output says which."""
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgelearn.errors import DataError
 
 from . import keywords_figures as figures
 from . import keywords_training as training
+from .answer import Answer
 from .keywords_common import add_network, find_clips, find_network
 from .keywords_listen import add_listen
 from .numbers import number, whole
+
+if TYPE_CHECKING:
+    from edgelearn.keywords.vocabulary import Vocabulary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,11 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     figures.add_check(commands.add_parser("check", help="check the published claims: passed, failed or not measured"))
 
 
-def run(options: argparse.Namespace) -> int:
-    return options.act(options) or 0
+def run(options: argparse.Namespace) -> Answer:
+    return options.act(options)
 
 
-def _enrol(options: argparse.Namespace) -> None:
+def _enrol(options: argparse.Namespace) -> Answer:
     from edgelearn.keywords.vocabulary import Vocabulary, file_features
 
     embedder = find_network(options)
@@ -74,9 +80,10 @@ def _enrol(options: argparse.Namespace) -> None:
     vocabulary.enrol(embedder)  # check that the words can be learned before they are saved
     vocabulary.save(options.into)
     print(f"{options.into}: {vocabulary}")
+    return _words_in(options.into, vocabulary)
 
 
-def _words(options: argparse.Namespace) -> None:
+def _words(options: argparse.Namespace) -> Answer:
     from edgelearn.keywords.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.load(options.file)
@@ -84,9 +91,14 @@ def _words(options: argparse.Namespace) -> None:
         vocabulary = vocabulary.without(options.forget)
         vocabulary.save(options.file)
     print(f"{options.file}: {vocabulary}")
+    return _words_in(options.file, vocabulary)
 
 
-def _compose(options: argparse.Namespace) -> None:
+def _words_in(file: str, vocabulary: Vocabulary) -> Answer:
+    return Answer({"file": file, "words": {word: vocabulary.count(word) for word in vocabulary.words}})
+
+
+def _compose(options: argparse.Namespace) -> Answer:
     import numpy as np
 
     from edgelearn.data.audio.synthetic import embedded_words
@@ -108,6 +120,8 @@ def _compose(options: argparse.Namespace) -> None:
     recording.write(options.recording)
     write_labels(labels, recording.timeline)
     print(f"{options.recording}, {labels}: {len(recording.timeline)} words in {recording.seconds / 60:.1f} minutes")
+    words = [asdict(spoken) for spoken in recording.timeline]
+    return Answer({"recording": options.recording, "labels": labels, "seconds": recording.seconds, "words": words})
 
 
 def _wav(text: str) -> Path:

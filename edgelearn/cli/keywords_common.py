@@ -7,12 +7,18 @@ from collections.abc import Callable
 
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.subfolders import skipped_lines
+from edgelearn.extensions import import_instance, is_reference
 from edgelearn.keywords.learners import Embedder, Learner, Neighbours
 
 from . import names
 
 # Without the learner that needs a shared classifier of the words and clips of other people: see `personal`.
 LEARNERS = tuple(sorted(set(Learner.registry) - {Neighbours.name}))
+
+
+def learner(name: str) -> Learner:
+    """The learner with this name, or MODULE:CLASS."""
+    return import_instance(name, Learner) if is_reference(name) else Learner.named(name)()
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
+from .answer import Answer
 from .keywords_common import add_data
 from .numbers import whole
 
@@ -31,21 +33,25 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_check)
 
 
-def _personal(options: argparse.Namespace) -> None:
+def _personal(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.keywords.embedding.personalisation import personalise_run
     from edgelearn.experiments.keywords.english import english_users, personalise_english
     from edgelearn.experiments.keywords.personalisation import to_table, users_table
 
+    found = []
     for what in options.what:
         if what == ENGLISH:
             reports = personalise_english(english_users(options.data, options.device), options.shots)
         else:
             reports = personalise_run(what, options.shots, options.data, options.device)
         print(what, *(users_table(report) for report in reports if options.users), to_table(reports), sep="\n")
+        found += [{"what": what} | asdict(report) for report in reports]
+    return Answer(found)
 
 
-def _check(options: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> Answer:
     from edgelearn.errors import RunError
+    from edgelearn.experiments.claim import status
     from edgelearn.experiments.keywords.check import check
     from edgelearn.lab.runs import RunStore
 
@@ -54,8 +60,8 @@ def _check(options: argparse.Namespace) -> int:
         raise RunError(f"{unfinished[0]} isn't finished. Finish it: edgelearn keywords train --resume {unfinished[0]}")
     if others := [run.id for run in runs if (run.record["kind"], run.config.get("task")) != ("keywords", "arabic")]:
         raise RunError(f"{others[0]} is not a run of `edgelearn keywords train arabic`: leave it out.")
-    failed = False
+    found = []
     for claim in check(runs, options.data, options.device):
         print(f"{claim.word}  {claim.claim}: {claim.measured}", flush=True)
-        failed |= claim.passed is False
-    return int(failed)
+        found.append(claim)
+    return Answer([asdict(claim) for claim in found], status(found))

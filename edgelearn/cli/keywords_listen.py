@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 
 import numpy as np
 
 from edgelearn.errors import DataError
 from edgelearn.keywords import Detection, Listener, OtherWords, Vocabulary
 from edgelearn.keywords.detector import HOP, REFRACTORY, SMOOTHING
-from edgelearn.keywords.learners import Embedder, Learner, Linear
+from edgelearn.keywords.learners import Embedder, Linear
 
-from .keywords_common import LEARNERS, add_network, find_clips, find_network
+from .answer import Answer
+from .keywords_common import LEARNERS, add_network, find_clips, find_network, learner
+from .names import one_of
 from .numbers import number
 
 _OTHERS = 500  # clips of other words that suffice for a threshold
@@ -30,7 +33,10 @@ def add_listen(parser: argparse.ArgumentParser) -> None:
         "--false-accepts", type=number(0, 1), default=0.01, metavar="SHARE",
         help="share of clips of other words that the threshold may accept (default: %(default)s)",
     )  # fmt: skip
-    add("--learner", choices=LEARNERS, default="nearest-mean", help="how words are learned (default: %(default)s)")
+    add(
+        "--learner", type=one_of(LEARNERS, "learner"), default="nearest-mean", metavar="NAME",
+        help=f"how words are learned: {', '.join(LEARNERS)}, or MODULE:CLASS (default: %(default)s)",
+    )  # fmt: skip
     add("--hop", type=number(0.001), default=HOP, help="seconds between scores (default: %(default)s)")
     add(
         "--smoothing", type=number(0), default=SMOOTHING,
@@ -45,7 +51,7 @@ def add_listen(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_listen)
 
 
-def _listen(options: argparse.Namespace) -> None:
+def _listen(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.keywords.streaming import evaluate_detections, read_labels
 
     if (options.recording is None) == (options.microphone is None):
@@ -65,12 +71,14 @@ def _listen(options: argparse.Namespace) -> None:
     if labels is not None:
         timeline = [spoken for spoken in labels if spoken.word in vocabulary.words]
         print(evaluate_detections(detections, timeline, listener.seconds))
+    heard = [asdict(detection) for detection in detections]
+    return Answer({"words": vocabulary.words, "threshold": listener.threshold, "detections": heard})
 
 
 def _listener(options: argparse.Namespace, vocabulary: Vocabulary, embedder: Embedder) -> Listener:
     others = _others(options, vocabulary, embedder) if options.threshold is None else None
     listener = Listener(
-        embedder, vocabulary, Learner.named(options.learner)(), options.threshold, others, options.false_accepts,
+        embedder, vocabulary, learner(options.learner), options.threshold, others, options.false_accepts,
         options.hop, options.smoothing, options.refractory,
     )  # fmt: skip
     if len(vocabulary.words) == 1 and isinstance(listener.spotter.classifier, Linear):

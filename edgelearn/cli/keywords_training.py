@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from edgelearn.experiments.keywords.embedding.config import KeywordsConfig
 from edgelearn.experiments.keywords.episodes import SPEAKERS
 from edgelearn.experiments.keywords.splits import WORD_SPLITS
 
-from .keywords_common import LEARNERS, find_clips, find_network
+from .answer import Answer
+from .keywords_common import LEARNERS, find_clips, find_network, learner
+from .names import one_of
 from .numbers import whole
 from .options import add_options
 from .training import add_runs, train
@@ -24,8 +27,8 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("clips", nargs="?", metavar="DIR", help="a subfolder of recordings for each word (default: embedded sample)")
     add(
-        "--learner", nargs="+", choices=LEARNERS, default=["nearest-mean"],
-        help="how words are learned (default: nearest-mean)",
+        "--learner", nargs="+", type=one_of(LEARNERS, "learner"), default=["nearest-mean"], metavar="NAME",
+        help=f"how words are learned: {', '.join(LEARNERS)}, or MODULE:CLASS (default: nearest-mean)",
     )  # fmt: skip
     add("--num-classes", type=whole(1), default=5, help="words of an episode (default: %(default)s)")
     add("--shots", type=whole(1), nargs="+", default=[1, 5], help="clips of each word to enrol (default: 1 5)")
@@ -47,22 +50,21 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_evaluate)
 
 
-def _train(options: argparse.Namespace) -> int:
+def _train(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.keywords.embedding import KeywordsExperiment
 
     return train(KeywordsExperiment, options)
 
 
-def _evaluate(options: argparse.Namespace) -> None:
+def _evaluate(options: argparse.Namespace) -> Answer:
     from edgelearn.data.audio.cache import load_features
     from edgelearn.data.audio.synthetic import embedded_words
     from edgelearn.experiments.keywords.episodes import Episodes
     from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
     from edgelearn.experiments.keywords.speakers import part_of
-    from edgelearn.keywords.learners import Learner
     from edgelearn.keywords.learners.unlabelled import supervised
 
-    learners = [Learner.named(name)() for name in options.learner]
+    learners = [learner(name) for name in options.learner]
     if options.unlabelled:
         learners = list(dict.fromkeys(each for learner in learners for each in (supervised(learner), learner)))
     dataset = find_clips(options.clips, lambda: embedded_words(speakers=4))
@@ -80,4 +82,11 @@ def _evaluate(options: argparse.Namespace) -> None:
     ]  # fmt: skip
     embedder = find_network(options)
     evaluator = Evaluator(embedder, load_features(dataset, embedder.front_end, embedder.seconds))
-    print(to_table([evaluator.run(learner, episodes) for learner in learners for episodes in every]))
+    reports = [evaluator.run(learner, episodes) for learner in learners for episodes in every]
+    print(to_table(reports))
+    return Answer([
+        {"learner": r.learner.to_dict(), "num_classes": r.episodes.num_classes, "shots": r.episodes.shots,
+         "speakers": r.episodes.speakers, "episodes": len(r.episodes),
+         "measures": {name: asdict(value) for name, value in r.measures.items()}}
+        for r in reports
+    ])  # fmt: skip

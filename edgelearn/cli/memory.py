@@ -8,8 +8,8 @@ the published claim with plans, steps, times and finished trainings."""
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
+from dataclasses import asdict
 
 from edgelearn import atomic
 from edgelearn.compile.explain import explain
@@ -17,15 +17,17 @@ from edgelearn.compile.memory.budget import COUNTS
 from edgelearn.errors import PlanError
 from edgelearn.experiments.memory.config import MemoryConfig
 from edgelearn.experiments.memory.plans import ALLOWED
+from edgelearn.extensions import import_instance
 from edgelearn.lab.runs import RunStore, figures
-from edgelearn.lab.runs.tables import render, table
 from edgelearn.runtime import choose_device, launch_times
 
 from . import names
+from .answer import Answer
 from .files import written
 from .memory_fit import add_fit
 from .numbers import number, whole
 from .options import add_options
+from .tables import print_table
 from .training import add_runs, add_runs_folder, train
 
 
@@ -40,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "peak, those stored between the passes",
     )  # fmt: skip
     plan.add_argument(
-        "--allow", nargs="+", choices=ALLOWED, default=[],
-        help="extra strategies for the planner: fewer bits, which is lossy, or memory outside the device",
+        "--allow", nargs="+", type=names.one_of(ALLOWED, "strategy"), default=[], metavar="STRATEGY",
+        help=f"extra strategies for the planner, fewer bits, which is lossy, or memory outside the device: "
+        f"{', '.join(ALLOWED)}, or MODULE:CLASS",
     )  # fmt: skip
     plan.add_argument("--pages", metavar="DIR", help="with --allow paged: to a file there, not to the host's memory")
     plan.add_argument("--batchnorm", choices=("moving", "batch"), default="batch")
@@ -52,10 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     compare = commands.add_parser("compare", help="memory and time of a step by many plans, in turn")
     _add_network(compare)
     compare.add_argument(
-        "--plans", nargs="+", default=[], metavar="PLAN", help="some of them, as 'keep_all' '6 MB stored'"
-    )
+        "--plans",
+        nargs="+",
+        default=[],
+        metavar="PLAN",
+        help="some of them, as 'keep_all' '6 MB stored', or MODULE:NAME of a policy",
+    )  # fmt: skip
     compare.add_argument("--rounds", type=whole(1), default=9)
-    compare.add_argument("--json", type=written, metavar="FILE", help="write the measurements there")
     compare.add_argument("--chart", type=written, metavar="PNG", help="draw time over memory there")
     compare.set_defaults(act=_compare)
     measure = commands.add_parser("measure", help="times of launches on this device, stored for plans")
@@ -83,12 +89,12 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=whole(1), default=1, help="examples of a step (default: %(default)s)")
 
 
-def run(options: argparse.Namespace) -> int:
-    return options.act(options) or 0
+def run(options: argparse.Namespace) -> Answer:
+    return options.act(options)
 
 
-def _plan(options: argparse.Namespace) -> None:
-    from edgelearn.compile import Offload
+def _plan(options: argparse.Namespace) -> Answer:
+    from edgelearn.compile import Encoding, Offload
     from edgelearn.experiments.memory.plans import named_plan
     from edgelearn.interop import find_network
 
@@ -96,7 +102,10 @@ def _plan(options: argparse.Namespace) -> None:
     if options.pages and "paged" not in options.allow:
         raise PlanError("--pages is for offloading, which isn't allowed: add --allow paged, or leave --pages out.")
     name = "keep_all" if options.budget is None else _counted(options.budget, options.count)
-    allow = [Offload(options.pages) if name == "paged" else ALLOWED[name] for name in options.allow]
+    allow = [
+        Offload(options.pages) if name == "paged" else ALLOWED.get(name) or import_instance(name, Encoding)
+        for name in options.allow
+    ]
     network = find_network(options.network, options.alpha).network
     plan = named_plan(name, network, device, options.batch_size, options.batchnorm, allow, _log)
     times = launch_times(device, allow if plan.paged_bytes else ())
@@ -112,6 +121,15 @@ def _plan(options: argparse.Namespace) -> None:
         from edgelearn.experiments.plan_figures import plot_timeline
 
         atomic.write_bytes(options.plot, figures.to_png(plot_timeline(plan, name)))
+    accounted = explanation.accounting
+    return Answer({
+        "network": network.name, "device": device.id, "batch_size": plan.request.batch_size,
+        "micro_batch": plan.request.micro_batch, "budget": name, "planned": plan.peak_bytes,
+        "stored": accounted and accounted.stored, "peak": accounted and accounted.peak,
+        "paged": accounted and accounted.paged, "predicted_seconds": times.step(plan),
+        "measured_launches": times.known(plan), "shares": [asdict(share) for share in explanation.shares],
+        "timeline": [asdict(moment) for moment in explanation.timeline],
+    })  # fmt: skip
 
 
 def _counted(budget: str, count: str) -> str:
@@ -124,21 +142,20 @@ def _log(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _compare(options: argparse.Namespace) -> None:
+def _compare(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.memory import compare, report
 
     measured = compare(
         options.network, options.plans, options.batch_size, options.rounds, alpha=options.alpha,
         device=options.device or "", progress=_log,
     )  # fmt: skip
-    _print(report.HEADER, report.cells(measured))
-    if options.json:
-        atomic.write_json(options.json, {"command": options.command_line, "plans": report.records(measured)})
+    print_table(report.HEADER, report.cells(measured), optional=("planned", "paged MB"))
     if options.chart:
         atomic.write_bytes(options.chart, figures.to_png(report.plot(measured)))
+    return Answer({"command": options.command_line, "plans": report.records(measured)})
 
 
-def _measure(options: argparse.Namespace) -> None:
+def _measure(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.memory.plans import plans_to_measure
     from edgelearn.interop import find_network
     from edgelearn.lab.profile.launches import measure_launches
@@ -152,15 +169,17 @@ def _measure(options: argparse.Namespace) -> None:
         f"{len(stored.seconds)} launches of {device.id} measured, stored in {store.path_of(device)}; a step takes "
         f"{stored.between * 1e6:.1f} µs more for each, and {stored.fixed * 1e6:.0f} µs"
     )
+    found = {"device": device.id, "launches": len(stored.seconds), "between": stored.between, "fixed": stored.fixed}
+    return Answer(found | {"file": store.path_of(device)})
 
 
-def _train(options: argparse.Namespace) -> int:
+def _train(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.memory import MemoryExperiment
 
     return train(MemoryExperiment, options)
 
 
-def _check(options: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments import claim as verdict
     from edgelearn.experiments import memory
     from edgelearn.models import mobilenet_v2
@@ -172,12 +191,5 @@ def _check(options: argparse.Namespace) -> int:
         memory.check_process(device),
         memory.check_trained(RunStore(options.runs)),
     ]
-    _print(verdict.HEADER, verdict.cells(verdicts))
-    return int(any(v.passed is False for v in verdicts))
-
-
-def _print(header, rows) -> None:
-    found = table(None, header)
-    for row in rows:
-        found.add_row(*row)
-    print(render([found], max(130, shutil.get_terminal_size((130, 24)).columns)))
+    print_table(verdict.HEADER, verdict.cells(verdicts))
+    return Answer([asdict(each) for each in verdicts], verdict.status(verdicts))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from . import names
+from .answer import Answer
 from .numbers import number, whole
 from .tables import print_table
 
@@ -28,12 +28,11 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
         help="layers to train: patterns such as 'dense', or 'from LAYER' (default: all, the upper half, the last)",
     )  # fmt: skip
     parser.add_argument("--batchnorm", choices=("auto", "moving", "batch"), default="auto")
-    parser.add_argument("--json", action="store_true", help="write the combinations to standard output as JSON")
     names.add_device(parser)
     parser.set_defaults(act=fit)
 
 
-def fit(options: argparse.Namespace) -> int:
+def fit(options: argparse.Namespace) -> Answer:
     """Plan, and print; the exit status is 1 if nothing fits."""
     from edgelearn.train.combined import as_network
     from edgelearn.train.planning import HEADER, plan_for
@@ -44,11 +43,8 @@ def fit(options: argparse.Namespace) -> int:
         trained=trained, batchnorm=options.batchnorm, device=options.device,
         progress=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
-    if options.json:
-        print(json.dumps(found.to_dict(), indent=1))
-    else:
-        print(found.title)
-        if found.combinations:
-            print_table(HEADER, found.cells())
-        print("\n".join(found.notes))
-    return 0 if found.combinations else 1
+    print(found.title)
+    if found.combinations:
+        print_table(HEADER, found.cells())
+    print("\n".join(found.notes))
+    return Answer(found.to_dict(), 0 if found.combinations else 1)

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Collection
 from typing import Any, TypeVar
 
-from edgelearn.errors import RunError
 from edgelearn.experiments.config import Config, ConfigError, Setting, settings
+
+from .names import one_of
 
 NONE = "none"  # leaves an optional setting without a value, where that isn't its default
 C = TypeVar("C", bound=Config)
@@ -25,11 +26,11 @@ def add_options(parser: argparse.ArgumentParser, config: type[Config], skip: Col
 
 
 def read_config(config: type[C], options: argparse.Namespace) -> C:
-    """The configuration that `options` choose. Raises RunError, with the option's name, for an invalid value."""
+    """The configuration that `options` choose. Raises ConfigError, with the option's name, for an invalid value."""
     try:
         return config(**{s.name: _value(s, options) for s in settings(config).values() if hasattr(options, s.name)})
     except ConfigError as error:
-        raise RunError(f"{option(settings(config)[error.name])}: {error.problem}") from None
+        raise ConfigError(option(settings(config)[error.name]), error.problem) from None
 
 
 def changed(config: Config) -> list[str]:
@@ -49,8 +50,12 @@ def _arguments(setting: Setting) -> dict[str, Any]:
     if choices and _takes_none(setting):
         choices = (*choices, NONE)
     arguments: dict[str, Any] = {"type": _parser(setting), "choices": choices}
+    if setting.extensible and choices:
+        arguments = {"type": one_of(choices, setting.label.lower())}
     if not setting.positional:
-        arguments["metavar"] = setting.metavar or (None if choices else setting.type.__name__.upper())
+        arguments["metavar"] = setting.metavar or (
+            "NAME" if setting.extensible else None if choices else setting.type.__name__.upper()
+        )
     if setting.many:
         arguments["nargs"] = "+"
     elif setting.positional:
@@ -81,11 +86,13 @@ def _value(setting: Setting, options: argparse.Namespace) -> Any:
 
 
 def _help(setting: Setting) -> str:
-    default = setting.default
+    default, text = setting.default, setting.help
+    if setting.extensible:
+        text += f": {', '.join(map(str, setting.choices or ()))}, or MODULE:CLASS"
     if default is None:
-        return setting.help.replace("%", "%%")
+        return text.replace("%", "%%")
     if setting.type is bool:
         default = "yes" if default else "no"
     elif setting.many:
         default = " ".join(map(str, default))
-    return f"{setting.help} (default: {default})".lstrip().replace("%", "%%")
+    return f"{text} (default: {default})".lstrip().replace("%", "%%")

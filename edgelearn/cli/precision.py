@@ -7,7 +7,7 @@ published claims against formula, counters and trainings."""
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from dataclasses import asdict
 
 from edgelearn import atomic
 from edgelearn.compile.precision.precision import KINDS
@@ -17,6 +17,7 @@ from edgelearn.experiments.precision.sweep import SEEDS
 from edgelearn.lab.runs import RunStore, figures
 
 from . import names
+from .answer import Answer
 from .files import written
 from .numbers import number, whole
 from .options import add_options, read_config
@@ -37,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add("--only", nargs="+", default=[], metavar="VARIANT", help='variants by pattern, as "fp32" "every*"')
         add("--markdown", action="store_true", help="the table in Markdown")
         add("--chart", type=written, metavar="PNG", help="draw the accuracies")
-        add("--json", type=written, metavar="FILE", help="write the accuracies in the form of expected.json")
         command.set_defaults(act=act)
     trace = commands.add_parser("trace", help="the quantized tensors of a training with --trace")
     trace.add_argument("name", nargs="?", metavar="RUN", help="the run's id or the start of it (default: the newest)")
@@ -82,28 +82,27 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
     add_runs_folder(parser)
 
 
-def run(options: argparse.Namespace) -> int:
-    return options.act(options) or 0
+def run(options: argparse.Namespace) -> Answer:
+    return options.act(options)
 
 
-def _train(options: argparse.Namespace) -> int:
+def _train(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.precision import PrecisionExperiment
 
     return train(PrecisionExperiment, options)
 
 
-def _sweep(options: argparse.Namespace) -> int:
+def _sweep(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.precision import select, sweep
 
     config = read_config(PrecisionConfig, options)
     if not sweep(config, select(options.only), options.seeds, RunStore(options.runs)):
         print(f"Stopped and saved. Continue with: {options.command_line}")
-        return 130
-    _report(options)
-    return 0
+        return Answer({}, 130)
+    return _report(options)
 
 
-def _report(options: argparse.Namespace) -> None:
+def _report(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.precision import report, select
 
     config = read_config(PrecisionConfig, options)
@@ -112,11 +111,10 @@ def _report(options: argparse.Namespace) -> None:
     print_table(report.HEADER, comparison.cells(), options.markdown)
     if options.chart:
         report.plot(comparison.results, options.chart)
-    if options.json:
-        atomic.write_json(Path(options.json), comparison.to_dict(options.command_line))
+    return Answer(comparison.to_dict(options.command_line))
 
 
-def _trace(options: argparse.Namespace) -> None:
+def _trace(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.precision import traces
 
     run, trace = traces.of_run(RunStore(options.runs), options.name)
@@ -126,38 +124,51 @@ def _trace(options: argparse.Namespace) -> None:
         print("Step {}: {} is the first whose rounded values point elsewhere.".format(*first))
     if options.chart:
         atomic.write_bytes(options.chart, figures.to_png(traces.plot_ranges(trace, options.what, options.kind)))
+    measures = {name: getattr(trace, name) for name in ("cosine", "signal_to_noise", "clipped", "staleness")}
+    return Answer({"run": run.id, "steps": trace.steps, "tensors": trace.tensors, "divergence": first} | measures)
 
 
-def _time(options: argparse.Namespace) -> None:
+def _time(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.precision import report
     from edgelearn.interop import find_network
     from edgelearn.runtime import choose_device
 
     device = choose_device(options.device).device
     sizes = options.batch_size, options.batchnorm, options.rounds, options.steps
+    found = []
     for network in [find_network(name, options.alpha).network for name in options.networks]:
         times = report.time_precisions(network, device, *sizes, only=options.variants)
         print(f"{network.name}, {options.batch_size} examples a step, {device.id}")
         print_table(report.TIME_HEADER, report.time_cells(times), options.markdown)
+        found.append(asdict(times))
+    return Answer(found)
 
 
-def _tasks(options: argparse.Namespace) -> None:
+def _tasks(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.precision import TASKS
 
     print_table(("task", "epochs", "description"), [(n, str(k.epochs), k.title) for n, k in TASKS.items()])
+    return Answer([{"task": name, "epochs": kind.epochs, "title": kind.title} for name, kind in TASKS.items()])
 
 
-def _cost(options: argparse.Namespace) -> None:
+def _cost(options: argparse.Namespace) -> Answer:
+    from edgelearn.compile.precision.formula import convolutions, layer_traffic
     from edgelearn.experiments.precision import claims, report
     from edgelearn.interop import find_network
 
-    published = claims.networks()
+    published, found = claims.networks(), []
     for name in options.networks or published:
+        network = published.get(name) or find_network(name).network
         print(f"{name}: KiB that a forward pass of one example moves")
-        print_table(report.COST_HEADER, report.cost_cells(published.get(name) or find_network(name).network))
+        print_table(report.COST_HEADER, report.cost_cells(network))
+        layers = {layer: layer_traffic(network, layer) for layer in convolutions(network)}
+        found.append(
+            {"network": name, "layers": {n: asdict(t) | {"saved_share": t.saved_share} for n, t in layers.items()}}
+        )
+    return Answer(found)
 
 
-def _check(options: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments import claim
     from edgelearn.experiments.precision import claims
     from edgelearn.runtime import choose_device
@@ -166,4 +177,4 @@ def _check(options: argparse.Namespace) -> int:
     device = choose_device(config.device).device
     checked = claims.check(config, options.seeds, RunStore(options.runs), device)
     print_table(claim.HEADER, claim.cells(checked))
-    return claim.status(checked)
+    return Answer([asdict(each) for each in checked], claim.status(checked))

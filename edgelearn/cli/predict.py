@@ -8,6 +8,7 @@ from edgelearn.experiments.trained import predict
 from edgelearn.lab.runs import RunStore
 
 from . import names
+from .answer import Answer
 from .training import add_runs_folder
 
 
@@ -18,12 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names.add_device(parser)
 
 
-def run(options: argparse.Namespace) -> int:
-    failed = 0
+def run(options: argparse.Namespace) -> Answer:
+    failed, found = 0, []
     for path, answer in predict(options.image, RunStore(options.runs), options.run, options.device):
+        problem = answer if isinstance(answer, str) else None
+        classes = [] if isinstance(answer, str) else [{"name": n, "probability": share} for n, share in answer]
+        found.append({"image": path, "classes": classes, "problem": problem})
         if isinstance(answer, str):
             failed += 1
             print(f"{path}: {answer}")
         else:
             print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in answer))
-    return int(failed > 0)
+    return Answer(found, int(failed > 0))

@@ -7,11 +7,12 @@ without measuring, for devices that are described in edgelearn/lab/profile/devic
 from __future__ import annotations
 
 import argparse
-import shutil
 
 from . import names
+from .answer import Answer
 from .files import written
 from .numbers import whole
+from .tables import width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,14 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names.add_device(parser)
     add("--rounds", type=whole(1), default=20, help="steps to measure (default: 20)")
     add("--layers", action="store_true", help="a row for each layer, not for each kind of launch")
-    add("--json", type=written, metavar="FILE", help="write what was measured there")
     add("--trace", type=written, metavar="FILE",
         help="write the step there as a trace for chrome://tracing or ui.perfetto.dev")  # fmt: skip
     add("--plot", type=written, metavar="FILE", help="draw the roofline there, as PNG")
     add("--project", nargs="*", metavar="NAME|FILE", help="predict for these devices (default: all described)")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     from edgelearn.errors import EdgelearnError
     from edgelearn.lab.bench.engine import make_request
     from edgelearn.lab.bench.workloads import Workload
@@ -38,13 +38,10 @@ def run(options: argparse.Namespace) -> None:
     requests = {workload.name: make_request(workload, workload.micro_batch) for workload in workloads}
     if (options.trace or options.plot) and len(requests) > 1:
         raise EdgelearnError("--trace and --plot show one step: name a single workload.")
-    if options.project is None:
-        _measure(requests, options)
-    else:
-        _project(requests, options)
+    return _measure(requests, options) if options.project is None else _project(requests, options)
 
 
-def _measure(requests: dict, options: argparse.Namespace) -> None:
+def _measure(requests: dict, options: argparse.Namespace) -> Answer:
     from edgelearn import atomic
     from edgelearn.compile import make_plan
     from edgelearn.lab.profile import DeviceRecord, measure_peaks, plot, profile, roofline_table, trace
@@ -56,24 +53,20 @@ def _measure(requests: dict, options: argparse.Namespace) -> None:
     rooflines = []
     for name, request in requests.items():
         rooflines.append(profile(make_plan(request, device), device, options.rounds, name, peaks))
-        print(roofline_table(rooflines[-1], _width(), options.layers))
-    if options.json:
-        atomic.write_json(options.json, DeviceRecord.of(rooflines).to_dict())
+        print(roofline_table(rooflines[-1], width(), options.layers))
     if options.trace:
         atomic.write_json(options.trace, trace(rooflines[0]))
     if options.plot:
         atomic.write_bytes(options.plot, figures.to_png(plot(rooflines[0])))
+    return Answer(DeviceRecord.of(rooflines).to_dict())
 
 
-def _project(requests: dict, options: argparse.Namespace) -> None:
+def _project(requests: dict, options: argparse.Namespace) -> Answer:
     from edgelearn.lab.profile import EdgeDevice, edge_devices, project, projection_table
 
     devices = [EdgeDevice.load(name) for name in options.project or edge_devices()]
     projections = [project(request, devices, name) for name, request in requests.items()]
     for projection in projections:
-        print(projection_table(projection, _width()))
+        print(projection_table(projection, width()))
     print(projections[-1].sources)
-
-
-def _width() -> int:
-    return max(100, shutil.get_terminal_size((120, 24)).columns)
+    return Answer([projection.to_dict() for projection in projections])

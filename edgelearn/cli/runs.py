@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
+from dataclasses import asdict
 
 from edgelearn.errors import RunError
 from edgelearn.lab.runs import RunStore, export, list_table, write_export
 
+from .answer import Answer
+from .tables import width
 from .training import add_runs_folder
 
 
@@ -18,16 +20,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_runs_folder(parser)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     store = RunStore(options.runs)
     if options.export and options.run is None:
         raise RunError("The command names no run to export: put its id, or the start of it, before --export.")
     if options.run is None:
         found = store.list()
-        print(
-            list_table(found, shutil.get_terminal_size((110, 24)).columns) if found else f"No runs in {store.root} yet."
-        )
+        answer = Answer([asdict(each) for each in found])
+        print(list_table(found, width()) if found else f"No runs in {store.root} yet.")
     elif options.export:
+        answer = Answer(export(store.open(options.run)))
         write_export(store.open(options.run), options.export)
     else:
-        print(json.dumps(export(store.open(options.run)), indent=1))
+        answer = Answer(export(store.open(options.run)))
+        print(json.dumps(answer.record, indent=1))
+    return answer

@@ -9,6 +9,7 @@ from edgelearn.experiments.experiment import Experiment
 from edgelearn.lab.runs import RunStore
 from edgelearn.train import ProgressBar
 
+from .answer import Answer
 from .options import changed, read_config
 
 
@@ -24,13 +25,13 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def train(experiment: type[Experiment], options: argparse.Namespace) -> int:
-    """Start a training, or resume the one that --resume names; returns the exit status. Raises RunError for settings
+def train(experiment: type[Experiment], options: argparse.Namespace) -> Answer:
+    """Start a training, or resume the one that --resume names. Raises RunError for settings
     that are given with --resume."""
     store = RunStore(options.runs)
     config = read_config(experiment.config_type, options)
     if options.resume is None:
-        results = experiment.start(config, store, [ProgressBar()])
+        results, name = experiment.start(config, store, [ProgressBar()]), None
     else:
         if given := changed(config):
             raise RunError(
@@ -38,4 +39,5 @@ def train(experiment: type[Experiment], options: argparse.Namespace) -> int:
             )
         name = options.resume or store.newest_unfinished(experiment.kind)
         results = experiment.resume(name, store, [ProgressBar()])
-    return 130 if results is None else 0
+    run = store.open(name) if name else store.open(store.list()[0].id)
+    return Answer({"run": run.id, "status": run.status, "results": results}, 130 if results is None else 0)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from . import names
+from .answer import Answer
 from .numbers import number
 
 MINUTES, MINUTES_GPU = 6, 3
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--folder", type=Path, help="store the results here (default: the user's folder, where plans find them)")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     from rich.progress import Progress, TimeElapsedColumn
 
     from edgelearn.lab.tuning import Tuner, Work
@@ -53,3 +54,5 @@ def run(options: argparse.Namespace) -> None:
         print(f"Results are saved in {tuner.path}; the same command continues.", file=sys.stderr)
         raise
     print(report)
+    steps = {name: report.results.workloads[name] for name in report.names}
+    return Answer({"device": device.id, "file": report.path, "workloads": steps})

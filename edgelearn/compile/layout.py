@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgelearn.device import Device
+from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Traits
 
@@ -18,12 +19,23 @@ def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
     """Lower all programs of `request` and place every buffer, whatever the budget. Raises PlanError for an impossible
     request."""
     request.check()
+    _check_units(request, device, traits)
     storage, alignment = make_storage(request, device), device.alignment
     programs = {key: lower(request, storage, traits, key) for key in program_keys(request)}
     offsets: dict[Buffer, int] = {}
     sizes = [_place(program, alignment, offsets) for program in programs.values()]
     arena_bytes, paged_bytes = map(max, zip(*sizes, strict=True))
     return Plan(request, traits, alignment, storage, programs, offsets | storage.offsets, arena_bytes, paged_bytes)
+
+
+def _check_units(request: Request, device: Device, traits: Traits) -> None:
+    """Raises PlanError if the request's products need matrix units that the device lacks."""
+    kind = request.compute.type
+    if request.compute.uses_units and not traits.unit(kind):
+        raise PlanError(
+            f"compute='{kind}' needs matrix units, and {device.id} was found to have none for it (edgelearn devices). "
+            f"Leave it at 'fp32', or compute it by plain code, slowly: compute=Compute('{kind}', plain=True)."
+        )
 
 
 def make_storage(request: Request, device: Device) -> Storage:

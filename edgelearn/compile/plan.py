@@ -135,7 +135,7 @@ class Plan(Displayed):
             "peak_bytes": self.peak_bytes, "paged_bytes": self.paged_bytes,
             "bytes": {role.value: size for role, size in self.bytes_by_role.items()},
             "decisions": {"tuned": self.tuned_count, "all": len(self.decisions)},
-            "precision": r.precision.to_dict(),
+            "precision": r.precision.to_dict(), "compute": str(r.compute),
             "activation_memory": {name: str(strategy) for name, strategy in r.activation_memory.items()},
             "launches": {str(key): len(p.launches) for key, p in self.programs.items() if key.first},
         }  # fmt: skip
@@ -161,6 +161,8 @@ class Plan(Displayed):
         if strategies:
             counts = ", ".join(f"{name} {count}" for name, count in strategies.items())
             lines.append(f"  activations: {counts}, store others")
+        if r.compute.type != "fp32":
+            lines.append(f"  computes in {r.compute}")
         if r.precision != Precision():
             lines += [f"  {line}" for line in str(r.precision).splitlines()]
         return "\n".join(lines)

@@ -9,7 +9,7 @@ import numpy as np
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network
-from edgelearn.ops import Loss, Losses, Optimizer, SoftmaxCrossEntropy
+from edgelearn.ops import Compute, Loss, Losses, Optimizer, SoftmaxCrossEntropy
 
 from .memory.activation_memory import ActivationMemory, check
 from .precision.precision import Precision
@@ -33,6 +33,7 @@ class Request(Displayed):
     - `weighted`: the examples' losses have weights, which the host writes (default False).
     - `seed`: of Dropout and stochastic rounding, 64 bits (default 0).
     - `precision`: formats of quantized tensors; default float32 everywhere.
+    - `compute`: the type that linear layers multiply in: see `Compute` (default fp32).
     - `activation_memory`: strategy per layer for what the backward pass needs; default: store everything.
     - `last_batches`: sizes of shorter mini-batches, such as the last one of an epoch; `len(x)` stands for the remainder
       of its division by `batch_size` (default none).
@@ -54,6 +55,7 @@ class Request(Displayed):
     last_batches: tuple[int, ...] = ()
     remainders: tuple[int, ...] = ()
     weighted: bool = False
+    compute: Compute = Compute()  # noqa: RUF009
     trainable: frozenset[str] = field(init=False, repr=False)
     outputs: tuple[str, ...] = field(init=False, repr=False)
     layers: int = field(init=False, repr=False)
@@ -106,6 +108,11 @@ class Request(Displayed):
             raise PlanError(f"The network '{network.name}' has no layers.")
         if network.trainable != self.trainable:
             raise PlanError("Layers were frozen or unfrozen after this request was made: make a new one.")
+        if self.compute.stores_halves and self.precision != Precision():
+            raise PlanError(
+                f"compute='{self.compute.type}' stores halves, and the precision {self.precision} rounds tensors too: "
+                f"leave one of them off."
+            )
         self.precision.check(network)
         check(network, self.activation_memory, self.precision)
         if unknown := self.losses.by_output.keys() - set(self.outputs):

@@ -14,7 +14,7 @@ class Unit:
 
     Arguments:
     - `name`: what users see, and the macro UNIT of the kernels that use it.
-    - `types`: what it multiplies, such as "int8".
+    - `types`: what it multiplies: "int8", or compute types (see ops/compute.py).
     - `kinds`: kinds of devices that may have it: "cpu", "gpu", "accelerator".
     - `probe`: the kernel in kernels/units.cl that multiplies with it.
     - `extension`: the OpenCL extension that it takes (default none).
@@ -30,6 +30,7 @@ class Unit:
 QUADS = "add_quads_of_blocks"  # see kernels/include/quads.h
 
 UNITS = (  # the fastest first
+    Unit("MMA", ("bf16", "fp16", "tf32"), ("gpu",), "add_products_of_tiles"),
     Unit("VNNI512", ("int8",), ("cpu",), QUADS),
     Unit("AVX512BW", ("int8",), ("cpu",), QUADS),
     Unit("AVX2", ("int8",), ("cpu",), QUADS),

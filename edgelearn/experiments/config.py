@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from edgelearn.errors import EdgelearnError, RunError
+from edgelearn.extensions import is_reference
 
 
 class ConfigError(RunError):
@@ -29,6 +30,7 @@ def setting(
     choices: Sequence[Any] | None = None, ordered: bool = False,
     minimum: float | None = None, maximum: float | None = None, above: float | None = None,
     check: Callable[[Any], object] | None = None, metavar: str | None = None, positional: bool = False,
+    extensible: bool = False,
 ) -> Any:  # fmt: skip
     """A dataclass field of type bool, int, float, str or tuple of one of these, each also `| None`.
 
@@ -40,10 +42,12 @@ def setting(
     - `check`: called with the value, unless that is None; raises EdgelearnError for an invalid one.
     - `metavar`: the value's name in the command's help (default: from the type).
     - `positional`: the command takes the value without the option's name.
+    - `extensible`: MODULE:CLASS is allowed besides `choices`: see edgelearn.extensions.
     """
     metadata = {
         "help": help, "choices": None if choices is None else tuple(choices), "ordered": ordered, "minimum": minimum,
         "maximum": maximum, "above": above, "check": check, "metavar": metavar, "positional": positional,
+        "extensible": extensible,
     }  # fmt: skip
     return field(default=default, metadata=metadata)
 
@@ -67,6 +71,7 @@ class Setting:
     check: Callable[[Any], object] | None = None
     metavar: str | None = None
     positional: bool = False
+    extensible: bool = False
 
     @property
     def label(self) -> str:
@@ -89,7 +94,7 @@ class Setting:
 
     def _validate_one(self, value: Any) -> None:
         if self.choices is not None:
-            if value not in self.choices:
+            if value not in self.choices and not (self.extensible and is_reference(value)):
                 raise ConfigError(self.name, f"{value!r} is not one of {', '.join(map(str, self.choices))}.")
         elif self.type in (int, float):
             if isinstance(value, bool) or not isinstance(value, int if self.type is int else (int, float)):

@@ -15,6 +15,7 @@ from edgelearn.compile.memory.budget import budgets
 from edgelearn.experiments.config import Config, device_setting, seed_setting, setting
 from edgelearn.experiments.experiment import Experiment, Log
 from edgelearn.experiments.trained import save_model
+from edgelearn.extensions import import_instance, is_reference
 from edgelearn.lab.runs import Run, figures
 from edgelearn.ops import SGD, Adam, AdamW, Optimizer
 from edgelearn.train import Callback
@@ -33,7 +34,7 @@ class TransferConfig(Config):
     epochs: int | None = setting(None, "passes over the examples", minimum=1)
     batch_size: int | None = setting(None, "examples per update", minimum=1)
     micro_batch: int | None = setting(None, "examples at a time on the device, gradients are summed", minimum=1)
-    optimizer: str = setting("momentum", "optimizer", choices=OPTIMIZERS)
+    optimizer: str = setting("momentum", "optimizer", choices=OPTIMIZERS, extensible=True)
     learning_rate: float | None = setting(None, "learning rate", above=0)
     label_smoothing: float = setting(0.0, "share of the label given to all classes", minimum=0, maximum=1)
     cache: str | None = setting("fp32", "format of the frozen layers' features kept in memory", choices=CACHES)
@@ -45,7 +46,9 @@ class TransferConfig(Config):
     device: str | None = device_setting()
 
     def optimizer_at(self, rate: float) -> Optimizer:
-        """The chosen optimizer with this learning rate."""
+        """The chosen optimizer with this learning rate. Raises ExtensionError if it can't be imported."""
+        if is_reference(self.optimizer):
+            return import_instance(self.optimizer, Optimizer, rate)
         return {
             "sgd": SGD(rate),
             "momentum": SGD(rate, momentum=0.9),

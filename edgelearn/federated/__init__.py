@@ -1,7 +1,7 @@
 """Federated learning: clients that train where their data is, and a server that aggregates what they learned."""
 
 from .client import Clients, Examples
-from .compressor import Compressor, NoCompression
+from .compressor import Compressor, NoCompression, Partly
 from .grid import Grid, LocalGrid
 from .memory import ClientMemory
 from .messages import Instruction, Reply, Size, size_of
@@ -13,6 +13,6 @@ from .strategy import STRATEGIES, FedAdam, FedAvg, FedAvgM, FedYogi, Strategy, m
 __all__ = [
     "IID", "STRATEGIES", "ByGroup", "ClientMemory", "Clients", "Compressor", "Dirichlet", "Examples", "FedAdam",
     "FedAvg", "FedAvgM", "FedYogi", "Grid", "Instruction", "LabelsPerClient", "LocalGrid", "NoCompression",
-    "Partition", "Reply", "RoundRecord", "Rounds", "Settings", "Size", "Strategy", "Update", "counts", "make_strategy",
-    "mean", "screen", "size_of",
+    "Partition", "Partly", "Reply", "RoundRecord", "Rounds", "Settings", "Size", "Strategy", "Update", "counts",
+    "make_strategy", "mean", "screen", "size_of",
 ]  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -42,3 +43,33 @@ class NoCompression:
         flat = np.frombuffer(data, "<f4").astype(np.float32)
         parts = np.split(flat, np.cumsum(sizes)[:-1])
         return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+@dataclass(frozen=True)
+class Partly:
+    """Compresses some arrays and sends the others as float32: a lossy change of a variance may make it negative, and
+    changes of statistics are large beside those of weights, so that top-k would send nothing else.
+
+    Arguments:
+    - `compressor`: of the arrays that are compressed.
+    - `exact`: for each array, whether it is sent as float32.
+    """
+
+    compressor: Compressor
+    exact: tuple[bool, ...]
+
+    def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
+        lossy, exact = self._divided(arrays)
+        return self.compressor.encode(lossy, rng, state) + NoCompression().encode(exact, rng, state)
+
+    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
+        lossy, exact = self._divided(shapes)
+        end = len(data) - 4 * sum(map(prod, exact))
+        if end < 0:
+            raise FormatError(f"{len(data):,} bytes are too few for {len(exact)} arrays of float32.")
+        parts = iter(self.compressor.decode(data[:end], lossy)), iter(NoCompression().decode(data[end:], exact))
+        return [next(parts[whole]) for whole in self.exact]
+
+    def _divided(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        lossy = [value for value, exact in zip(values, self.exact, strict=True) if not exact]
+        return lossy, [value for value, exact in zip(values, self.exact, strict=True) if exact]

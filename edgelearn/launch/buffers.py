@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+
 
 class Role(Enum):
     """The purpose of a buffer, which decides how long it lives."""
@@ -24,6 +26,11 @@ class Role(Enum):
     CONTROL = "counters"  # a few numbers between host and device
     PAGED = "paged activations"  # outside the device
     TEMPORARY = "activations and workspace"  # shares one arena; lives from its first write to its last read
+
+
+def words_of(dtype: str) -> np.dtype:
+    """NumPy's type of values in memory; it has none for bfloat16, whose words are 16 bits."""
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
 @dataclass(eq=False)

@@ -7,6 +7,7 @@ from .batchnorm import BatchNormalization
 from .binary_cross_entropy import BinaryCrossentropy, BinaryFocalCrossentropy
 from .categorical_cross_entropy import CategoricalCrossentropy, CategoricalFocalCrossentropy
 from .channels import PadChannels, SliceChannels
+from .compute import Compute
 from .convolution import Conv2D
 from .convolution_transpose import Conv2DTranspose
 from .cosine import CodewordHinge, PositiveHinge
@@ -18,7 +19,7 @@ from .emit import Emitter, Epilogue, Traits
 from .formats import Format, NumberFormat
 from .function import Function
 from .gated import GELU, HardSwish, Mish, SiLU
-from .half import Float16
+from .half import BFloat16, Float16
 from .local_response import LocalResponseNormalization
 from .loss import Loss, Losses
 from .losses import LOSSES
@@ -60,6 +61,7 @@ __all__ = [
     "AdaptiveAveragePooling2D",
     "Add",
     "AveragePooling2D",
+    "BFloat16",
     "BatchNormalization",
     "Bias",
     "BinaryCrossentropy",
@@ -68,6 +70,7 @@ __all__ = [
     "CategoricalFocalCrossentropy",
     "Clip",
     "CodewordHinge",
+    "Compute",
     "Concatenate",
     "Conv2D",
     "Conv2DTranspose",

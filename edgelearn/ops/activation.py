@@ -27,6 +27,7 @@ class Activation(Op):
     """Base of functions applied to each value. A subclass has a `function`, `value` and `derivative`, and says what
     differs from the class variables here."""
 
+    has_values = True
     source: ClassVar[str] = "activation.cl"
     needs_input: ClassVar[bool] = False  # the derivative doesn't follow from the output
     keeps_zero: ClassVar[bool] = True  # 0 becomes 0, with a finite derivative, so that padding needs no care
@@ -67,7 +68,7 @@ class Activation(Op):
         channels, padded = self._padding(x)
         e.launch(
             self.source, "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count, *channels,
-            padded=padded, **self.function.macros("own"),
+            padded=padded, **self.function.macros("own"), **y.value_macros,
         )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:

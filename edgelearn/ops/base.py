@@ -75,6 +75,7 @@ class Op:
     selects: ClassVar[bool] = False  # every output value is one of the inputs or 0, so it has their number format
     compares: ClassVar[bool] = False  # the backward pass searches the inputs for the output's values
     invertible: ClassVar[bool] = False  # `emit_inverse` restores the first input
+    has_values: ClassVar[bool] = False  # its kernels read and write VALUES, halves too (kernels/include/values.h)
     has_epilogue: ClassVar[bool] = False  # its kernels can apply an activation as they write (see `Epilogue`)
 
     def __init_subclass__(cls, **kwargs) -> None:
@@ -108,6 +109,10 @@ class Op:
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         """Gradients of sum(y * dy) with respect to the inputs and to the trainable weights."""
         raise NotImplementedError
+
+    def takes_halves(self, *shapes: Shape) -> bool:
+        """True if its kernels read and write halves, for inputs of `shapes`."""
+        return self.has_values
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         """Emit the launches that write `y`.

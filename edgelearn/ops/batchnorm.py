@@ -36,6 +36,7 @@ class BatchNormalization(Op):
     momentum: float = 0.99
     epsilon: float = 1e-3
 
+    has_values = True
     has_epilogue: ClassVar[bool] = True
     per_channel: ClassVar[bool] = True  # one scale and shift a channel, which a linear op can apply as it writes
 
@@ -156,7 +157,7 @@ def emit_batch(
             e.launch(
                 "batchnorm.cl", "whole_forward", (sets.count,), *reads(y), w["gamma"].read, w["beta"].read,
                 s.scale.write, s.shift.write, s.mean.write, s.inverse.write, *moving, z.tensor.write,
-                *sets.arguments, sets.count, *pace, **activation.macros(), **sets.macros,
+                *sets.arguments, sets.count, *pace, **activation.macros(), **sets.macros, **z.tensor.value_macros,
             )  # fmt: skip
             with e.replay():
                 emit_normalize(e, y, s, z, activation)
@@ -188,6 +189,7 @@ def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Target, act
     e.launch(
         "batchnorm.cl", "normalize_forward", (groups, sets.count), *reads(y), statistics.scale.read,
         statistics.shift.read, z.tensor.write, *sets.arguments, count, **activation.macros(), **sets.macros,
+        **z.tensor.value_macros,
     )  # fmt: skip
 
 
@@ -222,6 +224,7 @@ def emit_backward(
         e.launch(
             "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, *reads(y), s.mean.read,
             s.inverse.read, partials.write, *sets.arguments, sets.count, count, **sets.macros,
+            **dz.value_macros,
         )  # fmt: skip
         slope, offset = e.tensor("slope", s.scale.shape), e.tensor("offset", s.scale.shape)
         e.launch(

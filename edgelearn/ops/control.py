@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .tensor import Tensor
 
 # places in `scalars`, which the host writes
-INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP, SECOND_CORRECTION = range(7)
+INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP, SECOND_CORRECTION, UNSCALE = range(8)
 LOSS, CORRECT, SEEN, NONFINITE, OUTPUTS = range(5)  # places in `counters`, which the device counts
 
 

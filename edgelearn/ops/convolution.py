@@ -11,7 +11,7 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import KernelConfig
 
-from . import convolution_local, grouped, pointwise, tiles
+from . import convolution_local, convolution_units, grouped, pointwise, tiles
 from .base import Arrays, Gradients, LinearOp, Weight, is_count
 from .emit import Emitter, Epilogue, Traits
 from .reduce import emit_channel_sums
@@ -45,6 +45,8 @@ class Conv2D(LinearOp):
     groups: int = 1
     use_bias: bool = True
     kernel_initializer: str = "glorot_uniform"
+
+    has_values = True
 
     def window(self, shape: Shape) -> Window:
         return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
@@ -100,6 +102,8 @@ class Conv2D(LinearOp):
         window = self.window(x.shape[1:])
         if self.groups > 1:
             grouped.emit_forward(e, window, self.groups, x, kernel, y, epilogue)
+        elif e.compute.uses_units:
+            convolution_units.emit_forward(e, window, x, kernel, y, epilogue, self.flops(x.shape[1:]) * x.images)
         elif window.is_pointwise and x.block == 16:
             pointwise.emit_forward(e, x, kernel, y, epilogue)
         else:
@@ -115,6 +119,7 @@ class Conv2D(LinearOp):
                     x.read, kernel.read, y.write, x.images, x.height, x.width, x.channels, y.height, y.width,
                     *epilogue.arguments,
                     flops=flops, in_block=x.block, depth=1, **choice, **window.macros, **epilogue.macros,
+                    **y.value_macros, **e.compute.macros,
                 )  # fmt: skip
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
@@ -124,6 +129,8 @@ class Conv2D(LinearOp):
         window = self.window(x.shape[1:])
         if self.groups > 1:
             grouped.emit_backward_data(e, window, self.groups, x, prepared, dy, target)
+        elif e.compute.uses_units:
+            convolution_units.emit_backward_data(e, window, prepared, dy, target, self.flops(x.shape[1:]) * x.images)
         elif window.is_pointwise:
             pointwise.emit_backward_data(e, prepared, dy, target)
         else:
@@ -138,13 +145,16 @@ class Conv2D(LinearOp):
                     "convolution.cl", "convolution_backward_data", (parts, x.blocks // choice["panels"]),
                     dy.read, prepared.read, x.images, x.height, x.width, dy.channels, dy.height, dy.width,
                     *target.arguments,
-                    flops=flops, in_block=16, depth=1, **choice, **window.macros, **target.macros,
+                    flops=flops, in_block=16, depth=1, **choice, **window.macros, **target.macros, **e.compute.macros,
                 )  # fmt: skip
 
     def emit_backward_weights(
         self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
     ) -> tuple[Sum, Sum | None]:
         window = self.window(x.shape[1:])
+        if e.compute.uses_units and self.groups == 1:
+            flops = self.flops(x.shape[1:]) * x.images
+            return convolution_units.emit_backward_weights(e, window, x, dy, gradient, sums, add, flops)
         if window.is_pointwise and self.groups == 1 and x.block == 16:
             return pointwise.emit_backward_weights(e, x, dy, gradient, sums, add)
         if self.groups > 1:
@@ -174,7 +184,7 @@ class Conv2D(LinearOp):
             x.images, x.height, x.width, x.channels, dy.height, dy.width, rows,
             dy.blocks, int(add),
             flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, tile=1, panels=panels,
-            depth=depth, **window.macros,
+            depth=depth, **window.macros, **dy.value_macros, **e.compute.macros,
         )  # fmt: skip
         return kernel_sum
 

@@ -116,7 +116,7 @@ def emit_backward_weights(
     _launch(
         e, "backward_weights", tile, window, (rows, dy.channels, kernel_sum.groups), x.read, dy.read, *targets, images,
         window.height, window.width, *window.output, x.channels, dy.channels, span, int(add), flops=flops,
-        sums=sums is not None,
+        sums=sums is not None, **dy.value_macros,
     )  # fmt: skip
     return kernel_sum, dy_sum
 
@@ -135,5 +135,5 @@ def _launch(
     grid = (ceil_div(size[0], tile["rows"]) * group, ceil_div(size[1], tile["columns"]), *size[2:])
     e.launch(
         "convolution_local.cl", f"convolution_local_{name}", grid, *arguments, whole=True, group=group, flops=flops,
-        direct=window.is_pointwise, **sizes, **window.macros, **macros,
+        direct=window.is_pointwise, **sizes, **window.macros, **macros, **e.compute.macros,
     )  # fmt: skip

@@ -33,6 +33,8 @@ class Dense(LinearOp):
     use_bias: bool = True
     kernel_initializer: str = "glorot_uniform"
 
+    has_values = True
+
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1:
             raise ShapeError(f"Dense takes (features,), but the input has shape {shape}: put a Flatten before it.")
@@ -66,7 +68,7 @@ class Dense(LinearOp):
         return KernelView(kernel, 1, scale)
 
     def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
-        few = scale is None and pointwise.has_few_rows(e, x)
+        few = scale is None and pointwise.has_few_rows(e, x) and not e.compute.uses_units
         return kernel if few else super().emit_prepared(e, x, kernel, scale)
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:

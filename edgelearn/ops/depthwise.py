@@ -45,6 +45,8 @@ class DepthwiseConv2D(LinearOp):
     kernel_initializer: str = "glorot_uniform"
     depth_multiplier: int = 1
 
+    has_values = True
+
     def window(self, shape: Shape) -> Window:
         return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
 
@@ -100,7 +102,7 @@ class DepthwiseConv2D(LinearOp):
                 "depthwise.cl", "depthwise_forward", grid, x.read, kernel.read, y.write, x.images, x.height, x.width,
                 y.height, y.width, rows, steps, *epilogue.arguments,
                 flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"], **window.macros,
-                **epilogue.macros,
+                **epilogue.macros, **y.value_macros,
             )  # fmt: skip
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
@@ -142,7 +144,7 @@ class DepthwiseConv2D(LinearOp):
                 "depthwise.cl", "depthwise_backward_weights", (kernel_sum.groups * members, x.blocks), x.read, dy.read,
                 *targets, x.images, x.height, x.width, dy.height, dy.width, rows, x.blocks, int(add),
                 flops=self.flops(x.shape[1:]) * x.images, tile=choice["tile"],
-                sums=sums is not None, **window.macros,
+                sums=sums is not None, **window.macros, **dy.value_macros,
             )  # fmt: skip
             return kernel_sum, dy_sum
 

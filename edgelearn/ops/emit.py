@@ -11,6 +11,7 @@ from typing import Any
 from edgelearn.launch import Access, Buffer, Decision, In, KernelConfig, Launch, Many, Role
 from edgelearn.tuned import Traits
 
+from .compute import Compute
 from .control import Control
 from .function import LINEAR, Function
 from .jobs import Job, Row, arguments, batches, layer, rows
@@ -27,6 +28,7 @@ class Emitter:
     - `layer`: name of the layer whose launches are being emitted.
     - `training`: numbers shared with the host, in programs that train; else None.
     - `decision`: that launches belong to while `choose` is open, else None.
+    - `compute`: the type that linear layers multiply in (default fp32).
     - `jobs`: collected by `job`, launched by `emit_jobs`.
     """
 
@@ -36,6 +38,7 @@ class Emitter:
     training: Control | None = None
     decision: Decision | None = None
     jobs: list[Job] = field(default_factory=list)
+    compute: Compute = Compute()  # noqa: RUF009
 
     @contextmanager
     def choose(self, kernel: str, shape: Sequence[int], candidates: Sequence[KernelConfig]) -> Iterator[KernelConfig]:
@@ -115,11 +118,12 @@ class Emitter:
         """Launch the jobs collected so far, in as few launches as their order allows."""
         for batch in batches(self.jobs):
             items, first, before = sum(job.items for job in batch), batch[0], self.layer
+            macros: dict[str, Any] = dict(first.macros)
             table = In(self.table(rows(batch)))
             self.layer = layer(batch)
             self.launch(
                 first.source, first.kernel, (items,), *arguments(batch), table, len(batch), items, *first.settings,
-                whole=first.whole, **dict(first.macros),
+                whole=first.whole, **macros,
             )  # fmt: skip
             self.layer = before
         self.jobs.clear()

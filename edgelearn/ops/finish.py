@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgelearn.launch import Buffer, In, Role
+from edgelearn.launch import Buffer, In, InOut, Role
 
 from .batchnorm import Statistics
 from .control import Control
@@ -47,6 +47,12 @@ def emit_bias(e: Emitter, dbeta: Tensor, statistics: Statistics, dbias: Tensor) 
     e.job(
         "finish.cl", "finish_bias", dbias.blocks, dbias.write, flags.write, dbeta.read, statistics.scale.read,
     )  # fmt: skip
+
+
+def emit_unscaled(e: Emitter, gradients: Buffer, control: Control) -> None:
+    """Emit the division of all gradients by the scale of the loss."""
+    blocks = gradients.nbytes // (4 * BLOCK)
+    e.launch("finish.cl", "unscale", (blocks,), InOut(gradients), control.scalars.read, blocks)
 
 
 def emit_finite_check(e: Emitter, flags: Buffer, control: Control) -> None:

@@ -24,11 +24,12 @@ ROUNDINGS = ("nearest", "stochastic")
 
 
 class StoredType(IntEnum):
-    """Types that kernels read, by their number in kernels/include/stored.h."""
+    """Types that kernels read, by their number in kernels/include/values.h."""
 
     FLOAT32 = 0
     FLOAT16 = 1
     INT8 = 2
+    BFLOAT16 = 3
 
     @staticmethod
     def of(dtype: str) -> StoredType:

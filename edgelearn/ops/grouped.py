@@ -16,6 +16,7 @@ def emit_forward(
         "grouped.cl", "grouped_forward", (y.rows, y.blocks), x.read, kernel.read, y.write, x.images, x.height,
         x.width, x.channels, y.height, y.width, y.channels, groups, *epilogue.arguments,
         flops=_flops(window, groups, x, y), whole=True, in_block=x.block, **window.macros, **epilogue.macros,
+        **y.value_macros,
     )  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def emit_backward_weights(
         "grouped.cl", "grouped_backward_weights", (gradient.rows, dy.blocks, total.groups), x.read, dy.read,
         total.target.update if add else total.target.write,
         x.images, x.height, x.width, x.channels, dy.height, dy.width, dy.channels, groups, rows, int(add),
-        flops=_flops(window, groups, x, dy), whole=True, in_block=x.block, **window.macros,
+        flops=_flops(window, groups, x, dy), whole=True, in_block=x.block, **window.macros, **dy.value_macros,
     )  # fmt: skip
     return total
 

@@ -33,6 +33,9 @@ class Add(Op):
     def flops(self, *shapes: Shape) -> int:
         return (len(shapes) - 1) * prod(self.output_shape(*shapes))
 
+    def takes_halves(self, *shapes: Shape) -> bool:
+        return len(set(shapes)) == 1
+
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         rank = max(x.ndim for x in inputs)
         return reduce(np.add, (aligned(x, rank) for x in inputs))
@@ -49,6 +52,7 @@ class Add(Op):
             groups, count = e.bands(y.rows, y.blocks, 64)
             e.launch(
                 "elementwise.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
+                **y.value_macros,
             )  # fmt: skip
         for x in whole + repeated:
             _emit_whole(e, x, Target(y, accumulate=started))

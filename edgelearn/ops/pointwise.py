@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgelearn.launch import KernelConfig
 
-from . import convolution_local, tiles
+from . import convolution_local, convolution_units, tiles
 from .emit import Emitter, Epilogue, Traits
 from .sums import Sum, start_sum
 from .target import Target
@@ -17,6 +17,9 @@ FEW_ROWS = 4  # up to here the gradient of the input is summed within vectors, w
 
 
 def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+    if e.compute.uses_units:
+        convolution_units.emit_forward(e, _window(x), x, kernel, y, epilogue, _flops(x, y))
+        return
     shape = x.rows, x.channels, y.channels
     with e.choose("pointwise_forward", shape, _tiles(e.traits, *shape)) as tile:
         if "slices" in tile:
@@ -25,12 +28,15 @@ def emit_forward(e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epi
         e.launch(
             "pointwise.cl", "pointwise_forward", _grid(e.traits, x, y, tile),
             x.read, kernel.read, y.write, x.rows, x.channels, *epilogue.arguments,
-            flops=_flops(x, y), depth=1, **tile, **epilogue.macros,
+            flops=_flops(x, y), depth=1, **tile, **epilogue.macros, **y.value_macros, **e.compute.macros,
         )  # fmt: skip
 
 
 def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Target) -> None:
     dx = target.tensor
+    if e.compute.uses_units:
+        convolution_units.emit_backward_data(e, _window(dy), transposed, dy, target, _flops(dx, dy))
+        return
     shape = dy.rows, dy.channels, dx.channels
     with e.choose("pointwise_backward_data", shape, _tiles(e.traits, *shape)) as tile:
         if "slices" in tile:
@@ -39,7 +45,7 @@ def emit_backward_data(e: Emitter, transposed: Tensor, dy: Tensor, target: Targe
         e.launch(
             "pointwise.cl", "pointwise_backward_data", _grid(e.traits, dy, dx, tile),
             dy.read, transposed.read, dy.rows, dy.channels, *target.arguments,
-            flops=_flops(dx, dy), depth=1, **tile, **target.macros,
+            flops=_flops(dx, dy), depth=1, **tile, **target.macros, **e.compute.macros,
         )  # fmt: skip
 
 
@@ -52,7 +58,7 @@ def emit_few_rows_backward_data(e: Emitter, kernel: Tensor, dy: Tensor, target: 
     dx = target.tensor
     e.launch(
         "pointwise.cl", "few_rows_backward_data", (dx.blocks,), dy.read, kernel.read, dy.rows, dx.channels, dy.blocks,
-        *target.arguments, flops=_flops(dx, dy), whole=True, **target.macros,
+        *target.arguments, flops=_flops(dx, dy), whole=True, **target.macros, **e.compute.macros,
     )  # fmt: skip
 
 
@@ -61,6 +67,8 @@ def emit_backward_weights(
 ) -> tuple[Sum, Sum | None]:
     """Emit the gradient of the kernel. For small kernels, groups of rows are summed in parallel. Large kernels keep the
     device busy by themselves: chunks of rows that fit the cache follow one another."""
+    if e.compute.uses_units:
+        return convolution_units.emit_backward_weights(e, _window(x), x, dy, gradient, sums, add, _flops(x, dy))
     shape = x.rows, x.channels, dy.channels
     with e.choose("pointwise_backward_weights", shape, _depths(e.traits, *shape)) as tile:
         if "slices" in tile:
@@ -81,7 +89,8 @@ def emit_backward_weights(
                 "pointwise.cl", "pointwise_backward_weights", (*items, kernel_sum.groups),
                 x.read_rows(rows), dy.read_rows(rows), *targets,
                 x.rows, x.channels, dy.blocks, first, min(count, rows), int(more),
-                flops=_flops(x, dy) * rows // x.rows, rows=1, sums=sums is not None, **tile,
+                flops=_flops(x, dy) * rows // x.rows, rows=1, sums=sums is not None, **tile, **dy.value_macros,
+                **e.compute.macros,
             )  # fmt: skip
         return kernel_sum, dy_sum
 

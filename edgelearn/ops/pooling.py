@@ -21,6 +21,8 @@ from .window import Padding, Pair, Window, pair
 class GlobalAveragePooling2D(Op):
     """(height, width, channels) -> (channels,): the mean over all pixels."""
 
+    has_values = True
+
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 3:
             raise ShapeError(f"GlobalAveragePooling2D takes (height, width, channels), not {shape}.")
@@ -40,7 +42,7 @@ class GlobalAveragePooling2D(Op):
         (x,) = inputs
         e.launch(
             "pooling.cl", "global_average_forward", (x.images * e.traits.members, x.blocks), x.read, y.write,
-            x.images, x.height * x.width,
+            x.images, x.height * x.width, **y.value_macros,
         )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
@@ -68,6 +70,7 @@ class Pooling2D(Op):
     strides: int | Pair | None = None
     padding: Padding = "valid"
 
+    has_values = True
     kind: ClassVar[str]
 
     def window(self, shape: Shape) -> Window:
@@ -91,7 +94,7 @@ class Pooling2D(Op):
         groups, count = e.bands(y.rows, y.blocks)
         e.launch(
             "pooling.cl", f"{self.kind}_forward", (groups, y.blocks), x.read, y.write, y.rows, count, x.height,
-            x.width, y.height, y.width, **self.window(x.shape[1:]).macros,
+            x.width, y.height, y.width, **self.window(x.shape[1:]).macros, **y.value_macros,
         )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:

@@ -16,5 +16,6 @@ def emit_channel_sums(e: Emitter, x: Tensor, total: Tensor, add: bool) -> Sum:
     e.launch(
         "reduce.cl", "channel_sums", (channel_sum.groups * members, x.blocks), x.read,
         target.update if add else target.write, x.rows, x.blocks, count, int(add),
+        **x.value_macros,
     )  # fmt: skip
     return channel_sum

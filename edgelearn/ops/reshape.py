@@ -20,6 +20,7 @@ class Flatten(Op):
     """(..., channels) -> (features,)."""
 
     selects = True
+    has_values = True
 
     def output_shape(self, shape: Shape) -> Shape:
         return (prod(shape),)

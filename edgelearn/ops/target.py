@@ -51,7 +51,7 @@ class Target:
 
     @property
     def macros(self) -> dict[str, Any]:
-        return self.mask_macros | {"accumulate": self.accumulate}
+        return self.mask_macros | {"accumulate": self.accumulate} | self.tensor.value_macros
 
     @property
     def arguments(self) -> list[Access]:

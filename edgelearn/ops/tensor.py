@@ -4,7 +4,7 @@ A tensor is rows x channels. It is stored as [channels / 16][rows][16], channels
 activations have images * height * width rows, a convolution's weights have taps * input channels rows, a bias has one.
 Vector units and memory lines of CPUs and GPUs take 16 floats at a time, and a matrix tile is contiguous in it.
 A network's input of fewer than 16 channels may have `block` = its channels instead: then it is plain NHWC.
-Values are float32 or, in rounded tensors, float16 or int8.
+Values are float32 or, in rounded tensors, halves (float16, bfloat16) or int8.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from math import prod
 import numpy as np
 
 from edgelearn.launch import Buffer, In, InMask, InOut, Out
+from edgelearn.launch.buffers import words_of
 
 from .function import Function
 
 BLOCK = 16
+HALVES = {"float16": 1, "bfloat16": 3}  # VALUES in kernels/include/values.h
 Shape = tuple[int, ...]
 
 
@@ -28,7 +30,7 @@ def ceil_div(a: int, b: int) -> int:
 
 def blocked_bytes(rows: int, channels: int, block: int = BLOCK, dtype: str = "float32") -> int:
     """Bytes of a blocked matrix."""
-    return ceil_div(channels, block) * block * rows * np.dtype(dtype).itemsize
+    return ceil_div(channels, block) * block * rows * words_of(dtype).itemsize
 
 
 def pack(array: np.ndarray, block: int = BLOCK, dtype: str = "float32") -> np.ndarray:
@@ -67,6 +69,15 @@ class Tensor:
     @property
     def dtype(self) -> str:
         return self.buffer.dtype
+
+    @property
+    def is_halves(self) -> bool:
+        return self.dtype in HALVES
+
+    @property
+    def value_macros(self) -> dict[str, int]:
+        """VALUES in kernels/include/values.h, for launches that read and write activations of this type."""
+        return {"values": HALVES[self.dtype]} if self.is_halves else {}
 
     @property
     def rows(self) -> int:

@@ -26,6 +26,7 @@ class ZeroPadding2D(Op):
     """
 
     selects = True
+    has_values = True
 
     padding: int | Pair | tuple[Pair, Pair] = 1
 

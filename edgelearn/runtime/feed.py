@@ -79,14 +79,15 @@ class Feed:
         """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
         return source.device_layout(indices) if isinstance(source, FeatureCache) else self.pack(source[indices])
 
-    def begin(self, examples: int, rate: float, step: int) -> None:
-        """Send the numbers of a mini-batch. Raises PlanError if a plan without an optimizer is to train."""
-        scalars = step_scalars(self.plan.request, examples, rate, step)
-        scalars[places.INVERSE_BATCH] = self._factors[0] / examples
+    def begin(self, examples: int, rate: float, step: int, scale: float = 1.0) -> None:
+        """Send the numbers of a mini-batch, whose loss is multiplied by `scale`. Raises PlanError if a plan without an
+        optimizer is to train."""
+        scalars = step_scalars(self.plan.request, examples, rate, step, scale)
+        scalars[places.INVERSE_BATCH] = self._factors[0] / examples * scale
         self.memory.send(self.plan.storage.control.scalars.buffer, scalars)
         for control, factor in zip(self._own_scalars, self._factors, strict=False):
             own = scalars.copy()
-            own[places.INVERSE_BATCH] = factor / examples
+            own[places.INVERSE_BATCH] = factor / examples * scale
             self.memory.send(control.scalars.buffer, own)
 
     def send(self, x: Examples | None, targets: Targets | None) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from edgelearn.compile.plan import Plan
 from edgelearn.errors import DeviceError
 from edgelearn.launch import Buffer, Role
+from edgelearn.launch.buffers import words_of
 
 from .context import Context
 from .pages import Pages
@@ -49,9 +50,10 @@ class PlanMemory:
             self._sent.popleft().wait()
 
     def read(self, buffer: Buffer) -> np.ndarray:
-        """Copy a buffer from the device, as one flat array of its data type."""
-        words = np.empty(buffer.nbytes // np.dtype(buffer.dtype).itemsize, buffer.dtype)
-        return self.context.read(self.by_role[buffer.role].handle, words, self.plan.offsets[buffer])
+        """Copy a buffer from the device, as one flat array of its data type; bfloat16 as float32."""
+        words = np.empty(buffer.nbytes // words_of(buffer.dtype).itemsize, words_of(buffer.dtype))
+        words = self.context.read(self.by_role[buffer.role].handle, words, self.plan.offsets[buffer])
+        return (words.astype(np.uint32) << 16).view(np.float32) if buffer.dtype == "bfloat16" else words
 
     def read_role(self, role: Role) -> np.ndarray:
         """Copy all of a role's memory from the device, float32; empty if the plan has none."""

@@ -15,6 +15,7 @@ from edgelearn.compile.storage import Weights
 from edgelearn.errors import DeviceError, FormatError
 from edgelearn.launch import Buffer, Launch, Role, Traffic
 from edgelearn.ops import Tensor, pack, unpack
+from edgelearn.ops.compute import LOSS_SCALE
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE, OUTPUTS
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 
@@ -48,6 +49,7 @@ class Session:
         self.kernels, self._progress = kernels or Kernels(context), progress
         self.memory = PlanMemory(plan, context)
         self._runners: dict[tuple, Runner] = {}
+        self.loss_scale = LOSS_SCALE if plan.request.compute.scales_loss else 1.0
         self.ranges_known = False  # True if training has left ranges for quantized tensors
         self._counters = np.zeros(16, np.float32)  # of the last mini-batch
         self._examples = 0  # of the micro-batch that is on the device
@@ -264,9 +266,7 @@ class Session:
         culprit: list[Buffer] = []
 
         def look(launch: Launch) -> bool:
-            bad = [
-                b for b in launch.writes if b.dtype.startswith("float") and not np.isfinite(self.memory.read(b)).all()
-            ]
+            bad = [b for b in launch.writes if "float" in b.dtype and not np.isfinite(self.memory.read(b)).all()]
             culprit.extend(bad)
             return bool(bad)
 
@@ -332,7 +332,7 @@ class Session:
         self._run(key, "micro")
 
     def _begin(self, examples: int, rate: float = 0.0, step: int = 0) -> None:
-        self.feed.begin(examples, rate, step)
+        self.feed.begin(examples, rate, step, self.loss_scale)
         counters = self.plan.storage.control.counters.buffer
         handle, offset = self.memory.at(counters)
         self.context.fill_zero(handle, counters.nbytes, offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from edgelearn.device.units import UNITS, Unit
 from edgelearn.errors import EdgelearnError
 from edgelearn.launch.buffers import Buffer, Role
 from edgelearn.launch.launch import In, InOut, Launch
+from edgelearn.ops import BFloat16, Float16
+from edgelearn.ops.formats import StoredType
 
 from . import build, source
 from .context import Context
@@ -20,6 +23,7 @@ from .kernels import Kernels
 from .runner import Runner
 
 BLOCKS = 64  # of 16 words that a test multiplies
+HALVES = {"bf16": BFloat16(), "fp16": Float16()}
 
 
 def find(device: Device) -> tuple[str, ...]:
@@ -47,28 +51,52 @@ def computes(device: Device, unit: Unit) -> bool:
     import pyopencl as cl
 
     try:
-        found, expected = multiply(Context(device), unit)
+        results = list(PROBES[unit.probe](Context(device), unit))
     except (cl.Error, EdgelearnError):
         return False
-    return bool((found == expected).all())
+    return all((found == expected).all() for found, expected in results)
 
 
-def multiply(context: Context, unit: Unit) -> tuple[np.ndarray, np.ndarray]:
-    """(sums that `unit` computes, those by NumPy) of random integers, the least and the most among them."""
+def multiply_quads(context: Context, unit: Unit) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield (sums that `unit` computes, those by NumPy) of random integers, the least and the most among them."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 255, (BLOCKS, 16, 4), np.uint8, endpoint=True)
     w = rng.integers(-128, 127, (BLOCKS, 4, 16), np.int8, endpoint=True)
     x[0], w[0], w[1] = 255, -128, 127
     sums = rng.integers(-(1 << 24), 1 << 24, (BLOCKS, 16), np.int32)
-    buffers = [Buffer(name, array.nbytes, Role.TEMPORARY) for name, array in (("x", x), ("w", w), ("sums", sums))]
+    found = _run(context, unit, {}, (x, w, sums), BLOCKS, 1, BLOCKS)
+    yield found, sums + np.einsum("bcq,bqc->bc", x.astype(np.int32), w.astype(np.int32))
+
+
+def multiply_tiles(context: Context, unit: Unit) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """As `multiply_quads`, of small whole numbers in each of the unit's types: their products and sums are exact."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-8, 8, (16, 16), endpoint=True).astype(np.float32) for _ in range(2))
+    for kind in unit.types:
+        fmt = HALVES.get(kind)
+        factors = [fmt.encode(v) if fmt else v for v in (x, w)]
+        code = int(StoredType.of(fmt.storage)) if fmt else int(StoredType.FLOAT32)
+        macros = {"TYPE": code, "VALUES": code, "VECTOR_WIDTH": 4}
+        yield _run(context, unit, macros, (*factors, np.zeros((16, 16), np.float32)), 32, 32), x @ w
+
+
+PROBES = {"add_quads_of_blocks": multiply_quads, "add_products_of_tiles": multiply_tiles}
+
+
+def _run(
+    context: Context, unit: Unit, macros: dict[str, int], arrays: tuple[np.ndarray, ...], items: int, group: int,
+    *numbers: int,
+) -> np.ndarray:  # fmt: skip
+    """The last of `arrays` after the unit's probe has run on them."""
+    buffers = [Buffer("probe", array.nbytes, Role.TEMPORARY) for array in arrays]
     memory = {buffer: context.allocate(buffer.nbytes, buffer.name) for buffer in buffers}
-    for buffer, array in zip(buffers, (x, w, sums), strict=True):
+    for buffer, array in zip(buffers, arrays, strict=True):
         context.write(memory[buffer].handle, array)
-    arguments = (In(buffers[0]), In(buffers[1]), InOut(buffers[2]), BLOCKS)
-    launch = Launch("units.cl", unit.probe, (("UNIT", unit.name),), (BLOCKS,), 1, arguments)
+    arguments = (*map(In, buffers[:-1]), InOut(buffers[-1]), *numbers)
+    named = tuple(sorted({"UNIT": unit.name, **macros}.items()))
+    launch = Launch("units.cl", unit.probe, named, (items,), group, arguments)
     Runner(context, Kernels(context), [launch], lambda buffer: (memory[buffer].handle, 0)).enqueue()
-    found = context.read(memory[buffers[2]].handle, np.empty_like(sums))
-    return found, sums + np.einsum("bcq,bqc->bc", x.astype(np.int32), w.astype(np.int32))
+    return context.read(memory[buffers[-1]].handle, np.empty_like(arrays[-1]))
 
 
 def _may_have(device: Device, unit: Unit) -> bool:

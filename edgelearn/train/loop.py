@@ -19,7 +19,7 @@ from .callbacks.base import CallbackList
 from .metrics import OutputMetrics
 from .passes import added, evaluate, result_logs
 from .sources import Source
-from .status import Logs, Position, TrainingStatus
+from .status import Logs, TrainingStatus
 from .targets import Targets
 from .training_session import TrainingSession
 
@@ -96,7 +96,7 @@ class Loop:
         if self.validation_data is not None and (done % self.validation_frequency == 0 or done == self.epochs):
             logs |= self._validate()
         logs["seconds"] = at.seconds + time.perf_counter() - start
-        self.status.position = Position(epoch=done, updates=at.updates, learning_rate=at.learning_rate)
+        self.status.position = at.next_epoch()
         self.notify("on_epoch_end", at.epoch, logs)
 
     def _validate(self, check: Callable[[], None] = lambda: None) -> Logs:

@@ -17,7 +17,7 @@ from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, copied
-from edgelearn.ops import SGD, Loss, Losses, Optimizer
+from edgelearn.ops import SGD, Compute, Loss, Losses, Optimizer
 from edgelearn.ops.optimizers.names import as_optimizer
 from edgelearn.runtime import Context, DeviceChoice, Kernels, choose_device
 
@@ -131,6 +131,7 @@ class Model(SavedModel):
         precision: Precision | None = None,
         activation_memory: Callable[[Network], ActivationMemory] | None = None,
         allow: Sequence[Encoding] = (),
+        compute: Compute | str = "fp32",
     ) -> Model:
         """Configure training and reset its progress: the next `fit` begins at the first step.
 
@@ -147,8 +148,9 @@ class Model(SavedModel):
         - `precision`: what is quantized, in training and wherever the network runs; default float32 everywhere.
         - `activation_memory`: a policy such as `policies.checkpoints`; default: store everything, or what the budget
           given to `fit` or `plan` leads to.
-        - `allow`: strategies that the planner may use within a budget, besides those that are exact and stay on the
-          device: `Compress()`, `Offload()`.
+        - `allow`: strategies that the planner may use within a budget, besides exact ones on the device: `Compress()`,
+          `Offload()`.
+        - `compute`: what layers multiply in: `"fp32"` (default), `"tf32"`, `"bf16"`, `"fp16"` or a `Compute`.
 
         Raises PlanError for settings that contradict each other or can't be.
         """
@@ -157,7 +159,7 @@ class Model(SavedModel):
             batchnorm = "batch" if has_statistics and not self._statistics_set else "moving"
         settings = TrainingSettings(
             as_optimizer(optimizer), output_losses(loss, loss_weights, self.network), batchnorm,
-            precision or Precision(), activation_memory or keep_all, tuple(allow),
+            precision or Precision(), activation_memory or keep_all, tuple(allow), compute=Compute.of(compute),
         )  # fmt: skip
         weights = self._open.weights
         self._open.close()

@@ -12,7 +12,7 @@ from edgelearn.compile.memory.strategies import Encoding
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network, Split, split_frozen
-from edgelearn.ops import SGD, Loss, Losses, Optimizer, SoftmaxCrossEntropy
+from edgelearn.ops import SGD, Compute, Loss, Losses, Optimizer, SoftmaxCrossEntropy
 from edgelearn.runtime import launch_times
 from edgelearn.runtime.feature_cache import DTYPES
 
@@ -35,6 +35,7 @@ class TrainingSettings:
     activation_memory: Callable[[Network], ActivationMemory] = keep_all
     allow: tuple[Encoding, ...] = ()
     weighted: bool = False  # examples have weights
+    compute: Compute = Compute()  # noqa: RUF009
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, Optimizer):
@@ -80,9 +81,9 @@ class Plans:
         if cache is not None:
             if cache not in DTYPES:
                 raise PlanError(f"The cache of features is {' or '.join(map(repr, DTYPES))} or None, not {cache!r}.")
-            if settings.precision != Precision():
+            if settings.precision != Precision() or settings.compute.stores_halves:
                 raise PlanError(
-                    "Features of quantized layers follow training: they can't be cached. Leave the cache off."
+                    "Features of layers in low precision can't be cached. Leave the cache off, or compute in 'fp32'."
                 )
             split = self._split()
             phases["extract"] = self.forward(settings, None, budget, (*last_batches, *remainders), split.prefix)
@@ -91,6 +92,7 @@ class Plans:
             trained, batch_size, batch_size if micro_batch is None else micro_batch, settings.optimizer,
             settings.batchnorm, settings.loss, self.seed, settings.precision, settings.activation_memory(trained),
             last_batches=tuple(last_batches), remainders=tuple(remainders), weighted=settings.weighted,
+            compute=settings.compute,
         )  # fmt: skip
         phases["train"] = self._plan(request, budget, settings.allow)
         return phases
@@ -111,7 +113,7 @@ class Plans:
             remainders.update(count % n for count in examples)
             request = Request(
                 network, n, n, loss=fitting, precision=precision, remainders=tuple(remainders),
-                weighted=fitting is not None and settings.weighted,
+                weighted=fitting is not None and settings.weighted, compute=settings.compute,
             )  # fmt: skip
             return self._plan(request, budget)
 

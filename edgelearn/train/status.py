@@ -10,11 +10,13 @@ from typing import Any
 from edgelearn.display import Displayed
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
+from edgelearn.ops.compute import LOSS_SCALE
 from edgelearn.ops.settings import number
 
 from .schedules import rate_at
 
 Logs = dict[str, float]
+GROWTH = 2000  # updates without an overflow, after which the loss scale doubles
 
 
 @dataclass
@@ -27,6 +29,7 @@ class Position:
     - `loss`: sum of the losses of the epoch's examples so far; `correct`: right answers; `seen`: examples.
     - `by_output`: these two sums of each of several outputs.
     - `seconds`: time of the epoch's steps so far.
+    - `loss_scale`: of compute type fp16; `scaled`: updates since it changed.
     - `learning_rate`: the rate that was set instead of the optimizer's (default None: the optimizer's).
     """
 
@@ -39,6 +42,21 @@ class Position:
     seconds: float = 0.0
     by_output: Mapping[str, Sequence[float]] = field(default_factory=dict)
     learning_rate: float | None = None
+    loss_scale: float = LOSS_SCALE
+    scaled: int = 0
+
+    def next_epoch(self) -> Position:
+        """The first step of the epoch behind this one."""
+        kept = {"learning_rate": self.learning_rate, "loss_scale": self.loss_scale, "scaled": self.scaled}
+        return Position(epoch=self.epoch + 1, updates=self.updates, **kept)
+
+    def scale_loss(self, finite: bool) -> None:
+        """Halve the loss scale behind an overflow, double it behind `GROWTH` updates without one."""
+        self.scaled = self.scaled + 1 if finite else 0
+        if not finite:
+            self.loss_scale /= 2
+        elif self.scaled == GROWTH:
+            self.loss_scale, self.scaled = self.loss_scale * 2, 0
 
 
 class StoppedError(Exception):

@@ -24,6 +24,7 @@ from .targets import Targets
 
 MicroBatch = tuple[Examples, Sequence[OutputTargets]]  # examples in the device's layout, labels
 Progress = Callable[[int, int, str], None]
+LEAST_LOSS_SCALE = 1.0  # an overflow at this scale is a fault of the training
 
 
 class TrainingSession:
@@ -91,16 +92,19 @@ class TrainingSession:
     ) -> tuple[float, float, ByOutput]:
         """Run one update from the examples `indices`, given as micro-batches in `stream`.
 
-        Returns (mean loss, number of right answers, sums of each of several outputs). Raises NonFiniteError; the
-        weights are then unchanged.
+        Returns (mean loss, number of right answers, sums of each of several outputs). An overflow that a smaller loss
+        scale may prevent is no update, and halves it. Raises NonFiniteError; the weights are then unchanged.
         """
         at = self.position
         rate = rate_at(self.optimizer.learning_rate, at.updates) if at.learning_rate is None else at.learning_rate
         self.changed = True
+        scales = self._scale_loss()
         loss, correct, finite = self.session.train(stream, len(indices), rate, at.updates + 1)
-        if not finite:
+        if not finite and not (scales and np.isfinite(loss) and at.loss_scale > LEAST_LOSS_SCALE):
             raise NonFiniteError(self._diagnose(x, y, indices, rate))
-        at.updates += 1
+        if scales:
+            at.scale_loss(finite)
+        at.updates += finite
         return loss, correct, self.session.by_output
 
     def step(self, x: Source, y: Targets) -> Logs:
@@ -118,7 +122,15 @@ class TrainingSession:
         """Return the gradients of the mean loss over all of `x` and `y`. See Trainer.gradients."""
         check_whole(self.loss, len(x), self.plan.request.micro_batch)
         stream = self.mini_batch(x, y, np.arange(len(x)))
+        self._scale_loss()
         return self.session.compute_gradients(stream, len(x), self.position.updates + 1)
+
+    def _scale_loss(self) -> bool:
+        """Give the session the loss scale of this step; False if the compute type has none."""
+        scales = self.plan.request.compute.scales_loss
+        if scales:
+            self.session.loss_scale = self.position.loss_scale
+        return scales
 
     def _diagnose(self, x: Source, y: Targets, indices: np.ndarray, rate: float) -> str:
         """Explain where the NaN or infinity of this step came from, and what to do."""

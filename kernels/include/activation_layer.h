@@ -10,9 +10,9 @@
 #endif
 
 // y = f(x)
-KERNEL activation_forward(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS PADDING_ARGUMENTS) {
-  input x = ITEM_START(x);
-  output y = ITEM_START(y);
+KERNEL activation_forward(INPUT_VALUES(x), OUTPUT_VALUES(y), ROWS_ARGUMENTS PADDING_ARGUMENTS) {
+  input_values x = ITEM_START(x);
+  output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {
     const size_t at = row_at(band.block, m, row);
@@ -22,8 +22,8 @@ KERNEL activation_forward(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS PADDING_ARGUMENTS)
 }
 
 // dx = dy times the derivative, which follows from `own`: the function's output or its input
-KERNEL activation_backward(INPUT(own), INPUT(dy), ROWS_ARGUMENTS PADDING_ARGUMENTS, GRADIENT_ARGUMENTS) {
-  input own = ITEM_START(own), dy = ITEM_START(dy);
+KERNEL activation_backward(INPUT_VALUES(own), INPUT_VALUES(dy), ROWS_ARGUMENTS PADDING_ARGUMENTS, GRADIENT_ARGUMENTS) {
+  input_values own = ITEM_START(own), dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {

@@ -56,8 +56,7 @@ typedef __global float *restrict output;
 #define START(x) START_AT(x, x##_start)
 #define ITEM_START(x) (START(x) + FIRST_CHANNEL)
 
-INLINE V load(__global const float *pointer) { return *(__global const V_in_memory *)pointer; }
-INLINE void store(__global float *pointer, const V v) { *(__global V_in_memory *)pointer = v; }
+#include "values.h"
 
 // On CPUs a work-group is one work-item; on GPUs it has GROUP.
 #ifndef GROUP

@@ -10,13 +10,13 @@
 #define ACCUMULATE 0
 #endif
 
-typedef struct { output dx; input activation; } Gradient;
+typedef struct { output_values dx; input_values activation; } Gradient;
 
 #if MASK
-#define GRADIENT_ARGUMENTS OUTPUT(dx), INPUT(activation)
+#define GRADIENT_ARGUMENTS OUTPUT_VALUES(dx), INPUT_VALUES(activation)
 #define GRADIENT ((Gradient){ITEM_START(dx), ITEM_START(activation)})
 #else
-#define GRADIENT_ARGUMENTS OUTPUT(dx)
+#define GRADIENT_ARGUMENTS OUTPUT_VALUES(dx)
 #define GRADIENT ((Gradient){ITEM_START(dx), 0})
 #endif
 

@@ -6,6 +6,7 @@
 #define SEED 3            // two words as uint, the low one first: floats would hold integers only up to 2^24
 #define STEP 5            // as uint
 #define SECOND_CORRECTION 6  // LAMB: 1 / sqrt(1 - beta2^t)
+#define UNSCALE 7         // 1 / loss scale, a power of two
 // `counters`, counted by the device:
 #define LOSS 0            // sum of the losses of the mini-batch so far
 #define CORRECT 1         // right answers so far

@@ -66,9 +66,9 @@ def refused(capsys, status_of):
     def refused(problem, *arguments):
         capsys.readouterr()
         status = status_of(*arguments)
-        output = capsys.readouterr()
-        error = output.err
-        assert error.startswith({1: "edgelearn: ", 2: "usage: edgelearn "}[status]) and "Traceback" not in error
+        error = capsys.readouterr().err
+        assert status in (1, 2) and error.startswith(("edgelearn: ", "usage: edgelearn "))
+        assert "Traceback" not in error
         assert re.search(problem, error), error
         return error
 
@@ -292,13 +292,13 @@ def test_predict(trained, pictures, capsys, refused):
 
 
 def test_profile(tmp_path, capsys):
-    files = {name: tmp_path / f"step.{name}" for name in ("json", "trace", "plot")}
+    files = {name: tmp_path / f"step.{name}" for name in ("save", "trace", "plot")}
     options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
     device = list_devices()[0].id
     assert main(["profile", "cached:2", "--rounds", "1", "--device", device, *options]) == 0
     output = capsys.readouterr().out
     assert output.startswith(f"cached:2 on {device}") and "pointwise_backward_weights" in output
-    (step,) = json.loads(files["json"].read_text())["steps"]
+    (step,) = json.loads(files["save"].read_text())["steps"]
     spans = [event for event in json.loads(files["trace"].read_text())["traceEvents"] if event["ph"] == "X"]
     assert sum(point["launches"] for point in step["kinds"]) == sum(event["tid"] == 1 for event in spans)
     with Image.open(files["plot"]) as picture:
@@ -309,11 +309,11 @@ def test_profile_predicts_without_a_device(monkeypatch, capsys):
     monkeypatch.setattr("edgelearn.runtime.choose.list_devices", lambda: pytest.fail("asked for devices"))
     assert main(["profile", "forward:1", "cached:2", "--project", "adreno-540", "videocore-vii"]) == 0
     output = capsys.readouterr().out
-    assert output.count("Adreno 540 (Snapdragon 835, Galaxy S8)") == 5 and "cached:2, predicted" in output
+    assert output.count("Adreno 540") == 5 and output.count("±45%") == 10 and "cached:2, predicted" in output
     assert "assumption" in output and "Mali" not in output
 
 
-@pytest.mark.parametrize(("command", "option"), [("profile", "--trace"), ("bench", "--json"), ("bench", "--chart")])
+@pytest.mark.parametrize(("command", "option"), [("profile", "--trace"), ("bench", "--save"), ("bench", "--chart")])
 def test_files_that_cannot_be_written_are_refused_before_any_work(command, option, tmp_path, capsys):
     for path, problem in (tmp_path / "no" / "x", "there is no folder"), (tmp_path, "is a folder: name a file"):
         with pytest.raises(SystemExit) as caught:

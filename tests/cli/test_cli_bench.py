@@ -15,7 +15,7 @@ def saved(tmp_path_factory):
     report, chart = folder / "bench.json", folder / "bench.png"
     device = choose_device().device.id
     asked = ["bench", "*/pool:2", "--contenders", "edgelearn", "--device", device, "--rounds", "3"]
-    assert main([*asked, "--json", str(report), "--chart", str(chart)]) == 0
+    assert main([*asked, "--save", str(report), "--chart", str(chart)]) == 0
     return report, chart
 
 

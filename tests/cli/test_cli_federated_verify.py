@@ -16,7 +16,7 @@ def folder(tmp_path_factory):
     for number, speaker in enumerate(clips.speakers):
         soundfile.write(folder / f"{speaker}_{number}.wav", clips.clip(number), 16_000)
     network = str(folder / "network")
-    command = ["federated", "verify", "train", "--rounds", "1", "--recordings", "2", "--seed", "1", "--out", network]
+    command = ["federated", "verify", "train", "--rounds", "1", "--recordings", "2", "--masked", "--out", network]
     assert main(command) == 0
     return folder
 

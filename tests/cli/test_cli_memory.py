@@ -59,7 +59,7 @@ def test_fit(capsys):
 
 
 def test_compare(capsys, tmp_path):
-    files = ["--json", str(tmp_path / "found.json"), "--chart", str(tmp_path / "chart.png")]
+    files = ["--save", str(tmp_path / "found.json"), "--chart", str(tmp_path / "chart.png")]
     assert main(["memory", "compare", *SMALL, "--plans", "keep_all", "1 MB stored", "--rounds", "1", *files]) == 0
     assert "1 MB stored" in capsys.readouterr().out and (tmp_path / "chart.png").exists()
     found = json.loads((tmp_path / "found.json").read_text())

@@ -27,7 +27,7 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
     assert main(["precision", "report"]) == 1
     assert "edgelearn precision sweep" in capsys.readouterr().err
     rows = ["--epochs", "1", "--only", "fp32", "everything, in-hindsight", "--seeds", "3"]
-    assert main(["precision", "sweep", "sample", *rows, "--json", str(tmp_path / "found.json")]) == 0
+    assert main(["precision", "sweep", "sample", *rows, "--save", str(tmp_path / "found.json")]) == 0
     assert "2 of 2: everything, in-hindsight, seed 3" in capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())["tasks"]["sample"]
     assert list(found["variants"]) == ["fp32", "everything, in-hindsight"] and "precision sweep" in found["command"]
@@ -43,7 +43,6 @@ def test_sweep_report_and_what_went_before(runs, capsys, tmp_path):
     [
         (["train", "moon"], "'moon' is no task"),
         (["train", "--resume", "--seed", "3"], "--seed can't be changed"),
-        (["train", "--activations", "fp32", "--integers"], "--integers: "),
         (["train", "cifar10-resnet18", "--no-download"], "Set EDGELEARN_DATA"),
         (["report", "--only", "nothing"], "'nothing'"),
         (["time", "ds_cnn", "--alpha", "0.5"], "'ds_cnn' has no width"),
@@ -76,9 +75,15 @@ def test_time(capsys):
 
 @pytest.mark.parametrize(
     ("words", "problem"),
-    [(["time", "alexnet"], "'alexnet'"), (["cost", "LeNet"], "'LeNet'"), (["time", "--batch-size", "-1"], "'-1'"),
-     (["time", "--device", "abacus"], "'abacus'"), (["report", "--seeds", "-1"], "'-1'")],
-)  # fmt: skip
+    [
+        (["train", "--activations", "fp32", "--integers"], "--integers: "),
+        (["time", "alexnet"], "'alexnet'"),
+        (["cost", "LeNet"], "'LeNet'"),
+        (["time", "--batch-size", "-1"], "'-1'"),
+        (["time", "--device", "abacus"], "'abacus'"),
+        (["report", "--seeds", "-1"], "'-1'"),
+    ],
+)
 def test_wrong_usage(capsys, status_of, words, problem):
     assert status_of("precision", *words) == 2
     assert problem in capsys.readouterr().err

@@ -86,6 +86,10 @@ def test_killed_and_resumed_gives_the_same_bits(tmp_path, whole, moment):
 def test_the_command_shows_rounds_and_tasks(store, whole, capsys):
     assert main(["federated", "rounds", whole.id, "--runs", str(store.root)]) == 0
     assert len(capsys.readouterr().out.splitlines()) >= ROUNDS
+    chart = store.root / "chart.png"
+    assert main(["federated", "compare", whole.id, "--chart", str(chart), "--runs", str(store.root)]) == 0
+    assert f"{whole.record['results']['accuracy']:.2%}" in capsys.readouterr().out
+    assert chart.read_bytes().startswith(b"\x89PNG")
     assert main(["federated", "tasks"]) == 0
     said = capsys.readouterr().out
     assert all(task in said for task in TASKS)

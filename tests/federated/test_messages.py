@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError
-from edgelearn.federated import ClientMemory, Instruction, NoCompression, Reply, Size, size_of
+from edgelearn.federated import ClientMemory, Instruction, NoCompression, Partly, Reply, Size, size_of
+from edgelearn.federated.compression import Int8
 
 REPLY = Reply(3, 7, b"\x01\x02\x03", 20, {"loss": 0.5, "planned": 4096})
 
@@ -34,6 +35,20 @@ def test_float32_is_packed_without_gaps():
     assert all(np.array_equal(a, b) and a.shape == b.shape for a, b in zip(arrays, back, strict=True))
     with pytest.raises(FormatError):
         NoCompression().decode(data + b"\x00", [array.shape for array in arrays])
+
+
+def test_some_arrays_are_sent_as_they_are():
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape).astype(np.float32) for shape in ((3, 4), (5,), (2, 2))]
+    shapes = [array.shape for array in arrays]
+    partly = Partly(Int8(), (False, True, False))
+    data = partly.encode(arrays, rng, {})
+    assert len(data) == (4 * 2 + 12 + 4) + 4 * 5
+    first, second, third = partly.decode(data, shapes)
+    assert np.array_equal(second, arrays[1])
+    assert 0 < np.abs(first - arrays[0]).max() < 0.05 and third.shape == (2, 2)
+    with pytest.raises(FormatError):
+        partly.decode(data[:7], shapes)
 
 
 def test_a_repeated_round_begins_with_what_it_began_with(tmp_path):

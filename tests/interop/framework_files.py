@@ -63,6 +63,18 @@ def functions():
     return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
 
 
+def others():
+    """What is rarer: extremes, unit length, layer normalization, padded channels, logarithms of probabilities."""
+    x = keras.Input((8, 8, 8))
+    a, b = keras.ops.split(x, 2, axis=-1)
+    y = L.Conv2D(8, 3, activation="gelu", name="conv")(keras.ops.maximum(a, b))
+    y = L.LayerNormalization(name="norm")(y)
+    y = L.Minimum(name="least")([y, L.UnitNormalization(name="unit")(y)])
+    y = keras.ops.pad(y, [[0, 0], [1, 0], [0, 0], [0, 2]])
+    y = L.Dense(6, activation="elu", name="dense")(keras.ops.mean(y, axis=1))
+    return keras.Model(x, L.Softmax(name="out")(L.Dense(5, name="scores")(L.Flatten(name="flat")(y))))
+
+
 def sequence():
     """Sound: convolutions over time."""
     x = keras.Input((20, 6))
@@ -114,7 +126,7 @@ def names(model):
 
 def main():
     unsupported()
-    for make in (classifier, nested, functions, sequence, shuffle):
+    for make in (classifier, nested, functions, others, sequence, shuffle):
         model, name = make(), make.__name__
         draw(model)
         x = RNG.normal(size=(4, *model.input_shape[1:])).astype(np.float32)
@@ -132,7 +144,7 @@ def main():
         if name == "nested":
             model.get_layer("a").trainable = model.get_layer("inner").trainable = False
             model.save(FOLDER / "frozen.keras")
-        if name in ("classifier", "functions", "shuffle"):
+        if name in ("classifier", "functions", "others", "shuffle"):
             function = tf.function(lambda t, model=model: model(t, training=False))
             concrete = function.get_concrete_function(tf.TensorSpec((1, *model.input_shape[1:]), tf.float32))
             lite(name, concrete)

@@ -19,8 +19,8 @@ needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
 FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.pb", "classifier", "nested.keras",
-         "nested.h5", "functions.keras", "functions.tflite", "sequence.keras", "shuffle.keras",
-         "shuffle.tflite")  # fmt: skip
+         "nested.h5", "functions.keras", "functions.tflite", "others.keras", "others.tflite", "sequence.keras",
+         "shuffle.keras", "shuffle.tflite")  # fmt: skip
 OURS = {
     "factors/variable": "factors/scale",
     "sep/depthwise_kernel": "sep_depthwise/kernel",

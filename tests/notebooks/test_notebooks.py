@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 PICTURES = {  # at least
     "00_start_here": 6, "01_flowers": 6, "02_speed": 3, "03_models": 2, "05_precision": 4, "06_memory": 4,
-    "07_keywords": 3,
+    "07_keywords": 3, "08_federated": 2,
 }  # fmt: skip
 NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
 SMALLER = {  # what a notebook's own text is replaced with, so that its test is quick; every cell still runs
@@ -23,6 +23,7 @@ SMALLER = {  # what a notebook's own text is replaced with, so that its test is 
         ('"mobilenet_v2", (64, 32, 16, 8, 4)', '"mobilenet_v2_cifar", (4, 2, 1)'), ("rounds=5", "rounds=2"),
         ("revnet110", "revnet38"),
     ],
+    "08_federated": [("RunStore(), 12", "RunStore(), 2")],
 }  # fmt: skip
 SILENCE = 6.0  # processor seconds without a sign of life: 3 seconds of two cores
 TOLERANCE = 0.03  # of numbers in committed outputs

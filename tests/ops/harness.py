@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgelearn.launch import Buffer, KernelConfig, Role
+from edgelearn.launch.buffers import words_of
 from edgelearn.ops import Emitter, Tensor, Traits, pack, unpack
 from edgelearn.ops.tensor import blocked_bytes
 from edgelearn.runtime import Context, Kernels, Runner
@@ -78,7 +79,7 @@ class Workbench(Emitter):
 
     def get(self, tensor: Tensor, zero: int = 0) -> np.ndarray:
         """What the tensor holds; fails if the padding of its channels isn't zero, or the integer that stands for it."""
-        words = np.empty(tensor.blocks * tensor.rows * tensor.block, tensor.dtype)
+        words = np.empty(tensor.blocks * tensor.rows * tensor.block, words_of(tensor.dtype))
         self.context.read(self.memory[tensor.buffer].handle, words)
         padding = words.reshape(tensor.blocks, -1, tensor.block)[-1, :, (tensor.channels - 1) % tensor.block + 1 :]
         assert (padding == zero).all(), "the padding of the channels must stay zero"

@@ -7,7 +7,10 @@ from edgelearn.runtime import Context, list_devices, source, units
 from edgelearn.tuned import Traits
 
 DEVICES = list_devices()
-PLAIN = Unit("PLAIN_QUADS", ("int8",), ("cpu", "gpu"), UNITS[0].probe)
+PLAIN = (
+    Unit("PLAIN_QUADS", ("int8",), ("cpu", "gpu"), "add_quads_of_blocks"),
+    Unit("PLAIN_MMA", ("bf16", "fp16", "tf32"), ("cpu", "gpu"), "add_products_of_tiles"),
+)
 
 
 @pytest.fixture(params=DEVICES, ids=[device.id for device in DEVICES])
@@ -16,9 +19,9 @@ def device(request):
 
 
 def test_units_give_the_integers_that_plain_c_gives(device):
-    for unit in (PLAIN, *(unit for unit in UNITS if unit.name in device.units)):
-        found, expected = units.multiply(Context(device), unit)
-        assert (found == expected).all(), unit.name
+    for unit in (*PLAIN, *(unit for unit in UNITS if unit.name in device.units)):
+        for found, expected in units.PROBES[unit.probe](Context(device), unit):
+            assert (found == expected).all(), unit.name
     assert Traits.of(device).unit("int8") == first_of(device.units, "int8")
 
 
@@ -45,11 +48,11 @@ def test_a_damaged_answer_is_made_again(device, monkeypatch, tmp_path):
 
 def test_a_unit_that_miscalculates_or_does_not_compile_is_not_found(device, monkeypatch):
     read = source.read
-    assert units.computes(device, PLAIN)
+    assert units.computes(device, PLAIN[0])
     monkeypatch.setattr(source, "read", lambda name, kernel: read(name, kernel).replace("sum += ", "sum += 1 + "))
-    assert not units.computes(device, PLAIN)
+    assert not units.computes(device, PLAIN[0])
     monkeypatch.setattr(source, "read", lambda name, kernel: "nonsense")
-    assert not units.computes(device, PLAIN)
+    assert not units.computes(device, PLAIN[0])
 
 
 def test_the_first_of_a_type():

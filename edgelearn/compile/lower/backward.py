@@ -16,7 +16,7 @@ from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
 from edgelearn.ops.sums import Sum
 from edgelearn.ops.tensor import Tensor
 
-from .emitter import as_floats
+from .emitter import stored_as, targets_as
 from .lowering import Lowering, linear, norm
 from .parameters import emit_parameter_gradients, gradient_workspace
 
@@ -73,15 +73,20 @@ class BackwardPass:
             self._integers(stage, inputs[0], dz)
             return
         assert isinstance(dz, Tensor)
-        with as_floats(self.micro, [*inputs, lowering.values[stage.output.name]]) as (*floats, y):
-            targets = [self._target(name, x) for name, x in zip(stage.inputs, floats, strict=True)]
+        dtype = lowering.stored(stage)
+        with stored_as(self.micro, [*inputs, lowering.values[stage.output.name], dz], dtype) as (*own, y, dz):
+            targets = [
+                self._target(name, value if isinstance(value, Tensor) else x)
+                for name, value, x in zip(stage.inputs, inputs, own, strict=True)
+            ]
             lowering.at(stage.name)
-            if stage.is_linear:
-                self._linear(stage, floats[0], dz, targets[0])
-            elif stage.op is None:
-                self._norm(stage, floats[0], dz, targets[0], stored_statistics=not lowering.uses_batch(stage))
-            else:
-                self._op(stage.op, floats, y, dz, targets)
+            with targets_as(self.micro, targets, dtype) as targets:
+                if stage.is_linear:
+                    self._linear(stage, own[0], dz, targets[0])
+                elif stage.op is None:
+                    self._norm(stage, own[0], dz, targets[0], stored_statistics=not lowering.uses_batch(stage))
+                else:
+                    self._op(stage.op, own, y, dz, targets)
 
     def _target(self, name: str, value: Stored) -> Target | None:
         """Where to write the gradient of layer `name`, whose output is `value`; None if nothing below is trained."""
@@ -91,7 +96,11 @@ class BackwardPass:
         accumulate = name in self.gradients
         if not accumulate:
             self.lowering.at(stage.name)
-            self.gradients[name] = self.micro.tensor("output gradient", (self.lowering.n, *stage.output.shape))
+            shape, dtype = (
+                (self.lowering.n, *stage.output.shape),
+                value.dtype if isinstance(value, Tensor) else "float32",
+            )
+            self.gradients[name] = self.micro.tensor("output gradient", shape, dtype=dtype)
         mask = value if stage.activation != LINEAR else None
         return Target(self.gradients[name], mask, stage.activation, accumulate)
 
@@ -133,12 +142,14 @@ class BackwardPass:
         if target is not None:
             assert isinstance(dy, Tensor)
             prepared = self._prepared_kernel(stage, x, statistics.scale if statistics else None)
-            with as_floats(self.micro, [prepared]) as (kernel,):
+            with stored_as(self.micro, [prepared], dy.dtype) as (kernel,):
                 linear(stage).emit_backward_data(self.micro, x, kernel, dy, target)
 
     def _prepared_kernel(self, stage: Stage, x: Tensor, scale: Tensor | None) -> Stored:
         """The kernel as the gradient of the input needs it, times `scale`."""
         op, lowering, kernels = linear(stage), self.lowering, self.quantizers.kernels
+        if lowering.request.compute.stores_halves:
+            return lowering.halves(stage, op.view(x, lowering.master_kernel(stage), scale))
         if encoded := kernels.viewed(stage.name, op.view(x, lowering.master_kernel(stage), scale)):
             return encoded
         kernel = lowering.kernel(stage)
@@ -161,7 +172,7 @@ class BackwardPass:
 
         if self.quantizers.quantizes("gradients", layer):
             return self.quantizers.write("gradients", layer, dz.shape, emit, integers), None
-        dy = self.micro.tensor("gradient before BatchNorm", dz.shape)
+        dy = self.micro.tensor("gradient before BatchNorm", dz.shape, dtype=dz.dtype)
         emit(Target(dy))
         return self.quantizers.gradient(layer, dy), None
 

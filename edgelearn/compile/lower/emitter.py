@@ -1,4 +1,4 @@
-"""Emitters whose persistent tensors come from the plan's storage, and decoding of quantized inputs on demand."""
+"""Emitters whose persistent tensors come from the plan's storage, and conversion of inputs and gradients on demand."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from edgelearn.compile.storage import Storage
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Emitter, Traits
 from edgelearn.ops import quantized_copy as quantized_copy
+from edgelearn.ops.copy import emit_copy, emit_padded
 from edgelearn.ops.jobs import Row
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
+from edgelearn.ops.target import Target
 from edgelearn.ops.tensor import Shape, Tensor
 
 
@@ -36,16 +38,36 @@ class StorageEmitter(Emitter):
 
 
 @contextmanager
-def as_floats(e: Emitter, values: Sequence[Stored]) -> Iterator[list[Tensor]]:
-    """Yield `values` as float tensors. Those in another format, which launches emitted in the block read, are decoded
-    before it."""
+def stored_as(e: Emitter, values: Sequence[Stored], dtype: str = "float32") -> Iterator[list[Tensor]]:
+    """Yield `values` as tensors of `dtype`, floats or halves. Those in another format, which launches emitted in the
+    block read, are converted before it."""
     start = len(e.launches)
-    floats = [v if isinstance(v, Tensor) else e.tensor("as floats", v.shape) for v in values]
-    yield floats
+    tensors = [
+        v if isinstance(v, Tensor) and v.dtype == dtype else e.tensor(f"as {dtype}", v.shape, dtype=dtype)
+        for v in values
+    ]
+    yield tensors
     emitted = e.launches[start:]
     del e.launches[start:]
     read = {buffer for launch in emitted for buffer in launch.reads}
-    for value, tensor in zip(values, floats, strict=True):
-        if isinstance(value, QuantizedTensor) and tensor.buffer in read:
-            quantized_copy.emit_decode(e, value, tensor)
+    for value, tensor in zip(values, tensors, strict=True):
+        if value is not tensor and tensor.buffer in read:
+            if isinstance(value, QuantizedTensor):
+                quantized_copy.emit_decode(e, value, tensor)
+            else:
+                emit_padded(e, value, tensor)
     e.launches += emitted
+
+
+@contextmanager
+def targets_as(e: Emitter, targets: Sequence[Target | None], dtype: str) -> Iterator[list[Target | None]]:
+    """Yield `targets` of `dtype`. What is written to one that stands for a target of another type is copied there
+    after the block."""
+    own = [
+        t if t is None or t.tensor.dtype == dtype else Target(e.tensor("gradient", t.tensor.shape, dtype=dtype))
+        for t in targets
+    ]
+    yield own
+    for target, written in zip(targets, own, strict=True):
+        if target is not None and written is not None and written is not target:
+            emit_copy(e, written.tensor, target)

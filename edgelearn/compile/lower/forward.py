@@ -10,11 +10,12 @@ import numpy as np
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Network
 from edgelearn.ops import Epilogue, Target, batchnorm
+from edgelearn.ops.copy import emit_padded
 from edgelearn.ops.quantized import family
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
-from edgelearn.ops.tensor import Tensor, pack
+from edgelearn.ops.tensor import BLOCK, Tensor, pack
 
-from .emitter import as_floats
+from .emitter import stored_as
 from .lowering import Lowering, linear, norm
 
 
@@ -31,7 +32,16 @@ class ForwardPass:
             lowering.at(name)
             readers = [stage for stage in lowering.stages if name in stage.inputs]
             integers = all(map(lowering.may_multiply_integers, readers))
-            lowering.values[name] = self.quantizers.input(name, x, integers)
+            lowering.values[name] = self._input(self.quantizers.input(name, x, integers))
+
+    def _input(self, x: Stored) -> Stored:
+        """An input as matrix units and halves need it: in blocks of 16 channels."""
+        compute = self.lowering.request.compute
+        if not isinstance(x, Tensor) or not (compute.stores_halves or (compute.uses_units and x.block < BLOCK)):
+            return x
+        y = self.micro.tensor("padded", x.shape, dtype=compute.stored)
+        emit_padded(self.micro, x, y)
+        return y
 
     def emit(self, stage: Stage, quantized: bool) -> None:
         """Emit a stage, and round its output if `quantized`."""
@@ -43,22 +53,31 @@ class ForwardPass:
             lowering.integer.add(stage.name)
             lowering.values[stage.output.name] = self._integers(stage, x, quantized)
             return
-        with as_floats(self.micro, inputs) as floats:
+        with stored_as(self.micro, inputs, lowering.stored(stage)) as own:
             if lowering.uses_batch(stage):
-                y = self._before_norm(stage, floats[0]) if stage.is_linear else floats[0]
+                y = self._before_norm(stage, own[0]) if stage.is_linear else own[0]
                 lowering.values[stage.output.name] = self._normalize(stage, y, quantized)
                 return
             out = self._output(stage)
             if stage.is_linear:
-                self._linear(stage, floats[0], out)
+                self._linear(stage, own[0], out)
             elif stage.op is None:
-                batchnorm.emit_normalize(self.micro, floats[0], self._statistics(stage), Target(out), stage.activation)
+                batchnorm.emit_normalize(self.micro, own[0], self._statistics(stage), Target(out), stage.activation)
             else:
-                stage.op.op.emit_forward(self.micro, [*floats, *lowering.weights(stage.op).values()], out)
-        lowering.values[stage.output.name] = self._rounded(stage, out) if quantized else out
+                stage.op.op.emit_forward(self.micro, [*own, *lowering.weights(stage.op).values()], out)
+        lowering.values[stage.output.name] = self._finished(stage, out, quantized)
 
     def _output(self, stage: Stage) -> Tensor:
-        return self.micro.tensor("output", (self.lowering.n, *stage.output.shape))
+        return self.micro.tensor("output", (self.lowering.n, *stage.output.shape), dtype=self.lowering.stored(stage))
+
+    def _finished(self, stage: Stage, out: Tensor, quantized: bool) -> Stored:
+        """A stage's output as the rest of the network reads it: rounded, or in float32 if not `quantized`."""
+        dtype = self.lowering.request.compute.stored if quantized else "float32"
+        if out.dtype != dtype:
+            y = self.micro.tensor(f"output in {dtype}", out.shape, dtype=dtype)
+            emit_padded(self.micro, out, y)
+            return y
+        return self._rounded(stage, out) if quantized else out
 
     def _rounded(self, stage: Stage, out: Tensor) -> Stored:
         """A stage's output as the rest of the network reads it."""
@@ -71,18 +90,19 @@ class ForwardPass:
     def _linear(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         """A linear op on floats, with stored statistics if a BatchNorm follows."""
         frozen = stage.name not in self.lowering.trained and not self.quantizers.rounds("weights", stage.name)
+        frozen = frozen and not self.lowering.request.compute.stores_halves
         if frozen and stage.norm is not None:
             kernel, bias = self._folded(stage)
             linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation))
             return
-        with as_floats(self.micro, [self.lowering.kernel(stage)]) as (kernel,):
+        with stored_as(self.micro, [self.lowering.kernel(stage)], x.dtype) as (kernel,):
             linear(stage).emit_linear(self.micro, x, kernel, out, self._epilogue(stage))
 
     def _before_norm(self, stage: Stage, x: Tensor) -> Stored:
         """A linear op on floats, whose output batch statistics normalize."""
-        y = self.micro.tensor("before BatchNorm", (self.lowering.n, *stage.nodes[0].shape))
+        y = self.micro.tensor("before BatchNorm", (self.lowering.n, *stage.nodes[0].shape), dtype=x.dtype)
         epilogue = Epilogue(None, self.lowering.bias(stage))
-        with as_floats(self.micro, [self.lowering.kernel(stage)]) as (kernel,):
+        with stored_as(self.micro, [self.lowering.kernel(stage)], x.dtype) as (kernel,):
             linear(stage).emit_linear(self.micro, x, kernel, y, epilogue)
         return self.quantizers.norm_input(stage.name, y)
 
@@ -158,7 +178,7 @@ class ForwardPass:
             return self.quantizers.write("activations", name, shape, emit, integers)
         out = self._output(stage)
         emit(Target(out))
-        return self._rounded(stage, out) if quantized else out
+        return self._finished(stage, out, quantized)
 
 
 def _fold(network: Network, stage: Stage, weights: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

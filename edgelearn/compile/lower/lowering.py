@@ -11,12 +11,14 @@ from edgelearn.compile.request import Request
 from edgelearn.compile.storage import Storage
 from edgelearn.graph.fuse import Stage, fuse, trained_stages
 from edgelearn.graph.network import Network, Node
-from edgelearn.ops import BatchNormalization, Conv2D, LinearOp, Losses, Traits, batchnorm
+from edgelearn.launch import Role
+from edgelearn.ops import BatchNormalization, BFloat16, Conv2D, Float16, LinearOp, Losses, Traits, batchnorm
 from edgelearn.ops.control import Control
 from edgelearn.ops.loss import rows_of
 from edgelearn.ops.quantized import supports
 from edgelearn.ops.quantized_tensor import Stored
 from edgelearn.ops.tensor import Tensor
+from edgelearn.ops.transpose import KernelView
 
 from .emitter import StorageEmitter
 from .heads import logits_of, without_heads
@@ -62,6 +64,7 @@ class Lowering:
         self.trained = trained_stages(self.network, self.stages)
         self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(3))
         self.micro.training = self.control if self.trains else None
+        self.micro.compute = request.compute
         self.inputs = {
             name: Tensor(x.buffer, (self.n, *self.network.inputs[name]), x.block) for name, x in storage.inputs.items()
         }
@@ -73,6 +76,7 @@ class Lowering:
         self.before_norm: dict[str, Stored] = {}
         self.statistics: dict[str, batchnorm.Statistics] = {}
         self.integer: set[str] = set()
+        self._halves: dict[str, Tensor] = {}
 
     def _control(self, output: str) -> Control:
         """The numbers of an output that has a loss, with targets for this size of micro-batch."""
@@ -103,11 +107,30 @@ class Lowering:
         """The kernel that is updated."""
         return self.storage.parameter(f"{stage.name}/kernel")
 
+    def stored(self, stage: Stage) -> str:
+        """The dtype that the stage's kernels read and write."""
+        first = stage.nodes[0]
+        takes = first.op.takes_halves(*self.network.input_shapes(first.inputs))
+        return self.request.compute.stored if takes else "float32"
+
     def kernel(self, stage: Stage) -> Stored:
         """The kernel that forward and backward pass read, rounded."""
         kernels, kernel = self.quantizers.kernels, self.master_kernel(stage)
+        if self.request.compute.stores_halves:
+            return self.halves(stage, KernelView(kernel))
         rounded = kernels.integers if stage.name in self.integer else kernels.floats
         return rounded(stage.name, kernel)
+
+    def halves(self, stage: Stage, view: KernelView) -> Tensor:
+        """The kernel as `view` describes it, in halves."""
+        dtype = self.request.compute.stored
+        name = f"{stage.name}/kernel {'as the input gradient reads it' if view.changes else 'in halves'}"
+        if name not in self._halves:
+            self.prepare.layer = stage.name
+            y = self.storage.tensor(name, view.shape, Role.PREPARED, layer=stage.name, dtype=dtype)
+            (BFloat16() if dtype == "bfloat16" else Float16()).emit_encode_weights(self.prepare, view, y)
+            self._halves[name] = y
+        return self._halves[name]
 
     def weights(self, node: Node) -> dict[str, Tensor]:
         """All weights of a layer, by role."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgelearn.launch import Role
 from edgelearn.ops import Optimizer
-from edgelearn.ops.finish import emit_finite_check
+from edgelearn.ops.finish import emit_finite_check, emit_unscaled
 from edgelearn.ops.optimizers.average import emit_average
 from edgelearn.ops.optimizers.base import AVERAGE, REFERENCE
 from edgelearn.ops.optimizers.commit import emit_commit
@@ -28,6 +28,8 @@ def emit_update(lowering: Lowering) -> None:
     finish.emit_jobs()
     total = storage.sizes[Role.PARAMETER]
     whole = storage.stretch(Role.GRADIENT, 0, total)
+    if lowering.request.compute.scales_loss:
+        emit_unscaled(finish, whole, control)
     clipping = Clipping(optimizer, [g.buffer for g in storage.gradients.values()], whole, control)
     factors = clipping.emit_factors(finish)
     emit_finite_check(finish, storage.stretch(Role.CHECK, 0, storage.sizes[Role.CHECK]), control)

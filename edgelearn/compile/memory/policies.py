@@ -6,9 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import isclass
 from itertools import groupby
 from math import inf, isqrt, prod
+from typing import cast
 
+from edgelearn.errors import ExtensionError, PlanError
+from edgelearn.extensions import import_instance, import_object, is_reference, nearest
 from edgelearn.graph.fuse import fuse
 from edgelearn.graph.network import Network
 from edgelearn.graph.reversible import invertible_streams
@@ -115,6 +120,21 @@ def _encoded(network: Network, encoding: Encoding) -> dict[str, Strategy]:
         name: Recompute() if name in normalized or node.op.compares else encoding
         for name, node in network.nodes.items()
     }
+
+
+def find_policy(name: str) -> Callable[[Network], dict[str, Strategy]]:
+    """The policy that is called so, or MODULE:NAME: a function from a network to strategies, or an Encoding, which then
+    holds every activation. Raises PlanError for another name, ExtensionError if nothing can be imported."""
+    if name in POLICIES:
+        return POLICIES[name]
+    if not is_reference(name):
+        raise PlanError(f"There is no policy '{name}'.{nearest(name, POLICIES)} Choose {', '.join(POLICIES)}.")
+    found = import_object(name)
+    if isinstance(found, Encoding) or isclass(found):
+        return partial(_encoded, encoding=import_instance(name, Encoding))
+    if callable(found):
+        return cast("Callable[[Network], dict[str, Strategy]]", found)
+    raise ExtensionError(f"'{name}' is neither a policy nor an Encoding, but {found!r:.80}.")
 
 
 def _recompute_others(network: Network, stored: set[str], nesting: int = 1) -> dict[str, Strategy]:

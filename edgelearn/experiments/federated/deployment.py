@@ -28,13 +28,15 @@ from .certificates import Keys
 
 MODULE = "app"  # the module that Flower loads, in the app's folder
 CONNECTION = "lab"  # the name of the SuperLink in Flower's configuration
+_FEDERATION = "@none/default"  # of a SuperLink without accounts
 _STARTS = 60  # seconds that a SuperLink may take
 _POLL_SECONDS = 0.2
 _KEPT = 1500  # characters of a log that an error quotes
-# No telemetry, no look for updates, nothing installed while it runs.
-_SILENT = {
+# No telemetry, no look for updates, nothing installed while it runs; and patience with a busy machine.
+_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_agent_register_timeout_ms": "180000",
 }  # fmt: skip
 
 
@@ -90,13 +92,18 @@ class Deployment:
         app.mkdir(exist_ok=True)
         atomic.write_bytes(app / f"{MODULE}.py", _code(experiment).encode())
         atomic.write_bytes(app / "pyproject.toml", _project(settings).encode())
+        if self.simulation:
+            command = "federation", "simulation-config", _FEDERATION, CONNECTION, "--num-supernodes", str(self.nodes)
+            self._call(*command)
         said = self._call("run", str(app), CONNECTION, "--format", "json")
         try:
-            refused = not json.loads(said)["success"]
+            self._number = str(json.loads(said)["run-id"])
         except (ValueError, KeyError, TypeError):
-            refused = True
-        if refused:
-            raise RunError(f"Flower refused the run: {said.strip()[-_KEPT:]}")
+            raise RunError(f"Flower refused the run: {said.strip()[-_KEPT:]}") from None
+
+    def said(self) -> str:
+        """The end of what the ServerApp of the last run wrote."""
+        return self._call("log", self._number, CONNECTION, "--show").strip()[-_KEPT:]
 
     def watch(self, ended: Callable[[], bool]) -> None:
         """Return once `ended` does. Raises RunError if a process dies before, or Flower's run ends without it."""
@@ -143,8 +150,6 @@ class Deployment:
     def _connection(self, address: str) -> str:
         lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]", f'address = "{address}"']
         lines += ["insecure = true"] if self.keys is None else [f'root-certificates = "{self.keys.root}"']
-        if self.simulation:
-            lines += [f"options.num-supernodes = {self.nodes}"]
         return "\n".join(lines) + "\n"
 
     def _spawn(self, name: str, command: Sequence[str]) -> None:
@@ -168,14 +173,16 @@ class Deployment:
         """Wait until the SuperLink listens."""
         end = time.monotonic() + _STARTS
         while time.monotonic() < end and self.processes["superlink"].poll() is None:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            with suppress(OSError), socket.socket() as caller:
+                caller.connect(("127.0.0.1", self.port))
                 return
             time.sleep(_POLL_SECONDS)
         raise RunError(f"Flower's SuperLink didn't start: {self._log('superlink')}")
 
     def _environment(self) -> dict[str, str]:
         scripts, modules = sysconfig.get_path("scripts"), [entry or os.getcwd() for entry in sys.path]
-        return os.environ | _SILENT | {
+        plain = {name: value for name, value in os.environ.items() if "COLOR" not in name}  # Jupyter forces colours
+        return plain | _ENVIRONMENT | {
             "FLWR_HOME": str(self.folder), "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
             "PYTHONPATH": os.pathsep.join(modules),
         }  # fmt: skip

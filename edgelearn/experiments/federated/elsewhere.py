@@ -38,11 +38,13 @@ def run_elsewhere(kind: type, run: Run, config: FederatedConfig, log: Log) -> di
         with Deployment(folder, nodes, simulation, config.tls, config.authenticate) as deployment:
             deployment.run(kind, settings(config, run.folder, nodes))
             deployment.watch(watch.ended)
+            said = "" if run.status == "finished" else deployment.said()
     except KeyboardInterrupt:
         log(f"Stopped; the last whole round is saved. {advice}")
         return None
     if run.status != "finished":
-        raise RunError(f"The run ended as {run.status}: {_reason(run)} {advice}")
+        reason = (run.record.get("error") or {}).get("message") or said
+        raise RunError(f"The run ended as {run.status}: {reason} {advice}")
     return run.record["results"]
 
 
@@ -77,8 +79,3 @@ class _Watch:
             self.log(f"round {row['epoch']:>4}/{self.rounds}  {figures}  {row['seconds']:.1f} s")
         self.seen = len(rows)
         return status != "running"
-
-
-def _reason(run: Run) -> str:
-    error = run.record.get("error") or {}
-    return str(error.get("message") or f"see the logs in {run.folder / FOLDER}.")

@@ -17,12 +17,14 @@ from edgelearn.federated import (
     ByGroup,
     ClientMemory,
     Clients,
+    Compressor,
     Dirichlet,
     Examples,
     Grid,
     LabelsPerClient,
     LocalGrid,
     Partition,
+    Partly,
     RoundRecord,
     Rounds,
     Settings,
@@ -111,12 +113,19 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     def phases(self) -> Phases:
         return Phases(train=self.trainer.plan)
 
-    def clients(self, folder: Path) -> Clients:
-        """The clients, which keep what they keep in `folder`."""
-        memory = ClientMemory(folder)
+    @property
+    def compressor(self) -> Compressor:
+        """Compresses changes of trained parameters; those of statistics are sent as float32."""
+        trained, chosen = self.model.network.trainable, self.config.make_compressor()
+        exact = tuple(name not in trained for name in self.model.changing)
+        return Partly(chosen, exact) if any(exact) else chosen
+
+    def clients(self, folder: Path | None = None) -> Clients:
+        """The clients. What they keep from round to round lies in `folder`; None: they keep nothing."""
+        memory = ClientMemory(folder) if folder else None
         return Clients(
             self.trainer, dict(self.model.weights), self.examples, self.config.epochs or 1, self.config.seed,
-            self.config.make_compressor(), memory,
+            self.compressor, memory,
         )  # fmt: skip
 
     def grid(self, run: Run) -> Grid:
@@ -135,7 +144,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
         return Rounds(
             self.model, self.model.changing, settings, config.make_strategy(), self.grid(run), self.task.test,
-            config.make_compressor(), record, config.make_privacy(),
+            self.compressor, record, config.make_privacy(),
         )  # fmt: skip
 
     def sources(self) -> list[str]:

@@ -41,6 +41,7 @@ class FinetuneConfig(TransferConfig):
     front_end: str | None = setting(None, "features of clips, if the model doesn't say", choices=tuple(FRONT_ENDS))
     precision: str = setting("fp32", "number formats; int8 leaves the ranges that an int8 export needs",
                              choices=tuple(PRECISIONS))  # fmt: skip
+    loss: str = setting("cross-entropy", "loss", choices=("cross-entropy",), extensible=True)
     epochs: int | None = setting(20, "passes over the examples", minimum=1)
     batch_size: int | None = setting(32, "examples per update", minimum=1)
     learning_rate: float | None = setting(0.01, "learning rate", above=0)

@@ -19,9 +19,10 @@ from edgelearn.data.subfolders import skipped_lines
 from edgelearn.errors import PlanError, RunError
 from edgelearn.experiments.trained import Pictures
 from edgelearn.experiments.transfer import TransferExperiment
+from edgelearn.extensions import import_instance, is_reference
 from edgelearn.graph import Network, replace_head, split_frozen
 from edgelearn.interop import ModelFile, read_model
-from edgelearn.ops import Optimizer, SoftmaxCrossEntropy
+from edgelearn.ops import Loss, Optimizer, SoftmaxCrossEntropy
 from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.callbacks.progress import with_progress
 from edgelearn.train.sources import Source
@@ -55,7 +56,9 @@ class FinetuneExperiment(TransferExperiment[FinetuneConfig]):
         self.train_indices, self.test_indices = stratified_split(dataset.labels, 0.8, config.seed)
         self.train, self.test = Subset(examples, self.train_indices), Subset(examples, self.test_indices)
         self.train_labels, self.test_labels = dataset.labels[self.train_indices], dataset.labels[self.test_indices]
-        loss = SoftmaxCrossEntropy(config.label_smoothing)
+        loss: Loss = SoftmaxCrossEntropy(config.label_smoothing)
+        if is_reference(config.loss):
+            loss = import_instance(config.loss, Loss)
         self.model.compile(self.resolved_optimizer, loss, precision=PRECISIONS[config.precision])
 
     @classmethod

@@ -11,9 +11,10 @@ from importlib.util import find_spec
 import numpy as np
 
 from edgelearn.compile.memory.budget import COUNTS, budgets
+from edgelearn.compile.memory.policies import find_policy
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError, RunError
-from edgelearn.extensions import nearest
+from edgelearn.extensions import is_reference, nearest
 from edgelearn.graph import Network
 from edgelearn.interop import find_network
 from edgelearn.lab.measure import RoundsConfig, Sample, Worker, WorkerError, measure_in_turn, usable_cores
@@ -125,6 +126,9 @@ def _check(network: str | Network, plans: Sequence[str], examples: int, alpha: f
     if examples < 1:
         raise RunError(f"A step takes 1 or more examples, not {examples}.")
     for plan in plans:
+        if is_reference(plan):
+            find_policy(plan)
+            continue
         if plan not in PLANS and not plan.endswith(tuple(COUNTS)):
             raise RunError(f"'{plan}' is no plan.{nearest(plan, PLANS)} Plans: {', '.join(PLANS)}; or a budget.")
         if plan not in PLANS:

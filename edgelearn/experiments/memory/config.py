@@ -20,4 +20,5 @@ class MemoryConfig(TrainingConfig):
     """
 
     reversible: bool = setting(False, "replace residual blocks by couplings of two streams")
-    activation_memory: str = setting("keep_all", "policy for the activation memory", choices=tuple(POLICIES))
+    activation_memory: str = setting("keep_all", "policy for the activation memory", choices=tuple(POLICIES),
+                                    extensible=True)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgelearn.compile.memory.policies import POLICIES
+from edgelearn.compile.memory.policies import find_policy
 from edgelearn.experiments.task import TaskExperiment
 from edgelearn.ops import Optimizer
 
@@ -17,5 +17,5 @@ class MemoryExperiment(TaskExperiment[MemoryConfig]):
 
     def compile(self, optimizer: Optimizer) -> None:
         self.model.compile(
-            optimizer, batchnorm=self.task.batchnorm, activation_memory=POLICIES[self.config.activation_memory]
+            optimizer, batchnorm=self.task.batchnorm, activation_memory=find_policy(self.config.activation_memory)
         )

@@ -7,11 +7,12 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from edgelearn.compile import Compress, Offload, Plan, Request, make_plan
-from edgelearn.compile.memory.policies import POLICIES
+from edgelearn.compile.memory.policies import POLICIES, find_policy
 from edgelearn.compile.memory.strategies import Encoding
 from edgelearn.compile.precision.named import named_precision
 from edgelearn.device import Device
 from edgelearn.errors import PlanError, RunError
+from edgelearn.extensions import is_reference
 from edgelearn.graph import Network, reversible
 from edgelearn.ops import SGD, Float16
 from edgelearn.runtime import launch_times
@@ -38,7 +39,8 @@ def named_plan(
     """The plan of a training step.
 
     Arguments:
-    - `name`: a policy, a precision, or a budget such as "8 MB stored". "invertible" couples the network's residual
+    - `name`: a policy, a precision, a budget such as "8 MB stored", or MODULE:NAME of a policy or an Encoding.
+      "invertible" couples the network's residual
       blocks, and so does "keep_all, reversible", which stores everything.
     - `examples`: of a step.
     - `batchnorm`: "batch" or "moving".
@@ -54,6 +56,8 @@ def named_plan(
         network = reversible(network)
     if policy := POLICIES.get("keep_all" if name == REVERSIBLE else name):
         return make_plan(Request(network, **settings, activation_memory=policy(network)), device)
+    if is_reference(name):
+        return make_plan(Request(network, **settings, activation_memory=find_policy(name)(network)), device)
     if name in PRECISIONS:
         return make_plan(Request(network, **settings, precision=PRECISIONS[name]), device)
     if name.endswith(("stored", "peak", "device")):

@@ -6,9 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgelearn.compile import Precision
-from edgelearn.errors import PlanError
+from edgelearn.errors import ExtensionError, PlanError
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
-from edgelearn.ops import DSGC, CurrentMinMax, Float16, Format, InHindsightMinMax, Observer, Percentile, RunningMinMax
+from edgelearn.extensions import import_instance, is_reference
+from edgelearn.ops import (
+    DSGC,
+    CurrentMinMax,
+    Float16,
+    Format,
+    InHindsightMinMax,
+    NumberFormat,
+    Observer,
+    Percentile,
+    RunningMinMax,
+)
 
 OBSERVERS: dict[str, Observer] = {
     "in-hindsight": InHindsightMinMax(),
@@ -23,7 +34,8 @@ BITS = (*map(str, range(2, 17)), HALF, FLOAT)
 
 
 def _bits(default: str, tensors: str) -> Any:
-    return setting(default, f"bits of {tensors}, {HALF} or {FLOAT}", choices=BITS, ordered=True, metavar="BITS")
+    text = f"format of {tensors}, in bits"
+    return setting(default, text, choices=BITS, ordered=True, metavar="BITS", extensible=True)
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,7 @@ class PrecisionConfig(TrainingConfig):
     activations: str = _bits("8", "activations")
     gradients: str = _bits("8", "gradients")
     per_channel: bool = setting(False, "a range for each output channel of a kernel")
-    observer: str = setting("in-hindsight", "where the ranges come from", choices=tuple(OBSERVERS))
+    observer: str = setting("in-hindsight", "where the ranges come from", choices=tuple(OBSERVERS), extensible=True)
     integers: bool = setting(False, "store integers and compute with int8, instead of simulating them")
     norm_inputs: str = _bits(FLOAT, "what BatchNorm normalizes by the batch's statistics")
     trace: int = setting(0, "record every quantized tensor each so many steps; 0: never", minimum=0, metavar="STEPS")
@@ -48,6 +60,8 @@ class PrecisionConfig(TrainingConfig):
         super().__post_init__()
         try:
             _ = self.precision
+        except ExtensionError as error:
+            raise ConfigError("observer" if is_reference(self.observer) else "weights", str(error)) from None
         except PlanError as error:
             raise ConfigError("integers", str(error)) from None
 
@@ -56,15 +70,17 @@ class PrecisionConfig(TrainingConfig):
         """The precision to compile the model with."""
         weights = _format(self.weights, symmetric=True, per_channel=self.per_channel)
         activations, gradients = _format(self.activations), _format(self.gradients, rounding="stochastic")
-        observer = OBSERVERS[self.observer]
+        observer = OBSERVERS.get(self.observer) or import_instance(self.observer, Observer)
         return Precision(
             weights, activations, gradients, observer, traced=self.trace > 0, simulated=not self.integers,
             norm_inputs=_format(self.norm_inputs),
         )  # fmt: skip
 
 
-def _format(bits: str, **arguments: Any) -> Format | Float16 | None:
+def _format(bits: str, **arguments: Any) -> NumberFormat | None:
     """None is float32."""
+    if is_reference(bits):
+        return import_instance(bits, NumberFormat)
     if bits == FLOAT:
         return None
     return Float16() if bits == HALF else Format(int(bits), **arguments)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgelearn.compile.precision.formula import LayerTraffic, convolutions, layer_traffic, network_traffic
 from edgelearn.device import Device
+from edgelearn.device.units import first_of
 from edgelearn.display import Displayed
 from edgelearn.errors import RunError
 from edgelearn.graph import Network
@@ -20,7 +21,7 @@ from edgelearn.units import MB
 from .config import FLOAT, PrecisionConfig
 from .sweep import VariantResult, collect, device_names, expected
 from .tasks import TASKS
-from .timing import VARIANTS, Times, time_steps
+from .timing import COMPUTE, VARIANTS, Times, time_steps
 from .variants import Variant
 
 if TYPE_CHECKING:
@@ -118,10 +119,13 @@ def time_precisions(
     network: Network, device: Device, examples: int, batchnorm: str, rounds: int, steps: int,
     only: Sequence[str] | None = None,
 ) -> Times:  # fmt: skip
-    """Time training steps in each of timing.VARIANTS, or those that `only` names. Raises RunError for another name."""
-    if unknown := [name for name in only or () if name not in VARIANTS]:
-        raise RunError(f"'{unknown[0]}' is not timed: choose {'; '.join(VARIANTS)}.")
-    return time_steps(network, device, examples, batchnorm, rounds, steps, variants=only or list(VARIANTS))
+    """Time training steps in each of timing.VARIANTS and the compute types that the device has units for, or those that
+    `only` names. Raises RunError for another name."""
+    known = [*VARIANTS, *COMPUTE]
+    if unknown := [name for name in only or () if name not in known]:
+        raise RunError(f"'{unknown[0]}' is not timed: choose {'; '.join(known)}.")
+    possible = [name for name in known if name in VARIANTS or first_of(device.units, name)]
+    return time_steps(network, device, examples, batchnorm, rounds, steps, variants=only or possible)
 
 
 def time_cells(times: Times) -> list[tuple[str, ...]]:

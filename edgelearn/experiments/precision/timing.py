@@ -1,4 +1,5 @@
-"""Times of training steps in float32, with ranges in hindsight and with ranges of the tensors themselves, in turn."""
+"""Times of training steps in float32, in the compute types, with ranges in hindsight and with ranges of the tensors
+themselves, in turn."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from edgelearn.compile import Plan, Precision, Request, make_plan
 from edgelearn.device import Device
 from edgelearn.graph import Network
 from edgelearn.lab.measure import RoundsConfig, measure_in_turn, quartiles, sample, usable_cores
-from edgelearn.ops import SGD
+from edgelearn.ops import SGD, Compute
 from edgelearn.runtime import Context, Kernels, Session
 
 from .config import FLOAT, PrecisionConfig
@@ -26,6 +27,7 @@ VARIANTS: Mapping[str, PrecisionConfig] = {
     "integers, in-hindsight": PrecisionConfig(integers=True),
     "integers, current": PrecisionConfig(integers=True, observer="current"),
 }
+COMPUTE = {kind: Compute(kind) for kind in ("tf32", "bf16", "fp16")}
 SETTLING = 3  # steps that compile kernels and let ranges settle
 
 
@@ -57,12 +59,12 @@ def time_steps(
     - `examples`: of a step; the input is on the device already.
     - `batchnorm`: "moving" or "batch".
     - `rounds`, `steps`: in each round every variant takes a block of `steps` steps, in an order that rotates.
-    - `variants`: names in VARIANTS.
+    - `variants`: names in VARIANTS or COMPUTE.
     - `progress`: called with (rounds done, all rounds) after each.
     """
     rng = np.random.default_rng(0)
     labels = rng.integers(0, network.output.shape[-1], examples).astype(np.int32)
-    plans = {name: _plan(network, device, examples, batchnorm, VARIANTS[name].precision) for name in variants}
+    plans = {name: _plan(network, device, examples, batchnorm, name) for name in variants}
     with ExitStack() as stack:
         context = Context(device)
         kernels, weights, samplers = Kernels(context), network.initialize(0), {}
@@ -89,6 +91,10 @@ def _step(session: Session, labels: np.ndarray, numbers: itertools.count) -> Non
     session.train([(None, labels)], len(labels), 0.0, next(numbers))
 
 
-def _plan(network: Network, device: Device, examples: int, batchnorm: str, precision: Precision) -> Plan:
-    request = Request(network, examples, examples, SGD(0.01, momentum=0.9), batchnorm, precision=precision)
+def _plan(network: Network, device: Device, examples: int, batchnorm: str, variant: str) -> Plan:
+    precision = VARIANTS[variant].precision if variant in VARIANTS else Precision()
+    request = Request(
+        network, examples, examples, SGD(0.01, momentum=0.9), batchnorm, precision=precision,
+        compute=COMPUTE.get(variant, Compute()),
+    )  # fmt: skip
     return make_plan(request, device)

@@ -62,7 +62,9 @@ def train_verifier(
         progress(number)
 
     with model.trainer(batch_size=settings.recordings) as trainer:
-        participants = [Participant(user, x, method, settings, trainer) for user, x in enumerate(task.train)]
+        participants = [
+            Participant(user, x, method, settings, trainer, len(task.train)) for user, x in enumerate(task.train)
+        ]
         server = VerificationServer(weights, participants[0].names, method, settings)
         run_rounds(server, participants, count)
     model.weights = server.weights

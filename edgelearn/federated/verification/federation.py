@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgelearn.errors import RunError
+from edgelearn.errors import PlanError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.train import Trainer
 
 from ..compressor import NoCompression
+from ..masking import mask, sum_of_masked
 from ..strategy import FedAdam
 from .methods import Method
 from .spreading import unit
@@ -32,6 +33,7 @@ class VerificationSettings:
     - `vector_rate`: learning rate of vectors that are learned (default 0.1).
     - `spread_rate`: learning rate of the server's `spread` (default 0.01).
     - `seed`: draws users and recordings of each round (default 0).
+    - `masked`: changes are hidden by masks that cancel in their sum, see `edgelearn.federated.masking` (default False).
     """
 
     rounds: int = 300
@@ -41,6 +43,12 @@ class VerificationSettings:
     vector_rate: float = 0.1
     spread_rate: float = 0.01
     seed: int = 0
+    masked: bool = False
+
+    def drawn(self, users: int, number: int) -> list[int]:
+        """The users of round `number`, ascending; everybody can compute them."""
+        rng = np.random.default_rng([self.seed, _SAMPLING, number])
+        return sorted(rng.choice(users, max(1, round(self.fraction * users)), replace=False).tolist())
 
 
 class Participant:
@@ -51,11 +59,16 @@ class Participant:
     - `x`: the user's recordings (n, …).
     - `method`, `settings`: of the federation.
     - `trainer`: an open session, whose learning rate is 1; participants in one process may share it.
+    - `users`: number of all users, with whom masks are shared (default 1).
     """
 
     def __init__(
-        self, number: int, x: np.ndarray, method: Method, settings: VerificationSettings, trainer: Trainer
-    ) -> None:
+        self, number: int, x: np.ndarray, method: Method, settings: VerificationSettings, trainer: Trainer,
+        users: int = 1,
+    ) -> None:  # fmt: skip
+        if settings.masked and method.shares_vectors:
+            raise PlanError("Masks hide nothing where users send their vectors: choose a method that doesn't.")
+        self.users = users
         self.number, self.x, self.method, self.settings, self.trainer = number, x, method, settings, trainer
         self.vector = method.vector(number, settings.seed)
         self.names = sorted(trainer.training.session.changing)
@@ -81,6 +94,8 @@ class Participant:
         if self.method.shares_vectors:
             self.vector = self.method.moved(self.vector, self.trainer.predict(x), settings.vector_rate, 1)
             reply.append(self.vector)
+        if settings.masked:
+            return mask(reply, self.number, settings.drawn(self.users, number), settings.seed, number)
         return NoCompression().encode(reply, rng, {})
 
 
@@ -99,11 +114,6 @@ class VerificationServer:
         self._adam, self._round = FedAdam(rate=settings.rate, tau=_TAU), 0
         self._state = self._adam.initial_state([weights[name].shape for name in names])
 
-    def drawn(self, users: int, number: int) -> list[int]:
-        """The users of round `number`, ascending."""
-        rng = np.random.default_rng([self.settings.seed, _SAMPLING, number])
-        return sorted(rng.choice(users, max(1, round(self.settings.fraction * users)), replace=False).tolist())
-
     def message(self, user: int) -> bytes:
         """The shared weights, and the user's own vector if the method shares vectors."""
         arrays = [self.weights[name] for name in self.names]
@@ -114,16 +124,9 @@ class VerificationServer:
     def aggregate(self, replies: dict[int, bytes]) -> None:
         """Update the weights by the mean change. Raises RunError for replies that aren't finite."""
         shapes = [self.weights[name].shape for name in self.names]
-        if self.method.shares_vectors:
-            shapes.append((self.method.size,))
-        mean = [np.zeros(shape) for shape in shapes[: len(self.names)]]
-        for user, data in sorted(replies.items()):
-            arrays = NoCompression().decode(data, shapes)
-            if not all(np.isfinite(array).all() for array in arrays):
-                raise RunError(f"The reply of user {user} isn't finite. Lower the learning rate.")
-            mean = [total + array / len(replies) for total, array in zip(mean, arrays, strict=False)]
-            if self.method.shares_vectors:
-                self.vectors[user] = unit(arrays[-1]).astype(np.float32)
+        masked = self.settings.masked
+        total = sum_of_masked(list(replies.values()), shapes) if masked else self._sum(replies, shapes)
+        mean = [array / len(replies) for array in total]
         self._round += 1
         changes, self._state = self._adam.step([a.astype(np.float32) for a in mean], self._state, self._round)
         for name, change in zip(self.names, changes, strict=True):
@@ -133,6 +136,19 @@ class VerificationServer:
             arranged = self.method.arranged(np.stack([self.vectors[u] for u in users]), self.settings.spread_rate)
             self.vectors = dict(zip(users, arranged, strict=True))
 
+    def _sum(self, replies: dict[int, bytes], shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
+        """The sum of changes; vectors that come with them are kept."""
+        total = [np.zeros(shape) for shape in shapes]
+        own = [(self.method.size,)] if self.method.shares_vectors else []
+        for user, data in sorted(replies.items()):
+            arrays = NoCompression().decode(data, [*shapes, *own])
+            if not all(np.isfinite(array).all() for array in arrays):
+                raise RunError(f"The reply of user {user} isn't finite. Lower the learning rate.")
+            total = [sum_ + array for sum_, array in zip(total, arrays, strict=False)]
+            if own:
+                self.vectors[user] = unit(arrays[-1]).astype(np.float32)
+        return total
+
 
 def run_rounds(
     server: VerificationServer, participants: Sequence[Participant],
@@ -140,7 +156,7 @@ def run_rounds(
 ) -> None:  # fmt: skip
     """Run all rounds. `after`: called after each with its number and the messages to and from each user."""
     for number in range(1, server.settings.rounds + 1):
-        sent = {user: server.message(user) for user in server.drawn(len(participants), number)}
+        sent = {user: server.message(user) for user in server.settings.drawn(len(participants), number)}
         replies = {user: participants[user].answer(number, data) for user, data in sent.items()}
         server.aggregate(replies)
         after(number, sent, replies)

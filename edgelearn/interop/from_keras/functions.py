@@ -129,6 +129,18 @@ def softmax(b: Builder, op: Operator, *inputs: Operand) -> Operand:
     return arithmetic.softmax(b, x, -1 if axis is None else axis)
 
 
+def log_softmax(b: Builder, op: Operator, *inputs: Operand) -> Operand:
+    x, axis = _arguments(op, inputs, "x", "axis")
+    return arithmetic.log_softmax(b, x, -1 if axis is None else axis)
+
+
+def pad(b: Builder, op: Operator, *inputs: Operand) -> Operand:
+    x, sides, mode, value = _arguments(op, inputs, "x", "pad_width", "mode", "constant_values")
+    if mode not in (None, "constant", "reflect", "symmetric"):
+        raise UnsupportedError(f"mode={mode!r:.40}.", "constant, reflect or symmetric.")
+    return windows.pad(b, x, [(int(n), int(m)) for n, m in sides], float(value or 0), mode or "constant")
+
+
 def hard_sigmoid(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
     return arithmetic.hard_sigmoid(b, x)
 
@@ -146,8 +158,11 @@ _KERAS = {
     "Absolute": unary("Abs"), "Add": binary(arithmetic.add), "Clip": clip, "Concatenate": concatenate,
     "Divide": binary(arithmetic.divide), "Elu": unary("ELU"), "Exp": unary("Exp"), "ExpandDims": expand_dims,
     "Gelu": gelu, "HardSigmoid": hard_sigmoid, "HardSilu": unary("HardSwish"), "LeakyRelu": leaky_relu,
-    "Log": unary("Log"), "Max": reduction(Max), "Mean": reduction(Mean), "Multiply": binary(arithmetic.multiply),
-    "Negative": negative, "Power": power, "Relu": relu, "Relu6": relu6, "Reshape": reshape, "Rsqrt": unary("Rsqrt"),
+    "Log": unary("Log"), "LogSoftmax": log_softmax, "Max": reduction(Max),
+    "Maximum": binary(lambda b, x, y: arithmetic.extreme(b, x, y, True)), "Mean": reduction(Mean),
+    "Minimum": binary(lambda b, x, y: arithmetic.extreme(b, x, y, False)), "Multiply": binary(arithmetic.multiply),
+    "Negative": negative, "Pad": pad, "Power": power, "Relu": relu, "Relu6": relu6, "Reshape": reshape,
+    "Rsqrt": unary("Rsqrt"),
     "Selu": unary("SELU"), "Sigmoid": unary("Sigmoid"), "Silu": unary("SiLU"), "Softmax": softmax,
     "Softplus": unary("Softplus"), "Split": split, "Sqrt": unary("Sqrt"), "Square": unary("Square"),
     "Squeeze": squeeze, "Subtract": binary(arithmetic.subtract), "Sum": reduction(Sum), "Tanh": unary("Tanh"),

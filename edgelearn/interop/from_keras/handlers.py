@@ -148,6 +148,14 @@ def normalization(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> 
     return arithmetic.multiply(b, arithmetic.subtract(b, x, shift), 1 / scale)
 
 
+def unit_normalization(b: Builder, op: Operator, x: Operand) -> Operand:
+    axis = op.attributes.get("axis", -1)
+    axes = axis if isinstance(axis, list) else [axis]
+    if len(axes) != 1:
+        raise UnsupportedError(f"Unit length over the axes {axes!r:.60}.", "One axis.")
+    return arithmetic.unit_length(b, computed(x), axes[0])
+
+
 def rescaling(b: Builder, op: Operator, x: Operand) -> Operand:
     scale, offset = (
         np.asarray(op.attributes.get(name, d), np.float64) for name, d in (("scale", 1.0), ("offset", 0.0))
@@ -331,6 +339,8 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "LeakyReLU": leaky_relu,
     "MaxPooling1D": max_pool,
     "MaxPooling2D": max_pool,
+    "Maximum": _merge(lambda b, x, y: arithmetic.extreme(b, x, y, True)),
+    "Minimum": _merge(lambda b, x, y: arithmetic.extreme(b, x, y, False)),
     "Multiply": _merge(arithmetic.multiply),
     "Normalization": normalization,
     "PReLU": weighted(prelu),
@@ -342,8 +352,10 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "SeparableConv1D": weighted(separable_conv),
     "SeparableConv2D": weighted(separable_conv),
     "Softmax": softmax,
+    "SpatialDropout1D": spatial_dropout,
     "SpatialDropout2D": spatial_dropout,
     "Subtract": _merge(arithmetic.subtract),
+    "UnitNormalization": unit_normalization,
     "UpSampling2D": upsampling,
     "ZeroPadding1D": zero_padding,
     "ZeroPadding2D": zero_padding,
@@ -360,8 +372,6 @@ NEAREST = {
     "GRU": "convolutions over time (Conv1D)",
     "GroupNormalization": "BatchNormalization",
     "LSTM": "convolutions over time (Conv1D)",
-    "Maximum": "Add",
-    "Minimum": "Add",
     "MultiHeadAttention": "squeeze-and-excite (GlobalAveragePooling2D, Dense, Multiply)",
     "SimpleRNN": "convolutions over time (Conv1D)",
     "TimeDistributed": "the layer itself: Dense reads the last axis",

@@ -294,6 +294,7 @@ NEAREST = {
     "LSTM": "convolutions over time",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "convolutions over time",
     "L2_POOL_2D": "AVERAGE_POOL_2D",
+    "SPACE_TO_BATCH_ND": "a convolution with dilation",
     "SVDF": "DEPTHWISE_CONV_2D and CONV_2D",
     "TOPK_V2": "leave it out: the network ends in scores",
 }

@@ -191,6 +191,10 @@ def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -
     if constant.size == 1:
         number = float(constant.reshape(()))
         return scale(b, x, 1.0, number) if is_shift else scale(b, x, number)
+    if not is_shift and (axis := _repeated(x, constant)) is not None:  # as LayerNormalization is spelled out
+        order = [*(n for n in range(x.rank) if n != axis), axis]
+        y = linear.dense(b, x.transposed(tuple(order)), constant.reshape(1, -1))
+        return y.transposed(tuple(order.index(n) for n in range(x.rank)))
     aligned = _aligned(x, constant)
     wide = [axis for axis, n in enumerate(aligned.shape) if n > 1]
     if is_shift and len(wide) == 1 and linear.add_bias(b, x, wide[0], aligned.reshape(-1)):
@@ -200,6 +204,13 @@ def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -
     op = (Bias if is_shift else Scale)(None if wide == [order[-1]] else weight.shape)
     weights = {op.role: weight.reshape(-1) if op.shape is None else weight}
     return b.view(x, b.add(op, b.laid_out(x, order), weights=weights), order)
+
+
+def _repeated(x: Value, constant: np.ndarray) -> int | None:
+    """The axis of size 1 along which x is repeated to the size of the constant, None if there is none."""
+    sizes = (1,) * (x.rank - constant.ndim) + constant.shape
+    wide = [axis for axis, n in enumerate(sizes) if n > 1]
+    return wide[0] if len(wide) == 1 and wide[0] != x.batch_axis and x.shape[wide[0]] == 1 else None
 
 
 def _aligned(x: Value, constant: np.ndarray) -> np.ndarray:

@@ -160,11 +160,11 @@ class BenchReport(Displayed):
             return report
         except OSError as error:
             raise DataError(
-                f"Can't read {path}: {error.strerror}. Give a file that `edgelearn bench --json` wrote."
+                f"Can't read {path}: {error.strerror}. Give a file that `edgelearn bench --save` wrote."
             ) from None
         except records.RecordError as error:
             raise FormatError(
-                f"{path} is no report of this version's `edgelearn bench --json` ({error}). Measure again."
+                f"{path} is no report of this version's `edgelearn bench --save` ({error}). Measure again."
             ) from None
 
 

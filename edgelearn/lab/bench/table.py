@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgelearn.lab.measure import quartiles
+from edgelearn.lab.runs.tables import render, table
 from edgelearn.units import MB
 
 from .report import BenchReport
@@ -15,17 +15,17 @@ from .variant import Variant
 from .workloads import Workload
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.table import Table
+
+HEADER = (
+    "contender", "median ms", "middle half ms", "time / fastest peer's", "noisy", "steps MB", "peak MB", "import s",
+    "first step s",
+)  # fmt: skip
 
 
 def as_text(report: BenchReport, width: int = 120) -> str:
     """The report as text, `width` characters wide."""
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
-    for part in _parts(report):
-        console.print(part, highlight=False, soft_wrap=False)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+    return render(_parts(report), width)
 
 
 def milliseconds(seconds: float) -> str:
@@ -34,44 +34,32 @@ def milliseconds(seconds: float) -> str:
     return f"{value:.{max(0, 2 - int(np.floor(np.log10(value))))}f}" if value < 100 else f"{value:.0f}"
 
 
-def _parts(report: BenchReport) -> list[RenderableType]:
-    from rich.text import Text
-
-    parts: list[RenderableType] = [Text(report.summary)]
-    parts += [_workload_table(report, workload) for workload in report.workloads]
+def _parts(report: BenchReport) -> list[Table | str]:
+    parts: list[Table | str] = [report.summary]
+    for workload in report.workloads:
+        parts += [f"\n{workload}: {Workload.parse(workload).description}", _workload_table(report, workload)]
     kept, noisy, repeated = report.noise
     limit = report.config["foreign_limit"]
     parts.append(
-        Text(
-            f"{kept} blocks; {noisy} of them noisy (other processes used more than {limit:.0%} of the cores even in "
-            f"the quietest attempt), {repeated} attempts thrown away. Memory: peak of the steps minus memory after the "
-            "imports; peak of the whole process."
-        )
+        f"{kept} blocks; {noisy} of them noisy (other processes used more than {limit:.0%} of the cores even in "
+        f"the quietest attempt), {repeated} attempts thrown away. Memory: peak of the steps minus memory after the "
+        "imports; peak of the whole process."
     )
     for name, packages in report.not_installed.items():
-        parts.append(Text(f"{name}: not installed (needs {', '.join(packages)})."))
+        parts.append(f"{name}: not installed (needs {', '.join(packages)}).")
     for variant in report.variants:
         if variant.error is not None:
-            parts.append(Text(f"{variant.workload} {variant.label} failed:\n{variant.error}"))
+            parts.append(f"{variant.workload} {variant.label} failed:\n{variant.error}")
         elif not report.agrees(variant):
-            parts.append(Text(f"{variant.workload} {variant.label}: computes other numbers: {_numbers(variant.probe)}"))
+            parts.append(f"{variant.workload} {variant.label}: computes other numbers: {_numbers(variant.probe)}")
     return parts
 
 
-def _workload_table(report: BenchReport, workload: str) -> RenderableType:
-    from rich import box
-    from rich.table import Table
-
-    title = f"{workload}: {Workload.parse(workload).description}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE)
-    table.add_column("contender", no_wrap=True)
-    for heading in ("median ms", "middle half ms", "time / fastest peer's"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("noisy", "steps MB", "peak MB", "import s", "first step s"):
-        table.add_column(heading, justify="right")
+def _workload_table(report: BenchReport, workload: str) -> Table:
+    found = table(None, HEADER, right=True)
     for variant in report.of(workload):
-        table.add_row(*_row(report, variant))
-    return table
+        found.add_row(*_row(report, variant))
+    return found
 
 
 def _row(report: BenchReport, variant: Variant) -> list[str]:

@@ -8,7 +8,9 @@ on measured devices, which the bound leaves out; plus the cost of a launch. See 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
 
 from edgelearn.compile import Plan, Request, make_plan
 from edgelearn.display import Displayed
@@ -56,6 +58,25 @@ class Estimate:
         return self.nbytes <= self.device.memory
 
 
+@dataclass(frozen=True)
+class KindError:
+    """How far off predictions for one kind of device are.
+
+    Arguments:
+    - `kind`: "cpu" or "gpu".
+    - `median`: of the absolute relative errors over measured devices of the kind and their steps, each device predicted
+      from the others.
+    - `devices`: how many of the kind were measured; with one, it is predicted from devices of other kinds.
+    """
+
+    kind: str
+    median: float
+    devices: int
+
+    def __str__(self) -> str:
+        return f"±{self.median:.0%} ({self.devices} {self.kind.upper()}{'s' * (self.devices != 1)})"
+
+
 @dataclass(frozen=True, repr=False)
 class Projection(Displayed):
     """Estimates of one step on several devices, and the measurements that they are based on.
@@ -82,6 +103,39 @@ class Projection(Displayed):
         for record, step, seconds in leave_one_out(self.records) if len(self.records) > 1 else []:
             errors.setdefault(record.name, {})[step.name] = seconds / step.wall - 1
         return errors
+
+    @property
+    def errors_by_kind(self) -> dict[str, KindError]:
+        """The errors of `errors`, in the median over devices of a kind."""
+        kinds: dict[str, list[str]] = {}
+        for record in self.records:
+            kinds.setdefault(record.device["kind"], []).append(record.name)
+        errors = self.errors
+        found = {
+            kind: [abs(e) for name in names for e in errors.get(name, {}).values()] for kind, names in kinds.items()
+        }
+        return {kind: KindError(kind, median(e), len(kinds[kind])) for kind, e in found.items() if e}
+
+    def error_of(self, estimate: Estimate) -> KindError | None:
+        """The error of predictions for the estimate's kind of device, None if no device of the kind was measured."""
+        return self.errors_by_kind.get(estimate.device.kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Estimates with their errors, and what they rest on, as JSON values."""
+        return {
+            "name": self.name,
+            "estimates": [
+                {
+                    "device": e.device.name, "kind": e.device.kind, "precision": e.precision, "launches": e.launches,
+                    "bound": e.bound, "expected": e.expected, "basis": e.basis, "nbytes": e.nbytes, "fits": e.fits,
+                    "error": asdict(error) if (error := self.error_of(e)) else None,
+                }
+                for e in self.estimates
+            ],
+            "errors": self.errors,
+            "assumptions": list(ASSUMPTIONS),
+            "sources": {e.device.name: dict(e.device.sources) for e in self.estimates},
+        }  # fmt: skip
 
     @property
     def sources(self) -> str:

@@ -112,11 +112,11 @@ class DeviceRecord:
 
     @classmethod
     def load(cls, path: Path) -> DeviceRecord:
-        """Raises FormatError for a file that `edgelearn profile --json` did not write."""
+        """Raises FormatError for a file that `edgelearn profile --save` did not write."""
         try:
             file = records.read(path, _File)
         except (OSError, records.RecordError) as error:
-            raise FormatError(f"{path} is no record of `edgelearn profile --json`: {error}. Write it anew.") from None
+            raise FormatError(f"{path} is no record of `edgelearn profile --save`: {error}. Write it anew.") from None
         steps = tuple(StepRecord(step.name, step.wall, step.kinds) for step in file.steps)
         return cls(file.device, file.date, Peaks(**vars(file.peaks)), steps)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import edgelearn as el
+from edgelearn.errors import PlanError
 from edgelearn.federated.codewords import code_of, user_number
 from edgelearn.federated.compressor import NoCompression
 from edgelearn.federated.verification import (
@@ -27,21 +28,30 @@ def network() -> el.Network:
     return network
 
 
-def federate(name: str, rounds: int):
+def federate(name: str, rounds: int, masked: bool = False):
     """(participants, server, all messages, final scores of users' own data against all vectors)."""
     rng = np.random.default_rng(0)
     centres = 2 * rng.standard_normal((USERS, 6))
     data = [np.float32(centre + 0.3 * rng.standard_normal((20, 6))) for centre in centres]
-    method, settings = make_method(name, SIZE), VerificationSettings(rounds=rounds, recordings=6, rate=0.01)
+    method, settings = (
+        make_method(name, SIZE),
+        VerificationSettings(rounds=rounds, recordings=6, rate=0.01, masked=masked),
+    )
     model = el.Model(network(), seed=0).compile(SGD(1.0), method.loss)
     messages = []
     with model.trainer(batch_size=6) as trainer:
-        participants = [Participant(user, x, method, settings, trainer) for user, x in enumerate(data)]
+        participants = [Participant(user, x, method, settings, trainer, USERS) for user, x in enumerate(data)]
         server = VerificationServer(dict(model.weights), participants[0].names, method, settings)
         run_rounds(server, participants, lambda number, sent, replies: messages.append((sent, replies)))
     model.weights = server.weights
     vectors = np.stack([each.vector for each in participants])
     return participants, server, messages, [scores(model.predict(x), vectors) for x in data]
+
+
+def guess(data: bytes, server: VerificationServer) -> np.ndarray:
+    """The codeword that the change of the last layer points to: hidden values are at least 0, behind a ReLU."""
+    shapes = [server.weights[name].shape for name in server.names]
+    return np.sign(NoCompression().decode(data, shapes)[server.names.index("verification/kernel")].sum(0))
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +108,24 @@ def test_what_a_server_can_guess_of_a_codeword(feduv):
     """The change of the last layer is a sum over recordings of (slope of the loss) x (hidden values), and the slope
     points along the codeword: whoever sees one user's change alone can guess most of its bits. The manual says so."""
     participants, server, messages, _ = feduv
-    names = participants[0].names
-    shapes = [server.weights[name].shape for name in names]
     for each in participants:
-        change = NoCompression().decode(messages[0][1][each.number], shapes)[names.index("verification/kernel")]
-        guess = np.sign(change.sum(0))  # hidden values are at least 0, behind a ReLU
-        assert np.mean(guess == each.vector) > 0.9
+        assert np.mean(guess(messages[0][1][each.number], server) == each.vector) > 0.9
+
+
+def test_masks_hide_codewords(feduv):
+    """With secure aggregation a message says nothing: its bits look random, whatever is looked for in them."""
+    participants, server, messages, tables = federate("feduv", 60, masked=True)
+    for each in participants:
+        data = messages[0][1][each.number]
+        bits = np.unpackbits(np.frombuffer(data, np.uint8))
+        assert abs(bits.mean() - 0.5) < 0.005
+        with np.errstate(invalid="ignore", over="ignore"):
+            assert abs(np.mean(guess(data, server) == each.vector) - 0.5) < 0.25
+    for name, weights in server.weights.items():  # Adam divides by the size of changes, which is small for some
+        np.testing.assert_allclose(weights, feduv[1].weights[name], atol=0.05)
+    assert all(table[:, user].mean() > 0.8 for user, table in enumerate(tables))
+
+
+def test_masks_are_for_methods_that_share_no_vectors():
+    with pytest.raises(PlanError):
+        federate("fedaws", 1, masked=True)

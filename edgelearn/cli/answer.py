@@ -1,0 +1,57 @@
+"""Answers of commands: values that `--json` prints and `--save` writes, beside the text that people read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgelearn import atomic
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found.
+
+    Arguments:
+    - `record`: a dictionary or a list of these; `fields.FIELDS` describes their entries.
+    - `status`: exit status (default 0).
+    """
+
+    record: Any
+    status: int = 0
+
+
+def answer(options: argparse.Namespace) -> int:
+    """Run a command and return its exit status. With --json, standard output has the record alone: what the command
+    prints besides goes to standard error."""
+    as_json = getattr(options, "json", False)
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        found = options.execute(options)
+    if not isinstance(found, Answer):
+        return found or 0
+    if as_json:
+        print(json.dumps(plain(found.record), indent=1, allow_nan=False))
+    if getattr(options, "save", None):
+        atomic.write_json(options.save, plain(found.record))
+    return found.status
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON has it: arrays become lists; NaN and infinity, which JSON lacks, null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

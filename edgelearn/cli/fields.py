@@ -1,0 +1,128 @@
+"""The entries of each command's JSON, for the manual (docs/reference/json.md) and the tests."""
+
+from __future__ import annotations
+
+_CLAIMS = {"claim": "in words", "measured": "in words", "passed": "true, false, or null if it was not measured"}
+_TRAINING = {
+    "run": "id of the run",
+    "status": "finished, or interrupted (exit status 130)",
+    "results": "the run's results, null after an interrupt: accuracy, its interval, memory in bytes, seconds",
+}
+_LIST, _ONE = "list", "object"
+
+# What a command prints, a list or one object, and the entries of the object or of each in the list.
+FIELDS: dict[str, tuple[str, dict[str, str]]] = {
+    "devices": (_LIST, {
+        "name, platform, vendor, driver, version": "as OpenCL says", "kind": "cpu, gpu or accelerator",
+        "memory": "bytes", "compute_units": "number",
+        "notes": "faults of the driver that are worked around", "extensions": "of OpenCL", "units": "matrix units",
+        "tuned": "files of tuned choices", "self_test": "passed, problem, seconds, bandwidth (bytes/s), flops (FLOP/s)",
+    }),
+    "doctor": (_ONE, {"problems": "number", "checks": "each with state (ok, optional, problem), text and remedy"}),
+    "flowers": (_ONE, _TRAINING),
+    "finetune": (_ONE, _TRAINING),
+    "memory train": (_ONE, _TRAINING),
+    "precision train": (_ONE, _TRAINING),
+    "keywords train": (_ONE, _TRAINING),
+    "federated run": (_ONE, _TRAINING),
+    "inspect": (_ONE, {"*": "as `edgelearn.inspect(...).to_dict()`"}),
+    "convert": (_ONE, {"out": "the file", "format": "name", "network": "name", "parameters": "number"}),
+    "runs": (_LIST, {"*": "as RunSummary; with an id one object: format, run (its record), history (a row an epoch)"}),
+    "compare": (_ONE, {"*": "as `edgelearn.lab.runs.compare(...).to_dict()`"}),
+    "predict": (_LIST, {"image": "file", "classes": "name and probability, best first", "problem": "text or null"}),
+    "precision sweep": (_ONE, {"tasks": "by name: device, date, command, variants"}),
+    "precision report": (_ONE, {"tasks": "by name: device, date, command, variants"}),
+    "precision trace": (_ONE, {
+        "run": "id", "steps": "numbers of the updates", "tensors": "names",
+        "divergence": "step and tensor whose rounded values first point elsewhere, or null",
+        "cosine, signal_to_noise, clipped, staleness": "a list a step, a number a tensor",
+    }),
+    "precision time": (_LIST, {
+        "device, network": "names", "examples": "of a step", "seconds": "of a step, by variant, a number a round",
+        "peaks": "planned bytes by variant", "traffic": "bytes moved by a step, by variant",
+    }),
+    "precision cost": (_LIST, {
+        "network": "name", "layers": "by name: weights, inputs, outputs, accumulators in bits, and saved_share",
+    }),
+    "precision tasks": (_LIST, {"task": "name", "epochs": "number", "title": "in words"}),
+    "precision check": (_LIST, _CLAIMS),
+    "memory check": (_LIST, _CLAIMS),
+    "keywords check": (_LIST, _CLAIMS),
+    "memory plan": (_ONE, {
+        "network, device, budget": "names", "batch_size, micro_batch": "examples",
+        "planned": "all device memory, bytes",
+        "stored, peak, paged": "activations between the passes, at their peak, and outside the device, bytes",
+        "predicted_seconds": "of a step", "measured_launches": "share of them whose time was measured",
+        "shares": "layer, purpose and nbytes", "timeline": "layer, forward, nbytes and paged, in order",
+    }),
+    "memory fit": (_ONE, {"*": "as `to_dict()` of the planner's result"}),
+    "memory compare": (_ONE, {
+        "command": "the command",
+        "plans": "plan, seconds (a number a round), bytes: stored, peak, paged, planned, allocated, process; loss, "
+                 "predicted (seconds), measured_launches, network, device, noisy",
+    }),
+    "memory measure": (_ONE, {
+        "device": "name", "launches": "number of measured launches",
+        "between": "seconds more for each launch of a step",
+        "fixed": "seconds more for each step", "file": "where they are stored",
+    }),
+    "keywords enrol": (_ONE, {"file": "of words", "words": "number of clips by word"}),
+    "keywords words": (_ONE, {"file": "of words", "words": "number of clips by word"}),
+    "keywords listen": (_ONE, {"words": "enrolled", "threshold": "score", "detections": "time (s), word, score"}),
+    "keywords compose": (_ONE, {
+        "recording, labels": "files", "seconds": "length", "words": "word, start and end in seconds, in order",
+    }),
+    "keywords evaluate": (_LIST, {
+        "learner": "name and settings", "num_classes, shots, speakers, episodes": "of the episodes",
+        "measures": "by name: mean, margin (95 %) and count",
+    }),
+    "keywords personal": (_LIST, {
+        "what": "english, or a run", "learner": "settings as text", "shots": "clips of each word",
+        "users": "a result each: errors and false accepts before and after, bytes, seconds",
+    }),
+    "federated tasks": (_LIST, {"task, partition, title": "names", "clients, rounds": "numbers"}),
+    "federated rounds": (_LIST, {"*": "a record a round: round, clients, left_out, bytes down and up"}),
+    "federated deploy": (_ONE, _TRAINING),
+    "federated compare": (_LIST, {"run": "id", "status": "of the run", "results": "of the run, or null"}),
+    "federated verify train": (_ONE, {
+        "task, method": "names", "accuracy": "share whose right user comes first",
+        "up_bytes, down_bytes": "of all rounds",
+        "seen, unseen": "share of one's own accepted where 10 % of other users, or of outsiders, are",
+        "seen_eer, unseen_eer": "equal error rates", "network": "the file, or null",
+    }),
+    "federated verify enrol": (_ONE, {"user": "the file", "recordings": "number", "threshold": "score"}),
+    "federated verify test": (_LIST, {"recording": "file", "score": "number", "accepted": "true or false"}),
+    "bench": (_ONE, {
+        "started, command, subject": "when, and what was measured", "machine, config, versions": "facts",
+        "not_installed": "missing packages by contender", "noise": "blocks, noisy, repeated",
+        "variants": "workload, contender, blocks of seconds, median, memory in bytes, comparison with the fastest peer",
+    }),
+    "profile": (_ONE, {
+        "device": "facts", "date": "of the measurement", "peaks": "FLOP/s, bytes/s, seconds a launch",
+        "steps": "name, wall (seconds), kinds: launches, FLOPs, bytes, seconds and bound of each kind of launch",
+    }),
+    "profile --project": (_LIST, {
+        "name": "of the step",
+        "estimates": "device, kind, precision, launches, bound and expected (seconds), basis, nbytes, fits, and error: "
+                     "median relative error of predictions for its kind, and the number of devices that rests on",
+        "errors": "relative errors by measured device and step", "assumptions": "in words",
+        "sources": "of each device's figures",
+    }),
+    "tune": (_ONE, {
+        "device": "name", "file": "of the choices",
+        "workloads": "by name: before and after (seconds), decisions, changed",
+    }),
+}  # fmt: skip
+
+
+def to_markdown() -> str:
+    """The tables of docs/reference/json.md."""
+    parts = []
+    for command, (kind, entries) in FIELDS.items():
+        rows = ["| entry | meaning |", "|---|---|"]
+        for names, meaning in entries.items():
+            shown = "all" if names == "*" else ", ".join(f"`{name}`" for name in names.split(", "))
+            rows.append(f"| {shown} | {meaning} |")
+        what = "A list of objects" if kind == _LIST else "An object"
+        parts.append(f"## {command}\n\n{what}:\n\n" + "\n".join(rows))
+    return "\n\n".join(parts) + "\n"

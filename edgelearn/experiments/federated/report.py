@@ -1,0 +1,69 @@
+"""Federations side by side: accuracy, and the bytes that it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgelearn import atomic
+from edgelearn.lab.runs import Run
+from edgelearn.lab.runs.figures import PALETTE, to_png
+from edgelearn.units import MB
+
+from .experiment import read_rounds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEADER = ("run", "settings", "rounds", "accuracy", "MB up", "MB down", "left out", "client MB")
+_SHOWN = ("strategy", "compress", "partition", "engine", "seed")  # settings that tell runs apart
+
+
+def cells(runs: Sequence[Run]) -> list[tuple[str, ...]]:
+    """The rows of a table of runs, under HEADER."""
+    return [_row(run, label) for run, label in zip(runs, labels(runs), strict=True)]
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """The settings in which runs differ, as a text for each; the strategy if there is none."""
+    differing = [name for name in _SHOWN if len({run.config.get(name) for run in runs}) > 1] or ["strategy"]
+    return [", ".join(str(run.config.get(name)) for name in differing) for run in runs]
+
+
+def plot_bytes(runs: Sequence[Run], path: str | Path | None = None) -> Figure:
+    """Draw test accuracy over the bytes that clients have sent.
+
+    Arguments:
+    - `runs`: federations; one that is still running is drawn as far as it is.
+    - `path`: a PNG to write (default: none).
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for number, (run, label) in enumerate(zip(runs, labels(runs), strict=True)):
+        accuracies = {row["epoch"]: 100 * row["val_accuracy"] for row in run.history()}
+        happened = read_rounds(run)
+        sent = [total / MB for total in accumulate(each["up"]["total"] for each in happened)]
+        known = [(x, accuracies[each["round"]]) for x, each in zip(sent, happened, strict=True)
+                 if each["round"] in accuracies]  # fmt: skip
+        axes.plot(*zip(*known, strict=True), "o-", color=PALETTE[number % len(PALETTE)], markersize=3, label=label)
+    axes.set_xscale("log")
+    axes.set_xlabel("MB sent by clients")
+    axes.set_ylabel("test accuracy, %")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    if path is not None:
+        atomic.write_bytes(path, to_png(figure))
+    return figure
+
+
+def _row(run: Run, label: str) -> tuple[str, ...]:
+    happened, results = read_rounds(run), run.record.get("results") or {}
+    up, down = (sum(each[way]["total"] for each in happened) / MB for way in ("up", "down"))
+    accuracy = f"{results['accuracy']:.2%}" if results else run.status
+    left_out = sum(len(each["left_out"]) for each in happened)
+    planned = f"{results['memory']['planned'] / MB:.2f}" if results else ""
+    return run.id, label, str(len(happened)), accuracy, f"{up:.3f}", f"{down:.3f}", str(left_out), planned

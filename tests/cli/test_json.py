@@ -1,0 +1,92 @@
+"""`--json` of every command that ends in a second or two: standard output has it alone, with the documented entries."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgelearn.cli import COMMANDS, main
+from edgelearn.cli.fields import FIELDS, to_markdown
+from edgelearn.cli.parser import leaves, make_parser
+from edgelearn.keywords import Vocabulary
+from edgelearn.keywords.sample import sample_embedder
+from edgelearn.runtime import list_devices
+
+NETS = """
+import edgelearn as el
+from edgelearn.ops import Conv2D, Dense, GlobalAveragePooling2D
+
+def tiny():
+    network = el.Network("tiny", (8, 8, 3))
+    for name, op in {"conv": Conv2D(4, 3), "pool": GlobalAveragePooling2D(), "dense": Dense(3)}.items():
+        network.add(name, op)
+    return network
+"""
+CASES = {
+    "devices": "devices",
+    "doctor": "doctor",
+    "inspect": "inspect tiny.safetensors",
+    "convert": "convert tiny.safetensors tiny.onnx",
+    "precision time": "precision time json_nets:tiny --rounds 1 --steps 1 --variants fp32 in-hindsight",
+    "precision cost": "precision cost json_nets:tiny ResNet-18",
+    "precision tasks": "precision tasks",
+    "memory plan": "memory plan json_nets:tiny --layers",
+    "memory compare": "memory compare json_nets:tiny --plans keep_all --rounds 1",
+    "memory measure": "memory measure json_nets:tiny --rounds 1 --busy",
+    "keywords words": "keywords words mine.npz",
+    "federated tasks": "federated tasks",
+    "bench": "bench json_nets:tiny/train:2 --contenders edgelearn --only edgelearn --rounds 1",
+    "profile --project": "profile json_nets:tiny/train:2 --project adreno-540",
+}
+SLOW = {  # tested where runs, clips or trainings are at hand
+    "flowers", "finetune", "memory train", "precision train", "keywords train", "federated run", "runs", "compare",
+    "predict", "precision sweep", "precision report", "precision trace", "precision check", "memory check",
+    "keywords check", "keywords enrol", "keywords listen", "keywords compose", "keywords evaluate",
+    "keywords personal", "federated rounds", "profile", "tune",
+    "memory fit", "federated verify train", "federated deploy", "federated compare",
+     "federated verify enrol", "federated verify test",
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a network as code and as a file, and a file of words."""
+    import edgelearn as el
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("RUNS", "TUNED"):
+        monkeypatch.setenv(f"EDGELEARN_{name}", str(tmp_path / name.lower()))
+    Path("json_nets.py").write_text(NETS)
+    from edgelearn.interop import find_network
+
+    el.Model(find_network("json_nets:tiny").network, device=list_devices()[0]).save("tiny.safetensors")
+    return tmp_path
+
+
+def entries(command):
+    return [name for names in FIELDS[command][1] for name in names.split(", ")]
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_json(command, here, capsys):
+    if command == "keywords words":
+        Vocabulary.empty(sample_embedder()).add("yes", np.zeros((1, 101, 40), np.float32)).save("mine.npz")
+    assert main([*CASES[command].split(), "--json", "--save", "saved.json"]) == 0
+    output = capsys.readouterr().out
+    found = json.loads(output, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert json.loads(Path("saved.json").read_text()) == found
+    assert isinstance(found, list if FIELDS[command][0] == "list" else dict)
+    for record in found if isinstance(found, list) else [found]:
+        assert entries(command) == ["*"] or set(record) == set(entries(command))
+
+
+def test_every_command_is_documented():
+    words = {name for name, _ in leaves(make_parser(COMMANDS, ""))}
+    assert words == set(FIELDS) - {"profile --project"} and set(FIELDS) == set(CASES) | SLOW
+
+
+def test_the_manual_has_the_entries():
+    page = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
+    assert page.read_text().endswith(to_markdown())
