@@ -55,7 +55,7 @@ INLINE V through_gamma(input gamma, const Sets s, const int block, const int row
 #endif
 }
 
-typedef enum { VALUES, SQUARES, GRADIENTS } Terms;
+typedef enum { OF_VALUES, OF_SQUARES, OF_GRADIENTS } Terms;
 typedef struct { V first, second; } Pair;
 typedef struct { input x, dy, gamma; float mean, inverse; } Set_inputs;
 
@@ -64,12 +64,12 @@ typedef struct { input x, dy, gamma; float mean, inverse; } Set_inputs;
 INLINE Pair term_of(const Terms terms, const Set_inputs in, const Sets s, const Set set, const int block,
                     const int row) {
   const size_t at = row_at(block, s.m, row);
-  if (terms == GRADIENTS) {
+  if (terms == OF_GRADIENTS) {
     const V g = within(set, block, through_gamma(in.gamma, s, block, row, load(in.dy + at)));
     return (Pair){g, g * (load(in.x + at) - in.mean) * in.inverse};
   }
   const V centered = within(set, block, load(in.x + at) - in.mean);
-  return (Pair){terms == SQUARES ? centered * centered : centered, (V)0};
+  return (Pair){terms == OF_SQUARES ? centered * centered : centered, (V)0};
 }
 
 // The share of this work-item in the sums of a set
@@ -95,8 +95,8 @@ KERNEL set_statistics(INPUT(x), OUTPUT(statistics), SETS_ARGUMENTS, const float 
   const Set set = set_of(s);
   const float values = (float)span * (set.stop - set.first);
   Set_inputs in = {ITEM_START(x), 0, 0, 0.0f, 1.0f};
-  in.mean = group_total(element_sum(share_of(VALUES, in, s, set).first), shares) / values;
-  const float variance = group_total(element_sum(share_of(SQUARES, in, s, set).first), shares) / values;
+  in.mean = group_total(element_sum(share_of(OF_VALUES, in, s, set).first), shares) / values;
+  const float variance = group_total(element_sum(share_of(OF_SQUARES, in, s, set).first), shares) / values;
   if (get_local_id(0) > 0) return;
   output place = START(statistics) + get_group_id(0);
   place[MEAN * count_of(s)] = in.mean;
@@ -159,7 +159,7 @@ KERNEL set_gradients(INPUT(x), INPUT(dy), OUTPUT(statistics), SETS_ARGUMENTS GAM
   output place = START(statistics) + get_group_id(0);
   const Set_inputs in = {ITEM_START(x), ITEM_START(dy), GAMMA_START, place[MEAN * count_of(s)],
                          place[INVERSE * count_of(s)]};
-  const Pair share = share_of(GRADIENTS, in, s, set);
+  const Pair share = share_of(OF_GRADIENTS, in, s, set);
   const float values = (float)span * (set.stop - set.first);
   const float of_g = group_total(element_sum(share.first), shares);
   const float of_gx = group_total(element_sum(share.second), shares);

@@ -34,7 +34,7 @@ def test_what_a_model_gives_is_short(model):
             assert len(repr(each)) < 600 and " at 0x" not in repr(each), type(each)
     assert "tiny" in repr(model) and "1,680 parameters" in repr(model)
     assert "dense39" in model._repr_html_() and f"{plan.peak_bytes / 1e6:.2f} MB" in repr(plan)
-    assert "<pre>" in plan._repr_html_() and "planned peak" in plan._repr_html_()
+    assert "<pre>" in plan._repr_html_() and "all device memory" in plan._repr_html_()
 
 
 def test_a_comparison_of_runs(tmp_path):

@@ -84,6 +84,8 @@ model(rng.uniform(*ends, (16, side, side, 3)).astype("float32"), training=True)
 for layer, value in zip(norms, momentum):
     layer.momentum = value
     layer.moving_variance.assign_add(0.1 * np.mean(layer.moving_variance) * np.ones(layer.moving_variance.shape))
+    if not layer.scale:  # as a gamma of 0.3
+        layer.moving_variance.assign(10 * layer.moving_variance)
 x = rng.uniform(*ends, (2, side, side, 3)).astype("float32")
 deviation = np.std(model(x, training=False))
 for variable in [layer for layer in layers if layer.weights][-1].weights:

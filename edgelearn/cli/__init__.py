@@ -14,6 +14,7 @@ from edgelearn.experiments.config import ConfigError
 from . import (
     bench,
     compare,
+    completion,
     convert,
     devices,
     doctor,
@@ -36,6 +37,7 @@ COMMANDS = {
     "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "inspect": inspect,
     "convert": convert, "runs": runs, "compare": compare, "predict": predict, "precision": precision, "memory": memory,
     "keywords": keywords, "federated": federated, "bench": bench, "profile": profile, "tune": tune,
+    "completion": completion,
 }  # fmt: skip
 
 
@@ -44,6 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = make_parser(COMMANDS, __version__)
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(arguments)
+    options.parser = parser
     options.command_line = shlex.join(["edgelearn", *arguments])
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Lines, also into a pipe, whose reader wants to follow; and names of files that no encoding has, escaped.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
+from edgelearn.lab.runs.tables import render, table
+
 from . import names
 from .answer import Answer
 from .numbers import number, whole
-from .tables import print_table
+from .tables import width
 
 
 def add_fit(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +45,11 @@ def fit(options: argparse.Namespace) -> Answer:
         trained=trained, batchnorm=options.batchnorm, device=options.device,
         progress=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
-    print(found.title)
-    if found.combinations:
-        print_table(HEADER, found.cells())
-    print("\n".join(found.notes))
+    shown = table(found.title, HEADER)
+    for row in found.cells():
+        shown.add_row(*row)
+    for column in shown.columns[1:]:
+        column.no_wrap = True
+    print(render([shown] if found.combinations else [found.title], width()), end="")
+    print(render(found.notes, width()), end="")
     return Answer(found.to_dict(), 0 if found.combinations else 1)

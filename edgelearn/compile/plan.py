@@ -152,7 +152,7 @@ class Plan(Displayed):
         """The memory plan as a table."""
         r = self.request
         lines = [f"Memory plan of '{r.network.name}': mini-batch {r.batch_size} as micro-batches of {r.micro_batch}"]
-        sizes = {role.value: size for role, size in self.bytes_by_role.items()} | {"planned peak": self.peak_bytes}
+        sizes = {role.value: size for role, size in self.bytes_by_role.items()} | {"all device memory": self.peak_bytes}
         lines += [f"  {name:<26}{size / MB:>10.2f} MB" for name, size in sizes.items()]
         if self.offload:
             lines.append(f"  {'offloaded':<26}{self.paged_bytes / MB:>10.2f} MB in {self.offload.place}")

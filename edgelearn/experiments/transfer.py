@@ -147,7 +147,7 @@ class TransferExperiment(Experiment[C]):
         lines += self.notes
         planned, allocated, process = (r["memory"][name] / MB for name in ("planned", "allocated", "process"))
         lines.append(
-            f"Memory: planned peak {planned:.1f} MB, allocated peak {allocated:.1f} MB, process peak {process:.1f} MB"
+            f"Memory at most: planned {planned:.1f} MB, allocated {allocated:.1f} MB, process {process:.1f} MB"
         )
         lines.append(f"Time: {r['seconds']:.0f} s. Everything is in {run.folder}")
         return "\n".join(lines)

@@ -9,11 +9,12 @@ from typing import Protocol
 
 import numpy as np
 
-from edgelearn.errors import EdgelearnError
+from edgelearn.errors import EdgelearnError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.train import Subset, Trainer
 from edgelearn.train.sources import Source
 
+from .compression.downlink import Copy
 from .compressor import Compressor, NoCompression
 from .memory import ClientMemory
 from .messages import Instruction, Reply
@@ -60,6 +61,8 @@ class Clients:
     - `seed`: of the order of examples and of lossy compression.
     - `compressor`: of the changes that are sent back (default none).
     - `memory`: what clients keep from round to round (default: nothing is kept).
+    - `down`: compressor of the weights that are received, for a server with a `Downlink` (default: none). It needs a
+      memory.
     """
 
     trainer: Trainer
@@ -69,8 +72,11 @@ class Clients:
     seed: int
     compressor: Compressor = field(default_factory=NoCompression)
     memory: ClientMemory | None = None
+    down: Compressor | None = None
 
     def __post_init__(self) -> None:
+        if self.down is not None and self.memory is None:
+            raise PlanError("Clients that receive changes of the weights keep them: give a memory.")
         self.names = sorted(self.trainer.training.session.changing)
         self.shapes = [self.weights[name].shape for name in self.names]
 
@@ -86,14 +92,14 @@ class Clients:
     def _train(self, instruction: Instruction) -> Reply:
         number, client = instruction.round, instruction.client
         start = time.perf_counter()
-        received = NoCompression().decode(instruction.payload, self.shapes)
+        kept = self.memory.load(client, number) if self.memory else {}
+        received = self._received(instruction.payload, kept)
         part = self.examples.parts[client]
         order = np.random.default_rng([self.seed, _ORDER, number, client]).permutation(part)
         self.trainer.load(self.weights | dict(zip(self.names, received, strict=True)))
         history = self.trainer.fit(Subset(self.examples.x, order), self.examples.y[order], self.epochs)
         trained = self.trainer.weights
         changes = [trained[name] - before for name, before in zip(self.names, received, strict=True)]
-        kept = self.memory.load(client, number) if self.memory else {}
         rng = np.random.default_rng([self.seed, _COMPRESSION, number, client])
         payload = self.compressor.encode(changes, rng, kept)
         if self.memory and kept:
@@ -101,6 +107,12 @@ class Clients:
         last = {name: values[-1] for name, values in history.history.items() if name != "seconds"}
         metrics = last | {"seconds": round(time.perf_counter() - start, 4), **self._bytes()}
         return Reply(number, client, payload, len(part), metrics)
+
+    def _received(self, payload: bytes, kept: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """The weights that a message leads to; with `down` they are kept, since the next one changes them."""
+        if self.down is None:
+            return NoCompression().decode(payload, self.shapes)
+        return Copy(self.down).receive(payload, self.shapes, kept)
 
     def _bytes(self) -> Mapping[str, float]:
         """Planned and allocated device memory."""

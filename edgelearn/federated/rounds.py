@@ -16,6 +16,7 @@ from edgelearn.train import Callback, Model, Position, TrainedModel
 from edgelearn.train.callbacks.base import CallbackList
 from edgelearn.train.status import Logs, TrainingStatus
 
+from .compression.downlink import Downlink
 from .compressor import Compressor, NoCompression
 from .grid import Grid, Outcome
 from .messages import Instruction, Reply, size_of
@@ -23,7 +24,8 @@ from .privacy import Privacy
 from .screening import Update, screen
 from .strategy import Strategy
 
-_SAMPLING = 32  # separates this random stream from others of the same seed
+_SAMPLING, _DOWN = 32, 38  # separate these random streams from others of the same seed
+_DOWNLINK = "downlink/"  # before its tensors in a checkpoint
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,13 @@ class Rounds(TrainedModel):
     - `record`: called after each round with what happened (default: nothing is done with it).
     - `privacy`: clips changes and adds noise to their mean (default None: their mean by examples). Whether another
       client is aggregated must then not depend on a change's length, so none is left out for it.
+    - `down`: compressor of the weights that are sent, which clients must use too (default None: all as float32).
     """
 
     def __init__(
         self, model: Model, names: Sequence[str], settings: Settings, strategy: Strategy, grid: Grid, test: tuple,
         compressor: Compressor | None = None, record: Callable[[RoundRecord], None] = lambda record: None,
-        privacy: Privacy | None = None,
+        privacy: Privacy | None = None, down: Compressor | None = None,
     ) -> None:  # fmt: skip
         self.model, self.names, self.settings, self.strategy, self.grid = model, list(names), settings, strategy, grid
         self.test, self.compressor, self.record = test, compressor or NoCompression(), record
@@ -104,6 +107,7 @@ class Rounds(TrainedModel):
         trained = model.network.trainable
         self._trained = [index for index, name in enumerate(self.names) if name in trained]
         self._server = strategy.initial_state([self.shapes[index] for index in self._trained])
+        self._downlink = Downlink(down, [self._weights[name] for name in self.names]) if down else None
         self._notify = CallbackList(self, [])
 
     @property
@@ -130,6 +134,8 @@ class Rounds(TrainedModel):
         tensors = {f"weights/{name}": self._weights[name] for name in self.names}
         for slot, arrays in self._server.items():
             tensors |= {f"server/{slot}/{self.names[i]}": a for i, a in zip(self._trained, arrays, strict=True)}
+        if self._downlink:
+            tensors |= {f"{_DOWNLINK}{name}": array for name, array in self._downlink.state().items()}
         return tensors, {"round": self.position.epoch}
 
     def restore(self, tensors: Weights, position: dict) -> None:
@@ -140,6 +146,9 @@ class Rounds(TrainedModel):
             self._server = {
                 slot: [tensors[f"server/{slot}/{name}"] for name in names] for slot in self.strategy.slots
             }  # fmt: skip
+            if self._downlink:
+                kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
+                self._downlink.restore(kept)
             self.status.position = Position(epoch=int(position["round"]))
         except KeyError as error:
             raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
@@ -174,12 +183,14 @@ class Rounds(TrainedModel):
     def _round(self, number: int) -> None:
         start = time.perf_counter()
         self._notify("on_epoch_begin", number - 1, {})
-        payload = NoCompression().encode([self._weights[name] for name in self.names], np.random.default_rng(), {})
         drawn = self.settings.drawn(number)
-        sent = {client: Instruction(number, client, payload).to_bytes() for client in drawn}
+        sent = self._instructions(drawn, number)
         outcomes = self.grid.exchange(sent, self.settings.deadline, self._arrived)
         largest = None if self.privacy else self.settings.largest
         updates, left_out = screen(outcomes, number, self.shapes, self.compressor, largest)
+        if self._downlink:
+            for client in left_out:  # whatever it has: next time it gets all weights
+                self._downlink.forget(client)
         record = _recorded(number, sent, outcomes, updates, left_out)
         if not updates:
             client, reason = next(iter(left_out.items()))
@@ -197,6 +208,17 @@ class Rounds(TrainedModel):
         self.record(record)
         self.status.position = Position(epoch=number)
         self._notify("on_epoch_end", number - 1, logs)
+
+    def _instructions(self, drawn: Sequence[int], number: int) -> dict[int, bytes]:
+        """What each client is sent."""
+        weights = [self._weights[name] for name in self.names]
+        rng = np.random.default_rng([self.settings.seed, _DOWN, number])
+        if self._downlink:
+            self._downlink.advance(weights, rng)
+            payloads = {client: self._downlink.message(client) for client in drawn}
+        else:
+            payloads = dict.fromkeys(drawn, NoCompression().encode(weights, rng, {}))
+        return {client: Instruction(number, client, data).to_bytes() for client, data in payloads.items()}
 
     def _arrived(self, client: int, outcome: Outcome) -> None:
         self.position.step += 1

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import DeviceError
+from edgelearn.units import megabytes
 
 HUGE_PAGE = 2 << 20
 
@@ -44,7 +45,7 @@ class DeviceBuffer:
 
         self.nbytes, self.name, self._ledger, self.handle = nbytes, name, ledger, None
         if ledger.held + nbytes > ledger.limit:  # NVIDIA's driver would notice only when the buffer is used
-            raise self._refusal(f"it has {ledger.limit:,}, of which {ledger.held:,} are in use")
+            raise self._refusal(f"it has {megabytes(ledger.limit)}, of which {megabytes(ledger.held)} are in use")
         memory = _in_huge_pages(nbytes) if on_host and nbytes >= HUGE_PAGE else None
         flags = cl.mem_flags.READ_WRITE | (0 if memory is None else cl.mem_flags.USE_HOST_PTR)
         try:
@@ -55,7 +56,7 @@ class DeviceBuffer:
 
     def _refusal(self, why: str) -> DeviceError:
         return DeviceError(
-            f"The device has no {self.nbytes:,} bytes for '{self.name}' ({why}). "
+            f"The device has no {megabytes(self.nbytes)} for '{self.name}' ({why}). "
             f"Use a smaller micro-batch, train fewer layers, or choose another device."
         )
 

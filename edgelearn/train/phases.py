@@ -35,7 +35,7 @@ class Phases(Displayed, dict[str, Plan]):
             for name, plan in self.items()
             if name != "train"
         ]
-        return "\n".join([*lines, f"  {'planned peak of the whole job':<38}{self.peak_bytes / MB:>10.2f} MB"])
+        return "\n".join([*lines, f"  {'most device memory of the whole job':<38}{self.peak_bytes / MB:>10.2f} MB"])
 
 
 def largest_that_fits(make: Callable[[int], Plan], budget: BudgetLike | None) -> Plan:

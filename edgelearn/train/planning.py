@@ -22,7 +22,7 @@ from edgelearn.units import MB, megabytes
 from .combined import NetworkLike, combined
 
 PRECISIONS = ("fp32", "fp16", "int8")  # that are tried unless others are given
-HEADER = ("precision", "activations", "micro", "trained", "device MB", "peak MB", "ms/step", "differs")
+HEADER = ("combination", "device MB", "peak MB", "ms/step")
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,6 +97,8 @@ class Fitting(Displayed):
         """Lines below the table: what doesn't fit, and where times are from."""
         over = [f"Not within it: {each.combination.name}: {_reason(each)}" for each in self.refused]
         largest = [f"The largest micro-batch that fits is {self.largest_micro_batch}."] if self.combinations else []
+        if any("BatchNorm" in each.differs for each in self.combinations):
+            largest.append("Smaller micro-batches are another training: BatchNorm uses their statistics.")
         return [*largest, *filter(None, [self.refusal]), *over, f"Times are predicted: {self.times}"]
 
     def __str__(self) -> str:
@@ -180,10 +182,8 @@ def plan_for(
 
 
 def _row(each: PlannedCombination) -> tuple[str, ...]:
-    combination, request = each.combination, each.plan.request
-    names = [Combination(combination.precision).name, combination.activation_memory, str(request.micro_batch)]
-    sizes = f"{each.device_bytes / MB:,.2f}", f"{each.activation_bytes / MB:,.2f}", f"{each.seconds * 1e3:,.1f}"
-    return (*map(str, names), ", ".join(combination.trained) or "as it is", *sizes, ", ".join(each.differs) or "no")
+    sizes = f"{each.device_bytes / MB:,.2f}", f"{each.activation_bytes / MB:,.2f}"
+    return (each.combination.name, *sizes, f"{each.seconds * 1e3:,.1f}")
 
 
 def _reason(each: RefusedCombination) -> str:

@@ -51,6 +51,7 @@ def test_fit(capsys):
     assert main(["memory", "fit", *small, "--budget", "1.5 MB peak", "--trained", "from predictions"]) == 0
     said = capsys.readouterr().out
     assert "fp16" in said and "from" in said and "largest micro-batch" in said
+    assert max(map(len, said.splitlines())) <= 80
     assert main(["memory", "fit", *small, "--budget", "1.5 MB peak", "--trained", "predictions", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["combinations"][0]["peak_bytes"] <= 1.5e6 and found["largest_micro_batch"] >= 1

@@ -128,3 +128,19 @@ def test_differential_privacy(store):
     for setting in ({"clip": 1.0}, {"noise": 1.0}):
         with pytest.raises(ConfigError):
             FederatedConfig("tiny", **setting)
+
+
+def test_compression_both_ways_survives_a_kill(store, tmp_path):
+    """The server's and the clients' copies of the weights, and what updates left out, fit together after a resume."""
+    settings = {"compress": "topk:0.3+int8", "compress_down": "int8", "fraction": 0.75, "seed": 2}
+    FederatedExperiment.start(FederatedConfig("tiny", **settings), store, [], log=lambda line: None)
+    whole = store.open(store.list()[0].id)
+    words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, SCRIPT, "client:1", "federated", "run", "tiny", *words, "--runs", tmp_path]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    assert subprocess.run(list(map(str, command)), env=environment, timeout=100).returncode == -signal.SIGKILL
+    assert main(["federated", "run", "--resume", "--runs", str(tmp_path)]) == 0
+    resumed = RunStore(tmp_path)
+    assert checkpoint(resumed.open(resumed.list()[0].id)) == checkpoint(whole)
+    first, *_, last = (each["down"]["payload"] for each in read_rounds(whole))
+    assert last < first  # those who were drawn in the round before get a change in 8 bits

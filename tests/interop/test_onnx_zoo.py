@@ -164,6 +164,19 @@ def test_what_opsets_before_7_had(tmp_path):
     assert np.allclose(y, s.reshape(2, -1), rtol=1e-5, atol=1e-5)
 
 
+def test_pixels_are_scaled_before_channels_are_first(tmp_path):
+    """As tf2onnx writes Keras's Rescaling: the input has channels last."""
+    model = proto(17, [("Mul", ["x", "grey"], ["m"], {}), ("Sub", ["m", "six"], ["u"], {}),
+                       ("Transpose", ["u"], ["t"], {"perm": [0, 3, 1, 2]}),
+                       ("GlobalAveragePool", ["t"], ["p"], {}), ("Flatten", ["p"], ["y"], {})])  # fmt: skip
+    for dimension, size in zip(model.graph.input[0].type.tensor_type.shape.dim[1:], (5, 4, 3), strict=True):
+        dimension.dim_value = size
+    file = read(tmp_path / "m.onnx", model)
+    assert file.network.input_shape == (5, 4, 3)
+    x = draw(2, 3, 5, 4)
+    assert np.allclose(infer(file, x), x.mean((2, 3)) * 128 - 6, atol=1e-4)
+
+
 def test_statistics_of_pixels_are_refused(tmp_path):
     model = proto(7, [STEM, ("BatchNormalization", ["s", *NORM], ["y"], {"spatial": 0})])
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())

@@ -164,4 +164,4 @@ def test_what_is_missing_is_said_in_a_line(page):
 
 
 def test_a_plan_is_shown_as_its_table(page):
-    assert "planned peak" in output(page, "model").inner_text()
+    assert "all device memory" in output(page, "model").inner_text()

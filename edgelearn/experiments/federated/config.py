@@ -30,6 +30,7 @@ class FederatedConfig(TrainingConfig):
     - `server_rate`: learning rate of "fedavgm", "fedadam" and "fedyogi" (default: the strategy's).
     - `normalization`: "batch" (default; its moving statistics are averaged like weights) or "group".
     - `compress`: how updates are sent: "float32" (default), "int8", "topk:0.01" or "topk:0.01+int8".
+    - `compress_down`: how weights are sent to clients that have those of the message before (default "float32").
     - `budget`: memory of a client, such as "2 MB" (default: as much as it takes).
     - `deadline`: seconds after which a round goes on without the clients that are missing (default: it waits).
     - `largest_update`: an update longer than so many times the round's median is left out (default 10).
@@ -56,6 +57,9 @@ class FederatedConfig(TrainingConfig):
     normalization: str = setting("batch", "BatchNormalization or GroupNormalization", choices=("batch", "group"))
     compress: str = setting(
         "float32", "how updates are sent: float32, int8, topk:0.01 or topk:0.01+int8", check=make_compressor
+    )
+    compress_down: str = setting(
+        "float32", "how weights are sent: float32, int8, topk:0.01 or topk:0.01+int8", check=make_compressor
     )
     budget: str | None = setting(None, "memory of a client, such as 2MB", metavar="SIZE")
     deadline: float | None = setting(None, "seconds to wait for the clients of a round", above=0)
@@ -86,6 +90,10 @@ class FederatedConfig(TrainingConfig):
     def make_compressor(self) -> Compressor:
         """The compressor of the clients' updates."""
         return make_compressor(self.compress)
+
+    def make_down(self) -> Compressor | None:
+        """The compressor of the server's weights, if there is one."""
+        return None if self.compress_down == "float32" else make_compressor(self.compress_down)
 
     def make_privacy(self) -> Privacy | None:
         """Differential privacy, if there is any."""

@@ -116,8 +116,16 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     @property
     def compressor(self) -> Compressor:
         """Compresses changes of trained parameters; those of statistics are sent as float32."""
-        trained, chosen = self.model.network.trainable, self.config.make_compressor()
-        exact = tuple(name not in trained for name in self.model.changing)
+        return self._of_parameters(self.config.make_compressor())
+
+    @property
+    def down(self) -> Compressor | None:
+        """Compresses the weights that are sent, if anything does."""
+        chosen = self.config.make_down()
+        return self._of_parameters(chosen) if chosen else None
+
+    def _of_parameters(self, chosen: Compressor) -> Compressor:
+        exact = tuple(name not in self.model.network.trainable for name in self.model.changing)
         return Partly(chosen, exact) if any(exact) else chosen
 
     def clients(self, folder: Path | None = None) -> Clients:
@@ -125,7 +133,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         memory = ClientMemory(folder) if folder else None
         return Clients(
             self.trainer, dict(self.model.weights), self.examples, self.config.epochs or 1, self.config.seed,
-            self.compressor, memory,
+            self.compressor, memory, self.down,
         )  # fmt: skip
 
     def grid(self, run: Run) -> Grid:
@@ -144,7 +152,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
         return Rounds(
             self.model, self.model.changing, settings, config.make_strategy(), self.grid(run), self.task.test,
-            self.compressor, record, config.make_privacy(),
+            self.compressor, record, config.make_privacy(), self.down,
         )  # fmt: skip
 
     def sources(self) -> list[str]:

@@ -19,6 +19,7 @@ from .fuse import fuse_gelu
 
 LARGEST_FILE = 2 << 30  # of the protocol buffers themselves; weights beyond that lie in files of their own
 DOMAINS = ("", "ai.onnx")
+POINTWISE = {"Add", "Cast", "Div", "Identity", "Mul", "Sub"}  # that may stand before, such as a scale of pixels
 TO_IMAGES = [0, 3, 1, 2]  # from channels last to channels first
 
 
@@ -151,7 +152,14 @@ def _input(value: Any, operators: tuple[Operator, ...]) -> TensorInfo:
     info = _info(value)
     if info.shape is None or len(info.shape) != 4:
         return info
-    readers = [operator for operator in operators if value.name in operator.inputs]
+    names, readers = {value.name}, []
+    for operator in operators:  # in the order in which they run
+        if names.isdisjoint(operator.inputs):
+            continue
+        if operator.kind in POINTWISE:
+            names.update(operator.outputs)
+        else:
+            readers.append(operator)
     last = readers and all(o.kind == "Transpose" and list(o.attributes.get("perm", ())) == TO_IMAGES for o in readers)
     return TensorInfo(info.name, info.shape, info.dtype, "NHWC" if last else "NCHW")
 
