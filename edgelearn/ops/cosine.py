@@ -78,7 +78,7 @@ class PositiveHinge(CosineHinge):
     embedding w (Yu et al. 2020, "Federated learning with only positive labels").
 
     Targets are w, float (n, size). Nothing in this loss keeps the w of two users apart: a server does, see
-    `edgelearn.federated.spread`.
+    `edgelearn.federated.verification.spread`.
 
     Arguments:
     - `margin`: cosine at which an example stops counting, above -1 and up to 1 (default 0.9, as published).

@@ -53,6 +53,7 @@ class Session:
         self.ranges_known = False  # True if training has left ranges for quantized tensors
         self._counters = np.zeros(16, np.float32)  # of the last mini-batch
         self._examples = 0  # of the micro-batch that is on the device
+        self._prepared: ProgramKey | None = None  # whose weights are prepared, since none have changed
         self.feed = Feed(plan, self.memory)
         training = plan.request.optimizer is not None
         programs = [p for key, p in plan.programs.items() if key.kind is Kind.TRAIN or not training]
@@ -72,7 +73,7 @@ class Session:
         for buffer, fill in self.plan.storage.fill.items():
             self.memory.write(buffer, fill(weights))
         self.context.finish()
-        self.ranges_known = False
+        self.ranges_known, self._prepared = False, None
 
     def weights(self) -> Weights:
         """Copy the weights that training may have changed, float32 under the names and shapes of the network: trained
@@ -129,7 +130,7 @@ class Session:
             if record.shape != (len(FIELDS),):
                 raise FormatError(f"The range of '{name}' is {record.shape}, not (16,): take another checkpoint.")
             self.memory.write(q.record.buffer, record)
-        self.ranges_known = bool(quantizers)
+        self.ranges_known, self._prepared = bool(quantizers), None
 
     def _unpacked(self, tensors: dict[str, Tensor]) -> Weights:
         """Read tensors back in the shapes of the parameters at the ends of their names."""
@@ -328,7 +329,9 @@ class Session:
 
     def _forward(self, key: ProgramKey, x: Examples | None, targets: Targets | None = None) -> None:
         self.feed.send(x, targets)
-        self._run(key, "prepare")
+        if self._prepared != key:
+            self._run(key, "prepare")
+            self._prepared = key
         self._run(key, "micro")
 
     def _begin(self, examples: int, rate: float = 0.0, step: int = 0) -> None:
@@ -347,6 +350,8 @@ class Session:
         self._runner(key, part).enqueue()
 
     def _runner(self, key: ProgramKey, part: str) -> Runner:
+        if key.kind is Kind.TRAIN:
+            self._prepared = None
         if (key, part) not in self._runners:
             program = self._program(key)
             if not self.can_step:

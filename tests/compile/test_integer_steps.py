@@ -139,6 +139,33 @@ def test_a_failed_step_changes_nothing(start):
     assert culprit and "input" in culprit[1].name
 
 
+def test_predictions_prepare_weights_once_until_they_change(start):
+    network = chain()
+    weights, x, labels = drawn(network, 0)
+    request = Request(network, EXAMPLES, 2, SGD(0.1), precision=STATIC)
+    session, fresh, moved = start(request, weights), start(request, weights), [0]
+
+    def predict() -> np.ndarray:
+        y = session.predict(session.pack(x[:2]), 2)
+        moved.append(sum(session.traffic.values()))
+        return y
+
+    for step in (1, 2):
+        session.train(batches(session, x, labels), EXAMPLES, 0.1, step)
+        moved.append(sum(session.traffic.values()))
+        first, second = predict(), predict()
+        assert (first == second).all() and moved[-1] - moved[-2] < moved[-2] - moved[-3]
+        fresh.load(session.weights())
+        fresh.load_records(session.records())
+        assert (fresh.predict(fresh.pack(x[:2]), 2) == first).all()
+    session.load(weights)
+    session.load_records(fresh.records())
+    fresh.load(weights)
+    fresh.load_records(session.records())
+    assert (predict() == fresh.predict(fresh.pack(x[:2]), 2)).all()
+    assert not (first == predict()).all()
+
+
 def test_micro_batches_of_any_size_round_alike(start):
     network = chain()
     weights, x, labels = drawn(network, 0)
