@@ -55,7 +55,7 @@ INLINE V through_gamma(input gamma, const Sets s, const int block, const int row
 #endif
 }
 
-typedef enum { VALUES, SQUARES, GRADIENTS } Terms;
+typedef enum { OF_VALUES, OF_SQUARES, OF_GRADIENTS } Terms;
 typedef struct { V first, second; } Pair;
 typedef struct { input x, dy, gamma; float mean, inverse; } Set_inputs;
 
@@ -64,12 +64,12 @@ typedef struct { input x, dy, gamma; float mean, inverse; } Set_inputs;
 INLINE Pair term_of(const Terms terms, const Set_inputs in, const Sets s, const Set set, const int block,
                     const int row) {
   const size_t at = row_at(block, s.m, row);
-  if (terms == GRADIENTS) {
+  if (terms == OF_GRADIENTS) {
     const V g = within(set, block, through_gamma(in.gamma, s, block, row, load(in.dy + at)));
     return (Pair){g, g * (load(in.x + at) - in.mean) * in.inverse};
   }
   const V centered = within(set, block, load(in.x + at) - in.mean);
-  return (Pair){terms == SQUARES ? centered * centered : centered, (V)0};
+  return (Pair){terms == OF_SQUARES ? centered * centered : centered, (V)0};
 }
 
 // The share of this work-item in the sums of a set
@@ -95,19 +95,18 @@ KERNEL set_statistics(INPUT(x), OUTPUT(statistics), SETS_ARGUMENTS, const float 
   const Set set = set_of(s);
   const float values = (float)span * (set.stop - set.first);
   Set_inputs in = {ITEM_START(x), 0, 0, 0.0f, 1.0f};
-  in.mean = group_total(element_sum(share_of(VALUES, in, s, set).first), shares) / values;
-  const float variance = group_total(element_sum(share_of(SQUARES, in, s, set).first), shares) / values;
+  in.mean = group_total(element_sum(share_of(OF_VALUES, in, s, set).first), shares) / values;
+  const float variance = group_total(element_sum(share_of(OF_SQUARES, in, s, set).first), shares) / values;
   if (get_local_id(0) > 0) return;
   output place = START(statistics) + get_group_id(0);
   place[MEAN * count_of(s)] = in.mean;
   place[INVERSE * count_of(s)] = 1.0f / sqrt(variance + epsilon);
 }
 
-// A field of the sets that the channels of a work-item belong to
-
-
-INLINE V field_of(input statistics, const Sets s, const int number, const int block, const int row) {
-  input first = statistics + number * count_of(s) + row / s.span * s.groups;
+// A field of the sets that the channels of a work-item belong to. Its pointer isn't restrict: LLVM marks those of
+// functions that index vectors, and Oclgrind can't run the marks.
+INLINE V field_of(__global const float *statistics, const Sets s, const int number, const int block, const int row) {
+  __global const float *first = statistics + number * count_of(s) + row / s.span * s.groups;
   if (s.groups == 1) return (V)first[0];
   V v = (V)0;
   const int width = s.channels / s.groups;
@@ -122,8 +121,8 @@ INLINE V only_channels(const Sets s, const int block, const V v) {
   return FIRST_CHANNEL + POSITIONS < (Ints)channels_of(block, s.channels) ? v : (V)0;
 }
 
-INLINE V normalized(input x, input statistics, const Sets s, const int block, const int row) {
-  const V centered = load(x + row_at(block, s.m, row)) - field_of(statistics, s, MEAN, block, row);
+INLINE V normalized(const V x, __global const float *statistics, const Sets s, const int block, const int row) {
+  const V centered = x - field_of(statistics, s, MEAN, block, row);
   return only_channels(s, block, centered * field_of(statistics, s, INVERSE, block, row));
 }
 
@@ -135,7 +134,7 @@ KERNEL normalize_examples(INPUT(x), INPUT(statistics), OUTPUT(y), SETS_ARGUMENTS
   const Sets s = SETS;
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {
-    V v = normalized(x, statistics, s, band.block, row);
+    V v = normalized(load(x + row_at(band.block, m, row)), statistics, s, band.block, row);
 #if GAMMA
     v *= load(ITEM_START(gamma) + row_at(band.block, weight_rows, row % weight_rows));
 #endif
@@ -160,7 +159,7 @@ KERNEL set_gradients(INPUT(x), INPUT(dy), OUTPUT(statistics), SETS_ARGUMENTS GAM
   output place = START(statistics) + get_group_id(0);
   const Set_inputs in = {ITEM_START(x), ITEM_START(dy), GAMMA_START, place[MEAN * count_of(s)],
                          place[INVERSE * count_of(s)]};
-  const Pair share = share_of(GRADIENTS, in, s, set);
+  const Pair share = share_of(OF_GRADIENTS, in, s, set);
   const float values = (float)span * (set.stop - set.first);
   const float of_g = group_total(element_sum(share.first), shares);
   const float of_gx = group_total(element_sum(share.second), shares);
@@ -178,7 +177,7 @@ KERNEL normalize_examples_backward(INPUT(x), INPUT(dy), INPUT(statistics), SETS_
   for (int row = band.start; row < band.stop; row++) {
     const size_t at = row_at(band.block, m, row);
     const V g = through_gamma(GAMMA_START, s, band.block, row, load(dy + at));
-    const V part = normalized(x, statistics, s, band.block, row)
+    const V part = normalized(load(x + at), statistics, s, band.block, row)
                    * field_of(statistics, s, MEAN_OF_GX, band.block, row);
     const V centered = g - field_of(statistics, s, MEAN_OF_G, band.block, row) - part;
     write_gradient(dx, at, only_channels(s, band.block, centered * field_of(statistics, s, INVERSE, band.block, row)));
@@ -197,8 +196,9 @@ KERNEL weight_gradients(INPUT(x), INPUT(dy), INPUT(statistics), OUTPUT(sums), SE
   V sum = (V)0;
   for (int repetition = first; repetition < last; repetition++) {
     const int row = repetition * weight_rows + weight_row;
-    const V g = load(dy + row_at(block, m, row));
-    sum += scaled ? g * normalized(x, statistics, s, block, row) : g;
+    const size_t at = row_at(block, m, row);
+    const V g = load(dy + at);
+    sum += scaled ? g * normalized(load(x + at), statistics, s, block, row) : g;
   }
   output share = ITEM_START(sums) + (((size_t)part * blocks + block) * weight_rows + weight_row) * BLOCK;
   store(share, add ? sum + load(share) : sum);

@@ -1,6 +1,7 @@
 """The same bits on Flower's processes as in this one; a killed node ends the run, which goes on where it was."""
 
 import importlib.util
+import json
 import os
 import signal
 import threading
@@ -12,6 +13,7 @@ from federated_tiny import TinyFederation
 from edgelearn.errors import RunError
 from edgelearn.experiments.federated import FederatedConfig, read_rounds
 from edgelearn.experiments.federated.deployment import Deployment
+from edgelearn.experiments.federated.elsewhere import FOLDER, TRAFFIC
 from edgelearn.lab.runs import RunStore
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="flwr isn't installed")
@@ -43,6 +45,8 @@ def test_deployed_gives_the_bits_of_local(local, tmp_path):
     assert checkpoint(run) == checkpoint(local)
     assert sizes(run) == sizes(local)
     assert run.record["results"]["accuracy"] == local.record["results"]["accuracy"]
+    counted, flowers = run.record["results"]["bytes"], json.loads((run.folder / FOLDER / TRAFFIC).read_text())
+    assert counted["up"]["total"] < flowers["inbound-bytes"] and counted["down"]["total"] < flowers["outbound-bytes"]
 
 
 @pytest.mark.skipif(not SLOW, reason="EDGELEARN_SLOW_TESTS isn't set")

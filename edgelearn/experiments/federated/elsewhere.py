@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+from edgelearn import atomic
 from edgelearn.errors import RunError
 from edgelearn.experiments.experiment import Log
 from edgelearn.lab.runs import Run
@@ -14,6 +15,7 @@ from .config import FederatedConfig
 from .deployment import Deployment
 
 FOLDER = "flower"  # in the run's folder
+TRAFFIC = "traffic.json"  # in that folder: bytes as Flower counts them
 _BEGINS = 180  # seconds that a ServerApp may take to take the run over
 
 
@@ -38,6 +40,8 @@ def run_elsewhere(kind: type, run: Run, config: FederatedConfig, log: Log) -> di
         with Deployment(folder, nodes, simulation, config.tls, config.authenticate) as deployment:
             deployment.run(kind, settings(config, run.folder, nodes))
             deployment.watch(watch.ended)
+            if not simulation:
+                atomic.write_json(folder / TRAFFIC, deployment.traffic())
             said = "" if run.status == "finished" else deployment.said()
     except KeyboardInterrupt:
         log(f"Stopped; the last whole round is saved. {advice}")
