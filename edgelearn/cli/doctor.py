@@ -30,6 +30,8 @@ OPTIONAL = {  # packages by pip's name of the extra
     "edgelearn[tensorflow]": ("tensorflow", "tensorflow-datasets", "importlib-resources"),
     "edgelearn[audio]": ("soundfile", "soxr"),
     "edgelearn[tensorboard]": ("tensorboardx",),
+    "edgelearn[completion]": ("shtab",),
+    "edgelearn[federated]": ("flwr",),
     "edgelearn[formats]": ("onnx", "flatbuffers", "tflite"),
     "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget", "fast-sugiyama"),
 }

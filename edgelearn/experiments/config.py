@@ -94,7 +94,7 @@ class Setting:
 
     def _validate_one(self, value: Any) -> None:
         if self.choices is not None:
-            if value not in self.choices and not (self.extensible and is_reference(value)):
+            if value not in self.choices and not (self.extensible and isinstance(value, str) and is_reference(value)):
                 raise ConfigError(self.name, f"{value!r} is not one of {', '.join(map(str, self.choices))}.")
         elif self.type in (int, float):
             if isinstance(value, bool) or not isinstance(value, int if self.type is int else (int, float)):
