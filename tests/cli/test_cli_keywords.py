@@ -154,7 +154,7 @@ def test_evaluate_what_a_published_split_tests(home, capsys, monkeypatch):
         ("listen a.wav --words w --refractory -1", "'-1' is not a number of at least 0"),
         ("listen a.wav --words w --false-accepts 2", "'2' is not a number of at least 0 and at most 1"),
         ("listen a.wav --words w --hop 0", "'0' is not a number"),
-        ("listen a.wav --words w --learner neighbours", "invalid choice: 'neighbours'"),
+        ("listen a.wav --words w --learner neighbours", "no learner 'neighbours'"),
         ("compose long.txt", "doesn't end in .wav"),
         ("compose long.flac", "doesn't end in .wav"),
         ("compose long.wav --count -1", "'-1' is not a whole number of at least 1"),
