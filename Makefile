@@ -9,7 +9,7 @@ ARGS ?=
 WORKERS ?= 2
 
 OCLGRIND ?= oclgrind
-OCLGRIND_ARGS ?= --data-races
+OCLGRIND_ARGS ?= --data-races --build-options -Drestrict= # Oclgrind 21.10 can't run what LLVM makes of restrict
 OCLGRIND_TESTS ?= tests/ops
 
 .PHONY: flowers test torture docs notebooks oclgrind clean
