@@ -121,8 +121,10 @@ INLINE int list_taps(__local int *taps, const int backward, const int top, const
     taps[3 * TAPS] = count;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  if (!backward || STRIDE_Y * STRIDE_X == 1) return TAPS;
-  return taps[3 * TAPS] > 0 ? taps[3 * TAPS] : 1;
+#if STRIDE_Y * STRIDE_X > 1
+  if (backward) return taps[3 * TAPS] > 0 ? taps[3 * TAPS] : 1;
+#endif
+  return TAPS;
 #endif
 }
 

@@ -79,6 +79,7 @@ def emit_forward(
     _launch(
         e, "forward", tile, window, (y.rows, y.channels), x.read, kernel.read, y.write, images, window.height,
         window.width, *window.output, x.channels, y.channels, *epilogue.arguments, flops=flops, **epilogue.macros,
+        **y.value_macros,
     )  # fmt: skip
 
 

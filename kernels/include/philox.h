@@ -25,6 +25,6 @@ static uint16 philox_row(uint first, uint y, uint z, uint w, uint2 key) {
     key.x += 0x9E3779B9u;
     key.y += 0xBB67AE85u;
   }
-  const uint8 x = as_uint8(a & low | b << 32), u = as_uint8(c & low | d << 32);
+  const uint8 x = as_uint8((a & low) | (b << 32)), u = as_uint8((c & low) | (d << 32));
   return (uint16)(x.s01, u.s01, x.s23, u.s23, x.s45, u.s45, x.s67, u.s67);
 }

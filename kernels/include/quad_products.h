@@ -64,9 +64,9 @@ INLINE void add_products(Quads sum[TILE][PANELS], const char *strip, const int s
 }
 
 // sum -= a * the weights of a tap: what unsigned bytes add too much
-INLINE void correct(Quads sum[TILE][PANELS], const Quads totals[PANELS], const short zero) {
+INLINE void correct(Quads sum[TILE][PANELS], const Kept *kept, const int tap, const short zero) {
   UNROLL for (int j = 0; j < PANELS; j++) {
-    const Quads excess = totals[j] * (zero + 128);
+    const Quads excess = kept->totals[tap][j] * (zero + 128);
     UNROLL for (int i = 0; i < TILE; i++) sum[i][j] -= excess;
   }
 }
@@ -94,7 +94,7 @@ INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, co
   }
   keep_totals(target.kept, w, channels, panel);
   for (int ky = 0; ky < KERNEL_H; ky++) if (INPUT_Y(oy, ky) >= 0 && INPUT_Y(oy, ky) < s.height)
-    for (int kx = 0; kx < KERNEL_W; kx++) correct(sum, target.kept->totals[ky * KERNEL_W + kx], zero);
+    for (int kx = 0; kx < KERNEL_W; kx++) correct(sum, target.kept, ky * KERNEL_W + kx, zero);
   write_outputs(target, sum, s, image, oy, ox, panel);
 }
 
@@ -110,7 +110,7 @@ INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s
     const int reach_y = REACH_Y(iy, ky), oy = reach_y / STRIDE_Y;
     if (reach_y < 0 || reach_y % STRIDE_Y != 0 || oy >= s.out_height) continue;
     for (int kx = 0; kx < KERNEL_W; kx++)
-      if (REACH_X(ix, kx) % STRIDE_X == 0) correct(sum, target.kept->totals[ky * KERNEL_W + kx], zero);
+      if (REACH_X(ix, kx) % STRIDE_X == 0) correct(sum, target.kept, ky * KERNEL_W + kx, zero);
     for (int first = 0; first < out; first += BLOCK) {
       const int count = out - first < BLOCK ? out - first : BLOCK;
       Data plane = dy + (size_t)(first / BLOCK * s.images + image) * s.out_height * s.out_width * BLOCK;

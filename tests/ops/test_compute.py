@@ -26,6 +26,7 @@ from edgelearn.ops.copy import emit_copy, emit_padded
 from edgelearn.ops.function import LINEAR, RELU6
 from edgelearn.ops.reduce import emit_channel_sums
 from edgelearn.ops.tensor import pack
+from edgelearn.tuned import Traits
 
 from .harness import Workbench, close
 
@@ -190,3 +191,10 @@ def test_every_bfloat(bench):
     expected = BFloat16().encode(bits.view(np.float32))
     assert np.array_equal(bench.get(y), expected)
     assert np.array_equal(np.isnan(bits.view(np.float32)), np.isnan(BFloat16().decode(expected)))
+
+
+@pytest.mark.parametrize("name", LINEAR_OPS)
+def test_linear_as_gpus_do(halves, rng, name):
+    halves.bench.traits = Traits(gpu=True, compute_units=8)
+    op, shape = LINEAR_OPS[name]
+    check_linear_halves(halves, rng, op, shape)

@@ -13,9 +13,9 @@ reals = st.floats(-1e6, 1e6)
 
 
 def test_stored_types_have_the_numbers_of_the_kernels():
-    text = (source.folder() / "include" / "stored.h").read_text()
+    text = (source.folder() / "include" / "values.h").read_text()
     assert all(f"#define {storage.name} {storage.value}\n" in text for storage in StoredType)
-    assert [StoredType.of(dtype) for dtype in ("float32", "float16", "int8")] == list(StoredType)
+    assert [StoredType.of(dtype) for dtype in ("float32", "float16", "int8", "bfloat16")] == list(StoredType)
 
 
 @given(formats, reals, reals, st.lists(reals, min_size=1, max_size=20))

@@ -10,6 +10,7 @@ from edgelearn.compile.layout import lay_out
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.request import Request
 from edgelearn.device import Device
+from edgelearn.launch import Role
 from edgelearn.units import megabytes
 
 from .activation_memory import ActivationMemory
@@ -82,18 +83,17 @@ class Search:
 
     def most_examples(self, plans: Sequence[Plan]) -> int:
         """A bound on the micro-batch of which a plan of this kind fits, from `plans` of the search's own: activations
-        and inputs grow at most with the examples, and the rest doesn't shrink with them."""
+        and inputs shrink at most with the examples, partial sums may go altogether, and the rest stays."""
         size = self.first.request.micro_batch
+        partial = self.first.bytes_by_role.get(Role.PARTIAL, 0)
+        inputs = sum(x.buffer.nbytes for x in self.first.storage.inputs.values())
+        stays = self.first.peak_bytes - self.first.arena_bytes - partial - inputs
         bounds = []
         for budget in self.budgets:
             used = min(map(budget.used_by, plans))
-            fixed = 0 if budget.count != "device" else self.first.peak_bytes - self._growing(self.first)
-            bounds.append(size * (budget.nbytes - fixed) / max(1, used - fixed))
+            fixed, goes = (stays, partial) if budget.count == "device" else (0, 0)
+            bounds.append(size * (budget.nbytes - fixed) / max(1, used - fixed - goes))
         return int(min([size, *bounds]))
-
-    @staticmethod
-    def _growing(plan: Plan) -> int:
-        return plan.arena_bytes + sum(x.buffer.nbytes for x in plan.storage.inputs.values())
 
     def with_micro_batch(self, size: int) -> Search:
         """The same search for micro-batches of another size."""
