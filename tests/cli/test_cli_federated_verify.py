@@ -1,5 +1,7 @@
 """edgelearn federated verify, through `main`, with synthesised voices."""
 
+import json
+
 import pytest
 import soundfile
 
@@ -26,9 +28,9 @@ def test_enrol_and_test(folder, status_of, capsys):
     files = ("--user", folder / "me", "--network", folder / "network")
     assert status_of("federated", "verify", "enrol", *own[:4], *files, "--accept", 1) == 0
     assert "4 recordings" in capsys.readouterr().out
-    assert status_of("federated", "verify", "test", *own[:4], *others, *files) == 0
-    results = [line.split()[-1] for line in capsys.readouterr().out.splitlines() if ".wav" in line]
-    assert len(results) == 10 and results[:4] == ["accepted"] * 4
+    assert status_of("federated", "verify", "test", *own[:4], *others, *files, "--json") == 0
+    results = [record["accepted"] for record in json.loads(capsys.readouterr().out)]
+    assert len(results) == 10 and all(results[:4])
 
 
 def test_what_cannot_be(folder, status_of, capsys):

@@ -78,7 +78,7 @@ def test_networks_without_rows_of_residual_blocks_are_measured_without_couplings
 def test_what_cannot_be_compared(device):
     with pytest.raises(RunError, match="by hand"):
         named_plan("by hand", NETWORK, device)
-    with pytest.raises(RunError, match=r"'keep_all'.*'lenet'"):
+    with pytest.raises(RunError, match="'lenet'"):
         compare("lenet", ["keep_all"], rounds=1)
     with pytest.raises(RunError, match=r"'1 KB stored'.* 0.001 MB"):
         compare("mobilenet_v2_cifar", ["1 KB stored"], rounds=1, alpha=0.25)

@@ -291,4 +291,4 @@ def test_damaged_files(tmp_path):
 
 def test_handlers_are_functions_of_operators():
     schemas = {schema.name for schema in onnx.defs.get_all_schemas()}
-    assert set(HANDLERS) <= schemas
+    assert set(HANDLERS) - schemas == {"ImageScaler"}, "an experiment of early exporters, which never had a schema"

@@ -24,7 +24,7 @@ def test_phases(model):
     assert "mini-batch 12 as micro-batches of 5" in text
     assert "(phase: extract, 16 at a time)" in text
     assert text.splitlines()[-1].split() == [
-        "planned", "peak", "of", "the", "whole", "job", f"{phases.peak_bytes / 1e6:.2f}", "MB"
+        "most", "device", "memory", "of", "the", "whole", "job", f"{phases.peak_bytes / 1e6:.2f}", "MB"
     ]  # fmt: skip
     assert list(model.phases(12, 5)) == ["train"]
     assert model.phases(12, 5)["train"].peak_bytes > phases["train"].peak_bytes

@@ -60,7 +60,7 @@ def test_what_does_not_fit_says_so():
     found = project(REQUEST, [small, ADRENO], name="tiny step", records=[record("gpu", 0.5)])
     assert [estimate.fits for estimate in found.estimates] == [False, False, True, True]
     text = projection_table(found)
-    assert text.startswith("tiny step, predicted") and text.count("does not fit") == 2
+    assert text.startswith("tiny step, predicted") and text.count("not fit") == 2
     assert "every byte comes from memory" in text and "Error" not in text
     assert ADRENO.sources["flops"] in found.sources
 
