@@ -1,4 +1,4 @@
-// What the self-test of a unit runs: see edgelearn/runtime/units.py.
+// Self-test of a unit: see edgelearn/runtime/units.py.
 #include "blocked.h"
 #include "quads.h"
 #include "matrix_units.h"

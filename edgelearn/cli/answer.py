@@ -18,7 +18,7 @@ from edgelearn import atomic
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found.
+    """Result of a command.
 
     Arguments:
     - `record`: a dictionary or a list of these; `fields.FIELDS` describes their entries.

@@ -10,7 +10,7 @@ _TRAINING = {
 }
 _LIST, _ONE = "list", "object"
 
-# What a command prints, a list or one object, and the entries of the object or of each in the list.
+# The JSON that a command prints, a list or one object, and the entries of the object or of each in the list.
 FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "devices": (_LIST, {
         "name, platform, vendor, driver, version": "as OpenCL says", "kind": "cpu, gpu or accelerator",

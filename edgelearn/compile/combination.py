@@ -24,7 +24,7 @@ Policy = Callable[[Network], ActivationMemory]
 
 @dataclass(frozen=True)
 class Combination:
-    """What distinguishes trainings of one network: precision, activation memory, micro-batch and trained layers.
+    """Settings in which trainings of one network differ: precision, activation memory, micro-batch and trained layers.
 
     Arguments:
     - `precision`: "fp32" (default), "fp16", "int8" (see `named_precision`), or a Precision.

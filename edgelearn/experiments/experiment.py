@@ -111,7 +111,7 @@ class Experiment(ABC, Generic[C]):
 
     @property
     def trained(self) -> TrainedModel:
-        """What is trained: the model, or what trains it in another way."""
+        """The object that is trained: the model, or one that trains it in another way."""
         return self.model
 
     @property

@@ -23,7 +23,7 @@ _ORDER, _COMPRESSION = 33, 34  # separate these random streams from others of th
 
 
 class Work(Protocol):
-    """What carries out instructions: `Clients` in this process, or something that asks clients elsewhere."""
+    """Carries out instructions: `Clients` in this process, or something that asks clients elsewhere."""
 
     def answer(self, data: bytes) -> bytes:
         """Return the reply to an instruction, both as bytes."""

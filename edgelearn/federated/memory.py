@@ -1,4 +1,4 @@
-"""What a client keeps from one of its rounds to the next, in files of its own."""
+"""State that a client keeps from one of its rounds to the next, in files of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ClientMemory:
         self.folder = Path(folder)
 
     def load(self, client: int, number: int) -> dict[str, np.ndarray]:
-        """What the client kept in its last round before round `number`; nothing before its first.
+        """Return the state that the client kept in its last round before round `number`; empty before its first.
 
         Raises FormatError for a damaged file.
         """

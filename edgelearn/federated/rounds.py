@@ -30,7 +30,7 @@ _DOWNLINK = "downlink/"  # before its tensors in a checkpoint
 
 @dataclass(frozen=True)
 class Settings:
-    """What a federation does in each round.
+    """Settings of a federation's rounds.
 
     Arguments:
     - `clients`: number of clients.
@@ -57,7 +57,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What happened in a round.
+    """Record of a round.
 
     Arguments:
     - `round`: its number.
@@ -210,7 +210,7 @@ class Rounds(TrainedModel):
         self._notify("on_epoch_end", number - 1, logs)
 
     def _instructions(self, drawn: Sequence[int], number: int) -> dict[int, bytes]:
-        """What each client is sent."""
+        """Return the message for each client."""
         weights = [self._weights[name] for name in self.names]
         rng = np.random.default_rng([self.settings.seed, _DOWN, number])
         if self._downlink:

@@ -89,7 +89,7 @@ class Fitting(Displayed):
 
     @property
     def title(self) -> str:
-        """What was asked for."""
+        """The combination that was asked for."""
         return f"'{self.network}', mini-batches of {self.batch_size}, within {self.budget}"
 
     @property

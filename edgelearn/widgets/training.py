@@ -118,7 +118,7 @@ class TrainingView(ipywidgets.VBox):
 
     @property
     def results(self) -> dict[str, Any]:
-        """What `run` returns. Raises TrainingStoppedError before the training has finished."""
+        """The results that `run` returns. Raises TrainingStoppedError before the training has finished."""
         if self.training.results is None:
             raise TrainingStoppedError(
                 f"There are no results yet. {self.status} Finish the training, then run this cell."

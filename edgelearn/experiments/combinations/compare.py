@@ -30,7 +30,7 @@ SPLIT_SEED = 0  # of the test examples: the same for all seeds
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the trainings share: network, examples, settings."""
+    """Network, examples and settings that all trainings share."""
 
     network: Network | Model
     train: tuple[Any, Any]

@@ -1,4 +1,4 @@
-"""What a comparison came to: a table and a picture."""
+"""Results of a comparison: a table and a picture."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CombinationResult:
 
     @property
     def measure(self) -> str:
-        """What the trainings are compared by: "accuracy", or "loss" where nothing is right or wrong."""
+        """The metric that trainings are compared by: "accuracy", or "loss" where nothing is right or wrong."""
         return (
             "accuracy"
             if self.runs and all("accuracy" in run.record["results"] for run in self.runs.values())

@@ -137,7 +137,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         )  # fmt: skip
 
     def grid(self, run: Run) -> Grid:
-        """What carries messages to the clients."""
+        """The grid that carries messages to the clients."""
         return self.carrier or LocalGrid(self.clients(run.folder / CLIENTS))
 
     def make_rounds(self, run: Run) -> Rounds:
@@ -195,7 +195,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
 
 def read_rounds(run: Run) -> list[dict]:
-    """What happened in each round of a run, ascending. Raises FormatError if a line is damaged."""
+    """Return the record of each round of a run, ascending. Raises FormatError if a line is damaged."""
     rounds: dict[int, dict] = {}
     for line in atomic.read_lines(run.folder / ROUNDS):
         try:

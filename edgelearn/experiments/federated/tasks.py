@@ -58,7 +58,7 @@ class FederatedKind(TaskKind):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the configuration may leave open."""
+        """Values for settings that the configuration leaves open."""
         return {name: getattr(self, name) for name in ("rounds", "clients", "batch_size", "partition", "epochs")}
 
 

@@ -25,7 +25,7 @@ from .tasks import VerificationTask
 
 @dataclass(frozen=True, eq=False)
 class TrainedVerifier:
-    """What a federation leaves.
+    """Result of a federation.
 
     Arguments:
     - `model`: the network with its weights.

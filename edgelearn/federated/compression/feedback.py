@@ -35,7 +35,7 @@ class ErrorFeedback:
 
 
 def _kept(state: dict[str, np.ndarray], number: int, shape: tuple[int, ...]) -> np.ndarray:
-    """What was left out of an array."""
+    """Return the part of an array that was left out of the last message."""
     kept = state.get(_name(number), np.zeros(shape, np.float32))
     if kept.shape != shape or kept.dtype != np.float32 or not np.isfinite(kept).all():
         raise FormatError(

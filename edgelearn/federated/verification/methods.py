@@ -1,4 +1,4 @@
-"""What the outputs of a verification network are trained to agree with, for each user."""
+"""Methods of user verification: the vector that a network's outputs are trained to agree with, for each user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verifies one user, in a file that stays with the user."""
+"""Vector and threshold that verify one user, in a file that stays with the user."""
 
 from __future__ import annotations
 

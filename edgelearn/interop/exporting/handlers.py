@@ -183,7 +183,7 @@ def _local_response(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     return graph.unary("local_response", x, size=op.size, factor=op.factor, beta=op.beta, bias=op.bias)
 
 
-# What Resize has in common with TFLite's and ONNX's operators: (interpolation, coordinates, rounding)
+# Settings that Resize shares with TFLite's and ONNX's operators: (interpolation, coordinates, rounding)
 NATIVE = {
     *(("bilinear", coordinates, rounding) for coordinates in ("half_pixel", "asymmetric", "align_corners")
       for rounding in ROUNDINGS),
