@@ -1,5 +1,6 @@
 """Parts from outside of the package, named MODULE:CLASS in options."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.finetune.config import FinetuneConfig
 from edgelearn.experiments.memory.config import MemoryConfig
 from edgelearn.experiments.precision import PrecisionConfig
+from edgelearn.keywords.learners import Learner, NearestMean
 from edgelearn.models import ds_cnn
 from edgelearn.ops import SGD, Float16, Format
 
@@ -26,7 +28,7 @@ halves = Compress(Float16())
 def everything(network): return {name: Recompute() for name in network.nodes}
 class Slow(SGD): pass
 class Patient(InHindsightMinMax): pass
-class Mean(NearestMean): name = "mean-of-cli-parts"
+class Mean(NearestMean): pass
 """
 
 
@@ -34,6 +36,8 @@ class Mean(NearestMean): name = "mean-of-cli-parts"
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(Learner, "registry", dict(Learner.registry))
+    monkeypatch.delitem(sys.modules, "cli_parts", raising=False)
     Path("cli_parts.py").write_text(PARTS)
 
 
@@ -65,8 +69,9 @@ def test_policies():
 
 
 def test_learner():
-    assert type(learner("cli_parts:Mean")).__name__ == "Mean"
-    assert type(learner("nearest-mean")).__name__ == "NearestMean"
+    mean = learner("cli_parts:Mean")
+    assert type(mean).__name__ == "Mean" and mean.to_dict()["learner"] == "cli_parts:Mean"
+    assert type(learner("nearest-mean")) is NearestMean
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,9 @@ class Spotter:
 class Learner:
     """Base class of learners.
 
-    A learner is a frozen dataclass with its settings as fields and a `name`. Override `classify` if the embeddings
-    stay as they are, `enrol` if the network itself is trained.
+    A learner is a frozen dataclass with its settings as fields and a `name` (default `MODULE:CLASS` for what inherits
+    from a learner with a name). Override `classify` if the embeddings stay as they are, `enrol` if the network itself
+    is trained.
 
     >>> @dataclass(frozen=True)
     ... class Median(Learner):
@@ -53,6 +54,8 @@ class Learner:
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
+        if cls.name and "name" not in vars(cls):  # not its parent's, which stands in records
+            cls.name = f"{cls.__module__}:{cls.__qualname__}"
         if cls.name:
             Learner.registry[cls.name] = cls
 
