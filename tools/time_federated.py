@@ -151,7 +151,7 @@ def client_app(count: int) -> Any:
 
     @app.train()
     def train(message: Any, context: Any) -> Any:
-        model, clients = make_clients(count)
+        _, clients = make_clients(count)
         received = dict(zip(clients.names, message.content["arrays"].to_numpy_ndarrays(), strict=True))
         part = clients.examples.parts[int(context.node_config["partition-id"])]
         clients.trainer.load(clients.weights | received)
@@ -201,7 +201,7 @@ def family_bytes(pid: int) -> int:
 def main(contenders: Sequence[str], clients: int, rounds: int) -> None:
     """Measure, and print a line for each contender."""
     device = choose_device(None).device
-    print(f"{clients} clients, DS-CNN-S, {CLIPS} clips each, one epoch a round; {device.id}, {len(usable_cores())} cores")
+    print(f"{clients} clients, DS-CNN-S, an epoch of {CLIPS} clips a round; {device.id}, {len(usable_cores())} cores")
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
         for name in contenders:
