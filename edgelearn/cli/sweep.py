@@ -54,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.sweep import Job, combine
 
-    experiment: type[Experiment] = import_object(EXPERIMENTS.get(options.experiment, options.experiment))
+    name: str = options.experiment
+    experiment: type[Experiment] = import_object(EXPERIMENTS.get(name, name))
     varied = dict(_values(experiment.config_type, each) for each in options.settings)
     shared = {name: values[0] for name, values in varied.items() if len(values) == 1}
     varied = {name: values for name, values in varied.items() if len(values) > 1}
