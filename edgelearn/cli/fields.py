@@ -52,6 +52,7 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "precision check": (_LIST, _CLAIMS),
     "memory check": (_LIST, _CLAIMS),
     "keywords check": (_LIST, _CLAIMS),
+    "federated check": (_LIST, _CLAIMS),
     "memory plan": (_ONE, {
         "network, device, budget": "names", "batch_size, micro_batch": "examples",
         "planned": "all device memory, bytes",

@@ -44,7 +44,7 @@ SLOW = {  # tested where runs, clips or trainings are at hand
     "predict", "sweep", "precision sweep", "precision report", "precision trace", "precision check", "memory check",
     "keywords check", "keywords enrol", "keywords listen", "keywords compose", "keywords evaluate",
     "keywords personal", "federated rounds", "profile", "tune",
-    "memory fit", "federated verify train", "federated deploy", "federated compare",
+    "memory fit", "federated verify train", "federated check", "federated deploy", "federated compare",
      "federated verify enrol", "federated verify test",
 }  # fmt: skip
 

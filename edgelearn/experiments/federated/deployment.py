@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from edgelearn.errors import RunError
 from edgelearn.experiments.on_ray import ENVIRONMENT as RAY
 
 from .certificates import Keys
+from .processes import end, record
 
 MODULE = "app"  # the module that Flower loads, in the app's folder
 CONNECTION = "lab"  # the name of the SuperLink in Flower's configuration
@@ -121,7 +121,7 @@ class Deployment:
     def close(self) -> None:
         """End all processes, and those that they started."""
         for process in reversed(self.processes.values()):
-            _end(process)
+            end(process)
         self.processes.clear()
 
     def _start(self) -> None:
@@ -158,6 +158,7 @@ class Deployment:
                 [_script(command[0]), *command[1:]], env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+        record(self.folder, self.processes)
 
     def _call(self, *arguments: str) -> str:
         """Run `flwr` to its end; returns what it wrote."""
@@ -232,14 +233,3 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def _end(process: subprocess.Popen) -> None:
-    """End a process and those of its session: politely, then for good."""
-    for number, patience in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)

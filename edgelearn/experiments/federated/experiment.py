@@ -38,8 +38,9 @@ from edgelearn.train.phases import Phases
 
 from .config import FederatedConfig
 from .deployment import require_flower
-from .elsewhere import run_elsewhere
+from .elsewhere import FOLDER, run_elsewhere
 from .partition_figure import plot_partition
+from .processes import end_left_over
 from .tasks import TASKS, FederatedKind, FederatedTask
 
 ROUNDS, CLIENTS, PARTITION = "rounds.jsonl", "clients", "partition.png"  # in the run's folder
@@ -69,6 +70,11 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         if config.engine != "local":
             require_flower(config.engine)
         return super().start(config, store, callbacks, log)
+
+    @classmethod
+    def resume(cls, name, store, callbacks, log=print):
+        end_left_over(store.open(name).folder / FOLDER)  # by a process that was killed
+        return super().resume(name, store, callbacks, log)
 
     def compile(self, optimizer: Optimizer) -> None:
         proximal = self.config.make_strategy().proximal
