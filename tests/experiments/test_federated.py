@@ -12,9 +12,10 @@ from federated_tiny import KIND, ROUNDS
 from edgelearn.cli import main
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import ConfigError
-from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds, totals
+from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
+from edgelearn.experiments.federated.round_records import totals
 from edgelearn.experiments.trained import load_model
 from edgelearn.federated.privacy import gaussian_epsilon
 from edgelearn.lab.runs import RunStore
