@@ -40,8 +40,12 @@ KERNEL quantized_depthwise_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESUL
     forward_tile(sum, plane, tap, SIZES, at.row, ox, zero);
     const V step = field(w_range, SCALE_OF, at.block) * x_range[SCALE_OF];
     const Affine affine = affine_of(EPILOGUE, at.block * BLOCK);
-    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width)
-      write_result(result, &s, at.block, first + i, apply(affine, VECTOR(convert_float)(sum[i]) * step));
+    Uniform uniform;
+    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
+      if (i % DRAWN_ROWS == 0) uniform = draw(result, at.block, first + i, 1);
+      write_result(result, &s, at.block, first + i, apply(affine, VECTOR(convert_float)(sum[i]) * step),
+                   uniform.of[i % DRAWN_ROWS]);
+    }
   }
   WRITE_STATISTICS(s, shared);
 }
@@ -67,10 +71,13 @@ KERNEL quantized_depthwise_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(w)
     load_taps(tap, START(w), at.block);
     UNROLL for (int residue = 0; residue < STRIDE_X; residue++) {
       backward_tile(sum, plane, tap, SIZES, at.row, ox, residue, zero);
+      Uniform uniform;
       UNROLL for (int i = 0; i < TILE; i++) {
         const int ix = (ox + i) * STRIDE_X + residue;
-        if (ix < width)
-          write_result_gradient(result, mask, &s, at.block, first + ix, VECTOR(convert_float)(sum[i]) * step);
+        if (ix >= width) continue;
+        if (i % DRAWN_ROWS == 0) uniform = draw(result, at.block, first + ix, STRIDE_X);
+        write_result_gradient(result, mask, &s, at.block, first + ix, VECTOR(convert_float)(sum[i]) * step,
+                              uniform.of[i % DRAWN_ROWS]);
       }
     }
   }
