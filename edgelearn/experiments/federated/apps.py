@@ -12,7 +12,6 @@ from edgelearn.federated import Clients
 from edgelearn.federated.flower import FlowerGrid, client_app, server_app
 from edgelearn.lab.runs import RunStore
 
-from .config import FederatedConfig
 from .experiment import CLIENTS, FederatedExperiment
 
 
@@ -22,7 +21,7 @@ def make_client_app(experiment: type[FederatedExperiment]) -> Any:
     @lru_cache(maxsize=1)
     def clients(config: str, folder: str) -> Clients:
         """The clients of a process, which Ray keeps for many messages."""
-        loaded = experiment.load(FederatedConfig.from_dict(json.loads(config)))
+        loaded = experiment.load(experiment.config_type.from_dict(json.loads(config)))
         return loaded.clients(Path(folder) / CLIENTS)
 
     return client_app(lambda context: clients(context.run_config["config"], context.run_config["folder"]))
@@ -34,7 +33,7 @@ def make_server_app(experiment: type[FederatedExperiment]) -> Any:
     def serve(grid: Any, settings: Mapping[str, Any]) -> None:
         folder = Path(settings["folder"])
         with RunStore(folder.parent).open(folder.name).resume() as run:
-            loaded = experiment.load(FederatedConfig.from_dict(run.config))
+            loaded = experiment.load(experiment.config_type.from_dict(run.config))
             loaded.carrier = FlowerGrid(grid, settings["nodes"])
             loaded.run(run)
 
