@@ -83,7 +83,7 @@ def _outputs(options: argparse.Namespace):
     import numpy as np
 
     from edgelearn.data.audio.clips import ClipDataset, load_clips
-    from edgelearn.experiments.verification import VOICES
+    from edgelearn.experiments.verification.experiment import VOICES
     from edgelearn.keywords import load_embedder
 
     path = Path(options.network)
