@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgelearn.errors import EdgelearnError, PlanError
+from edgelearn.errors import EdgelearnError, FormatError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.train import Subset, Trainer
 from edgelearn.train.sources import Source
@@ -107,6 +107,8 @@ class Clients:
 
     def _train(self, instruction: Instruction) -> Reply:
         number, client = instruction.round, instruction.client
+        if number < 1 or not 0 <= client < len(self.examples.parts):
+            raise FormatError(f"there is no round {number} of a client {client}: {len(self.examples.parts)} are here")
         start = time.perf_counter()
         kept = self.memory.load(client, number) if self.memory else {}
         payload, own = split_own(instruction.payload, self.own_size)

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import floor, nan
+from typing import NotRequired, TypedDict, cast
 
 import numpy as np
 
+from edgelearn import records
 from edgelearn.errors import FormatError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
@@ -16,11 +18,12 @@ from edgelearn.train import Callback, Model, Position, TrainedModel
 from edgelearn.train.callbacks.base import CallbackList
 from edgelearn.train.status import Logs, TrainingStatus
 
+from .compression.arrays import checked
 from .compression.downlink import Downlink
 from .compressor import Compressor, Decoder, NoCompression
 from .grid import Grid, Outcome
 from .masking import Masks
-from .messages import Instruction, Reply, size_of
+from .messages import Instruction, Reply, Size, size_of
 from .privacy import Privacy
 from .screening import Update, screen
 from .strategy import Strategy
@@ -58,6 +61,24 @@ class Settings:
         return sorted(rng.choice(self.clients, count, replace=False).tolist())
 
 
+class Bytes(TypedDict):
+    """Bytes of messages: of their `payload`, and in `total`."""
+
+    payload: int
+    total: int
+
+
+class ClientRecord(TypedDict):
+    """What is known of a client's update; its metrics stand beside."""
+
+    client: int
+    examples: int
+    planned: NotRequired[float]
+    allocated: NotRequired[float]
+    down: Bytes
+    up: Bytes
+
+
 @dataclass(frozen=True)
 class RoundRecord:
     """Record of a round.
@@ -70,10 +91,10 @@ class RoundRecord:
     """
 
     round: int
-    clients: list[dict]
+    clients: list[ClientRecord]
     left_out: dict[str, str]
-    down: dict[str, int]
-    up: dict[str, int]
+    down: Bytes
+    up: Bytes
 
     def to_dict(self) -> dict:
         return asdict(self)
@@ -140,7 +161,7 @@ class Rounds(TrainedModel):
         for slot, arrays in self._server.items():
             tensors |= {f"server/{slot}/{self.names[i]}": a for i, a in zip(self._trained, arrays, strict=True)}
         if self.strategy.own_size:
-            tensors["own"] = self.own
+            tensors["own"] = self.own.copy()
         if self._downlink:
             tensors |= {f"{_DOWNLINK}{name}": array for name, array in self._downlink.state().items()}
         return tensors, {"round": self.position.epoch}
@@ -148,19 +169,24 @@ class Rounds(TrainedModel):
     def restore(self, tensors: Weights, position: dict) -> None:
         """Return to where `state` was called. Raises FormatError if it was called on another federation."""
         try:
-            weights = {name: tensors[f"weights/{name}"] for name in self.names}
-            names = [self.names[index] for index in self._trained]
-            self._server = {
-                slot: [tensors[f"server/{slot}/{name}"] for name in names] for slot in self.strategy.slots
-            }  # fmt: skip
-            if self.strategy.own_size:
-                self.own = np.array(tensors["own"])
+            weights = {n: _stored(tensors, f"weights/{n}", s) for n, s in zip(self.names, self.shapes, strict=True)}
+            trained = [(self.names[index], self.shapes[index]) for index in self._trained]
+            server = {
+                slot: [_stored(tensors, f"server/{slot}/{name}", shape) for name, shape in trained]
+                for slot in self.strategy.slots
+            }
+            number = records.convert(position["round"], int)
+            own = _stored(tensors, "own", self.own.shape) if self.strategy.own_size else self.own
             if self._downlink:
                 kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
                 self._downlink.restore(kept)
-            self.status.position = Position(epoch=int(position["round"]))
         except KeyError as error:
             raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
+        except records.RecordError as error:
+            raise FormatError(f"The checkpoint's number of rounds is damaged: {error}.") from None
+        if not 0 <= number <= self.settings.rounds:
+            raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
+        self._server, self.own, self.status.position = server, np.array(own), Position(epoch=number)
         self.weights = self._weights | weights
 
     def evaluate(self, x, y) -> Logs:
@@ -269,6 +295,10 @@ class Rounds(TrainedModel):
         return {name: sum(u.metrics[name] * u.examples for u in updates) / total for name in names}
 
 
+def _stored(tensors: Weights, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    return checked(tensors[name], shape, f"The checkpoint's '{name}'")
+
+
 class _Stopped(Exception):
     """Raised where `stop_training` ends a round."""
 
@@ -298,12 +328,13 @@ def _recorded(
     down = {client: size_of(data) for client, data in sent.items()}
     up = {client: size_of(data) for client, data in outcomes.items() if isinstance(data, bytes)}
     clients = [
-        {"client": u.client, "examples": u.examples, **u.metrics,
-         "down": asdict(down[u.client]), "up": asdict(up[u.client])}
+        cast(ClientRecord, {**u.metrics, "client": u.client, "examples": u.examples,
+                            "down": _bytes(down[u.client]), "up": _bytes(up[u.client])})
         for u in updates
     ]  # fmt: skip
-    totals = [
-        {name: sum(getattr(size, name) for size in sizes.values()) for name in ("payload", "total")}
-        for sizes in (down, up)
-    ]
-    return RoundRecord(number, clients, {str(client): why for client, why in sorted(left_out.items())}, *totals)
+    reasons = {str(client): why for client, why in sorted(left_out.items())}
+    return RoundRecord(number, clients, reasons, _bytes(*down.values()), _bytes(*up.values()))
+
+
+def _bytes(*sizes: Size) -> Bytes:
+    return {"payload": sum(size.payload for size in sizes), "total": sum(size.total for size in sizes)}
