@@ -88,6 +88,10 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "federated rounds": (_LIST, {"*": "a record a round: round, clients, left_out, bytes down and up"}),
     "federated deploy": (_ONE, _TRAINING),
     "federated compare": (_LIST, {"run": "id", "status": "of the run", "results": "of the run, or null"}),
+    "federated personal": (_ONE, {
+        "run": "id", "users": "names", "tested": "clips of each user",
+        "errors": "of each user, before training, after the rounds, and after the user's enrolment",
+    }),
     "federated verify train": (_ONE, _TRAINING | {
         "results": "as of `federated run`, and seen, unseen: share of one's own accepted where 10 % of other users, or "
         "of outsiders, are; seen_eer, unseen_eer: equal error rates; null after an interrupt",

@@ -38,9 +38,11 @@ class FederatedTask(Task):
 
     Arguments: those of Task, and
     - `groups`: name of the group that each example belongs to, such as its speaker; None: there are none.
+    - `test_groups`: the same of the test data.
     """
 
     groups: np.ndarray | None = None
+    test_groups: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _spoken(config: FederatedConfig, clips: ClipDataset, speakers: int, network:
     return FederatedTask(
         Model(built, None, config.device, config.seed), (train, split.train.labels), (test, split.test.labels),
         lambda steps: SGD(config.learning_rate or 0.2, momentum=0.9), data, drawn_weights(config.seed),
-        config.batch_size or 0, "batch", groups=split.train.speakers,
+        config.batch_size or 0, "batch", groups=split.train.speakers, test_groups=split.test.speakers,
     )  # fmt: skip
 
 
