@@ -1,7 +1,8 @@
 """Federated learning: many clients, one model, every byte counted.
 
 `run` trains a federation, `tasks` lists what can be trained, `rounds` shows what happened in the rounds of a run,
-`compare` puts runs side by side, `deploy` runs a federation on Flower's processes, `check` kills these and compares.
+`compare` puts runs side by side, `personal` enrols new users on top of a run, `deploy` runs a federation on Flower's
+processes, `check` kills these and compares.
 `verify` trains a network that tells users apart, enrols a voice, and accepts or rejects recordings."""
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tempfile import TemporaryDirectory
 from edgelearn.experiments.federated.config import ENGINES, FederatedConfig
 from edgelearn.lab.runs import RunStore
 
+from . import names
 from .answer import Answer
 from .federated_verify import add_verify
 from .files import written
@@ -54,6 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kills", type=whole(0), default=5, help="processes to kill at random moments (default: 5)")
     add_runs_folder(check)
     check.set_defaults(act=_check)
+    personal = commands.add_parser("personal", help="enrol new users on top of a federation of keywords")
+    personal.add_argument("name", metavar="RUN", help="a finished run, by its id or the start of it")
+    personal.add_argument("--folds", type=whole(2), default=5, help="parts of a user's clips (default: %(default)s)")
+    personal.add_argument("--least", type=whole(2), default=10, help="clips that a user has (default: %(default)s)")
+    personal.add_argument("--markdown", action="store_true", help="the table in Markdown")
+    add_runs_folder(personal)
+    names.add_device(personal)
+    personal.set_defaults(act=_personal)
     deploy = commands.add_parser("deploy", help="`run` with the engine deployed: SuperLink and SuperNodes of Flower")
     add_options(deploy, FederatedConfig, skip=("engine",))
     add_runs_folder(deploy)
@@ -122,3 +132,18 @@ def _check(options: argparse.Namespace) -> Answer:
             print(f"  {each.word}: {each.measured}")
     print_table(claim.HEADER, claim.cells(claims))
     return Answer([asdict(each) for each in claims], claim.status(claims))
+
+
+def _personal(options: argparse.Namespace) -> Answer:
+    from edgelearn.experiments.federated import personalise
+
+    run = RunStore(options.runs).open(options.name)
+    found = personalise(run, options.folds, options.least, device=options.device)
+    labels = {"before": "before training", "rounds": "after the rounds", "enrolment": "after the user's enrolment"}
+    rows = [(label, f"{found.mean(s):.1%}", f"{found.worst_tenth(s):.1%}") for s, label in labels.items()]
+    print(f"{len(found.users)} users who took no part, {found.tested.sum():,} clips")
+    print_table(("error", "mean of users", "worst tenth"), rows, options.markdown)
+    return Answer({
+        "run": run.id, "users": list(found.users), "tested": found.tested.tolist(),
+        "errors": {stage: errors.tolist() for stage, errors in found.errors.items()},
+    })  # fmt: skip

@@ -89,11 +89,13 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "federated rounds": (_LIST, {"*": "a record a round: round, clients, left_out, bytes down and up"}),
     "federated deploy": (_ONE, _TRAINING),
     "federated compare": (_LIST, {"run": "id", "status": "of the run", "results": "of the run, or null"}),
-    "federated verify train": (_ONE, {
-        "task, method": "names", "accuracy": "share whose right user comes first",
-        "up_bytes, down_bytes": "of all rounds",
-        "seen, unseen": "share of one's own accepted where 10 % of other users, or of outsiders, are",
-        "seen_eer, unseen_eer": "equal error rates", "network": "the file, or null",
+    "federated personal": (_ONE, {
+        "run": "id", "users": "names", "tested": "clips of each user",
+        "errors": "of each user, before training, after the rounds, and after the user's enrolment",
+    }),
+    "federated verify train": (_ONE, _TRAINING | {
+        "results": "as of `federated run`, and seen, unseen: share of one's own accepted where 10 % of other users, or "
+        "of outsiders, are; seen_eer, unseen_eer: equal error rates; null after an interrupt",
     }),
     "federated verify enrol": (_ONE, {"user": "the file", "recordings": "number", "threshold": "score"}),
     "federated verify test": (_LIST, {"recording": "file", "score": "number", "accepted": "true or false"}),

@@ -14,7 +14,16 @@ from edgelearn.errors import FormatError
 Shapes = Sequence[tuple[int, ...]]
 
 
-class Compressor(Protocol):
+class Decoder(Protocol):
+    """Turns the bytes of a message into arrays."""
+
+    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
+        """Return arrays of `shapes`, float32 unless the decoder says otherwise. Raises FormatError for bytes that can't
+        be these."""
+        ...
+
+
+class Compressor(Decoder, Protocol):
     """Turns arrays into bytes and back. Sender and receiver both know the shapes, so that the bytes needn't say them.
 
     A lossy one may keep in `state` what it left out (error feedback): arrays by name, which the caller stores from one
@@ -23,10 +32,6 @@ class Compressor(Protocol):
 
     def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
         """Return the bytes of float32 `arrays`. `rng` draws what is random; `state` is changed in place."""
-        ...
-
-    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
-        """Return float32 arrays of `shapes`. Raises FormatError for bytes that can't be these."""
         ...
 
 

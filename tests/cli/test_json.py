@@ -45,7 +45,7 @@ SLOW = {  # tested where runs, clips or trainings are at hand
     "keywords check", "keywords enrol", "keywords listen", "keywords compose", "keywords evaluate",
     "keywords personal", "federated rounds", "profile", "tune",
     "memory fit", "federated verify train", "federated check", "federated deploy", "federated compare",
-     "federated verify enrol", "federated verify test",
+     "federated personal", "federated verify enrol", "federated verify test",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from federated_tiny import KIND, ROUNDS
 
@@ -67,6 +68,19 @@ def test_a_run_keeps_what_happened(whole):
 def test_partitions(partition):
     experiment = FederatedExperiment.load(FederatedConfig("tiny", partition=partition, clients=2))
     assert len(experiment.examples.sizes) == 2
+
+
+def test_masked_rounds_of_single_updates(tmp_path):
+    weights = []
+    for masked in (True, False):
+        store = RunStore(tmp_path / str(masked))
+        config = FederatedConfig("tiny", steps=2, masked=masked, validation_frequency=3)
+        assert FederatedExperiment.start(config, store, [], log=lambda line: None)
+        run = store.open(store.list()[0].id)
+        assert ["val_accuracy" in row for row in run.history()] == [False, False, True, True]
+        assert {client["examples"] for each in read_rounds(run) for client in each["clients"]} == {16}
+        weights.append(load_model(run).weights["dense/kernel"])
+    assert not np.array_equal(*weights) and np.allclose(*weights, atol=1e-5)  # masked ones are rounded to 2^-20
 
 
 @pytest.mark.parametrize("moment", ["client:1", "row"])
