@@ -43,21 +43,23 @@ KERNEL quantize(ROUNDED_ARGUMENTS, INPUT(range) STATISTICS_ARGUMENTS, const int 
 #endif
   RangeStatistics s = NO_STATISTICS;
   const Tiles tiles = tiles_of_item(rows);
-  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const Row row = row_of(tile, rows, rest);
-    const V v = load_row(x, row);
+  for (int first = tiles.first; first < tiles.last; first += DRAWN_ROWS * tiles.step) {
+    Uniform uniform;
 #if STOCHASTIC
-    const int r = tile / PIECES, first = (r % m % pixels * blocks + r / m) * BLOCK + tile % PIECES * VECTOR_WIDTH;
-    const V uniform = uniform_numbers(first, before + r % m / pixels, tensor, scalars[STEP], seed);
-#else
-    const V uniform = (V)0;
+    const RowNumbers tile = (uint)first + ROW_STEPS, r = tile / PIECES, pixel = r % (uint)m;
+    const RowNumbers value = (pixel % (uint)pixels * (uint)blocks + r / (uint)m) * BLOCK + tile % PIECES * VECTOR_WIDTH;
+    uniform = uniform_numbers(value, pixel / (uint)pixels + (uint)before, tensor, scalars[STEP], seed);
 #endif
-    const V t = quantized(v, inverse, lowest, highest, uniform);
-    const V w = t * scale + (v - v);  // an infinity becomes a NaN, which is noticed; the end of the range would not be
-    store_row(y, row, WRITTEN == INT8 ? t + zero : w);
-    observe(&s, v);
-    observe_clipping(&s, v * inverse, lowest, highest);
-    observe_rounding(&s, v, w);
+    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < tiles.last) {
+      const Row row = row_of(first + i, rows, rest);
+      const V v = load_row(x, row);
+      const V t = quantized(v, inverse, lowest, highest, uniform.of[i]);
+      const V w = t * scale + (v - v);  // an infinity becomes a NaN, which is noticed; the end of the range would not be
+      store_row(y, row, WRITTEN == INT8 ? t + zero : w);
+      observe(&s, v);
+      observe_clipping(&s, v * inverse, lowest, highest);
+      observe_rounding(&s, v, w);
+    }
   }
   WRITE_STATISTICS(s, shared);
 }
@@ -304,8 +306,8 @@ KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
   for (int row = k.start; row < k.stop; row++) {
     const V v = kernel_row(k, row);
 #if STOCHASTIC
-    const int first = (row * k.blocks + k.block) * BLOCK;
-    const V uniform = uniform_numbers(first, 0, job.words[TENSOR_WORD], scalars[STEP], seed);
+    const uint first = (row * k.blocks + k.block) * BLOCK;
+    const V uniform = uniform_numbers(first, 0, job.words[TENSOR_WORD], scalars[STEP], seed).of[0];
 #else
     const V uniform = (V)0;
 #endif
