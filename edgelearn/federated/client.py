@@ -14,7 +14,7 @@ from edgelearn.train import Subset, Trainer
 from edgelearn.train.sources import Source
 
 from .compression.downlink import Copy
-from .compressor import Compressor, NoCompression
+from .compressor import Compressor, NoCompression, at_round
 from .masking import Masks
 from .memory import ClientMemory
 from .messages import Instruction, Reply, split_own
@@ -123,7 +123,7 @@ class Clients:
             payload = self.masks.hide(changes, client, number)
         else:
             rng = np.random.default_rng([self.seed, _COMPRESSION, number, client])
-            payload = self.compressor.encode(changes, rng, kept)
+            payload = at_round(self.compressor, number).encode(changes, rng, kept)
         payload += self.moved(x, targets).tobytes()
         if self.memory and kept:
             self.memory.save(client, number, kept)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,15 @@ class Compressor(Decoder, Protocol):
         ...
 
 
+D = TypeVar("D", bound=Decoder)
+
+
+def at_round(compressor: D, number: int) -> D:
+    """Return a round's compressor: `compressor.at_round(number)` if it has that method, else `compressor` itself."""
+    method = getattr(compressor, "at_round", None)
+    return method(number) if method else compressor
+
+
 class NoCompression:
     """float32, little-endian, packed without gaps."""
 
@@ -62,6 +71,9 @@ class Partly:
 
     compressor: Compressor
     exact: tuple[bool, ...]
+
+    def at_round(self, number: int) -> Partly:
+        return replace(self, compressor=at_round(self.compressor, number))
 
     def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
         lossy, exact = self._divided(arrays)

@@ -20,7 +20,7 @@ from edgelearn.train.status import Logs, TrainingStatus
 
 from .compression.arrays import checked
 from .compression.downlink import Downlink
-from .compressor import Compressor, Decoder, NoCompression
+from .compressor import Compressor, Decoder, NoCompression, at_round
 from .grid import Grid, Outcome
 from .masking import Masks
 from .messages import Instruction, Reply, Size, size_of
@@ -223,7 +223,7 @@ class Rounds(TrainedModel):
         outcomes = self.grid.exchange(sent, self.settings.deadline, self._arrived)
         largest = None if self.privacy else self.settings.largest
         updates, left_out = screen(
-            outcomes, number, self.shapes, self.compressor, largest, self.strategy.own_size
+            outcomes, number, self.shapes, at_round(self.compressor, number), largest, self.strategy.own_size
         )  # fmt: skip
         if self._downlink:
             for client in left_out:  # whatever it has: next time it gets all weights

@@ -155,7 +155,7 @@ def test_differential_privacy(store):
 
 def test_compression_both_ways_survives_a_kill(store, tmp_path):
     """The server's and the clients' copies of the weights, and what updates left out, fit together after a resume."""
-    settings = {"compress": "topk:0.3+int8", "compress_down": "int8", "fraction": 0.75, "seed": 2}
+    settings = {"compress": "topk:0.3+int8+warmup:1", "compress_down": "int8", "fraction": 0.75, "seed": 2}
     FederatedExperiment.start(FederatedConfig("tiny", **settings), store, [], log=lambda line: None)
     whole = store.open(store.list()[0].id)
     words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
