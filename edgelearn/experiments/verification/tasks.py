@@ -73,7 +73,7 @@ def _varied(config: VerificationConfig, x: np.ndarray) -> Source:
     if not config.augment:
         return x
     masks = SpecAugment(config.seed, frames=8, bands=6)
-    return VariedSource(x, lambda some, indices, epoch: masks(some[..., 0], indices, epoch)[..., None], np.float32)
+    return VariedSource(x, lambda some, indices, epoch: masks(some[..., 0], indices, epoch)[..., None], np.asarray)
 
 
 def _arabic(config: VerificationConfig) -> FederatedTask:
