@@ -16,16 +16,20 @@ from .config import FederatedConfig
 from .experiment import CLIENTS, FederatedExperiment
 
 
+@lru_cache(maxsize=1)
+def _clients(experiment: type[FederatedExperiment], config: str, folder: str) -> Clients:
+    """The clients of a process, which Ray keeps for many messages."""
+    loaded = experiment.load(FederatedConfig.from_dict(json.loads(config)))
+    return loaded.clients(Path(folder) / CLIENTS)
+
+
 def make_client_app(experiment: type[FederatedExperiment]) -> Any:
     """Return Flower's ClientApp for an experiment."""
 
-    @lru_cache(maxsize=1)
-    def clients(config: str, folder: str) -> Clients:
-        """The clients of a process, which Ray keeps for many messages."""
-        loaded = experiment.load(FederatedConfig.from_dict(json.loads(config)))
-        return loaded.clients(Path(folder) / CLIENTS)
+    def work(context: Any) -> Clients:  # Ray pickles it, so the cache is the module's
+        return _clients(experiment, context.run_config["config"], context.run_config["folder"])
 
-    return client_app(lambda context: clients(context.run_config["config"], context.run_config["folder"]))
+    return client_app(work)
 
 
 def make_server_app(experiment: type[FederatedExperiment]) -> Any:
