@@ -11,7 +11,7 @@ operator. `translate` calls them in turn.
 
 from . import arithmetic, linear, shapes, tensorflow, windows
 from .builder import Builder, check_size
-from .dilation import fuse_dilated
+from .dilation import fuse_dilated as fuse_dilated
 from .graph import ForeignGraph, Operator, Quantization, TensorInfo
 from .problems import Problem
 from .translate import Translation, translate
@@ -19,5 +19,5 @@ from .value import Value
 
 __all__ = [
     "Builder", "ForeignGraph", "Operator", "Problem", "Quantization", "TensorInfo", "Translation", "Value",
-    "arithmetic", "check_size", "fuse_dilated", "linear", "shapes", "tensorflow", "translate", "windows",
+    "arithmetic", "check_size", "linear", "shapes", "tensorflow", "translate", "windows",
 ]  # fmt: skip
