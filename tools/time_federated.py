@@ -22,6 +22,7 @@ import numpy as np
 import psutil
 
 import edgelearn as el
+from edgelearn.experiments.on_ray import ENVIRONMENT
 from edgelearn.federated import IID, Clients, Examples, FedAvg, LocalGrid, Rounds, Settings
 from edgelearn.lab.measure import Worker, WorkerError, usable_cores
 from edgelearn.lab.measure.memory import resident_bytes
@@ -206,7 +207,7 @@ def main(contenders: Sequence[str], clients: int, rounds: int) -> None:
         workers: dict[str, Worker] = {}
         for name in contenders:
             try:
-                environment = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+                environment = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", **ENVIRONMENT}
                 target = f"time_federated:{name}"
                 worker = Worker(target, (clients,), environment=environment, patience=START_SECONDS + ROUND_SECONDS)
                 workers[name] = stack.enter_context(worker)

@@ -29,6 +29,10 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "convert": (_ONE, {"out": "the file", "format": "name", "network": "name", "parameters": "number"}),
     "runs": (_LIST, {"*": "as RunSummary; with an id one object: format, run (its record), history (a row an epoch)"}),
     "compare": (_ONE, {"*": "as `edgelearn.lab.runs.compare(...).to_dict()`"}),
+    "sweep": (_LIST, {
+        "settings": "those that vary, by name", "seed": "number", "run": "id", "results": "of the run, or null",
+        "problem": "why there are none, or empty",
+    }),
     "predict": (_LIST, {"image": "file", "classes": "name and probability, best first", "problem": "text or null"}),
     "precision sweep": (_ONE, {"tasks": "by name: device, date, command, variants"}),
     "precision report": (_ONE, {"tasks": "by name: device, date, command, variants"}),

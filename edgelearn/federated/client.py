@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from edgelearn.errors import EdgelearnError, PlanError
+from edgelearn.errors import EdgelearnError, FormatError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.train import Subset, Trainer
 from edgelearn.train.sources import Source
@@ -91,6 +91,8 @@ class Clients:
 
     def _train(self, instruction: Instruction) -> Reply:
         number, client = instruction.round, instruction.client
+        if number < 1 or not 0 <= client < len(self.examples.parts):
+            raise FormatError(f"there is no round {number} of a client {client}: {len(self.examples.parts)} are here")
         start = time.perf_counter()
         kept = self.memory.load(client, number) if self.memory else {}
         received = self._received(instruction.payload, kept)

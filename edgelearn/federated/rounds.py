@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import floor, nan
+from typing import NotRequired, TypedDict, cast
 
 import numpy as np
 
+from edgelearn import records
 from edgelearn.errors import FormatError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
@@ -16,10 +18,11 @@ from edgelearn.train import Callback, Model, Position, TrainedModel
 from edgelearn.train.callbacks.base import CallbackList
 from edgelearn.train.status import Logs, TrainingStatus
 
+from .compression.arrays import checked
 from .compression.downlink import Downlink
 from .compressor import Compressor, NoCompression
 from .grid import Grid, Outcome
-from .messages import Instruction, Reply, size_of
+from .messages import Instruction, Reply, Size, size_of
 from .privacy import Privacy
 from .screening import Update, screen
 from .strategy import Strategy
@@ -55,6 +58,24 @@ class Settings:
         return sorted(rng.choice(self.clients, count, replace=False).tolist())
 
 
+class Bytes(TypedDict):
+    """Bytes of messages: of their `payload`, and in `total`."""
+
+    payload: int
+    total: int
+
+
+class ClientRecord(TypedDict):
+    """What is known of a client's update; its metrics stand beside."""
+
+    client: int
+    examples: int
+    planned: NotRequired[float]
+    allocated: NotRequired[float]
+    down: Bytes
+    up: Bytes
+
+
 @dataclass(frozen=True)
 class RoundRecord:
     """Record of a round.
@@ -67,10 +88,10 @@ class RoundRecord:
     """
 
     round: int
-    clients: list[dict]
+    clients: list[ClientRecord]
     left_out: dict[str, str]
-    down: dict[str, int]
-    up: dict[str, int]
+    down: Bytes
+    up: Bytes
 
     def to_dict(self) -> dict:
         return asdict(self)
@@ -141,17 +162,23 @@ class Rounds(TrainedModel):
     def restore(self, tensors: Weights, position: dict) -> None:
         """Return to where `state` was called. Raises FormatError if it was called on another federation."""
         try:
-            weights = {name: tensors[f"weights/{name}"] for name in self.names}
-            names = [self.names[index] for index in self._trained]
-            self._server = {
-                slot: [tensors[f"server/{slot}/{name}"] for name in names] for slot in self.strategy.slots
-            }  # fmt: skip
+            weights = {n: _stored(tensors, f"weights/{n}", s) for n, s in zip(self.names, self.shapes, strict=True)}
+            trained = [(self.names[index], self.shapes[index]) for index in self._trained]
+            server = {
+                slot: [_stored(tensors, f"server/{slot}/{name}", shape) for name, shape in trained]
+                for slot in self.strategy.slots
+            }
+            number = records.convert(position["round"], int)
             if self._downlink:
                 kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
                 self._downlink.restore(kept)
-            self.status.position = Position(epoch=int(position["round"]))
         except KeyError as error:
             raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
+        except records.RecordError as error:
+            raise FormatError(f"The checkpoint's number of rounds is damaged: {error}.") from None
+        if not 0 <= number <= self.settings.rounds:
+            raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
+        self._server, self.status.position = server, Position(epoch=number)
         self.weights = self._weights | weights
 
     def evaluate(self, x, y) -> Logs:
@@ -244,6 +271,10 @@ class Rounds(TrainedModel):
         return {name: sum(u.metrics[name] * u.examples for u in updates) / total for name in names}
 
 
+def _stored(tensors: Weights, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    return checked(tensors[name], shape, f"The checkpoint's '{name}'")
+
+
 class _Stopped(Exception):
     """Raised where `stop_training` ends a round."""
 
@@ -273,12 +304,13 @@ def _recorded(
     down = {client: size_of(data) for client, data in sent.items()}
     up = {client: size_of(data) for client, data in outcomes.items() if isinstance(data, bytes)}
     clients = [
-        {"client": u.client, "examples": u.examples, **u.metrics,
-         "down": asdict(down[u.client]), "up": asdict(up[u.client])}
+        cast(ClientRecord, {**u.metrics, "client": u.client, "examples": u.examples,
+                            "down": _bytes(down[u.client]), "up": _bytes(up[u.client])})
         for u in updates
     ]  # fmt: skip
-    totals = [
-        {name: sum(getattr(size, name) for size in sizes.values()) for name in ("payload", "total")}
-        for sizes in (down, up)
-    ]
-    return RoundRecord(number, clients, {str(client): why for client, why in sorted(left_out.items())}, *totals)
+    reasons = {str(client): why for client, why in sorted(left_out.items())}
+    return RoundRecord(number, clients, reasons, _bytes(*down.values()), _bytes(*up.values()))
+
+
+def _bytes(*sizes: Size) -> Bytes:
+    return {"payload": sum(size.payload for size in sizes), "total": sum(size.total for size in sizes)}

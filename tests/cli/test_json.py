@@ -41,7 +41,7 @@ CASES = {
 }
 SLOW = {  # tested where runs, clips or trainings are at hand
     "flowers", "finetune", "memory train", "precision train", "keywords train", "federated run", "runs", "compare",
-    "predict", "precision sweep", "precision report", "precision trace", "precision check", "memory check",
+    "predict", "sweep", "precision sweep", "precision report", "precision trace", "precision check", "memory check",
     "keywords check", "keywords enrol", "keywords listen", "keywords compose", "keywords evaluate",
     "keywords personal", "federated rounds", "profile", "tune",
     "memory fit", "federated verify train", "federated deploy", "federated compare",

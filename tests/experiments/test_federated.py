@@ -15,6 +15,7 @@ from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
+from edgelearn.experiments.federated.round_records import totals
 from edgelearn.experiments.trained import load_model
 from edgelearn.federated.privacy import gaussian_epsilon
 from edgelearn.lab.runs import RunStore
@@ -93,6 +94,14 @@ def test_the_command_shows_rounds_and_tasks(store, whole, capsys):
     assert main(["federated", "tasks"]) == 0
     said = capsys.readouterr().out
     assert all(task in said for task in TASKS)
+
+
+def test_clients_need_not_report_their_memory():
+    client = {"client": 0, "examples": 4, "up": {"payload": 1, "total": 2}, "down": {"payload": 3, "total": 4}}
+    happened = {"clients": [client], "left_out": {"1": "late"}, "up": client["up"], "down": client["down"]}
+    found = totals([happened, happened])
+    assert found["memory"] == {"planned": 0, "allocated": 0} and found["left_out"] == 2
+    assert found["bytes"] == {"up": {"payload": 2, "total": 4}, "down": {"payload": 6, "total": 8}}
 
 
 def test_impossible_configurations_are_refused():

@@ -23,6 +23,7 @@ from typing import Self
 
 from edgelearn import atomic
 from edgelearn.errors import RunError
+from edgelearn.experiments.on_ray import ENVIRONMENT as RAY
 
 from .certificates import Keys
 
@@ -32,11 +33,10 @@ _FEDERATION = "@none/default"  # of a SuperLink without accounts
 _STARTS = 60  # seconds that a SuperLink may take
 _POLL_SECONDS = 0.2
 _KEPT = 1500  # characters of a log that an error quotes
-# No telemetry, no look for updates, nothing installed while it runs; and patience with a busy machine.
-_ENVIRONMENT = {
-    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
+# No telemetry, no look for updates, nothing installed while it runs.
+_ENVIRONMENT = RAY | {
+    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_agent_register_timeout_ms": "180000",
 }  # fmt: skip
 
 

@@ -8,8 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, cast
 
-from edgelearn import atomic, records
-from edgelearn.errors import FormatError
+from edgelearn import atomic
 from edgelearn.experiments.experiment import Log
 from edgelearn.experiments.task import TaskExperiment
 from edgelearn.federated import (
@@ -40,9 +39,10 @@ from .config import FederatedConfig
 from .deployment import require_flower
 from .elsewhere import run_elsewhere
 from .partition_figure import plot_partition
+from .round_records import ROUNDS, read_rounds, totals
 from .tasks import TASKS, FederatedKind, FederatedTask
 
-ROUNDS, CLIENTS, PARTITION = "rounds.jsonl", "clients", "partition.png"  # in the run's folder
+CLIENTS, PARTITION = "clients", "partition.png"  # in the run's folder
 
 
 class FederatedExperiment(TaskExperiment[FederatedConfig]):
@@ -176,31 +176,11 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
     def memory(self) -> dict[str, int]:
         """Bytes of a client, planned and allocated, and of this process."""
-        said = [client for each in self._happened() for client in each["clients"]]
-        return {
-            "planned": int(max(client["planned"] for client in said)),
-            "allocated": int(max(client["allocated"] for client in said)), "process": peak_resident_bytes(),
-        }  # fmt: skip
+        return totals(self._happened())["memory"] | {"process": peak_resident_bytes()}
 
     def results(self, correct: int, total: int, loss: float, seconds: float) -> dict:
         happened = self._happened()
-        sums = {
-            way: {k: sum(each[way][k] for each in happened) for k in ("payload", "total")} for way in ("up", "down")
-        }
-        left_out = sum(len(each["left_out"]) for each in happened)
-        found = {"bytes": sums, "left_out": left_out}
+        found = {name: value for name, value in totals(happened).items() if name != "memory"}
         if privacy := self.config.make_privacy():
             found |= {"epsilon": privacy.epsilon(len(happened)), "delta": privacy.delta}
         return super().results(correct, total, loss, seconds) | found
-
-
-def read_rounds(run: Run) -> list[dict]:
-    """Return the record of each round of a run, ascending. Raises FormatError if a line is damaged."""
-    rounds: dict[int, dict] = {}
-    for line in atomic.read_lines(run.folder / ROUNDS):
-        try:
-            happened = records.parse(line, RoundRecord).to_dict()
-        except records.RecordError as error:
-            raise FormatError(f"{run.folder / ROUNDS} is damaged ({error}). Restore it from a backup.") from None
-        rounds[happened["round"]] = happened  # a round that was repeated replaces its old line
-    return [rounds[number] for number in sorted(rounds)]

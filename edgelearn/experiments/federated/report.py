@@ -12,7 +12,7 @@ from edgelearn.lab.runs import Run
 from edgelearn.lab.runs.figures import PALETTE, to_png
 from edgelearn.units import MB
 
-from .experiment import read_rounds
+from .round_records import read_rounds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
