@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgelearn.errors import PlanError
+from edgelearn.errors import UsageError
 
 from ..compressor import Compressor, NoCompression
 from .feedback import ErrorFeedback
@@ -16,7 +16,7 @@ def make_compressor(name: str) -> Compressor:
 
     Those with top-k have error feedback. int8 has none, since its errors are 0 on average.
 
-    Raises PlanError for another name.
+    Raises UsageError for another name.
     """
     if name == "float32":
         return NoCompression()
@@ -29,4 +29,4 @@ def make_compressor(name: str) -> Compressor:
             return ErrorFeedback(TopK(float(fraction), Int8() if plus else NoCompression()))
         except ValueError:
             pass
-    raise PlanError(f"'{name}' is no compression: choose float32, int8, topk:0.01 or topk:0.01+int8.")
+    raise UsageError(f"'{name}' is no compression: choose float32, int8, topk:0.01 or topk:0.01+int8.")
