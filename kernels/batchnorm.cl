@@ -194,7 +194,8 @@ INLINE int set_of(const Rows rows, const int block, const int row) {
 #endif
 }
 
-// The same to a result that may be quantized, and whose range statistics are taken. Here m counts all rows of a block.
+// The same to a result that may be quantized, and whose range statistics are taken. Here m counts all rows of a block,
+// of which a work-item takes DRAWN_ROWS at a time.
 KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RESULT_ARGUMENTS, SET_ARGUMENTS,
                                 const int channels) {
   LOCAL_RECORDS(shared);
@@ -203,12 +204,17 @@ KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RES
   const Result result = RESULT(m);
   const Rows rows = SET_ROWS;
   RangeStatistics s = NO_STATISTICS;
-  const Tiles tiles = tiles_of_item(m * channels / VECTOR_WIDTH);
+  const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
+  const Tiles tiles = tiles_of_item(bands * channels / VECTOR_WIDTH);
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int at = tile / VECTORS, block = at / m, row = at % m, set = set_of(rows, block, row);
+    const int block = tile / VECTORS / bands, first = tile / VECTORS % bands * DRAWN_ROWS;
     const Decoding decoding = decoding_of(y, block);
-    const V v = LOAD_STORED(y, (size_t)at * BLOCK, decoding) * load(scale + set) + load(shift + set);
-    write_result(result, &s, block, row, activate(v));
+    const Uniform uniform = draw(result, block, first, 1);
+    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
+      const int row = first + i, set = set_of(rows, block, row);
+      const V v = LOAD_STORED(y, row_at(block, m, row), decoding) * load(scale + set) + load(shift + set);
+      write_result(result, &s, block, row, activate(v), uniform.of[i]);
+    }
   }
   WRITE_STATISTICS(s, shared);
 }
@@ -289,13 +295,18 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
   const Result result = RESULT(m);
   const Rows rows = SET_ROWS;
   RangeStatistics s = NO_STATISTICS;
-  const Tiles tiles = tiles_of_item(m * channels / VECTOR_WIDTH);
+  const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
+  const Tiles tiles = tiles_of_item(bands * channels / VECTOR_WIDTH);
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int at = tile / VECTORS, block = at / m, row = at % m, set = set_of(rows, block, row);
-    const V a = load(scale + set), k = load(slope + set), o = load(offset + set);
+    const int block = tile / VECTORS / bands, first = tile / VECTORS % bands * DRAWN_ROWS;
     const Decoding decoding = decoding_of(y, block);
-    const V v = LOAD_STORED(y, (size_t)at * BLOCK, decoding);
-    write_result(result, &s, block, row, load(dz + (size_t)at * BLOCK) * a + v * k + o);
+    const Uniform uniform = draw(result, block, first, 1);
+    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
+      const int row = first + i, set = set_of(rows, block, row);
+      const V a = load(scale + set), k = load(slope + set), o = load(offset + set);
+      const V v = LOAD_STORED(y, row_at(block, m, row), decoding);
+      write_result(result, &s, block, row, load(dz + row_at(block, m, row)) * a + v * k + o, uniform.of[i]);
+    }
   }
   WRITE_STATISTICS(s, shared);
 }

@@ -27,6 +27,7 @@ from . import (
     predict,
     profile,
     runs,
+    sweep,
     tune,
 )
 from .answer import answer
@@ -34,8 +35,8 @@ from .parser import make_parser
 
 COMMANDS = {
     "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "inspect": inspect,
-    "convert": convert, "runs": runs, "compare": compare, "predict": predict, "precision": precision, "memory": memory,
-    "keywords": keywords, "federated": federated, "bench": bench, "profile": profile, "tune": tune,
+    "convert": convert, "runs": runs, "compare": compare, "predict": predict, "sweep": sweep, "precision": precision,
+    "memory": memory, "keywords": keywords, "federated": federated, "bench": bench, "profile": profile, "tune": tune,
     "completion": completion,
 }  # fmt: skip
 

@@ -47,6 +47,10 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
         "runs": "ids", "differences": "by key of the configuration: its value by run",
         "results": "a list a run: as in the run's record",
     }),
+    "sweep": (_LIST, {
+        "settings": "those that vary, by name", "seed": "number", "run": "id", "results": "of the run, or null",
+        "problem": "why there are none, or empty",
+    }),
     "predict": (_LIST, {"image": "file", "classes": "name and probability, best first", "problem": "text or null"}),
     "precision sweep": (_ONE, {"tasks": "by name: device, date, command, variants"}),
     "precision report": (_ONE, {"tasks": "by name: device, date, command, variants"}),
@@ -66,6 +70,7 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "precision check": (_LIST, _CLAIMS),
     "memory check": (_LIST, _CLAIMS),
     "keywords check": (_LIST, _CLAIMS),
+    "federated check": (_LIST, _CLAIMS),
     "memory plan": (_ONE, {
         "network, device, budget": "names", "batch_size, micro_batch": "examples",
         "planned": "all device memory, bytes",
@@ -111,11 +116,13 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     }),
     "federated deploy": (_ONE, _TRAINING),
     "federated compare": (_LIST, {"run": "id", "status": "of the run", "results": "of the run, or null"}),
-    "federated verify train": (_ONE, {
-        "task, method": "names", "accuracy": "share whose right user comes first",
-        "up_bytes, down_bytes": "of all rounds",
-        "seen, unseen": "share of one's own accepted where 10 % of other users, or of outsiders, are",
-        "seen_eer, unseen_eer": "equal error rates", "network": "the file, or null",
+    "federated personal": (_ONE, {
+        "run": "id", "users": "names", "tested": "clips of each user",
+        "errors": "of each user, before training, after the rounds, and after the user's enrolment",
+    }),
+    "federated verify train": (_ONE, _TRAINING | {
+        "results": "as of `federated run`, and seen, unseen: share of one's own accepted where 10 % of other users, or "
+        "of outsiders, are; seen_eer, unseen_eer: equal error rates; null after an interrupt",
     }),
     "federated verify enrol": (_ONE, {"user": "the file", "recordings": "number", "threshold": "score"}),
     "federated verify test": (_LIST, {"recording": "file", "score": "number", "accepted": "true or false"}),

@@ -41,12 +41,11 @@ CASES = {
 }
 SLOW = {  # tests/conftest.py checks the entries where they are tested, with runs, clips or trainings at hand
     "flowers", "finetune", "memory train", "precision train", "keywords train", "federated run", "runs", "runs RUN",
-    "compare",
-    "predict", "precision sweep", "precision report", "precision trace", "precision check", "memory check",
-    "keywords check", "keywords enrol", "keywords listen", "keywords compose", "keywords evaluate",
+    "compare", "predict", "sweep", "precision sweep", "precision report", "precision trace", "precision check",
+    "memory check", "keywords check", "keywords enrol", "keywords listen", "keywords compose", "keywords evaluate",
     "keywords personal", "federated rounds", "profile", "tune",
-    "memory fit", "federated verify train", "federated deploy", "federated compare",
-     "federated verify enrol", "federated verify test",
+    "memory fit", "federated verify train", "federated check", "federated deploy", "federated compare",
+     "federated personal", "federated verify enrol", "federated verify test",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from federated_tiny import KIND, ROUNDS
 
@@ -15,6 +16,7 @@ from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
+from edgelearn.experiments.federated.round_records import totals
 from edgelearn.experiments.trained import load_model
 from edgelearn.federated.privacy import gaussian_epsilon
 from edgelearn.lab.runs import RunStore
@@ -68,6 +70,19 @@ def test_partitions(partition):
     assert len(experiment.examples.sizes) == 2
 
 
+def test_masked_rounds_of_single_updates(tmp_path):
+    weights = []
+    for masked in (True, False):
+        store = RunStore(tmp_path / str(masked))
+        config = FederatedConfig("tiny", steps=2, masked=masked, validation_frequency=3)
+        assert FederatedExperiment.start(config, store, [], log=lambda line: None)
+        run = store.open(store.list()[0].id)
+        assert ["val_accuracy" in row for row in run.history()] == [False, False, True, True]
+        assert {client["examples"] for each in read_rounds(run) for client in each["clients"]} == {16}
+        weights.append(load_model(run).weights["dense/kernel"])
+    assert not np.array_equal(*weights) and np.allclose(*weights, atol=1e-5)  # masked ones are rounded to 2^-20
+
+
 @pytest.mark.parametrize("moment", ["client:1", "row"])
 def test_killed_and_resumed_gives_the_same_bits(tmp_path, whole, moment):
     store = RunStore(tmp_path)
@@ -93,6 +108,14 @@ def test_the_command_shows_rounds_and_tasks(store, whole, capsys):
     assert main(["federated", "tasks"]) == 0
     said = capsys.readouterr().out
     assert all(task in said for task in TASKS)
+
+
+def test_clients_need_not_report_their_memory():
+    client = {"client": 0, "examples": 4, "up": {"payload": 1, "total": 2}, "down": {"payload": 3, "total": 4}}
+    happened = {"clients": [client], "left_out": {"1": "late"}, "up": client["up"], "down": client["down"]}
+    found = totals([happened, happened])
+    assert found["memory"] == {"planned": 0, "allocated": 0} and found["left_out"] == 2
+    assert found["bytes"] == {"up": {"payload": 2, "total": 4}, "down": {"payload": 6, "total": 8}}
 
 
 def test_impossible_configurations_are_refused():
@@ -132,7 +155,7 @@ def test_differential_privacy(store):
 
 def test_compression_both_ways_survives_a_kill(store, tmp_path):
     """The server's and the clients' copies of the weights, and what updates left out, fit together after a resume."""
-    settings = {"compress": "topk:0.3+int8", "compress_down": "int8", "fraction": 0.75, "seed": 2}
+    settings = {"compress": "topk:0.3+int8+warmup:1", "compress_down": "int8", "fraction": 0.75, "seed": 2}
     FederatedExperiment.start(FederatedConfig("tiny", **settings), store, [], log=lambda line: None)
     whole = store.open(store.list()[0].id)
     words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]

@@ -131,6 +131,36 @@ def test_a_checkpoint_of_another_strategy_is_refused(federation):
         rounds_of(federation, FedAdam()).restore(tensors, position)
 
 
+@pytest.mark.parametrize("position", [{}, {"round": "x"}, {"round": -1}, {"round": 99}, {"round": 1.5}])
+def test_a_checkpoint_with_another_number_is_refused(federation, position):
+    rounds = rounds_of(federation)
+    with pytest.raises(FormatError):
+        rounds.restore(rounds.state()[0], position)
+    assert rounds.position.epoch == 0
+
+
+@pytest.mark.parametrize("odd", [np.zeros((0, 3), np.float32), np.full((5, 3), np.nan, np.float32), np.zeros((5, 3))])
+def test_a_checkpoint_with_another_array_is_refused(federation, odd):
+    tensors, position = rounds_of(federation, FedAdam()).state()
+    name = next(name for name in tensors if name.startswith("server/") and name.endswith("kernel"))
+    with pytest.raises(FormatError, match=name):
+        rounds_of(federation, FedAdam()).restore(tensors | {name: odd}, position)
+
+
+@pytest.mark.parametrize(("number", "client"), [(1, CLIENTS), (1, -1), (1, 10**12), (-1, 0)])
+def test_an_instruction_for_nobody_is_refused(federation, number, client):
+    reply = Reply.from_bytes(federation[1].answer(Instruction(number, client, b"").to_bytes()))
+    assert reply.problem and not reply.payload
+
+
+def test_metrics_hide_nothing_in_a_record(federation):
+    lie, records = {"client": 9.0, "examples": 7.0, "up": 1.0}, []
+    rounds_of(federation, grid=Tampering(federation[1], {2: changed(metrics=lie)}), records=records, rounds=1).fit()
+    honest = records[0].clients[2]
+    assert honest["client"] == 2 and honest["examples"] == len(federation[1].examples.parts[2])
+    assert honest["up"]["payload"] == 4 * (FEATURES * CLASSES + CLASSES)
+
+
 def test_clients_are_drawn_by_seed_and_round():
     settings = Settings(100, 5, fraction=0.1, seed=7)
     drawn = [settings.drawn(number) for number in range(1, 6)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -23,8 +22,10 @@ from typing import Self
 
 from edgelearn import atomic
 from edgelearn.errors import RunError
+from edgelearn.experiments.on_ray import ENVIRONMENT as RAY
 
 from .certificates import Keys
+from .processes import end, record
 
 MODULE = "app"  # the module that Flower loads, in the app's folder
 CONNECTION = "lab"  # the name of the SuperLink in Flower's configuration
@@ -32,11 +33,10 @@ _FEDERATION = "@none/default"  # of a SuperLink without accounts
 _STARTS = 60  # seconds that a SuperLink may take
 _POLL_SECONDS = 0.2
 _KEPT = 1500  # characters of a log that an error quotes
-# No telemetry, no look for updates, nothing installed while it runs; and patience with a busy machine.
-_ENVIRONMENT = {
-    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
+# No telemetry, no look for updates, nothing installed while it runs.
+_ENVIRONMENT = RAY | {
+    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_agent_register_timeout_ms": "180000",
 }  # fmt: skip
 
 
@@ -121,7 +121,7 @@ class Deployment:
     def close(self) -> None:
         """End all processes, and those that they started."""
         for process in reversed(self.processes.values()):
-            _end(process)
+            end(process)
         self.processes.clear()
 
     def _start(self) -> None:
@@ -158,6 +158,7 @@ class Deployment:
                 [_script(command[0]), *command[1:]], env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+        record(self.folder, self.processes)
 
     def _call(self, *arguments: str) -> str:
         """Run `flwr` to its end; returns what it wrote."""
@@ -232,14 +233,3 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def _end(process: subprocess.Popen) -> None:
-    """End a process and those of its session: politely, then for good."""
-    for number, patience in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)

@@ -12,7 +12,7 @@ from edgelearn.lab.runs import Run
 from edgelearn.lab.runs.figures import PALETTE, to_png
 from edgelearn.units import MB
 
-from .experiment import read_rounds
+from .round_records import read_rounds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def plot_bytes(runs: Sequence[Run], path: str | Path | None = None) -> Figure:
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for number, (run, label) in enumerate(zip(runs, labels(runs), strict=True)):
-        accuracies = {row["epoch"]: 100 * row["val_accuracy"] for row in run.history()}
+        accuracies = {row["epoch"]: 100 * row["val_accuracy"] for row in run.history() if "val_accuracy" in row}
         happened = read_rounds(run)
         sent = [total / MB for total in accumulate(each["up"]["total"] for each in happened)]
         known = [(x, accuracies[each["round"]]) for x, each in zip(sent, happened, strict=True)
