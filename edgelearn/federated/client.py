@@ -114,9 +114,11 @@ class Clients:
         payload, own = split_own(instruction.payload, self.own_size)
         received = self._received(payload, kept)
         chosen = self._chosen(number, client)
-        x, targets = Subset(self.examples.x, chosen), self.targets(client, chosen, own)
+        epochs = self.epochs if self.steps is None else 1
+        x = _Round(self.examples.x, chosen, (number - 1) * epochs)
+        targets = self.targets(client, chosen, own)
         self.trainer.load(self.weights | dict(zip(self.names, received, strict=True)))
-        history = self.trainer.fit(x, targets, self.epochs if self.steps is None else 1)
+        history = self.trainer.fit(x, targets, epochs)
         trained = self.trainer.weights
         changes = [trained[name] - before for name, before in zip(self.names, received, strict=True)]
         if self.masks:
@@ -149,3 +151,19 @@ class Clients:
         """Planned and allocated device memory."""
         session = self.trainer.training.session
         return {"planned": self.trainer.plan.peak_bytes, "allocated": session.allocated_bytes}
+
+
+class _Round(Subset):
+    """Examples of a round. Those that differ from epoch to epoch, do so from round to round.
+
+    Arguments:
+    - `source`, `indices`: see Subset.
+    - `before`: epochs before this round.
+    """
+
+    def __init__(self, source: Source, indices: np.ndarray, before: int) -> None:
+        super().__init__(source, indices)
+        self.before = before
+
+    def at_epoch(self, epoch: int) -> Subset:
+        return super().at_epoch(self.before + epoch)

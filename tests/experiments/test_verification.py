@@ -10,6 +10,7 @@ from edgelearn.experiments.verification.report import report, true_positive_rate
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, GlobalAveragePooling2D
 from edgelearn.train import Callback
+from edgelearn.train.sources import at_epoch
 
 
 def test_true_positive_rate():
@@ -75,3 +76,12 @@ def test_stopped_and_resumed_gives_the_same_bits(tmp_path, monkeypatch):
 @pytest.mark.parametrize("outputs", (127, 10))
 def test_the_network_of_pictures(outputs):
     assert picture_network(outputs).output.shape == (outputs,)
+
+
+def test_masks_differ_from_round_to_round():
+    x = VerificationExperiment.load(VerificationConfig(augment=True)).task.train[0]
+    plain = VerificationExperiment.load(VerificationConfig()).task.train[0]
+    some = np.arange(20)
+    seen = [at_epoch(x, epoch)[some] for epoch in (0, 1, 0)]
+    assert np.array_equal(seen[0], seen[2]) and not np.array_equal(seen[0], seen[1])
+    assert 0.3 < np.mean(seen[0] == plain[some]) < 0.95

@@ -266,3 +266,29 @@ def test_an_interrupt_leaves_the_round_before(federation):
     whole = rounds_of(federation)
     whole.fit()
     assert same(rounds.state()[0], whole.state()[0])
+
+
+class Augmented:
+    """Examples that note the epochs they are asked for."""
+
+    def __init__(self):
+        self.shape, self.epochs = X.shape, []
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, indices):
+        return X[indices]
+
+    def at_epoch(self, epoch):
+        self.epochs.append(epoch)
+        return self
+
+
+def test_examples_are_augmented_anew_in_each_round(federation):
+    model, clients = federation
+    source = Augmented()
+    varied = replace(clients, examples=replace(clients.examples, x=source), epochs=2)
+    weights = b"".join(clients.weights[name].tobytes() for name in model.changing)
+    answer = Reply.from_bytes(varied.answer(Instruction(3, 1, weights).to_bytes()))
+    assert not answer.problem and sorted(set(source.epochs)) == [4, 5]

@@ -26,6 +26,7 @@ class VerificationConfig(FederatedConfig):
     - `steps`: updates of a user in a round (default 1).
     - `vector_rate`: learning rate of embeddings (default: the strategy's, 0.1).
     - `spread_rate`: learning rate of the server's step of "fedaws" (default: the strategy's, 0.01).
+    - `augment`: mask frames and bands of recordings, anew in each round (default False).
     - `largest_update`: as in FederatedConfig (default None: losses of 0 make changes of 0, beside which others are
       large).
     - `validation_frequency`: users are verified after so many rounds (default 50), and at the end.
@@ -39,6 +40,7 @@ class VerificationConfig(FederatedConfig):
     steps: int | None = setting(1, "updates of a user in a round", minimum=1)
     vector_rate: float | None = setting(None, "learning rate of embeddings", above=0)
     spread_rate: float | None = setting(None, "learning rate of the server's step of fedaws", above=0)
+    augment: bool = setting(False, "mask frames and bands of recordings, anew in each round")
     largest_update: float | None = setting(None, "times the median length that an update may have", above=1)
     validation_frequency: int = setting(50, "verify users after so many rounds", minimum=1)
 

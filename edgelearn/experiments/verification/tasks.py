@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from edgelearn.data.audio.augment import SpecAugment
 from edgelearn.data.audio.cache import load_features
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.features import LogMel
@@ -16,7 +17,8 @@ from edgelearn.experiments.cifar10 import drawn_weights
 from edgelearn.experiments.federated.tasks import FederatedKind, FederatedTask, cifar10_pictures
 from edgelearn.federated.verification import speaker_network
 from edgelearn.ops import SGD
-from edgelearn.train import Model
+from edgelearn.train import Model, VariedSource
+from edgelearn.train.sources import Source
 
 from .config import VerificationConfig
 from .networks import picture_network
@@ -59,10 +61,19 @@ def _speakers(config: VerificationConfig, clips: ClipDataset, most: int = 240) -
     }  # fmt: skip
     network = speaker_network((*FRONT_END.shape(FRONT_END.rate), 1), config.make_strategy().size)
     return FederatedTask(
-        Model(network, None, config.device, config.seed), (x[places[0]], owners), (x[places[1]], tested),
+        Model(network, None, config.device, config.seed), (_varied(config, x[places[0]]), owners),
+        (x[places[1]], tested),
         lambda steps: SGD(config.learning_rate or 1.0), data, drawn_weights(config.seed), config.batch_size or 0,
         "batch", groups=people[count:][owners],
     )  # fmt: skip
+
+
+def _varied(config: VerificationConfig, x: np.ndarray) -> Source:
+    """Recordings (n, frames, bands, 1) as they are, or masked anew in each round."""
+    if not config.augment:
+        return x
+    masks = SpecAugment(config.seed, frames=8, bands=6)
+    return VariedSource(x, lambda some, indices, epoch: masks(some[..., 0], indices, epoch)[..., None], np.asarray)
 
 
 def _arabic(config: VerificationConfig) -> FederatedTask:
