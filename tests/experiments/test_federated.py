@@ -13,7 +13,8 @@ from federated_tiny import KIND, ROUNDS
 from edgelearn.cli import main
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import ConfigError
-from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds
+from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds, report
+from edgelearn.experiments.federated.deployment import Deployment
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
 from edgelearn.experiments.federated.round_records import totals
@@ -118,6 +119,34 @@ def test_clients_need_not_report_their_memory():
     assert found["bytes"] == {"up": {"payload": 2, "total": 4}, "down": {"payload": 6, "total": 8}}
 
 
+def test_the_report_has_bytes_privacy_and_who_was_left_out(store):
+    """Of a client that is 1,000 times as long as the others, and so left out."""
+    lines = []
+    experiment = FederatedExperiment.load(FederatedConfig("tiny", rounds=1))
+    with experiment.create_run(store) as run:
+        grid = experiment.grid(run)
+
+        class Lying(type(grid)):
+            def exchange(self, instructions, deadline, arrived):
+                return dict(super().exchange(instructions, deadline, arrived)) | {2: "it lies"}
+
+        experiment.carrier = Lying(grid.work)
+        experiment.run(run, log=lines.append)
+    (left,) = (line for line in lines if "client 2" in line)
+    assert "it lies" in left and any("1 of 4" in line for line in lines)
+    (row,) = report.cells([run])
+    cells = dict(zip(report.HEADER, row, strict=True))
+    assert cells["left out"] == "1" and cells["ε"] == "–"
+
+
+def test_nodes_elsewhere_need_tls():
+    with pytest.raises(ConfigError, match="listen"):
+        FederatedConfig(engine="deployed", listen="192.168.1.10")
+    deployment = Deployment(Path("flower"), 2, tls=True, authenticate=True, listen="192.168.1.10", port=9092)
+    one, two = deployment.commands()
+    assert "192.168.1.10:9092" in one and "node-1" in two and "partition-id=1" in two
+
+
 def test_impossible_configurations_are_refused():
     with pytest.raises(ConfigError, match="server_rate"):
         FederatedConfig(server_rate=0.1)
@@ -148,6 +177,8 @@ def test_differential_privacy(store):
         runs.append(store.open(store.list()[0].id))
         assert results["epsilon"] == pytest.approx(gaussian_epsilon(2.0, ROUNDS, 1e-5)) and results["delta"] == 1e-5
     assert checkpoint(runs[0]) == checkpoint(runs[1])
+    cells = dict(zip(report.HEADER, report.cells(runs)[0], strict=True))
+    assert float(cells["ε"]) == pytest.approx(results["epsilon"], abs=0.005)
     for setting in ({"clip": 1.0}, {"noise": 1.0}):
         with pytest.raises(ConfigError):
             FederatedConfig("tiny", **setting)

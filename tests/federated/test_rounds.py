@@ -9,6 +9,7 @@ import edgelearn as el
 from edgelearn.errors import FormatError, RunError
 from edgelearn.federated import (
     IID,
+    ClientMemory,
     Clients,
     Examples,
     FedAdam,
@@ -21,6 +22,7 @@ from edgelearn.federated import (
     Rounds,
     Settings,
 )
+from edgelearn.federated.compression import make_compressor
 from edgelearn.ops import Dense
 from edgelearn.train import Callback
 
@@ -251,6 +253,25 @@ def test_counted_bytes_are_those_that_were_sent(federation):
     assert all(each.up["payload"] == each.down["payload"] == 2 * 4 * values for each in records)
     for each in records:
         assert all(client["planned"] == client["allocated"] > 0 for client in each.clients)
+
+
+def test_counted_bytes_of_compressed_messages(federation, tmp_path):
+    """Both ways: a change in 8 bits to clients that have the weights before it, all weights to the others."""
+    model, whole = federation
+    up, down = make_compressor("topk:0.3+int8"), make_compressor("int8")
+    clients = replace(whole, compressor=up, memory=ClientMemory(tmp_path), down=down)
+    records, grid = [], Tampering(clients, {})
+    model.weights = whole.weights
+    rounds = Rounds(
+        model, model.changing, Settings(CLIENTS, 3, 0.5), FedAvg(), grid, (X, Y), up, records.append, down=down
+    )
+    rounds.fit()
+    assert [sum(getattr(each, way)["total"] for each in records) for way in ("down", "up")] == [grid.down, grid.up]
+    values, arrays = FEATURES * CLASSES + CLASSES, 2
+    changed, all_weights = 5 + values + 4 * arrays, 5 + 4 * values
+    seen = {client["down"]["payload"] for each in records for client in each.clients}
+    assert seen == {changed, all_weights}
+    assert all(client["up"]["payload"] < values for each in records for client in each.clients)
 
 
 def test_an_interrupt_leaves_the_round_before(federation):

@@ -26,7 +26,8 @@ def make_client_app(experiment: type[FederatedExperiment]) -> Any:
     """Return Flower's ClientApp for an experiment."""
 
     def work(context: Any) -> Clients:  # Ray pickles it, so the cache is the module's
-        return _clients(experiment, context.run_config["config"], context.run_config["folder"])
+        here = context.node_config.get("folder") or context.run_config["folder"]
+        return _clients(experiment, context.run_config["config"], str(here))
 
     return client_app(work)
 
@@ -38,7 +39,7 @@ def make_server_app(experiment: type[FederatedExperiment]) -> Any:
         folder = Path(settings["folder"])
         with RunStore(folder.parent).open(folder.name).resume() as run:
             loaded = experiment.load(experiment.config_type.from_dict(run.config))
-            loaded.carrier = FlowerGrid(grid, settings["nodes"])
+            loaded.carrier = FlowerGrid(grid, settings["nodes"], settings["patience"])
             loaded.run(run)
 
     return server_app(serve)

@@ -43,6 +43,8 @@ class FederatedConfig(TrainingConfig):
       none); `delta`: of (ε, δ) (default 1e-5).
     - `engine`: where clients run: "local" (default) in this process, "ray" in Flower's simulation, "deployed" on
       `nodes` SuperNodes (default 2) of Flower, with `tls` and nodes that `authenticate` on request.
+    - `listen`: this machine's address, where SuperNodes of other machines call; none is started here (default: this
+      machine alone). `port`: of the SuperLink (default: a free one).
 
     Raises ConfigError for an invalid value or combination.
     """
@@ -79,6 +81,8 @@ class FederatedConfig(TrainingConfig):
     nodes: int = setting(2, "SuperNodes of the engine deployed, which share the clients", minimum=1)
     tls: bool = setting(False, "encrypt what the engine deployed sends")
     authenticate: bool = setting(False, "let only nodes with registered keys take part; needs --tls")
+    listen: str | None = setting(None, "this machine's address, for SuperNodes on other machines", metavar="ADDRESS")
+    port: int | None = setting(None, "of the SuperLink (default: a free one)", minimum=1, maximum=65535)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,6 +98,8 @@ class FederatedConfig(TrainingConfig):
             raise ConfigError("masked", f"{self.strategy} sends clients' own vectors: choose another strategy.")
         if self.authenticate and not self.tls:
             raise ConfigError("authenticate", "nodes authenticate over TLS only: give tls too.")
+        if self.listen and not self.tls:
+            raise ConfigError("listen", "what other machines send must be encrypted: give tls too.")
 
     def make_strategy(self) -> Strategy:
         """The strategy with its settings."""

@@ -41,6 +41,7 @@ from .deployment import require_flower
 from .elsewhere import FOLDER, run_elsewhere
 from .partition_figure import plot_partition
 from .processes import end_left_over
+from .report import summary
 from .round_records import ROUNDS, read_rounds, totals
 from .tasks import TASKS, FederatedKind, FederatedTask
 
@@ -197,6 +198,12 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
     def fit(self, callbacks: Sequence[Callback]) -> None:
         self.rounds.fit(callbacks)
+
+    def finish(self, run: Run, seconds: float, log: Log) -> dict:
+        results = super().finish(run, seconds, log)
+        for line in summary(run):
+            log(line)
+        return results
 
     def memory(self) -> dict[str, int]:
         """Bytes of a client, planned and allocated, and of this process."""
