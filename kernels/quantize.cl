@@ -95,12 +95,14 @@ KERNEL measured_range(INPUT(records), OUTPUT(range), const int parts, const int 
 
 // Candidates: the range in use, cut off at 16 distances from 0, the k-th `ratio` times the one before
 typedef struct { Record reach, low, high; } Candidates;
-INLINE Candidates candidates_of(__global const float *range, const float ratio) {
+INLINE void find_candidates(__global const float *range, const float ratio, Candidates *found) {
   Record reach;
   float distance = higher_float(-range[LOW], range[HIGH]);
   for (int k = 0; k < BLOCK; k++, distance *= ratio) ELEMENT(reach, k) = distance;
   const Record low = (Record)range[LOW], high = (Record)range[HIGH];
-  return (Candidates){reach, -reach < low ? low : -reach, reach > high ? high : reach};
+  found->reach = reach;
+  found->low = -reach < low ? low : -reach;
+  found->high = reach > high ? high : reach;
 }
 
 // For each candidate: sum of v * w, of w * w, and the number of values v beyond it; w is what v becomes.
@@ -108,7 +110,8 @@ KERNEL try_ranges(INPUT(x), INPUT(range), OUTPUT(tried), const int rows, const i
                   const int symmetric, const float bottom, const float top, const float ratio) {
   LOCAL_RECORDS(shared);
   input x = START(x);
-  const Candidates c = candidates_of(START(range), ratio);
+  Candidates c;
+  find_candidates(START(range), ratio, &c);
   const Parameters p = parameters_of(c.low, c.high, bits, symmetric);
   const Record inverse = 1.0f / p.scale, lowest = bottom - p.zero, highest = top - p.zero;
   const float unit = 1.0f / higher_float(ELEMENT(c.reach, 0), LEAST_SCALE);  // squares of small gradients would vanish
@@ -141,7 +144,8 @@ KERNEL choose_range(INPUT(tried), OUTPUT(range), const int parts, const int bits
   LOCAL_RECORDS(shared);
   input tried = START(tried);
   output range = START(range);
-  const Candidates c = candidates_of(range, ratio);
+  Candidates c;
+  find_candidates(range, ratio, &c);
   Record product = (Record)0, result = (Record)0, beyond = (Record)0;
   for (int part = get_local_id(0); part < parts; part += GROUP) {
     product += load_record(tried + (size_t)part * 3 * BLOCK);
