@@ -59,6 +59,10 @@ class RunError(EdgelearnError):
     """A run that is unknown, can't be resumed, or can't be written."""
 
 
+class UsageError(RunError):
+    """A name that stands for nothing, or a setting that can't have its value. A command then ends with status 2."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, or ■ in a notebook, ended a computation; the text says how to go on. A notebook shows the text alone."""
 

@@ -13,7 +13,7 @@ from edgelearn.lab.runs import Run, RunStore
 
 from .config import Config, ConfigError, settings
 from .experiment import Experiment, silent
-from .known import can_go_on, is_done, known_runs
+from .known import is_done, known_runs
 
 _SAME_TRAINING = ("data", "download", "device")  # settings that don't change a training's result
 
@@ -79,14 +79,12 @@ def train(job: Job) -> Outcome:
     """
     store, run = RunStore(job.root), find(job)
     try:
-        if run is not None and run.status == "running":
-            return Outcome(run.id, None, "another process is running it")
-        if run is not None and can_go_on(run) and not is_done(run):
-            results = job.experiment.resume(run.id, store, [], silent)
-        elif not is_done(run):
-            results = job.experiment.start(job.config, store, [], silent)
-        else:
+        if is_done(run):
             results = {}
+        elif run is not None:
+            results = job.experiment.resume(run.id, store, [], silent)
+        else:
+            results = job.experiment.start(job.config, store, [], silent)
     except EdgelearnError as error:
         run = find(job)
         return Outcome(run.id if run else "", None, str(error))

@@ -20,8 +20,9 @@ from edgelearn.train.status import Logs, TrainingStatus
 
 from .compression.arrays import checked
 from .compression.downlink import Downlink
-from .compressor import Compressor, NoCompression
+from .compressor import Compressor, Decoder, NoCompression, at_round
 from .grid import Grid, Outcome
+from .masking import Masks
 from .messages import Instruction, Reply, Size, size_of
 from .privacy import Privacy
 from .screening import Update, screen
@@ -42,6 +43,7 @@ class Settings:
     - `seed`: draws the clients of each round (default 0).
     - `deadline`: seconds after which a round goes on without those that are missing (default None: it waits).
     - `largest`: an update longer than so many times the median of the round is left out (default 10; None: none is).
+    - `validation_frequency`: test after every so many rounds, and after the last (default 1).
     """
 
     clients: int
@@ -50,6 +52,7 @@ class Settings:
     seed: int = 0
     deadline: float | None = None
     largest: float | None = 10.0
+    validation_frequency: int = 1
 
     def drawn(self, number: int) -> list[int]:
         """The clients of round `number` (from 1), ascending; they depend on the seed and the round alone."""
@@ -109,15 +112,16 @@ class Rounds(TrainedModel):
     - `test`: (source of examples, int labels).
     - `compressor`: of the replies (default none).
     - `record`: called after each round with what happened (default: nothing is done with it).
-    - `privacy`: clips changes and adds noise to their mean (default None: their mean by examples). Whether another
-      client is aggregated must then not depend on a change's length, so none is left out for it.
+    - `privacy`: clips changes and adds noise to their mean, or takes the mean of masked ones, which its `decode` reads
+      (default None: their mean by examples). Whether another client is aggregated must then not depend on a change's
+      length, so none is left out for it.
     - `down`: compressor of the weights that are sent, which clients must use too (default None: all as float32).
     """
 
     def __init__(
         self, model: Model, names: Sequence[str], settings: Settings, strategy: Strategy, grid: Grid, test: tuple,
-        compressor: Compressor | None = None, record: Callable[[RoundRecord], None] = lambda record: None,
-        privacy: Privacy | None = None, down: Compressor | None = None,
+        compressor: Decoder | None = None, record: Callable[[RoundRecord], None] = lambda record: None,
+        privacy: Privacy | Masks | None = None, down: Compressor | None = None,
     ) -> None:  # fmt: skip
         self.model, self.names, self.settings, self.strategy, self.grid = model, list(names), settings, strategy, grid
         self.test, self.compressor, self.record = test, compressor or NoCompression(), record
@@ -128,6 +132,7 @@ class Rounds(TrainedModel):
         trained = model.network.trainable
         self._trained = [index for index, name in enumerate(self.names) if name in trained]
         self._server = strategy.initial_state([self.shapes[index] for index in self._trained])
+        self.own = np.zeros((settings.clients, strategy.own_size), np.float32)
         self._downlink = Downlink(down, [self._weights[name] for name in self.names]) if down else None
         self._notify = CallbackList(self, [])
 
@@ -155,6 +160,8 @@ class Rounds(TrainedModel):
         tensors = {f"weights/{name}": self._weights[name] for name in self.names}
         for slot, arrays in self._server.items():
             tensors |= {f"server/{slot}/{self.names[i]}": a for i, a in zip(self._trained, arrays, strict=True)}
+        if self.strategy.own_size:
+            tensors["own"] = self.own.copy()
         if self._downlink:
             tensors |= {f"{_DOWNLINK}{name}": array for name, array in self._downlink.state().items()}
         return tensors, {"round": self.position.epoch}
@@ -169,6 +176,7 @@ class Rounds(TrainedModel):
                 for slot in self.strategy.slots
             }
             number = records.convert(position["round"], int)
+            own = _stored(tensors, "own", self.own.shape) if self.strategy.own_size else self.own
             if self._downlink:
                 kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
                 self._downlink.restore(kept)
@@ -178,7 +186,7 @@ class Rounds(TrainedModel):
             raise FormatError(f"The checkpoint's number of rounds is damaged: {error}.") from None
         if not 0 <= number <= self.settings.rounds:
             raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
-        self._server, self.status.position = server, Position(epoch=number)
+        self._server, self.own, self.status.position = server, np.array(own), Position(epoch=number)
         self.weights = self._weights | weights
 
     def evaluate(self, x, y) -> Logs:
@@ -214,7 +222,9 @@ class Rounds(TrainedModel):
         sent = self._instructions(drawn, number)
         outcomes = self.grid.exchange(sent, self.settings.deadline, self._arrived)
         largest = None if self.privacy else self.settings.largest
-        updates, left_out = screen(outcomes, number, self.shapes, self.compressor, largest)
+        updates, left_out = screen(
+            outcomes, number, self.shapes, at_round(self.compressor, number), largest, self.strategy.own_size
+        )  # fmt: skip
         if self._downlink:
             for client in left_out:  # whatever it has: next time it gets all weights
                 self._downlink.forget(client)
@@ -226,11 +236,14 @@ class Rounds(TrainedModel):
             )
         changes = self.privacy.mean(updates, len(drawn), number) if self.privacy else mean(updates)
         self._apply(changes, number)
-        logs = self._logs(updates) | self._evaluate()
+        self._arrange(updates)
+        logs = self._logs(updates)
+        if number % self.settings.validation_frequency == 0 or number == self.settings.rounds:
+            logs |= self._evaluate()
         logs |= {"clients": len(updates), "left_out": len(left_out)}
         logs |= {"up_bytes": record.up["total"], "down_bytes": record.down["total"]}
         if self.privacy:
-            logs["epsilon"] = self.privacy.epsilon(number)
+            logs |= self.privacy.logs(number)
         logs["seconds"] = time.perf_counter() - start
         self.record(record)
         self.status.position = Position(epoch=number)
@@ -245,7 +258,10 @@ class Rounds(TrainedModel):
             payloads = {client: self._downlink.message(client) for client in drawn}
         else:
             payloads = dict.fromkeys(drawn, NoCompression().encode(weights, rng, {}))
-        return {client: Instruction(number, client, data).to_bytes() for client, data in payloads.items()}
+        return {
+            client: Instruction(number, client, data + self.own[client].tobytes()).to_bytes()
+            for client, data in payloads.items()
+        }
 
     def _arrived(self, client: int, outcome: Outcome) -> None:
         self.position.step += 1
@@ -261,8 +277,16 @@ class Rounds(TrainedModel):
         changed = {name: self._weights[name] + change for name, change in zip(self.names, changes, strict=True)}
         self.weights = self._weights | changed
 
+    def _arrange(self, updates: Sequence[Update]) -> None:
+        """Keep what clients sent of their own, and let the strategy change it. Those that never did have zeros."""
+        for update in updates:
+            self.own[update.client] = update.own
+        if self.strategy.own_size:
+            known = self.own.any(1)
+            self.own[known] = self.strategy.arranged(self.own[known])
+
     def _evaluate(self) -> Logs:
-        return {f"val_{name}": value for name, value in self.model.evaluate(*self.test).items()}
+        return {f"val_{name}": value for name, value in self.evaluate(*self.test).items()}
 
     def _logs(self, updates: Sequence[Update]) -> Logs:
         """The clients' metrics, by number of examples."""

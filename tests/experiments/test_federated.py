@@ -6,13 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from federated_tiny import KIND, ROUNDS
 
 from edgelearn.cli import main
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import ConfigError
-from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds
+from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds, report
+from edgelearn.experiments.federated.deployment import Deployment
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
 from edgelearn.experiments.federated.round_records import totals
@@ -69,6 +71,19 @@ def test_partitions(partition):
     assert len(experiment.examples.sizes) == 2
 
 
+def test_masked_rounds_of_single_updates(tmp_path):
+    weights = []
+    for masked in (True, False):
+        store = RunStore(tmp_path / str(masked))
+        config = FederatedConfig("tiny", steps=2, masked=masked, validation_frequency=3)
+        assert FederatedExperiment.start(config, store, [], log=lambda line: None)
+        run = store.open(store.list()[0].id)
+        assert ["val_accuracy" in row for row in run.history()] == [False, False, True, True]
+        assert {client["examples"] for each in read_rounds(run) for client in each["clients"]} == {16}
+        weights.append(load_model(run).weights["dense/kernel"])
+    assert not np.array_equal(*weights) and np.allclose(*weights, atol=1e-5)  # masked ones are rounded to 2^-20
+
+
 @pytest.mark.parametrize("moment", ["client:1", "row"])
 def test_killed_and_resumed_gives_the_same_bits(tmp_path, whole, moment):
     store = RunStore(tmp_path)
@@ -104,6 +119,34 @@ def test_clients_need_not_report_their_memory():
     assert found["bytes"] == {"up": {"payload": 2, "total": 4}, "down": {"payload": 6, "total": 8}}
 
 
+def test_the_report_has_bytes_privacy_and_who_was_left_out(store):
+    """Of a client that is 1,000 times as long as the others, and so left out."""
+    lines = []
+    experiment = FederatedExperiment.load(FederatedConfig("tiny", rounds=1))
+    with experiment.create_run(store) as run:
+        grid = experiment.grid(run)
+
+        class Lying(type(grid)):
+            def exchange(self, instructions, deadline, arrived):
+                return dict(super().exchange(instructions, deadline, arrived)) | {2: "it lies"}
+
+        experiment.carrier = Lying(grid.work)
+        experiment.run(run, log=lines.append)
+    (left,) = (line for line in lines if "client 2" in line)
+    assert "it lies" in left and any("1 of 4" in line for line in lines)
+    (row,) = report.cells([run])
+    cells = dict(zip(report.HEADER, row, strict=True))
+    assert cells["left out"] == "1" and cells["ε"] == "–"
+
+
+def test_nodes_elsewhere_need_tls():
+    with pytest.raises(ConfigError, match="listen"):
+        FederatedConfig(engine="deployed", listen="192.168.1.10")
+    deployment = Deployment(Path("flower"), 2, tls=True, authenticate=True, listen="192.168.1.10", port=9092)
+    one, two = deployment.commands()
+    assert "192.168.1.10:9092" in one and "node-1" in two and "partition-id=1" in two
+
+
 def test_impossible_configurations_are_refused():
     with pytest.raises(ConfigError, match="server_rate"):
         FederatedConfig(server_rate=0.1)
@@ -134,6 +177,8 @@ def test_differential_privacy(store):
         runs.append(store.open(store.list()[0].id))
         assert results["epsilon"] == pytest.approx(gaussian_epsilon(2.0, ROUNDS, 1e-5)) and results["delta"] == 1e-5
     assert checkpoint(runs[0]) == checkpoint(runs[1])
+    cells = dict(zip(report.HEADER, report.cells(runs)[0], strict=True))
+    assert float(cells["ε"]) == pytest.approx(results["epsilon"], abs=0.005)
     for setting in ({"clip": 1.0}, {"noise": 1.0}):
         with pytest.raises(ConfigError):
             FederatedConfig("tiny", **setting)
@@ -141,7 +186,7 @@ def test_differential_privacy(store):
 
 def test_compression_both_ways_survives_a_kill(store, tmp_path):
     """The server's and the clients' copies of the weights, and what updates left out, fit together after a resume."""
-    settings = {"compress": "topk:0.3+int8", "compress_down": "int8", "fraction": 0.75, "seed": 2}
+    settings = {"compress": "topk:0.3+int8+warmup:1", "compress_down": "int8", "fraction": 0.75, "seed": 2}
     FederatedExperiment.start(FederatedConfig("tiny", **settings), store, [], log=lambda line: None)
     whole = store.open(store.list()[0].id)
     words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]

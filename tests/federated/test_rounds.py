@@ -9,6 +9,7 @@ import edgelearn as el
 from edgelearn.errors import FormatError, RunError
 from edgelearn.federated import (
     IID,
+    ClientMemory,
     Clients,
     Examples,
     FedAdam,
@@ -21,6 +22,7 @@ from edgelearn.federated import (
     Rounds,
     Settings,
 )
+from edgelearn.federated.compression import make_compressor
 from edgelearn.ops import Dense
 from edgelearn.train import Callback
 
@@ -253,6 +255,25 @@ def test_counted_bytes_are_those_that_were_sent(federation):
         assert all(client["planned"] == client["allocated"] > 0 for client in each.clients)
 
 
+def test_counted_bytes_of_compressed_messages(federation, tmp_path):
+    """Both ways: a change in 8 bits to clients that have the weights before it, all weights to the others."""
+    model, whole = federation
+    up, down = make_compressor("topk:0.3+int8"), make_compressor("int8")
+    clients = replace(whole, compressor=up, memory=ClientMemory(tmp_path), down=down)
+    records, grid = [], Tampering(clients, {})
+    model.weights = whole.weights
+    rounds = Rounds(
+        model, model.changing, Settings(CLIENTS, 3, 0.5), FedAvg(), grid, (X, Y), up, records.append, down=down
+    )
+    rounds.fit()
+    assert [sum(getattr(each, way)["total"] for each in records) for way in ("down", "up")] == [grid.down, grid.up]
+    values, arrays = FEATURES * CLASSES + CLASSES, 2
+    changed, all_weights = 5 + values + 4 * arrays, 5 + 4 * values
+    seen = {client["down"]["payload"] for each in records for client in each.clients}
+    assert seen == {changed, all_weights}
+    assert all(client["up"]["payload"] < values for each in records for client in each.clients)
+
+
 def test_an_interrupt_leaves_the_round_before(federation):
     class StopInTheSecond(Callback):
         def on_train_batch_end(self, batch, logs):
@@ -266,3 +287,29 @@ def test_an_interrupt_leaves_the_round_before(federation):
     whole = rounds_of(federation)
     whole.fit()
     assert same(rounds.state()[0], whole.state()[0])
+
+
+class Augmented:
+    """Examples that note the epochs they are asked for."""
+
+    def __init__(self):
+        self.shape, self.epochs = X.shape, []
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, indices):
+        return X[indices]
+
+    def at_epoch(self, epoch):
+        self.epochs.append(epoch)
+        return self
+
+
+def test_examples_are_augmented_anew_in_each_round(federation):
+    model, clients = federation
+    source = Augmented()
+    varied = replace(clients, examples=replace(clients.examples, x=source), epochs=2)
+    weights = b"".join(clients.weights[name].tobytes() for name in model.changing)
+    answer = Reply.from_bytes(varied.answer(Instruction(3, 1, weights).to_bytes()))
+    assert not answer.problem and sorted(set(source.epochs)) == [4, 5]

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 
-from ..compressor import Compressor, NoCompression, Shapes
+from ..compressor import Compressor, NoCompression, Shapes, at_round
 from .arrays import checked
 
 _WHOLE, _CHANGE = 0, 1
@@ -37,8 +37,9 @@ class Downlink:
         """Make the messages of the next round. `weights`: the server's; `rng` draws what is random."""
         shapes = [array.shape for array in self.arrays]
         difference = [new - old for new, old in zip(weights, self.arrays, strict=True)]
-        self._change = self.compressor.encode(difference, rng, {})
-        change = self.compressor.decode(self._change, shapes)
+        compressor = at_round(self.compressor, self.version + 1)
+        self._change = compressor.encode(difference, rng, {})
+        change = compressor.decode(self._change, shapes)
         self.arrays = [old + d for old, d in zip(self.arrays, change, strict=True)]
         self.version += 1
 
@@ -100,7 +101,7 @@ class Copy:
                     f"A message changes version {version - 1} of the weights, but this client has {has or 'none'}. "
                     "Have the server send all of them."
                 )
-            change = self.compressor.decode(data[_HEADER:], shapes)
+            change = at_round(self.compressor, version).decode(data[_HEADER:], shapes)
             arrays = [
                 checked(old, d.shape, "What a client kept of the weights") + d
                 for old, d in zip(own, change, strict=True)

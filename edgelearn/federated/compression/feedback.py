@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..compressor import Compressor, Shapes
+from ..compressor import Compressor, Shapes, at_round
 from .arrays import checked
 
 
@@ -21,6 +21,9 @@ class ErrorFeedback:
     """
 
     compressor: Compressor
+
+    def at_round(self, number: int) -> ErrorFeedback:
+        return replace(self, compressor=at_round(self.compressor, number))
 
     def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
         wanted = [array + _kept(state, number, array.shape) for number, array in enumerate(arrays)]
