@@ -9,7 +9,8 @@ ARGS ?=
 WORKERS ?= 2
 
 OCLGRIND ?= oclgrind
-OCLGRIND_ARGS ?= --data-races --build-options -Drestrict= # Oclgrind 21.10 can't run what LLVM makes of restrict
+# Oclgrind 21.10 can't run what LLVM makes of restrict; and kernels of GPUs take more than its 32 kB of local memory.
+OCLGRIND_ARGS ?= --data-races --local-mem-size 65536 --build-options -Drestrict=
 OCLGRIND_TESTS ?= tests/ops
 
 .PHONY: flowers test torture docs notebooks oclgrind clean
@@ -37,13 +38,14 @@ notebooks: $(VENV)/.notebooks
 	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
 
 # Oclgrind exits with 0 whatever it finds, and its --log forgets what it found at every new context: so its reports
-# go to stderr, past pytest (which keeps Python's own stderr), and a single byte there is a failure.
+# go to stderr, past pytest (which keeps Python's own stderr), and a single line there is a failure, but for Clang's
+# count of errors where it tries a CPU's instructions that Oclgrind lacks.
 oclgrind: $(VENV)/.test
 	@command -v $(OCLGRIND) >/dev/null || { echo "$(OCLGRIND) is not installed (Debian: apt install oclgrind)" >&2; exit 1; }
 	@mkdir -p build
 	$(OCLGRIND) $(OCLGRIND_ARGS) $(BIN)/python -m pytest --capture=sys $(OCLGRIND_TESTS) $(ARGS) 2>build/oclgrind.log \
 		|| { cat build/oclgrind.log >&2; exit 1; }
-	@if [ -s build/oclgrind.log ]; then cat build/oclgrind.log >&2; exit 1; fi
+	@if grep -v "^1 error generated\.$$" build/oclgrind.log >&2; then exit 1; fi
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

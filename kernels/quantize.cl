@@ -42,22 +42,25 @@ KERNEL quantize(ROUNDED_ARGUMENTS, INPUT(range) STATISTICS_ARGUMENTS, const int 
   const int pixels = m / images, before = (int)START(counters)[SEEN];
 #endif
   RangeStatistics s = NO_STATISTICS;
-  const Tiles tiles = tiles_of_item(rows);
-  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const Row row = row_of(tile, rows, rest);
-    const V v = load_row(x, row);
+  const Tiles bands = tiles_of_item((rows + DRAWN_ROWS - 1) / DRAWN_ROWS);
+  for (int band = bands.first; band < bands.last; band += bands.step) {
+    const int first = band * DRAWN_ROWS;
+    Uniform uniform;
 #if STOCHASTIC
-    const int r = tile / PIECES, first = (r % m % pixels * blocks + r / m) * BLOCK + tile % PIECES * VECTOR_WIDTH;
-    const V uniform = uniform_numbers(first, before + r % m / pixels, tensor, scalars[STEP], seed);
-#else
-    const V uniform = (V)0;
+    const RowNumbers tile = (uint)first + ROW_STEPS, r = tile / PIECES, pixel = r % (uint)m;
+    const RowNumbers value = (pixel % (uint)pixels * (uint)blocks + r / (uint)m) * BLOCK + tile % PIECES * VECTOR_WIDTH;
+    uniform = uniform_numbers(value, pixel / (uint)pixels + (uint)before, tensor, scalars[STEP], seed);
 #endif
-    const V t = quantized(v, inverse, lowest, highest, uniform);
-    const V w = t * scale + (v - v);  // an infinity becomes a NaN, which is noticed; the end of the range would not be
-    store_row(y, row, WRITTEN == INT8 ? t + zero : w);
-    observe(&s, v);
-    observe_clipping(&s, v * inverse, lowest, highest);
-    observe_rounding(&s, v, w);
+    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < rows) {
+      const Row row = row_of(first + i, rows, rest);
+      const V v = load_row(x, row);
+      const V t = quantized(v, inverse, lowest, highest, uniform.of[i]);
+      const V w = t * scale + (v - v);  // an infinity becomes a NaN, which is noticed; the end of the range would not be
+      store_row(y, row, WRITTEN == INT8 ? t + zero : w);
+      observe(&s, v);
+      observe_clipping(&s, v * inverse, lowest, highest);
+      observe_rounding(&s, v, w);
+    }
   }
   WRITE_STATISTICS(s, shared);
 }
@@ -92,12 +95,14 @@ KERNEL measured_range(INPUT(records), OUTPUT(range), const int parts, const int 
 
 // Candidates: the range in use, cut off at 16 distances from 0, the k-th `ratio` times the one before
 typedef struct { Record reach, low, high; } Candidates;
-INLINE Candidates candidates_of(__global const float *range, const float ratio) {
+INLINE void find_candidates(__global const float *range, const float ratio, Candidates *found) {
   Record reach;
   float distance = higher_float(-range[LOW], range[HIGH]);
   for (int k = 0; k < BLOCK; k++, distance *= ratio) ELEMENT(reach, k) = distance;
   const Record low = (Record)range[LOW], high = (Record)range[HIGH];
-  return (Candidates){reach, -reach < low ? low : -reach, reach > high ? high : reach};
+  found->reach = reach;
+  found->low = -reach < low ? low : -reach;
+  found->high = reach > high ? high : reach;
 }
 
 // For each candidate: sum of v * w, of w * w, and the number of values v beyond it; w is what v becomes.
@@ -105,7 +110,8 @@ KERNEL try_ranges(INPUT(x), INPUT(range), OUTPUT(tried), const int rows, const i
                   const int symmetric, const float bottom, const float top, const float ratio) {
   LOCAL_RECORDS(shared);
   input x = START(x);
-  const Candidates c = candidates_of(START(range), ratio);
+  Candidates c;
+  find_candidates(START(range), ratio, &c);
   const Parameters p = parameters_of(c.low, c.high, bits, symmetric);
   const Record inverse = 1.0f / p.scale, lowest = bottom - p.zero, highest = top - p.zero;
   const float unit = 1.0f / higher_float(ELEMENT(c.reach, 0), LEAST_SCALE);  // squares of small gradients would vanish
@@ -138,7 +144,8 @@ KERNEL choose_range(INPUT(tried), OUTPUT(range), const int parts, const int bits
   LOCAL_RECORDS(shared);
   input tried = START(tried);
   output range = START(range);
-  const Candidates c = candidates_of(range, ratio);
+  Candidates c;
+  find_candidates(range, ratio, &c);
   Record product = (Record)0, result = (Record)0, beyond = (Record)0;
   for (int part = get_local_id(0); part < parts; part += GROUP) {
     product += load_record(tried + (size_t)part * 3 * BLOCK);
@@ -304,8 +311,8 @@ KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
   for (int row = k.start; row < k.stop; row++) {
     const V v = kernel_row(k, row);
 #if STOCHASTIC
-    const int first = (row * k.blocks + k.block) * BLOCK;
-    const V uniform = uniform_numbers(first, 0, job.words[TENSOR_WORD], scalars[STEP], seed);
+    const uint first = (row * k.blocks + k.block) * BLOCK;
+    const V uniform = uniform_numbers(first, 0, job.words[TENSOR_WORD], scalars[STEP], seed).of[0];
 #else
     const V uniform = (V)0;
 #endif

@@ -31,9 +31,13 @@ INLINE void write_outputs(const Outputs target, Ints sum[TILE][PANELS], const Si
   UNROLL for (int j = 0; j < PANELS; j++) {
     const V step = field(target.w_range, SCALE_OF, panel + j) * target.step;
     const Affine affine = affine_of(target.epilogue, (panel + j) * BLOCK);
-    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < s.out_width)
-      write_result(target.result, target.statistics, panel + j, (image * s.out_height + oy) * s.out_width + ox + i,
-                   apply(affine, VECTOR(convert_float)(sum[i][j]) * step));
+    Uniform uniform;
+    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < s.out_width) {
+      const int row = (image * s.out_height + oy) * s.out_width + ox + i;
+      if (i % DRAWN_ROWS == 0) uniform = draw(target.result, panel + j, row, 1);
+      write_result(target.result, target.statistics, panel + j, row,
+                   apply(affine, VECTOR(convert_float)(sum[i][j]) * step), uniform.of[i % DRAWN_ROWS]);
+    }
   }
 }
 
@@ -41,11 +45,12 @@ INLINE void write_gradients(const Gradients target, Ints sum[TILE][PANELS], cons
                             const int iy, const int first, const int panel) {
   UNROLL for (int j = 0; j < PANELS; j++) {
     const V step = field(target.w_range, SCALE_OF, panel + j) * target.step;
-    UNROLL for (int i = 0; i < TILE; i++) {
-      const int ix = first + i * STRIDE_X;
-      if (ix < s.width)
-        write_result_gradient(target.result, target.mask, target.statistics, panel + j,
-                              (image * s.height + iy) * s.width + ix, VECTOR(convert_float)(sum[i][j]) * step);
+    Uniform uniform;
+    UNROLL for (int i = 0; i < TILE; i++) if (first + i * STRIDE_X < s.width) {
+      const int row = (image * s.height + iy) * s.width + first + i * STRIDE_X;
+      if (i % DRAWN_ROWS == 0) uniform = draw(target.result, panel + j, row, STRIDE_X);
+      write_result_gradient(target.result, target.mask, target.statistics, panel + j, row,
+                            VECTOR(convert_float)(sum[i][j]) * step, uniform.of[i % DRAWN_ROWS]);
     }
   }
 }

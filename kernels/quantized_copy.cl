@@ -14,7 +14,8 @@ KERNEL to_floats(INPUT_STORED(x), RESULT_ARGUMENTS, const int m, const int block
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
     const int block = tile / m, row = tile % m;
     const Decoding decoding = decoding_of(x, block);
-    write_result_gradient(result, mask, &s, block, row, LOAD_STORED(x, (size_t)tile * BLOCK, decoding));
+    write_result_gradient(result, mask, &s, block, row, LOAD_STORED(x, (size_t)tile * BLOCK, decoding),
+                          draw(result, block, row, 1).of[0]);
   }
   WRITE_STATISTICS(s, shared);
 }

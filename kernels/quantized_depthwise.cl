@@ -1,16 +1,28 @@
 // Depthwise convolution of 8-bit integers: each channel has its own KERNEL_H x KERNEL_W taps. x: [c/16][images*height*
 // width][16], w: [c/16][taps][16], of which x may have a zero point; taps in the padding contribute nothing. A
-// work-item computes TILE outputs of a row, loading each input column once.
+// work-item computes TILE outputs of a row, loading each input column once. FLOATS: sums of so few products are exact in
+// floats, contracted or not, and vector units add those up faster.
 #include "integers.h"
 #include "epilogue.h"
 
 typedef bytes Data;
+#if FLOATS
+#pragma OPENCL FP_CONTRACT ON
+typedef V Sum;
+INLINE Sum tap_at(bytes p) { return VECTOR(convert_float)(load_int8(p)); }
+INLINE Sum column_at(Data p, const short zero) { return VECTOR(convert_float)(load_int8(p)) - (V)(float)zero; }
+INLINE V value_of(const Sum sum) { return sum; }
+#else
 typedef Ints Sum;
+INLINE Sum tap_at(bytes p) { return load_int8(p); }
 INLINE Sum column_at(Data p, const short zero) { return load_centred(p, zero); }
+INLINE V value_of(const Sum sum) { return VECTOR(convert_float)(sum); }
+#endif
 #include "depthwise_products.h"
+#pragma OPENCL FP_CONTRACT OFF
 
-INLINE void load_taps(Ints tap[TAPS], bytes w, const int block) {
-  UNROLL for (int t = 0; t < TAPS; t++) tap[t] = load_int8(w + (block * TAPS + t) * BLOCK);
+INLINE void load_taps(Sum tap[TAPS], bytes w, const int block) {
+  UNROLL for (int t = 0; t < TAPS; t++) tap[t] = tap_at(w + (block * TAPS + t) * BLOCK);
 }
 
 // Tile number `tile` of all: column number `column` of `across` tiles in a row of an image and a block
@@ -35,13 +47,17 @@ KERNEL quantized_depthwise_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESUL
     const Place at = place_of(tile, images, out_height, across);
     const int ox = at.column * TILE, first = (at.image * out_height + at.row) * out_width + ox;
     bytes plane = START(x) + (size_t)(at.block * images + at.image) * height * width * BLOCK;
-    Ints tap[TAPS], sum[TILE];
+    Sum tap[TAPS], sum[TILE];
     load_taps(tap, START(w), at.block);
     forward_tile(sum, plane, tap, SIZES, at.row, ox, zero);
     const V step = field(w_range, SCALE_OF, at.block) * x_range[SCALE_OF];
     const Affine affine = affine_of(EPILOGUE, at.block * BLOCK);
-    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width)
-      write_result(result, &s, at.block, first + i, apply(affine, VECTOR(convert_float)(sum[i]) * step));
+    Uniform uniform;
+    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
+      if (i % DRAWN_ROWS == 0) uniform = draw(result, at.block, first + i, 1);
+      write_result(result, &s, at.block, first + i, apply(affine, value_of(sum[i]) * step),
+                   uniform.of[i % DRAWN_ROWS]);
+    }
   }
   WRITE_STATISTICS(s, shared);
 }
@@ -63,14 +79,17 @@ KERNEL quantized_depthwise_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(w)
     const int ox = at.column * TILE, first = (at.image * height + at.row) * width;
     bytes plane = START(dy) + (size_t)(at.block * images + at.image) * out_height * out_width * BLOCK;
     const V step = field(w_range, SCALE_OF, at.block) * dy_range[SCALE_OF];
-    Ints tap[TAPS], sum[TILE];
+    Sum tap[TAPS], sum[TILE];
     load_taps(tap, START(w), at.block);
     UNROLL for (int residue = 0; residue < STRIDE_X; residue++) {
       backward_tile(sum, plane, tap, SIZES, at.row, ox, residue, zero);
+      Uniform uniform;
       UNROLL for (int i = 0; i < TILE; i++) {
         const int ix = (ox + i) * STRIDE_X + residue;
-        if (ix < width)
-          write_result_gradient(result, mask, &s, at.block, first + ix, VECTOR(convert_float)(sum[i]) * step);
+        if (ix >= width) continue;
+        if (i % DRAWN_ROWS == 0) uniform = draw(result, at.block, first + ix, STRIDE_X);
+        write_result_gradient(result, mask, &s, at.block, first + ix, value_of(sum[i]) * step,
+                              uniform.of[i % DRAWN_ROWS]);
       }
     }
   }
@@ -88,22 +107,22 @@ KERNEL quantized_depthwise_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(
   if (group >= groups) return;
   const int first = group * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
   const short zero = (short)x_range[ZERO], dy_zero = (short)dy_range[ZERO];
-  Ints sum[TAPS], g[TILE];
+  Sum sum[TAPS], g[TILE];
   clear(sum, TAPS);
   for (int row = first; row < last; row++) for (int ox = 0; ox < out_width; ox += TILE) {
     const int image = row / out_height, oy = row % out_height;
     bytes plane = START(x) + (size_t)(block * images + image) * height * width * BLOCK;
     bytes d = START(dy) + (((size_t)(block * images + image) * out_height + oy) * out_width + ox) * BLOCK;
     UNROLL for (int i = 0; i < TILE; i++) {
-      g[i] = (Ints)0;
-      if (ox + i < out_width) g[i] = load_centred(d + i * BLOCK, dy_zero);
+      g[i] = (Sum)0;
+      if (ox + i < out_width) g[i] = column_at(d + i * BLOCK, dy_zero);
     }
     add_weight_products(sum, plane, g, SIZES, oy, ox, zero);
   }
   const float step = x_range[SCALE_OF] * dy_range[SCALE_OF];
   output dw = START(partials) + (size_t)(group * blocks + block) * TAPS * BLOCK;
   UNROLL for (int t = 0; t < TAPS; t++) {
-    V v = VECTOR(convert_float)(sum[t]) * step;
+    V v = value_of(sum[t]) * step;
     if (add) v += load(dw + t * BLOCK);
     store(dw + t * BLOCK, v);
   }

@@ -1,12 +1,13 @@
 """Import every network of keras.applications up to 30 million parameters, and compare with Keras in float64.
 
-    python tools/import_keras_applications.py [NAME …] [--format keras|h5|tflite|onnx] [--seed 0] [--markdown FILE]
+    python tools/import_keras_applications.py [NAME …] [--format keras|h5|tflite|onnx] [--rows FILE] [--markdown FILE]
 
 For each network Keras, in a process of its own, draws weights, writes the model, and computes logits and gradients in
 float64. edgelearn imports the file and computes the same with all layers trained. An error is the largest difference
 by the largest value: of the logits, and of all gradients; beside them those of Keras in float32, which show how far
 rounding alone leads. Files of TFLite and ONNX have BatchNorm folded into convolutions: there the gradients of biases
-are compared, which are those of beta, each with the nearest of its size.
+are compared, which are those of beta, each with the nearest of its size. `--rows FILE` keeps each row as a line of
+JSON: run again, the command goes on behind the last one, and the table has the formats of all rows.
 
 Random weights must not amplify rounding: statistics of BatchNorm are those of 16 pictures, gamma is about 0.3, so that
 residual branches are small as in a trained network, and logits have deviation 1. Needs TensorFlow; ONNX needs tf2onnx.
@@ -15,11 +16,14 @@ residual branches are small as in a trained network, and logits have deviation 1
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -112,14 +116,15 @@ np.savez(arrays, **named, x=x, y=y, y32=y32, parameters=parameters)
 """
 
 Arrays = dict[str, np.ndarray]
+QUIET = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-def measure(name: str, side: int, file_format: str, seed: int, folder: Path) -> dict[str, object]:
+def measure(name: str, side: int, file_format: str, seed: int, folder: Path) -> dict[str, Any]:
     """Return the result for one network, as a row."""
     path, arrays = folder / f"{name}.{file_format}", folder / f"{name}.npz"
     arguments = [name, str(side), str(CLASSES), file_format, str(seed), str(path), str(arrays)]
-    made = subprocess.run([sys.executable, "-c", KERAS, *arguments], capture_output=True, text=True)
-    row: dict[str, object] = {"network": name, "pixels": side}
+    made = subprocess.run([sys.executable, "-c", KERAS, *arguments], capture_output=True, text=True, env=QUIET)
+    row: dict[str, Any] = {"network": name, "format": file_format, "seed": seed, "pixels": side}
     if made.returncode:
         return {**row, "missing": f"Keras failed: {made.stderr[-300:]}"}
     kept = np.load(arrays)
@@ -169,15 +174,26 @@ def worst(found: Arrays, exact: Arrays) -> float:
     return max(float(np.abs(found[name] - array).max()) for name, array in exact.items()) / largest
 
 
-def markdown(rows: list[dict[str, object]]) -> str:
-    """Return the rows as a table of the manual: errors of edgelearn, and in brackets those of Keras in float32."""
-    lines = ["| network | parameters | pixels | forward | backward | missing |", "|---|---|---|---|---|---|"]
-    for row in rows:
-        pairs = ((row.get(way), row.get(f"{way} of Keras")) for way in ("forward", "backward"))
-        errors = " | ".join(f"{ours:.0e} ({theirs:.0e})" if ours is not None else "" for ours, theirs in pairs)
-        parameters = f"{int(str(row.get('parameters', 0))) / 1e6:.1f} M"
-        lines.append(f"| {row['network']} | {parameters} | {row['pixels']} | {errors} | {row.get('missing', '')} |")
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as a table of the manual, a network a line: for each format the errors of edgelearn, and in
+    brackets those of Keras in float32."""
+    formats = list(dict.fromkeys(row["format"] for row in rows))
+    heads = "".join(f" {name}: forward | backward |" for name in formats)
+    lines = [f"| network | parameters | pixels |{heads}", "|---|---|---|" + "---|---|" * len(formats)]
+    for name in NETWORKS:
+        own = {row["format"]: row for row in rows if row["network"] == name}
+        if own:
+            parameters = max(row.get("parameters", 0) for row in own.values()) / 1e6
+            cells = " | ".join(_errors(own.get(kind, {})) for kind in formats)
+            lines.append(f"| {name} | {parameters:.1f} M | {NETWORKS[name]} | {cells} |")
     return "\n".join(lines) + "\n"
+
+
+def _errors(row: dict[str, Any]) -> str:
+    """The two cells of a row: its errors, or what is missing."""
+    if "missing" in row or not row:
+        return f"{row.get('missing', 'not measured')} | "
+    return " | ".join(f"{row[way]:.0e} ({row[f'{way} of Keras']:.0e})" for way in ("forward", "backward"))
 
 
 def main() -> None:
@@ -185,15 +201,24 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(NETWORKS), help="networks (default: all)", metavar="NAME")
     parser.add_argument("--format", choices=("keras", "h5", "tflite", "onnx"), default="keras")
     parser.add_argument("--seed", type=int, default=0, help="of weights and pictures")
+    parser.add_argument("--rows", type=Path, help="add the rows to this file; those that it has are not measured again")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     options = parser.parse_args()
-    rows = []
+    rows: list[dict[str, Any]] = []
+    if options.rows and options.rows.exists():
+        rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
+    done = {(row["network"], row["format"], row["seed"]) for row in rows}
     for name in options.names:
+        if (name, options.format, options.seed) in done:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             rows.append(measure(name, NETWORKS[name], options.format, options.seed, Path(folder)))
         print(*(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
-        if options.markdown:
-            options.markdown.write_text(markdown(rows))
+        if options.rows:
+            with options.rows.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+    if options.markdown:
+        options.markdown.write_text(markdown(rows))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ import shlex
 import sys
 
 from edgelearn import __version__
-from edgelearn.errors import EdgelearnError
-from edgelearn.experiments.config import ConfigError
+from edgelearn.errors import EdgelearnError, UsageError
 
 from . import (
     bench,
@@ -28,6 +27,7 @@ from . import (
     predict,
     profile,
     runs,
+    sweep,
     tune,
 )
 from .answer import answer
@@ -35,8 +35,8 @@ from .parser import make_parser
 
 COMMANDS = {
     "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "inspect": inspect,
-    "convert": convert, "runs": runs, "compare": compare, "predict": predict, "precision": precision, "memory": memory,
-    "keywords": keywords, "federated": federated, "bench": bench, "profile": profile, "tune": tune,
+    "convert": convert, "runs": runs, "compare": compare, "predict": predict, "sweep": sweep, "precision": precision,
+    "memory": memory, "keywords": keywords, "federated": federated, "bench": bench, "profile": profile, "tune": tune,
     "completion": completion,
 }  # fmt: skip
 
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     try:
         return answer(options)
-    except ConfigError as error:
+    except UsageError as error:
         print(f"edgelearn: {error}", file=sys.stderr)
         return 2
     except EdgelearnError as error:

@@ -1,22 +1,31 @@
 """Federated learning: many clients, one model, every byte counted.
 
 `run` trains a federation, `tasks` lists what can be trained, `rounds` shows what happened in the rounds of a run,
-`compare` puts runs side by side, `deploy` runs a federation on Flower's processes.
+`compare` puts runs side by side, `personal` enrols new users on top of a run, `deploy` runs a federation on Flower's
+processes, `check` kills these and compares.
 `verify` trains a network that tells users apart, enrols a voice, and accepts or rejects recordings."""
 
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from edgelearn.experiments.federated.config import FederatedConfig
+from edgelearn.experiments.federated.config import ENGINES, FederatedConfig
 from edgelearn.lab.runs import RunStore
 
+from . import names
 from .answer import Answer
 from .federated_verify import add_verify
 from .files import written
-from .options import add_options
+from .numbers import whole
+from .options import add_options, read_config
 from .tables import print_table
 from .training import add_runs, add_runs_folder, train
+
+CHECK_ROUNDS, CHECK_CLIENTS = 5, 4  # of `check`, where the options say nothing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +46,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     compare.add_argument("--markdown", action="store_true", help="the table in Markdown")
     add_runs_folder(compare)
     compare.set_defaults(act=_compare)
+    check = commands.add_parser(
+        "check", help="the same bits from every engine, whatever is killed: claims, measured here"
+    )
+    add_options(check, FederatedConfig, skip=("engine", "seed"))
+    add = check.add_argument
+    add("--engines", nargs="+", choices=ENGINES, default=["local", "deployed"], help="(default: local deployed)")
+    add("--seeds", nargs="+", type=whole(0), default=[0, 1, 2], help="(default: 0 1 2)")
+    add("--kills", type=whole(0), default=5, help="processes to kill at random moments (default: 5)")
+    add_runs_folder(check)
+    check.set_defaults(act=_check)
+    personal = commands.add_parser("personal", help="enrol new users on top of a federation of keywords")
+    personal.add_argument("name", metavar="RUN", help="a finished run, by its id or the start of it")
+    personal.add_argument("--folds", type=whole(2), default=5, help="parts of a user's clips (default: %(default)s)")
+    personal.add_argument("--least", type=whole(2), default=10, help="clips that a user has (default: %(default)s)")
+    personal.add_argument("--markdown", action="store_true", help="the table in Markdown")
+    add_runs_folder(personal)
+    names.add_device(personal)
+    personal.set_defaults(act=_personal)
     deploy = commands.add_parser("deploy", help="`run` with the engine deployed: SuperLink and SuperNodes of Flower")
     add_options(deploy, FederatedConfig, skip=("engine",))
     add_runs_folder(deploy)
@@ -82,3 +109,41 @@ def _compare(options: argparse.Namespace) -> Answer:
     if options.chart:
         plot_bytes(runs, options.chart)
     return Answer([{"run": each.id, "status": each.status, "results": each.record.get("results")} for each in runs])
+
+
+def _check(options: argparse.Namespace) -> Answer:
+    from edgelearn.experiments import claim
+    from edgelearn.experiments.federated import FederatedExperiment
+    from edgelearn.experiments.federated.check import check
+    from edgelearn.experiments.federated.deployment import require_flower
+
+    config = read_config(FederatedConfig, options)
+    config = replace(config, rounds=config.rounds or CHECK_ROUNDS, clients=config.clients or CHECK_CLIENTS)
+    for engine in options.engines:
+        if engine != "local":
+            require_flower(engine)
+    with ExitStack() as stack:
+        folder = options.runs or stack.enter_context(TemporaryDirectory(prefix="edgelearn-check-"))
+        claims = []
+        for each in check(
+            FederatedExperiment, config, options.engines, options.seeds, options.kills, Path(folder), print
+        ):
+            claims.append(each)
+            print(f"  {each.word}: {each.measured}")
+    print_table(claim.HEADER, claim.cells(claims))
+    return Answer([asdict(each) for each in claims], claim.status(claims))
+
+
+def _personal(options: argparse.Namespace) -> Answer:
+    from edgelearn.experiments.federated import personalise
+
+    run = RunStore(options.runs).open(options.name)
+    found = personalise(run, options.folds, options.least, device=options.device)
+    labels = {"before": "before training", "rounds": "after the rounds", "enrolment": "after the user's enrolment"}
+    rows = [(label, f"{found.mean(s):.1%}", f"{found.worst_tenth(s):.1%}") for s, label in labels.items()]
+    print(f"{len(found.users)} users who took no part, {found.tested.sum():,} clips")
+    print_table(("error", "mean of users", "worst tenth"), rows, options.markdown)
+    return Answer({
+        "run": run.id, "users": list(found.users), "tested": found.tested.tolist(),
+        "errors": {stage: errors.tolist() for stage, errors in found.errors.items()},
+    })  # fmt: skip

@@ -5,33 +5,23 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgelearn.errors import DataError
+from edgelearn.experiments.verification.config import FIXED, VerificationConfig
+from edgelearn.lab.runs import RunStore
 
 from . import names
 from .answer import Answer
-from .numbers import number, whole
+from .numbers import number
+from .options import add_options
 from .tables import print_table
-
-METHODS = ("feduv", "random", "fedaws", "positives", "fixed", "softmax")
-_TASKS = ("synthetic", "arabic", "english", "cifar10")
+from .training import add_runs, add_runs_folder, train
 
 
 def add_verify(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    train = commands.add_parser("train", help="train a network by users who share no embeddings, and measure it")
-    add = train.add_argument
-    add("task", choices=_TASKS, nargs="?", default=_TASKS[0], help="whose data (default: %(default)s)")
-    add("--method", choices=METHODS, default=METHODS[0], help="what users are told apart by (default: %(default)s)")
-    add("--size", type=whole(1), help="bits of a codeword (127, 255, 511), or size of an embedding (default: 127, 128)")
-    add("--rounds", type=whole(1), default=300, help="default: %(default)s")
-    add("--recordings", type=whole(1), default=12, help="of a user in each round (default: %(default)s)")
-    add("--fraction", type=number(least=0.0, most=1.0), default=1.0, help="of the users in each round (default: 1)")
-    add("--masked", action="store_true", help="hide each user's change from the server: a demonstration")
-    add("--seed", type=whole(0), default=0)
-    add("--data", metavar="DIR", help="folder with data sets (default: EDGELEARN_DATA)")
-    names.add_device(train)
-    add("--out", type=Path, metavar="FILE", help="where to save the network, for `enrol` and `test`")
-    train.set_defaults(act=_train)
+    one = commands.add_parser("train", help="train a network by users who share no embeddings, and measure it")
+    add_options(one, VerificationConfig, skip=FIXED)
+    add_runs(one)
+    one.set_defaults(act=_train)
     enrol = commands.add_parser("enrol", help="enrol a voice from a few recordings")
     _add_files(enrol, "the user's file to write; it is a secret, and stays with the user")
     enrol.add_argument(
@@ -48,51 +38,24 @@ def _add_files(parser: argparse.ArgumentParser, user: str) -> None:
     add = parser.add_argument
     add("clips", nargs="+", metavar="CLIP", help="WAV, FLAC or OGG files of about a second")
     add("--user", required=True, type=Path, metavar="FILE", help=user)
-    add("--network", required=True, type=Path, metavar="FILE", help="the network that `train --out` wrote")
+    add("--network", required=True, metavar="RUN", help="the run of `train`, by its id or the start of it, or a file")
+    add_runs_folder(parser)
     names.add_device(parser)
 
 
 def _train(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.verification import TASKS, train_verifier
-    from edgelearn.experiments.verification.tasks import FRONT_END
-    from edgelearn.federated.verification import VerificationSettings, make_method
-    from edgelearn.keywords import save_embedder
-    from edgelearn.keywords.learners import Embedder
+    from edgelearn.experiments.verification import VerificationExperiment
 
-    if options.out is not None and options.task == "cifar10":
-        raise DataError("--out is for networks that take voices: leave it out, or train with speakers.")
-    task = TASKS[options.task](options.data, options.seed)
-    size = len(task.train) if options.method == "softmax" else options.size
-    method = make_method(options.method, size)
-    settings = VerificationSettings(
-        options.rounds, options.recordings, options.fraction, seed=options.seed, masked=options.masked
-    )
-    print(f"{task.name}: {task.description}", flush=True)
-
-    def progress(number: int) -> None:
-        if number % max(1, options.rounds // 10) == 0:
-            print(f"round {number} of {options.rounds}", flush=True)
-
-    trained = train_verifier(task, method, settings, options.device, progress)
-    report = trained.report
-    rows = [
-        ("other users", *_shares(report.seen, report.seen_eer)),
-        ("people who took no part", *_shares(report.unseen, report.unseen_eer)),
-    ]
-    print_table(("impostors", "accepted of own at 10 %", "equal error rate"), rows)
-    print(f"right user first: {report.accuracy:.1%}; bytes up {trained.up_bytes:,}, down {trained.down_bytes:,}")
-    if options.out is not None:
-        save_embedder(options.out, Embedder(trained.model.network, dict(trained.model.weights), FRONT_END))
-        print(f"Network: {options.out}")
-    return Answer({
-        "task": options.task, "method": options.method, "accuracy": report.accuracy, "up_bytes": trained.up_bytes,
-        "down_bytes": trained.down_bytes, "seen": report.seen, "seen_eer": report.seen_eer, "unseen": report.unseen,
-        "unseen_eer": report.unseen_eer, "network": options.out,
-    })  # fmt: skip
-
-
-def _shares(*values: float) -> list[str]:
-    return ["-" if value != value else f"{value:.1%}" for value in values]
+    answer = train(VerificationExperiment, options)
+    if found := answer.record["results"]:
+        kinds = {"seen": "other users", "unseen": "people who took no part"}
+        rows = [
+            (label, f"{found[kind]:.1%}", f"{found[kind + '_eer']:.1%}")
+            for kind, label in kinds.items()
+            if kind in found
+        ]
+        print_table(("impostors", "accepted of own at 10 %", "equal error rate"), rows)
+    return answer
 
 
 def _enrol(options: argparse.Namespace) -> Answer:
@@ -120,9 +83,13 @@ def _outputs(options: argparse.Namespace):
     import numpy as np
 
     from edgelearn.data.audio.clips import ClipDataset, load_clips
+    from edgelearn.experiments.verification.experiment import VOICES
     from edgelearn.keywords import load_embedder
 
-    embedder = load_embedder(options.network, options.device)
+    path = Path(options.network)
+    if not path.is_file():
+        path = RunStore(options.runs).open(options.network).folder / VOICES
+    embedder = load_embedder(path, options.device)
     paths = [Path(clip) for clip in options.clips]
     labels, speakers = np.zeros(len(paths), np.int32), np.full(len(paths), "")
     clips = ClipDataset("clips", "folder", "Clips of the command line.", ("voice",), labels, speakers, paths)

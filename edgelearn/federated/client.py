@@ -5,29 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
-from edgelearn.errors import EdgelearnError, PlanError
+from edgelearn.errors import EdgelearnError, FormatError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.train import Subset, Trainer
 from edgelearn.train.sources import Source
 
 from .compression.downlink import Copy
-from .compressor import Compressor, NoCompression
+from .compressor import Compressor, NoCompression, at_round
+from .masking import Masks
 from .memory import ClientMemory
-from .messages import Instruction, Reply
+from .messages import Instruction, Reply, split_own
 
 _ORDER, _COMPRESSION = 33, 34  # separate these random streams from others of the same seed
-
-
-class Work(Protocol):
-    """Carries out instructions: `Clients` in this process, or something that asks clients elsewhere."""
-
-    def answer(self, data: bytes) -> bytes:
-        """Return the reply to an instruction, both as bytes."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -63,6 +55,9 @@ class Clients:
     - `memory`: what clients keep from round to round (default: nothing is kept).
     - `down`: compressor of the weights that are received, for a server with a `Downlink` (default: none). It needs a
       memory.
+    - `steps`: updates of a client in a round, in place of epochs, each with a mini-batch of the trainer's size that is
+      drawn from its examples (default None: epochs).
+    - `masks`: hide changes from the server, in place of compression (default none).
     """
 
     trainer: Trainer
@@ -73,12 +68,33 @@ class Clients:
     compressor: Compressor = field(default_factory=NoCompression)
     memory: ClientMemory | None = None
     down: Compressor | None = None
+    steps: int | None = None
+    masks: Masks | None = None
 
     def __post_init__(self) -> None:
         if self.down is not None and self.memory is None:
             raise PlanError("Clients that receive changes of the weights keep them: give a memory.")
         self.names = sorted(self.trainer.training.session.changing)
         self.shapes = [self.weights[name].shape for name in self.names]
+
+    @property
+    def own_size(self) -> int:
+        """Number of values that a client has of its own, as the server's strategy says."""
+        return 0
+
+    def targets(self, client: int, chosen: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Return the targets of the examples that a client trains with, (n, ...).
+
+        Arguments:
+        - `client`: its number.
+        - `chosen`: numbers of the examples, (n,).
+        - `own`: what the server sent of the client's own, (own_size,); zeros in its first round.
+        """
+        return self.examples.y[chosen]
+
+    def moved(self, x: Source, targets: np.ndarray) -> np.ndarray:
+        """Return the values of a client's own after it trained with `x` and `targets`, float32 (own_size,)."""
+        return np.empty(0, np.float32)
 
     def answer(self, data: bytes) -> bytes:
         """Carry out an instruction. What a client can't do is the `problem` of its reply."""
@@ -91,22 +107,39 @@ class Clients:
 
     def _train(self, instruction: Instruction) -> Reply:
         number, client = instruction.round, instruction.client
+        if number < 1 or not 0 <= client < len(self.examples.parts):
+            raise FormatError(f"there is no round {number} of a client {client}: {len(self.examples.parts)} are here")
         start = time.perf_counter()
         kept = self.memory.load(client, number) if self.memory else {}
-        received = self._received(instruction.payload, kept)
-        part = self.examples.parts[client]
-        order = np.random.default_rng([self.seed, _ORDER, number, client]).permutation(part)
+        payload, own = split_own(instruction.payload, self.own_size)
+        received = self._received(payload, kept)
+        chosen = self._chosen(number, client)
+        epochs = self.epochs if self.steps is None else 1
+        x = _Round(self.examples.x, chosen, (number - 1) * epochs)
+        targets = self.targets(client, chosen, own)
         self.trainer.load(self.weights | dict(zip(self.names, received, strict=True)))
-        history = self.trainer.fit(Subset(self.examples.x, order), self.examples.y[order], self.epochs)
+        history = self.trainer.fit(x, targets, epochs)
         trained = self.trainer.weights
         changes = [trained[name] - before for name, before in zip(self.names, received, strict=True)]
-        rng = np.random.default_rng([self.seed, _COMPRESSION, number, client])
-        payload = self.compressor.encode(changes, rng, kept)
+        if self.masks:
+            payload = self.masks.hide(changes, client, number)
+        else:
+            rng = np.random.default_rng([self.seed, _COMPRESSION, number, client])
+            payload = at_round(self.compressor, number).encode(changes, rng, kept)
+        payload += self.moved(x, targets).tobytes()
         if self.memory and kept:
             self.memory.save(client, number, kept)
         last = {name: values[-1] for name, values in history.history.items() if name != "seconds"}
         metrics = last | {"seconds": round(time.perf_counter() - start, 4), **self._bytes()}
-        return Reply(number, client, payload, len(part), metrics)
+        return Reply(number, client, payload, len(x), metrics)
+
+    def _chosen(self, number: int, client: int) -> np.ndarray:
+        """Numbers of the examples of a round, in a random order."""
+        rng, part = np.random.default_rng([self.seed, _ORDER, number, client]), self.examples.parts[client]
+        if self.steps is None:
+            return rng.permutation(part)
+        count = self.steps * self.trainer.plan.request.batch_size
+        return rng.choice(part, count, replace=len(part) < count)
 
     def _received(self, payload: bytes, kept: dict[str, np.ndarray]) -> list[np.ndarray]:
         """The weights that a message leads to; with `down` they are kept, since the next one changes them."""
@@ -118,3 +151,19 @@ class Clients:
         """Planned and allocated device memory."""
         session = self.trainer.training.session
         return {"planned": self.trainer.plan.peak_bytes, "allocated": session.allocated_bytes}
+
+
+class _Round(Subset):
+    """Examples of a round. Those that differ from epoch to epoch, do so from round to round.
+
+    Arguments:
+    - `source`, `indices`: see Subset.
+    - `before`: epochs before this round.
+    """
+
+    def __init__(self, source: Source, indices: np.ndarray, before: int) -> None:
+        super().__init__(source, indices)
+        self.before = before
+
+    def at_epoch(self, epoch: int) -> Subset:
+        return super().at_epoch(self.before + epoch)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,16 @@ from edgelearn.errors import FormatError
 Shapes = Sequence[tuple[int, ...]]
 
 
-class Compressor(Protocol):
+class Decoder(Protocol):
+    """Turns the bytes of a message into arrays."""
+
+    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
+        """Return arrays of `shapes`, float32 unless the decoder says otherwise. Raises FormatError for bytes that can't
+        be these."""
+        ...
+
+
+class Compressor(Decoder, Protocol):
     """Turns arrays into bytes and back. Sender and receiver both know the shapes, so that the bytes needn't say them.
 
     A lossy one may keep in `state` what it left out (error feedback): arrays by name, which the caller stores from one
@@ -25,9 +34,14 @@ class Compressor(Protocol):
         """Return the bytes of float32 `arrays`. `rng` draws what is random; `state` is changed in place."""
         ...
 
-    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
-        """Return float32 arrays of `shapes`. Raises FormatError for bytes that can't be these."""
-        ...
+
+D = TypeVar("D", bound=Decoder)
+
+
+def at_round(compressor: D, number: int) -> D:
+    """Return a round's compressor: `compressor.at_round(number)` if it has that method, else `compressor` itself."""
+    method = getattr(compressor, "at_round", None)
+    return method(number) if method else compressor
 
 
 class NoCompression:
@@ -57,6 +71,9 @@ class Partly:
 
     compressor: Compressor
     exact: tuple[bool, ...]
+
+    def at_round(self, number: int) -> Partly:
+        return replace(self, compressor=at_round(self.compressor, number))
 
     def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
         lossy, exact = self._divided(arrays)

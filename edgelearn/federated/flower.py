@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from .grid import Outcome
 RECORD, FIELD = "message", "bytes"  # where a message of Flower holds one of ours
 _POLL_SECONDS = 0.05
 _QUERY_SECONDS = 120
+_LOST = (3, 4, 5, 8)  # Flower's codes for messages and processes that are gone, through no fault of the client's code
+_ATTEMPTS = 3  # to send a message that is lost
 
 
 class FlowerGrid:
@@ -31,13 +34,19 @@ class FlowerGrid:
         self._nodes = self._find(nodes, patience)
 
     def exchange(self, instructions, deadline, arrived):
-        start, outcomes = time.monotonic(), {}
+        start, outcomes, attempts = time.monotonic(), {}, Counter()
         messages = {client: self._message(client, data) for client, data in sorted(instructions.items())}
         waiting = dict(zip(self.grid.push_messages(messages.values()), messages, strict=True))
         while waiting:
             replies = sorted(self.grid.pull_messages(list(waiting)), key=lambda m: m.metadata.reply_to_message_id)
             for reply in replies:
                 client = waiting.pop(reply.metadata.reply_to_message_id)
+                attempts[client] += 1
+                if reply.has_error() and reply.error.code in _LOST and attempts[client] < _ATTEMPTS:
+                    # A client does the same work again, so the round has the same bits.
+                    (number,) = self.grid.push_messages([self._message(client, instructions[client])])
+                    waiting[number] = client
+                    continue
                 outcomes[client] = _outcome(reply)
                 arrived(client, outcomes[client])
             if deadline is not None and time.monotonic() - start > deadline:

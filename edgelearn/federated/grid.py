@@ -6,10 +6,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from .client import Work
-
 Outcome = bytes | str  # a reply, or why there is none
 Arrived = Callable[[int, Outcome], None]
+
+
+class Work(Protocol):
+    """Carries out instructions: `Clients` in this process, or something that asks clients elsewhere."""
+
+    def answer(self, data: bytes) -> bytes:
+        """Return the reply to an instruction, both as bytes."""
+        ...
 
 
 class Grid(Protocol):

@@ -7,14 +7,16 @@ clients would agree on keys, and a client that is missing makes the round's sum 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from edgelearn.errors import FormatError
+from edgelearn.errors import FormatError, RunError
 
 from .compression.arrays import check_size, count, flatten, split
 from .compressor import Shapes
+from .screening import Update
 
 STEP = 2.0**-20  # of the fixed-point numbers that are added up
 _LIMIT = 2**31  # sums of 32 bits, in STEP
@@ -51,8 +53,50 @@ def sum_of_masked(messages: Sequence[bytes], shapes: Shapes) -> list[np.ndarray]
 
     Raises FormatError for a message of another size. If one is missing, the result is noise: count them before.
     """
-    total = np.zeros(count(shapes), np.uint32)
-    for message in messages:
-        check_size(message, 4 * count(shapes), f"{count(shapes):,} masked values")
-        total = total + np.frombuffer(message, "<u4").astype(np.uint32)
-    return split(total.view(np.int32) * STEP, shapes)
+    return _sum([_decoded(message, shapes) for message in messages])
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Both sides of masked rounds: clients hide their changes, and the server sees their mean alone, to which every
+    client counts the same.
+
+    Arguments:
+    - `drawn`: returns the clients of a round by its number; everybody can compute them (`Settings.drawn`).
+    - `seed`: draws the masks (default 0).
+    """
+
+    drawn: Callable[[int], Sequence[int]]
+    seed: int = 0
+
+    def hide(self, arrays: Sequence[np.ndarray], client: int, number: int) -> bytes:
+        """Return a client's message in round `number`. Errors as `mask`."""
+        return mask(arrays, client, self.drawn(number), self.seed, number)
+
+    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
+        """Return masked values as they came, uint32. Raises FormatError for bytes of another size."""
+        return _decoded(data, shapes)
+
+    def mean(self, updates: Sequence[Update], drawn: int, number: int) -> list[np.ndarray]:
+        """Return the mean change, float32. Raises RunError if an update is missing: masks cancel in the sum of all."""
+        if len(updates) != drawn:
+            raise RunError(
+                f"Round {number}: {drawn - len(updates)} of {drawn} clients are missing, so masks don't cancel. Resume "
+                "the run when all are there, or train without masks."
+            )
+        return [(sum_ / drawn).astype(np.float32) for sum_ in _sum([update.arrays for update in updates])]
+
+    def logs(self, rounds: int) -> dict[str, float]:
+        """Figures for the log of a round: none."""
+        return {}
+
+
+def _decoded(data: bytes, shapes: Shapes) -> list[np.ndarray]:
+    check_size(data, 4 * count(shapes), f"{count(shapes):,} masked values")
+    return split(np.frombuffer(data, "<u4").astype(np.uint32), shapes)
+
+
+def _sum(messages: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """The sum of masked arrays, modulo 2^32, as float64."""
+    sums = [np.sum(arrays, axis=0, dtype=np.uint32) for arrays in zip(*messages, strict=True)]
+    return [np.atleast_1d(array).view(np.int32).reshape(array.shape) * STEP for array in sums]

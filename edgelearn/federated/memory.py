@@ -40,8 +40,10 @@ class ClientMemory:
 
     def _rounds(self, client: int) -> list[int]:
         """The rounds of which there are files, ascending."""
-        found = self.folder.glob(f"client-{client}-round-*{_SUFFIX}")
-        return sorted(int(path.name.removesuffix(_SUFFIX).rpartition("-")[2]) for path in found)
+        prefix = f"client-{client}-round-"
+        names = [path.name for path in self.folder.glob(f"{prefix}*{_SUFFIX}")]
+        numbers = [name.removeprefix(prefix).removesuffix(_SUFFIX) for name in names]
+        return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())  # no stray files
 
     def _path(self, client: int, number: int) -> Path:
         return self.folder / f"client-{client}-round-{number}{_SUFFIX}"

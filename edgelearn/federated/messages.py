@@ -11,8 +11,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+import numpy as np
+
 from edgelearn import records
 from edgelearn.errors import FormatError
+
+from .compressor import NoCompression
 
 _LENGTH = 4
 _LARGEST_HEADER = 1 << 16
@@ -106,6 +110,15 @@ def size_of(data: bytes) -> Size:
         return Size(len(data) - _start(data), len(data))
     except FormatError:
         return Size(0, len(data))
+
+
+def split_own(payload: bytes, size: int) -> tuple[bytes, np.ndarray]:
+    """Return (the rest of a payload, the `size` values of a client's own at its end, float32).
+
+    Raises FormatError if it is too short.
+    """
+    end = max(0, len(payload) - 4 * size)
+    return payload[:end], NoCompression().decode(payload[end:], [(size,)])[0]
 
 
 def _pack(header: Mapping[str, Any], payload: bytes) -> bytes:

@@ -63,6 +63,10 @@ class Privacy:
         deviation = self.noise * self.clip
         return [((total + deviation * rng.standard_normal(total.shape)) / drawn).astype(np.float32) for total in sums]
 
+    def logs(self, rounds: int) -> dict[str, float]:
+        """Figures for the log of a round."""
+        return {"epsilon": self.epsilon(rounds)}
+
     def epsilon(self, rounds: int) -> float:
         """Return ε of (ε, δ) after so many rounds, as `gaussian_epsilon`. Drawing only some clients in a round protects
         more; that isn't counted."""

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import floor, nan
+from typing import NotRequired, TypedDict, cast
 
 import numpy as np
 
+from edgelearn import records
 from edgelearn.errors import FormatError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
@@ -16,10 +18,12 @@ from edgelearn.train import Callback, Model, Position, TrainedModel
 from edgelearn.train.callbacks.base import CallbackList
 from edgelearn.train.status import Logs, TrainingStatus
 
+from .compression.arrays import checked
 from .compression.downlink import Downlink
-from .compressor import Compressor, NoCompression
+from .compressor import Compressor, Decoder, NoCompression, at_round
 from .grid import Grid, Outcome
-from .messages import Instruction, Reply, size_of
+from .masking import Masks
+from .messages import Instruction, Reply, Size, size_of
 from .privacy import Privacy
 from .screening import Update, screen
 from .strategy import Strategy
@@ -39,6 +43,7 @@ class Settings:
     - `seed`: draws the clients of each round (default 0).
     - `deadline`: seconds after which a round goes on without those that are missing (default None: it waits).
     - `largest`: an update longer than so many times the median of the round is left out (default 10; None: none is).
+    - `validation_frequency`: test after every so many rounds, and after the last (default 1).
     """
 
     clients: int
@@ -47,12 +52,31 @@ class Settings:
     seed: int = 0
     deadline: float | None = None
     largest: float | None = 10.0
+    validation_frequency: int = 1
 
     def drawn(self, number: int) -> list[int]:
         """The clients of round `number` (from 1), ascending; they depend on the seed and the round alone."""
         count = max(1, floor(self.fraction * self.clients + 0.5))
         rng = np.random.default_rng([self.seed, _SAMPLING, number])
         return sorted(rng.choice(self.clients, count, replace=False).tolist())
+
+
+class Bytes(TypedDict):
+    """Bytes of messages: of their `payload`, and in `total`."""
+
+    payload: int
+    total: int
+
+
+class ClientRecord(TypedDict):
+    """What is known of a client's update; its metrics stand beside."""
+
+    client: int
+    examples: int
+    planned: NotRequired[float]
+    allocated: NotRequired[float]
+    down: Bytes
+    up: Bytes
 
 
 @dataclass(frozen=True)
@@ -67,10 +91,10 @@ class RoundRecord:
     """
 
     round: int
-    clients: list[dict]
+    clients: list[ClientRecord]
     left_out: dict[str, str]
-    down: dict[str, int]
-    up: dict[str, int]
+    down: Bytes
+    up: Bytes
 
     def to_dict(self) -> dict:
         return asdict(self)
@@ -88,15 +112,16 @@ class Rounds(TrainedModel):
     - `test`: (source of examples, int labels).
     - `compressor`: of the replies (default none).
     - `record`: called after each round with what happened (default: nothing is done with it).
-    - `privacy`: clips changes and adds noise to their mean (default None: their mean by examples). Whether another
-      client is aggregated must then not depend on a change's length, so none is left out for it.
+    - `privacy`: clips changes and adds noise to their mean, or takes the mean of masked ones, which its `decode` reads
+      (default None: their mean by examples). Whether another client is aggregated must then not depend on a change's
+      length, so none is left out for it.
     - `down`: compressor of the weights that are sent, which clients must use too (default None: all as float32).
     """
 
     def __init__(
         self, model: Model, names: Sequence[str], settings: Settings, strategy: Strategy, grid: Grid, test: tuple,
-        compressor: Compressor | None = None, record: Callable[[RoundRecord], None] = lambda record: None,
-        privacy: Privacy | None = None, down: Compressor | None = None,
+        compressor: Decoder | None = None, record: Callable[[RoundRecord], None] = lambda record: None,
+        privacy: Privacy | Masks | None = None, down: Compressor | None = None,
     ) -> None:  # fmt: skip
         self.model, self.names, self.settings, self.strategy, self.grid = model, list(names), settings, strategy, grid
         self.test, self.compressor, self.record = test, compressor or NoCompression(), record
@@ -107,6 +132,7 @@ class Rounds(TrainedModel):
         trained = model.network.trainable
         self._trained = [index for index, name in enumerate(self.names) if name in trained]
         self._server = strategy.initial_state([self.shapes[index] for index in self._trained])
+        self.own = np.zeros((settings.clients, strategy.own_size), np.float32)
         self._downlink = Downlink(down, [self._weights[name] for name in self.names]) if down else None
         self._notify = CallbackList(self, [])
 
@@ -134,6 +160,8 @@ class Rounds(TrainedModel):
         tensors = {f"weights/{name}": self._weights[name] for name in self.names}
         for slot, arrays in self._server.items():
             tensors |= {f"server/{slot}/{self.names[i]}": a for i, a in zip(self._trained, arrays, strict=True)}
+        if self.strategy.own_size:
+            tensors["own"] = self.own.copy()
         if self._downlink:
             tensors |= {f"{_DOWNLINK}{name}": array for name, array in self._downlink.state().items()}
         return tensors, {"round": self.position.epoch}
@@ -141,17 +169,24 @@ class Rounds(TrainedModel):
     def restore(self, tensors: Weights, position: dict) -> None:
         """Return to where `state` was called. Raises FormatError if it was called on another federation."""
         try:
-            weights = {name: tensors[f"weights/{name}"] for name in self.names}
-            names = [self.names[index] for index in self._trained]
-            self._server = {
-                slot: [tensors[f"server/{slot}/{name}"] for name in names] for slot in self.strategy.slots
-            }  # fmt: skip
+            weights = {n: _stored(tensors, f"weights/{n}", s) for n, s in zip(self.names, self.shapes, strict=True)}
+            trained = [(self.names[index], self.shapes[index]) for index in self._trained]
+            server = {
+                slot: [_stored(tensors, f"server/{slot}/{name}", shape) for name, shape in trained]
+                for slot in self.strategy.slots
+            }
+            number = records.convert(position["round"], int)
+            own = _stored(tensors, "own", self.own.shape) if self.strategy.own_size else self.own
             if self._downlink:
                 kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
                 self._downlink.restore(kept)
-            self.status.position = Position(epoch=int(position["round"]))
         except KeyError as error:
             raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
+        except records.RecordError as error:
+            raise FormatError(f"The checkpoint's number of rounds is damaged: {error}.") from None
+        if not 0 <= number <= self.settings.rounds:
+            raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
+        self._server, self.own, self.status.position = server, np.array(own), Position(epoch=number)
         self.weights = self._weights | weights
 
     def evaluate(self, x, y) -> Logs:
@@ -187,7 +222,9 @@ class Rounds(TrainedModel):
         sent = self._instructions(drawn, number)
         outcomes = self.grid.exchange(sent, self.settings.deadline, self._arrived)
         largest = None if self.privacy else self.settings.largest
-        updates, left_out = screen(outcomes, number, self.shapes, self.compressor, largest)
+        updates, left_out = screen(
+            outcomes, number, self.shapes, at_round(self.compressor, number), largest, self.strategy.own_size
+        )  # fmt: skip
         if self._downlink:
             for client in left_out:  # whatever it has: next time it gets all weights
                 self._downlink.forget(client)
@@ -199,11 +236,14 @@ class Rounds(TrainedModel):
             )
         changes = self.privacy.mean(updates, len(drawn), number) if self.privacy else mean(updates)
         self._apply(changes, number)
-        logs = self._logs(updates) | self._evaluate()
+        self._arrange(updates)
+        logs = self._logs(updates)
+        if number % self.settings.validation_frequency == 0 or number == self.settings.rounds:
+            logs |= self._evaluate()
         logs |= {"clients": len(updates), "left_out": len(left_out)}
         logs |= {"up_bytes": record.up["total"], "down_bytes": record.down["total"]}
         if self.privacy:
-            logs["epsilon"] = self.privacy.epsilon(number)
+            logs |= self.privacy.logs(number)
         logs["seconds"] = time.perf_counter() - start
         self.record(record)
         self.status.position = Position(epoch=number)
@@ -218,7 +258,10 @@ class Rounds(TrainedModel):
             payloads = {client: self._downlink.message(client) for client in drawn}
         else:
             payloads = dict.fromkeys(drawn, NoCompression().encode(weights, rng, {}))
-        return {client: Instruction(number, client, data).to_bytes() for client, data in payloads.items()}
+        return {
+            client: Instruction(number, client, data + self.own[client].tobytes()).to_bytes()
+            for client, data in payloads.items()
+        }
 
     def _arrived(self, client: int, outcome: Outcome) -> None:
         self.position.step += 1
@@ -234,14 +277,26 @@ class Rounds(TrainedModel):
         changed = {name: self._weights[name] + change for name, change in zip(self.names, changes, strict=True)}
         self.weights = self._weights | changed
 
+    def _arrange(self, updates: Sequence[Update]) -> None:
+        """Keep what clients sent of their own, and let the strategy change it. Those that never did have zeros."""
+        for update in updates:
+            self.own[update.client] = update.own
+        if self.strategy.own_size:
+            known = self.own.any(1)
+            self.own[known] = self.strategy.arranged(self.own[known])
+
     def _evaluate(self) -> Logs:
-        return {f"val_{name}": value for name, value in self.model.evaluate(*self.test).items()}
+        return {f"val_{name}": value for name, value in self.evaluate(*self.test).items()}
 
     def _logs(self, updates: Sequence[Update]) -> Logs:
         """The clients' metrics, by number of examples."""
         total = sum(update.examples for update in updates)
         names = [name for name in ("loss", "accuracy") if all(name in update.metrics for update in updates)]
         return {name: sum(u.metrics[name] * u.examples for u in updates) / total for name in names}
+
+
+def _stored(tensors: Weights, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    return checked(tensors[name], shape, f"The checkpoint's '{name}'")
 
 
 class _Stopped(Exception):
@@ -273,12 +328,13 @@ def _recorded(
     down = {client: size_of(data) for client, data in sent.items()}
     up = {client: size_of(data) for client, data in outcomes.items() if isinstance(data, bytes)}
     clients = [
-        {"client": u.client, "examples": u.examples, **u.metrics,
-         "down": asdict(down[u.client]), "up": asdict(up[u.client])}
+        cast(ClientRecord, {**u.metrics, "client": u.client, "examples": u.examples,
+                            "down": _bytes(down[u.client]), "up": _bytes(up[u.client])})
         for u in updates
     ]  # fmt: skip
-    totals = [
-        {name: sum(getattr(size, name) for size in sizes.values()) for name in ("payload", "total")}
-        for sizes in (down, up)
-    ]
-    return RoundRecord(number, clients, {str(client): why for client, why in sorted(left_out.items())}, *totals)
+    reasons = {str(client): why for client, why in sorted(left_out.items())}
+    return RoundRecord(number, clients, reasons, _bytes(*down.values()), _bytes(*up.values()))
+
+
+def _bytes(*sizes: Size) -> Bytes:
+    return {"payload": sum(size.payload for size in sizes), "total": sum(size.total for size in sizes)}

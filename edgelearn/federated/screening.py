@@ -10,9 +10,9 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 
-from .compressor import Compressor, Shapes
+from .compressor import Decoder, Shapes
 from .grid import Outcome
-from .messages import Reply
+from .messages import Reply, split_own
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,14 @@ class Update:
     - `arrays`: the change, float32.
     - `examples`: number of examples it trained with.
     - `metrics`: numbers by name.
+    - `own`: values of the client's own (default: none).
     """
 
     client: int
     arrays: Sequence[np.ndarray] = field(repr=False)
     examples: int
     metrics: Mapping[str, float]
+    own: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32), repr=False)
 
     @property
     def norm(self) -> float:
@@ -38,8 +40,9 @@ class Update:
 
 
 def screen(
-    outcomes: Mapping[int, Outcome], number: int, shapes: Shapes, compressor: Compressor, largest: float | None
-) -> tuple[list[Update], dict[int, str]]:
+    outcomes: Mapping[int, Outcome], number: int, shapes: Shapes, compressor: Decoder, largest: float | None,
+    own_size: int = 0,
+) -> tuple[list[Update], dict[int, str]]:  # fmt: skip
     """Return (updates to aggregate, by ascending client; why the others are left out, by client).
 
     Arguments:
@@ -48,11 +51,12 @@ def screen(
     - `shapes`: of the arrays that travel.
     - `compressor`: of the replies.
     - `largest`: how many times the median length of the round's changes one may have; None: any.
+    - `own_size`: number of values of a client's own, which follow the change (default 0).
     """
     updates, left_out = [], {}
     for client, outcome in sorted(outcomes.items()):
         try:
-            updates.append(_update(outcome, number, client, shapes, compressor))
+            updates.append(_update(outcome, number, client, shapes, compressor, own_size))
         except FormatError as error:
             left_out[client] = str(error)
     norms = {update.client: update.norm for update in updates}
@@ -64,7 +68,9 @@ def screen(
     return [update for update in updates if update.client not in left_out], left_out
 
 
-def _update(outcome: Outcome, number: int, client: int, shapes: Shapes, compressor: Compressor) -> Update:
+def _update(
+    outcome: Outcome, number: int, client: int, shapes: Shapes, compressor: Decoder, own_size: int
+) -> Update:  # fmt: skip
     """Raises FormatError, with the reason, for what can't be aggregated."""
     if isinstance(outcome, str):
         raise FormatError(outcome)
@@ -75,9 +81,10 @@ def _update(outcome: Outcome, number: int, client: int, shapes: Shapes, compress
         raise FormatError(reply.problem)
     if reply.examples < 1:
         raise FormatError(f"it trained with {reply.examples} examples")
-    arrays = compressor.decode(reply.payload, shapes)
-    if not all(np.isfinite(array).all() for array in arrays):
+    payload, own = split_own(reply.payload, own_size)
+    arrays = compressor.decode(payload, shapes)
+    if not all(np.isfinite(array).all() for array in (*arrays, own)):
         raise FormatError("its change holds a NaN or an infinity")
     if bad := [name for name, value in reply.metrics.items() if not isfinite(value)]:
         raise FormatError(f"its {bad[0]} is {reply.metrics[bad[0]]}")
-    return Update(client, arrays, reply.examples, reply.metrics)
+    return Update(client, arrays, reply.examples, reply.metrics, own)

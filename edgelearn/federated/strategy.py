@@ -33,6 +33,19 @@ class Strategy(ABC):
         """Names of the server's state, an array for each trained parameter."""
         return ()
 
+    @property
+    def own_size(self) -> int:
+        """Number of values that each client has of its own, which travel between it and the server (default 0)."""
+        return 0
+
+    def arranged(self, own: np.ndarray) -> np.ndarray:
+        """Return what clients have of their own after the server's part of a round.
+
+        Arguments:
+        - `own`: of the clients that have been drawn so far, float32 (clients, own_size).
+        """
+        return own
+
     def initial_state(self, shapes: Sequence[tuple[int, ...]]) -> State:
         """The state before the first round: zeros."""
         return {slot: [np.zeros(shape, np.float32) for shape in shapes] for slot in self.slots}

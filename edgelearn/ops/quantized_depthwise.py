@@ -7,11 +7,14 @@ from edgelearn.launch import KernelConfig
 from . import tiles
 from .depthwise import DepthwiseConv2D
 from .emit import Emitter, Epilogue, Traits
+from .formats import NumberFormat
 from .quantized_copy import emit_channel_sums
-from .quantized_tensor import QuantizedTensor, check_accumulators
+from .quantized_tensor import QuantizedTensor, check_accumulators, largest_sum
 from .sums import LONGEST_SUM, Sum, start_sum
 from .target import Target
 from .tensor import Tensor, ceil_div
+
+EXACT = 1 << 24  # the most that float32 counts to by ones
 
 
 def emit_forward(
@@ -34,7 +37,8 @@ def emit_forward(
             *x.read, *kernel.read, *target.result_arguments(e), value.images, value.height, value.width, out.height,
             out.width, out.blocks, *epilogue.arguments,
             whole=True, flops=op.flops(value.shape[1:]) * value.images, per_channel=kernel.format.per_channel,
-            **choice, **window.macros, **epilogue.macros, **target.result_macros(e),
+            floats=_exact(window.taps, x.format, kernel.format), **choice, **window.macros,
+            **epilogue.macros, **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -57,7 +61,8 @@ def emit_backward_data(
             *dy.read, *prepared.read, *target.result_arguments(e), x.images, x.height, x.width, given.height,
             given.width, x.blocks, *target.mask_arguments,
             whole=True, flops=op.flops(x.shape[1:]) * x.images, per_channel=prepared.format.per_channel,
-            **choice, **window.macros, **target.mask_macros, **target.result_macros(e),
+            floats=_exact(window.taps, dy.format, prepared.format), **choice, **window.macros,
+            **target.mask_macros, **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -83,9 +88,15 @@ def emit_backward_weights(
             "quantized_depthwise.cl", "quantized_depthwise_backward_weights", (kernel_sum.groups, value.blocks),
             *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
             value.images, value.height, value.width, given.height, given.width, rows, kernel_sum.groups, value.blocks,
-            int(add), whole=True, flops=op.flops(value.shape[1:]) * value.images, **choice, **window.macros,
+            int(add), whole=True, flops=op.flops(value.shape[1:]) * value.images, floats=False, **choice,
+            **window.macros,
         )  # fmt: skip
         return kernel_sum, dy_sum
+
+
+def _exact(terms: int, *formats: NumberFormat) -> bool:
+    """True if float32 holds every sum of `terms` products of two formats' integers, less their zero points."""
+    return largest_sum(terms, *formats) <= EXACT
 
 
 def _tiles(traits: Traits, width: int) -> list[KernelConfig]:

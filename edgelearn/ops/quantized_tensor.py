@@ -77,10 +77,15 @@ def stored_macros(x: Stored) -> dict[str, Any]:
     return {"stored": code, "per_channel": isinstance(x, QuantizedTensor) and x.format.per_channel} if code else {}
 
 
+def largest_sum(terms: int, *formats: NumberFormat) -> int:
+    """The largest sum of `terms` products of two formats' integers, less their zero points."""
+    return terms * prod(f.largest for f in formats if isinstance(f, Format))
+
+
 def check_accumulators(layer: str, terms: int, *formats: NumberFormat) -> None:
     """Raises PlanError if a sum of `terms` products of two formats' integers, less their zero points, may overflow 32
     bits."""
-    largest = terms * prod(f.largest for f in formats if isinstance(f, Format))
+    largest = largest_sum(terms, *formats)
     if largest > LARGEST:
         raise PlanError(
             f"'{layer}' adds up {terms:,} products of {' x '.join(str(f.bits) for f in formats)} bits, which can reach "

@@ -75,12 +75,13 @@ class Context(Displayed):
         check_process()
         return cl.enqueue_copy(self.queue, target, array, dst_offset=offset, is_blocking=False)
 
-    def read(self, source, array: np.ndarray, offset: int = 0) -> np.ndarray:
-        """Fill a contiguous array from the cl.Buffer `source` at byte `offset`, after all work enqueued before."""
+    def read(self, source, array: np.ndarray, offset: int = 0, wait: bool = True) -> np.ndarray:
+        """Fill a contiguous array from the cl.Buffer `source` at byte `offset`, after all work enqueued before. Without
+        `wait` it is filled once a later `read` or `finish` returns."""
         import pyopencl as cl
 
         check_process()
-        cl.enqueue_copy(self.queue, array, source, src_offset=offset, is_blocking=True)
+        cl.enqueue_copy(self.queue, array, source, src_offset=offset, is_blocking=wait)
         return array
 
     def fill_zero(self, target, nbytes: int, offset: int = 0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,20 @@ class PlanMemory:
 
     def read(self, buffer: Buffer) -> np.ndarray:
         """Copy a buffer from the device, as one flat array of its data type; bfloat16 as float32."""
-        words = np.empty(buffer.nbytes // words_of(buffer.dtype).itemsize, words_of(buffer.dtype))
-        words = self.context.read(self.by_role[buffer.role].handle, words, self.plan.offsets[buffer])
-        return (words.astype(np.uint32) << 16).view(np.float32) if buffer.dtype == "bfloat16" else words
+        return self.read_all([buffer])[0]
+
+    def read_all(self, buffers: Sequence[Buffer]) -> list[np.ndarray]:
+        """Copy buffers from the device as `read` does. The wait is for all of them: one each takes longer than small
+        copies do."""
+        found = []
+        for buffer in buffers:
+            words = np.empty(buffer.nbytes // words_of(buffer.dtype).itemsize, words_of(buffer.dtype))
+            last = buffer is buffers[-1]
+            found.append(self.context.read(self.by_role[buffer.role].handle, words, self.plan.offsets[buffer], last))
+        return [
+            (words.astype(np.uint32) << 16).view(np.float32) if buffer.dtype == "bfloat16" else words
+            for buffer, words in zip(buffers, found, strict=True)
+        ]
 
     def read_role(self, role: Role) -> np.ndarray:
         """Copy all of a role's memory from the device, float32; empty if the plan has none."""

@@ -71,7 +71,7 @@ class Session:
                 f"The weights lack '{min(missing)}'. If its layer was added after the Model was made, create another."
             )
         for buffer, fill in self.plan.storage.fill.items():
-            self.memory.write(buffer, fill(weights))
+            self.memory.send(buffer, fill(weights))
         self.context.finish()
         self.ranges_known, self._prepared = False, None
 
@@ -104,7 +104,7 @@ class Session:
         if set(state) != set(slots):
             raise FormatError("The optimizer state in the checkpoint belongs to another optimizer or other parameters.")
         for name, tensor in slots.items():
-            self.memory.write(tensor.buffer, pack(state[name].reshape(tensor.shape)))
+            self.memory.send(tensor.buffer, pack(state[name].reshape(tensor.shape)))
         self.context.finish()
 
     def records(self) -> Weights:
@@ -135,8 +135,10 @@ class Session:
     def _unpacked(self, tensors: dict[str, Tensor]) -> Weights:
         """Read tensors back in the shapes of the parameters at the ends of their names."""
         parameters = self.plan.request.network.parameters
-        shapes = {name: (t, parameters["/".join(name.split("/")[-2:])].weight.shape) for name, t in tensors.items()}
-        return {name: unpack(self.memory.read(t.buffer), t.shape).reshape(shape) for name, (t, shape) in shapes.items()}
+        shapes = {name: parameters["/".join(name.split("/")[-2:])].weight.shape for name in tensors}
+        read = self.memory.read_all([tensor.buffer for tensor in tensors.values()])
+        found = zip(tensors.items(), read, strict=True)
+        return {name: unpack(words, tensor.shape).reshape(shapes[name]) for (name, tensor), words in found}
 
     def reset_optimizer(self) -> None:
         """Set the optimizer's state to zeros, as before the first step."""

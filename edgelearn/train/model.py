@@ -365,7 +365,8 @@ class Model(SavedModel):
     def restore(self, tensors: Weights, position: dict) -> None:
         """Return to where `state` was called. Raises FormatError if that was another network's or another training."""
         state = TrainingState.of(tensors, position)
-        slots = {f"{slot}/{name}" for slot in self.optimizer.all_slots for name in self.network.trainable}
+        shapes = {name: self.network.parameters[name].weight.shape for name in self.network.trainable}
+        slots = {f"{slot}/{name}": shape for slot in self.optimizer.all_slots for name, shape in shapes.items()}
         state.check(self.changing, slots, self.precision.quantizes)
         weights = check_weights(self.network, self._open.weights | state.weights)
         self._open.put(replace(state, weights=weights), self.network.trainable)

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
+from edgelearn import records
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Tensor
 from edgelearn.ops.optimizers.base import AVERAGE, REFERENCE
+from edgelearn.ops.tensor import Shape
 
 from .status import Position
 
@@ -50,25 +52,34 @@ class TrainingState:
                 raise FormatError(f"The checkpoint has a tensor '{name}', which is not edgelearn's.")
             groups[group][rest] = array
         try:
-            return cls(groups["weights"], groups["optimizer"], groups["ranges"], Position(**position))
-        except TypeError as error:
+            at = records.convert(position, Position)
+        except records.RecordError as error:
             raise FormatError(f"The checkpoint's state is not edgelearn's: {error}.") from None
+        if negative := [name for name in ("epoch", "step", "updates", "seen", "scaled") if getattr(at, name) < 0]:
+            raise FormatError(f"The checkpoint's state is not edgelearn's: {negative[0]} is below 0.")
+        return cls(groups["weights"], groups["optimizer"], groups["ranges"], at)
 
-    def check(self, weights: Iterable[str], slots: Iterable[str], quantizes: bool) -> None:
+    def check(self, weights: Iterable[str], slots: Mapping[str, Shape], quantizes: bool) -> None:
         """Raises FormatError unless the state fits a training.
 
         Arguments:
         - `weights`: names of the weights that the training changes.
-        - `slots`: names of its optimizer's state.
+        - `slots`: shapes of its optimizer's state, by name.
         - `quantizes`: whether it quantizes tensors.
         """
-        slots = slots if self.slots or self.position.updates else ()
+        slots = slots if self.slots or self.position.updates else {}
         for what, present, expected in ("weights", self.weights, weights), ("optimizer state", self.slots, slots):
             if odd := set(present) ^ set(expected):
                 raise FormatError(
                     f"The checkpoint's {what} belong to another training: '{min(odd)}' is "
                     f"{'unknown' if min(odd) in present else 'missing'}. Build the same network, freeze the same "
                     f"layers and compile with the same optimizer before restoring."
+                )
+        for name, array in self.slots.items():
+            if array.shape != tuple(slots[name]) or array.dtype.kind != "f":
+                raise FormatError(
+                    f"The checkpoint's optimizer state '{name}' has shape {array.shape} and type {array.dtype}; "
+                    f"this training's has shape {tuple(slots[name])}."
                 )
         if self.records and not quantizes:
             raise FormatError(

@@ -103,7 +103,8 @@ class Trainer(TrainedModel):
         """Return to where `state` was called. Raises FormatError if it was called on another training."""
         state, session = TrainingState.of(tensors, position), self.training.session
         quantizes = self.plan.request.precision.quantizes
-        state.check(session.changing, self.plan.storage.slot_tensors, quantizes)
+        slots = {name: tensor.shape for name, tensor in self.plan.storage.slot_tensors.items()}
+        state.check(session.changing, slots, quantizes)
         self.training.resume(self._weights, state)
 
     def step(self, x, y, sample_weight=None) -> Logs:

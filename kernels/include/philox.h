@@ -10,21 +10,32 @@ static uint4 philox(uint4 counter, uint2 key) {
   return counter;
 }
 
-// Of four counters in a row, the words that 16 values get: for CPUs, whose vector units draw them side by side. `first`
-// is the first counter's x.
-static uint16 philox_row(uint first, uint y, uint z, uint w, uint2 key) {
+// Words for DRAWN rows of 16 values, for CPUs, whose vector units draw them side by side: two chains, since each
+// multiplication waits for the one before. Row i takes four counters from `first`[i] on, which is x, with y[i].
+#define DRAWN 4
+typedef struct { uint16 of[DRAWN]; } Words;
+static Words philox_rows(const uint4 first, const uint4 y, const uint z, const uint w, uint2 key) {
   // Words are the low halves of 64 bits, since that is where vector units multiply; the high halves hold anything.
-  const ulong4 low = (ulong4)0xFFFFFFFF;
-  ulong4 a = (ulong4)first + (ulong4)(0, 1, 2, 3), b = (ulong4)y, c = (ulong4)z, d = (ulong4)w;
+  const ulong8 low = (ulong8)0xFFFFFFFF, steps = (ulong8)(0, 1, 2, 3, 0, 1, 2, 3);
+  ulong8 a[2] = {(ulong8)((ulong4)first.x, (ulong4)first.y) + steps, (ulong8)((ulong4)first.z, (ulong4)first.w) + steps};
+  ulong8 b[2] = {(ulong8)((ulong4)y.x, (ulong4)y.y), (ulong8)((ulong4)y.z, (ulong4)y.w)};
+  ulong8 c[2] = {(ulong8)z, (ulong8)z}, d[2] = {(ulong8)w, (ulong8)w};
   __attribute__((opencl_unroll_hint(10))) for (int round = 0; round < 10; round++) {
-    const ulong4 p = (a & low) * 0xD2511F53ul, q = (c & low) * 0xCD9E8D57ul;
-    a = q >> 32 ^ b ^ key.x;
-    b = q;
-    c = p >> 32 ^ d ^ key.y;
-    d = p;
+    __attribute__((opencl_unroll_hint(2))) for (int i = 0; i < 2; i++) {
+      const ulong8 p = (a[i] & low) * 0xD2511F53ul, q = (c[i] & low) * 0xCD9E8D57ul;
+      a[i] = q >> 32 ^ b[i] ^ key.x;
+      b[i] = q;
+      c[i] = p >> 32 ^ d[i] ^ key.y;
+      d[i] = p;
+    }
     key.x += 0x9E3779B9u;
     key.y += 0xBB67AE85u;
   }
-  const uint8 x = as_uint8((a & low) | (b << 32)), u = as_uint8((c & low) | (d << 32));
-  return (uint16)(x.s01, u.s01, x.s23, u.s23, x.s45, u.s45, x.s67, u.s67);
+  Words words;
+  __attribute__((opencl_unroll_hint(2))) for (int i = 0; i < 2; i++) {
+    const ulong8 x = (a[i] & low) | (b[i] << 32), u = (c[i] & low) | (d[i] << 32);
+    words.of[2 * i] = as_uint16((ulong8)(x.s0, u.s0, x.s1, u.s1, x.s2, u.s2, x.s3, u.s3));
+    words.of[2 * i + 1] = as_uint16((ulong8)(x.s4, u.s4, x.s5, u.s5, x.s6, u.s6, x.s7, u.s7));
+  }
+  return words;
 }

@@ -75,17 +75,33 @@ INLINE V quantized(const V v, const V inverse, const V lowest, const V highest, 
 #endif
 }
 
+// Uniform numbers of [0, 1) for the values of DRAWN_ROWS rows: CPUs draw those of four rows side by side.
+#if VECTOR_WIDTH == 4
+#define DRAWN_ROWS 1
+typedef uint RowNumbers;
+#define ROW_STEPS 0
+#else
+#define DRAWN_ROWS 4
+typedef uint4 RowNumbers;
+#define ROW_STEPS ((uint4)(0, 1, 2, 3))
+#endif
+typedef struct { V of[DRAWN_ROWS]; } Uniform;
+
 #if STOCHASTIC
 #include "philox.h"
-// A uniform number of [0, 1) for each element, for the values that begin at number `first`, a multiple of 4, of an
-// example of the mini-batch: the same whatever the device and the micro-batch.
-INLINE V uniform_numbers(const uint first, const uint example, const uint tensor, const uint step, const uint2 seed) {
+// Row i begins with value number first[i], a multiple of 4, of example number example[i] of the mini-batch. The numbers
+// are the same whatever the device and the micro-batch.
+INLINE Uniform uniform_numbers(const RowNumbers first, const RowNumbers example, const uint tensor, const uint step,
+                               const uint2 seed) {
 #if VECTOR_WIDTH == 4
   const uint4 words = philox((uint4)(first / 4, example, tensor, step), seed);
+  return (Uniform){{convert_float4(words >> 8) * 0x1p-24f}};
 #else
-  const uint16 words = philox_row(first / 4, example, tensor, step, seed);
+  const Words words = philox_rows(first / 4, example, tensor, step, seed);
+  Uniform uniform;
+  for (int i = 0; i < DRAWN_ROWS; i++) uniform.of[i] = convert_float16(as_int16(words.of[i] >> 8)) * 0x1p-24f;
+  return uniform;
 #endif
-  return VECTOR(convert_float)(words >> 8) * 0x1p-24f;
 }
 #endif
 

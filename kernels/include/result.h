@@ -74,16 +74,25 @@ INLINE Result with_random_numbers(Result r, __global const uint *restrict scalar
 
 INLINE size_t result_at(const Result r, const int block, const int row) { return ((size_t)block * r.m + row) * BLOCK; }
 
-INLINE void write_result(const Result r, RangeStatistics *s, const int block, const int row, const V v) {
+// Uniform numbers for DRAWN_ROWS rows of a block from `row` on, `step` apart: what stochastic rounding takes
+INLINE Uniform draw(const Result r, const int block, const int row, const int step) {
+#if QUANTIZED && STOCHASTIC
+  const RowNumbers rows = (uint)row + ROW_STEPS * (uint)step;
+  RowNumbers image = (RowNumbers)(row / r.pixels);
+  if (row % r.pixels + (DRAWN_ROWS - 1) * step >= r.pixels) image = rows / (uint)r.pixels;
+  const RowNumbers first = ((rows - image * (uint)r.pixels) * (uint)r.blocks + (uint)block) * BLOCK + FIRST_CHANNEL;
+  return uniform_numbers(first, image + (uint)r.before, r.tensor, r.step, r.seed);
+#else
+  return (Uniform){{(V)0}};
+#endif
+}
+
+// Writes v, rounded with `uniform` numbers.
+INLINE void write_result(const Result r, RangeStatistics *s, const int block, const int row, const V v,
+                         const V uniform) {
   __global Written *target = r.values + result_at(r, block, row);
   observe(s, v);
 #if QUANTIZED
-#if STOCHASTIC
-  const V uniform = uniform_numbers((row % r.pixels * r.blocks + block) * BLOCK + FIRST_CHANNEL,
-                                    r.before + row / r.pixels, r.tensor, r.step, r.seed);
-#else
-  const V uniform = (V)0;
-#endif
   const V inverse = (V)r.inverse, lowest = (V)r.lowest, highest = (V)r.highest;
   const V t = quantized(v, inverse, lowest, highest, uniform), w = t * r.scale;
   observe_clipping(s, v * inverse, lowest, highest);
@@ -114,7 +123,7 @@ typedef struct { int none; } Mask;
 #endif
 
 INLINE void write_result_gradient(const Result r, const Mask mask, RangeStatistics *s, const int block, const int row,
-                                  V v) {
+                                  V v, const V uniform) {
   const size_t at = result_at(r, block, row);
 #if MASK && MASKED_BY == INT8
   v = through_activation(dequantized(mask.activation + at, (V)mask.scale, (V)mask.zero), v);
@@ -124,5 +133,5 @@ INLINE void write_result_gradient(const Result r, const Mask mask, RangeStatisti
 #if ACCUMULATE
   v += load(r.values + at);
 #endif
-  write_result(r, s, block, row, v);
+  write_result(r, s, block, row, v, uniform);
 }

@@ -17,15 +17,14 @@ def folder(tmp_path_factory):
     clips = embedded_words(2, 2, 3)  # six of each voice
     for number, speaker in enumerate(clips.speakers):
         soundfile.write(folder / f"{speaker}_{number}.wav", clips.clip(number), 16_000)
-    network = str(folder / "network")
-    command = ["federated", "verify", "train", "--rounds", "1", "--recordings", "2", "--masked", "--out", network]
-    assert main(command) == 0
+    command = ["federated", "verify", "train", "--rounds", "2", "--batch-size", "2", "--masked"]
+    assert main([*command, "--runs", str(folder / "runs")]) == 0
     return folder
 
 
 def test_enrol_and_test(folder, status_of, capsys):
     own, others = (sorted(map(str, folder.glob(f"synthesised0{voice}_*.wav"))) for voice in (0, 1))
-    files = ("--user", folder / "me", "--network", folder / "network")
+    files = ("--user", folder / "me", "--network", "verification", "--runs", folder / "runs")
     assert status_of("federated", "verify", "enrol", *own[:4], *files, "--accept", 1) == 0
     assert "4 recordings" in capsys.readouterr().out
     assert status_of("federated", "verify", "test", *own[:4], *others, *files, "--json") == 0
@@ -35,10 +34,11 @@ def test_enrol_and_test(folder, status_of, capsys):
 
 def test_what_cannot_be(folder, status_of, capsys):
     own = sorted(map(str, folder.glob("synthesised00_*.wav")))
-    files = ("--user", folder / "you", "--network", folder / "network")
-    assert status_of("federated", "verify", "enrol", own[0], *files) == 1
-    assert status_of("federated", "verify", "test", own[0], "--user", own[0], "--network", folder / "network") == 1
+    (network,) = folder.glob("runs/*/voices")
+    assert status_of("federated", "verify", "enrol", own[0], "--user", folder / "you", "--network", network) == 1
+    assert status_of("federated", "verify", "test", own[0], "--user", own[0], "--network", network) == 1
     assert status_of("federated", "verify", "test", own[0], "--user", folder / "no", "--network", own[1]) == 1
-    assert status_of("federated", "verify", "train", "cifar10", "--out", folder / "pictures") == 1
-    assert status_of("federated", "verify", "train", "--method", "feduv", "--size", 100, "--rounds", 1) == 1
+    train = ("federated", "verify", "train", "--rounds", 1, "--runs", folder / "runs")
+    for bad in (("--size", 100), ("--vector-rate", 0.1), ("--strategy", "fedaws", "--masked"), ("--clients", 10)):
+        assert status_of(*train, *bad) != 0
     capsys.readouterr()

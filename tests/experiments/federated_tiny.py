@@ -8,6 +8,8 @@ Moments: client:N (after client N of the second round), row (between the second 
 import os
 import signal
 import sys
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,11 +22,13 @@ from edgelearn.ops import Dense
 CLIENTS, ROUNDS = 4, 4
 
 
-def load(config):
+def load(config, hidden=0):
     rng = np.random.default_rng(config.seed)
     labels = np.arange(60) % 3
     x = (rng.normal(size=(60, 6)) + np.eye(6)[labels]).astype(np.float32)
     network = el.Network("tiny", (6,))
+    if hidden:
+        network.add("hidden", Dense(hidden))
     network.add("dense", Dense(3))
     data = {
         "origin": "drawn", "description": "Drawn numbers.", "classes": ["a", "b", "c"], "train": 40, "test": 20
@@ -43,7 +47,7 @@ KIND = FederatedKind("Drawn numbers", 1, 8, load, ROUNDS, CLIENTS, 8, "iid")
 class TinyFederation(FederatedExperiment):
     """For the engines whose processes import the experiment."""
 
-    tasks = {"tiny": KIND}  # noqa: RUF012
+    tasks = {"tiny": KIND, "wide": replace(KIND, load=partial(load, hidden=1000))}  # noqa: RUF012  messages of 40 kB
 
 
 if __name__ == "__main__":

@@ -99,9 +99,12 @@ def main(arguments):
     for name, train in {"edgelearn": ours, **({} if alone else {"torch": federation})}.items():
         experiment.model.weights = initial
         found[name] = []
-        train(experiment, chosen["rounds"], lambda number, share: found[name].append(share))  # noqa: B023
-    for number, shares in enumerate(zip(*found.values(), strict=True), 1):
-        print(number, *(f"{name} {share:.2%}" for name, share in zip(found, shares, strict=True)))
+
+        def report(number, share, name=name):
+            found[name].append(share)
+            print(f"{name} round {number}: {share:.2%}", flush=True)
+
+        train(experiment, chosen["rounds"], report)
     print("best", *(f"{name} {max(shares):.2%}" for name, shares in found.items()))
 
 

@@ -6,15 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from federated_tiny import KIND, ROUNDS
 
 from edgelearn.cli import main
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import ConfigError
-from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds
+from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, elsewhere, read_rounds, report
+from edgelearn.experiments.federated.deployment import Deployment
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
+from edgelearn.experiments.federated.round_records import totals
 from edgelearn.experiments.trained import load_model
 from edgelearn.federated.privacy import gaussian_epsilon
 from edgelearn.lab.runs import RunStore
@@ -68,6 +71,19 @@ def test_partitions(partition):
     assert len(experiment.examples.sizes) == 2
 
 
+def test_masked_rounds_of_single_updates(tmp_path):
+    weights = []
+    for masked in (True, False):
+        store = RunStore(tmp_path / str(masked))
+        config = FederatedConfig("tiny", steps=2, masked=masked, validation_frequency=3)
+        assert FederatedExperiment.start(config, store, [], log=lambda line: None)
+        run = store.open(store.list()[0].id)
+        assert ["val_accuracy" in row for row in run.history()] == [False, False, True, True]
+        assert {client["examples"] for each in read_rounds(run) for client in each["clients"]} == {16}
+        weights.append(load_model(run).weights["dense/kernel"])
+    assert not np.array_equal(*weights) and np.allclose(*weights, atol=1e-5)  # masked ones are rounded to 2^-20
+
+
 @pytest.mark.parametrize("moment", ["client:1", "row"])
 def test_killed_and_resumed_gives_the_same_bits(tmp_path, whole, moment):
     store = RunStore(tmp_path)
@@ -93,6 +109,76 @@ def test_the_command_shows_rounds_and_tasks(store, whole, capsys):
     assert main(["federated", "tasks"]) == 0
     said = capsys.readouterr().out
     assert all(task in said for task in TASKS)
+
+
+def test_clients_need_not_report_their_memory():
+    client = {"client": 0, "examples": 4, "up": {"payload": 1, "total": 2}, "down": {"payload": 3, "total": 4}}
+    happened = {"clients": [client], "left_out": {"1": "late"}, "up": client["up"], "down": client["down"]}
+    found = totals([happened, happened])
+    assert found["memory"] == {"planned": 0, "allocated": 0} and found["left_out"] == 2
+    assert found["bytes"] == {"up": {"payload": 2, "total": 4}, "down": {"payload": 6, "total": 8}}
+
+
+def test_the_report_has_bytes_privacy_and_who_was_left_out(store):
+    """Of a client that is 1,000 times as long as the others, and so left out."""
+    lines = []
+    experiment = FederatedExperiment.load(FederatedConfig("tiny", rounds=1))
+    with experiment.create_run(store) as run:
+        grid = experiment.grid(run)
+
+        class Lying(type(grid)):
+            def exchange(self, instructions, deadline, arrived):
+                return dict(super().exchange(instructions, deadline, arrived)) | {2: "it lies"}
+
+        experiment.carrier = Lying(grid.work)
+        experiment.run(run, log=lines.append)
+    (left,) = (line for line in lines if "client 2" in line)
+    assert "it lies" in left and any("1 of 4" in line for line in lines)
+    (row,) = report.cells([run])
+    cells = dict(zip(report.HEADER, row, strict=True))
+    assert cells["left out"] == "1" and cells["ε"] == "–"
+
+
+def test_nodes_elsewhere_need_tls():
+    with pytest.raises(ConfigError, match="listen"):
+        FederatedConfig(engine="deployed", listen="192.168.1.10")
+    deployment = Deployment(Path("flower"), 2, tls=True, authenticate=True, listen="192.168.1.10", port=9092)
+    one, two = deployment.commands()
+    assert "192.168.1.10:9092" in one and "node-1" in two and "partition-id=1" in two
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_processes_of_an_engine(store, number, monkeypatch):
+    """Without Flower: a deployment that gets the signal while it is watched."""
+    ended = []
+
+    class Deployment:
+        def __init__(self, *arguments):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, kind, error, trace):
+            ended.append(kind)
+
+        def run(self, *arguments):
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(elsewhere, "Deployment", Deployment)
+    config = FederatedExperiment.resolve(FederatedConfig("tiny", engine="deployed"))
+    run = store.create("federated", config.to_dict())
+    before = signal.signal(number, lambda *arguments: pytest.fail("the signal wasn't heard"))
+    try:
+        assert elsewhere.run_elsewhere(FederatedExperiment, run, config, lambda line: None) is None
+    finally:
+        signal.signal(number, before)
+    assert ended == [KeyboardInterrupt]
+
+
+def test_more_nodes_than_clients_are_refused():
+    with pytest.raises(ConfigError, match="nodes"):
+        FederatedExperiment.resolve(FederatedConfig("tiny", engine="deployed", nodes=10**9))
 
 
 def test_impossible_configurations_are_refused():
@@ -125,6 +211,8 @@ def test_differential_privacy(store):
         runs.append(store.open(store.list()[0].id))
         assert results["epsilon"] == pytest.approx(gaussian_epsilon(2.0, ROUNDS, 1e-5)) and results["delta"] == 1e-5
     assert checkpoint(runs[0]) == checkpoint(runs[1])
+    cells = dict(zip(report.HEADER, report.cells(runs)[0], strict=True))
+    assert float(cells["ε"]) == pytest.approx(results["epsilon"], abs=0.005)
     for setting in ({"clip": 1.0}, {"noise": 1.0}):
         with pytest.raises(ConfigError):
             FederatedConfig("tiny", **setting)
@@ -132,7 +220,7 @@ def test_differential_privacy(store):
 
 def test_compression_both_ways_survives_a_kill(store, tmp_path):
     """The server's and the clients' copies of the weights, and what updates left out, fit together after a resume."""
-    settings = {"compress": "topk:0.3+int8", "compress_down": "int8", "fraction": 0.75, "seed": 2}
+    settings = {"compress": "topk:0.3+int8+warmup:1", "compress_down": "int8", "fraction": 0.75, "seed": 2}
     FederatedExperiment.start(FederatedConfig("tiny", **settings), store, [], log=lambda line: None)
     whole = store.open(store.list()[0].id)
     words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]

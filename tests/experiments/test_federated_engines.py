@@ -3,9 +3,15 @@
 import importlib.util
 import json
 import os
+import shlex
+import shutil
 import signal
+import subprocess
+import sys
+import sysconfig
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from federated_tiny import TinyFederation
@@ -14,6 +20,7 @@ from edgelearn.errors import RunError
 from edgelearn.experiments.federated import FederatedConfig, read_rounds
 from edgelearn.experiments.federated.deployment import Deployment
 from edgelearn.experiments.federated.elsewhere import FOLDER, TRAFFIC
+from edgelearn.experiments.federated.processes import end
 from edgelearn.lab.runs import RunStore
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="flwr isn't installed")
@@ -22,7 +29,7 @@ SLOW = bool(os.environ.get("EDGELEARN_SLOW_TESTS"))
 
 def trained(root, **settings):
     store = RunStore(root)
-    config = FederatedConfig("tiny", **({"clients": 2, "rounds": 2, "strategy": "fedadam"} | settings))
+    config = FederatedConfig(**({"task": "tiny", "clients": 2, "rounds": 2, "strategy": "fedadam"} | settings))
     assert TinyFederation.start(config, store, [], log=lambda line: None)
     return store.open(store.list()[0].id)
 
@@ -52,6 +59,56 @@ def test_deployed_gives_the_bits_of_local(local, tmp_path):
 @pytest.mark.skipif(not SLOW, reason="EDGELEARN_SLOW_TESTS isn't set")
 def test_deployed_with_tls_and_authentication(local, tmp_path):
     assert checkpoint(trained(tmp_path, engine="deployed", tls=True, authenticate=True)) == checkpoint(local)
+
+
+@pytest.mark.skipif(not SLOW, reason="EDGELEARN_SLOW_TESTS isn't set")
+@pytest.mark.parametrize("compress", ["float32", "int8"])
+def test_flowers_traffic(tmp_path, compress):
+    """What Flower counts for messages of 40 kB is what is counted here, and at most 6 % more."""
+    settings = {"task": "wide", "compress": compress, "compress_down": compress}
+    run = trained(tmp_path, engine="deployed", **settings)
+    counted, flowers = run.record["results"]["bytes"], json.loads((run.folder / FOLDER / TRAFFIC).read_text())
+    ours = counted["up"]["total"] + counted["down"]["total"]
+    theirs = flowers["inbound-bytes"] + flowers["outbound-bytes"]
+    print(f"{compress}: counted {ours:,}, by Flower {theirs:,}")
+    assert ours < theirs and (compress != "float32" or theirs < 1.06 * ours)
+
+
+@pytest.mark.skipif(not SLOW, reason="EDGELEARN_SLOW_TESTS isn't set")
+def test_nodes_of_other_machines(local, tmp_path):
+    """The commands that the lab prints, run in a folder with copies of the keys."""
+    nodes = []
+
+    def log(line):
+        if line.startswith("node "):
+            command = shlex.split(line.partition(": ")[2])
+            (keys,) = tmp_path.glob("runs/*/flower/keys")
+            for file in ("ca.crt", f"node-{len(nodes)}"):
+                shutil.copy(keys / file, tmp_path)
+            command = [
+                str(Path(sysconfig.get_path("scripts")) / command[0]),
+                *command[1:],
+                "--port",
+                str(19200 + len(nodes)),
+            ]
+            environment = os.environ | {
+                "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+                "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": str(tmp_path / f"home{len(nodes)}"),
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            }  # fmt: skip
+            nodes.append(subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True))
+
+    store = RunStore(tmp_path / "runs")
+    config = FederatedConfig(
+        "tiny", clients=2, rounds=2, strategy="fedadam", engine="deployed", tls=True, authenticate=True,
+        listen="127.0.0.1",
+    )  # fmt: skip
+    try:
+        assert TinyFederation.start(config, store, [], log=log)
+    finally:
+        for node in nodes:
+            end(node)
+    assert len(nodes) == 2 and checkpoint(store.open(store.list()[0].id)) == checkpoint(local)
 
 
 @pytest.mark.skipif(

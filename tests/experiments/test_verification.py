@@ -1,9 +1,16 @@
 import numpy as np
 import pytest
 
+import edgelearn as el
+from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.experiments.verification import VerificationConfig, VerificationExperiment, tasks
+from edgelearn.experiments.verification.experiment import VOICES
 from edgelearn.experiments.verification.networks import picture_network
 from edgelearn.experiments.verification.report import report, true_positive_rate
-from edgelearn.experiments.verification.tasks import synthetic
+from edgelearn.lab.runs import RunStore
+from edgelearn.ops import Dense, GlobalAveragePooling2D
+from edgelearn.train import Callback
+from edgelearn.train.sources import at_epoch
 
 
 def test_true_positive_rate():
@@ -22,14 +29,59 @@ def test_report():
     assert np.isnan(report(scores, owners, np.empty((0, 2))).unseen)
 
 
-def test_nobody_is_in_two_parts(monkeypatch):
-    task = synthetic(seed=3)
-    assert len(task.train) == 9 and {len(x) for x in task.test} == {6} and {len(x) for x in task.train} == {18}
-    rows = [x.reshape(len(x), -1) for x in (*task.train, *task.test, task.unseen)]
-    everything = np.concatenate(rows)
-    assert len(np.unique(everything, axis=0)) == len(everything)
+def test_nobody_is_in_two_parts():
+    task = VerificationExperiment.load(VerificationConfig(seed=3)).task
+    (x, owners), (tested, tested_owners) = task.train, task.test
+    assert np.bincount(owners).tolist() == [18] * 9 and np.bincount(tested_owners + 1).tolist() == [18, *[6] * 9]
+    rows = np.concatenate([x, tested]).reshape(len(x) + len(tested), -1)
+    assert len(np.unique(rows, axis=0)) == len(rows)
+
+
+def plain(input_shape, outputs):
+    """A network that compiles quickly."""
+    network = el.Network("plain", input_shape)
+    for name, op in {"pool": GlobalAveragePooling2D(), "verification": Dense(outputs, use_bias=False)}.items():
+        network.add(name, op)
+    return network
+
+
+class Stop(Callback):
+    """Stops behind a round."""
+
+    def on_epoch_end(self, epoch, logs):
+        self.model.stop_training = True
+
+
+def test_stopped_and_resumed_gives_the_same_bits(tmp_path, monkeypatch):
+    voices = embedded_words(2, 4, 5)
+    monkeypatch.setattr(tasks, "embedded_words", lambda *sizes: voices)
+    monkeypatch.setattr(tasks, "speaker_network", plain)
+    config = VerificationConfig(
+        strategy="fedaws", rounds=3, clients=3, batch_size=2, size=16, fraction=0.6, compress="int8"
+    )
+    checkpoints = []
+    for name, callbacks in {"whole": [], "stopped": [Stop()]}.items():
+        store = RunStore(tmp_path / name)
+        VerificationExperiment.start(config, store, callbacks, log=lambda line: None)
+        if callbacks:
+            VerificationExperiment.resume("verification", store, [], log=lambda line: None)
+        run = store.open("verification")
+        checkpoints.append({name: array.tobytes() for name, array in run.load_checkpoint()[0].items()})
+        results = run.record["results"]
+        assert run.status == "finished" and results["total"] == 6 and {"seen", "unseen", "bytes"} <= set(results)
+        assert (run.folder / VOICES).is_file()
+    assert checkpoints[0] == checkpoints[1] and "own" in checkpoints[0]
 
 
 @pytest.mark.parametrize("outputs", (127, 10))
 def test_the_network_of_pictures(outputs):
     assert picture_network(outputs).output.shape == (outputs,)
+
+
+def test_masks_differ_from_round_to_round():
+    x = VerificationExperiment.load(VerificationConfig(augment=True)).task.train[0]
+    plain = VerificationExperiment.load(VerificationConfig()).task.train[0]
+    some = np.arange(20)
+    seen = [at_epoch(x, epoch)[some] for epoch in (0, 1, 0)]
+    assert np.array_equal(seen[0], seen[2]) and not np.array_equal(seen[0], seen[1])
+    assert 0.3 < np.mean(seen[0] == plain[some]) < 0.95

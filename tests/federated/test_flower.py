@@ -1,21 +1,29 @@
 """Held against Flower, where it is installed."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from edgelearn.federated import make_strategy
+from edgelearn.federated.flower import FlowerGrid
 
 STRATEGIES = {"fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedadam": "FedAdam", "fedyogi": "FedYogi"}
 
 
+@pytest.fixture(autouse=True)
+def _a_task_of_flower(monkeypatch):
+    """Messages can only be made inside of one."""
+    identity = pytest.importorskip("flwr.supercore.task_identity").TaskIdentity
+    for field in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(identity, field, 1)
+
+
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_strategies_equal_flowers(name, monkeypatch):
+def test_strategies_equal_flowers(name):
     module = pytest.importorskip("flwr.serverapp.strategy")
     from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-    from flwr.supercore.task_identity import TaskIdentity
 
-    for field in ("_run_id", "_task_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, field, 1)
     settings = {"server_momentum": 0.9} if name == "fedavgm" else {}
     flower, ours = getattr(module, STRATEGIES[name])(**settings), make_strategy(name, 0.0)
     rng = np.random.default_rng(1)
@@ -35,3 +43,50 @@ def test_strategies_equal_flowers(name, monkeypatch):
         (step,), state = ours.step([change], state, number)
         mine = mine + step
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=1e-6)
+
+
+class Lossy:
+    """Flower's grid, of one node whose process dies `times` times for each message."""
+
+    def __init__(self, times, code):
+        self.times, self.code, self.pushed = times, code, []
+
+    def get_node_ids(self):
+        return [7]
+
+    def push_messages(self, messages):
+        numbers = []
+        for message in messages:
+            self.pushed.append(message)
+            numbers.append(str(len(self.pushed)))
+        return numbers
+
+    def pull_messages(self, numbers):
+        return [self._reply(number) for number in numbers]
+
+    def send_and_receive(self, messages, timeout):
+        return [reply("0", b"0", None)]
+
+    def _reply(self, number):
+        data = self.pushed[int(number) - 1].content["message"]["bytes"]
+        sent = sum(each.content["message"]["bytes"] == data for each in self.pushed)
+        lost = SimpleNamespace(code=self.code, reason="gone") if sent <= self.times else None
+        return reply(number, data, lost)
+
+
+def reply(number, data, error):
+    metadata = SimpleNamespace(reply_to_message_id=number, src_node_id=7)
+    content = {"message": {"bytes": data}}
+    return SimpleNamespace(metadata=metadata, has_error=lambda: error is not None, error=error, content=content)
+
+
+@pytest.mark.parametrize(
+    "times, code, sent, answered", [(0, 8, 1, True), (2, 8, 3, True), (3, 8, 3, False), (1, 2, 1, False)]
+)
+def test_a_message_whose_process_died_is_sent_again(times, code, sent, answered, monkeypatch):
+    """But not one whose client raised an error."""
+    grid, arrived = Lossy(times, code), []
+    monkeypatch.setattr("edgelearn.federated.flower._POLL_SECONDS", 0.001)
+    outcomes = FlowerGrid(grid, 1).exchange({3: b"work"}, None, lambda client, outcome: arrived.append(client))
+    assert len(grid.pushed) == sent and arrived == [3]
+    assert outcomes[3] == b"work" if answered else "gone" in outcomes[3]

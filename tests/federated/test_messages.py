@@ -60,3 +60,6 @@ def test_a_repeated_round_begins_with_what_it_began_with(tmp_path):
     assert memory.load(0, 6)["residual"].tolist() == [5, 5]
     assert len(list((tmp_path / "clients").iterdir())) == 2
     assert memory.load(1, 9) == {}
+    for name in ("client-1-round-x", "client-1-round-\xb2", "client-1-round--3"):
+        (tmp_path / "clients" / f"{name}.safetensors").touch()
+    assert memory.load(1, 9) == {}

@@ -9,6 +9,7 @@ import edgelearn as el
 from edgelearn.errors import FormatError, RunError
 from edgelearn.federated import (
     IID,
+    ClientMemory,
     Clients,
     Examples,
     FedAdam,
@@ -21,6 +22,7 @@ from edgelearn.federated import (
     Rounds,
     Settings,
 )
+from edgelearn.federated.compression import make_compressor
 from edgelearn.ops import Dense
 from edgelearn.train import Callback
 
@@ -131,6 +133,36 @@ def test_a_checkpoint_of_another_strategy_is_refused(federation):
         rounds_of(federation, FedAdam()).restore(tensors, position)
 
 
+@pytest.mark.parametrize("position", [{}, {"round": "x"}, {"round": -1}, {"round": 99}, {"round": 1.5}])
+def test_a_checkpoint_with_another_number_is_refused(federation, position):
+    rounds = rounds_of(federation)
+    with pytest.raises(FormatError):
+        rounds.restore(rounds.state()[0], position)
+    assert rounds.position.epoch == 0
+
+
+@pytest.mark.parametrize("odd", [np.zeros((0, 3), np.float32), np.full((5, 3), np.nan, np.float32), np.zeros((5, 3))])
+def test_a_checkpoint_with_another_array_is_refused(federation, odd):
+    tensors, position = rounds_of(federation, FedAdam()).state()
+    name = next(name for name in tensors if name.startswith("server/") and name.endswith("kernel"))
+    with pytest.raises(FormatError, match=name):
+        rounds_of(federation, FedAdam()).restore(tensors | {name: odd}, position)
+
+
+@pytest.mark.parametrize(("number", "client"), [(1, CLIENTS), (1, -1), (1, 10**12), (-1, 0)])
+def test_an_instruction_for_nobody_is_refused(federation, number, client):
+    reply = Reply.from_bytes(federation[1].answer(Instruction(number, client, b"").to_bytes()))
+    assert reply.problem and not reply.payload
+
+
+def test_metrics_hide_nothing_in_a_record(federation):
+    lie, records = {"client": 9.0, "examples": 7.0, "up": 1.0}, []
+    rounds_of(federation, grid=Tampering(federation[1], {2: changed(metrics=lie)}), records=records, rounds=1).fit()
+    honest = records[0].clients[2]
+    assert honest["client"] == 2 and honest["examples"] == len(federation[1].examples.parts[2])
+    assert honest["up"]["payload"] == 4 * (FEATURES * CLASSES + CLASSES)
+
+
 def test_clients_are_drawn_by_seed_and_round():
     settings = Settings(100, 5, fraction=0.1, seed=7)
     drawn = [settings.drawn(number) for number in range(1, 6)]
@@ -223,6 +255,25 @@ def test_counted_bytes_are_those_that_were_sent(federation):
         assert all(client["planned"] == client["allocated"] > 0 for client in each.clients)
 
 
+def test_counted_bytes_of_compressed_messages(federation, tmp_path):
+    """Both ways: a change in 8 bits to clients that have the weights before it, all weights to the others."""
+    model, whole = federation
+    up, down = make_compressor("topk:0.3+int8"), make_compressor("int8")
+    clients = replace(whole, compressor=up, memory=ClientMemory(tmp_path), down=down)
+    records, grid = [], Tampering(clients, {})
+    model.weights = whole.weights
+    rounds = Rounds(
+        model, model.changing, Settings(CLIENTS, 3, 0.5), FedAvg(), grid, (X, Y), up, records.append, down=down
+    )
+    rounds.fit()
+    assert [sum(getattr(each, way)["total"] for each in records) for way in ("down", "up")] == [grid.down, grid.up]
+    values, arrays = FEATURES * CLASSES + CLASSES, 2
+    changed, all_weights = 5 + values + 4 * arrays, 5 + 4 * values
+    seen = {client["down"]["payload"] for each in records for client in each.clients}
+    assert seen == {changed, all_weights}
+    assert all(client["up"]["payload"] < values for each in records for client in each.clients)
+
+
 def test_an_interrupt_leaves_the_round_before(federation):
     class StopInTheSecond(Callback):
         def on_train_batch_end(self, batch, logs):
@@ -236,3 +287,29 @@ def test_an_interrupt_leaves_the_round_before(federation):
     whole = rounds_of(federation)
     whole.fit()
     assert same(rounds.state()[0], whole.state()[0])
+
+
+class Augmented:
+    """Examples that note the epochs they are asked for."""
+
+    def __init__(self):
+        self.shape, self.epochs = X.shape, []
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, indices):
+        return X[indices]
+
+    def at_epoch(self, epoch):
+        self.epochs.append(epoch)
+        return self
+
+
+def test_examples_are_augmented_anew_in_each_round(federation):
+    model, clients = federation
+    source = Augmented()
+    varied = replace(clients, examples=replace(clients.examples, x=source), epochs=2)
+    weights = b"".join(clients.weights[name].tobytes() for name in model.changing)
+    answer = Reply.from_bytes(varied.answer(Instruction(3, 1, weights).to_bytes()))
+    assert not answer.problem and sorted(set(source.epochs)) == [4, 5]

@@ -11,9 +11,11 @@ import edgelearn as el
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.interop import ModelFile, find_writer, write_model
 from edgelearn.interop.exporting import inference_graph, qfp
+from edgelearn.interop.formats import read_model
 from edgelearn.ops import (
     ELU,
     GELU,
+    SELU,
     AdaptiveAveragePooling2D,
     Add,
     AveragePooling2D,
@@ -102,6 +104,7 @@ def pointwise() -> el.Network:
     network.add("bn", BatchNormalization())
     for name, op in {
         "hard_swish": HardSwish(), "leaky": LeakyReLU(0.2), "elu": ELU(), "gelu": GELU(), "tanh": Tanh(),
+        "elu_half": ELU(0.5), "selu": SELU(),
         "clip": Clip(-0.5, 0.7), "layer_norm": LayerNormalization(), "group_norm": GroupNormalization(groups=4),
         "prelu": PReLU((1, 2)), "scale": Scale(), "relu4": ReLU(0.4), "rescaling": Rescaling(2.0, -0.3),
     }.items():  # fmt: skip
@@ -197,6 +200,7 @@ def run_onnx(path, x):
 
 
 RUNTIMES = {"tflite": run_tflite, "onnx": run_onnx}
+SINGLE = {ELU, GELU, HardSwish, LeakyReLU, PReLU, Conv2DTranspose, LocalResponseNormalization}  # come back as one layer
 each_runtime = pytest.mark.parametrize("suffix", RUNTIMES)
 
 
@@ -219,6 +223,22 @@ def test_float32_gives_the_reference(name, suffix, tmp_path):
     expected = reference(network, {n: a.astype(float) for n, a in weights.items()}, x.astype(float), "moving")
     assert outputs.dtype == np.float32 and outputs.shape == expected.shape
     assert np.abs(outputs - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
+
+
+@each_runtime
+@pytest.mark.parametrize("name", ["pointwise", "transposed"])
+def test_what_is_exported_can_be_imported(name, suffix, tmp_path):
+    network = NETWORKS[name]()
+    weights = varied(network)
+    x = np.random.default_rng(0).standard_normal((2, *network.input_shape)).astype(np.float32)
+    write_model(tmp_path / f"model.{suffix}", ModelFile(network, weights))
+    file = read_model(tmp_path / f"model.{suffix}")
+    found, expected = (
+        reference(n, {key: a.astype(float) for key, a in w.items()}, x.astype(float), "moving")
+        for n, w in ((file.network, file.weights), (network, weights))
+    )
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert {type(n.op) for n in network.nodes.values()} & SINGLE <= {type(n.op) for n in file.network.nodes.values()}
 
 
 @each_runtime

@@ -225,6 +225,15 @@ def test_a_file_knows_its_classes_and_preprocessing(tmp_path):
     assert "Gemm_1/kernel" not in read_model(path, skip=("Gemm_1",)).weights
 
 
+def test_inputs_that_nothing_reads_are_left_out_and_named(tmp_path):
+    """tf2onnx declares constants that it has folded as inputs."""
+    proto = model([("Relu", ["x"], ["y"], {})])
+    proto.graph.input.append(helper.make_tensor_value_info("mean", onnx.TensorProto.FLOAT, [1, 1, 1, 3]))
+    file = read_model(save(tmp_path, proto))
+    assert list(file.network.inputs) == ["input"]
+    assert "mean" in file.metadata.values()
+
+
 def test_an_open_size_asks_for_the_shape(tmp_path):
     proto = model([("GlobalAveragePool", ["x"], ["y"], {})], shape=(1, 3, "height", "width"))
     path = save(tmp_path, proto)

@@ -31,6 +31,11 @@ RUN = (
     "async (index) => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; "
     "await jupyterapp.commands.execute('notebook:run-cell'); }"
 )
+RUN_ALL_BELOW = (  # without waiting for their end
+    "(index) => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; "
+    "jupyterapp.commands.execute('notebook:run-all-below'); }"
+)
+RUNNING = "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'"
 CELLS = {
     "keywords": """
 from edgelearn.data.audio.synthetic import embedded_words
@@ -71,6 +76,28 @@ await asyncio.sleep(3)  # the browser may answer meanwhile
 print("the threshold is", enrolment.threshold)
 """,
 }
+BUSY_CELLS = {  # run by the tests that need them; a later one is run with those below, which ■ has to keep from running
+    "views": """
+from tests.widgets.conftest import TinyExperiment
+
+first, second = (TrainingView(lambda: TinyExperiment.make(epochs=1_000_000), RunStore()) for _ in range(2))
+display(first, second)
+""",
+    "run": "first.run()",
+    "results": "first.results",
+    "run_async": "await first.run_async()",
+    "fit": """
+import numpy as np
+from edgelearn.ops import Dense
+
+network = el.Network("tiny", (4,))
+network.add("dense", Dense(3))
+fitted = el.Model(network).compile(el.SGD(0.1))
+print("fits")
+fitted.fit(np.ones((8, 4), np.float32), np.zeros(8, int), 8, epochs=10**9, verbose=0)
+""",
+    "last": "print('the last cell ran')",
+}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +105,7 @@ def lab(tmp_path_factory):
     """The address of a JupyterLab that has the notebook."""
     folder = tmp_path_factory.mktemp("lab")
     notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(source.strip(), id=name) for name, source in CELLS.items()],
+        cells=[nbformat.v4.new_code_cell(source.strip(), id=name) for name, source in (CELLS | BUSY_CELLS).items()],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
     )
     nbformat.write(notebook, folder / "views.ipynb")
@@ -132,8 +159,32 @@ def page(lab):
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def views(page):
+    """The outputs of the cell that shows two views of endless trainings."""
+    page.evaluate(RUN, place("views"))
+    return output(page, "views")
+
+
+def place(name):
+    return list(CELLS | BUSY_CELLS).index(name)
+
+
 def output(page, name):
-    return page.locator(".jp-CodeCell").nth(list(CELLS).index(name)).locator(".jp-OutputArea-output")
+    return page.locator(".jp-CodeCell").nth(place(name)).locator(".jp-OutputArea-output")
+
+
+def interrupt(page, name, begun):
+    """Run the cell `name` and those below; press ■ when the page shows `begun`; return what the cell shows then."""
+    page.evaluate(RUN_ALL_BELOW, place(name))
+    begun.wait_for()
+    page.locator('[data-jp-item-name="interrupt"]').click()
+    page.wait_for_function(f"() => !({RUNNING})()")
+    return output(page, name).last.inner_text()
+
+
+def click(view, name):
+    view.get_by_role("button", name=name).click()
 
 
 def test_showing_a_view_changes_nothing(page):
@@ -165,3 +216,35 @@ def test_what_is_missing_is_said_in_a_line(page):
 
 def test_a_plan_is_shown_as_its_table(page):
     assert "all device memory" in output(page, "model").inner_text()
+
+
+def test_interrupting_a_training_says_how_to_go_on(page, views):
+    trains = views.first.get_by_text("of 3,000,000 steps")
+    for name in ("run", "run_async"):
+        text = interrupt(page, name, trains)
+        assert "Traceback" not in text and "Resume" in text and "is saved" in text, name
+        views.first.get_by_text("Stopped after epoch").wait_for()
+        assert "the last cell ran" not in output(page, "last").all_inner_texts()
+    page.evaluate(RUN, place("results"))
+    text = output(page, "results").inner_text()
+    assert "Traceback" not in text and "no results yet" in text and "Finish the training" in text
+
+
+def test_interrupting_fit_says_how_to_go_on(page, views):
+    text = interrupt(page, "fit", output(page, "fit").get_by_text("fits"))
+    assert "Traceback" not in text and "Call fit again" in text
+    assert "the last cell ran" not in output(page, "last").all_inner_texts()
+
+
+def test_a_second_training_waits_for_the_first(page, views):
+    first, second = views.nth(0), views.nth(1)
+    click(first, "Resume" if first.get_by_role("button", name="Resume").is_enabled() else "Start")
+    first.get_by_text("of 3,000,000 steps").wait_for()
+    click(second, "Start")
+    second.get_by_text("waiting for another training").wait_for()
+    assert first.get_by_role("button", name="Stop").is_enabled(), "the first goes on"
+    click(first, "Stop")
+    second.get_by_text("of 3,000,000 steps").wait_for()
+    first.get_by_text("Stopped after epoch").wait_for()
+    click(second, "Stop")
+    second.get_by_text("Stopped after epoch").wait_for()

@@ -39,6 +39,11 @@ def test_stochastic_rounding(bench, rng):
     check_stochastic(op, family, bench, rng, (5, 6, 17))
 
 
+def test_sums_too_large_for_floats(bench, rng, monkeypatch):
+    monkeypatch.setattr(family, "EXACT", 0)
+    check_integers(DepthwiseConv2D(3, strides=2, padding="same"), family, bench, rng, (5, 6, 17))
+
+
 def test_as_gpus_do(bench, rng):
     """Members of a work-group put together what they find."""
     bench.traits = Traits(gpu=True, compute_units=1)

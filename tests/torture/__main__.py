@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from . import damaged_files, disks, kills, many_models
+from .done import Done
 from .formats import FORMATS
 
 SHARES = {"files": 0.35, "kills": 0.35, "disks": 0.15, "models": 0.15}  # of the time
@@ -25,13 +27,17 @@ def main() -> int:
     parser.add_argument("--jobs", nargs="+", choices=tuple(kills.JOBS), default=tuple(kills.JOBS), help="to be killed")
     parser.add_argument("--models", type=int, default=1200, help="models made, used and deleted (default: 1,200)")
     parser.add_argument("--only", choices=tuple(SHARES), help="one kind of attack")
+    parser.add_argument(
+        "--done", type=Path, metavar="JSON", help="go on behind earlier runs with this file, and add up"
+    )
     options = parser.parse_args()
+    done = Done(options.done, options.seed)
     parts = [options.only] if options.only else list(SHARES)
     start, rows = time.monotonic(), []
     for number, part in enumerate(parts):
         left = start + options.minutes * 60 - time.monotonic()
         share = left * SHARES[part] / sum(SHARES[later] for later in parts[number:])
-        rows += list({"files": _files, "kills": _kills, "disks": _disks, "models": _models}[part](options, share))
+        rows += list({"files": _files, "kills": _kills, "disks": _disks, "models": _models}[part](options, share, done))
     failures = [failure for row in rows for failure in row[3]]
     print(f"\n{'attack':<32} {'attacks':>8} {'failures':>9}  of these")
     for name, attacks, what, found in rows:
@@ -41,7 +47,7 @@ def main() -> int:
     return int(bool(failures))
 
 
-def _files(options: argparse.Namespace, seconds: float):
+def _files(options: argparse.Namespace, seconds: float, done: Done):
     end = time.monotonic() + seconds
     for number, each in enumerate(FORMATS):
         if missing := damaged_files.missing(each):
@@ -49,25 +55,32 @@ def _files(options: argparse.Namespace, seconds: float):
             continue
         share = (end - time.monotonic()) / (len(FORMATS) - number)
         # One that is done early leaves its time to the others.
-        found = damaged_files.run(each, options.seed, options.files, time.monotonic() + 4 * share)
+        name = f"damaged {each.name}"
+        found = damaged_files.run(
+            each, options.seed, options.files, time.monotonic() + 4 * share, done.of(name, damaged_files.Outcome)
+        )
+        done.keep(name, found)
         what = (
             f"{found.read:,} read, {found.refused:,} refused; slowest {found.slowest:.2f} s, {found.largest >> 20} MiB"
         )
-        yield _said(f"damaged {each.name}", found.attacks, what, found.failures)
+        yield _said(name, found.attacks, what, found.failures)
 
 
-def _kills(options: argparse.Namespace, seconds: float):
+def _kills(options: argparse.Namespace, seconds: float, done: Done):
     end = time.monotonic() + seconds
-    for number, name in enumerate(options.jobs):
-        share = (end - time.monotonic()) / (len(options.jobs) - number)
-        found = kills.run(name, options.seed, options.kills // len(options.jobs), time.monotonic() + share)
+    for number, job in enumerate(options.jobs):
+        share, name = (end - time.monotonic()) / (len(options.jobs) - number), f"kills: {job}"
+        most, earlier = options.kills // len(options.jobs), done.of(name, kills.Outcome)
+        found = kills.run(job, options.seed, most, time.monotonic() + share, earlier)
+        done.keep(name, found)
         what = f"{found.in_writes} in writes and renames; {found.finished} trainings ended, with the same bits"
-        yield _said(f"kills: {name}", found.kills, what, found.failures)
+        yield _said(name, found.kills, what, found.failures)
 
 
-def _disks(options: argparse.Namespace, seconds: float):
+def _disks(options: argparse.Namespace, seconds: float, done: Done):
     end = time.monotonic() + seconds
-    found = disks.run_homes(end)
+    found = disks.run_homes(end, done.of(disks.HOME, disks.Outcome))
+    done.keep(disks.HOME, found)
     yield _said(
         found.name, found.attacks, f"{found.done} went well, {found.explained} with errors that explain", found.failures
     )
@@ -76,16 +89,20 @@ def _disks(options: argparse.Namespace, seconds: float):
         return
     for number, name in enumerate(disks.JOBS):
         share = (end - time.monotonic()) / (len(disks.JOBS) - number)
-        found = disks.run(name, time.monotonic() + share)
+        found = disks.run(name, time.monotonic() + share, outcome=done.of(f"full disk: {name}", disks.Outcome))
+        done.keep(found.name, found)
         what = f"{found.done} went well, {found.explained} with errors that explain"
         yield _said(found.name, found.attacks, what, found.failures)
 
 
-def _models(options: argparse.Namespace, seconds: float):
+def _models(options: argparse.Namespace, seconds: float, done: Done):
     if not many_models.countable():
         yield _said("models", 0, "left out: memory is counted by glibc's mallinfo2 and Linux's /proc", [])
         return
-    found = many_models.run(options.models, time.monotonic() + seconds)
+    found = done.of("models", many_models.Outcome)
+    if found is None or found.attacks < options.models:
+        found = many_models.run(options.models, time.monotonic() + seconds)
+        done.keep("models", found)
     what = f"made, used and deleted; {found.growth / 2**20:.2f} MiB more than after the first {many_models.WARM}"
     yield _said("models", found.attacks, what, found.failures)
 

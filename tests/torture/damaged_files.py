@@ -69,9 +69,12 @@ def attack(file_format: FileFormat, folder: Path, seed: int, first: int, last: i
         yield {"number": number, "result": result, "seconds": time.perf_counter() - start, "bytes": _peak() - before}
 
 
-def run(file_format: FileFormat, seed: int, attacks: int, deadline: float = float("inf")) -> Outcome:
-    """Attack a format `attacks` times, or until the clock `time.monotonic()` reaches `deadline`."""
-    outcome = Outcome(file_format.name)
+def run(
+    file_format: FileFormat, seed: int, attacks: int, deadline: float = float("inf"), outcome: Outcome | None = None
+) -> Outcome:
+    """Attack a format `attacks` times, or until the clock `time.monotonic()` reaches `deadline`. `outcome`: what an
+    earlier run came to; this one goes on behind it."""
+    outcome = outcome or Outcome(file_format.name)
     while outcome.attacks < attacks and time.monotonic() < deadline:
         before = outcome.attacks
         _one_process(file_format, seed, attacks, deadline, outcome)

@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 from edgelearn.lab.runs import RunStore
@@ -58,6 +59,7 @@ JOBS = {
     "pages": Job((*CLI, *TRAIN, "--runs", "{}/../runs", "--cache-folder", "{}")),
     "temporary files": Job((*CLI, *TRAIN, "--runs", "{}/../runs"), {"TMPDIR": "{}"}),
 }  # fmt: skip
+HOME = "home that can't be written"
 HOMES = {"a file": "{}/file", "no folder": "/nonexistent/home", "of the kernel": "/proc"}
 
 
@@ -85,10 +87,13 @@ def unshare() -> tuple[str, ...]:
     return command
 
 
-def run(name: str, deadline: float, levels: tuple[int, ...] = LEVELS) -> Outcome:
-    """Run the job `name` of JOBS at every level of room, until the clock `time.monotonic()` reaches `deadline`."""
-    outcome = Outcome(f"full disk: {name}")
-    for level in levels:
+def run(
+    name: str, deadline: float, levels: tuple[int, ...] = LEVELS, outcome: Outcome | None = None
+) -> Outcome:  # fmt: skip
+    """Run the job `name` of JOBS at every level of room, until the clock `time.monotonic()` reaches `deadline`.
+    `outcome`: what an earlier run came to; this one goes on behind it."""
+    outcome = outcome or Outcome(f"full disk: {name}")
+    for level in levels[outcome.attacks :]:
         if time.monotonic() > deadline:
             break
         with tempfile.TemporaryDirectory() as folder:
@@ -99,17 +104,17 @@ def run(name: str, deadline: float, levels: tuple[int, ...] = LEVELS) -> Outcome
     return outcome
 
 
-def run_homes(deadline: float) -> Outcome:
-    """Train and check the installation with a home folder that can't be written."""
-    outcome = Outcome("home that can't be written")
-    for what, home in HOMES.items():
-        for command in ((sys.executable, "-c", TINY), (*CLI, "doctor")):
-            if time.monotonic() > deadline:
-                break
-            with tempfile.TemporaryDirectory() as folder:
-                Path(folder, "file").touch()
-                report = _report(command, {"HOME": home.format(folder), "TMPDIR": folder}, without_caches=True)
-            _count(outcome, f"{what}, {command[-1][:10].strip()}", report)
+def run_homes(deadline: float, outcome: Outcome | None = None) -> Outcome:
+    """Train and check the installation with a home folder that can't be written. `outcome`: as of `run`."""
+    outcome = outcome or Outcome(HOME)
+    attacks = list(product(HOMES, ((sys.executable, "-c", TINY), (*CLI, "doctor"))))
+    for what, command in attacks[outcome.attacks :]:
+        if time.monotonic() > deadline:
+            break
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "file").touch()
+            report = _report(command, {"HOME": HOMES[what].format(folder), "TMPDIR": folder}, without_caches=True)
+        _count(outcome, f"{what}, {command[-1][:10].strip()}", report)
     return outcome
 
 

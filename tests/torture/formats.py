@@ -11,8 +11,7 @@ damaged one returns something or raises an EdgelearnError.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +43,10 @@ from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePoolin
 from edgelearn.ops.formats import Format
 from edgelearn.tuned import TuningResults, launch_times, store
 
-from . import graphdef, tfrecords
+from . import federations, graphdef, saved_models, tfrecords
+from .file_format import FileFormat, Read
 from .messages import damage_onnx, make_onnx
 from .mutations import (
-    Damage,
     damage_archive,
     damage_hdf5_model,
     damage_json,
@@ -55,27 +54,6 @@ from .mutations import (
     damage_png,
     damage_safetensors,
 )
-
-Read = Callable[[Path], Any]
-
-
-@dataclass(frozen=True)
-class FileFormat:
-    """A format of files that are read.
-
-    Arguments:
-    - `name`: of the format.
-    - `make`: `make(folder)` writes a good file and returns its path.
-    - `read`: `read(path)` reads it; of a damaged file it returns something or raises an EdgelearnError.
-    - `damage`: changes that fit the format's structure, tried in half of the attacks (default: bytes alone).
-    - `needs`: packages without which the format is left out.
-    """
-
-    name: str
-    make: Callable[[Path], Path]
-    read: Read
-    damage: Damage | None = None
-    needs: Sequence[str] = ()
 
 
 def network() -> Network:
@@ -339,6 +317,9 @@ FORMATS: list[FileFormat] = [
     FileFormat("TensorFlow GraphDef", _graphdef, read_model),
     FileFormat("TFRecord", tfrecords.make, tfrecords.read, tfrecords.damage,
                needs=("tensorflow", "tensorflow_datasets", "importlib_resources")),
+    *(FileFormat(f"SavedModel ({what})", saved_models.maker(what), saved_models.read,
+                 saved_models.damage if what == "graph" else None, needs=("tensorflow",))
+      for what in saved_models.FILES),
     FileFormat("weights (npz)", _npz, bcresnet_npz.read_arrays, damage_archive),
     FileFormat("ONNX", make_onnx, read_model, damage_onnx, needs=("onnx",)),
     FileFormat("checkpoint", _checkpoint, checkpoint.read, damage_safetensors),
@@ -354,6 +335,7 @@ FORMATS: list[FileFormat] = [
     FileFormat("bench report", _bench, _read_bench, damage_json),
     FileFormat("tuned results", _tuned, store.load, damage_json),
     FileFormat("launch times", _launch_times, launch_times.read, damage_json),
+    *federations.FORMATS,
     FileFormat("JPEG", _picture("JPEG"), lambda path: pictures.decode(path, 32, path.name)),
     FileFormat("PNG", _picture("PNG"), lambda path: pictures.decode(path, 32, path.name), damage_png),
     *(FileFormat(name, _sound(*kind), lambda path: sounds.decode(path, path.name), needs=("soundfile", "soxr"))

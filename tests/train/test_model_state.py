@@ -147,7 +147,11 @@ def test_another_trainings_state_is_refused():
     refused(make(SGD(0.1, momentum=0.9)), "'velocity/body/bias' is missing", lost)
     wrong = tensors | {"weights/dense/bias": np.zeros(4, np.float32)}
     refused(make(SGD(0.1, momentum=0.9)), "'dense/bias' has shape", wrong)
+    wrong = tensors | {"optimizer/velocity/dense/bias": np.zeros(1, np.float32)}
+    refused(make(SGD(0.1, momentum=0.9)), "'velocity/dense/bias' has shape", wrong)
     refused(make(SGD(0.1, momentum=0.9)), "moon", tensors, {"step": 1, "moon": 2})
+    refused(make(SGD(0.1, momentum=0.9)), "epoch", tensors, state | {"epoch": "x"})
+    refused(make(SGD(0.1, momentum=0.9)), "updates", tensors, state | {"updates": -1})
     strange = tensors | {"weight/dense/bias": np.zeros(3, np.float32)}
     refused(make(SGD(0.1, momentum=0.9)), "'weight/dense/bias'", strange)
 

@@ -12,20 +12,24 @@ from edgelearn.federated import Clients
 from edgelearn.federated.flower import FlowerGrid, client_app, server_app
 from edgelearn.lab.runs import RunStore
 
-from .config import FederatedConfig
 from .experiment import CLIENTS, FederatedExperiment
+
+
+@lru_cache(maxsize=1)
+def _clients(experiment: type[FederatedExperiment], config: str, folder: str) -> Clients:
+    """The clients of a process, which Ray keeps for many messages."""
+    loaded = experiment.load(experiment.config_type.from_dict(json.loads(config)))
+    return loaded.clients(Path(folder) / CLIENTS)
 
 
 def make_client_app(experiment: type[FederatedExperiment]) -> Any:
     """Return Flower's ClientApp for an experiment."""
 
-    @lru_cache(maxsize=1)
-    def clients(config: str, folder: str) -> Clients:
-        """The clients of a process, which Ray keeps for many messages."""
-        loaded = experiment.load(FederatedConfig.from_dict(json.loads(config)))
-        return loaded.clients(Path(folder) / CLIENTS)
+    def work(context: Any) -> Clients:  # Ray pickles it, so the cache is the module's
+        here = context.node_config.get("folder") or context.run_config["folder"]
+        return _clients(experiment, context.run_config["config"], str(here))
 
-    return client_app(lambda context: clients(context.run_config["config"], context.run_config["folder"]))
+    return client_app(work)
 
 
 def make_server_app(experiment: type[FederatedExperiment]) -> Any:
@@ -34,8 +38,8 @@ def make_server_app(experiment: type[FederatedExperiment]) -> Any:
     def serve(grid: Any, settings: Mapping[str, Any]) -> None:
         folder = Path(settings["folder"])
         with RunStore(folder.parent).open(folder.name).resume() as run:
-            loaded = experiment.load(FederatedConfig.from_dict(run.config))
-            loaded.carrier = FlowerGrid(grid, settings["nodes"])
+            loaded = experiment.load(experiment.config_type.from_dict(run.config))
+            loaded.carrier = FlowerGrid(grid, settings["nodes"], settings["patience"])
             loaded.run(run)
 
     return server_app(serve)

@@ -12,17 +12,21 @@ _DAYS = "30"
 
 
 class Keys:
-    """A certificate authority, the certificate of a SuperLink on 127.0.0.1, and a key pair for each node.
+    """A certificate authority, the certificate of a SuperLink, and a key pair for each node.
 
     Arguments:
     - `folder`: of the files; it is made.
     - `nodes`: number of nodes.
+    - `address`: of the SuperLink, besides 127.0.0.1 (default: none). Then files that are there already are used again,
+      since other machines have copies.
 
     Raises RunError if openssl or ssh-keygen is missing or fails.
     """
 
-    def __init__(self, folder: Path, nodes: int) -> None:
-        self.folder, self.root = folder, folder / "ca.crt"
+    def __init__(self, folder: Path, nodes: int, address: str | None = None) -> None:
+        self.folder, self.root, self.address = folder, folder / "ca.crt", address
+        if address and Path(self.public(nodes - 1)).exists():
+            return
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir(parents=True, mode=0o700)
@@ -59,7 +63,8 @@ class Keys:
         _call("openssl", "req", "-x509", *new, "-days", _DAYS, "-keyout", at["ca.key"], "-out", at["ca.crt"], *subject)
         _call("openssl", "req", *new, "-keyout", at["server.key"], "-out", at["server.csr"], *subject)
         names = self.folder / "names"
-        names.write_text("subjectAltName = DNS:localhost, IP:127.0.0.1\n")
+        others = f", {'DNS' if any(c.isalpha() for c in self.address) else 'IP'}:{self.address}" if self.address else ""
+        names.write_text(f"subjectAltName = DNS:localhost, IP:127.0.0.1{others}\n")
         _call(
             "openssl", "x509", "-req", "-days", _DAYS, "-in", at["server.csr"], "-CA", at["ca.crt"], "-CAkey",
             at["ca.key"], "-CAcreateserial", "-out", at["server.pem"], "-extfile", str(names),

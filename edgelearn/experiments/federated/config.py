@@ -23,21 +23,28 @@ class FederatedConfig(TrainingConfig):
     - `rounds`, `clients`: their numbers.
     - `fraction`: share of the clients that train in a round (default 1).
     - `batch_size`: examples of a client's update.
+    - `steps`: updates of a client in a round, each with examples drawn anew, in place of epochs (default None).
     - `learning_rate`: of the clients.
     - `partition`: who has which examples: "iid", "dirichlet", "labels" or "group", such as a speaker.
     - `alpha`: of "dirichlet" (default 0.5). `labels_per_client`: of "labels" (default 1).
     - `proximal`: μ of "fedprox" (default 0.01).
     - `server_rate`: learning rate of "fedavgm", "fedadam" and "fedyogi" (default: the strategy's).
     - `normalization`: "batch" (default; its moving statistics are averaged like weights) or "group".
-    - `compress`: how updates are sent: "float32" (default), "int8", "topk:0.01" or "topk:0.01+int8".
+    - `compress`: how updates are sent: "float32" (default), "int8", "topk:0.01", "topk:0.01+int8" or
+      "topk:0.01+int8+warmup:5".
     - `compress_down`: how weights are sent to clients that have those of the message before (default "float32").
     - `budget`: memory of a client, such as "2 MB" (default: as much as it takes).
     - `deadline`: seconds after which a round goes on without the clients that are missing (default: it waits).
     - `largest_update`: an update longer than so many times the round's median is left out (default 10).
+    - `validation_frequency`: test after so many rounds (default 1), and at the end.
+    - `masked`: hide each client's change from the server by masks that cancel in the sum: a demonstration of secure
+      aggregation (default False).
     - `clip`, `noise`: differential privacy: largest length of a client's change, and multiplier of the noise (default:
       none); `delta`: of (ε, δ) (default 1e-5).
     - `engine`: where clients run: "local" (default) in this process, "ray" in Flower's simulation, "deployed" on
       `nodes` SuperNodes (default 2) of Flower, with `tls` and nodes that `authenticate` on request.
+    - `listen`: this machine's address, where SuperNodes of other machines call; none is started here (default: this
+      machine alone). `port`: of the SuperLink (default: a free one).
 
     Raises ConfigError for an invalid value or combination.
     """
@@ -48,6 +55,7 @@ class FederatedConfig(TrainingConfig):
     fraction: float = setting(1.0, "share of the clients that train in a round", above=0, maximum=1)
     epochs: int | None = setting(None, "epochs of a client in a round (default: the task's)", minimum=1)
     batch_size: int | None = setting(None, "examples of a client's update (default: the task's)", minimum=1)
+    steps: int | None = setting(None, "updates of a client in a round, in place of epochs", minimum=1)
     learning_rate: float | None = setting(None, "of the clients (default: the task's)", above=0)
     partition: str | None = setting(None, "who has which examples (default: the task's)", choices=PARTITIONS)
     alpha: float = setting(0.5, "of the partition dirichlet: small is uneven", above=0)
@@ -63,7 +71,9 @@ class FederatedConfig(TrainingConfig):
     )
     budget: str | None = setting(None, "memory of a client, such as 2MB", metavar="SIZE")
     deadline: float | None = setting(None, "seconds to wait for the clients of a round", above=0)
-    largest_update: float = setting(10.0, "times the median length that an update may have", above=1)
+    largest_update: float | None = setting(10.0, "times the median length that an update may have", above=1)
+    validation_frequency: int = setting(1, "test after so many rounds", minimum=1)
+    masked: bool = setting(False, "hide each client's change from the server: a demonstration")
     clip: float | None = setting(None, "differential privacy: largest length of a client's change", above=0)
     noise: float | None = setting(None, "differential privacy: multiplier of the noise", above=0)
     delta: float = setting(1e-5, "of the (ε, δ) of differential privacy", above=0, maximum=0.5)
@@ -71,6 +81,8 @@ class FederatedConfig(TrainingConfig):
     nodes: int = setting(2, "SuperNodes of the engine deployed, which share the clients", minimum=1)
     tls: bool = setting(False, "encrypt what the engine deployed sends")
     authenticate: bool = setting(False, "let only nodes with registered keys take part; needs --tls")
+    listen: str | None = setting(None, "this machine's address, for SuperNodes on other machines", metavar="ADDRESS")
+    port: int | None = setting(None, "of the SuperLink (default: a free one)", minimum=1, maximum=65535)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,8 +92,14 @@ class FederatedConfig(TrainingConfig):
             raise ConfigError("server_rate", str(error)) from None
         if (self.clip is None) != (self.noise is None):
             raise ConfigError("clip" if self.clip is None else "noise", "clip and noise belong together: give both.")
+        if self.masked and (self.clip is not None or self.compress != "float32"):
+            raise ConfigError("masked", "masks hide changes as they are: leave clip, noise and compress out.")
+        if self.masked and self.make_strategy().own_size:
+            raise ConfigError("masked", f"{self.strategy} sends clients' own vectors: choose another strategy.")
         if self.authenticate and not self.tls:
             raise ConfigError("authenticate", "nodes authenticate over TLS only: give tls too.")
+        if self.listen and not self.tls:
+            raise ConfigError("listen", "what other machines send must be encrypted: give tls too.")
 
     def make_strategy(self) -> Strategy:
         """The strategy with its settings."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import shlex
 import socket
 import subprocess
 import sys
@@ -23,8 +23,10 @@ from typing import Self
 
 from edgelearn import atomic
 from edgelearn.errors import RunError
+from edgelearn.experiments.on_ray import ENVIRONMENT as RAY
 
 from .certificates import Keys
+from .processes import end, record
 
 MODULE = "app"  # the module that Flower loads, in the app's folder
 CONNECTION = "lab"  # the name of the SuperLink in Flower's configuration
@@ -32,11 +34,10 @@ _FEDERATION = "@none/default"  # of a SuperLink without accounts
 _STARTS = 60  # seconds that a SuperLink may take
 _POLL_SECONDS = 0.2
 _KEPT = 1500  # characters of a log that an error quotes
-# No telemetry, no look for updates, nothing installed while it runs; and patience with a busy machine.
-_ENVIRONMENT = {
-    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
+# No telemetry, no look for updates, nothing installed while it runs.
+_ENVIRONMENT = RAY | {
+    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_agent_register_timeout_ms": "180000",
 }  # fmt: skip
 
 
@@ -59,6 +60,8 @@ class Deployment:
     - `simulation`: True for Flower's simulation on Ray, whose nodes are actors.
     - `tls`: encrypt, with a certificate made for this deployment (default False).
     - `authenticate`: register the nodes' keys, and let no other node in (default False). It needs `tls`.
+    - `listen`: address of this machine that SuperNodes of others call (default None: they are started here).
+    - `port`: of the SuperLink (default None: a free one).
 
     Raises RunError if flwr is missing or the SuperLink doesn't start.
     """
@@ -68,12 +71,14 @@ class Deployment:
     simulation: bool = False
     tls: bool = False
     authenticate: bool = False
+    listen: str | None = None
+    port: int | None = None
     processes: dict[str, subprocess.Popen] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port = _free_port()
-        self.keys = Keys(self.folder / "keys", self.nodes) if self.tls else None
+        self.port = self.port or _free_port()
+        self.keys = Keys(self.folder / "keys", self.nodes, self.listen) if self.tls else None
         try:
             self._start()
         except BaseException:
@@ -121,18 +126,20 @@ class Deployment:
     def close(self) -> None:
         """End all processes, and those that they started."""
         for process in reversed(self.processes.values()):
-            _end(process)
+            end(process)
         self.processes.clear()
 
     def _start(self) -> None:
-        address = f"127.0.0.1:{self.port}"
+        address = self._address
         safe = ["--insecure"] if self.keys is None else self.keys.superlink
         flags = ["--simulation"] if self.simulation else []
         flags += ["--enable-supernode-auth"] if self.authenticate else []
+        for old in self.folder.glob("state.db*"):  # of a run that was killed: what it holds can't be continued
+            old.unlink()
         database = str(self.folder / "state.db")
         self._spawn(
-            "superlink", ["flower-superlink", *safe, *flags, "--host", "127.0.0.1", "--port", str(self.port),
-                          "--database", database],
+            "superlink", ["flower-superlink", *safe, *flags, "--host", self.listen or "127.0.0.1",
+                          "--port", str(self.port), "--database", database],
         )  # fmt: skip
         self._wait()
         atomic.write_bytes(self.folder / "config.toml", self._connection(address).encode())
@@ -142,10 +149,26 @@ class Deployment:
                 safe, key = self.keys.supernode, self.keys.of_node(number) if self.authenticate else []
                 if self.authenticate:
                     self._call("supernode", "register", self.keys.public(number), CONNECTION)
-            self._spawn(
-                f"supernode-{number}", ["flower-supernode", *safe, *key, "--superlink", address, "--port",
-                                        str(_free_port()), "--node-config", f"partition-id={number}"],
-            )  # fmt: skip
+            if self.listen is None:
+                self._spawn(
+                    f"supernode-{number}", ["flower-supernode", *safe, *key, "--superlink", address, "--port",
+                                            str(_free_port()), "--node-config", f"partition-id={number}"],
+                )  # fmt: skip
+
+    @property
+    def _address(self) -> str:
+        """Where the SuperLink listens."""
+        return f"{self.listen or '127.0.0.1'}:{self.port}"
+
+    def commands(self) -> list[str]:
+        """The command of each SuperNode on another machine, where copies of its key and of `ca.crt` are."""
+        commands = []
+        for number in range(self.nodes):
+            key = ["--auth-supernode-private-key", f"node-{number}"] if self.authenticate else []
+            node = f'partition-id={number} folder="clients"'
+            words = ["flower-supernode", "--superlink", self._address, "--root-certificates", "ca.crt", *key]
+            commands.append(shlex.join([*words, "--node-config", node]))
+        return commands
 
     def _connection(self, address: str) -> str:
         lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]", f'address = "{address}"']
@@ -158,6 +181,7 @@ class Deployment:
                 [_script(command[0]), *command[1:]], env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+        record(self.folder, self.processes)
 
     def _call(self, *arguments: str) -> str:
         """Run `flwr` to its end; returns what it wrote."""
@@ -174,7 +198,7 @@ class Deployment:
         end = time.monotonic() + _STARTS
         while time.monotonic() < end and self.processes["superlink"].poll() is None:
             with suppress(OSError), socket.socket() as caller:
-                caller.connect(("127.0.0.1", self.port))
+                caller.connect((self.listen or "127.0.0.1", self.port))
                 return
             time.sleep(_POLL_SECONDS)
         raise RunError(f"Flower's SuperLink didn't start: {self._log('superlink')}")
@@ -232,14 +256,3 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def _end(process: subprocess.Popen) -> None:
-    """End a process and those of its session: politely, then for good."""
-    for number, patience in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)

@@ -10,12 +10,15 @@ from edgelearn import atomic
 from edgelearn.errors import RunError
 from edgelearn.experiments.experiment import Log
 from edgelearn.lab.runs import Run
+from edgelearn.train.interrupt import on_interrupt
 
 from .config import FederatedConfig
 from .deployment import Deployment
+from .report import summary
 
 FOLDER = "flower"  # in the run's folder
 TRAFFIC = "traffic.json"  # in that folder: bytes as Flower counts them
+_NODES_HERE, _NODES_ELSEWHERE = 180, 3600  # seconds that the nodes may take
 _BEGINS = 180  # seconds that a ServerApp may take to take the run over
 
 
@@ -37,7 +40,14 @@ def run_elsewhere(kind: type, run: Run, config: FederatedConfig, log: Log) -> di
     run.close()
     folder = run.folder / FOLDER
     try:
-        with Deployment(folder, nodes, simulation, config.tls, config.authenticate) as deployment:
+        with (
+            on_interrupt(_interrupt),
+            Deployment(
+                folder, nodes, simulation, config.tls, config.authenticate, config.listen, config.port
+            ) as deployment,
+        ):
+            for number, command in enumerate(deployment.commands() if config.listen else ()):
+                log(f"node {number}: {command}")
             deployment.run(kind, settings(config, run.folder, nodes))
             deployment.watch(watch.ended)
             if not simulation:
@@ -49,6 +59,9 @@ def run_elsewhere(kind: type, run: Run, config: FederatedConfig, log: Log) -> di
     if run.status != "finished":
         reason = (run.record.get("error") or {}).get("message") or said
         raise RunError(f"The run ended as {run.status}: {reason} {advice}")
+    log(f"Test accuracy: {run.record['results']['accuracy']:.2%}")
+    for line in summary(run):
+        log(line)
     return run.record["results"]
 
 
@@ -60,7 +73,13 @@ def settings(config: FederatedConfig, folder: Path, nodes: int) -> dict[str, str
     - `folder`: of the run.
     - `nodes`: number of nodes.
     """
-    return {"config": json.dumps(config.to_dict()), "folder": str(folder), "nodes": nodes}
+    patience = _NODES_ELSEWHERE if config.listen else _NODES_HERE
+    return {"config": json.dumps(config.to_dict()), "folder": str(folder), "nodes": nodes, "patience": patience}
+
+
+def _interrupt() -> None:
+    """SIGTERM and a closed terminal end Flower's processes as Ctrl-C does; without this they would go on alone."""
+    raise KeyboardInterrupt
 
 
 class _Watch:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self, cast
+from typing import Any, ClassVar, Self, cast
 
-from edgelearn import atomic, records
-from edgelearn.errors import FormatError
+from edgelearn import atomic
+from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.experiment import Log
 from edgelearn.experiments.task import TaskExperiment
 from edgelearn.federated import (
@@ -30,6 +30,7 @@ from edgelearn.federated import (
     Settings,
     counts,
 )
+from edgelearn.federated.masking import Masks
 from edgelearn.lab.measure.memory import peak_resident_bytes
 from edgelearn.lab.runs import Run
 from edgelearn.ops import Optimizer
@@ -38,11 +39,14 @@ from edgelearn.train.phases import Phases
 
 from .config import FederatedConfig
 from .deployment import require_flower
-from .elsewhere import run_elsewhere
+from .elsewhere import FOLDER, run_elsewhere
 from .partition_figure import plot_partition
+from .processes import end_left_over
+from .report import summary
+from .round_records import ROUNDS, read_rounds, totals
 from .tasks import TASKS, FederatedKind, FederatedTask
 
-ROUNDS, CLIENTS, PARTITION = "rounds.jsonl", "clients", "partition.png"  # in the run's folder
+CLIENTS, PARTITION = "clients", "partition.png"  # in the run's folder
 
 
 class FederatedExperiment(TaskExperiment[FederatedConfig]):
@@ -52,13 +56,18 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     tasks = TASKS
     task: FederatedTask
     carrier: Grid | None = None  # Flower's, in a ServerApp
+    rounds_type: ClassVar[type[Rounds]] = Rounds
+    clients_type: ClassVar[type[Clients]] = Clients
 
     @classmethod
     def resolve(cls, config: FederatedConfig) -> FederatedConfig:
         config = super().resolve(config)
         kind = cast(FederatedKind, cls.tasks[config.task])
         left = {name: value for name, value in kind.settings.items() if getattr(config, name) is None}
-        return replace(config, **left)
+        config = replace(config, **left)
+        if config.engine == "deployed" and config.nodes > (config.clients or 1):
+            raise ConfigError("nodes", f"{config.nodes} nodes can't share {config.clients} clients: take fewer nodes.")
+        return config
 
     @classmethod
     def load(cls, config: FederatedConfig) -> Self:
@@ -69,6 +78,11 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         if config.engine != "local":
             require_flower(config.engine)
         return super().start(config, store, callbacks, log)
+
+    @classmethod
+    def resume(cls, name, store, callbacks, log=print):
+        end_left_over(store.open(name).folder / FOLDER)  # by a process that was killed
+        return super().resume(name, store, callbacks, log)
 
     def compile(self, optimizer: Optimizer) -> None:
         proximal = self.config.make_strategy().proximal
@@ -104,10 +118,10 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     @cached_property
     def trainer(self) -> Trainer:
         """The open session that clients in this process share."""
-        size = min(self.task.batch_size, max(self.examples.sizes))
-        return self.model.trainer(
-            size, min(self.config.micro_batch or size, size), self.config.budget, self.examples.sizes
-        )
+        sizes, steps = self.examples.sizes, self.config.steps
+        size = self.task.batch_size if steps else min(self.task.batch_size, max(sizes))
+        micro_batch = min(self.config.micro_batch or size, size)
+        return self.model.trainer(size, micro_batch, self.config.budget, [steps * size] if steps else sizes)
 
     @cached_property
     def phases(self) -> Phases:
@@ -131,9 +145,27 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     def clients(self, folder: Path | None = None) -> Clients:
         """The clients. What they keep from round to round lies in `folder`; None: they keep nothing."""
         memory = ClientMemory(folder) if folder else None
-        return Clients(
+        return self.clients_type(
             self.trainer, dict(self.model.weights), self.examples, self.config.epochs or 1, self.config.seed,
-            self.compressor, memory, self.down,
+            self.compressor, memory, self.down, self.config.steps, self.masks, **self.clients_settings(),
+        )  # fmt: skip
+
+    def clients_settings(self) -> Mapping[str, Any]:
+        """Further arguments of `clients_type`."""
+        return {}
+
+    @property
+    def masks(self) -> Masks | None:
+        """Hide changes from the server, if that is wanted."""
+        return Masks(self.settings.drawn, self.config.seed) if self.config.masked else None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the rounds."""
+        config = self.config
+        return Settings(
+            config.clients or 0, self.epochs, config.fraction, config.seed, config.deadline, config.largest_update,
+            config.validation_frequency,
         )  # fmt: skip
 
     def grid(self, run: Run) -> Grid:
@@ -142,17 +174,14 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
 
     def make_rounds(self, run: Run) -> Rounds:
         """The server's side, which writes what happens in each round into the run's folder."""
-        config = self.config
-        settings = Settings(
-            config.clients or 0, self.epochs, config.fraction, config.seed, config.deadline, config.largest_update
-        )
 
         def record(happened: RoundRecord) -> None:
             atomic.append_line(run.folder / ROUNDS, atomic.to_json(happened.to_dict()))
 
-        return Rounds(
-            self.model, self.model.changing, settings, config.make_strategy(), self.grid(run), self.task.test,
-            self.compressor, record, config.make_privacy(), self.down,
+        config, masks = self.config, self.masks
+        return self.rounds_type(
+            self.model, self.model.changing, self.settings, config.make_strategy(), self.grid(run), self.task.test,
+            masks or self.compressor, record, masks or config.make_privacy(), self.down,
         )  # fmt: skip
 
     def sources(self) -> list[str]:
@@ -174,33 +203,19 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     def fit(self, callbacks: Sequence[Callback]) -> None:
         self.rounds.fit(callbacks)
 
+    def finish(self, run: Run, seconds: float, log: Log) -> dict:
+        results = super().finish(run, seconds, log)
+        for line in summary(run):
+            log(line)
+        return results
+
     def memory(self) -> dict[str, int]:
         """Bytes of a client, planned and allocated, and of this process."""
-        said = [client for each in self._happened() for client in each["clients"]]
-        return {
-            "planned": int(max(client["planned"] for client in said)),
-            "allocated": int(max(client["allocated"] for client in said)), "process": peak_resident_bytes(),
-        }  # fmt: skip
+        return totals(self._happened())["memory"] | {"process": peak_resident_bytes()}
 
     def results(self, correct: int, total: int, loss: float, seconds: float) -> dict:
         happened = self._happened()
-        sums = {
-            way: {k: sum(each[way][k] for each in happened) for k in ("payload", "total")} for way in ("up", "down")
-        }
-        left_out = sum(len(each["left_out"]) for each in happened)
-        found = {"bytes": sums, "left_out": left_out}
+        found = {name: value for name, value in totals(happened).items() if name != "memory"}
         if privacy := self.config.make_privacy():
             found |= {"epsilon": privacy.epsilon(len(happened)), "delta": privacy.delta}
         return super().results(correct, total, loss, seconds) | found
-
-
-def read_rounds(run: Run) -> list[dict]:
-    """Return the record of each round of a run, ascending. Raises FormatError if a line is damaged."""
-    rounds: dict[int, dict] = {}
-    for line in atomic.read_lines(run.folder / ROUNDS):
-        try:
-            happened = records.parse(line, RoundRecord).to_dict()
-        except records.RecordError as error:
-            raise FormatError(f"{run.folder / ROUNDS} is damaged ({error}). Restore it from a backup.") from None
-        rounds[happened["round"]] = happened  # a round that was repeated replaces its old line
-    return [rounds[number] for number in sorted(rounds)]

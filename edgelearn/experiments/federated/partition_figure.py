@@ -35,7 +35,9 @@ def plot_partition(counts: np.ndarray, class_names: Sequence[str], path: str | P
     bottom = np.zeros(clients)
     for number in range(classes):
         label = class_names[number] if classes <= _SHADES else None
-        axes.bar(range(clients), counts[:, number], bottom=bottom, color=colors[number % len(colors)], label=label)
+        held = np.flatnonzero(counts[:, number])
+        color = colors[number % len(colors)]
+        axes.bar(held, counts[held, number], bottom=bottom[held], color=color, label=label)
         bottom += counts[:, number]
     axes.set_xlabel("client")
     axes.set_ylabel("examples")

@@ -38,9 +38,11 @@ class FederatedTask(Task):
 
     Arguments: those of Task, and
     - `groups`: name of the group that each example belongs to, such as its speaker; None: there are none.
+    - `test_groups`: the same of the test data.
     """
 
     groups: np.ndarray | None = None
+    test_groups: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _spoken(config: FederatedConfig, clips: ClipDataset, speakers: int, network:
     return FederatedTask(
         Model(built, None, config.device, config.seed), (train, split.train.labels), (test, split.test.labels),
         lambda steps: SGD(config.learning_rate or 0.2, momentum=0.9), data, drawn_weights(config.seed),
-        config.batch_size or 0, "batch", groups=split.train.speakers,
+        config.batch_size or 0, "batch", groups=split.train.speakers, test_groups=split.test.speakers,
     )  # fmt: skip
 
 
@@ -110,8 +112,8 @@ def _cifar10_pictures(split: str, data: str | None, download: bool) -> tuple[Ima
     return dataset, load_images(dataset, range(len(dataset)), SIZE)
 
 
-def _cifar10(config: FederatedConfig) -> Task:
-    """Flower's `niid_bench`: no augmentation, momentum, a little weight decay."""
+def cifar10_pictures(config: FederatedConfig) -> tuple[tuple, tuple, dict]:
+    """Training data, test data and what a run's record says of them; no augmentation."""
     sides = [_cifar10_pictures(split, config.data, config.download) for split in ("train", "test")]
     (train, _), (test, _) = sides
     data = {"origin": train.origin, "description": train.description, "classes": list(CLASSES), "train": len(train),
@@ -121,8 +123,14 @@ def _cifar10(config: FederatedConfig) -> Task:
         source = PictureSource(len(pictures), SIZE, lambda indices, size: pictures[indices], standardized)
         return source, dataset.labels
 
+    return side(*sides[0]), side(*sides[1]), data
+
+
+def _cifar10(config: FederatedConfig) -> Task:
+    """Flower's `niid_bench`: no augmentation, momentum, a little weight decay."""
+    train, test, data = cifar10_pictures(config)
     return FederatedTask(
-        Model(lenet(), None, config.device, config.seed), side(*sides[0]), side(*sides[1]),
+        Model(lenet(), None, config.device, config.seed), train, test,
         lambda steps: SGD(config.learning_rate or 0.01, weight_decay=1e-5, momentum=0.9), data,
         drawn_weights(config.seed), config.batch_size or 0, "batch",
     )  # fmt: skip

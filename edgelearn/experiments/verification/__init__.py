@@ -1,7 +1,8 @@
 """User verification by federated learning: FedUV, FedAwS and baselines on speakers and on CIFAR-10."""
 
+from .config import VerificationConfig
+from .experiment import VerificationExperiment, VerificationRounds
 from .report import Report
-from .tasks import TASKS, VerificationTask
-from .training import TrainedVerifier, train_verifier
+from .tasks import TASKS
 
-__all__ = ["TASKS", "Report", "TrainedVerifier", "VerificationTask", "train_verifier"]
+__all__ = ["TASKS", "Report", "VerificationConfig", "VerificationExperiment", "VerificationRounds"]

@@ -18,6 +18,7 @@ class Report:
     - `seen`, `unseen`: true positive rate at a false positive rate of 10 %; NaN without impostors.
     - `seen_eer`, `unseen_eer`: equal error rates.
     - `accuracy`: share of test data whose best user is the right one.
+    - `loss`: mean of 1 - score of the users' own test data.
     - `curves`: by kind of impostor, (false positive rates, true positive rates), ascending.
     """
 
@@ -26,7 +27,13 @@ class Report:
     seen_eer: float
     unseen_eer: float
     accuracy: float
+    loss: float
     curves: dict[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """All figures that are known, by name."""
+        return {k: v for k, v in vars(self).items() if k != "curves" and v == v}
 
 
 def true_positive_rate(own: np.ndarray, impostors: np.ndarray, false_positive_rate: float = 0.1) -> float:
@@ -52,4 +59,5 @@ def report(seen: np.ndarray, owners: np.ndarray, unseen: np.ndarray) -> Report:
             _, accepted, rejected = det_curve(own, impostors)
             curves[name] = accepted[::-1], 1 - rejected[::-1]
             found[name], found[f"{name}_eer"] = true_positive_rate(own, impostors), equal_error_rate(own, impostors)
-    return Report(**found, accuracy=float(np.mean(seen.argmax(1) == owners)), curves=curves)
+    accuracy = float(np.mean(seen.argmax(1) == owners))
+    return Report(**found, accuracy=accuracy, loss=float(1 - own.mean()), curves=curves)

@@ -34,6 +34,16 @@ def count(shapes: Shapes) -> int:
     return sum(prod(shape) for shape in shapes)
 
 
+def checked(array: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """Return `array`, which was stored. Raises FormatError unless it is finite float32 of `shape`."""
+    if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():
+        raise FormatError(
+            f"{what} has shape {array.shape} and type {array.dtype}, or isn't finite; expected finite float32 {shape}. "
+            "It is damaged, or belongs to another network."
+        )
+    return array
+
+
 def check_size(data: bytes, size: int, what: str) -> None:
     """Raises FormatError unless `data` has `size` bytes."""
     if len(data) != size:

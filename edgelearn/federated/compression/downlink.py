@@ -8,7 +8,8 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 
-from ..compressor import Compressor, NoCompression, Shapes
+from ..compressor import Compressor, NoCompression, Shapes, at_round
+from .arrays import checked
 
 _WHOLE, _CHANGE = 0, 1
 _HEADER = 5  # bytes: kind, version
@@ -36,8 +37,9 @@ class Downlink:
         """Make the messages of the next round. `weights`: the server's; `rng` draws what is random."""
         shapes = [array.shape for array in self.arrays]
         difference = [new - old for new, old in zip(weights, self.arrays, strict=True)]
-        self._change = self.compressor.encode(difference, rng, {})
-        change = self.compressor.decode(self._change, shapes)
+        compressor = at_round(self.compressor, self.version + 1)
+        self._change = compressor.encode(difference, rng, {})
+        change = compressor.decode(self._change, shapes)
         self.arrays = [old + d for old, d in zip(self.arrays, change, strict=True)]
         self.version += 1
 
@@ -59,10 +61,16 @@ class Downlink:
         return arrays | {"version": np.array([self.version]), "clients": clients}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Return to where `state` was called."""
-        self.version = int(state["version"][0])
-        self.versions = {int(client): int(version) for client, version in state["clients"]}
-        self.arrays = [np.array(state[_name(number)]) for number in range(len(self.arrays))]
+        """Return to where `state` was called. Raises KeyError or FormatError if that was another federation."""
+        clients = state["clients"]
+        if clients.shape[1:] != (2,) or clients.dtype.kind != "i":
+            raise FormatError(f"The versions of clients have shape {clients.shape} and type {clients.dtype}.")
+        self.version = _version(state)
+        self.versions = {int(client): int(version) for client, version in clients}
+        self.arrays = [
+            np.array(checked(state[_name(number)], array.shape, f"The weights {number} that clients have"))
+            for number, array in enumerate(self.arrays)
+        ]
 
 
 class Copy:
@@ -87,20 +95,32 @@ class Copy:
             arrays = NoCompression().decode(data[_HEADER:], shapes)
         else:
             own = [state.get(_name(number)) for number in range(len(shapes))]
-            has = int(state["version"][0]) if "version" in state else None
-            if has != version - 1 or any(a is None or a.shape != s for a, s in zip(own, shapes, strict=True)):
+            has = _version(state) if "version" in state else None
+            if has != version - 1 or any(array is None for array in own):
                 raise FormatError(
                     f"A message changes version {version - 1} of the weights, but this client has {has or 'none'}. "
                     "Have the server send all of them."
                 )
-            change = self.compressor.decode(data[_HEADER:], shapes)
-            arrays = [old + d for old, d in zip(own, change, strict=True) if old is not None]
+            change = at_round(self.compressor, version).decode(data[_HEADER:], shapes)
+            arrays = [
+                checked(old, d.shape, "What a client kept of the weights") + d
+                for old, d in zip(own, change, strict=True)
+                if old is not None
+            ]
         state |= {_name(number): array for number, array in enumerate(arrays)} | {"version": np.array([version])}
         return arrays
 
 
 def _encode_whole(arrays: Sequence[np.ndarray]) -> bytes:
     return NoCompression().encode(arrays, np.random.default_rng(0), {})
+
+
+def _version(state: dict[str, np.ndarray]) -> int:
+    """Return the number of the last message. Raises FormatError for what is none."""
+    stored = state["version"]
+    if stored.shape != (1,) or stored.dtype.kind != "i" or not 0 <= stored[0] < 1 << 32:
+        raise FormatError(f"The version of the weights is {stored!r:.60}, not one whole number.")
+    return int(stored[0])
 
 
 def _name(number: int) -> str:

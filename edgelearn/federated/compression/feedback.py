@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgelearn.errors import FormatError
-
-from ..compressor import Compressor, Shapes
+from ..compressor import Compressor, Shapes, at_round
+from .arrays import checked
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,9 @@ class ErrorFeedback:
     """
 
     compressor: Compressor
+
+    def at_round(self, number: int) -> ErrorFeedback:
+        return replace(self, compressor=at_round(self.compressor, number))
 
     def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
         wanted = [array + _kept(state, number, array.shape) for number, array in enumerate(arrays)]
@@ -37,12 +39,7 @@ class ErrorFeedback:
 def _kept(state: dict[str, np.ndarray], number: int, shape: tuple[int, ...]) -> np.ndarray:
     """Return the part of an array that was left out of the last message."""
     kept = state.get(_name(number), np.zeros(shape, np.float32))
-    if kept.shape != shape or kept.dtype != np.float32 or not np.isfinite(kept).all():
-        raise FormatError(
-            f"What a client kept of array {number} has shape {kept.shape} and type {kept.dtype}, or isn't finite; "
-            f"expected finite float32 {shape}. It belongs to another network: remove the client's files."
-        )
-    return kept
+    return checked(kept, shape, f"What a client kept of array {number}")
 
 
 def _name(number: int) -> str:

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from edgelearn.errors import PlanError
+import re
+
+from edgelearn.errors import UsageError
 
 from ..compressor import Compressor, NoCompression
 from .feedback import ErrorFeedback
 from .int8 import Int8
 from .top_k import TopK
 
+_TOP_K = re.compile(r"topk:(?P<fraction>[\d.]*\d(e-\d+)?)(?P<int8>\+int8)?(\+warmup:(?P<rounds>\d{1,9}))?")
+
 
 def make_compressor(name: str) -> Compressor:
     """Return a compressor by name: `"float32"`, `"int8"`, `"topk:0.01"` (the largest hundredth of the entries) or
-    `"topk:0.01+int8"`.
+    `"topk:0.01+int8"`; top-k also with a warm-up whose stages have so many rounds, `"topk:0.01+int8+warmup:5"`.
 
     Those with top-k have error feedback. int8 has none, since its errors are 0 on average.
 
-    Raises PlanError for another name.
+    Raises UsageError for another name.
     """
     if name == "float32":
         return NoCompression()
     if name == "int8":
         return Int8()
-    kind, _, rest = name.partition(":")
-    fraction, plus, values = rest.partition("+")
-    if kind == "topk" and (values == "int8") == bool(plus):
-        try:
-            return ErrorFeedback(TopK(float(fraction), Int8() if plus else NoCompression()))
-        except ValueError:
-            pass
-    raise PlanError(f"'{name}' is no compression: choose float32, int8, topk:0.01 or topk:0.01+int8.")
+    if found := _TOP_K.fullmatch(name):
+        values = Int8() if found["int8"] else NoCompression()
+        return ErrorFeedback(TopK(float(found["fraction"]), values, int(found["rounds"] or 0)))
+    raise UsageError(
+        f"'{name}' is no compression: choose float32, int8, topk:0.01, topk:0.01+int8 or topk:0.01+int8+warmup:5."
+    )

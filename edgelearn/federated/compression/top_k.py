@@ -15,6 +15,8 @@ from . import indices
 from .arrays import check_size, count, flatten, split
 from .int8 import Int8
 
+_QUARTER = 0.25  # share of the entries of one stage of a warm-up that the next one sends
+
 
 @dataclass(frozen=True)
 class TopK:
@@ -27,16 +29,25 @@ class TopK:
     Arguments:
     - `fraction`: of all entries, above 0 and up to 1, rounded up to whole ones.
     - `values`: compressor of their values, `NoCompression()` (default: float32) or `Int8()`, with one scale for all.
+    - `warm_up`: for so many rounds a quarter of the entries is sent, for as many a sixteenth, and so on down to
+      `fraction` (default 0: none; Lin et al. 2018, "Deep gradient compression", section 3.3).
 
     Raises PlanError for another fraction.
     """
 
     fraction: float
     values: NoCompression | Int8 = field(default_factory=NoCompression)
+    warm_up: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
             raise PlanError(f"top-k sends a fraction above 0 and up to 1 of all entries, not {self.fraction}.")
+
+    def at_round(self, number: int) -> TopK:
+        if not self.warm_up:
+            return self
+        stage = (number - 1) // self.warm_up
+        return TopK(max(self.fraction, _QUARTER ** (stage + 1)), self.values)
 
     def size(self, shapes: Shapes) -> int:
         """Bytes of a message."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.interop.pointwise import ACTIVATIONS, ARITHMETIC
-from edgelearn.ops import GELU, Op
+from edgelearn.ops import ELU, GELU, SELU, HardSwish, LeakyReLU, Op, PReLU
 
 from .graph import InferenceGraph, Value
 
@@ -64,9 +64,6 @@ class Expression:
     def __neg__(self) -> Expression:
         return self.unary("neg")
 
-    def __gt__(self, other: float) -> Expression:
-        return self._with("greater", other)
-
 
 class Functions:
     """The functions that the table calls, as `torch` and `keras.ops` have them."""
@@ -79,10 +76,6 @@ class Functions:
             return x.unary("relu6" if high == 6 else "relu")
         x = x if low == -inf else x._with("maximum", low)
         return x if high == inf else x._with("minimum", high)
-
-    def where(self, condition: Expression, a: Expression, b: Expression) -> Expression:
-        graph = condition.graph
-        return Expression(graph, graph.add("select", [condition.value, a.value, b.value], a.value.shape))
 
     def maximum(self, a: Expression, b: Expression) -> Expression:
         return a._with("maximum", b)
@@ -118,6 +111,26 @@ def _gelu(graph: InferenceGraph, layer: Any, x: Value) -> Value:
     return graph.unary("gelu", x)
 
 
+def _leaky(graph: InferenceGraph, layer: Any, x: Value) -> Value:
+    return graph.unary("leaky_relu", x, alpha=layer.node.op.negative_slope)
+
+
+def _prelu(graph: InferenceGraph, layer: Any, x: Value) -> Value:
+    alpha = graph.constant(layer.weights["alpha"].astype(np.float32), "alpha")
+    return graph.add("prelu", [x, alpha], x.shape)
+
+
+def _elu(graph: InferenceGraph, layer: Any, x: Value) -> Value:
+    """The formats' own operator, whose alpha is 1; below 0 it is multiplied, as SELU is."""
+    op, y = layer.node.op, graph.unary("elu", x)
+    if op.alpha != 1:
+        y = graph.binary("add", graph.unary("relu", x), graph.scalar("mul", graph.scalar("minimum", y, 0), op.alpha))
+    return y if op.scale == 1 else graph.scalar("mul", y, op.scale)
+
+
 POINTWISE: dict[type[Op], Callable[..., Value]] = {
     op: _handler(function) for op, function in (ACTIVATIONS | ARITHMETIC).items()
-} | {GELU: _gelu}
+} | {
+    ELU: _elu, GELU: _gelu, HardSwish: lambda graph, layer, x: graph.unary("hard_swish", x), LeakyReLU: _leaky,
+    PReLU: _prelu, SELU: _elu,
+}  # fmt: skip

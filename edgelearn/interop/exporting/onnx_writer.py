@@ -26,17 +26,16 @@ OPSET, IR_VERSION = 17, 8
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # channels first from channels last, and back
 UNARY = {
     "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
-    "neg": "Neg", "round": "Round", "erf": "Erf",
+    "neg": "Neg", "round": "Round", "erf": "Erf", "elu": "Elu", "hard_swish": "HardSwish", "leaky_relu": "LeakyRelu",
 }  # fmt: skip
 BINARY = {
-    "greater": "Greater",
-    "select": "Where",
     "add": "Add",
     "sub": "Sub",
     "mul": "Mul",
     "div": "Div",
     "maximum": "Max",
     "minimum": "Min",
+    "prelu": "PRelu",
 }
 REDUCE = {"reduce_mean": "ReduceMean", "reduce_max": "ReduceMax"}
 
@@ -269,7 +268,7 @@ def _binary(w: _Writer, o: Operation) -> None:
 
 
 def _unary(w: _Writer, o: Operation) -> None:
-    w.emit(UNARY[o.kind], [w.name(o.inputs[0])], o.output.name)
+    w.emit(UNARY[o.kind], [w.name(o.inputs[0])], o.output.name, **o.attributes)
 
 
 def _rsqrt(w: _Writer, o: Operation) -> None:

@@ -29,7 +29,8 @@ UNARY = {
     "relu": ("RELU", "", {}), "relu6": ("RELU6", "", {}), "sigmoid": ("LOGISTIC", "", {}), "tanh": ("TANH", "", {}),
     "round": ("ROUND", "", {}), "softmax": ("SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}), "exp": ("EXP", "", {}),
     "rsqrt": ("RSQRT", "", {}), "gelu": ("GELU", "GeluOptions", {}),
-    "log": ("LOG", "", {}), "sqrt": ("SQRT", "", {}), "abs": ("ABS", "", {}), "neg": ("NEG", "", {}),
+    "elu": ("ELU", "", {}), "hard_swish": ("HARD_SWISH", "HardSwishOptions", {}), "log": ("LOG", "", {}),
+    "sqrt": ("SQRT", "", {}), "abs": ("ABS", "", {}), "neg": ("NEG", "", {}),
 }  # fmt: skip
 
 
@@ -80,7 +81,7 @@ class _Writer(Operators):
             return
         q = self.quantized.get(o.output)
         if q is None or self.readers[o.output] > 1 or not self._computes_integers(o):
-            output = self._activation(o.output, dtype="bool" if o.kind == "greater" else "float32")
+            output = self._activation(o.output)
             inputs = [self.float(x) for x in o.inputs]
             self.floats[o.output] = output
         else:
@@ -158,8 +159,8 @@ class _Writer(Operators):
         return tensor
 
     @staticmethod
-    def _activation(value: Value, ending: str = "", dtype: str = "float32") -> TfliteTensor:
-        return TfliteTensor(value.name + ending, value.shape, dtype, batched=True)
+    def _activation(value: Value, ending: str = "") -> TfliteTensor:
+        return TfliteTensor(value.name + ending, value.shape, "float32", batched=True)
 
 
 Handler = Callable[[_Writer, Operation, list[TfliteTensor], TfliteTensor], None]
@@ -261,6 +262,10 @@ def _unary(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor
     w.emit(code, inputs, y, options, 2 if y.dtype == "int8" else 1, **fields)
 
 
+def _leaky(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    w.emit("LEAKY_RELU", inputs, y, "LeakyReluOptions", Alpha=o.attributes["alpha"])
+
+
 def _reduce(code: str) -> Handler:
     def handle(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
         axes = w.numbers(o.attributes["axes"], y, "axes")
@@ -303,8 +308,8 @@ def _pad(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) 
 HANDLERS: dict[str, Handler] = {
     "add": _binary("ADD", "AddOptions"), "sub": _binary("SUB", "SubOptions"), "mul": _binary("MUL", "MulOptions"),
     "div": _binary("DIV", "DivOptions"), "maximum": _binary("MAXIMUM", "MaximumMinimumOptions"),
-    "minimum": _binary("MINIMUM", "MaximumMinimumOptions"), "greater": _binary("GREATER", ""),
-    "select": _binary("SELECT_V2", ""), "conv": _conv, "depthwise": _conv, "dense": _dense,
+    "minimum": _binary("MINIMUM", "MaximumMinimumOptions"), "prelu": _binary("PRELU", ""),
+    "leaky_relu": _leaky, "conv": _conv, "depthwise": _conv, "dense": _dense,
     "max_pool": _max_pool, "average_pool": _average_pool, "reduce_mean": _reduce("MEAN"), "reduce_sum": _reduce("SUM"),
     "reduce_max": _reduce("REDUCE_MAX"), "reshape": _reshape, "transpose": _transpose, "slice": _slice,
     "concatenate": _concatenate, "pad": _pad, "transposed_conv": transposed_conv,

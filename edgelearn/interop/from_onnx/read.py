@@ -68,9 +68,14 @@ def graph_of(model: Any, path: Path = Path("model.onnx")) -> ForeignGraph:
     operators = tuple(_operator(node, n, version, versions, path) for n, node in enumerate(graph.node))
     texts = {entry.key: entry.value for entry in model.metadata_props}
     preprocessing, names = _json(texts, "preprocessing", dict), _json(texts, "class_names", list)
+    given = [value for value in graph.input if value.name not in constants]
+    read = {name for operator in operators for name in operator.inputs} | {value.name for value in graph.output}
+    unread = [value.name for value in given if value.name not in read]  # constants that tf2onnx folded, for example
+    if unread and len(unread) < len(given):
+        texts["inputs that nothing reads"] = ", ".join(unread)
+        given = [value for value in given if value.name in read]
     return ForeignGraph(
-        "ONNX", graph.name or path.stem,
-        tuple(_input(value, operators) for value in graph.input if value.name not in constants),
+        "ONNX", graph.name or path.stem, tuple(_input(value, operators) for value in given),
         tuple(value.name for value in graph.output), operators, constants,
         {value.name: _info(value) for value in (*graph.value_info, *graph.output)},
         preprocessing or {}, tuple(map(str, names or ())),

@@ -64,9 +64,18 @@ def transposed_conv(
 ) -> Operand:
     """The kernel is (filters, height, width, channels); `shape` is that of the output."""
     x, array = computed(x), known(kernel, "kernel").transpose(1, 2, 3, 0)
-    window = _window(op)
+    window, wanted = _window(op), integers(shape)[1:3]
     array_bias = None if bias is None else known(bias, "bias")
-    y = linear.transposed_conv(b, x, array, array_bias, strides=window["strides"], padding=window["padding"])
+    padding, more = window["padding"], None
+    if padding == "valid":  # rows and columns that no kernel reaches may be cut off, or be more than Keras's
+        ends = zip(wanted, x.shape[1:3], window["strides"], array.shape[:2], strict=True)
+        padding, more = ((0, 0), (0, 0)), [n - (size - 1) * stride - reach for n, size, stride, reach in ends]
+        if min(more) < 0:
+            raise UnsupportedError(f"An output of {tuple(wanted)}, which cuts the kernels off.", "Keras's sizes.")
+        more = more[0], more[1]
+    y = linear.transposed_conv(
+        b, x, array, array_bias, strides=window["strides"], padding=padding, output_padding=more
+    )  # fmt: skip
     if list(y.shape[1:]) != integers(shape)[1:]:
         raise UnsupportedError(f"An output of {tuple(integers(shape))}; expected {y.shape}.", "Keras's sizes.")
     return fused(b, op, y)

@@ -38,7 +38,7 @@ from edgelearn.ops import (
 
 from . import linear
 from .builder import Builder, Layer, check_size
-from .value import Value
+from .value import BATCH, Value
 
 Operand = Value | np.ndarray
 
@@ -171,9 +171,28 @@ def _both(b: Builder, op: Op, x: Value, y: Value) -> Value:
         y = y.expanded(0)
     larger = x if prod(x.shape) >= prod(y.shape) else y
     order = b.natural_order(larger)
+    if len(order) > 3 and x.shape != y.shape and larger.shape == np.broadcast_shapes(x.shape, y.shape):
+        return _merged(b, op, x, y, larger, order)
     if len(order) < 3 and x.shape != y.shape:  # ops repeat heights and widths
         order = (*[None] * (3 - len(order)), *order)  # type: ignore[assignment]
     return b.view(larger, b.add(op, b.laid_out(x, order), b.laid_out(y, order)), order)
+
+
+def _merged(b: Builder, op: Op, x: Value, y: Value, larger: Value, order: tuple[int, ...]) -> Value:
+    """As `_both`, with one axis for neighbours that are all repeated, or none of them: ops repeat the outer axes."""
+    groups: list[list[int]] = []
+    kinds = [x.shape[axis] == y.shape[axis] for axis in range(x.rank)]
+    for axis in (axis for axis in order if larger.shape[axis] > 1):
+        if groups and kinds[groups[-1][-1]] == kinds[axis]:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    operands = (b.arrange(v, *(tuple(f for axis in group for f in v.axes[axis]) for group in groups)) for v in (x, y))
+    layer = b.add(op, *operands)
+    factors = [factor for group in groups for axis in group for factor in larger.axes[axis]]
+    places = {BATCH: BATCH} | {factor: place for place, factor in enumerate(factors)}
+    axes = tuple(tuple(places[factor] for factor in axis) for axis in larger.axes)
+    return Value(layer, tuple(larger.sizes[factor] for factor in factors), axes, larger.batch)
 
 
 def _value_and_constant(x: Operand, y: Operand) -> tuple[Value, np.ndarray]:

@@ -1,9 +1,11 @@
+from math import ceil
+
 import numpy as np
 import pytest
 
-from edgelearn.errors import FormatError, NonFiniteError, PlanError
+from edgelearn.errors import FormatError, NonFiniteError, PlanError, UsageError
 from edgelearn.federated.compression import ErrorFeedback, Int8, TopK, indices, make_compressor
-from edgelearn.federated.compressor import NoCompression
+from edgelearn.federated.compressor import NoCompression, at_round
 
 SHAPES = [(3, 3, 1, 64), (64,), (), (40, 601), (0, 5), (1,)]
 NAMES = ("float32", "int8", "topk:0.01", "topk:0.01+int8")
@@ -40,6 +42,23 @@ def test_there_and_back(name):
 def test_bytes(name, most):
     size, values = len(make_compressor(name).encode(update(1), generator(), {})), sum(a.size for a in update(1))
     assert size <= most * 4 * values
+
+
+def test_warm_up():
+    """Each stage of three rounds sends a quarter of the entries of the one before; both sides know it by the round."""
+    compressor, state, sizes, sent = make_compressor("topk:0.01+warmup:3"), {}, [], 0
+    values = sum(array.size for array in update(1))
+    for number in range(1, 14):
+        each = at_round(compressor, number)
+        decoded = each.decode(each.encode(update(1), generator(), state), SHAPES)
+        flat = np.concatenate([array.ravel() for array in decoded])
+        sizes.append(np.count_nonzero(flat))
+        sent = sent + flat
+    assert sizes == [ceil(values / share) for share in (4, 4, 4, 16, 16, 16, 64, 64, 64, 100, 100, 100, 100)]
+    late = np.concatenate([state[f"left out/{number}"].ravel() for number in range(len(SHAPES))])
+    whole = 13 * np.concatenate([array.ravel() for array in update(1)])
+    np.testing.assert_allclose(sent + late, whole, rtol=1e-4, atol=1e-4)  # nothing is lost, only late
+    assert at_round(make_compressor("int8"), 5) == make_compressor("int8")
 
 
 def test_int8_is_right_on_average():
@@ -139,7 +158,7 @@ def test_state_of_another_network_is_refused():
     "name", ("int4", "topk", "topk:2", "topk:0", "topk:x", "topk:nan", "topk:0.1+", "topk:0.1+int4")
 )
 def test_unknown_names(name):
-    with pytest.raises(PlanError):
+    with pytest.raises((UsageError, PlanError)):
         make_compressor(name)
 
 

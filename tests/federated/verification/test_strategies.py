@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import DataError, PlanError, ShapeError
-from edgelearn.federated.verification import FedAwS, FedUV, PositivesAlone, make_method, scores, spread
+from edgelearn.federated.verification import FedAwS, FedUV, PositivesAlone, make_verification_strategy, scores, spread
 from edgelearn.federated.verification import warm_up_threshold as threshold
 from edgelearn.federated.verification.spreading import unit
 
@@ -43,38 +43,41 @@ def test_spreading_needs_a_finite_matrix():
 
 
 def test_a_vector_turns_to_its_user(rng):
-    outputs, method = rng.standard_normal((9, 128)) + 0.5, make_method("positives")
-    w = method.vector(3, 0)
-    moved = method.moved(w, outputs, 0.5, 5)
+    outputs, strategy = rng.standard_normal((9, 128)) + 0.5, PositivesAlone(vector_rate=0.5)
+    moved = w = strategy.vector(3, 0)
+    for _ in range(5):
+        moved = strategy.moved(moved, outputs)
     assert scores(outputs, moved).mean() > scores(outputs, w).mean() + 0.05
     assert np.linalg.norm(moved) == pytest.approx(1, abs=1e-6)
-    assert np.array_equal(method.arranged(np.stack([w, moved]), 0.1), np.stack([w, moved]))
-    assert not np.allclose(FedAwS(128).arranged(np.stack([w, moved]), 0.1), np.stack([w, moved]))
+    assert np.allclose(strategy.arranged(np.stack([w, moved])), np.stack([w, moved]), atol=1e-6)
+    assert not np.allclose(FedAwS(spread_rate=0.1).arranged(np.stack([w, moved])), np.stack([w, moved]))
 
 
 @pytest.mark.parametrize("name", ("feduv", "random", "fedaws", "positives", "fixed", "softmax"))
 def test_vectors(name):
-    method = make_method(name, 255)
-    assert method.vector(2, 5).shape == (255,) and method.vector(2, 5).dtype == np.float32
-    assert np.array_equal(method.vector(2, 5), method.vector(2, 5))
-    assert not np.array_equal(method.vector(2, 5), method.vector(3, 5))
+    strategy = make_verification_strategy(name, size=255)
+    assert strategy.vector(2, 5).shape == (255,) and strategy.vector(2, 5).dtype == np.float32
+    assert np.array_equal(strategy.vector(2, 5), strategy.vector(2, 5))
+    assert not np.array_equal(strategy.vector(2, 5), strategy.vector(3, 5))
     outputs = np.random.default_rng(0).standard_normal((4, 255))
-    losses, gradient = method.loss.reference(outputs, np.tile(method.vector(2, 5), (4, 1)))
+    losses, gradient = strategy.loss.reference(outputs, np.tile(strategy.vector(2, 5), (4, 1)))
     assert losses.shape == (4,) and gradient.shape == outputs.shape
 
 
 def test_codewords_of_users_are_unlike():
     """Numbers that count up would share bits, and so would codewords."""
-    words = np.stack([FedUV(127).vector(user, 0) for user in range(50)])
+    words = np.stack([FedUV().vector(user, 0) for user in range(50)])
     assert abs((words @ words.T / 127)[~np.eye(50, dtype=bool)].mean()) < 0.03
 
 
-def test_unknown_methods():
+def test_unknown_strategys():
     with pytest.raises(PlanError):
-        make_method("centre")
+        make_verification_strategy("centre")
     with pytest.raises(DataError):
-        make_method("feduv", 128)
-    assert isinstance(make_method("positives", 64), PositivesAlone)
+        make_verification_strategy("feduv", size=128)
+    with pytest.raises(PlanError):
+        make_verification_strategy("feduv", spread_rate=0.1)
+    assert isinstance(make_verification_strategy("positives", size=64, rate=None), PositivesAlone)
 
 
 @pytest.mark.parametrize("rate, expected", [(0.9, 0.1), (1.0, 0.0), (0.5, 0.5), (0.05, 0.9)])

@@ -1,0 +1,64 @@
+"""The command `federated check`, and the processes that a killed lab leaves behind."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from federated_tiny import TinyFederation
+
+from edgelearn.cli import main
+from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
+from edgelearn.experiments.federated.check import VICTIMS, check
+from edgelearn.experiments.federated.processes import end, end_left_over, record
+
+SLOW = bool(os.environ.get("EDGELEARN_SLOW_TESTS"))
+TINY = FederatedConfig("tiny", clients=2, rounds=2)
+
+
+def checked(tmp_path, *arguments):
+    return list(check(TinyFederation, TINY, *arguments, tmp_path, lambda line: None))
+
+
+def test_other_bits_are_noticed(tmp_path, monkeypatch):
+    whole = "edgelearn.experiments.federated.check._whole"
+    monkeypatch.setattr(whole, lambda job: (f"{job.config.engine} {job.config.seed}", 1.0))
+    assert [each.passed for each in checked(tmp_path, ["local", "deployed"], (0, 1), 0)] == [True, False] * 2
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(FederatedExperiment, "tasks", TinyFederation.tasks)
+    command = ["federated", "check", "tiny", "--engines", "local", "--seeds", "0", "--rounds", "1", "--kills", "0"]
+    assert main([*command, "--clients", "2", "--json"]) == 0
+    (claim,) = json.loads(capsys.readouterr().out)
+    assert claim["passed"] is True and len(claim["measured"]) == 16
+
+
+@pytest.mark.skipif(not SLOW, reason="EDGELEARN_SLOW_TESTS isn't set")
+@pytest.mark.parametrize("engine", ["local", "deployed"])
+def test_whatever_is_killed(tmp_path, engine):
+    claims = checked(tmp_path, [engine], (0,), len(VICTIMS[engine]))
+    assert len(claims) == 1 + len(VICTIMS[engine]) and all(each.passed for each in claims)
+
+
+def test_left_over_processes_end(tmp_path):
+    """Those of a lab that is dead; those of one that lives go on."""
+    code = "import sys, time; print('begun', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+    try:
+        process.stdout.read(5)
+        record(tmp_path, {"superlink": process})
+        end_left_over(tmp_path)
+        assert process.poll() is None
+        path = tmp_path / "processes.json"
+        entries = json.loads(path.read_text())
+        path.write_text(json.dumps(entries | {"lab": [entries["lab"][0], 1.0]}))  # another process has its number now
+        end_left_over(tmp_path)
+        assert process.wait(5) < 0 and not path.exists()
+        end_left_over(tmp_path)
+        path.write_text("{}")
+        end_left_over(tmp_path)
+    finally:
+        end(process)
+        process.stdout.close()
