@@ -1,5 +1,7 @@
 """Errors that say what happened, why, and what to do. Every error a user can cause is one of these."""
 
+import signal
+
 
 class EdgelearnError(Exception):
     """Base of all errors edgelearn raises on purpose."""
@@ -70,3 +72,11 @@ class Interrupted(KeyboardInterrupt):
 
 class ExtensionError(EdgelearnError):
     """A `MODULE:NAME` that can't be imported, or isn't what it should be."""
+
+
+def signal_name(code: int) -> str:
+    """Return the name of the signal that ended a process, such as "SIGSEGV"; `code`: its negative exit status."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
