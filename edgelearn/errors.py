@@ -1,5 +1,7 @@
 """Errors that say what happened, why, and what to do. Every error a user can cause is one of these."""
 
+import signal
+
 
 class EdgelearnError(Exception):
     """Base of all errors edgelearn raises on purpose."""
@@ -57,6 +59,10 @@ class RunError(EdgelearnError):
     """A run that is unknown, can't be resumed, or can't be written."""
 
 
+class UsageError(RunError):
+    """A name that stands for nothing, or a setting that can't have its value. A command then ends with status 2."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, or ■ in a notebook, ended a computation; the text says how to go on. A notebook shows the text alone."""
 
@@ -66,3 +72,11 @@ class Interrupted(KeyboardInterrupt):
 
 class ExtensionError(EdgelearnError):
     """A `MODULE:NAME` that can't be imported, or isn't what it should be."""
+
+
+def signal_name(code: int) -> str:
+    """Return the name of the signal that ended a process, such as "SIGSEGV"; `code`: its negative exit status."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -11,7 +11,7 @@ from inspect import isclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from edgelearn.errors import ExtensionError
+from edgelearn.errors import ExtensionError, UsageError
 
 T = TypeVar("T")
 
@@ -82,6 +82,23 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """ " Did you mean 'a' or 'b'?", a sentence with the names most like `name`, or an empty text."""
     like = get_close_matches(name.lower(), list(names), 3, 0.6)
     return f" Did you mean {' or '.join(map(repr, like))}?" if like else ""
+
+
+def check_name(name: str, known: Iterable[str], what: str, also: str = "") -> None:
+    """Check that `name` is one of those that are known.
+
+    Arguments:
+    - `name`: as a user wrote it.
+    - `known`: the names that there are.
+    - `what`: what they name, such as "task".
+    - `also`: what may stand there besides (default ""), such as "a model file".
+
+    Raises UsageError, with the nearest names and all of them.
+    """
+    known = list(known)
+    if name not in known:
+        also = f"; or {also}" if also else ""
+        raise UsageError(f"There is no {what} '{name}'.{nearest(name, known)} Choose {', '.join(known)}{also}.")
 
 
 def _import(module: str, folder: str) -> Any:

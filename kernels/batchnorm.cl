@@ -140,15 +140,10 @@ KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const in
   write_statistics(PARTS, block, mean, squares * (1.0f / m), epsilon, pace);
 }
 
-// The same and z in one launch, a work-item a set: y is read from memory once, chunk by chunk, if the cache holds it.
-KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), SET_ARGUMENTS, const int blocks,
-                     const float epsilon, const float pace) {
-  const Stored y = STORED_START(y);
-  output_values z = ITEM_START(z);
-  const Rows rows = SET_ROWS;
-  const int block = ITEM;
-  if (block >= blocks) return;
-  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
+// The same of a set, and what its rows are multiplied by: y is read from memory once, chunk by chunk, if the cache holds
+// it.
+INLINE Affine whole_statistics(const Stored y, const Decoding decoding, const Parts parts, const Rows rows,
+                               const int block, const int m, const float epsilon, const float pace) {
   V mean = (V)0, squares = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int count = m - start < CHUNK ? m - start : CHUNK;
@@ -163,11 +158,54 @@ KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), SET_ARG
     mean += step * ((float)count / (start + count));
     squares += chunk_squares + step * step * ((float)start * count / (start + count));
   }
-  const Affine affine = write_statistics(PARTS, block, mean, squares * (1.0f / m), epsilon, pace);
+  return write_statistics(parts, block, mean, squares * (1.0f / m), epsilon, pace);
+}
+
+// Statistics and z in one launch, a work-item a set
+KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), SET_ARGUMENTS, const int blocks,
+                     const float epsilon, const float pace) {
+  const Stored y = STORED_START(y);
+  output_values z = ITEM_START(z);
+  const Rows rows = SET_ROWS;
+  const int block = ITEM;
+  if (block >= blocks) return;
+  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
+  const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace);
   for (int row = 0; row < m; row++) {
     const size_t at = set_row_at(rows, block, row);
     store(z + at, activate(LOAD_STORED(y, at, decoding) * affine.scale + affine.shift));
   }
+}
+
+// The sets of a work-item, spread evenly: PoCL gives neighbours to one core, so the first ones mustn't have all of few
+// sets.
+typedef struct { int first, last; } Sets;
+INLINE Sets sets_of_item(const int sets) {
+  const int items = (int)get_global_size(0) / VECTORS;
+  return (Sets){ITEM * sets / items, (ITEM + 1) * sets / items};
+}
+
+// The same to a result that may be quantized; a work-item takes none, one or several sets. Without sub-bands.
+KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, const int m, const int all_blocks,
+                            const float epsilon, const float pace) {
+  LOCAL_RECORDS(shared);
+  const Stored y = STORED_START(y);
+  const Result result = RESULT(m);
+  const Rows rows = {m, m};
+  RangeStatistics s = NO_STATISTICS;
+  const Sets sets = sets_of_item(all_blocks);
+  for (int block = sets.first; block < sets.last; block++) {
+    const Decoding decoding = decoding_of(y, block);
+    const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace);
+    for (int first = 0; first < m; first += DRAWN_ROWS) {
+      const Uniform uniform = draw(result, block, first, 1);
+      UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
+        const V v = LOAD_STORED(y, row_at(block, m, first + i), decoding) * affine.scale + affine.shift;
+        write_result(result, &s, block, first + i, activate(v), uniform.of[i]);
+      }
+    }
+  }
+  WRITE_STATISTICS(s, shared);
 }
 
 // z = activation(y * scale + shift)
@@ -311,19 +349,10 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
   WRITE_STATISTICS(s, shared);
 }
 
-// group_gradients, finish_gradients and normalize_backward in one launch, a work-item a set
-KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
-                      OUTPUT(dgamma), OUTPUT(dbeta), SET_ARGUMENTS, const int blocks, const int moving, const int add,
-                      GRADIENT_ARGUMENTS) {
-  input_values dz = ITEM_START(dz);
-  const Stored y = STORED_START(y);
-  const Gradient dx = GRADIENT;
-  const Rows rows = SET_ROWS;
-  const int block = ITEM, at = block * BLOCK;
-  if (block >= blocks) return;
-  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
-  const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
-  const V s = load(ITEM_START(scale) + at);
+// The sums of a set of dz and dz * normalized y, chunk by chunk
+typedef struct { V sum, product; } GradientSums;
+INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding decoding, const Rows rows,
+                               const int block, const int m, const V mean, const V inverse) {
   V sum = (V)0, product = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int stop = start + CHUNK < m ? start + CHUNK : m;
@@ -337,10 +366,58 @@ KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mea
     sum += chunk_sum;
     product += chunk_product;
   }
-  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sum, product, s, mean, inverse, m,
-                                     moving, add);
+  return (GradientSums){sum, product};
+}
+
+// group_gradients, finish_gradients and normalize_backward in one launch, a work-item a set
+KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
+                      OUTPUT(dgamma), OUTPUT(dbeta), SET_ARGUMENTS, const int blocks, const int moving, const int add,
+                      GRADIENT_ARGUMENTS) {
+  input_values dz = ITEM_START(dz);
+  const Stored y = STORED_START(y);
+  const Gradient dx = GRADIENT;
+  const Rows rows = SET_ROWS;
+  const int block = ITEM, at = block * BLOCK;
+  if (block >= blocks) return;
+  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
+  const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
+  const V s = load(ITEM_START(scale) + at);
+  const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse);
+  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums.sum, sums.product, s, mean,
+                                     inverse, m, moving, add);
   for (int row = 0; row < m; row++) {
     const size_t here = set_row_at(rows, block, row);
     write_gradient(dx, here, load(dz + here) * s - LOAD_STORED(y, here, decoding) * b.slope + b.offset);
   }
+}
+
+// The same to a result that may be quantized; a work-item takes none, one or several sets. Without sub-bands.
+KERNEL whole_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
+                             OUTPUT(dgamma), OUTPUT(dbeta), RESULT_ARGUMENTS, const int m, const int all_blocks,
+                             const int moving, const int add) {
+  LOCAL_RECORDS(shared);
+  input_values dz = ITEM_START(dz);
+  const Stored y = STORED_START(y);
+  const Result result = RESULT(m);
+  const Rows rows = {m, m};
+  RangeStatistics statistics = NO_STATISTICS;
+  const Sets sets = sets_of_item(all_blocks);
+  for (int block = sets.first; block < sets.last; block++) {
+    const int at = block * BLOCK;
+    const Decoding decoding = decoding_of(y, block);
+    const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
+    const V s = load(ITEM_START(scale) + at);
+    const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse);
+    const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums.sum, sums.product, s, mean,
+                                       inverse, m, moving, add);
+    for (int first = 0; first < m; first += DRAWN_ROWS) {
+      const Uniform uniform = draw(result, block, first, 1);
+      UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
+        const size_t here = row_at(block, m, first + i);
+        write_result(result, &statistics, block, first + i,
+                     load(dz + here) * s - LOAD_STORED(y, here, decoding) * b.slope + b.offset, uniform.of[i]);
+      }
+    }
+  }
+  WRITE_STATISTICS(statistics, shared);
 }

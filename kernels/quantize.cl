@@ -42,15 +42,16 @@ KERNEL quantize(ROUNDED_ARGUMENTS, INPUT(range) STATISTICS_ARGUMENTS, const int 
   const int pixels = m / images, before = (int)START(counters)[SEEN];
 #endif
   RangeStatistics s = NO_STATISTICS;
-  const Tiles tiles = tiles_of_item(rows);
-  for (int first = tiles.first; first < tiles.last; first += DRAWN_ROWS * tiles.step) {
+  const Tiles bands = tiles_of_item((rows + DRAWN_ROWS - 1) / DRAWN_ROWS);
+  for (int band = bands.first; band < bands.last; band += bands.step) {
+    const int first = band * DRAWN_ROWS;
     Uniform uniform;
 #if STOCHASTIC
     const RowNumbers tile = (uint)first + ROW_STEPS, r = tile / PIECES, pixel = r % (uint)m;
     const RowNumbers value = (pixel % (uint)pixels * (uint)blocks + r / (uint)m) * BLOCK + tile % PIECES * VECTOR_WIDTH;
     uniform = uniform_numbers(value, pixel / (uint)pixels + (uint)before, tensor, scalars[STEP], seed);
 #endif
-    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < tiles.last) {
+    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < rows) {
       const Row row = row_of(first + i, rows, rest);
       const V v = load_row(x, row);
       const V t = quantized(v, inverse, lowest, highest, uniform.of[i]);

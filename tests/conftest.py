@@ -1,7 +1,9 @@
 """Tests see the results of tuning that are shipped, and none of the user's own. A process compiles each program once,
 not again for the binaries that would be kept. No features of sound are kept. Tables are as wide as without a terminal.
-A kernel that a compiler warns of fails the test that builds it."""
+A kernel that a compiler warns of fails the test that builds it, and an answer with other entries than the manual lists
+the test that runs the command."""
 
+import shlex
 import signal
 from collections import OrderedDict
 
@@ -20,7 +22,7 @@ PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all-candidates", action="store_true", help="try all candidates of tuning, for every kind")
+    parser.addoption("--all-candidates", action="store_true", help="try all candidates of tuning, not a part")
 
 
 def pytest_collection_modifyitems(items):
@@ -90,4 +92,40 @@ def _kernels_compile_without_warnings():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "_without_remarks", compile_strictly)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _answers_are_as_documented():
+    from edgelearn import cli
+    from edgelearn.cli.answer import Answer
+    from edgelearn.cli.fields import FIELDS
+
+    answer = cli.answer
+
+    def own_words(command):  # of "runs RUN" or "profile --project"
+        return [word for word in command.split() if word[0].islower()]
+
+    def check(words, record):
+        commands = [command for command in FIELDS if own_words(command) == words[: len(own_words(command))]]
+        longest = max(len(own_words(command)) for command in commands)
+        documented = [FIELDS[command] for command in commands if len(own_words(command)) == longest]
+        kind, rows = ("list", record) if isinstance(record, list) else ("object", [record])
+        allowed = [set(", ".join(entries).split(", ")) for shape, entries in documented if shape == kind]
+        assert allowed and all(set(row) in allowed for row in rows), f"{words} answers {record!r:.500}"
+
+    def checked(options):
+        execute = options.execute
+
+        def execute_and_check(options):
+            found = execute(options)
+            if isinstance(found, Answer):
+                check(shlex.split(options.command_line)[1:], found.record)
+            return found
+
+        options.execute = execute_and_check
+        return answer(options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "answer", checked)
         yield

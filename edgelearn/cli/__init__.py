@@ -8,8 +8,7 @@ import shlex
 import sys
 
 from edgelearn import __version__
-from edgelearn.errors import EdgelearnError
-from edgelearn.experiments.config import ConfigError
+from edgelearn.errors import EdgelearnError, UsageError
 
 from . import (
     bench,
@@ -54,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     try:
         return answer(options)
-    except ConfigError as error:
+    except UsageError as error:
         print(f"edgelearn: {error}", file=sys.stderr)
         return 2
     except EdgelearnError as error:

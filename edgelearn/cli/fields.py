@@ -25,10 +25,28 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "precision train": (_ONE, _TRAINING),
     "keywords train": (_ONE, _TRAINING),
     "federated run": (_ONE, _TRAINING),
-    "inspect": (_ONE, {"*": "as `edgelearn.inspect(...).to_dict()`"}),
+    "inspect": (_ONE, {
+        "name, source": "of the network, and the file", "supported": "true if every operator is here",
+        "inputs, outputs": "shapes by name, without the batch", "parameters, multiply_adds": "numbers",
+        "saved_bytes": "of an example's activations that the backward pass reads, or null",
+        "layers": "name, op, inputs, shape, parameters, multiply_adds, saved_bytes, and true or false: forward, "
+                  "backward, trainable, trained",
+        "problems": "operators without a counterpart: kind, name, attributes, reason, nearest", "notes": "in words",
+    }),
     "convert": (_ONE, {"out": "the file", "format": "name", "network": "name", "parameters": "number"}),
-    "runs": (_LIST, {"*": "as RunSummary; with an id one object: format, run (its record), history (a row an epoch)"}),
-    "compare": (_ONE, {"*": "as `edgelearn.lab.runs.compare(...).to_dict()`"}),
+    "runs": (_LIST, {
+        "id, folder, kind": "of the run", "status": "running, finished, failed, interrupted or damaged",
+        "started, updated": "times as texts", "epochs": "finished ones", "device, results": "as in the run's record",
+        "last": "newest row of its history", "problem": "why a damaged run can't be read, or null",
+    }),
+    "runs RUN": (_ONE, {
+        "format": "version of this document", "run": "its record: configuration, device, versions, results",
+        "history": "a row an epoch",
+    }),
+    "compare": (_ONE, {
+        "runs": "ids", "differences": "by key of the configuration: its value by run",
+        "results": "a list a run: as in the run's record",
+    }),
     "sweep": (_LIST, {
         "settings": "those that vary, by name", "seed": "number", "run": "id", "results": "of the run, or null",
         "problem": "why there are none, or empty",
@@ -60,7 +78,13 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
         "predicted_seconds": "of a step", "measured_launches": "share of them whose time was measured",
         "shares": "layer, purpose and nbytes", "timeline": "layer, forward, nbytes and paged, in order",
     }),
-    "memory fit": (_ONE, {"*": "as `to_dict()` of the planner's result"}),
+    "memory fit": (_ONE, {
+        "network, budget": "names", "batch_size": "examples",
+        "combinations": "those that fit, best first: combination, device_bytes, peak_bytes, seconds, and what differs "
+                        "from float32 with all layers",
+        "largest_micro_batch": "that fits, or null", "refused": "combination, bytes and reason of those that don't fit",
+        "refusal": "in words where nothing fits", "times": "where the seconds come from",
+    }),
     "memory compare": (_ONE, {
         "command": "the command",
         "plans": "plan, seconds (a number a round), bytes: stored, peak, paged, planned, allocated, process; loss, "
@@ -86,7 +110,10 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
         "users": "a result each: errors and false accepts before and after, bytes, seconds",
     }),
     "federated tasks": (_LIST, {"task, partition, title": "names", "clients, rounds": "numbers"}),
-    "federated rounds": (_LIST, {"*": "a record a round: round, clients, left_out, bytes down and up"}),
+    "federated rounds": (_LIST, {
+        "round": "number", "clients": "those aggregated: client, examples, metrics and bytes",
+        "left_out": "reasons by client", "down, up": "bytes of all messages: payload and total",
+    }),
     "federated deploy": (_ONE, _TRAINING),
     "federated compare": (_LIST, {"run": "id", "status": "of the run", "results": "of the run, or null"}),
     "federated personal": (_ONE, {
@@ -128,8 +155,7 @@ def to_markdown() -> str:
     for command, (kind, entries) in FIELDS.items():
         rows = ["| entry | meaning |", "|---|---|"]
         for names, meaning in entries.items():
-            shown = "all" if names == "*" else ", ".join(f"`{name}`" for name in names.split(", "))
-            rows.append(f"| {shown} | {meaning} |")
+            rows.append(f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {meaning} |")
         what = "A list of objects" if kind == _LIST else "An object"
         parts.append(f"## {command}\n\n{what}:\n\n" + "\n".join(rows))
     return "\n\n".join(parts) + "\n"

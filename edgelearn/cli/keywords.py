@@ -19,6 +19,7 @@ from edgelearn.errors import DataError
 from . import keywords_figures as figures
 from . import keywords_training as training
 from .answer import Answer
+from .files import written
 from .keywords_common import add_network, find_clips, find_network
 from .keywords_listen import add_listen
 from .numbers import number, whole
@@ -125,7 +126,7 @@ def _compose(options: argparse.Namespace) -> Answer:
 
 
 def _wav(text: str) -> Path:
-    path = Path(text)
+    path = written(text)
     if path.suffix.lower() != ".wav":
         raise argparse.ArgumentTypeError(f"'{text}' doesn't end in .wav")
     return path

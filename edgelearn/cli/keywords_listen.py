@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, UsageError
 from edgelearn.keywords import Detection, Listener, OtherWords, Vocabulary
 from edgelearn.keywords.detector import HOP, REFRACTORY, SMOOTHING
 from edgelearn.keywords.learners import Embedder, Linear
@@ -55,7 +55,7 @@ def _listen(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.keywords.streaming import evaluate_detections, read_labels
 
     if (options.recording is None) == (options.microphone is None):
-        raise DataError("Give either a recording or --microphone.")
+        raise UsageError("Give either a recording or --microphone.")
     vocabulary = Vocabulary.load(options.words)
     labels = read_labels(options.labels) if options.labels else None
     listener = _listener(options, vocabulary, find_network(options))

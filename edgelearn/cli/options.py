@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from edgelearn.experiments.config import Config, ConfigError, Setting, settings
 
-from .names import one_of
+from .names import device, one_of
 
 NONE = "none"  # leaves an optional setting without a value, where that isn't its default
 C = TypeVar("C", bound=Config)
@@ -49,7 +49,7 @@ def _arguments(setting: Setting) -> dict[str, Any]:
     choices = setting.choices
     if choices and _takes_none(setting):
         choices = (*choices, NONE)
-    arguments: dict[str, Any] = {"type": _parser(setting), "choices": choices}
+    arguments: dict[str, Any] = {"type": device if setting.name == "device" else _parser(setting), "choices": choices}
     if setting.extensible and choices:
         arguments = {"type": one_of(choices, setting.label.lower())}
     if not setting.positional:

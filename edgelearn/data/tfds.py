@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
-from edgelearn.errors import DataError, DownloadError
+from edgelearn.errors import DataError, DownloadError, signal_name
 
 from . import tfds_reader
 from .dataset import ImageDataset
@@ -239,5 +239,10 @@ def _reader(request: dict, subject: str, limit_s: float | None) -> Iterator[Bina
         if code:
             log.seek(0)
             lines = log.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
-            reason = f"not done after {limit_s:g} seconds" if late.is_set() else lines[-1]
+            if late.is_set():
+                reason = f"not done after {limit_s:g} seconds"
+            elif code < 0:  # its log has no word of that
+                reason = f"TensorFlow was killed by {signal_name(code)} while reading it; a damaged file can cause that"
+            else:
+                reason = lines[-1]
             raise DataError(f"{subject} could not be read: {reason}. Copy or download the data again.")

@@ -13,11 +13,11 @@ from math import isfinite
 from types import NoneType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
-from edgelearn.errors import EdgelearnError, RunError
+from edgelearn.errors import EdgelearnError, RunError, UsageError
 from edgelearn.extensions import is_reference
 
 
-class ConfigError(RunError):
+class ConfigError(UsageError):
     """A setting's value is invalid. `name` is the field, `problem` says why."""
 
     def __init__(self, name: str, problem: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from edgelearn.errors import RunError
+from edgelearn.extensions import check_name
 from edgelearn.lab.runs import Run, figures
 from edgelearn.ops import Optimizer
 from edgelearn.train import Callback, Model
@@ -151,9 +151,8 @@ class TaskExperiment(TaskTraining[T]):
 
     @classmethod
     def resolve(cls, config: T) -> T:
-        """Fill in the task's values where the configuration has None. Raises RunError for an unknown task."""
-        if config.task not in cls.tasks:
-            raise RunError(f"'{config.task}' is no task: choose {', '.join(cls.tasks)}.")
+        """Fill in the task's values where the configuration has None. Raises UsageError for an unknown task."""
+        check_name(config.task, cls.tasks, "task")
         kind = cls.tasks[config.task]
         return replace(config, epochs=config.epochs or kind.epochs, micro_batch=config.micro_batch or kind.micro_batch)
 

@@ -77,6 +77,16 @@ def _by_class(network: Network, layers: dict[str, list[str]]) -> dict[str, list[
     return found
 
 
+def _divided(network: Network, layers: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The layers, with SeparableConv2D as the two that it is here: NAME_depthwise has its first array."""
+    parts = {name: f"{name}_depthwise" for name in layers if f"{name}_depthwise" in network.nodes}
+    found = dict(layers)
+    for name, depthwise in parts.items():
+        if name in network.nodes and depthwise not in layers:
+            found[depthwise], found[name] = layers[name][:1], layers[name][1:]
+    return found
+
+
 def _texts(file: ArrayFile, group: str, attribute: str) -> list[str]:
     """The texts of an attribute; Keras divides long ones into NAME0, NAME1 and so on."""
     if (name := f"{group}@{attribute}") in file.texts:
@@ -99,6 +109,7 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
         layers = list_layers(file)
         if any(name.startswith("layers/") for name in layers):
             layers = _by_class(network, layers)
+        layers = _divided(network, layers)
         found: dict[str, str] = {}  # the file's names by ours
         for layer in dict.fromkeys(p.layer for p in network.parameters.values()):
             if layer in skip:

@@ -9,8 +9,8 @@ from math import isfinite
 from typing import Any
 
 from edgelearn import models
-from edgelearn.errors import RunError
-from edgelearn.extensions import nearest
+from edgelearn.errors import UsageError
+from edgelearn.extensions import check_name
 from edgelearn.graph import Network
 
 
@@ -21,21 +21,17 @@ def named_network(name: str, alpha: float = 1.0, **settings: Any) -> Network:
     - `alpha`: width multiplier (default 1).
     - `settings`: arguments of the network's function, such as softmax=False; unknown ones are ignored.
 
-    Raises RunError for an unknown name, or a width that the network doesn't support.
+    Raises UsageError for an unknown name, or a width that the network doesn't support.
     """
     makers = _makers()
-    if name not in makers:
-        raise RunError(
-            f"Unknown network '{name}'.{nearest(name, makers)} Choose {', '.join(makers)}; a model file; or "
-            f"MODULE:FUNCTION."
-        )
+    check_name(name, makers, "network", "a model file, or MODULE:FUNCTION")
     maker = makers[name]
     known = signature(maker).parameters
     if alpha != 1:
         if "alpha" not in known:
-            raise RunError(f"'{name}' has no width multiplier: omit alpha.")
+            raise UsageError(f"'{name}' has no width multiplier: omit alpha.")
         if not (alpha > 0 and isfinite(alpha)):
-            raise RunError(f"alpha is a positive width multiplier, such as 0.5, got {alpha:g}.")
+            raise UsageError(f"alpha is a positive width multiplier, such as 0.5, got {alpha:g}.")
         settings = settings | {"alpha": alpha}
     return maker(**{key: value for key, value in settings.items() if key in known})
 

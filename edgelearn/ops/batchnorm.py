@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.launch import In, KernelConfig, Role
+from edgelearn.launch import Access, In, KernelConfig, Role
 
 from .base import Arrays, Gradients, LinearOp, Op, Weight
 from .emit import Emitter
@@ -154,11 +154,16 @@ def emit_batch(
     pace, sets = (float(op.epsilon), 1.0 - op.momentum), Sets.of(y, w["gamma"])
     with e.choose("batchnorm_forward", sets.problem, _variants(e, sets, z)) as choice:
         if choice["whole"]:
-            e.launch(
-                "batchnorm.cl", "whole_forward", (sets.count,), *reads(y), w["gamma"].read, w["beta"].read,
-                s.scale.write, s.shift.write, s.mean.write, s.inverse.write, *moving, z.tensor.write,
-                *sets.arguments, sets.count, *pace, **activation.macros(), **sets.macros, **z.tensor.value_macros,
-            )  # fmt: skip
+            results = s.scale.write, s.shift.write, s.mean.write, s.inverse.write
+            inputs = *reads(y), w["gamma"].read, w["beta"].read, *results, *moving
+            if z.is_plain:
+                e.launch(
+                    "batchnorm.cl", "whole_forward", (sets.count,), *inputs, z.tensor.write, *sets.arguments,
+                    sets.count, *pace, **activation.macros(), **sets.macros, **z.tensor.value_macros,
+                )  # fmt: skip
+            else:
+                behind = sets.rows, sets.count, *pace
+                _launch_result(e, "whole_forward_result", sets, sets.count, inputs, z, behind, **activation.macros())
             with e.replay():
                 emit_normalize(e, y, s, z, activation)
             return s
@@ -212,11 +217,16 @@ def emit_backward(
     sets = Sets.of(y, s.scale)
     with e.choose("batchnorm_backward", sets.problem, _variants(e, sets, target)) as choice:
         if target and choice["whole"]:
-            e.launch(
-                "batchnorm.cl", "whole_backward", (sets.count,), dz.read, *reads(y), s.scale.read, s.mean.read,
-                s.inverse.read, *sums, *sets.arguments, sets.count, int(kept), int(add), *target.arguments,
-                **target.macros, **sets.macros,
-            )  # fmt: skip
+            inputs = dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read, *sums
+            flags = int(kept), int(add)
+            if target.is_plain:
+                e.launch(
+                    "batchnorm.cl", "whole_backward", (sets.count,), *inputs, *sets.arguments, sets.count, *flags,
+                    *target.arguments, **target.macros, **sets.macros,
+                )  # fmt: skip
+            else:
+                behind = sets.rows, sets.count, *flags
+                _launch_result(e, "whole_backward_result", sets, sets.count, inputs, target, behind)
             return
         members = e.traits.members
         groups, count = e.split_rows(sets.rows, sets.count * members)
@@ -244,19 +254,27 @@ def emit_backward(
 
 def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: Any) -> None:
     y = target.tensor
-    tiles = y.rows * y.blocks * BLOCK // e.traits.vector
-    items = target.statistics.parts.rows * group_size(e) if target.statistics else tiles
+    behind = y.rows, *sets.arguments[1:], y.blocks * BLOCK
+    _launch_result(e, kernel, sets, y.rows * y.blocks, inputs, target, behind, **macros)
+
+
+def _launch_result(
+    e: Emitter, kernel: str, sets: Sets, tiles: int, inputs: tuple[Access, ...], target: Target,
+    behind: tuple[int | float, ...], **macros: Any,
+) -> None:  # fmt: skip
+    """Launch a kernel that writes through kernels/include/result.h, with the arguments `behind` those of the result."""
+    parts = target.statistics and target.statistics.parts
+    items = parts.rows * group_size(e) if parts else tiles * BLOCK // e.traits.vector
     e.launch(
-        "batchnorm.cl", kernel, (items,), *inputs, *target.result_arguments(e), y.rows, *sets.arguments[1:],
-        y.blocks * BLOCK, group=group_size(e), whole=True, vector_width=e.traits.vector, **target.result_macros(e),
-        **sets.macros, **macros,
+        "batchnorm.cl", kernel, (items,), *inputs, *target.result_arguments(e), *behind, group=group_size(e),
+        whole=True, vector_width=e.traits.vector, **target.result_macros(e), **sets.macros, **macros,
     )  # fmt: skip
 
 
 def _variants(e: Emitter, sets: Sets, target: Target | None) -> list[KernelConfig]:
     """Candidates: "whole" 1 gives all rows of 16 channels to one work-item, and is first if that keeps the device busy;
-    "whole" 0 divides rows into groups, and is the only one if the result is quantized."""
-    if target and not target.is_plain:
+    "whole" 0 divides rows into groups, and is the only one for sub-bands of which the result may be quantized."""
+    if target and not target.is_plain and "sub_bands" in sets.macros:
         return [{"whole": 0}]
     units = e.traits.compute_units
     enough = not e.traits.gpu and (sets.count % units == 0 or sets.count >= 4 * units)

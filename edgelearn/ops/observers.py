@@ -63,7 +63,7 @@ class Observer:
         settings = dict(data)
         name = settings.pop("observer", None)
         if name not in Observer.registry:
-            raise FormatError(f"There is no observer {name!r}: known are {', '.join(sorted(Observer.registry))}.")
+            raise FormatError(f"There is no observer {name!r}. Choose {', '.join(sorted(Observer.registry))}.")
         try:
             return Observer.registry[name](**settings)
         except TypeError as error:

@@ -45,14 +45,19 @@ def test_shows_what_was_saved(saved, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing/*"], "Choose from"),
+        (["nothing/*"], "'nothing/*'"),
         (["train/pool", "--network", "resnet18"], "train/pool"),
-        (["--from", "/nowhere/bench.json"], "Can't read"),
+        (["train", "--contenders", "torhc"], "'torch'"),
     ],
 )
-def test_mistakes_are_explained(arguments, words, capsys):
-    assert main(["bench", *arguments]) == 1
+def test_names_that_stand_for_nothing(arguments, words, capsys):
+    assert main(["bench", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_report_that_is_not_there(capsys):
+    assert main(["bench", "--from", "/nowhere/bench.json"]) == 1
+    assert "/nowhere/bench.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--network", "lenet"], ["--device", "abacus"], ["--rounds", "0"]])

@@ -62,9 +62,10 @@ def test_fit(capsys):
 def test_compare(capsys, tmp_path):
     files = ["--save", str(tmp_path / "found.json"), "--chart", str(tmp_path / "chart.png")]
     assert main(["memory", "compare", *SMALL, "--plans", "keep_all", "1 MB stored", "--rounds", "1", *files]) == 0
-    assert "1 MB stored" in capsys.readouterr().out and (tmp_path / "chart.png").exists()
+    assert "keep_all" in capsys.readouterr().out and (tmp_path / "chart.png").exists()
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["command"].startswith("edgelearn memory compare") and len(found["plans"]) == 2
+    assert found["command"].startswith("edgelearn memory compare")
+    assert [each["plan"] for each in found["plans"]] == ["keep_all", "1 MB stored"]
 
 
 @pytest.mark.parametrize(("holds", "status"), [(True, 0), (None, 0), (False, 1)])
@@ -80,17 +81,17 @@ def test_check_fails_with_a_claim(capsys, monkeypatch, holds, status):
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("words", "problem", "status"),
     [
-        (["plan", "bcresnet", "--alpha", "2"], "'bcresnet' has no width"),
-        (["plan", *SMALL, "--budget", "1KB"], "0.001 MB"),
-        (["train", "moon"], "'moon' is no task"),
-        (["train", "--resume"], "no interrupted memory run"),
-        (["compare", *SMALL, "--plans", "fast"], "'fast' is no plan"),
+        (["plan", "bcresnet", "--alpha", "2"], "'bcresnet'", 2),
+        (["plan", *SMALL, "--budget", "1KB"], "0.001 MB", 1),
+        (["train", "moon"], "'moon'", 2),
+        (["train", "--resume"], "no interrupted memory run", 1),
+        (["compare", *SMALL, "--plans", "fast"], "'fast'", 2),
     ],
 )
-def test_what_cannot_be(capsys, words, problem):
-    assert main(["memory", *words]) == 1
+def test_what_cannot_be(capsys, words, problem, status):
+    assert main(["memory", *words]) == status
     assert problem in capsys.readouterr().err
 
 

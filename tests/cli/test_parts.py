@@ -8,7 +8,7 @@ import pytest
 from edgelearn.cli import main
 from edgelearn.cli.keywords_common import learner
 from edgelearn.compile.memory.policies import POLICIES, find_policy
-from edgelearn.errors import ExtensionError, PlanError
+from edgelearn.errors import ExtensionError, UsageError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.finetune.config import FinetuneConfig
 from edgelearn.experiments.memory.config import MemoryConfig
@@ -62,7 +62,7 @@ def test_policies():
     encoded = find_policy("cli_parts:halves")(network)
     assert any(getattr(strategy, "format", None) == Float16() for strategy in encoded.values())
     assert find_policy("nested") is POLICIES["nested"]
-    with pytest.raises(PlanError, match="'nested'"):
+    with pytest.raises(UsageError, match="'nested'"):
         find_policy("nestd")
     with pytest.raises(ExtensionError):
         find_policy("cli_parts:Slow")

@@ -74,6 +74,17 @@ def test_nothing_prepared(nowhere, tmp_path):
         fetch_from(None, TF_FLOWERS)
 
 
+def test_a_signal_that_ends_the_reader_is_named(tmp_path, monkeypatch):
+    """A damaged file can make TensorFlow segfault, behind a log of other things."""
+    reader = tmp_path / "reader.py"
+    reader.write_text("import os, signal, sys\nprint('I0000 a note', file=sys.stderr, flush=True)\n"
+                      "os.kill(os.getpid(), signal.SIGSEGV)\n")  # fmt: skip
+    monkeypatch.setattr(tfds.tfds_reader, "__file__", str(reader))
+    monkeypatch.setattr(tfds, "find_spec", lambda name: find_spec("json"))
+    with pytest.raises(DataError, match=rf"{tmp_path}.*SIGSEGV.* again"):
+        read_prepared(tmp_path)
+
+
 def test_missing_packages_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(tfds, "find_spec", lambda name: None if name == "tensorflow_datasets" else find_spec("json"))
     with pytest.raises(DataError, match=r"tensorflow_datasets.*pip install 'edgelearn\[tensorflow\]'"):

@@ -13,7 +13,7 @@ from federated_tiny import KIND, ROUNDS
 from edgelearn.cli import main
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import ConfigError
-from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, read_rounds, report
+from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, elsewhere, read_rounds, report
 from edgelearn.experiments.federated.deployment import Deployment
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
@@ -145,6 +145,40 @@ def test_nodes_elsewhere_need_tls():
     deployment = Deployment(Path("flower"), 2, tls=True, authenticate=True, listen="192.168.1.10", port=9092)
     one, two = deployment.commands()
     assert "192.168.1.10:9092" in one and "node-1" in two and "partition-id=1" in two
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_processes_of_an_engine(store, number, monkeypatch):
+    """Without Flower: a deployment that gets the signal while it is watched."""
+    ended = []
+
+    class Deployment:
+        def __init__(self, *arguments):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, kind, error, trace):
+            ended.append(kind)
+
+        def run(self, *arguments):
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(elsewhere, "Deployment", Deployment)
+    config = FederatedExperiment.resolve(FederatedConfig("tiny", engine="deployed"))
+    run = store.create("federated", config.to_dict())
+    before = signal.signal(number, lambda *arguments: pytest.fail("the signal wasn't heard"))
+    try:
+        assert elsewhere.run_elsewhere(FederatedExperiment, run, config, lambda line: None) is None
+    finally:
+        signal.signal(number, before)
+    assert ended == [KeyboardInterrupt]
+
+
+def test_more_nodes_than_clients_are_refused():
+    with pytest.raises(ConfigError, match="nodes"):
+        FederatedExperiment.resolve(FederatedConfig("tiny", engine="deployed", nodes=10**9))
 
 
 def test_impossible_configurations_are_refused():

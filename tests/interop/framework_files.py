@@ -80,7 +80,7 @@ def sequence():
     x = keras.Input((20, 6))
     y = L.Conv1D(8, 3, padding="causal", activation="tanh", name="causal")(x)
     y = L.DepthwiseConv1D(3, padding="same", name="depthwise")(y)
-    y = L.LeakyReLU(0.1, name="leaky")(y)
+    y = L.LeakyReLU(0.1, name="leaky")(L.GroupNormalization(4, name="groups")(y))
     y = L.MaxPooling1D(2, name="pool")(y)
     y = L.GlobalAveragePooling1D(name="mean")(y)
     return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
@@ -96,6 +96,22 @@ def shuffle():
     y = L.Conv2D(4, 3, name="after", activation="elu")(y)
     y = L.Flatten(name="flat")(L.Permute((3, 1, 2), name="first")(y))
     return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
+
+
+def dilated(x):
+    """Dilated convolutions as TensorFlow 1 writes them, of an image and of a sequence; sizes that the blocks don't
+    divide are padded, and cropped again."""
+    rng, sizes = np.random.default_rng(1), ((3, 3, 4, 6), (3, 2, 6, 1), (1, 3, 6, 5))
+    kernels = [tf.constant(rng.normal(size=size), tf.float32) for size in sizes]
+    y = tf.space_to_batch(x, [2, 3], [[2, 3], [3, 5]])
+    y = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(y, kernels[0], 1, "VALID"), tf.range(6.0)))
+    y = tf.raw_ops.BatchToSpaceND(input=y, block_shape=[2, 3], crops=[[0, 1], [0, 2]])
+    y = tf.space_to_batch(y, [2, 2], [[0, 1], [1, 0]])
+    y = tf.nn.depthwise_conv2d(y, kernels[1], [1, 1, 1, 1], "VALID")
+    y = tf.reduce_mean(tf.raw_ops.BatchToSpaceND(input=y, block_shape=[2, 2], crops=[[0, 1], [1, 0]]), 1)
+    y = tf.expand_dims(tf.space_to_batch(y, [2], [[2, 3]]), 1)
+    y = tf.squeeze(tf.nn.conv2d(y, kernels[2], 1, "VALID"), [1])
+    return tf.raw_ops.BatchToSpaceND(input=y, block_shape=[2], crops=[[0, 1]])
 
 
 def unsupported():
@@ -153,6 +169,12 @@ def main():
             (FOLDER / "classifier.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
             model.export(FOLDER / "classifier", verbose=False)
             quantized(concrete, model.input_shape[1:])
+
+    x = RNG.normal(size=(1, 9, 7, 4)).astype(np.float32)
+    np.savez(FOLDER / "dilated.npz", x=x, y=dilated(x).numpy())
+    concrete = tf.function(dilated).get_concrete_function(tf.TensorSpec(x.shape, tf.float32))
+    (FOLDER / "dilated.pb").write_bytes(concrete.graph.as_graph_def().SerializeToString())
+    lite("dilated", concrete)
 
 
 def lite(name, concrete, **settings):

@@ -2,9 +2,11 @@
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +15,15 @@ import pytest
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.interop import from_graphdef, import_graph, read_model
+from edgelearn.interop.from_graphdef import freezer
 
 SCRIPT = Path(__file__).with_name("framework_files.py")
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
-FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.pb", "classifier", "nested.keras",
+FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.pb", "nested.keras",
          "nested.h5", "functions.keras", "functions.tflite", "others.keras", "others.tflite", "sequence.keras",
-         "shuffle.keras", "shuffle.tflite")  # fmt: skip
+         "shuffle.keras", "shuffle.tflite", "dilated.pb", "dilated.tflite")  # fmt: skip
 OURS = {
     "factors/variable": "factors/scale",
     "sep/depthwise_kernel": "sep_depthwise/kernel",
@@ -88,10 +91,9 @@ def test_weights_of_8_and_16_bits_and_integers_throughout(files):
 @pytest.mark.parametrize("name", ["classifier", "nested"])
 def test_weights_of_keras_3(files, name):
     whole = import_graph(files / f"{name}.keras").model_file()
-    inside = ("sep_depthwise", "sep")  # one layer of Keras, two here
-    weights = read_model(files / f"{name}.weights.h5", whole.network, inside).weights
+    weights = read_model(files / f"{name}.weights.h5", whole.network).weights  # SeparableConv2D is two layers here
     absent = {"ib/gamma"} if name == "nested" else set()
-    assert set(weights) == {key for key in whole.network.parameters if key.split("/")[0] not in inside} - absent
+    assert set(weights) == set(whole.network.parameters) - absent
     assert all(np.array_equal(array, whole.weights[key]) for key, array in weights.items())
 
 
@@ -117,6 +119,38 @@ def test_saved_models_that_reach_files_are_not_loaded(tmp_path):
     (tmp_path / "saved_model.pb").write_bytes(field(2, field(2, graph)))
     with pytest.raises(FormatError, match="steal"):
         el.load(tmp_path)
+
+
+@needs_tensorflow
+def test_saved_models_and_damaged_ones(files, tmp_path, monkeypatch):
+    kept = np.load(files / "classifier.npz")
+    shutil.copytree(files / "classifier", tmp_path / "copy")
+    with freezer.Freezer() as process:
+        (data,) = (tmp_path / "copy" / "variables").glob("*.data*")
+        data.write_bytes(data.read_bytes()[:100])
+        monkeypatch.setattr(from_graphdef.saved_model, "Freezer", lambda: nullcontext(process))
+        with pytest.raises(FormatError, match="copy"):
+            el.load(tmp_path / "copy")
+        assert not process.ended
+        assert distance(infer(import_graph(files / "classifier").model_file(), kept["x"]), kept["y"]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("work", "named"),
+    [("os.abort()", "SIGABRT"), ("os._exit(3)", "status 3"), ("time.sleep(60)", "no end"),
+     ("x = bytearray(os.urandom(1 << 24)); time.sleep(60)", "memory")],
+)  # fmt: skip
+def test_limits_of_the_process_that_freezes(work, named, tmp_path, monkeypatch):
+    script = tmp_path / "worker.py"
+    script.write_text(f"import os, sys, time\nprint('ready', flush=True)\nsys.stdin.readline()\n{work}\n")
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    monkeypatch.setattr(freezer, "SCRIPT", script)
+    monkeypatch.setattr(freezer, "PATIENCE", 30.0 if named == "memory" else 0.3)
+    monkeypatch.setattr(freezer, "MEMORY", 1 << 23)
+    process = freezer.Freezer()
+    with pytest.raises(FormatError, match=rf"{tmp_path}.*{named}"):
+        process.freeze(tmp_path)
+    assert process.ended
 
 
 @needs_tensorflow

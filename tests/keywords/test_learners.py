@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgelearn.data.audio.features import LogMel
-from edgelearn.errors import DataError, ShapeError
+from edgelearn.errors import DataError, ShapeError, UsageError
 from edgelearn.graph import Network
 from edgelearn.keywords.learners import (
     Background,
@@ -199,7 +199,7 @@ def test_settings_and_names():
     assert settings["learner"] == "pseudo-labels" and settings["bound"] == 0.5
     assert settings["base"]["learner"] == "fine-tune" and settings["base"]["epochs"] == 3
     assert supervised(learner) == FineTune("all", epochs=3)
-    with pytest.raises(DataError, match="'oracle'"):
+    with pytest.raises(UsageError, match="'oracle'"):
         Learner.named("oracle")
     for invalid in ({"part": "tail"}, {"epochs": 0}, {"rehearsal": 1.0}):
         with pytest.raises(DataError, match=next(iter(invalid))):

@@ -184,7 +184,7 @@ def check_quantized(bench, rng, *shape, dtype, rounding, op=OP):
     def backward(target):
         batchnorm.emit_backward(bench, ty, bench.put(dz), s, dgamma, dbeta, target, kept=False, add=False)
 
-    for emit in (forward, backward):
+    def check(emit):
         q = quantizer(bench, fmt, InHindsightMinMax(), next_low=-1.1, next_high=1.7)
         emit_next_range(bench, q)
         plain, noted, after, written = (bench.empty(shape, dtype=d) for d in ("float32", "float32", dtype, dtype))
@@ -204,6 +204,9 @@ def check_quantized(bench, rng, *shape, dtype, rounding, op=OP):
         for records in (bench.get(found), bench.get(replay)):
             least, most, _, count = records[:, 5:9].T
             close(np.array([least.min(), most.max(), count.sum()]), np.array([min(v.min(), 0), v.max(), v.size]), 1e-6)
+
+    for emit in (forward, backward):
+        every_choice(bench, lambda emit=emit: check(emit))
 
 
 @pytest.mark.parametrize("rounding", ("nearest", "stochastic"))

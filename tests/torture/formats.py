@@ -43,7 +43,7 @@ from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePoolin
 from edgelearn.ops.formats import Format
 from edgelearn.tuned import TuningResults, launch_times, store
 
-from . import federations, graphdef, tfrecords
+from . import federations, graphdef, saved_models, tfrecords
 from .file_format import FileFormat, Read
 from .messages import damage_onnx, make_onnx
 from .mutations import (
@@ -317,6 +317,9 @@ FORMATS: list[FileFormat] = [
     FileFormat("TensorFlow GraphDef", _graphdef, read_model),
     FileFormat("TFRecord", tfrecords.make, tfrecords.read, tfrecords.damage,
                needs=("tensorflow", "tensorflow_datasets", "importlib_resources")),
+    *(FileFormat(f"SavedModel ({what})", saved_models.maker(what), saved_models.read,
+                 saved_models.damage if what == "graph" else None, needs=("tensorflow",))
+      for what in saved_models.FILES),
     FileFormat("weights (npz)", _npz, bcresnet_npz.read_arrays, damage_archive),
     FileFormat("ONNX", make_onnx, read_model, damage_onnx, needs=("onnx",)),
     FileFormat("checkpoint", _checkpoint, checkpoint.read, damage_safetensors),

@@ -13,7 +13,8 @@ from .damaged_files import MOST, attack, damaged, missing
 from .formats import FORMATS, FileFormat
 
 ATTACKS, SEED = 25, 20261122
-LONG = ("TFRecord",)  # imports TensorFlow; tests/data/test_tfds.py reads damaged ones, too
+# They import TensorFlow; tests/data/test_tfds.py and tests/interop/test_imported_files.py read damaged ones, too
+LONG = ("TFRecord", "SavedModel (graph)", "SavedModel (index)", "SavedModel (values)")
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/proc/self/clear_refs"), reason="memory is measured by Linux's /proc"
 )

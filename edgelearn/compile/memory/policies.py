@@ -12,8 +12,8 @@ from itertools import groupby
 from math import inf, isqrt, prod
 from typing import cast
 
-from edgelearn.errors import ExtensionError, PlanError
-from edgelearn.extensions import import_instance, import_object, is_reference, nearest
+from edgelearn.errors import ExtensionError
+from edgelearn.extensions import check_name, import_instance, import_object, is_reference
 from edgelearn.graph.fuse import fuse
 from edgelearn.graph.network import Network
 from edgelearn.graph.reversible import invertible_streams
@@ -124,11 +124,11 @@ def _encoded(network: Network, encoding: Encoding) -> dict[str, Strategy]:
 
 def find_policy(name: str) -> Callable[[Network], dict[str, Strategy]]:
     """The policy that is called so, or MODULE:NAME: a function from a network to strategies, or an Encoding, which then
-    holds every activation. Raises PlanError for another name, ExtensionError if nothing can be imported."""
+    holds every activation. Raises UsageError for another name, ExtensionError if nothing can be imported."""
     if name in POLICIES:
         return POLICIES[name]
     if not is_reference(name):
-        raise PlanError(f"There is no policy '{name}'.{nearest(name, POLICIES)} Choose {', '.join(POLICIES)}.")
+        check_name(name, POLICIES, "policy", "MODULE:NAME")
     found = import_object(name)
     if isinstance(found, Encoding) or isclass(found):
         return partial(_encoded, encoding=import_instance(name, Encoding))

@@ -10,6 +10,7 @@ from edgelearn import atomic
 from edgelearn.errors import RunError
 from edgelearn.experiments.experiment import Log
 from edgelearn.lab.runs import Run
+from edgelearn.train.interrupt import on_interrupt
 
 from .config import FederatedConfig
 from .deployment import Deployment
@@ -39,9 +40,12 @@ def run_elsewhere(kind: type, run: Run, config: FederatedConfig, log: Log) -> di
     run.close()
     folder = run.folder / FOLDER
     try:
-        with Deployment(
-            folder, nodes, simulation, config.tls, config.authenticate, config.listen, config.port
-        ) as deployment:
+        with (
+            on_interrupt(_interrupt),
+            Deployment(
+                folder, nodes, simulation, config.tls, config.authenticate, config.listen, config.port
+            ) as deployment,
+        ):
             for number, command in enumerate(deployment.commands() if config.listen else ()):
                 log(f"node {number}: {command}")
             deployment.run(kind, settings(config, run.folder, nodes))
@@ -71,6 +75,11 @@ def settings(config: FederatedConfig, folder: Path, nodes: int) -> dict[str, str
     """
     patience = _NODES_ELSEWHERE if config.listen else _NODES_HERE
     return {"config": json.dumps(config.to_dict()), "folder": str(folder), "nodes": nodes, "patience": patience}
+
+
+def _interrupt() -> None:
+    """SIGTERM and a closed terminal end Flower's processes as Ctrl-C does; without this they would go on alone."""
+    raise KeyboardInterrupt
 
 
 class _Watch:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 from edgelearn import atomic
+from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.experiment import Log
 from edgelearn.experiments.task import TaskExperiment
 from edgelearn.federated import (
@@ -63,7 +64,10 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         config = super().resolve(config)
         kind = cast(FederatedKind, cls.tasks[config.task])
         left = {name: value for name, value in kind.settings.items() if getattr(config, name) is None}
-        return replace(config, **left)
+        config = replace(config, **left)
+        if config.engine == "deployed" and config.nodes > (config.clients or 1):
+            raise ConfigError("nodes", f"{config.nodes} nodes can't share {config.clients} clients: take fewer nodes.")
+        return config
 
     @classmethod
     def load(cls, config: FederatedConfig) -> Self:

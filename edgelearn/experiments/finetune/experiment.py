@@ -16,7 +16,7 @@ from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.loading import load_images
 from edgelearn.data.split import stratified_split
 from edgelearn.data.subfolders import skipped_lines
-from edgelearn.errors import PlanError, RunError
+from edgelearn.errors import PlanError, UsageError
 from edgelearn.experiments.trained import Pictures
 from edgelearn.experiments.transfer import TransferExperiment
 from edgelearn.extensions import import_instance, is_reference
@@ -63,12 +63,12 @@ class FinetuneExperiment(TransferExperiment[FinetuneConfig]):
 
     @classmethod
     def load(cls, config: FinetuneConfig) -> FinetuneExperiment:
-        """Load the model and the examples. Raises RunError for missing settings, FormatError for a model that can't be
-        read, DataError for a folder without examples."""
+        """Load the model and the examples. Raises UsageError for missing settings, FormatError for a model that can't
+        be read, DataError for a folder without examples."""
         if not config.model:
-            raise RunError("No model is given: edgelearn finetune MODEL --images DIR.")
+            raise UsageError("No model is given: edgelearn finetune MODEL --images DIR.")
         if (config.images is None) == (config.clips is None):
-            raise RunError("Give --images DIR or --clips DIR, one of them.")
+            raise UsageError("Give --images DIR or --clips DIR, one of them.")
         dataset = (
             picture_folder.load_folder(config.images) if config.images else clip_folder.load_folder(config.clips or "")
         )
@@ -127,7 +127,7 @@ def finetune(
     - `verbose`: whether progress is shown, as in Model.fit.
     - `settings`: those of FinetuneConfig, such as `images` or `clips`, `train`, `epochs`, `budget`, `precision`.
 
-    Raises RunError, PlanError, FormatError and DataError as `edgelearn finetune` does.
+    Raises UsageError, PlanError, FormatError and DataError as `edgelearn finetune` does.
     """
     experiment = FinetuneExperiment.load(FinetuneConfig(model=str(model), **settings))
     experiment.fit(with_progress(callbacks, verbose))

@@ -13,8 +13,8 @@ import numpy as np
 from edgelearn.compile.memory.budget import COUNTS, budgets
 from edgelearn.compile.memory.policies import find_policy
 from edgelearn.display import Displayed
-from edgelearn.errors import PlanError, RunError
-from edgelearn.extensions import is_reference, nearest
+from edgelearn.errors import PlanError, RunError, UsageError
+from edgelearn.extensions import check_name, is_reference
 from edgelearn.graph import Network
 from edgelearn.interop import find_network
 from edgelearn.lab.measure import RoundsConfig, Sample, Worker, WorkerError, measure_in_turn, usable_cores
@@ -83,7 +83,7 @@ def compare(
     """
     config = RoundsConfig(rounds, 0.0, steps, attempts)
     if rounds < 1:
-        raise RunError(f"Steps are measured in 1 or more rounds, not {rounds}.")
+        raise UsageError(f"Steps are measured in 1 or more rounds, not {rounds}.")
     _check(network, plans, examples, alpha)
     name = network.to_json() if isinstance(network, Network) else network
     cores = usable_cores()
@@ -124,13 +124,13 @@ def _check(network: str | Network, plans: Sequence[str], examples: int, alpha: f
             f"Steps are timed on one input and class numbers, but '{found.name}' gives {found.output.shape}."
         )
     if examples < 1:
-        raise RunError(f"A step takes 1 or more examples, not {examples}.")
+        raise UsageError(f"A step takes 1 or more examples, not {examples}.")
     for plan in plans:
         if is_reference(plan):
             find_policy(plan)
             continue
         if plan not in PLANS and not plan.endswith(tuple(COUNTS)):
-            raise RunError(f"'{plan}' is no plan.{nearest(plan, PLANS)} Plans: {', '.join(PLANS)}; or a budget.")
+            check_name(plan, PLANS, "plan", "a budget such as '6 MB stored'")
         if plan not in PLANS:
             budgets(plan)
 

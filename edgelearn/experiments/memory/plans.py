@@ -11,7 +11,7 @@ from edgelearn.compile.memory.policies import POLICIES, find_policy
 from edgelearn.compile.memory.strategies import Encoding
 from edgelearn.compile.precision.named import named_precision
 from edgelearn.device import Device
-from edgelearn.errors import PlanError, RunError
+from edgelearn.errors import PlanError, UsageError
 from edgelearn.extensions import is_reference
 from edgelearn.graph import Network, reversible
 from edgelearn.ops import SGD, Float16
@@ -47,7 +47,7 @@ def named_plan(
     - `allow`: extra strategies that the planner may choose within a budget.
     - `progress`: called with a line for each plan that the planner tries.
 
-    Raises RunError for another name, PlanError where nothing fits, or nothing can be coupled.
+    Raises UsageError for another name, PlanError where nothing fits, or nothing can be coupled.
     """
     settings: dict[str, Any] = {
         "batch_size": examples, "micro_batch": examples, "optimizer": SGD(0.01), "batchnorm": batchnorm
@@ -63,7 +63,7 @@ def named_plan(
     if name.endswith(("stored", "peak", "device")):
         times = launch_times(device, allow) if allow else None
         return make_plan(Request(network, **settings), device, name, launch_times=times, allow=allow, progress=progress)
-    raise RunError(f"'{name}' is no plan: choose {', '.join(PLANS)}, or another budget such as '6 MB stored'.")
+    raise UsageError(f"There is no plan '{name}'. Choose {', '.join(PLANS)}; or a budget such as '6 MB stored'.")
 
 
 def plans_to_measure(network: Network, device: Device, examples: int = 1) -> dict[str, Plan]:

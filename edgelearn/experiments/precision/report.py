@@ -14,6 +14,7 @@ from edgelearn.device import Device
 from edgelearn.device.units import first_of
 from edgelearn.display import Displayed
 from edgelearn.errors import RunError
+from edgelearn.extensions import check_name
 from edgelearn.graph import Network
 from edgelearn.lab.runs import RunStore, figures, mean_and_deviation, median
 from edgelearn.units import MB
@@ -120,10 +121,10 @@ def time_precisions(
     only: Sequence[str] | None = None,
 ) -> Times:  # fmt: skip
     """Time training steps in each of timing.VARIANTS and the compute types that the device has units for, or those that
-    `only` names. Raises RunError for another name."""
+    `only` names. Raises UsageError for another name."""
     known = [*VARIANTS, *COMPUTE]
-    if unknown := [name for name in only or () if name not in known]:
-        raise RunError(f"'{unknown[0]}' is not timed: choose {'; '.join(known)}.")
+    for name in only or ():
+        check_name(name, known, "variant")
     possible = [name for name in known if name in VARIANTS or first_of(device.units, name)]
     return time_steps(network, device, examples, batchnorm, rounds, steps, variants=only or possible)
 

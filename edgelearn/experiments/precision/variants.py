@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from edgelearn.errors import RunError
+from edgelearn.errors import UsageError
 
 from .config import FLOAT, OBSERVERS, PrecisionConfig
 
@@ -47,10 +47,10 @@ def variants() -> list[Variant]:
 
 
 def select(patterns: Sequence[str]) -> list[Variant]:
-    """The variants whose names match one of `patterns` (as file names; all if there is none). Raises RunError for a
+    """The variants whose names match one of `patterns` (as file names; all if there is none). Raises UsageError for a
     pattern without a match."""
     known = variants()
     for pattern in patterns:
         if not any(fnmatchcase(variant.name, pattern) for variant in known):
-            raise RunError(f"No variant is called '{pattern}'. Known: {'; '.join(each.name for each in known)}.")
+            raise UsageError(f"No variant is called '{pattern}'. Known: {'; '.join(each.name for each in known)}.")
     return [each for each in known if not patterns or any(fnmatchcase(each.name, p) for p in patterns)]

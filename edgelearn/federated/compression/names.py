@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from edgelearn.errors import PlanError
+from edgelearn.errors import UsageError
 
 from ..compressor import Compressor, NoCompression
 from .feedback import ErrorFeedback
@@ -20,7 +20,7 @@ def make_compressor(name: str) -> Compressor:
 
     Those with top-k have error feedback. int8 has none, since its errors are 0 on average.
 
-    Raises PlanError for another name.
+    Raises UsageError for another name.
     """
     if name == "float32":
         return NoCompression()
@@ -29,6 +29,6 @@ def make_compressor(name: str) -> Compressor:
     if found := _TOP_K.fullmatch(name):
         values = Int8() if found["int8"] else NoCompression()
         return ErrorFeedback(TopK(float(found["fraction"]), values, int(found["rounds"] or 0)))
-    raise PlanError(
+    raise UsageError(
         f"'{name}' is no compression: choose float32, int8, topk:0.01, topk:0.01+int8 or topk:0.01+int8+warmup:5."
     )

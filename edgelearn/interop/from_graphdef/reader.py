@@ -15,7 +15,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 
-from ..importing import ForeignGraph, Operator, TensorInfo
+from ..importing import ForeignGraph, Operator, TensorInfo, fuse_dilated
 from .wire import Message
 
 NODE = 1  # field of GraphDef
@@ -51,6 +51,17 @@ def parse(data: bytes, path: Path) -> ForeignGraph:
     for value in nodes:
         reader.node(root.message(value))
     return reader.graph()
+
+
+def _dilated(conv: Operator, dilation: tuple[int, int], sides: Any) -> dict[str, Any] | None:
+    """Attributes of a convolution of NHWC, strides 1 and no padding, with this dilation and padding."""
+    a = conv.attributes
+    ones = [number for name in ("strides", "dilations") for number in a.get(name) or [1]]
+    if a.get("padding") != "VALID" or a.get("data_format", "NHWC") != "NHWC" or max(ones) > 1:
+        return None
+    (top, bottom), (left, right) = sides
+    explicit = [0, 0, top, bottom, left, right, 0, 0]
+    return {"dilations": [1, *dilation, 1], "padding": "EXPLICIT", "explicit_paddings": explicit}
 
 
 class _Reader:
@@ -93,10 +104,11 @@ class _Reader:
         infos = self._infos(order)
         inputs = tuple(infos[node.name] for node in order if node.kind in SOURCES)
         obvious = inputs and ends and all(info.dtype in NUMBERS and info.shape for info in inputs)
-        return ForeignGraph(
+        graph = ForeignGraph(
             "TensorFlow GraphDef", self.path.stem, inputs if obvious else (), tuple(node.outputs[0] for node in ends),
             operators, self.constants, infos, hint="" if obvious else self._candidates(inputs, ends, infos),
         )  # fmt: skip
+        return fuse_dilated(graph, dict.fromkeys(("Conv2D", "DepthwiseConv2dNative"), _dilated))
 
     def _candidates(self, inputs: tuple[TensorInfo, ...], ends: list[Operator], infos: Mapping[str, TensorInfo]) -> str:
         """Tensors between which a network may lie."""

@@ -6,10 +6,8 @@ before it is loaded.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,32 +15,23 @@ from pathlib import Path
 from edgelearn.errors import FormatError
 
 from ..importing import ForeignGraph
+from .freezer import Freezer
 from .reader import parse
 from .wire import Message
 
 FILE = "saved_model.pb"
-SECONDS = 300.0  # for TensorFlow to load and freeze
 REFUSED = {"EagerPyFunc", "MatchingFiles", "PyFunc", "PyFuncStateless", "ReadFile", "WriteFile"}
-SCRIPT = """
-import os, sys
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
-model = tf.saved_model.load(sys.argv[1])
-signatures = model.signatures
-if not signatures:
-    sys.exit("it has no signature")
-name = "serving_default" if "serving_default" in signatures else sorted(signatures)[0]
-graph = convert_variables_to_constants_v2(signatures[name]).graph.as_graph_def()
-open(sys.argv[2], "wb").write(graph.SerializeToString())
-"""
 
 
-def read(path: Path) -> ForeignGraph:
-    """Read the serving signature of a SavedModel; `path` is its folder, or the file saved_model.pb in it.
+def read(path: Path, freezer: Freezer | None = None) -> ForeignGraph:
+    """Read the serving signature of a SavedModel.
 
-    Raises FormatError if the folder is no SavedModel, TensorFlow isn't installed or can't load it, or if its graph
-    reaches files or Python.
+    Arguments:
+    - `path`: its folder, or the file saved_model.pb in it.
+    - `freezer`: the process that loads it (default: one for this model).
+
+    Raises FormatError if the folder is no SavedModel, TensorFlow isn't installed or can't load it within limits of time
+    and memory, or if its graph reaches files or Python.
     """
     folder = path if path.is_dir() else path.parent
     if not (folder / FILE).is_file():
@@ -55,21 +44,9 @@ def read(path: Path) -> ForeignGraph:
             f"{folder} is a SavedModel, which TensorFlow has to freeze: pip install 'edgelearn[tensorflow]', or export "
             f"the model to TFLite, .keras or ONNX."
         )
-    return replace(_frozen(folder), format="TensorFlow SavedModel", name=folder.name)
-
-
-def _frozen(folder: Path) -> ForeignGraph:
-    with tempfile.TemporaryDirectory() as temporary:
-        frozen = Path(temporary) / "frozen.pb"
-        try:
-            command = [sys.executable, "-c", SCRIPT, str(folder), str(frozen)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            raise FormatError(f"{folder}: TensorFlow found no end within {SECONDS:.0f} seconds.") from None
-        if done.returncode or not frozen.is_file():
-            reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise FormatError(f"{folder}: TensorFlow can't load the SavedModel ({reason:.300}). Export it again.")
-        return parse(frozen.read_bytes(), folder)
+    with Freezer() if freezer is None else nullcontext(freezer) as process:
+        graph = parse(process.freeze(folder), folder)
+    return replace(graph, format="TensorFlow SavedModel", name=folder.name)
 
 
 def _nodes(data: bytes, what: str) -> Iterator[tuple[str, str]]:

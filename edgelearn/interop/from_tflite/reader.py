@@ -10,7 +10,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 
-from ..importing import ForeignGraph, Operator, Quantization, TensorInfo
+from ..importing import ForeignGraph, Operator, Quantization, TensorInfo, fuse_dilated
 from . import metadata, schema
 from .flatbuffer import Buffer, Table
 
@@ -61,11 +61,12 @@ class _Reader:
             raise self.buffer.damaged(f"its inputs are {inputs} and its outputs {outputs}")
         known = metadata.read(self.buffer, self.model, self.buffers, self.path)
         infos = {info.name: info for info in self.tensors}
-        return ForeignGraph(
+        graph = ForeignGraph(
             "TFLite", self.subgraph.text(4) or self.path.stem, tuple(infos[name] for name in inputs),
             outputs, tuple(operators), self.constants, infos, known.preprocessing,
             known.class_names, known.texts,
         )  # fmt: skip
+        return fuse_dilated(graph, dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), _dilated))
 
     def _tensor(self, table: Table, name: str) -> None:
         shape = table.integers(0)
@@ -172,6 +173,15 @@ class _Reader:
         if any(not -1 <= i < len(self.tensors) for i in indices):
             raise self.buffer.damaged(f"{table.what} names tensors {indices[:9]} of {len(self.tensors)}")
         return tuple("" if i == -1 else self.tensors[i].name for i in indices)
+
+
+def _dilated(conv: Operator, dilation: tuple[int, int], sides: Any) -> dict[str, Any] | None:
+    """Attributes of a convolution with strides 1 and no padding, with this dilation and padding."""
+    a = conv.attributes
+    numbers = [a.get(name, 1) for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")]
+    if a["padding"] != "valid" or numbers != [1, 1, 1, 1]:
+        return None
+    return {"dilation_h": dilation[0], "dilation_w": dilation[1], "padding": sides}
 
 
 def short_name(tensor: str) -> str:

@@ -11,6 +11,7 @@ operator. `translate` calls them in turn.
 
 from . import arithmetic, linear, shapes, tensorflow, windows
 from .builder import Builder, check_size
+from .dilation import fuse_dilated as fuse_dilated
 from .graph import ForeignGraph, Operator, Quantization, TensorInfo
 from .problems import Problem
 from .translate import Translation, translate

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgelearn.errors import DataError
+from edgelearn.extensions import check_name
 
 from .classifiers import Classifier
 from .embedder import Embedder
@@ -105,9 +106,8 @@ class Learner:
 
     @staticmethod
     def named(name: str) -> type[Learner]:
-        """The learner class called `name`. Raises DataError if there is none."""
-        if name not in Learner.registry:
-            raise DataError(f"There is no learner {name!r}. There are: {', '.join(sorted(Learner.registry))}.")
+        """The learner class called `name`. Raises UsageError if there is none."""
+        check_name(name, sorted(Learner.registry), "learner")
         return Learner.registry[name]
 
 

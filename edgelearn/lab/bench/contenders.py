@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from edgelearn.errors import EdgelearnError
+from edgelearn.extensions import check_name
 
 from .workloads import Workload
 
@@ -99,15 +99,12 @@ CONTENDERS = (
 def choose(names: Iterable[str] | None, registry: Iterable[Entry] = CONTENDERS) -> list[Entry]:
     """The entries called `names`, in the registry's order; all of them for None.
 
-    Raises EdgelearnError for a name that isn't there.
+    Raises UsageError for a name that isn't there.
     """
     entries = list(registry)
     if names is None:
         return entries
     wanted = set(names)
-    unknown = sorted(wanted - {entry.name for entry in entries})
-    if unknown:
-        raise EdgelearnError(
-            f"Unknown contender {', '.join(unknown)}. Choose from: {', '.join(entry.name for entry in entries)}."
-        )
+    for name in sorted(wanted):
+        check_name(name, [entry.name for entry in entries], "contender")
     return [entry for entry in entries if entry.name in wanted]

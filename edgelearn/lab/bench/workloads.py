@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from edgelearn.errors import EdgelearnError
-from edgelearn.extensions import nearest
+from edgelearn.errors import UsageError
+from edgelearn.extensions import check_name
 
 from .ops import OPS, OpSpec
 
@@ -62,7 +62,7 @@ class Workload:
     - `train/OP`: that, and for a given gradient of the output those of the input and of the weights; of the loss its
       value and gradient; of `update` the updated parameters.
 
-    Raises EdgelearnError for an unknown kind, a batch below 1, or a single op of another network.
+    Raises UsageError for an unknown kind, a batch below 1, or a single op of another network.
     """
 
     kind: str
@@ -71,21 +71,18 @@ class Workload:
     network: str = DEFAULT_NETWORK
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise EdgelearnError(
-                f"Unknown workload {self.kind!r}.{nearest(self.kind, KINDS)} Choose from: {', '.join(KINDS)}."
-            )
+        check_name(self.kind, KINDS, "workload")
         if self.batch < 1:
-            raise EdgelearnError(f"Workload {self.kind} needs a batch of 1 or more, not {self.batch}.")
+            raise UsageError(f"Workload {self.kind} needs a batch of 1 or more, not {self.batch}.")
         if self.op and self.network != DEFAULT_NETWORK:
-            raise EdgelearnError(f"Single ops are those of {DEFAULT_NETWORK}: measure {self.kind} without a network.")
+            raise UsageError(f"Single ops are those of {DEFAULT_NETWORK}: measure {self.kind} without a network.")
 
     @classmethod
     def parse(cls, text: str, seed: int = 0, network: str = DEFAULT_NETWORK) -> Workload:
         """The workload that `text` names: `forward` (with its usual batch), `forward:16` or `resnet18/forward:16`.
         `network` is meant where `text` names none.
 
-        Raises EdgelearnError for an unknown kind or a batch that isn't a whole number above 0.
+        Raises UsageError for an unknown kind or a batch that isn't a whole number above 0.
         """
         if whole := _WHOLE.fullmatch(text):
             network, kind, batch = whole["network"] or network, whole["kind"], whole["batch"]
@@ -93,14 +90,12 @@ class Workload:
             kind, colon, batch = text.partition(":")
             batch = batch if colon else None
         if batch is not None and not (batch.isascii() and batch.isdigit()):
-            raise EdgelearnError(
-                f"Workload {text!r}: after the colon comes the batch, a whole number as in forward:16."
-            )
+            raise UsageError(f"Workload {text!r}: after the colon comes the batch, a whole number as in forward:16.")
         return cls(kind, DEFAULT_BATCH.get(kind, 1) if batch is None else int(batch), seed, network)
 
     @classmethod
     def expand(cls, text: str, seed: int = 0, network: str = DEFAULT_NETWORK) -> list[Workload]:
-        """The workloads whose kinds match a pattern, as in `train/*:16`; raises EdgelearnError if there are none."""
+        """The workloads whose kinds match a pattern, as in `train/*:16`; raises UsageError if there are none."""
         if _WHOLE.fullmatch(text):
             return [cls.parse(text, seed, network)]
         pattern, colon, batch = text.partition(":")

@@ -9,7 +9,7 @@ from typing import Literal
 
 from edgelearn import records
 from edgelearn.device import Device
-from edgelearn.errors import FormatError
+from edgelearn.errors import FormatError, UsageError
 from edgelearn.ops import Traits
 
 from .peaks import Peaks
@@ -56,11 +56,11 @@ class EdgeDevice:
     def load(cls, name: str | Path) -> EdgeDevice:
         """The device with a name in `edge_devices()`, or described by a JSON file with the fields of this class.
 
-        Raises FormatError for another name, or a file that doesn't describe a device; the message names the fault.
+        Raises UsageError for another name, FormatError for a file that doesn't describe a device.
         """
         path = FOLDER / f"{name}.json" if str(name) in edge_devices() else Path(name)
         if not path.is_file():
-            raise FormatError(
+            raise UsageError(
                 f"There is no device '{name}', and no such file. Choose from {', '.join(edge_devices())}, or write a "
                 f"JSON file like {FOLDER / 'adreno-540.json'}."
             )

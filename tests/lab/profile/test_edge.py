@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from edgelearn.errors import FormatError
+from edgelearn.errors import FormatError, UsageError
 from edgelearn.lab.profile import EdgeDevice, edge_devices
 from edgelearn.lab.profile.edge import FOLDER
 
@@ -53,7 +53,7 @@ def test_what_is_wrong_is_said(tmp_path, change, problem):
 
 
 def test_no_description(tmp_path):
-    with pytest.raises(FormatError, match=r"There is no device 'adreno-1'.*adreno-540, "):
+    with pytest.raises(UsageError, match=r"'adreno-1'.*adreno-540, "):
         EdgeDevice.load("adreno-1")
     for content in ("{", "[]", "\0"):
         with pytest.raises(FormatError, match="does not describe a device"):

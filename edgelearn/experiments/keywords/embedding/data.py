@@ -12,7 +12,7 @@ from edgelearn.data.audio.clips import SILENCE, UNKNOWN, ClipDataset
 from edgelearn.data.audio.folder import load_folder
 from edgelearn.data.audio.speech_commands import load_named
 from edgelearn.data.audio.synthetic import embedded_words
-from edgelearn.errors import DataError, RunError
+from edgelearn.errors import DataError, UsageError
 from edgelearn.experiments.keywords.splits import hold_out
 
 from .config import KeywordsConfig
@@ -79,12 +79,12 @@ TASKS: dict[str, Callable[[KeywordsConfig], TaskData]] = {"arabic": arabic, "sam
 
 
 def load_task(config: KeywordsConfig) -> TaskData:
-    """Load the clips of `config.task`. Raises RunError if it is neither a task nor a folder, DataError if its clips are
-    missing."""
+    """Load the clips of `config.task`. Raises UsageError if it is neither a task nor a folder, DataError if its clips
+    are missing."""
     if config.task in TASKS:
         return TASKS[config.task](config)
     if not Path(config.task).is_dir():
-        raise RunError(f"'{config.task}' is neither a task ({', '.join(TASKS)}) nor a folder of recordings: name one.")
+        raise UsageError(f"There is no task or folder of recordings '{config.task}'. Tasks: {', '.join(TASKS)}.")
     return folder(config)
 
 
