@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 from federated_tiny import TinyFederation
 
 from edgelearn.cli import main
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
 from edgelearn.experiments.federated.check import VICTIMS, check
-from edgelearn.experiments.federated.processes import end, end_left_over, record
+from edgelearn.experiments.federated.processes import HOME, end, end_left_over, record
 
 SLOW = bool(os.environ.get("EDGELEARN_SLOW_TESTS"))
 TINY = FederatedConfig("tiny", clients=2, rounds=2)
@@ -43,22 +44,25 @@ def test_whatever_is_killed(tmp_path, engine):
 
 
 def test_left_over_processes_end(tmp_path):
-    """Those of a lab that is dead; those of one that lives go on."""
+    """Those of a lab that is dead, also in sessions of their own; those of one that lives go on."""
     code = "import sys, time; print('begun', flush=True); time.sleep(60)"
-    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", code]
+    own, other = (
+        subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, env=os.environ | {HOME: home})
+        for home in (str(tmp_path), "elsewhere")
+    )
     try:
-        process.stdout.read(5)
-        record(tmp_path, {"superlink": process})
+        own.stdout.read(5), other.stdout.read(5)
+        record(tmp_path)
         end_left_over(tmp_path)
-        assert process.poll() is None
-        path = tmp_path / "processes.json"
-        entries = json.loads(path.read_text())
-        path.write_text(json.dumps(entries | {"lab": [entries["lab"][0], 1.0]}))  # another process has its number now
+        assert own.poll() is None
+        path = tmp_path / "lab.json"
+        path.write_text(json.dumps([os.getpid(), 1.0]))  # another process has its number now
         end_left_over(tmp_path)
-        assert process.wait(5) < 0 and not path.exists()
-        end_left_over(tmp_path)
+        assert not psutil.pid_exists(own.pid) and other.poll() is None and not path.exists()
         path.write_text("{}")
         end_left_over(tmp_path)
     finally:
-        end(process)
-        process.stdout.close()
+        for process in (own, other):
+            end(process)
+            process.stdout.close()

@@ -26,7 +26,7 @@ from edgelearn.errors import RunError
 from edgelearn.experiments.on_ray import ENVIRONMENT as RAY
 
 from .certificates import Keys
-from .processes import end, record
+from .processes import HOME, end, end_all, record
 
 MODULE = "app"  # the module that Flower loads, in the app's folder
 CONNECTION = "lab"  # the name of the SuperLink in Flower's configuration
@@ -77,6 +77,7 @@ class Deployment:
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
+        record(self.folder)
         self.port = self.port or _free_port()
         self.keys = Keys(self.folder / "keys", self.nodes, self.listen) if self.tls else None
         try:
@@ -127,6 +128,7 @@ class Deployment:
         """End all processes, and those that they started."""
         for process in reversed(self.processes.values()):
             end(process)
+        end_all(self.folder)
         self.processes.clear()
 
     def _start(self) -> None:
@@ -181,7 +183,6 @@ class Deployment:
                 [_script(command[0]), *command[1:]], env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        record(self.folder, self.processes)
 
     def _call(self, *arguments: str) -> str:
         """Run `flwr` to its end; returns what it wrote."""
@@ -207,7 +208,7 @@ class Deployment:
         scripts, modules = sysconfig.get_path("scripts"), [entry or os.getcwd() for entry in sys.path]
         plain = {name: value for name, value in os.environ.items() if "COLOR" not in name}  # Jupyter forces colours
         return plain | _ENVIRONMENT | {
-            "FLWR_HOME": str(self.folder), "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
+            HOME: str(self.folder), "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
             "PYTHONPATH": os.pathsep.join(modules),
         }  # fmt: skip
 
