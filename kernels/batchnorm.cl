@@ -177,7 +177,15 @@ KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), SET_ARG
   }
 }
 
-// The same to a result that may be quantized; every work-item takes several sets. Without sub-bands.
+// The sets of a work-item, spread evenly: PoCL gives neighbours to one core, so the first ones mustn't have all of few
+// sets.
+typedef struct { int first, last; } Sets;
+INLINE Sets sets_of_item(const int sets) {
+  const int items = (int)get_global_size(0) / VECTORS;
+  return (Sets){ITEM * sets / items, (ITEM + 1) * sets / items};
+}
+
+// The same to a result that may be quantized; a work-item takes none, one or several sets. Without sub-bands.
 KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, const int m, const int all_blocks,
                             const float epsilon, const float pace) {
   LOCAL_RECORDS(shared);
@@ -185,7 +193,8 @@ KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, 
   const Result result = RESULT(m);
   const Rows rows = {m, m};
   RangeStatistics s = NO_STATISTICS;
-  for (int block = ITEM; block < all_blocks; block += (int)get_global_size(0) / VECTORS) {
+  const Sets sets = sets_of_item(all_blocks);
+  for (int block = sets.first; block < sets.last; block++) {
     const Decoding decoding = decoding_of(y, block);
     const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace);
     for (int first = 0; first < m; first += DRAWN_ROWS) {
@@ -382,7 +391,7 @@ KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mea
   }
 }
 
-// The same to a result that may be quantized; every work-item takes several sets. Without sub-bands.
+// The same to a result that may be quantized; a work-item takes none, one or several sets. Without sub-bands.
 KERNEL whole_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
                              OUTPUT(dgamma), OUTPUT(dbeta), RESULT_ARGUMENTS, const int m, const int all_blocks,
                              const int moving, const int add) {
@@ -392,7 +401,8 @@ KERNEL whole_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), IN
   const Result result = RESULT(m);
   const Rows rows = {m, m};
   RangeStatistics statistics = NO_STATISTICS;
-  for (int block = ITEM; block < all_blocks; block += (int)get_global_size(0) / VECTORS) {
+  const Sets sets = sets_of_item(all_blocks);
+  for (int block = sets.first; block < sets.last; block++) {
     const int at = block * BLOCK;
     const Decoding decoding = decoding_of(y, block);
     const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);

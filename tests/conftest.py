@@ -22,7 +22,7 @@ PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all-candidates", action="store_true", help="try all candidates of tuning, for every kind")
+    parser.addoption("--all-candidates", action="store_true", help="try all candidates of tuning, not a part")
 
 
 def pytest_collection_modifyitems(items):

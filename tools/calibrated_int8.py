@@ -31,7 +31,7 @@ NETWORKS = {
     "mobilenet_v1": ("mobilenet_1_0_224_tf.h5", models.mobilenet_v1, 1.0),
     "mobilenet_v2": ("mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224.h5", models.mobilenet_v2, 1.0),
 }
-SIZE, BATCH, HEAD = 224, 64, "dense"
+SIZE, BATCH = 224, 64
 
 
 def pictures(dataset: ImageDataset, indices: Sequence[int]) -> np.ndarray:
@@ -44,14 +44,15 @@ def fine_tuned(name: str, dataset: ImageDataset, train: np.ndarray, folder: Path
     weights, make, alpha = NETWORKS[name]
     classes = len(dataset.class_names)
     network = make((SIZE, SIZE, 3), alpha, classes, False)
-    whole = el.load(folder / "weights" / weights, network, skip=(HEAD,))
+    last_layer = network.output.name
+    whole = el.load(folder / "weights" / weights, network, skip=(last_layer,))
     features = network.copy()
-    features.outputs = features.nodes[HEAD].inputs
+    features.outputs = features.nodes[last_layer].inputs
     trunk = el.Model(features, whole.weights)
     parts = [trunk.predict(pictures(dataset, train[n : n + BATCH].tolist())) for n in range(0, len(train), BATCH)]
     found = np.concatenate(parts).reshape(len(train), -1)
     head = el.Network("head", found.shape[1:])
-    head.add(HEAD, Dense(classes))
+    head.add(last_layer, Dense(classes))
     last = el.Model(head, seed=0).compile(el.SGD(0.05, momentum=0.9))
     last.fit(found, dataset.labels[train], batch_size=100, epochs=20)
     whole.weights = {

@@ -95,6 +95,7 @@ def test_nodes_of_other_machines(local, tmp_path):
                 "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
                 "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": str(tmp_path / f"home{len(nodes)}"),
                 "PYTHONPATH": os.pathsep.join(sys.path),
+                "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
             }  # fmt: skip
             nodes.append(subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True))
 

@@ -1,6 +1,7 @@
 """Fine-tuning models of files on folders of pictures and clips."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,6 +149,22 @@ def test_int8_leaves_ranges_for_an_export(model, pictures, tmp_path):
     trained = el.finetune(model, images=pictures, pixels="tf", epochs=1, batch_size=8, precision="int8")
     trained.export(tmp_path / "m.tflite", int8=True)
     assert (tmp_path / "m.tflite").stat().st_size > 0
+
+
+def test_a_loss_and_an_optimizer_of_ones_own(model, pictures, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("finetune_parts.py").write_text(
+        "from edgelearn.ops import SGD, SoftmaxCrossEntropy\n"
+        "def smooth(): return SoftmaxCrossEntropy(0.2)\n"
+        "class Same(SGD): pass\n"
+    )
+    own = {"loss": "finetune_parts:smooth", "optimizer": "finetune_parts:Same"}
+    store, losses = RunStore(tmp_path / "runs"), []
+    for parts in (own, {"label_smoothing": 0.2}, {"label_smoothing": 0.0}):
+        FinetuneExperiment.start(config(model, pictures, epochs=1, **parts), store, [], lambda line: None)
+        losses.append(store.open(store.list()[0].id).history()[-1]["loss"])
+    assert losses[0] == losses[1] != losses[2]
 
 
 def test_its_own_classifier_can_be_kept(model, pictures):

@@ -80,7 +80,7 @@ def sequence():
     x = keras.Input((20, 6))
     y = L.Conv1D(8, 3, padding="causal", activation="tanh", name="causal")(x)
     y = L.DepthwiseConv1D(3, padding="same", name="depthwise")(y)
-    y = L.LeakyReLU(0.1, name="leaky")(y)
+    y = L.LeakyReLU(0.1, name="leaky")(L.GroupNormalization(4, name="groups")(y))
     y = L.MaxPooling1D(2, name="pool")(y)
     y = L.GlobalAveragePooling1D(name="mean")(y)
     return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))

@@ -28,14 +28,20 @@ class Workbench(Emitter):
         self._partials: dict = {}
         self.turn, self.turns = 0, 1
         self.tried: dict[str, list[KernelConfig]] = {}
+        self.candidates: dict[tuple, list[KernelConfig]] = {}  # by decision
+        self.untried: dict[tuple, set[tuple[str, int]]] = {}  # values of sizes, by decision
 
     @contextmanager
     def choose(self, kernel: str, shape, candidates: list[KernelConfig]) -> Iterator[KernelConfig]:
         """As tuned, else the candidate whose `turn` it is: the first, unless `every_choice` asks for the others."""
         self.turns = max(self.turns, len(candidates))
+        decision = kernel, *shape
+        self.candidates[decision] = candidates
+        untried = self.untried.setdefault(decision, {value for c in candidates for value in c.items()})
         turn = self.turn % len(candidates)
         with super().choose(kernel, shape, [*candidates[turn:], *candidates[:turn]]) as choice:
             self.tried.setdefault(kernel, []).append(choice)
+            untried.difference_update(choice.items())
             yield choice
 
     def put(self, array: np.ndarray, block: int = 16, dtype: str = "float32", padding: int = 0) -> Tensor:
@@ -92,15 +98,27 @@ class Workbench(Emitter):
         return buffer
 
 
-def every_choice(bench: Workbench, check: Callable[[], None], step: int = 1) -> dict[str, list[KernelConfig]]:
-    """Run `check`, which emits and compares, until every decision in it has had each of its candidates, or every
-    `step`-th of them. Returns what was tried, by kernel."""
+def every_choice(bench: Workbench, check: Callable[[], None], pairs: bool = True) -> dict[str, list[KernelConfig]]:
+    """Run `check`, which emits and compares, until every decision in it has had each of its candidates. Without
+    `pairs`, until every size of every decision has had each of its values. Returns what was tried, by kernel."""
     bench.traits = replace(bench.traits, tuned={})
-    bench.turn, bench.turns, bench.tried = 0, 1, {}
+    bench.turn, bench.turns, bench.tried, bench.candidates, bench.untried = 0, 1, {}, {}, {}
+    done: set[int] = set()
     while bench.turn < bench.turns:
         check()
-        bench.turn += step
+        done.add(bench.turn)
+        bench.turn = bench.turn + 1 if pairs else _next_turn(bench, done)
     return bench.tried
+
+
+def _next_turn(bench: Workbench, done: set[int]) -> int:
+    """The turn that tries most of what is untried; `bench.turns` if nothing is left."""
+
+    def gain(turn: int) -> int:
+        return sum(len(bench.untried[key] & c[turn % len(c)].items()) for key, c in bench.candidates.items())
+
+    best = max((turn for turn in range(bench.turns) if turn not in done), key=gain, default=bench.turns)
+    return best if best < bench.turns and gain(best) else bench.turns
 
 
 def close(actual: np.ndarray, expected: np.ndarray, tolerance: float = 2e-5) -> None:

@@ -63,10 +63,10 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
 
 
 def check_every_choice(
-    op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16, step: int = 1
+    op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16, pairs: bool = True
 ) -> dict[str, list[KernelConfig]]:
     """The most that a launch can be asked (scale, shift and activation; a mask and another share) against float64,
-    with each candidate of each decision, or every `step`-th of them. Returns what was tried, by kernel."""
+    with each candidate of each decision, or without `pairs` each value of each size. Returns what was tried."""
     op = type(op)(**{**op.__dict__, "use_bias": False})
     x = rng.standard_normal((n, *shape))
     weight = op.weights(shape)["kernel"]
@@ -96,7 +96,7 @@ def check_every_choice(
         if block == 16:
             close(bench.get(tdx), share + dx * ((x > 0) & (x < 6)))
 
-    return every_choice(bench, check, step)
+    return every_choice(bench, check, pairs)
 
 
 def draw_op(make, shape, data) -> LinearOp:

@@ -42,15 +42,16 @@ WITH_EVERY_TILE = {
 @pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))
 @pytest.mark.parametrize("name", WITH_EVERY_TILE)
 def test_right_with_candidates(bench, rng, request, traits, name):
-    """At sizes that no tile divides; what tuning may choose on this kind of device is among what is tried here. Of the
-    other kinds' candidates, every third is tried, since each compiles a program; `--all-candidates` tries them all."""
-    own_kind = bench.traits.gpu == traits.gpu and bench.traits.vector_width == traits.vector_width
-    step = 1 if own_kind or request.config.getoption("--all-candidates") else 3
+    """At sizes that no tile divides. Each candidate compiles a program, so that each value of each size is tried, and
+    all their pairs with `--all-candidates`. The pairs that are shipped are all in test_tuned.py."""
+    pairs = request.config.getoption("--all-candidates")
     bench.traits = traits
     op, shape, block = WITH_EVERY_TILE[name]
-    tried = check_every_choice(op, bench, rng, shape, block=block, step=step)
-    assert all(len(choices) == len(range(0, bench.turns, step)) for choices in tried.values())
+    tried = check_every_choice(op, bench, rng, shape, block=block, pairs=pairs)
     assert bench.turns > 3
+    assert not any(bench.untried.values())
+    for (kernel, *_), candidates in bench.candidates.items():
+        assert not pairs or all(choice in tried[kernel] for choice in candidates)
 
 
 @pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))

@@ -117,6 +117,14 @@ def batchnorm(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> Valu
     return linear.batchnorm(b, computed(x), gamma, beta, mean, variance, channels=axis, **settings)
 
 
+def groupnorm(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> Value:
+    rest = list(arrays)
+    gamma = rest.pop(0) if op.attributes.get("scale", True) else None
+    beta = rest.pop(0) if op.attributes.get("center", True) else None
+    groups, epsilon = op.attributes.get("groups", 32), op.attributes.get("epsilon", 1e-3)
+    return linear.group_normalization(b, computed(x), groups, gamma, beta, epsilon, op.attributes.get("axis", -1))
+
+
 def layernorm(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> Value:
     rest, x = list(arrays), computed(x)
     gamma = rest.pop(0) if op.attributes.get("scale", True) else None
@@ -334,6 +342,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "GlobalMaxPooling1D": _global(Max),
     "GlobalMaxPooling2D": _global(Max),
     "Identity": identity,
+    "GroupNormalization": weighted(groupnorm),
     "LayerNormalization": weighted(layernorm),
     "LayerScale": weighted(layer_scale),
     "LeakyReLU": leaky_relu,
@@ -370,7 +379,6 @@ NEAREST = {
     "Bidirectional": "convolutions over time (Conv1D)",
     "Embedding": "features as input",
     "GRU": "convolutions over time (Conv1D)",
-    "GroupNormalization": "BatchNormalization",
     "LSTM": "convolutions over time (Conv1D)",
     "MultiHeadAttention": "squeeze-and-excite (GlobalAveragePooling2D, Dense, Multiply)",
     "SimpleRNN": "convolutions over time (Conv1D)",

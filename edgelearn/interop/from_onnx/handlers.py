@@ -57,8 +57,15 @@ def selu(b: Builder, op: Operator, x: Operand) -> Operand:
     return arithmetic.activation(b, x, "SELU")
 
 
-def _reduction(kind: type):
+def _reduction(kind: type, before=None, after=None):
+    """A sum, mean or maximum; `before` and `after`: functions of what is reduced, and of the result."""
+
     def reduce(b: Builder, op: Operator, x: Operand, axes: Operand | None = None) -> Operand:
+        x = before(b, x) if before else x
+        y = plain(b, op, x, axes)
+        return after(b, y) if after else y
+
+    def plain(b: Builder, op: Operator, x: Operand, axes: Operand | None) -> Operand:
         chosen = op.attributes.get("axes") if axes is None else integers(axes)
         if not chosen and op.attributes.get("noop_with_empty_axes", 0):
             return x
@@ -67,6 +74,18 @@ def _reduction(kind: type):
         return windows.reduce(b, x, kind, chosen or None, keepdims=bool(op.attributes.get("keepdims", 1)))
 
     return reduce
+
+
+def _absolute(b: Builder, x: Operand) -> Operand:
+    return arithmetic.activation(b, x, "Abs")
+
+
+def _squared(b: Builder, x: Operand) -> Operand:
+    return arithmetic.power(b, x, 2.0)
+
+
+def _negative(b: Builder, x: Operand) -> Operand:
+    return arithmetic.scale(b, x, -1.0)
 
 
 def dropout(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
@@ -189,9 +208,13 @@ HANDLERS = {
     "QuantizeLinear": tensors.quantize,
     "Range": tensors.arange,
     "Reciprocal": _unary("Reciprocal"),
+    "ReduceL1": _reduction(Sum, _absolute),
+    "ReduceL2": _reduction(Sum, _squared, lambda b, x: arithmetic.power(b, x, 0.5)),
     "ReduceMax": _reduction(Max),
     "ReduceMean": _reduction(Mean),
+    "ReduceMin": _reduction(Max, _negative, _negative),
     "ReduceSum": _reduction(Sum),
+    "ReduceSumSquare": _reduction(Sum, _squared),
     "Relu": relu,
     "Reshape": tensors.reshape,
     "Resize": layers.resize,

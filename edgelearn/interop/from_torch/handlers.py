@@ -100,6 +100,16 @@ def group_norm(
     return linear.group_normalization(b, x, op.attributes["num_groups"], gamma, beta, op.attributes["eps"], CHANNELS)
 
 
+def instance_norm(
+    b: Builder, op: Operator, x: Value, gamma: np.ndarray | None = None, beta: np.ndarray | None = None,
+    mean: np.ndarray | None = None, variance: np.ndarray | None = None,
+) -> Value:  # fmt: skip
+    epsilon = op.attributes["eps"]
+    if op.attributes["use_input_stats"] or mean is None or variance is None:
+        return linear.group_normalization(b, x, -1, gamma, beta, epsilon, CHANNELS)
+    return linear.batchnorm(b, x, gamma, beta, mean, variance, epsilon=epsilon, channels=CHANNELS)
+
+
 def max_pool(b: Builder, op: Operator, x: Value) -> Value:
     a, axes = op.attributes, x.rank - 2
     size, strides, dilation = (_pair(a[key] or a["kernel_size"], axes) for key in ("kernel_size", "stride", "dilation"))
@@ -165,6 +175,10 @@ def prelu(b: Builder, op: Operator, x: Value, slope: np.ndarray) -> Value:
 
 def softmax(b: Builder, op: Operator, x: Operand) -> Operand:
     return arithmetic.softmax(b, x, op.attributes["dim"])
+
+
+def log_softmax(b: Builder, op: Operator, x: Operand) -> Operand:
+    return arithmetic.log_softmax(b, x, op.attributes["dim"])
 
 
 def dropout(b: Builder, op: Operator, x: Value) -> Value:
@@ -242,6 +256,7 @@ def _constant(x: Operand) -> np.ndarray:
 
 
 HANDLERS = {
+    "_log_softmax": log_softmax,
     "_softmax": softmax,
     "abs": _activation(Abs),
     "adaptive_avg_pool1d": adaptive_average_pool,
@@ -274,10 +289,12 @@ HANDLERS = {
     "hardsigmoid": lambda b, op, x: arithmetic.hard_sigmoid(b, x),
     "hardswish": _activation(HardSwish),
     "hardtanh": hardtanh,
+    "instance_norm": instance_norm,
     "layer_norm": layer_norm,
     "leaky_relu": leaky_relu,
     "linear": dense,
     "log": _activation(Log),
+    "log_softmax": log_softmax,
     "matmul": matmul,
     "max_pool1d": max_pool,
     "max_pool2d": max_pool,

@@ -28,7 +28,10 @@ class Problem:
     nearest: str = ""
 
     def __str__(self) -> str:
-        settings = ", ".join(f"{key}={value!r:.40}" for key, value in self.attributes.items())
+        plain = {
+            key: value for key, value in self.attributes.items() if value is not None and not isinstance(value, dict)
+        }
+        settings = ", ".join(f"{key}={value!r:.40}" for key, value in plain.items())
         nearest = f" Nearest: {self.nearest}" if self.nearest else ""
         return f"{self.kind} '{self.name}' ({settings or 'no attributes'}): {self.reason}{nearest}"
 
