@@ -55,8 +55,9 @@ class TrainingState:
             at = records.convert(position, Position)
         except records.RecordError as error:
             raise FormatError(f"The checkpoint's state is not edgelearn's: {error}.") from None
-        if negative := [name for name in ("epoch", "step", "updates", "seen", "scaled") if getattr(at, name) < 0]:
-            raise FormatError(f"The checkpoint's state is not edgelearn's: {negative[0]} is below 0.")
+        for name in ("epoch", "step", "updates", "seen", "scaled"):
+            if not 0 <= getattr(at, name) < 1 << 32:  # kernels count updates in 32 bits
+                raise FormatError(f"The checkpoint's state is not edgelearn's: {name} is {getattr(at, name)}.")
         return cls(groups["weights"], groups["optimizer"], groups["ranges"], at)
 
     def check(self, weights: Iterable[str], slots: Mapping[str, Shape], quantizes: bool) -> None:

@@ -170,7 +170,10 @@ def damage_checkpoint(data: bytes, rng: Random) -> bytes:
         Path(file.name).write_bytes(data)
         tensors, state = checkpoint.read(Path(file.name))
     if rng.random() < 0.4:
-        changed = json.loads(damage_json(json.dumps(state).encode(), rng).decode("utf-8", "replace"))
+        try:
+            changed = json.loads(damage_json(json.dumps(state).encode(), rng).decode("utf-8", "replace"))
+        except (ValueError, RecursionError):  # no JSON any more
+            return damage_bytes(data, rng)
         state = changed if isinstance(changed, dict) else {}
     else:
         name = rng.choice(sorted(tensors))

@@ -152,6 +152,7 @@ def test_another_trainings_state_is_refused():
     refused(make(SGD(0.1, momentum=0.9)), "moon", tensors, {"step": 1, "moon": 2})
     refused(make(SGD(0.1, momentum=0.9)), "epoch", tensors, state | {"epoch": "x"})
     refused(make(SGD(0.1, momentum=0.9)), "updates", tensors, state | {"updates": -1})
+    refused(make(SGD(0.1, momentum=0.9)), "updates", tensors, state | {"updates": 10**12})
     strange = tensors | {"weight/dense/bias": np.zeros(3, np.float32)}
     refused(make(SGD(0.1, momentum=0.9)), "'weight/dense/bias'", strange)
 

@@ -105,6 +105,6 @@ def _kind(title: str, load: Callable, rounds: int, users: int, recordings: int) 
 TASKS: dict[str, FederatedKind] = {
     "sample": _kind("Synthesised voices of the package", _sample, 300, 9, 12),
     "arabic": _kind("The Arabic speakers, a quarter of them unseen", _arabic, 200, 18, 12),
-    "english": _kind("English speakers with at least ten clips, a quarter of them unseen", _english, 300, 91, 8),
+    "english": _kind("English speakers with at least ten clips, a quarter of them unseen", _english, 1000, 91, 8),
     "cifar10": _kind("CIFAR-10 with one class a client; nothing is unseen", _cifar10, 300, 10, 32),
 }
