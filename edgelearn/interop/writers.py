@@ -63,7 +63,7 @@ def write_model(path: str | Path, file: ModelFile, **options: Any) -> None:
     Raises FormatError for an unknown suffix or option, for a model that the format can't hold, or if a package is
     missing; RunError if the file can't be written.
     """
-    writer, given = find_writer(path), {name: value for name, value in options.items() if value not in (None, False)}
+    writer, given = find_writer(path), {k: v for k, v in options.items() if v is not None and v is not False}
     if unknown := sorted(set(given) - set(writer.options)):
         takes = f"It takes {', '.join(writer.options)}." if writer.options else "It takes none."
         raise FormatError(f"{path}: {writer.name} has no option '{unknown[0]}'. {takes}")
