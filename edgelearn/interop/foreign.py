@@ -26,10 +26,11 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 
+from .limits import watched
+
 SCRIPT = Path(__file__).with_name("foreign_worker.py")
 SECONDS = 5.0  # of a processor that a small file may take
 BYTES_PER_SECOND = 10_000_000  # a large file may take longer
-PATIENCE = 9.0  # seconds until a small file is given up, however busy the machine is
 LEAST = 1 << 28  # bytes that the arrays of a small file may take
 EXPANSION = 8  # times its own size that a large file may unpack to
 NUMBERS = "fiub"  # kinds of NumPy types
@@ -111,9 +112,9 @@ def open_arrays(path: str | Path, kind: str, what: str) -> Iterator[ArrayFile]:
     size = path.stat().st_size
     worker = _take()
     try:
-        with _watched(worker, size / BYTES_PER_SECOND, 3 * max(LEAST, EXPANSION * size)):
-            worker.ask({"open": str(path), "kind": kind, "limit": max(LEAST, EXPANSION * size),
-                        "memory": 2 * max(LEAST, EXPANSION * size)})  # fmt: skip
+        seconds, memory = SECONDS + size / BYTES_PER_SECOND, max(LEAST, EXPANSION * size)
+        with watched(worker.process, seconds, 3 * memory, worker.kill, lambda: not worker.answered):
+            worker.ask({"open": str(path), "kind": kind, "limit": memory, "memory": 2 * memory})
             description = json.loads(worker.receive(b"J"))
             worker.answered = True
             arrays = {name: _entry(record) for name, record in description["arrays"].items()}
@@ -202,43 +203,6 @@ class _Worker:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
         return self.reason or f"reading it ended the process with status {self.process.returncode}"
-
-
-@contextmanager
-def _watched(worker: _Worker, more: float, memory: int) -> Iterator[None]:
-    """Kill the process when it computes for longer than SECONDS and `more`, takes PATIENCE and four times `more`, or
-    grows by more than `memory` bytes."""
-    import psutil
-
-    done = threading.Event()
-    computing, waiting = SECONDS + more, PATIENCE + 4 * more
-    until = time.monotonic() + waiting
-
-    def watch() -> None:
-        with suppress(psutil.Error):
-            process = psutil.Process(worker.process.pid)
-            before, begun = process.memory_info().rss, _computed(process)
-            while not done.wait(0.05):
-                if _computed(process) - begun > computing:
-                    worker.kill(f"no end after {computing:.0f} seconds of computing")
-                elif time.monotonic() > until:
-                    worker.kill(f"no end after {waiting:.0f} seconds")
-                elif process.memory_info().rss - before > memory:
-                    worker.kill(f"it takes more than {memory:,} bytes of memory")
-
-    thread = threading.Thread(target=watch, name="edgelearn-foreign", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def _computed(process: Any) -> float:
-    """Seconds for which the process has computed."""
-    times = process.cpu_times()
-    return times.user + times.system
 
 
 _kept: list[tuple[int, _Worker]] = []  # by the process id of the parent: a fork has no share in it

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError
-from edgelearn.interop import foreign
+from edgelearn.interop import foreign, limits
 from edgelearn.interop.foreign import open_arrays
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -134,7 +134,8 @@ def test_an_archive_that_unpacks_to_more_than_it_may(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("body", "named"),
     [
-        ("import time\ntime.sleep(60)", "no end after"),
+        ("import time\ntime.sleep(60)", "nothing computed"),
+        ("while True: pass", "seconds of computing"),
         ("import os\nos.abort()", "ended"),
         ("import sys\nsys.stdin.readline()\nheap = []\nwhile True: heap.append(bytearray(b'x' * 1_000_000))", "memory"),
     ],
@@ -145,10 +146,9 @@ def test_a_reader_that_hangs_crashes_or_grows(hdf5, tmp_path, monkeypatch, body,
     path = hdf5(lambda file: None)
     monkeypatch.setattr(foreign, "SCRIPT", script)
     monkeypatch.setattr(foreign, "_kept", [])
-    monkeypatch.setattr(foreign, "PATIENCE", 1.0)
+    monkeypatch.setattr(limits, "STILL", 20.0 if named == "memory" else 1.0)
     monkeypatch.setattr(foreign, "LEAST", 1 << 24)
-    if named == "memory":
-        monkeypatch.setattr(foreign, "PATIENCE", 20.0)
+    monkeypatch.setattr(foreign, "SECONDS", 20.0 if named == "memory" else 1.0)
     refused(path, named)
     assert foreign._kept == []
     monkeypatch.undo()

@@ -14,7 +14,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.interop import from_graphdef, import_graph, read_model
+from edgelearn.interop import from_graphdef, import_graph, limits, read_model
 from edgelearn.interop.from_graphdef import freezer
 
 SCRIPT = Path(__file__).with_name("framework_files.py")
@@ -145,7 +145,7 @@ def test_limits_of_the_process_that_freezes(work, named, tmp_path, monkeypatch):
     script.write_text(f"import os, sys, time\nprint('ready', flush=True)\nsys.stdin.readline()\n{work}\n")
     (tmp_path / "saved_model.pb").write_bytes(b"")
     monkeypatch.setattr(freezer, "SCRIPT", script)
-    monkeypatch.setattr(freezer, "PATIENCE", 30.0 if named == "memory" else 0.3)
+    monkeypatch.setattr(limits, "STILL", 30.0 if named == "memory" else 0.3)
     monkeypatch.setattr(freezer, "MEMORY", 1 << 23)
     process = freezer.Freezer()
     with pytest.raises(FormatError, match=rf"{tmp_path}.*{named}"):

@@ -92,7 +92,7 @@ def compare(
         raise RunError("There is nothing to compare: give at least one combination and one seed.")
     bars = with_progress([], verbose)
     log: Log = print if bars else silent
-    log(f"{len(chosen)} combinations, seeds {", ".join(map(str, seeds))}")
+    log(f"{len(chosen)} combinations, seeds {', '.join(map(str, seeds))}")
     network = as_network(network)
     train, test = (data, validation_data) if validation_data else split(data, validation_split)
     settings = {"optimizer": optimizer, "loss": loss, "batchnorm": batchnorm, "metrics": metrics}

@@ -12,18 +12,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from edgelearn.errors import FormatError, signal_name
 
+from ..limits import watched
+
 SCRIPT = Path(__file__).with_name("freezer_worker.py")
 START = 120.0  # seconds until TensorFlow is imported, on a busy machine
 SECONDS = 6.0  # of a processor that a small model may take
-PATIENCE = 9.0  # seconds until a small model is given up, however busy the machine is
 SECONDS_PER_MB = 20.0  # of the graph: that of EfficientNet-B0 has 5 MB
 MEMORY = 1 << 29  # bytes that a small model may take
 EXPANSION = 8  # times its own size that a large one may take
@@ -54,7 +53,13 @@ class Freezer:
         assert process.stdout is not None
         with tempfile.TemporaryDirectory() as temporary:
             frozen = Path(temporary) / "frozen.pb"
-            with _watched(process, more, max(MEMORY, EXPANSION * size)) as killed:
+            killed: list[str] = []
+
+            def kill(reason: str) -> None:
+                killed.append(reason)
+                process.kill()
+
+            with watched(process, SECONDS + more, max(MEMORY, EXPANSION * size), kill):
                 with suppress(OSError):  # it has ended: there is no answer
                     process.stdin.write(json.dumps([str(folder.resolve()), str(frozen)]) + "\n")
                     process.stdin.flush()
@@ -102,40 +107,3 @@ class Freezer:
                 f"{process.returncode}). Try python -c 'import tensorflow'."
             )
         return process
-
-
-@contextmanager
-def _watched(process: subprocess.Popen, more: float, memory: int) -> Iterator[list[str]]:
-    """Kill the process when it computes for SECONDS and `more`, takes PATIENCE and four times `more`, or grows by more
-    than `memory` bytes; yields a list to which the reason is added then."""
-    import psutil
-
-    done, killed = threading.Event(), []
-    until = time.monotonic() + PATIENCE + 4 * more
-
-    def watch() -> None:
-        with suppress(psutil.Error):
-            watched = psutil.Process(process.pid)
-            before, begun = watched.memory_info().rss, _computed(watched)
-            while not done.wait(0.05):
-                if _computed(watched) - begun > SECONDS + more or time.monotonic() > until:
-                    killed.append(f"TensorFlow found no end within {SECONDS + more:.0f} s of computing")
-                elif watched.memory_info().rss - before > memory:
-                    killed.append(f"TensorFlow takes more than {memory:,} bytes of memory for it")
-                if killed:
-                    process.kill()
-                    return
-
-    thread = threading.Thread(target=watch, name="edgelearn-freezer", daemon=True)
-    thread.start()
-    try:
-        yield killed
-    finally:
-        done.set()
-        thread.join()
-
-
-def _computed(process) -> float:
-    """Seconds for which the process has computed."""
-    times = process.cpu_times()
-    return times.user + times.system
