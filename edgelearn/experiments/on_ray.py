@@ -11,8 +11,12 @@ from edgelearn.errors import RunError
 
 from .sweep import Engine, Job, Outcome, train
 
-# No telemetry, and patience with a busy machine: Ray's daemon ends where its agent doesn't start within seconds.
-ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "180000"}
+# No telemetry; patience with a busy machine, since Ray's daemon ends where its agent doesn't start within seconds; and
+# GPUs stay visible to OpenCL.
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "180000",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}  # fmt: skip
 _RETRIES = 3  # of a job whose machine dies; it continues its run
 
 

@@ -103,6 +103,7 @@ def test_without_ray():
 
 
 @pytest.mark.skipif(not RAY or not os.environ.get("EDGELEARN_SLOW_TESTS"), reason="no Ray, or no EDGELEARN_SLOW_TESTS")
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own
 def test_ray_gives_the_same_bits(swept, tmp_path):
     outcomes = dict(on_ray()(jobs(tmp_path)))
     assert [weights(tmp_path, outcomes[n]) for n in range(4)] == [weights(swept[0], swept[1][n]) for n in range(4)]
