@@ -16,8 +16,8 @@ def watched(
     process: subprocess.Popen, seconds: float, memory: int, exceeded: Callable[[str], object],
     is_asked: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:  # fmt: skip
-    """Call `exceeded` with the reason when a process computes for longer than `seconds`, stands still for STILL while it
-    is asked for something, or grows by more than `memory` bytes."""
+    """Call `exceeded` with the reason when a process computes for longer than `seconds`, stands still for STILL while
+    it is asked for something, or grows by more than `memory` bytes."""
     import psutil
 
     done = threading.Event()
