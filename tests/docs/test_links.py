@@ -1,5 +1,6 @@
 """Relative links lead somewhere, in the checkout as on the site."""
 
+import json
 import re
 
 import pytest
@@ -10,12 +11,23 @@ from .pages import DOCUMENTS, ROOT, name_of, prose, slugs
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 SOURCES = ("docs", "edgelearn", "kernels", "notebooks", "tests", "tools")
 EXAMPLES = {"my-board.json", "bench.json"}  # files that a reader makes
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_relative_links_exist(document):
-    for link in LINK.findall(prose(document)):
+    check(document, prose(document))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
+def test_links_of_notebooks_exist(notebook):
+    cells = json.loads(notebook.read_text())["cells"]
+    check(notebook, "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"))
+
+
+def check(document, text):
+    for link in LINK.findall(text):
         if "://" in link or link.startswith("mailto:"):
             continue
         path, _, anchor = link.partition("#")
