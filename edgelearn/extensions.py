@@ -101,6 +101,11 @@ def check_name(name: str, known: Iterable[str], what: str, also: str = "") -> No
         raise UsageError(f"There is no {what} '{name}'.{nearest(name, known)} Choose {', '.join(known)}{also}.")
 
 
+def import_path() -> str:
+    """Return where this process finds modules, as PYTHONPATH of a process that has to find the same."""
+    return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+
+
 def _import(module: str, folder: str) -> Any:
     """Import `module`, also from `folder`, which stays where workers and later imports find it."""
     if folder not in sys.path:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
 from edgelearn.errors import RunError
+from edgelearn.extensions import import_path
 
 from .sweep import Engine, Job, Outcome, train
 
@@ -38,8 +38,7 @@ def _run(jobs: Sequence[Job], cores: int) -> Iterator[tuple[int, Outcome]]:
     os.environ.update(ENVIRONMENT)  # of the processes that Ray starts, too
     import ray  # pyright: ignore[reportMissingImports]
 
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    environment = {"env_vars": {"PYTHONPATH": path}}
+    environment = {"env_vars": {"PYTHONPATH": import_path()}}
     ray.init(
         address=os.environ.get("RAY_ADDRESS"), include_dashboard=False, log_to_driver=False, runtime_env=environment
     )

@@ -69,7 +69,7 @@ class Bytes(TypedDict):
 
 
 class ClientRecord(TypedDict):
-    """What is known of a client's update; its metrics stand beside."""
+    """Record of a client's update; its metrics stand beside."""
 
     client: int
     examples: int

@@ -25,6 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from edgelearn.errors import FormatError
+from edgelearn.extensions import import_path
 
 from .limits import watched
 
@@ -142,11 +143,10 @@ class _Worker:
     """The process, and its pipes."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self.process = subprocess.Popen(
             [sys.executable, "-P", str(SCRIPT)],
             # One thread of BLAS: its address space counts. No filters of HDF5 from outside.
-            env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "HDF5_PLUGIN_PRELOAD": "::"},
+            env={**os.environ, "PYTHONPATH": import_path(), "OPENBLAS_NUM_THREADS": "1", "HDF5_PLUGIN_PRELOAD": "::"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

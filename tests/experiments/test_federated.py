@@ -120,7 +120,7 @@ def test_clients_need_not_report_their_memory():
 
 
 def test_the_report_has_bytes_privacy_and_who_was_left_out(store):
-    """Of a client that is 1,000 times as long as the others, and so left out."""
+    """An update 1,000 times as long as the others, which is left out."""
     lines = []
     experiment = FederatedExperiment.load(FederatedConfig("tiny", rounds=1))
     with experiment.create_run(store) as run:

@@ -44,7 +44,7 @@ def test_whatever_is_killed(tmp_path, engine):
 
 
 def test_left_over_processes_end(tmp_path):
-    """Those of a lab that is dead, also in sessions of their own; those of one that lives go on."""
+    """Processes of a dead lab end, also in sessions of their own; those of a living one go on."""
     code = "import sys, time; print('begun', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code]
     own, other = (

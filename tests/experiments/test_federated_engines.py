@@ -64,7 +64,7 @@ def test_deployed_with_tls_and_authentication(local, tmp_path):
 @pytest.mark.skipif(not SLOW, reason="EDGELEARN_SLOW_TESTS isn't set")
 @pytest.mark.parametrize("compress", ["float32", "int8"])
 def test_flowers_traffic(tmp_path, compress):
-    """What Flower counts for messages of 40 kB is what is counted here, and at most 6 % more."""
+    """Flower counts at most 6 % more than is counted here for messages of 40 kB, and no less."""
     settings = {"task": "wide", "compress": compress, "compress_down": compress}
     run = trained(tmp_path, engine="deployed", **settings)
     counted, flowers = run.record["results"]["bytes"], json.loads((run.folder / FOLDER / TRAFFIC).read_text())

@@ -21,7 +21,7 @@ from edgelearn.lab.runs import RunStore
 
 from .config import FederatedConfig
 
-# What is killed, by engine, and the name of its program; "lab" is the process that a user starts.
+# Processes to kill, by engine, and the names of their programs; "lab" is the process that a user starts.
 VICTIMS = {
     "local": {"lab": ""},
     "ray": {"lab": "", "server": "flwr-simulation"},

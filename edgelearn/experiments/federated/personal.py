@@ -74,7 +74,7 @@ def personalise(
     embeddings, classes = embedder.embed(features), len(experiment.task.data["classes"])
 
     def enrolled(own: np.ndarray) -> np.ndarray:
-        """Whether the user's clips are misclassified, each by a classifier that was enrolled without it."""
+        """Return True for each of the user's clips that a classifier enrolled without it misclassifies."""
         wrong = np.zeros(len(own), bool)
         for fold in range(folds):
             tested, support = own[fold::folds], np.setdiff1d(own, own[fold::folds])

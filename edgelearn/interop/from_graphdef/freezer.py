@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from edgelearn.errors import FormatError, signal_name
+from edgelearn.extensions import import_path
 
 from ..limits import watched
 
@@ -88,10 +89,10 @@ class Freezer:
 
     def start(self) -> subprocess.Popen[str]:
         """Start the process and wait until it has imported TensorFlow."""
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self._process = process = subprocess.Popen(
             [sys.executable, "-P", str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "-1"},
+            stderr=subprocess.DEVNULL, text=True,
+            env={**os.environ, "PYTHONPATH": import_path(), "CUDA_VISIBLE_DEVICES": "-1"},
         )  # fmt: skip
         assert process.stdout is not None
         timer = threading.Timer(START, process.kill)

@@ -58,7 +58,7 @@ def _continues(operator: Operator, convolutions: Mapping[str, Dilated]) -> bool:
 
 
 def _fused(graph: ForeignGraph, chain: list[Operator], convolutions: Mapping[str, Dilated]) -> list[Operator | None]:
-    """What becomes of the operators of a chain; empty if it isn't a dilated convolution."""
+    """Return the operators that replace those of a chain (None: left out); none if it isn't a dilated convolution."""
     places = [place for place, operator in enumerate(chain) if operator.kind in convolutions]
     if _plain(chain[-1].kind) != "batchtospacend" or len(places) != 1:
         return []

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from edgelearn.errors import EdgelearnError
+from edgelearn.extensions import import_path
 
 KEPT = 2000  # bytes of a dead worker's output that its error quotes
 
@@ -50,11 +51,10 @@ class Worker:
     ) -> None:
         self.patience = patience
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         settings = json.dumps({"target": target, "arguments": list(arguments), "cores": list(cores)})
         self.process = subprocess.Popen(
             [sys.executable, "-m", "edgelearn.lab.measure.worker", settings],
-            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+            env={**os.environ, "PYTHONPATH": import_path(), **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

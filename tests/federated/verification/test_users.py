@@ -1,4 +1,4 @@
-"""What a small federation learns, and what its messages hold."""
+"""A small federation of users: its accuracy, and the contents of its messages."""
 
 from types import SimpleNamespace
 
