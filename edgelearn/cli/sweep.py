@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.config import Config, ConfigError, Setting, settings
+from edgelearn.experiments.config import Config, ConfigError, Setting, find_setting
 from edgelearn.extensions import import_object
 from edgelearn.lab.runs import RunStore, mean_and_deviation
 
@@ -89,16 +89,13 @@ def _values(config: type[Config], text: str) -> tuple[str, list[Any]]:
     """The name of a setting and its values, from NAME=VALUE,VALUE."""
     name, equals, values = text.partition("=")
     name = name.replace("-", "_")
-    known = settings(config)
     if not equals:
         raise RunError(f"'{text}' is no setting: write NAME=VALUE or NAME=VALUE,VALUE.")
-    if name not in known:
-        raise ConfigError(name, f"there is no such setting: choose among {', '.join(known)}.")
+    setting = find_setting(config, name)
     if name == "seed":
         raise ConfigError(name, "give seeds by --seeds.")
-    if known[name].many:
-        return name, [tuple(_value(known[name], each) for each in values.split(","))]
-    return name, [_value(known[name], each) for each in values.split(",")]
+    found = [_value(setting, each) for each in values.split(",")]
+    return name, [tuple(found)] if setting.many else found
 
 
 def _value(setting: Setting, text: str) -> Any:

@@ -116,6 +116,14 @@ def settings(config: type[Config]) -> dict[str, Setting]:
     return {each.name: _setting(each.name, hints[each.name], each.default, each.metadata) for each in fields(config)}
 
 
+def find_setting(config: type[Config], name: str) -> Setting:
+    """The field of a configuration class that is called `name`. Raises ConfigError if there is none."""
+    known = settings(config)
+    if name not in known:
+        raise ConfigError(name, f"there is no such setting: choose among {', '.join(known)}.")
+    return known[name]
+
+
 def _setting(name: str, hint: Any, default: Any, metadata: Any) -> Setting:
     parts = [hint] if get_origin(hint) is tuple or not get_args(hint) else list(get_args(hint))
     optional = NoneType in parts

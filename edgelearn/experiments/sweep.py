@@ -11,7 +11,7 @@ from typing import Any
 from edgelearn.errors import EdgelearnError
 from edgelearn.lab.runs import Run, RunStore
 
-from .config import Config, ConfigError, settings
+from .config import Config, find_setting
 from .experiment import Experiment, silent
 from .known import is_done, known_runs
 
@@ -61,10 +61,8 @@ def combine(config: Config, varied: Mapping[str, Sequence[Any]], seeds: Sequence
 
     Raises ConfigError for an unknown setting or an invalid value.
     """
-    known = settings(type(config))
     for name in varied:
-        if name not in known:
-            raise ConfigError(name, f"there is no such setting: choose among {', '.join(known)}.")
+        find_setting(type(config), name)
     found = []
     for values in product(*varied.values()):
         each: Any = dict(zip(varied, values, strict=True))
