@@ -123,7 +123,8 @@ def emit_backward_weights(
         depth, panels = choice["depth"], choice["panels"]
         work = (window.taps // wide * ceil_div(value.channels * wide, depth), given.blocks // panels)
         image_rows = geometry.images * out_height
-        _, rows = e.split_rows(image_rows, work[0] * work[1], 1 if e.traits.gpu else 4)
+        tiles_of_taps = window.taps * ceil_div(value.channels, depth) * work[1]
+        _, rows = e.split_rows(image_rows, tiles_of_taps, 1 if e.traits.gpu else 4)
         rows = min(rows, max(1, LONGEST_SUM // out_width))
         kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * out_width, x.format, dy.format)

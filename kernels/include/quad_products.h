@@ -149,15 +149,12 @@ INLINE Quads quads_of_gradients(Data row, const int first, const int width) {
 // values number `channel` + i. Pixels outside the row, and those behind the first `count`, hold what padding does.
 INLINE Quads quads_of_pixels(Data row, const int first, const int count, const int width, const int channel,
                              const short zero) {
-  int mask = -1;
-  if (count < QUAD || first < 0 || first + (QUAD - 1) * STRIDE_X >= width) {
-    mask = 0;
-    UNROLL for (int q = 0; q < QUAD; q++) {
-      const int ix = first + q * STRIDE_X;
-      if (q < count && ix >= 0 && ix < width) mask |= 255 << 8 * q;
-    }
-  }
+  int mask = count < QUAD ? (1 << 8 * count) - 1 : -1;
 #if IN_BLOCK == BLOCK
+  if (first < 0 || first + (QUAD - 1) * STRIDE_X >= width) UNROLL for (int q = 0; q < QUAD; q++) {
+    const int ix = first + q * STRIDE_X;
+    if (ix < 0 || ix >= width) mask &= ~(255 << 8 * q);
+  }
 #define AT(q) *(__global const Row_in_memory *)(row + within(first + (q) * STRIDE_X, width) * BLOCK)
   if (STRIDE_X == 1 && mask == -1) return quads_of_rows(row + first * BLOCK) ^ (Quads)OFFSET;
   const Quads quads = quads_of_four(AT(0), AT(1), AT(2), AT(3)) ^ (Quads)OFFSET;

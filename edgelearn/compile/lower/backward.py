@@ -8,10 +8,10 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Node
 from edgelearn.ops import Loss, Target, batchnorm, finish
+from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.control import Answers
 from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.function import LINEAR
-from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.quantized import activation_of, family
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
 from edgelearn.ops.sums import Sum
