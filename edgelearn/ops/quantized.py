@@ -42,5 +42,5 @@ def activation_of(op: Op, shapes: Sequence[Shape]) -> Function | None:
     """The activation by which quantized_copy.emit_forward computes `op` from inputs of these shapes: that of an
     activation which only selects between its input and constants, or none of a sum of two. None if it can't."""
     if isinstance(op, Activation):
-        return op.epilogue if op.epilogue.two_slopes else None
+        return op.epilogue if op.epilogue.two_slopes and not op.invertible else None
     return LINEAR if isinstance(op, Add) and len(shapes) == 2 and len(set(shapes)) == 1 else None

@@ -1,4 +1,4 @@
-"""Conversions between integers and floats; additions and activations of integers; transposition and sums of channels."""
+"""Conversions between integers and floats; sums and activations of integers; transposition and sums of channels."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def emit_forward(e: Emitter, inputs: Sequence[QuantizedTensor], target: Target, 
     """Emit target = activation(the sum of one or two tensors of integers)."""
     tensor = inputs[0].tensor
     groups, _ = e.split_rows(tensor.rows * tensor.blocks, 1)
+    accesses = [access for x in inputs for access in x.read]
     e.launch(
-        "quantized_copy.cl", "stored_forward", (target.items(e, groups),), *(access for x in inputs for access in x.read),
+        "quantized_copy.cl", "stored_forward", (target.items(e, groups),), *accesses,
         *target.result_arguments(e), tensor.rows, tensor.blocks, whole=True, added=len(inputs) == 2,
         **stored_macros(inputs[0]), **activation.macros(), **target.result_macros(e),
     )  # fmt: skip
