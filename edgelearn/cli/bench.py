@@ -1,8 +1,8 @@
 """Compare speed and memory with PyTorch, Keras and tinygrad.
 
 Contenders take turns, each in a process of its own, with the same weights and inputs. Those that are not installed are
-listed as such: pip install torch==2.13.0 'edgelearn[tensorflow]' tinygrad. On a GPU, those that use OpenCL take part, and
-PyTorch where it computes with CUDA.
+listed as such: pip install torch==2.13.0 'edgelearn[tensorflow]' tinygrad. On a GPU, those that use OpenCL take part,
+and PyTorch where it computes with CUDA.
 """
 
 from __future__ import annotations

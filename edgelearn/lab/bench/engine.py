@@ -86,10 +86,8 @@ def _step(session: Session, workload: Workload, problem: Problem, resident: bool
             train(0.0)
 
     def step() -> float | np.ndarray:
-        if workload.trains:
-            result = train(workload.learning_rate)
-        else:
-            result = session.predict(inputs[0], workload.batch)
+        trains = workload.trains
+        result = train(workload.learning_rate) if trains else session.predict(inputs[0], workload.batch)
         if resident:
             inputs[0] = None  # from now on
         return result

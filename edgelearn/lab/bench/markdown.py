@@ -33,8 +33,10 @@ def as_markdown(report: BenchReport) -> str:
 def _cell(report: BenchReport, workload: str, contender: str, compute: str) -> str:
     """The fastest variant in a type. A peer that hasn't the type is shown at its best in another, which is named."""
     own, variant = report.best(workload, report.subject, compute), report.best(workload, contender, compute)
-    if variant is None and contender != report.subject and all(
-        v.contender == report.subject for v in report.of(workload) if v.compute == compute
+    if (
+        variant is None
+        and contender != report.subject
+        and all(v.contender == report.subject for v in report.of(workload) if v.compute == compute)
     ):
         variant = report.best(workload, contender)
     if variant is None:

@@ -59,8 +59,8 @@ def run(
     - `registry`, `subject`: the known contenders, and the one that the others are compared with.
     - `compute`: types that each workload is computed in; see `Workload`. All take turns.
 
-    Failures of a variant are in the report and stop no other one. Raises EdgelearnError for an unknown contender, type or
-    device, patterns that no variant matches, or more cores than there are.
+    Failures of a variant are in the report and stop no other one. Raises EdgelearnError for an unknown contender, type
+    or device, patterns that no variant matches, or more cores than there are.
     """
     entries = choose(contenders, registry)
     usable = usable_cores()

@@ -164,7 +164,8 @@ def test_types_take_turns_and_are_compared_with_their_like(tmp_path):
     assert f", to {peers['int8'].label}" in text
     assert [row.count("|") for row in rows] == [4] * 4 and any(", bf16 |" in row for row in rows)
     found.write(tmp_path / "types.json")
-    assert found.comparison(own["tf32"]) is None and BenchReport.read(tmp_path / "types.json").variants == found.variants
+    assert found.comparison(own["tf32"]) is None
+    assert BenchReport.read(tmp_path / "types.json").variants == found.variants
 
 
 def test_on_nvidia_pytorch_takes_part_once():

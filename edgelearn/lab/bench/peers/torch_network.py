@@ -90,7 +90,9 @@ def training(
     return lambda: replay().item()
 
 
-def _captured(run: Callable[[], torch.Tensor], restart: Callable[[], None] = lambda: None) -> Callable[[], torch.Tensor]:
+def _captured(
+    run: Callable[[], torch.Tensor], restart: Callable[[], None] = lambda: None
+) -> Callable[[], torch.Tensor]:
     """A function that replays what `run` has CUDA do, captured behind some calls, which `restart` undoes."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
