@@ -129,7 +129,8 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "bench": (_ONE, {
         "started, command, subject": "when, and what was measured", "machine, config, versions": "facts",
         "not_installed": "missing packages by contender", "noise": "blocks, noisy, repeated",
-        "variants": "workload, contender, blocks of seconds, median, memory in bytes, comparison with the fastest peer",
+        "variants": "workload, contender, compute (type), blocks of seconds, median, memory in bytes, comparison with "
+                    "the fastest peer of the type, or of all types where no peer has it",
     }),
     "profile": (_ONE, {
         "device": "facts", "date": "of the measurement", "peaks": "FLOP/s, bytes/s, seconds a launch",

@@ -10,10 +10,13 @@ from typing import Literal
 
 from edgelearn.errors import UsageError
 from edgelearn.extensions import check_name
+from edgelearn.ops.compute import STORED
 
 from .ops import OPS, OpSpec
 
 DEFAULT_NETWORK = "mobilenet_v1"
+INT8 = "int8"
+TYPES = (*STORED, INT8)
 DEFAULT_BATCH = {"forward": 1, "train": 1, "train_bn": 1, "accumulate": 8, "cached": 163}
 
 DESCRIPTIONS = {
@@ -49,6 +52,8 @@ class Workload:
     - `batch`: examples of a step.
     - `seed`: draws weights, inputs and labels.
     - `network`: a name of edgelearn.models, a model file, or MODULE:FUNCTION.
+    - `compute`: the type that it computes in: a compute type (see `Compute`), or "int8", integers with ranges in
+      hindsight.
 
     Kinds, for MobileNet V1 1.0/224 unless another network is named:
     - `forward`: logits.
@@ -62,16 +67,18 @@ class Workload:
     - `train/OP`: that, and for a given gradient of the output those of the input and of the weights; of the loss its
       value and gradient; of `update` the updated parameters.
 
-    Raises UsageError for an unknown kind, a batch below 1, or a single op of another network.
+    Raises UsageError for an unknown kind or type, a batch below 1, or a single op of another network.
     """
 
     kind: str
     batch: int
     seed: int = 0
     network: str = DEFAULT_NETWORK
+    compute: str = "fp32"
 
     def __post_init__(self) -> None:
         check_name(self.kind, KINDS, "workload")
+        check_name(self.compute, TYPES, "compute type")
         if self.batch < 1:
             raise UsageError(f"Workload {self.kind} needs a batch of 1 or more, not {self.batch}.")
         if self.op and self.network != DEFAULT_NETWORK:
@@ -104,7 +111,7 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """The text that `parse` reads."""
+        """The text that `parse` reads, the same for all types."""
         prefix = "" if self.network == DEFAULT_NETWORK else f"{self.network}/"
         return f"{prefix}{self.kind}:{self.batch}"
 
