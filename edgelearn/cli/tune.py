@@ -40,12 +40,13 @@ def run(options: argparse.Namespace) -> Answer:
     from edgelearn.tuned import find
 
     device = choose_device(options.device).device
-    works = {
+    named = {
         work.name: work
         for kind in options.compute
         for text in options.workload or defaults(device.is_gpu, kind)
         for work in [Work.parse(text, kind)]
     }
+    works = list(named.values())
     print(f"{device.id}: {find(device)}")
     tuner = Tuner(device, options.folder)
     limit = options.minutes or (MINUTES_GPU if device.is_gpu else MINUTES)
