@@ -9,7 +9,7 @@ from collections import OrderedDict
 
 import pytest
 
-from edgelearn.runtime import build
+from edgelearn.runtime import build, source
 
 # Files that take longest, longest first: the processes that share the tests begin with them, and end together.
 SLOW = (
@@ -81,10 +81,15 @@ def _nothing_of_the_user(tmp_path_factory):
 def _kernels_compile_without_warnings():
     import pyopencl as cl
 
-    compile_quietly = build._without_remarks
+    compile_quietly, refused = build._without_remarks, []
 
     def compile_strictly(program, options=()):
-        built = compile_quietly(program, options)
+        try:
+            built = compile_quietly(program, options)
+        except cl.Error as error:
+            refused[:] = [error] if source.NO_BUILTINS in options else []
+            raise
+        assert not refused, f"with all built-in functions it compiles: builtins.h lacks one:\n{refused}"
         for device in built.get_info(cl.program_info.DEVICES):
             log = built.get_build_info(device, cl.program_build_info.LOG)
             assert "warning:" not in log, f"a kernel was compiled with warnings:\n{log}"
