@@ -54,8 +54,8 @@ def sweep(
     base: PrecisionConfig, variants: Sequence[Variant], seeds: Sequence[int], store: RunStore,
     callbacks: Callable[[], list[Callback]] = list, log: Log = print,
 ) -> bool:  # fmt: skip
-    """Train what is not finished in `store`, resuming interrupted runs. A training that diverges counts as finished; one
-    in a compute type that the device has no unit for is left out.
+    """Train what is not finished in `store`, resuming interrupted runs. One that diverges counts as finished; one in
+    a compute type that the device has no unit for is left out.
 
     Arguments:
     - `base`: the settings that all trainings share.
