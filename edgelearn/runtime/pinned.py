@@ -46,7 +46,7 @@ class PinnedArrays:
             return np.empty(shape, dtype)
         # An owner of its own, which views of it keep alive: `words` would outlive them all
         owner = (ctypes.c_ubyte * nbytes).from_address(block.words.ctypes.data)
-        array = np.frombuffer(owner, dtype)
+        array = np.frombuffer(memoryview(owner), dtype)
         weakref.finalize(array, self._give_back, block).atexit = False
         return array.reshape(shape)
 
@@ -68,8 +68,9 @@ class PinnedArrays:
 
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         buffer = cl.Buffer(self._context, flags, nbytes)
-        access = cl.map_flags.READ | cl.map_flags.WRITE
-        words, _ = cl.enqueue_map_buffer(self._queue, buffer, access, 0, (nbytes,), np.uint8, is_blocking=True)
+        access: Any = cl.map_flags.READ | cl.map_flags.WRITE
+        bytes_ = np.dtype(np.uint8)
+        words, _ = cl.enqueue_map_buffer(self._queue, buffer, access, 0, (nbytes,), bytes_, is_blocking=True)
         return _Block(buffer, words)
 
     def _give_back(self, block: _Block) -> None:
