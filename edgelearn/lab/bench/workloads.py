@@ -85,7 +85,7 @@ class Workload:
             raise UsageError(f"Single ops are those of {DEFAULT_NETWORK}: measure {self.kind} without a network.")
 
     @classmethod
-    def parse(cls, text: str, seed: int = 0, network: str = DEFAULT_NETWORK) -> Workload:
+    def parse(cls, text: str, seed: int = 0, network: str = DEFAULT_NETWORK, compute: str = "fp32") -> Workload:
         """The workload that `text` names: `forward` (with its usual batch), `forward:16` or `resnet18/forward:16`.
         `network` is meant where `text` names none.
 
@@ -98,7 +98,7 @@ class Workload:
             batch = batch if colon else None
         if batch is not None and not (batch.isascii() and batch.isdigit()):
             raise UsageError(f"Workload {text!r}: after the colon comes the batch, a whole number as in forward:16.")
-        return cls(kind, DEFAULT_BATCH.get(kind, 1) if batch is None else int(batch), seed, network)
+        return cls(kind, DEFAULT_BATCH.get(kind, 1) if batch is None else int(batch), seed, network, compute)
 
     @classmethod
     def expand(cls, text: str, seed: int = 0, network: str = DEFAULT_NETWORK) -> list[Workload]:
@@ -114,6 +114,11 @@ class Workload:
         """The text that `parse` reads, the same for all types."""
         prefix = "" if self.network == DEFAULT_NETWORK else f"{self.network}/"
         return f"{prefix}{self.kind}:{self.batch}"
+
+    @property
+    def title(self) -> str:
+        """The name, and the type where that isn't float32."""
+        return self.name if self.compute == "fp32" else f"{self.name}, {self.compute}"
 
     @property
     def description(self) -> str:
