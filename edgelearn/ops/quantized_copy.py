@@ -1,7 +1,8 @@
-"""Conversions between integers and floats; transposition and sums of integers."""
+"""Conversions between integers and floats; sums and activations of integers; transposition and sums of channels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from edgelearn.launch import Role
@@ -9,6 +10,7 @@ from edgelearn.launch import Role
 from . import quads
 from .emit import Emitter
 from .formats import has_range
+from .function import Function
 from .observers import CurrentMinMax
 from .quantize import Quantizer, emit_quantize
 from .quantized_tensor import QuantizedTensor, Stored, reads, stored_macros, tensor_of
@@ -32,6 +34,18 @@ def emit_to_floats(e: Emitter, x: Stored, target: Target) -> None:
         "quantized_copy.cl", "to_floats", (target.items(e, groups),), *reads(x), *target.result_arguments(e),
         tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, **stored_macros(x), **target.mask_macros,
         **target.result_macros(e),
+    )  # fmt: skip
+
+
+def emit_forward(e: Emitter, inputs: Sequence[QuantizedTensor], target: Target, activation: Function) -> None:
+    """Emit target = activation(the sum of one or two tensors of integers)."""
+    tensor = inputs[0].tensor
+    groups, _ = e.split_rows(tensor.rows * tensor.blocks, 1)
+    accesses = [access for x in inputs for access in x.read]
+    e.launch(
+        "quantized_copy.cl", "stored_forward", (target.items(e, groups),), *accesses,
+        *target.result_arguments(e), tensor.rows, tensor.blocks, whole=True, added=len(inputs) == 2,
+        **stored_macros(inputs[0]), **activation.macros(), **target.result_macros(e),
     )  # fmt: skip
 
 

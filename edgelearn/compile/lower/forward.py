@@ -10,8 +10,9 @@ import numpy as np
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Network
 from edgelearn.ops import Epilogue, Target, batchnorm
+from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.copy import emit_padded
-from edgelearn.ops.quantized import family
+from edgelearn.ops.quantized import activation_of, family
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
 from edgelearn.ops.tensor import BLOCK, Tensor, pack
 
@@ -53,6 +54,9 @@ class ForwardPass:
             lowering.integer.add(stage.name)
             lowering.values[stage.output.name] = self._integers(stage, x, quantized)
             return
+        if quantized and (y := self._of_integers(stage, inputs)):
+            lowering.values[stage.output.name] = y
+            return
         with stored_as(self.micro, inputs, lowering.stored(stage)) as own:
             if lowering.uses_batch(stage):
                 y = self._before_norm(stage, own[0]) if stage.is_linear else own[0]
@@ -66,6 +70,21 @@ class ForwardPass:
             else:
                 stage.op.op.emit_forward(self.micro, [*own, *lowering.weights(stage.op).values()], out)
         lowering.values[stage.output.name] = self._finished(stage, out, quantized)
+
+    def _of_integers(self, stage: Stage, inputs: list[Stored]) -> Stored | None:
+        """The output, in integers, of a sum or an activation of integers; None for other stages."""
+        integers = [x for x in inputs if isinstance(x, QuantizedTensor) and is_integers(x)]
+        name = stage.output.name
+        if stage.op is None or len(integers) < len(inputs) or not self.quantizers.stores("activations", name):
+            return None
+        activation = activation_of(stage.op.op, [x.shape for x in integers])
+        if activation is None:
+            return None
+
+        def emit(target: Target) -> None:
+            quantized_copy.emit_forward(self.micro, integers, target, activation)
+
+        return self.quantizers.write("activations", name, integers[0].shape, emit)
 
     def _output(self, stage: Stage) -> Tensor:
         return self.micro.tensor("output", (self.lowering.n, *stage.output.shape), dtype=self.lowering.stored(stage))
