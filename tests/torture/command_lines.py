@@ -25,7 +25,9 @@ from edgelearn.cli import COMMANDS, main
 from edgelearn.cli.parser import make_parser
 from edgelearn.lab.runs import RunStore
 
-LONGEST = 10.0  # seconds of a command
+LONGEST = 10.0  # seconds of computing of a command
+PATIENCE = 60.0  # seconds of a command that waits
+CLOCKS = ((signal.SIGPROF, signal.ITIMER_PROF, LONGEST), (signal.SIGALRM, signal.ITIMER_REAL, PATIENCE))
 STATUS = (0, 1, 2)
 ESCAPE = "\x1b[31m"
 NETWORK = """
@@ -81,7 +83,7 @@ VALUES = (
 
 
 class TooLong(BaseException):
-    """A command took longer than LONGEST."""
+    """A command took longer than LONGEST, or PATIENCE."""
 
 
 @dataclass
@@ -119,10 +121,11 @@ def run(name: str, seed: int, count: int, deadline: float, outcome: Outcome | No
 def attack(words: list[str], folder: Path) -> tuple[int, str]:
     """Run a command in `folder`; returns its exit status, and what is wrong with its end ("" if nothing is)."""
     out, before = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace"), Path.cwd()
-    previous = signal.signal(signal.SIGALRM, _too_long)
     status, problem = -1, ""
     os.chdir(folder)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST)
+    for number, clock, seconds in CLOCKS:
+        signal.signal(number, _too_long)
+        signal.setitimer(clock, seconds)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             status = main(words)
@@ -132,8 +135,9 @@ def attack(words: list[str], folder: Path) -> tuple[int, str]:
         frames = traceback.format_exc(limit=-3).splitlines()[1:]
         problem = "\n    ".join(line[:200] for line in frames if "^^^" not in line)[-900:]
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        for number, clock, _ in CLOCKS:
+            signal.setitimer(clock, 0)
+            signal.signal(number, signal.SIG_DFL)
         os.chdir(before)
     out.flush()
     said = out.buffer.getvalue().decode("utf-8", "replace")  # pyright: ignore[reportAttributeAccessIssue]
