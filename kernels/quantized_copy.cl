@@ -10,11 +10,11 @@ KERNEL to_floats(INPUT_STORED(x), RESULT_ARGUMENTS, const int m, const int block
   const Result result = RESULT(m);
   const Mask mask = MASK_START;
   RangeStatistics s = NO_STATISTICS;
-  const Tiles tiles = tiles_of_item(m * blocks_x);
+  const Tiles tiles = tiles_of_item(m * blocks_x * VECTORS);
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int block = tile / m, row = tile % m;
+    const int at = tile / VECTORS, block = at / m, row = at % m;
     const Decoding decoding = decoding_of(x, block);
-    write_result_gradient(result, mask, &s, block, row, LOAD_STORED(x, (size_t)tile * BLOCK, decoding),
+    write_result_gradient(result, mask, &s, block, row, LOAD_STORED(x, (size_t)at * BLOCK, decoding),
                           draw(result, block, row, 1).of[0]);
   }
   WRITE_STATISTICS(s, shared);

@@ -15,7 +15,9 @@ from .quantized_tensor import QuantizedTensor, Stored, reads, stored_macros, ten
 from .range_statistics import RangeStatistics
 from .sums import LONGEST_SUM, Sum, start_sum
 from .target import Target
-from .tensor import Tensor, ceil_div
+from .tensor import BLOCK, Tensor, ceil_div
+
+MOST_ITEMS = 1 << 19  # of a GPU: each decodes a few vectors
 
 
 def emit_to_integers(e: Emitter, x: Tensor, y: QuantizedTensor, statistics: RangeStatistics | None = None) -> None:
@@ -27,11 +29,12 @@ def emit_to_integers(e: Emitter, x: Tensor, y: QuantizedTensor, statistics: Rang
 def emit_to_floats(e: Emitter, x: Stored, target: Target) -> None:
     """Emit target = the floats that integers or halves stand for."""
     tensor = tensor_of(x)
-    groups, _ = e.split_rows(tensor.rows * tensor.blocks, 1)
+    rows = tensor.rows * tensor.blocks
+    items = min(rows * (BLOCK // e.traits.vector), MOST_ITEMS) if e.traits.gpu else e.split_rows(rows, 1)[0]
     e.launch(
-        "quantized_copy.cl", "to_floats", (target.items(e, groups),), *reads(x), *target.result_arguments(e),
-        tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, **stored_macros(x), **target.mask_macros,
-        **target.result_macros(e),
+        "quantized_copy.cl", "to_floats", (target.items(e, items),), *reads(x), *target.result_arguments(e),
+        tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, vector_width=e.traits.vector,
+        **stored_macros(x), **target.mask_macros, **target.result_macros(e),
     )  # fmt: skip
 
 
