@@ -1,4 +1,4 @@
-// Stored tensors to floats, integers transposed, and sums of integers.
+// Stored tensors to floats, combined, and transposed, and sums of integers.
 #include "integers.h"
 #include "jobs.h"
 #include "quads.h"
@@ -16,6 +16,33 @@ KERNEL to_floats(INPUT_STORED(x), RESULT_ARGUMENTS, const int m, const int block
     const Decoding decoding = decoding_of(x, block);
     write_result_gradient(result, mask, &s, block, row, LOAD_STORED(x, (size_t)at * BLOCK, decoding),
                           draw(result, block, row, 1).of[0]);
+  }
+  WRITE_STATISTICS(s, shared);
+}
+
+// y = activation(a), or with ADDED activation(a + b), of stored tensors
+KERNEL combine(INPUT_STORED(a),
+#if ADDED
+               INPUT_STORED(b),
+#endif
+               RESULT_ARGUMENTS, const int m, const int all_blocks) {
+  LOCAL_RECORDS(shared);
+  const Stored a = STORED_START(a);
+#if ADDED
+  const Stored b = STORED_START(b);
+#endif
+  const Result result = RESULT(m);
+  RangeStatistics s = NO_STATISTICS;
+  const Tiles tiles = tiles_of_item(m * all_blocks * VECTORS);
+  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
+    const int at = tile / VECTORS, block = at / m, row = at % m;
+    const Decoding of_a = decoding_of(a, block);
+    V v = LOAD_STORED(a, (size_t)at * BLOCK, of_a);
+#if ADDED
+    const Decoding of_b = decoding_of(b, block);
+    v = v + LOAD_STORED(b, (size_t)at * BLOCK, of_b);
+#endif
+    write_result(result, &s, block, row, activate(v), draw(result, block, row, 1).of[0]);
   }
   WRITE_STATISTICS(s, shared);
 }

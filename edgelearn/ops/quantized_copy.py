@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from edgelearn.launch import Role
@@ -9,6 +10,7 @@ from edgelearn.launch import Role
 from . import quads
 from .emit import Emitter
 from .formats import has_range
+from .function import Function
 from .observers import CurrentMinMax
 from .quantize import Quantizer, emit_quantize
 from .quantized_tensor import QuantizedTensor, Stored, reads, stored_macros, tensor_of
@@ -29,13 +31,27 @@ def emit_to_integers(e: Emitter, x: Tensor, y: QuantizedTensor, statistics: Rang
 def emit_to_floats(e: Emitter, x: Stored, target: Target) -> None:
     """Emit target = the floats that integers or halves stand for."""
     tensor = tensor_of(x)
-    rows = tensor.rows * tensor.blocks
-    items = min(rows * (BLOCK // e.traits.vector), MOST_ITEMS) if e.traits.gpu else e.split_rows(rows, 1)[0]
     e.launch(
-        "quantized_copy.cl", "to_floats", (target.items(e, items),), *reads(x), *target.result_arguments(e),
+        "quantized_copy.cl", "to_floats", (target.items(e, _items(e, tensor)),), *reads(x), *target.result_arguments(e),
         tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, vector_width=e.traits.vector,
         **stored_macros(x), **target.mask_macros, **target.result_macros(e),
     )  # fmt: skip
+
+
+def emit_combined(e: Emitter, inputs: Sequence[QuantizedTensor], target: Target, activation: Function) -> None:
+    """Emit target = activation of the sum of one or two tensors of integers."""
+    x = inputs[0].tensor
+    e.launch(
+        "quantized_copy.cl", "combine", (target.items(e, _items(e, x)),), *(a for i in inputs for a in i.read),
+        *target.result_arguments(e), x.rows, x.blocks, whole=True, vector_width=e.traits.vector,
+        added=len(inputs) > 1, **stored_macros(inputs[0]), **activation.macros(), **target.result_macros(e),
+    )  # fmt: skip
+
+
+def _items(e: Emitter, x: Tensor) -> int:
+    """Work-items that go through `x`."""
+    rows = x.rows * x.blocks
+    return min(rows * (BLOCK // e.traits.vector), MOST_ITEMS) if e.traits.gpu else e.split_rows(rows, 1)[0]
 
 
 def emit_decode(e: Emitter, x: QuantizedTensor, y: Tensor) -> None:
