@@ -10,18 +10,16 @@
 
 INLINE Chunk filled_with(const int zero) { return (Chunk)(((uint)zero & 0xFF) * 0x01010101); }
 
-// The sums of a warp's tile, and those of the right factor's columns and of the left one's rows
-typedef struct { Sums of[TALL][WIDE], columns[WIDE], rows[TALL]; } Tile;
-
-INLINE void start(Tile *sum) {
-  clear(sum->of);
-  UNROLL for (int j = 0; j < WIDE; j++) sum->columns[j] = (Sums)0;
-  UNROLL for (int i = 0; i < TALL; i++) sum->rows[i] = (Sums)0;
-}
+// The sums of a warp's tile: `columns` and `rows` are those of the right factor's columns and of the left one's rows.
+#define CLEAR_SUMS(sum, columns, rows)                              \
+  Sums sum[TALL][WIDE], columns[WIDE], rows[TALL];                   \
+  clear(sum);                                                        \
+  UNROLL for (int j = 0; j < WIDE; j++) columns[j] = (Sums)0;        \
+  UNROLL for (int i = 0; i < TALL; i++) rows[i] = (Sums)0
 
 // sum += the products of a batch. `gathered`: the left factor's rows are pixels, else the depth.
-INLINE void multiply(Tile *sum, __local const Chunk *batch, const Place p, const int gathered,
-                     __local uint *exchange) {
+INLINE void multiply(Sums sum[TALL][WIDE], Sums columns[WIDE], Sums rows[TALL], __local const Chunk *batch,
+                     const Place p, const int gathered, __local uint *exchange) {
   const Left ones = (Left)0x01010101;
   UNROLL for (int step = 0; step < BATCH; step += STEPS) {
     __local const Chunk *left = batch + step * STEP_CHUNKS, *right = left + LEFT_CHUNKS;
@@ -31,17 +29,16 @@ INLINE void multiply(Tile *sum, __local const Chunk *batch, const Place p, const
       const int row = p.warp_row + i * 16;
       const Left a = gathered ? left_rows(left, row, 0) : left_columns(left, row, 0);
       UNROLL for (int j = 0; j < WIDE; j++)
-        sum->of[i][j] = add_product(sum->of[i][j], a, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
-      if (!gathered) sum->rows[i] = add_product(sum->rows[i], a, ones.xy, exchange);
+        sum[i][j] = add_product(sum[i][j], a, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
+      if (!gathered) rows[i] = add_product(rows[i], a, ones.xy, exchange);
     }
     UNROLL for (int j = 0; j < WIDE; j++)
-      sum->columns[j] = add_product(sum->columns[j], ones, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
+      columns[j] = add_product(columns[j], ones, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
   }
 }
 
 // The sums of four channels that a lane holds of row LANE / 4 or, `lower`, of the one eight below
-INLINE Ints of_channels(const Sums *even_and_odd, const int lower) {
-  const Sums even = even_and_odd[0], odd = even_and_odd[1];
+INLINE Ints of_channels(const Sums even, const Sums odd, const int lower) {
   return lower ? (Ints)(even.z, odd.z, even.w, odd.w) : (Ints)(even.x, odd.x, even.y, odd.y);
 }
 
@@ -56,8 +53,8 @@ KERNEL quantized_units_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_AR
   __local Chunk room[STAGED_CHUNKS];
   LOCAL_EXCHANGE(exchange);
   LOCAL_RECORDS(shared);
-  const int rows = images * out_height * out_width, blocks = (k + BLOCK - 1) / BLOCK, panels = (n + BLOCK - 1) / BLOCK;
-  const int across = (n + COLUMNS - 1) / COLUMNS, down = (rows + ROWS - 1) / ROWS, steps = blocks * TAPS;
+  const int rows = images * out_height * out_width, depths = (k + BLOCK - 1) / BLOCK, panels = (n + BLOCK - 1) / BLOCK;
+  const int across = (n + COLUMNS - 1) / COLUMNS, down = (rows + ROWS - 1) / ROWS, steps = depths * TAPS;
   input x_range = START(x_range), w_range = RANGE_START(w_range);
   const int zero = (int)x_range[ZERO];
   const float x_step = x_range[SCALE_OF];
@@ -70,10 +67,9 @@ KERNEL quantized_units_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_AR
   FOR_TILES(tile, down * across) {
     const Place p = place_of(tile / across, tile % across);
     Walk walk = start_walk(product, p, START(x), START(w), steps, out_height, out_width, STRIDE_Y, STRIDE_X);
-    Tile sum;
-    start(&sum);
+    CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
 #define COPY(to) copy_step(to, product, &walk, fill)
-#define MULTIPLY(batch) multiply(&sum, batch, p, 1, exchange)
+#define MULTIPLY(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 1, exchange)
     MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
 #undef MULTIPLY
 #undef COPY
@@ -82,11 +78,11 @@ KERNEL quantized_units_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_AR
       if (block >= panels) continue;
       const V step = field(w_range, SCALE_OF, block) * x_step;
       const Affine affine = affine_of(epilogue, block * BLOCK);
-      const Ints offset = zero * of_channels(sum.columns + j, 0);
+      const Ints offset = zero * of_channels(sum_of_columns[j], sum_of_columns[j + 1], 0);
       UNROLL for (int i = 0; i < TALL * 2; i++) {
         const int row = p.first_row + p.warp_row + i * 8 + LANE / 4;
         if (row >= rows) continue;
-        const V v = VECTOR(convert_float)(of_channels(sum.of[i / 2] + j, i % 2) - offset) * step;
+        const V v = VECTOR(convert_float)(of_channels(sum[i / 2][j], sum[i / 2][j + 1], i % 2) - offset) * step;
         write_result(result, &s, block, row, apply(affine, v), draw(result, block, row, 1).of[0]);
       }
     }
@@ -103,7 +99,7 @@ KERNEL quantized_units_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(t), RE
   __local Chunk room[STAGED_CHUNKS];
   LOCAL_EXCHANGE(exchange);
   LOCAL_RECORDS(shared);
-  const int in_rows = images * in_height * in_width, blocks = (k + BLOCK - 1) / BLOCK;
+  const int in_rows = images * in_height * in_width, depths = (k + BLOCK - 1) / BLOCK;
   const int panels = (n + BLOCK - 1) / BLOCK, across = (n + COLUMNS - 1) / COLUMNS;
   const int most = images * ((in_height + STRIDE_Y - 1) / STRIDE_Y) * ((in_width + STRIDE_X - 1) / STRIDE_X);
   const int tiles = (most + ROWS - 1) / ROWS * across;
@@ -115,35 +111,35 @@ KERNEL quantized_units_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(t), RE
   const Mask mask = MASK_START;
   RangeStatistics s = NO_STATISTICS;
   FOR_TILES(number, tiles * STRIDE_Y * STRIDE_X) {
-    const int residue = number / tiles, tile = number % tiles, top = residue / STRIDE_X, edge = residue % STRIDE_X;
-    const int down = (in_height - top + STRIDE_Y - 1) / STRIDE_Y, wide = (in_width - edge + STRIDE_X - 1) / STRIDE_X;
+    const int residue = number / tiles, tile = number % tiles, from_y = residue / STRIDE_X, from_x = residue % STRIDE_X;
+    const int down = (in_height - from_y + STRIDE_Y - 1) / STRIDE_Y;
+    const int wide = (in_width - from_x + STRIDE_X - 1) / STRIDE_X;
     const int rows = images * down * wide, line_count = rows ? down : 1, length = rows ? wide : 1;
     const Place p = place_of(tile / across, tile % across);
-    const Taps taps_y = taps_of(top, STRIDE_Y, DILATION_Y, KERNEL_H, PAD_TOP);
-    const Taps taps_x = taps_of(edge, STRIDE_X, DILATION_X, KERNEL_W, PAD_LEFT);
-    const int steps = p.first_row < rows ? blocks * taps_y.count * taps_x.count : 0;
+    const Taps taps_y = taps_of(from_y, STRIDE_Y, DILATION_Y, KERNEL_H, PAD_TOP);
+    const Taps taps_x = taps_of(from_x, STRIDE_X, DILATION_X, KERNEL_W, PAD_LEFT);
+    const int steps = p.first_row < rows ? depths * taps_y.count * taps_x.count : 0;
     const Product product = {rows, images, height, width, k, panels, taps_y, taps_x};
     Walk walk = start_walk(product, p, START(dy), START(t), steps, line_count, length, 1, 1);
-    Tile sum;
-    start(&sum);
+    CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
 #define COPY(to) copy_step(to, product, &walk, fill)
-#define MULTIPLY(batch) multiply(&sum, batch, p, 1, exchange)
+#define MULTIPLY(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 1, exchange)
     MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
 #undef MULTIPLY
 #undef COPY
     int pixel[TALL * 2];
     UNROLL for (int i = 0; i < TALL * 2; i++) {
       const int row = p.first_row + p.warp_row + i * 8 + LANE / 4, line = row / length;
-      const int y = line * STRIDE_Y + top + line / line_count * (in_height - down * STRIDE_Y);
-      pixel[i] = row < rows ? y * in_width + row % length * STRIDE_X + edge : -1;
+      const int y = line * STRIDE_Y + from_y + line / line_count * (in_height - down * STRIDE_Y);
+      pixel[i] = row < rows ? y * in_width + row % length * STRIDE_X + from_x : -1;
     }
     UNROLL for (int j = 0; j < WIDE; j += 2) {
       const int block = (p.first_column + p.warp_column) / BLOCK + j / 2;
       if (block >= panels) continue;
       const V step = field(t_range, SCALE_OF, block) * dy_step;
-      const Ints offset = zero * of_channels(sum.columns + j, 0);
+      const Ints offset = zero * of_channels(sum_of_columns[j], sum_of_columns[j + 1], 0);
       UNROLL for (int i = 0; i < TALL * 2; i++) if (pixel[i] >= 0) {
-        const V v = VECTOR(convert_float)(of_channels(sum.of[i / 2] + j, i % 2) - offset) * step;
+        const V v = VECTOR(convert_float)(of_channels(sum[i / 2][j], sum[i / 2][j + 1], i % 2) - offset) * step;
         write_result_gradient(result, mask, &s, block, pixel[i], v, draw(result, block, pixel[i], 1).of[0]);
       }
     }
@@ -161,16 +157,16 @@ KERNEL quantized_units_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy),
   const Place p = place_of(get_group_id(0), get_group_id(1));
   const int rows = images * out_height * out_width, group = get_group_id(2), panels = (n + BLOCK - 1) / BLOCK;
   const int start_row = group * span, stop = start_row + span < rows ? start_row + span : rows;
-  const int count = start_row < stop ? stop - start_row : 0, steps = (count + 15) / 16, blocks = (k + BLOCK - 1) / BLOCK;
+  const int count = start_row < stop ? stop - start_row : 0, steps = (count + 15) / 16;
+  const int depths = (k + BLOCK - 1) / BLOCK;
   input x_range = START(x_range), dy_range = START(dy_range);
   const int x_zero = (int)x_range[ZERO], dy_zero = (int)dy_range[ZERO];
   const float scale = x_range[SCALE_OF] * dy_range[SCALE_OF];
   const Chunk fill = filled_with(x_zero);
-  Seen seen = start_seen(p, START(x), START(dy), SIZES, blocks, panels, start_row);
-  Tile sum;
-  start(&sum);
+  Seen seen = start_seen(p, START(x), START(dy), SIZES, depths, panels, start_row);
+  CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
 #define COPY(to) copy_seen(to, &seen, SIZES, stop, fill)
-#define MULTIPLY(batch) multiply(&sum, batch, p, 0, exchange)
+#define MULTIPLY(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 0, exchange)
   MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
 #undef MULTIPLY
 #undef COPY
@@ -178,12 +174,13 @@ KERNEL quantized_units_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy),
   UNROLL for (int i = 0; i < TALL * 2; i++) {
     const int number = (p.first_row + p.warp_row) / BLOCK + i / 2, block = number / TAPS, tap = number % TAPS;
     const int depth = block * BLOCK + LANE / 4 * 2 + i % 2;
-    if (block >= blocks || depth >= k) continue;
-    const int of_row = dy_zero * ((i % 2 ? sum.rows[i / 2].z : sum.rows[i / 2].x) - count * x_zero);
+    if (block >= depths || depth >= k) continue;
+    const int of_row = dy_zero * ((i % 2 ? sum_of_rows[i / 2].z : sum_of_rows[i / 2].x) - count * x_zero);
     UNROLL for (int j = 0; j < WIDE; j += 2) {
       const int panel = (p.first_column + p.warp_column) / BLOCK + j / 2;
       if (panel >= panels) continue;
-      const Ints exact = of_channels(sum.of[i / 2] + j, i % 2) - x_zero * of_channels(sum.columns + j, 0) - of_row;
+      const Ints of_columns = x_zero * of_channels(sum_of_columns[j], sum_of_columns[j + 1], 0);
+      const Ints exact = of_channels(sum[i / 2][j], sum[i / 2][j + 1], i % 2) - of_columns - of_row;
       output to = dw + ((size_t)panel * (TAPS * k) + tap * k + depth) * BLOCK;
       V v = VECTOR(convert_float)(exact) * scale;
       if (add) v += load(to);

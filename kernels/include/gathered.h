@@ -1,5 +1,5 @@
-// Gathers the tiles of matrix products into local memory, for matrix units (matrix_units.h): a row of the left matrix is
-// what a pixel reads of x, tap by tap. A pointwise convolution has one tap.
+// Gathers the tiles of matrix products into local memory, for matrix units (matrix_units.h): a row of the left matrix
+// is what a pixel reads of x, tap by tap. A pointwise convolution has one tap.
 //
 // A work-group computes ROWS rows x COLUMNS channels, a warp of it WARP_ROWS x WARP_COLUMNS. It goes through the depth
 // in steps of 16 values: in a forward product 16 channels of a tap, in a weight gradient 16 pixels. BATCH steps are

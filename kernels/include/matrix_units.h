@@ -62,7 +62,7 @@ INLINE int word(const int row, const int w) { return chunk(row, w / 4) * 4 + w %
 INLINE uint address_of(__local const Chunk *p) { return (uint)(ulong)p; }
 
 // Begin to copy 16 bytes to local memory. If not `valid`, zeros; of integers, `fill`, which stands for zeros.
-// COMMIT_COPIES makes a batch of copies, and WAIT_FOR_COPIES waits until all batches are there, or all but the last one.
+// COMMIT_COPIES makes a batch of copies, and WAIT_FOR_COPIES waits until all batches are there, or all but the last.
 INLINE void copy_chunk(__local Chunk *to, __global const Chunk *from, const int valid, const Chunk fill) {
 #if TYPE == INT8
   if (!valid) {

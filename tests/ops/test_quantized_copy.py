@@ -75,6 +75,23 @@ def test_to_floats(bench, rng, channels):
     exactly(bench.get(sum_of_shares), np.where(share > 0, x.values, F(0)) + share)
 
 
+@pytest.mark.parametrize("count", (1, 2))
+@pytest.mark.parametrize("channels", (1, 17, 64))
+def test_combined(bench, rng, channels, count):
+    shape = 2, 3, 5, channels
+    drawn = [Drawn(bench, rng, shape, PLAIN) for _ in range(count)]
+    values = np.maximum(sum(x.values for x in drawn), F(0))
+    y, scale, zero = result_of(bench, shape, PLAIN, values)
+    found, floats = RangeStatistics(bench.empty((3, 16))), bench.empty(shape)
+    inputs = [x.ranged for x in drawn]
+    copy.emit_combined(bench, inputs, Target(y, statistics=found), RELU)
+    copy.emit_combined(bench, inputs, Target(floats), RELU)
+    bench.run()
+    exactly(bench.get(y.tensor, zero), PLAIN.encode(values, scale, zero))
+    exactly(bench.get(floats), values)
+    check_found(bench.get(found.parts), values, PLAIN, scale, zero)
+
+
 @pytest.mark.parametrize("per_channel", (False, True))
 @pytest.mark.parametrize("channels", (1, 17, 64))
 def test_weights(bench, rng, channels, per_channel):
