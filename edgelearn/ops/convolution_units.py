@@ -13,6 +13,7 @@ from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Window
 
+
 def emit_forward(
     e: Emitter, window: Window, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue, flops: int
 ) -> None:

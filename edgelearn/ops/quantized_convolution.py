@@ -124,9 +124,7 @@ def emit_backward_weights(
     window, (out_height, out_width) = geometry.window, geometry.window.output
     flops = 2 * given.rows * given.channels * window.taps * value.channels
     if quantized_units.multiplies(e, value):
-        return quantized_units.emit_backward_weights(
-            e, window, geometry.images, x, dy, gradient, sums, add, flops
-        )
+        return quantized_units.emit_backward_weights(e, window, geometry.images, x, dy, gradient, sums, add, flops)
     candidates = _depths(e.traits, value.block, given.blocks)
     problem = geometry.problem(value.channels, given.channels)
     dy_sum = quantized_copy.emit_channel_sums(e, dy, sums, add) if sums else None
