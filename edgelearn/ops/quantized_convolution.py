@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from edgelearn.launch import KernelConfig
 
-from . import quads, tiles
+from . import quads, quantized_units, tiles
 from . import quantized_copy as quantized_copy
 from .convolution import Conv2D
 from .dense import Dense
@@ -19,6 +19,7 @@ from .window import Window
 
 QUAD = 4  # products that a unit adds up
 LONGEST_ROW = 256  # pixels in a row of their own
+MOST_DEPTH = 12  # channels of several taps in a tile of the weights' gradient
 ITEMS = 16  # work-items of a compute unit
 
 
@@ -60,6 +61,10 @@ def emit_forward(
     window, (out_height, out_width) = geometry.window, geometry.window.output
     channels, out = x.tensor.channels, target.tensor
     check_accumulators(e.layer, window.taps * channels, x.format, kernel.format)
+    flops = 2 * out.rows * out.channels * window.taps * channels
+    if quantized_units.multiplies(e, x.tensor):
+        quantized_units.emit_forward(e, window, geometry.images, x, kernel, target, epilogue, flops)
+        return
     candidates = tiles.of_convolution(e.traits, out_width, out.blocks)
     with e.choose("quantized_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
         count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
@@ -67,7 +72,7 @@ def emit_forward(
             "quantized_convolution.cl", "quantized_convolution_forward", (target.items(e, _items(e, count)),),
             *x.read, *kernel.read, *target.result_arguments(e), *geometry.sizes, channels, out_height, out_width,
             out.blocks, *epilogue.arguments,
-            whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
+            whole=True, flops=flops, in_block=x.tensor.block, depth=1,
             per_channel=kernel.format.per_channel, **quads.macros(e.traits), **choice, **window.macros,
             **epilogue.macros, **target.result_macros(e),
         )  # fmt: skip
@@ -86,6 +91,10 @@ def emit_backward_data(
     window, (out_height, out_width) = geometry.window, geometry.window.output
     stride, out = window.strides[1], dy.tensor.channels
     check_accumulators(e.layer, window.taps * out, dy.format, prepared.format)
+    flops = 2 * dy.tensor.rows * out * window.taps * x.channels
+    if quantized_units.multiplies(e, x):
+        quantized_units.emit_backward_data(e, window, geometry.images, prepared, dy, target, flops)
+        return
     candidates = tiles.of_convolution(e.traits, ceil_div(window.width, stride), x.blocks)
     with e.choose("quantized_convolution_backward_data", geometry.problem(x.channels, out), candidates) as choice:
         across = stride * ceil_div(window.width, choice["tile"] * stride)
@@ -94,7 +103,7 @@ def emit_backward_data(
             "quantized_convolution.cl", "quantized_convolution_backward_data", (target.items(e, _items(e, count)),),
             *dy.read, *prepared.read, *target.result_arguments(e), *geometry.sizes, out, out_height, out_width,
             x.blocks, *target.mask_arguments,
-            whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
+            whole=True, flops=flops, in_block=16, depth=1,
             per_channel=prepared.format.per_channel, **quads.macros(e.traits), **choice, **window.macros,
             **target.mask_macros, **target.result_macros(e),
         )  # fmt: skip
@@ -114,14 +123,19 @@ def emit_backward_weights(
     width = _row_of_quads(value) if e.traits.quads else value.width
     geometry = Geometry.of(op, value, value.rows // width, width)
     window, (out_height, out_width) = geometry.window, geometry.window.output
-    candidates = _depths(e.traits, value.block, given.blocks)
+    flops = 2 * given.rows * given.channels * window.taps * value.channels
+    if quantized_units.multiplies(e, value):
+        return quantized_units.emit_backward_weights(e, window, geometry.images, x, dy, gradient, sums, add, flops)
+    wide = _wide_taps(e.traits, value, window)
+    candidates = _depths(e.traits, value.block, given.blocks, wide)
     problem = geometry.problem(value.channels, given.channels)
     dy_sum = quantized_copy.emit_channel_sums(e, dy, sums, add) if sums else None
     with e.choose("quantized_convolution_backward_weights", problem, candidates) as choice:
         depth, panels = choice["depth"], choice["panels"]
-        work = (window.taps * ceil_div(value.channels, depth), given.blocks // panels)
+        work = (window.taps // wide * ceil_div(value.channels * wide, depth), given.blocks // panels)
         image_rows = geometry.images * out_height
-        _, rows = e.split_rows(image_rows, work[0] * work[1], 1 if e.traits.gpu else 4)
+        tiles_of_taps = window.taps * ceil_div(value.channels, depth) * work[1]
+        _, rows = e.split_rows(image_rows, tiles_of_taps, 1 if e.traits.gpu else 4)
         rows = min(rows, max(1, LONGEST_SUM // out_width))
         kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * out_width, x.format, dy.format)
@@ -129,7 +143,7 @@ def emit_backward_weights(
             "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, kernel_sum.groups),
             *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
             *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
-            whole=True, flops=2 * given.rows * given.channels * window.taps * value.channels,
+            whole=True, flops=flops,
             in_block=value.block, tile=1, panels=panels, depth=depth, **quads.macros(e.traits),
             **window.macros,
         )  # fmt: skip
@@ -149,8 +163,17 @@ def _row_of_quads(x: Tensor) -> int:
     return x.rows if x.rows < LONGEST_ROW else x.width
 
 
-def _depths(traits: Traits, in_block: int, blocks: int) -> list[KernelConfig]:
+def _wide_taps(traits: Traits, x: Tensor, window: Window) -> int:
+    """Taps that count as one with the channels of all: WIDE in kernels/quantized_convolution.cl."""
+    return window.kernel[1] if traits.quads and x.block < 16 and window.dilation[1] == 1 else 1
+
+
+def _depths(traits: Traits, in_block: int, blocks: int, wide: int) -> list[KernelConfig]:
     """Channels x blocks of filters of a tile of the weights' gradient."""
+    if wide > 1:
+        deep = in_block * wide
+        best = {"depth": ceil_div(deep, ceil_div(deep, MOST_DEPTH)), "panels": tiles.panels(traits, blocks)}
+        return tiles.worth_trying(best, depth=[best["depth"]], panels=tiles.dividing(tiles.PANELS, blocks))
     depth = min(in_block, 2 if traits.gpu else 8)
     best = {"depth": depth if in_block % depth == 0 else in_block, "panels": tiles.panels(traits, blocks)}
     depths, panels = tiles.dividing(tiles.DEPTHS, in_block), tiles.dividing(tiles.PANELS, blocks)

@@ -10,8 +10,9 @@ import numpy as np
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Network
 from edgelearn.ops import Epilogue, Target, batchnorm
+from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.copy import emit_padded
-from edgelearn.ops.quantized import family
+from edgelearn.ops.quantized import activation_of, family
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
 from edgelearn.ops.tensor import BLOCK, Tensor, pack
 
@@ -32,6 +33,9 @@ class ForwardPass:
             lowering.at(name)
             readers = [stage for stage in lowering.stages if name in stage.inputs]
             integers = all(map(lowering.may_multiply_integers, readers))
+            units = self.micro.traits.matrix_unit and self.quantizers.stores("activations", name)
+            if integers and units and x.block < BLOCK:
+                x = self._padded(x)
             lowering.values[name] = self._input(self.quantizers.input(name, x, integers))
 
     def _input(self, x: Stored) -> Stored:
@@ -39,7 +43,10 @@ class ForwardPass:
         compute = self.lowering.request.compute
         if not isinstance(x, Tensor) or not (compute.stores_halves or (compute.uses_units and x.block < BLOCK)):
             return x
-        y = self.micro.tensor("padded", x.shape, dtype=compute.stored)
+        return self._padded(x)
+
+    def _padded(self, x: Tensor) -> Tensor:
+        y = self.micro.tensor("padded", x.shape, dtype=self.lowering.request.compute.stored)
         emit_padded(self.micro, x, y)
         return y
 
@@ -52,6 +59,9 @@ class ForwardPass:
         if isinstance(x, QuantizedTensor) and is_integers(x) and lowering.may_multiply_integers(stage):
             lowering.integer.add(stage.name)
             lowering.values[stage.output.name] = self._integers(stage, x, quantized)
+            return
+        if quantized and (y := self._of_integers(stage, inputs)):
+            lowering.values[stage.output.name] = y
             return
         with stored_as(self.micro, inputs, lowering.stored(stage)) as own:
             if lowering.uses_batch(stage):
@@ -66,6 +76,21 @@ class ForwardPass:
             else:
                 stage.op.op.emit_forward(self.micro, [*own, *lowering.weights(stage.op).values()], out)
         lowering.values[stage.output.name] = self._finished(stage, out, quantized)
+
+    def _of_integers(self, stage: Stage, inputs: list[Stored]) -> Stored | None:
+        """The output, in integers, of a sum or an activation of integers; None for other stages."""
+        integers = [x for x in inputs if isinstance(x, QuantizedTensor) and is_integers(x)]
+        name = stage.output.name
+        if stage.op is None or len(integers) < len(inputs) or not self.quantizers.stores("activations", name):
+            return None
+        activation = activation_of(stage.op.op, [x.shape for x in integers])
+        if activation is None:
+            return None
+
+        def emit(target: Target) -> None:
+            quantized_copy.emit_forward(self.micro, integers, target, activation)
+
+        return self.quantizers.write("activations", name, integers[0].shape, emit)
 
     def _output(self, stage: Stage) -> Tensor:
         return self.micro.tensor("output", (self.lowering.n, *stage.output.shape), dtype=self.lowering.stored(stage))
