@@ -13,7 +13,19 @@ INLINE Sum gradients_at(Data p, const short zero) { return load_centred(p, zero)
 
 // A tile's sums, times a step, are written as a result, as a gradient, or to the partial sums of the weights.
 #include "window.h"
+#ifdef UNIT
+#define BY_QUADS 1
+#else
+#define BY_QUADS 0
+#endif
 #include "quads.h"
+// Taps of a row of the kernel whose channels lie one after the other, in the input as in the weights: with a unit they
+// are one tap with the channels of all.
+#if BY_QUADS && IN_BLOCK < BLOCK && DILATION_X == 1
+#define WIDE KERNEL_W
+#else
+#define WIDE 1
+#endif
 typedef struct { Quads totals[TAPS][PANELS]; int panel; } Kept;  // with a unit: sums of weights, from tile to tile
 typedef struct {
   Result result;
@@ -59,13 +71,13 @@ INLINE void write_weights(const Weights target, Ints sum[DEPTH][PANELS], const i
                           const int panel) {
   UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < target.channels) UNROLL for (int j = 0; j < PANELS; j++) {
     const size_t block = target.group * target.out_blocks + panel + j;
-    output dw = target.partials + ((block * TAPS + tap) * target.channels + channel + i) * BLOCK;
+    output dw = target.partials + ((block * (TAPS / WIDE) + tap) * target.channels + channel + i) * BLOCK;
     V v = VECTOR(convert_float)(sum[i][j]) * target.step;
     if (target.add) v += load(dw);
     store(dw, v);
   }
 }
-#ifdef UNIT
+#if BY_QUADS
 #include "quad_products.h"
 #else
 #include "window_products.h"
@@ -122,18 +134,18 @@ KERNEL quantized_convolution_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(
 }
 
 // partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image,
-// output row) pairs; a work-item has one tap, DEPTH channels of x and PANELS blocks of dy.
+// output row) pairs; a work-item has one tap, or WIDE of them, DEPTH channels of x and PANELS blocks of dy.
 KERNEL quantized_convolution_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy), OUTPUT(partials),
                                               const int images, const int height, const int width, const int channels,
                                               const int out_height, const int out_width, const int rows,
                                               const int out_blocks, const int add) {
   input x_range = START(x_range), dy_range = START(dy_range);
-  const int depth_tiles = (channels + DEPTH - 1) / DEPTH;
+  const int deep = channels * WIDE, depth_tiles = (deep + DEPTH - 1) / DEPTH;
   const int tap = get_global_id(0) / depth_tiles, channel = get_global_id(0) % depth_tiles * DEPTH;
-  if (tap >= TAPS) return;
+  if (tap >= TAPS / WIDE) return;
   const int panel = get_global_id(1) * PANELS, group = get_global_id(2);
   const int first = group * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
-  const Weights target = {START(partials), channels, out_blocks, group, add, x_range[SCALE_OF] * dy_range[SCALE_OF]};
+  const Weights target = {START(partials), deep, out_blocks, group, add, x_range[SCALE_OF] * dy_range[SCALE_OF]};
   weight_tile(target, START(x), START(dy), SIZES, tap, channel, panel, first, last, (short)x_range[ZERO],
               (short)dy_range[ZERO]);
 }

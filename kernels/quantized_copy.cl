@@ -1,4 +1,4 @@
-// Stored tensors to floats, combined, and transposed, and sums of integers.
+// Stored tensors to floats, sums and activations of stored tensors, integers transposed, and sums of channels.
 #include "integers.h"
 #include "jobs.h"
 #include "quads.h"
@@ -20,29 +20,37 @@ KERNEL to_floats(INPUT_STORED(x), RESULT_ARGUMENTS, const int m, const int block
   WRITE_STATISTICS(s, shared);
 }
 
-// y = activation(a), or with ADDED activation(a + b), of stored tensors
-KERNEL combine(INPUT_STORED(a),
-#if ADDED
-               INPUT_STORED(b),
+// y = activation(a), or with ADDED activation(a + b)
+#ifndef ADDED
+#define ADDED 0
 #endif
-               RESULT_ARGUMENTS, const int m, const int all_blocks) {
+KERNEL stored_forward(INPUT_STORED(a),
+#if ADDED
+                      INPUT_STORED(b),
+#endif
+                      RESULT_ARGUMENTS, const int m, const int all_blocks) {
   LOCAL_RECORDS(shared);
   const Stored a = STORED_START(a);
+  const Decoding of_a = decoding_of(a, 0);
 #if ADDED
   const Stored b = STORED_START(b);
+  const Decoding of_b = decoding_of(b, 0);
 #endif
   const Result result = RESULT(m);
   RangeStatistics s = NO_STATISTICS;
-  const Tiles tiles = tiles_of_item(m * all_blocks * VECTORS);
+  const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
+  const Tiles tiles = tiles_of_item(bands * all_blocks * VECTORS);
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int at = tile / VECTORS, block = at / m, row = at % m;
-    const Decoding of_a = decoding_of(a, block);
-    V v = LOAD_STORED(a, (size_t)at * BLOCK, of_a);
+    const int at = tile / VECTORS, block = at / bands, first = at % bands * DRAWN_ROWS;
+    const Uniform uniform = draw(result, block, first, 1);
+    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
+      const size_t start = result_at(result, block, first + i);
+      V v = LOAD_STORED(a, start, of_a);
 #if ADDED
-    const Decoding of_b = decoding_of(b, block);
-    v = v + LOAD_STORED(b, (size_t)at * BLOCK, of_b);
+      v += LOAD_STORED(b, start, of_b);
 #endif
-    write_result(result, &s, block, row, activate(v), draw(result, block, row, 1).of[0]);
+      write_result(result, &s, block, first + i, activate(v), uniform.of[i]);
+    }
   }
   WRITE_STATISTICS(s, shared);
 }

@@ -1,8 +1,8 @@
 """Compare speed and memory with PyTorch, Keras and tinygrad.
 
 Contenders take turns, each in a process of its own, with the same weights and inputs. Those that are not installed are
-listed as such: pip install torch==2.13.0 'edgelearn[tensorflow]' tinygrad. On a GPU, only those that use OpenCL take
-part.
+listed as such: pip install torch==2.13.0 'edgelearn[tensorflow]' tinygrad. On a GPU, those that use OpenCL take part,
+and PyTorch where it computes with CUDA.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--contenders", nargs="+", metavar="NAME", help="edgelearn, torch, keras, tinygrad (default: all installed)")
     add("--only", nargs="+", metavar="PATTERN", default=["*"], help='variants such as "torch compile*"')
     names.add_device(parser)
+    names.add_compute(parser)
     add("--cores", type=whole(1), help="processor cores for everyone (default: all)")
     add("--rounds", type=whole(1), default=9, help="blocks of steps of each contender (default: %(default)s)")
     add("--seed", type=whole(0), default=0)
@@ -67,6 +68,6 @@ def _measure(options: argparse.Namespace) -> BenchReport:
     workloads = [workload for text in options.workload for workload in Workload.expand(text, *drawn)]
     config = BenchConfig(rounds=options.rounds)
     selected = options.contenders, options.only, options.cores, options.device
-    report = measure(workloads, *selected, config, report_progress)
+    report = measure(workloads, *selected, config, report_progress, compute=options.compute)
     report.command = options.command_line
     return report

@@ -129,11 +129,14 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "bench": (_ONE, {
         "started, command, subject": "when, and what was measured", "machine, config, versions": "facts",
         "not_installed": "missing packages by contender", "noise": "blocks, noisy, repeated",
-        "variants": "workload, contender, blocks of seconds, median, memory in bytes, comparison with the fastest peer",
+        "variants": "workload, contender, compute (type), blocks of seconds, median, memory in bytes, comparison with "
+                    "the fastest peer of the type, or of all types where no peer has it",
     }),
     "profile": (_ONE, {
-        "device": "facts", "date": "of the measurement", "peaks": "FLOP/s, bytes/s, seconds a launch",
-        "steps": "name, wall (seconds), kinds: launches, FLOPs, bytes, seconds and bound of each kind of launch",
+        "device": "facts", "date": "of the measurement",
+        "peaks": "FLOP/s, bytes/s, seconds a launch, operations/s of units by type",
+        "steps": "name, wall (seconds), kinds: launches, FLOPs, bytes, seconds, bound and compute type of each kind of "
+                 "launch",
     }),
     "profile --project": (_LIST, {
         "name": "of the step",

@@ -9,6 +9,7 @@ from edgelearn.compile.memory.budget import budgets
 from edgelearn.errors import EdgelearnError
 from edgelearn.extensions import import_object, is_reference, nearest
 
+TYPES = "fp32", "tf32", "bf16", "fp16", "int8"
 NETWORK = "a name of edgelearn.models, a model file, or MODULE:FUNCTION"
 
 
@@ -55,6 +56,14 @@ def one_of(names: Iterable[str], what: str) -> Callable[[str], str]:
         )
 
     return parse
+
+
+def add_compute(parser: argparse.ArgumentParser) -> None:
+    """Add --compute."""
+    parser.add_argument(
+        "--compute", nargs="+", choices=TYPES, default=["fp32"], metavar="TYPE",
+        help="types to compute in: fp32, tf32, bf16, fp16, or int8 with ranges in hindsight (default: fp32)",
+    )  # fmt: skip
 
 
 def _checked(text: str, check: Callable[[str], object]) -> str:

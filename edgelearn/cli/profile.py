@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--network", type=names.network, default="mobilenet_v1", metavar="NETWORK",
         help=f"{names.NETWORK} (default: %(default)s)")  # fmt: skip
     names.add_device(parser)
+    names.add_compute(parser)
     add("--rounds", type=whole(1), default=20, help="steps to measure (default: 20)")
     add("--layers", action="store_true", help="a row for each layer, not for each kind of launch")
     add("--trace", type=written, metavar="FILE",
@@ -34,8 +35,11 @@ def run(options: argparse.Namespace) -> Answer:
     from edgelearn.lab.bench.engine import make_request
     from edgelearn.lab.bench.workloads import Workload
 
-    workloads = [Workload.parse(text, network=options.network) for text in options.workload]
-    requests = {workload.name: make_request(workload, workload.micro_batch) for workload in workloads}
+    workloads = [
+        Workload.parse(text, network=options.network, compute=kind)
+        for text in options.workload for kind in options.compute
+    ]  # fmt: skip
+    requests = {workload.title: make_request(workload, workload.micro_batch) for workload in workloads}
     if (options.trace or options.plot) and len(requests) > 1:
         raise EdgelearnError("--trace and --plot show one step: name a single workload.")
     return _measure(requests, options) if options.project is None else _project(requests, options)

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
              "micro-batches of 15; or flowers-sample "
              "(default: what fits the kind of device)")  # fmt: skip
     names.add_device(parser)
+    names.add_compute(parser)
     add("--minutes", type=number(least=0.01),
         help=f"spend about so long at most (default: {MINUTES}, on a GPU {MINUTES_GPU})")  # fmt: skip
     add("--again", action="store_true", help="measure settled choices again")
@@ -34,12 +35,18 @@ def run(options: argparse.Namespace) -> Answer:
     from rich.progress import Progress, TimeElapsedColumn
 
     from edgelearn.lab.tuning import Tuner, Work
-    from edgelearn.lab.tuning.workloads import CPU, GPU
+    from edgelearn.lab.tuning.workloads import defaults
     from edgelearn.runtime import choose_device
     from edgelearn.tuned import find
 
     device = choose_device(options.device).device
-    works = [Work.parse(text) for text in options.workload or (GPU if device.is_gpu else CPU)]
+    named = {
+        work.name: work
+        for kind in options.compute
+        for text in options.workload or defaults(device.is_gpu, kind)
+        for work in [Work.parse(text, kind)]
+    }
+    works = list(named.values())
     print(f"{device.id}: {find(device)}")
     tuner = Tuner(device, options.folder)
     limit = options.minutes or (MINUTES_GPU if device.is_gpu else MINUTES)
@@ -47,7 +54,10 @@ def run(options: argparse.Namespace) -> Answer:
         with Progress(TimeElapsedColumn(), *Progress.get_default_columns()) as bar:
             task = bar.add_task("starting", total=1.0)
             report = tuner.tune(
-                works, limit, options.again, lambda part, name: bar.update(task, completed=part, description=name)
+                works,
+                limit,
+                options.again,
+                lambda part, name: bar.update(task, completed=part, description=name),
             )
             bar.update(task, completed=1.0)
     except KeyboardInterrupt:

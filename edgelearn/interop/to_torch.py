@@ -281,7 +281,7 @@ def _example_normalization(net: TorchNetwork, node: Node, x: torch.Tensor) -> to
     assert isinstance(op, LayerNormalization | GroupNormalization)
     shape = op.weight_shape(node.shape)
     gamma, beta = (
-        torch.full(shape, start, dtype=x.dtype) if weight is None else weight.permute(*reversed(range(weight.ndim)))
+        x.new_full(shape, start) if weight is None else weight.permute(*reversed(range(weight.ndim)))
         for weight, start in ((net.role(node, "gamma"), 1.0), (net.role(node, "beta"), 0.0))
     )
     if isinstance(op, LayerNormalization):
@@ -298,7 +298,7 @@ def _local_response(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Ten
     if x.ndim == 4 and op.size % 2:
         return F.local_response_norm(x, op.size, op.factor * op.size, op.beta, op.bias)
     x = channels_last(x)
-    windows = torch.from_numpy(op.windows(node.shape[-1])).to(x.dtype)
+    windows = torch.from_numpy(op.windows(node.shape[-1])).to(x)
     return channels_first(x * (op.bias + op.factor * x**2 @ windows.T) ** -op.beta)
 
 

@@ -65,7 +65,7 @@ def _slice(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
     assert isinstance(node.op, Slice)
     x = channels_last(x)
     for axis, r in enumerate(node.op.ranges(tuple(x.shape[1:])), start=1):
-        x = x.index_select(axis, torch.from_numpy(r.begin + r.stride * np.arange(r.size)))
+        x = x.index_select(axis, r.begin + r.stride * torch.arange(r.size, device=x.device))
     return channels_first(x)
 
 
@@ -77,7 +77,7 @@ def _pad(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
         return channels_first(F.pad(x, sides, value=node.op.value))
     for axis, sides in enumerate(node.op.padding, start=1):
         places = np.pad(np.arange(x.shape[axis]), sides, node.op.mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
-        x = x.index_select(axis, torch.from_numpy(places))
+        x = x.index_select(axis, torch.from_numpy(places).to(x.device))
     return channels_first(x)
 
 
@@ -127,7 +127,7 @@ def _resize(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
 
 def _linear_map(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
     assert isinstance(node.op, LinearMap)
-    rows, columns = (torch.from_numpy(m).to(x.dtype) for m in node.op.matrices((*x.shape[2:], x.shape[1])))
+    rows, columns = (torch.from_numpy(m).to(x) for m in node.op.matrices((*x.shape[2:], x.shape[1])))
     return torch.einsum("yh,nchw,xw->ncyx", rows, x, columns)
 
 

@@ -1,17 +1,22 @@
-"""The launches that compute a linear op on 8-bit integers, by type of op."""
+"""The launches that compute an op on 8-bit integers, by type of op."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 
 from edgelearn.errors import PlanError
 
 from . import quantized_convolution as quantized_convolution
 from . import quantized_depthwise as quantized_depthwise
-from .base import LinearOp
+from .activation import Activation
+from .base import LinearOp, Op
 from .convolution import Conv2D
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
+from .function import LINEAR, Function
+from .merge import Add
+from .tensor import Shape
 
 FAMILIES: dict[type[LinearOp], ModuleType] = {
     Conv2D: quantized_convolution,
@@ -31,3 +36,11 @@ def family(op: LinearOp) -> ModuleType:
     if not supports(op):
         raise PlanError(f"{type(op).__name__} has no integer kernels: keep it in fp32, or simulate the integers.")
     return FAMILIES[type(op)]
+
+
+def activation_of(op: Op, shapes: Sequence[Shape]) -> Function | None:
+    """The activation by which quantized_copy.emit_forward computes `op` from inputs of these shapes: that of an
+    activation which only selects between its input and constants, or none of a sum of two. None if it can't."""
+    if isinstance(op, Activation):
+        return op.epilogue if op.epilogue.two_slopes and not op.invertible else None
+    return LINEAR if isinstance(op, Add) and len(shapes) == 2 and len(set(shapes)) == 1 else None

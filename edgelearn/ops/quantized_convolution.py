@@ -19,6 +19,7 @@ from .window import Window
 
 QUAD = 4  # products that a unit adds up
 LONGEST_ROW = 256  # pixels in a row of their own
+MOST_DEPTH = 12  # channels of several taps in a tile of the weights' gradient
 ITEMS = 16  # work-items of a compute unit
 
 
@@ -125,14 +126,16 @@ def emit_backward_weights(
     flops = 2 * given.rows * given.channels * window.taps * value.channels
     if quantized_units.multiplies(e, value):
         return quantized_units.emit_backward_weights(e, window, geometry.images, x, dy, gradient, sums, add, flops)
-    candidates = _depths(e.traits, value.block, given.blocks)
+    wide = _wide_taps(e.traits, value, window)
+    candidates = _depths(e.traits, value.block, given.blocks, wide)
     problem = geometry.problem(value.channels, given.channels)
     dy_sum = quantized_copy.emit_channel_sums(e, dy, sums, add) if sums else None
     with e.choose("quantized_convolution_backward_weights", problem, candidates) as choice:
         depth, panels = choice["depth"], choice["panels"]
-        work = (window.taps * ceil_div(value.channels, depth), given.blocks // panels)
+        work = (window.taps // wide * ceil_div(value.channels * wide, depth), given.blocks // panels)
         image_rows = geometry.images * out_height
-        _, rows = e.split_rows(image_rows, work[0] * work[1], 1 if e.traits.gpu else 4)
+        tiles_of_taps = window.taps * ceil_div(value.channels, depth) * work[1]
+        _, rows = e.split_rows(image_rows, tiles_of_taps, 1 if e.traits.gpu else 4)
         rows = min(rows, max(1, LONGEST_SUM // out_width))
         kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * out_width, x.format, dy.format)
@@ -160,8 +163,17 @@ def _row_of_quads(x: Tensor) -> int:
     return x.rows if x.rows < LONGEST_ROW else x.width
 
 
-def _depths(traits: Traits, in_block: int, blocks: int) -> list[KernelConfig]:
+def _wide_taps(traits: Traits, x: Tensor, window: Window) -> int:
+    """Taps that count as one with the channels of all: WIDE in kernels/quantized_convolution.cl."""
+    return window.kernel[1] if traits.quads and x.block < 16 and window.dilation[1] == 1 else 1
+
+
+def _depths(traits: Traits, in_block: int, blocks: int, wide: int) -> list[KernelConfig]:
     """Channels x blocks of filters of a tile of the weights' gradient."""
+    if wide > 1:
+        deep = in_block * wide
+        best = {"depth": ceil_div(deep, ceil_div(deep, MOST_DEPTH)), "panels": tiles.panels(traits, blocks)}
+        return tiles.worth_trying(best, depth=[best["depth"]], panels=tiles.dividing(tiles.PANELS, blocks))
     depth = min(in_block, 2 if traits.gpu else 8)
     best = {"depth": depth if in_block % depth == 0 else in_block, "panels": tiles.panels(traits, blocks)}
     depths, panels = tiles.dividing(tiles.DEPTHS, in_block), tiles.dividing(tiles.PANELS, blocks)

@@ -1,4 +1,4 @@
-"""Conversions between integers and floats; transposition and sums of integers."""
+"""Conversions between integers and floats; sums and activations of integers; transposition and sums of channels."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ def emit_to_floats(e: Emitter, x: Stored, target: Target) -> None:
     )  # fmt: skip
 
 
-def emit_combined(e: Emitter, inputs: Sequence[QuantizedTensor], target: Target, activation: Function) -> None:
-    """Emit target = activation of the sum of one or two tensors of integers."""
-    x = inputs[0].tensor
-    e.launch(
-        "quantized_copy.cl", "combine", (target.items(e, _items(e, x)),), *(a for i in inputs for a in i.read),
-        *target.result_arguments(e), x.rows, x.blocks, whole=True, vector_width=e.traits.vector,
-        added=len(inputs) > 1, **stored_macros(inputs[0]), **activation.macros(), **target.result_macros(e),
-    )  # fmt: skip
-
-
 def _items(e: Emitter, x: Tensor) -> int:
     """Work-items that go through `x`."""
     rows = x.rows * x.blocks
     return min(rows * (BLOCK // e.traits.vector), MOST_ITEMS) if e.traits.gpu else e.split_rows(rows, 1)[0]
+
+
+def emit_forward(e: Emitter, inputs: Sequence[QuantizedTensor], target: Target, activation: Function) -> None:
+    """Emit target = activation(the sum of one or two tensors of integers)."""
+    tensor = inputs[0].tensor
+    accesses = [access for x in inputs for access in x.read]
+    e.launch(
+        "quantized_copy.cl", "stored_forward", (target.items(e, _items(e, tensor)),), *accesses,
+        *target.result_arguments(e), tensor.rows, tensor.blocks, whole=True, vector_width=e.traits.vector,
+        added=len(inputs) == 2, **stored_macros(inputs[0]), **activation.macros(), **target.result_macros(e),
+    )  # fmt: skip
 
 
 def emit_decode(e: Emitter, x: QuantizedTensor, y: Tensor) -> None:

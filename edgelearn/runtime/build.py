@@ -21,19 +21,20 @@ from .faults import POCL
 VARIABLE = "EDGELEARN_PROGRAMS"
 DIGEST = hashlib.sha256
 DIGEST_BYTES = DIGEST().digest_size
+KEEP_THEIR_OWN = (POCL,)  # platforms that find compiled programs again
 ROOM = 4_000_000  # bytes that PoCL needs for a program
 
 
 def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
     """Return a built cl.Program. Raises pyopencl.Error with the driver's log; warnings are suppressed.
 
-    Binaries are cached on disk. A program created from its binary is also smaller: PoCL keeps 1.3 MiB of compiler data
-    structures for a program created from source.
+    Binaries are cached on disk, but not those of PoCL. It has a cache of its own, and compiles a kernel a second time,
+    for work-groups of any size, when it is asked for a binary.
     """
     import pyopencl as cl
 
     options = [*options, *_exact_division(context)]
-    kept = folder()
+    kept = None if context.device.platform in KEEP_THEIR_OWN else folder()
     path = kept / _name(context.device, source, options) if kept else None
     if path and (binary := _load(path)):
         try:
@@ -50,7 +51,7 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
 
 def folder() -> Path | None:
     """Folder of compiled programs: EDGELEARN_PROGRAMS, else in the user's cache. It may be deleted at any time. An
-    empty EDGELEARN_PROGRAMS disables the cache, and the second compilation that making a binary costs with PoCL."""
+    empty EDGELEARN_PROGRAMS disables the cache."""
     return caches.folder("programs", VARIABLE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from edgelearn.display import Displayed
@@ -12,6 +13,7 @@ from edgelearn.launch.launch import Launch
 from . import source
 from .build import build
 from .context import Context
+from .faults import POCL
 
 Progress = Callable[[int, int, str], None]
 
@@ -27,6 +29,7 @@ class Kernels(Displayed):
         self.context = context
         self._programs: dict[tuple, Any] = {}
         self._unused: dict[tuple, list[Any]] = {}
+        self._declares = context.device.platform == POCL
 
     @property
     def headline(self) -> str:
@@ -60,14 +63,27 @@ class Kernels(Displayed):
         import pyopencl as cl
 
         options = [f"-D{name}={value}" for name, value in launch.macros] + [f"-DGROUP={launch.group}"]
+        text = source.read(launch.source, launch.kernel)
         try:
-            return build(self.context, source.read(launch.source, launch.kernel), options)
+            return self._build_with_own_declarations(launch, text, options) or build(self.context, text, options)
         except cl.Error as error:
             raise KernelError(
                 f"kernels/{launch.source} did not compile for {self.context.device.id} with {' '.join(options)}. "
                 f"The driver says:\n{error}\nThis is a fault of edgelearn or of the driver: please report both lines, "
                 f"and choose another device meanwhile (`edgelearn devices` lists them)."
             ) from None
+
+    def _build_with_own_declarations(self, launch: Launch, text: str, options: list[str]) -> Any:
+        """Build without PoCL's own declarations, or return None: for kernels of others, and where a PoCL refuses it."""
+        import pyopencl as cl
+
+        if not self._declares or Path(launch.source).is_absolute():
+            return None
+        try:
+            return build(self.context, source.builtins() + text, [*options, source.NO_BUILTINS])
+        except cl.Error:
+            self._declares = False
+            return None
 
 
 def _key(launch: Launch) -> tuple:

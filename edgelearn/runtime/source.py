@@ -10,6 +10,7 @@ from edgelearn.errors import KernelError
 
 INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.MULTILINE)
 FUNCTION = re.compile(r"^KERNEL (\w+)\(.*?^}\n", re.MULTILINE | re.DOTALL)
+NO_BUILTINS = "-D_OPENCL_H_"  # Clang's guard of the header that declares all built-in functions
 
 
 @cache
@@ -47,3 +48,8 @@ def read(name: str, kernel: str) -> str:
     if kernel not in (match[1] for match in FUNCTION.finditer(text)):
         raise KernelError(f"{path} has no kernel '{kernel}'.")
     return FUNCTION.sub(lambda match: match[0] if match[1] == kernel else "", text)
+
+
+def builtins() -> str:
+    """Return declarations of the built-in functions that kernels call, for programs compiled with NO_BUILTINS."""
+    return (folder() / "include" / "builtins.h").read_text()

@@ -12,6 +12,7 @@
 
 typedef int4 Pixel;
 typedef Pixel __attribute__((aligned(4))) Pixel_in_memory;
+typedef Pixel __attribute__((aligned(1))) Bytes_in_memory;
 typedef int __attribute__((aligned(1))) Quad_in_memory;
 
 INLINE void clear(Quads *sum, const int count) { UNROLL for (int i = 0; i < count; i++) sum[i] = (Quads)0; }
@@ -29,8 +30,12 @@ INLINE void load_strip(Pixel *strip, Data row, const int first, const int column
                                      : (Pixel)(padding * ONES);
   }
 #else
-  for (int i = 0; i < columns * IN_BLOCK; i++) {
-    const int at = first * IN_BLOCK + i;
+  const int start = first * IN_BLOCK, pieces = STRIP(columns);
+  if (start >= 0 && start + pieces * BLOCK <= width * IN_BLOCK) {
+    __global const Bytes_in_memory *from = (__global const Bytes_in_memory *)(row + start);
+    UNROLL for (int i = 0; i < pieces; i++) strip[i] = from[i] ^ (Pixel)OFFSET;
+  } else for (int i = 0; i < columns * IN_BLOCK; i++) {
+    const int at = start + i;
     ((uchar *)strip)[i] = at >= 0 && at < width * IN_BLOCK ? (uchar)(row[at] + 128) : (uchar)padding;
   }
 #endif
@@ -77,24 +82,26 @@ INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, co
   Pixel strip[STRIP(COLUMNS_FORWARD)];
   clear(&sum[0][0], TILE * PANELS);
   const int panel_stride = TAPS * channels * BLOCK;
-  for (int first = 0; first < channels; first += IN_BLOCK) {
-    const int count = channels - first < IN_BLOCK ? channels - first : IN_BLOCK;
-    Data plane = x + (size_t)(first / IN_BLOCK * s.images + image) * s.height * s.width * IN_BLOCK;
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      const int iy = INPUT_Y(oy, ky);
-      if (iy < 0 || iy >= s.height) continue;
+  for (int ky = 0; ky < KERNEL_H; ky++) {
+    const int iy = INPUT_Y(oy, ky);
+    if (iy < 0 || iy >= s.height) continue;
+    for (int first = 0; first < channels; first += IN_BLOCK) {
+      const int count = channels - first < IN_BLOCK ? channels - first : IN_BLOCK;
+      Data plane = x + (size_t)(first / IN_BLOCK * s.images + image) * s.height * s.width * IN_BLOCK;
       load_strip(strip, plane + iy * s.width * IN_BLOCK, INPUT_X(ox, 0), COLUMNS_FORWARD, s.width, zero);
-      for (int kx = 0; kx < KERNEL_W; kx++) {
+      for (int kx = 0; kx < KERNEL_W; kx += WIDE) {
         Data weights = w + ((size_t)(panel * TAPS + ky * KERNEL_W + kx) * channels + first) * BLOCK;
-        for (int c = 0; c < count; c += QUAD)
+        for (int c = 0; c < count * WIDE; c += QUAD)
           add_products(sum, (const char *)strip + kx * DILATION_X * IN_BLOCK + c, STRIDE_X * IN_BLOCK,
-                       weights + c * BLOCK, panel_stride, count - c);
+                       weights + c * BLOCK, panel_stride, count * WIDE - c);
       }
     }
   }
-  keep_totals(target.kept, w, channels, panel);
-  for (int ky = 0; ky < KERNEL_H; ky++) if (INPUT_Y(oy, ky) >= 0 && INPUT_Y(oy, ky) < s.height)
-    for (int kx = 0; kx < KERNEL_W; kx++) correct(sum, target.kept, ky * KERNEL_W + kx, zero);
+  if (zero != -128) {
+    keep_totals(target.kept, w, channels, panel);
+    for (int ky = 0; ky < KERNEL_H; ky++) if (INPUT_Y(oy, ky) >= 0 && INPUT_Y(oy, ky) < s.height)
+      for (int kx = 0; kx < KERNEL_W; kx++) correct(sum, target.kept, ky * KERNEL_W + kx, zero);
+  }
   write_outputs(target, sum, s, image, oy, ox, panel);
 }
 
@@ -128,64 +135,75 @@ INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s
   write_gradients(target, sum, s, image, iy, ix, panel);
 }
 
-// The quad of four pixels from column `first` on, every STRIDE_X-th: for each channel of a block from `channel` on, its
-// four values; `zero` for columns outside, and for those behind the first `count`
-INLINE Quads quads_of_pixels(Data row, const int first, const int count, const int width, const int channel,
-                             const short zero) {
-#if IN_BLOCK == BLOCK && STRIDE_X == 1
-  if (count >= QUAD && first >= 0 && first + QUAD <= width) return quads_of_rows(row + first * BLOCK);
-#endif
-  Quads quads = (Quads)0;
-  UNROLL for (int q = 0; q < QUAD; q++) {
-    const int ix = first + q * STRIDE_X, outside = q >= count || ix < 0 || ix >= width;
-#if IN_BLOCK == BLOCK
-    const Quads values = outside ? (Quads)(zero & 255) : bytes_of_row(row + ix * BLOCK);
-#else
-    Quads values = (Quads)(zero & 255);
-    if (!outside) for (int c = 0; c < IN_BLOCK; c++) ((int *)&values)[c] = row[ix * IN_BLOCK + c] & 255;
-#endif
-    quads |= values << 8 * q;
-  }
-  return quads;
+INLINE int within(const int i, const int count) { return i < 0 ? 0 : i < count ? i : count - 1; }
+
+// The quads of four gradients of a row from column `first` on; of those behind its end, others of the row
+INLINE Quads quads_of_gradients(Data row, const int first, const int width) {
+  if (first + QUAD <= width) return quads_of_rows(row + first * BLOCK);
+#define AT(q) *(__global const Row_in_memory *)(row + within(first + (q), width) * BLOCK)
+  return quads_of_four(AT(0), AT(1), AT(2), AT(3));
+#undef AT
 }
 
-// As in window_products.h. Gradients are the unsigned factor: with d = g + 128 and b = dy_zero + 128, the sum of (x -
-// zero) * (g - dy_zero) is that of x * d - b * x - zero * (d - b). Pixels in the padding hold `zero`: they add nothing,
-// nor do outputs behind the end of a row.
+// The quads of four pixels of a row from column `first` on, every STRIDE_X-th, as unsigned bytes: lane i has the
+// values number `channel` + i. Pixels outside the row, and those behind the first `count`, hold what padding does.
+INLINE Quads quads_of_pixels(Data row, const int first, const int count, const int width, const int channel,
+                             const short zero) {
+  int mask = count < QUAD ? (1 << 8 * count) - 1 : -1;
+#if IN_BLOCK == BLOCK
+  if (first < 0 || first + (QUAD - 1) * STRIDE_X >= width) UNROLL for (int q = 0; q < QUAD; q++) {
+    const int ix = first + q * STRIDE_X;
+    if (ix < 0 || ix >= width) mask &= ~(255 << 8 * q);
+  }
+#define AT(q) *(__global const Row_in_memory *)(row + within(first + (q) * STRIDE_X, width) * BLOCK)
+  if (STRIDE_X == 1 && mask == -1) return quads_of_rows(row + first * BLOCK) ^ (Quads)OFFSET;
+  const Quads quads = quads_of_four(AT(0), AT(1), AT(2), AT(3)) ^ (Quads)OFFSET;
+#else
+#define AT(q) as_char16(*(const Bytes_in_memory *)((const char *)strip + (q) * STRIDE_X * IN_BLOCK + channel))
+  Pixel strip[STRIP((QUAD - 1) * STRIDE_X + WIDE) + 1];
+  load_strip(strip, row, first, (QUAD - 1) * STRIDE_X + WIDE, width, zero);
+  const Quads quads = quads_of_four(AT(0), AT(1), AT(2), AT(3));
+#endif
+#undef AT
+  return mask == -1 ? quads : (quads & mask) | ((zero + 128) * ONES & ~mask);
+}
+
+// As in window_products.h. Inputs are the unsigned factor: with u = x + 128 and a = zero + 128, the sum of (x - zero) *
+// (g - dy_zero) is that of u * g - a * (g - dy_zero) - dy_zero * u. Pixels in the padding hold a: they add nothing, nor
+// do those that stand for outputs behind the end of a row.
 INLINE void weight_tile(const Weights target, Data x, Data dy, const Sizes s, const int tap, const int channel,
                         const int panel, const int first, const int last, const short zero, const short dy_zero) {
   Quads sum[DEPTH][PANELS], of_gradients[PANELS], of_inputs = (Quads)0;
   clear(&sum[0][0], DEPTH * PANELS);
   clear(of_gradients, PANELS);
-  const int ky = tap / KERNEL_W, kx = tap % KERNEL_W, begin = channel % IN_BLOCK;
+  const int ky = tap / (KERNEL_W / WIDE), kx = tap % (KERNEL_W / WIDE), a = zero + 128;
+  const int begin = IN_BLOCK == BLOCK ? channel % BLOCK : 0;
   const size_t panel_stride = (size_t)s.images * s.out_height * s.out_width * BLOCK;
   int quads = 0;
   for (int row = first; row < last; row++) {
     const int image = row / s.out_height, oy = row % s.out_height, iy = INPUT_Y(oy, ky);
     if (iy < 0 || iy >= s.height) continue;
-    Data p = x + ((size_t)(channel / IN_BLOCK * s.images + image) * s.height + iy) * s.width * IN_BLOCK;
+    const int block = IN_BLOCK == BLOCK ? channel / BLOCK : 0;
+    Data p = x + ((size_t)(block * s.images + image) * s.height + iy) * s.width * IN_BLOCK;
     Data d = dy + (((size_t)panel * s.images + image) * s.out_height + oy) * s.out_width * BLOCK;
     for (int ox = 0; ox < s.out_width; ox += QUAD, quads++) {
-      const int count = s.out_width - ox;
       int values[BLOCK];
-      const Quads inputs = quads_of_pixels(p, INPUT_X(ox, kx), count, s.width, channel, zero);
+      const Quads inputs = quads_of_pixels(p, INPUT_X(ox, kx), s.out_width - ox, s.width, channel, zero);
       *(Quads *)values = inputs;
-      of_inputs = add_quads(of_inputs, (Quads)ONES, inputs);
+      of_inputs = add_quads(of_inputs, inputs, (Quads)ONES);
       Quads column[PANELS];
-      UNROLL for (int j = 0; j < PANELS; j++) {
-        column[j] = weights_of_rows(d + j * panel_stride + ox * BLOCK, count) ^ (Quads)OFFSET;
-        of_gradients[j] = add_quads(of_gradients[j], column[j], (Quads)ONES);
-      }
+      UNROLL for (int j = 0; j < PANELS; j++) column[j] = quads_of_gradients(d + j * panel_stride, ox, s.out_width);
+      if (a) UNROLL for (int j = 0; j < PANELS; j++)
+        of_gradients[j] = add_quads(of_gradients[j], (Quads)ONES, column[j]);
       UNROLL for (int i = 0; i < DEPTH; i++) {
         const Quads value = (Quads)(values[begin + i]);
-        UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = add_quads(sum[i][j], column[j], value);
+        UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = add_quads(sum[i][j], value, column[j]);
       }
     }
   }
-  const int b = dy_zero + 128;
   UNROLL for (int j = 0; j < PANELS; j++) {
-    const Quads rest = (of_gradients[j] - quads * QUAD * b) * zero;
-    UNROLL for (int i = 0; i < DEPTH; i++) sum[i][j] -= rest + ((int *)&of_inputs)[begin + i] * b;
+    const Quads rest = (of_gradients[j] - quads * QUAD * dy_zero) * a;
+    UNROLL for (int i = 0; i < DEPTH; i++) sum[i][j] -= rest + ((int *)&of_inputs)[begin + i] * dy_zero;
   }
   write_weights(target, sum, tap, channel, panel);
 }

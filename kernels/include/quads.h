@@ -3,6 +3,7 @@
 //   add_quads(sum, x, w): sum + the four products of unsigned bytes of x and signed bytes of w, in each lane
 //   quads_of_rows(p): four rows of 16 bytes, one after the other, as the 16 quads of their columns
 //   quads_of_few(p, rows): of fewer rows, filled up with zeros
+//   quads_of_four(a, b, c, d): of four rows that needn't be neighbours
 #define PLAIN_QUADS 0
 #define VNNI512 1
 #define AVX512BW 2
@@ -72,16 +73,32 @@ INLINE Quads quads_of_few(__global const char *p, const int rows) {
 }
 
 #if UNIT == VNNI512 || UNIT == AVX512BW
+typedef char __attribute__((ext_vector_type(32))) Pair_of_rows;
 typedef char __attribute__((ext_vector_type(64))) Rows;
 typedef Rows __attribute__((aligned(4))) Rows_in_memory;
-INLINE Quads quads_of_rows(__global const char *p) {
-  const Rows rows = *(__global const Rows_in_memory *)p;
+INLINE Quads columns_of(const Rows rows) {
   return __builtin_astype(__builtin_shufflevector(rows, rows,
       0, 16, 32, 48, 1, 17, 33, 49, 2, 18, 34, 50, 3, 19, 35, 51,
       4, 20, 36, 52, 5, 21, 37, 53, 6, 22, 38, 54, 7, 23, 39, 55,
       8, 24, 40, 56, 9, 25, 41, 57, 10, 26, 42, 58, 11, 27, 43, 59,
       12, 28, 44, 60, 13, 29, 45, 61, 14, 30, 46, 62, 15, 31, 47, 63), Quads);
 }
+INLINE Quads quads_of_rows(__global const char *p) { return columns_of(*(__global const Rows_in_memory *)p); }
+INLINE Pair_of_rows pair_of(const char16 a, const char16 b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
+                                 23, 24, 25, 26, 27, 28, 29, 30, 31);
+}
+INLINE Quads quads_of_four(const char16 a, const char16 b, const char16 c, const char16 d) {
+  const Pair_of_rows x = pair_of(a, b), y = pair_of(c, d);
+  return columns_of(__builtin_shufflevector(x, y,
+      0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+      32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60,
+      61, 62, 63));
+}
 #else
 INLINE Quads quads_of_rows(__global const char *p) { return quads_of_few(p, QUAD); }
+INLINE Quads quads_of_four(const char16 a, const char16 b, const char16 c, const char16 d) {
+  return (convert_int16(a) & 255) | (convert_int16(b) & 255) << 8 | (convert_int16(c) & 255) << 16
+         | convert_int16(d) << 24;
+}
 #endif

@@ -49,9 +49,10 @@ def test_dense(bench, rng, n):
 
 
 @pytest.mark.parametrize("channels", (1, 3))
-def test_unpadded_input(bench, rng, channels):
-    op = Conv2D(20, 3, strides=2, padding=((0, 1), (0, 1)))
-    check_integers(op, family, bench, rng, (8, 10, channels), block=channels)
+@pytest.mark.parametrize("dilation", (1, 2))
+def test_unpadded_input(bench, rng, channels, dilation):
+    op = Conv2D(20, (3, 5), strides=3 - dilation, padding=((0, 1), (3, 1)), dilation_rate=dilation)
+    check_integers(op, family, bench, rng, (8, 11, channels), block=channels)
 
 
 @pytest.mark.parametrize("name", FORMATS)

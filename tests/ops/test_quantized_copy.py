@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.ops import Format, Target, Traits, finish
+from edgelearn.ops import Format, ReLU, Target, Traits, finish
 from edgelearn.ops import quantized_copy as copy
 from edgelearn.ops.control import SEED, STEP, Control
 from edgelearn.ops.function import RELU
@@ -75,23 +75,6 @@ def test_to_floats(bench, rng, channels):
     exactly(bench.get(sum_of_shares), np.where(share > 0, x.values, F(0)) + share)
 
 
-@pytest.mark.parametrize("count", (1, 2))
-@pytest.mark.parametrize("channels", (1, 17, 64))
-def test_combined(bench, rng, channels, count):
-    shape = 2, 3, 5, channels
-    drawn = [Drawn(bench, rng, shape, PLAIN) for _ in range(count)]
-    values = np.maximum(sum(x.values for x in drawn), F(0))
-    y, scale, zero = result_of(bench, shape, PLAIN, values)
-    found, floats = RangeStatistics(bench.empty((3, 16))), bench.empty(shape)
-    inputs = [x.ranged for x in drawn]
-    copy.emit_combined(bench, inputs, Target(y, statistics=found), RELU)
-    copy.emit_combined(bench, inputs, Target(floats), RELU)
-    bench.run()
-    exactly(bench.get(y.tensor, zero), PLAIN.encode(values, scale, zero))
-    exactly(bench.get(floats), values)
-    check_found(bench.get(found.parts), values, PLAIN, scale, zero)
-
-
 @pytest.mark.parametrize("per_channel", (False, True))
 @pytest.mark.parametrize("channels", (1, 17, 64))
 def test_weights(bench, rng, channels, per_channel):
@@ -153,6 +136,23 @@ def test_transposed(bench, rng, shape):
     bench.run()
     exactly(bench.get(found.tensor), transposed(kernel.q))
     assert found.record is kernel.ranged.record
+
+
+@pytest.mark.parametrize("channels", (3, 33))
+@pytest.mark.parametrize("added", (False, True), ids=("activation", "sum"))
+def test_sums_and_activations_of_integers(bench, rng, channels, added):
+    """The same integers as from floats, and the same statistics."""
+    inputs = [Drawn(bench, rng, (2, 3, 5, channels), PLAIN) for _ in range(1 + added)]
+    v = np.clip(sum((x.values for x in inputs), F(0)), F(0), F(1.5))
+    y, scale, zero = result_of(bench, v.shape, PLAIN, v)
+    found, floats = RangeStatistics(bench.empty((3, 16))), bench.empty(v.shape)
+    activation = ReLU(1.5).epilogue
+    copy.emit_forward(bench, [x.ranged for x in inputs], Target(y, statistics=found), activation)
+    copy.emit_forward(bench, [x.ranged for x in inputs], Target(floats), activation)
+    bench.run()
+    exactly(bench.get(floats), v)
+    exactly(bench.get(y.tensor, zero), PLAIN.encode(v, scale, zero))
+    check_found(bench.get(found.parts), v, PLAIN, scale, zero)
 
 
 @pytest.mark.parametrize("rows", (1, 65, 5000))

@@ -10,6 +10,7 @@ SOURCE = "__kernel void fill(__global float *x) { x[get_global_id(0)] = VALUE; }
 @pytest.fixture(params=list_devices(), ids=lambda device: device.id)
 def context(request, tmp_path, monkeypatch):
     monkeypatch.delenv("EDGELEARN_PROGRAMS")
+    monkeypatch.setattr(build, "KEEP_THEIR_OWN", ())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return Context(request.param)
 
@@ -65,3 +66,9 @@ def test_another_folder_or_none(context, tmp_path, monkeypatch):
     monkeypatch.setenv("EDGELEARN_PROGRAMS", "")
     assert run(context, build.build(context, SOURCE, ["-DVALUE=6"])) == {6.0}
     assert len(list((tmp_path / "mine").iterdir())) == 1 and not list(tmp_path.glob("edgelearn"))
+
+
+def test_a_driver_that_finds_its_programs_again_is_asked_for_no_binary(context, monkeypatch):
+    monkeypatch.setattr(build, "KEEP_THEIR_OWN", (context.device.platform,))
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
+    assert not build.folder().exists()

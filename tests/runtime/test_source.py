@@ -14,6 +14,7 @@ FILES = sorted(path.name for path in source.folder().glob("*.cl"))
 def kernel_files(tmp_path, monkeypatch):
     """Writes files into a `kernels/` of its own."""
     (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "builtins.h").touch()
     monkeypatch.setattr(source, "folder", lambda: tmp_path)
     source.read.cache_clear()
 

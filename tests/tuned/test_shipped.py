@@ -6,8 +6,9 @@ import pytest
 
 from edgelearn import tuned
 from edgelearn.compile import Kind, make_plan
+from edgelearn.lab.bench.workloads import TYPES
 from edgelearn.lab.tuning import Work
-from edgelearn.lab.tuning.workloads import CPU, GPU
+from edgelearn.lab.tuning.workloads import CPU, GPU, defaults
 from edgelearn.ops import Traits
 from edgelearn.runtime import list_devices
 
@@ -21,13 +22,17 @@ def test_every_shipped_choice_is_used(path):
     results = tuned.load(path)
     kind = results.kind
     assert path.name == f"{kind.slug}.json"
-    assert set(results.workloads) == set(GPU if kind.kind == "gpu" else CPU)
+    gpu = kind.kind == "gpu"
+    typed = {Work.parse(text, compute).name for compute in TYPES for text in defaults(gpu, compute)}
+    assert set(GPU if gpu else CPU) <= set(results.workloads) <= typed
     assert results.measured["date"] and results.measured["device"]["platform"] == kind.platform
     traits = Traits(kind.kind == "gpu", kind.compute_units, kind.vector_width, results.choices)
     device, used = replace(list_devices()[0], memory=1 << 40, largest_buffer=1 << 40), set()
     for name, measured in results.workloads.items():
         assert 0 < measured["after"] <= measured["before"] * NOISE, name
-        decisions = make_plan(Work.parse(name).request, device, traits=traits).decisions
+        text, _, compute = name.partition(", ")
+        own = traits if compute != "int8" else replace(traits, find_units=lambda: ("VNNI512",))
+        decisions = make_plan(Work.parse(text, compute or "fp32").request, device, traits=own).decisions
         wrong = [n for n, d in decisions.items() if n in results.choices and d.chosen != results.choices[n]]
         assert wrong == [], AGAIN
         used |= set(decisions)

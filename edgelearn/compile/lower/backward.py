@@ -8,11 +8,12 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Node
 from edgelearn.ops import Loss, Target, batchnorm, finish
+from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.control import Answers
 from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.function import LINEAR
-from edgelearn.ops.quantized import family
-from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
+from edgelearn.ops.quantized import activation_of, family
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
 from edgelearn.ops.sums import Sum
 from edgelearn.ops.tensor import Tensor
 
@@ -73,6 +74,8 @@ class BackwardPass:
             self._integers(stage, inputs[0], dz)
             return
         assert isinstance(dz, Tensor)
+        if self._through_integers(stage, dz):
+            return
         dtype = lowering.stored(stage)
         with stored_as(self.micro, [*inputs, lowering.values[stage.output.name], dz], dtype) as (*own, y, dz):
             targets = [
@@ -120,6 +123,21 @@ class BackwardPass:
             sums = {part.total: part for part in parts}
             for total in filter(None, totals):
                 finish.emit_sum(lowering.finish, sums.get(total, Sum(total)))
+
+    def _through_integers(self, stage: Stage, dz: Tensor) -> bool:
+        """Emit the gradient of an activation whose output is integers, unless that isn't what the stage is."""
+        y, name = self.lowering.values[stage.output.name], stage.inputs[0]
+        function = activation_of(stage.op.op, [y.shape]) if stage.op else None
+        below = self._below(name)
+        if not function or function == LINEAR or not isinstance(y, QuantizedTensor) or not is_integers(y):
+            return False
+        if below and below.activation != LINEAR:
+            return False
+        target = self._target(name, y)
+        self.lowering.at(stage.name)
+        if target:
+            quantized_copy.emit_to_floats(self.micro, dz, replace(target, mask=y, activation=function))
+        return True
 
     def _norm(self, stage: Stage, y: Stored, dz: Tensor, target: Target | None, stored_statistics: bool) -> None:
         """The gradients of a BatchNorm's input `y` and of gamma and beta."""

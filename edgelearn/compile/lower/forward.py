@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Network
-from edgelearn.ops import Activation, Add, Epilogue, Target, batchnorm, quantized_copy
+from edgelearn.ops import Epilogue, Target, batchnorm
+from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.copy import emit_padded
-from edgelearn.ops.function import LINEAR
-from edgelearn.ops.quantized import family
+from edgelearn.ops.quantized import activation_of, family
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
 from edgelearn.ops.tensor import BLOCK, Tensor, pack
 
@@ -60,8 +60,8 @@ class ForwardPass:
             lowering.integer.add(stage.name)
             lowering.values[stage.output.name] = self._integers(stage, x, quantized)
             return
-        if quantized and self._combines_integers(stage, inputs):
-            lowering.values[stage.output.name] = self._combined(stage, inputs)
+        if quantized and (y := self._of_integers(stage, inputs)):
+            lowering.values[stage.output.name] = y
             return
         with stored_as(self.micro, inputs, lowering.stored(stage)) as own:
             if lowering.uses_batch(stage):
@@ -77,21 +77,20 @@ class ForwardPass:
                 stage.op.op.emit_forward(self.micro, [*own, *lowering.weights(stage.op).values()], out)
         lowering.values[stage.output.name] = self._finished(stage, out, quantized)
 
-    def _combines_integers(self, stage: Stage, inputs: Sequence[Stored]) -> bool:
-        """True for a sum of two tensors of integers, or a function of one, that is stored as integers itself."""
-        op = stage.op.op if stage.op else None
-        alike = all(isinstance(x, QuantizedTensor) and is_integers(x) and x.shape == inputs[0].shape for x in inputs)
-        combines = (isinstance(op, Add) and len(inputs) == 2) or (isinstance(op, Activation) and op.epilogue != LINEAR)
-        return combines and alike and self.quantizers.stores("activations", stage.output.name)
+    def _of_integers(self, stage: Stage, inputs: list[Stored]) -> Stored | None:
+        """The output, in integers, of a sum or an activation of integers; None for other stages."""
+        integers = [x for x in inputs if isinstance(x, QuantizedTensor) and is_integers(x)]
+        name = stage.output.name
+        if stage.op is None or len(integers) < len(inputs) or not self.quantizers.stores("activations", name):
+            return None
+        activation = activation_of(stage.op.op, [x.shape for x in integers])
+        if activation is None:
+            return None
 
-    def _combined(self, stage: Stage, inputs: Sequence[Stored]) -> Stored:
-        integers = [x for x in inputs if isinstance(x, QuantizedTensor)]
-        op = stage.op.op if stage.op else None
-        function = op.epilogue if isinstance(op, Activation) else LINEAR
-        return self.quantizers.write(
-            "activations", stage.output.name, (self.lowering.n, *stage.output.shape),
-            lambda target: quantized_copy.emit_combined(self.micro, integers, target, function),
-        )  # fmt: skip
+        def emit(target: Target) -> None:
+            quantized_copy.emit_forward(self.micro, integers, target, activation)
+
+        return self.quantizers.write("activations", name, integers[0].shape, emit)
 
     def _output(self, stage: Stage) -> Tensor:
         return self.micro.tensor("output", (self.lowering.n, *stage.output.shape), dtype=self.lowering.stored(stage))

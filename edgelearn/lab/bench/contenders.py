@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from edgelearn.device import Device
 from edgelearn.extensions import check_name
 
 from .workloads import Workload
@@ -27,7 +28,7 @@ class Contender(Protocol):
     def __init__(self, cores: int, device: str) -> None: ...
 
     def variants(self, workload: Workload) -> list[str]:
-        """The ways this contender can do `workload`; empty if it can't."""
+        """The ways this contender can do `workload` in its type; empty if it can't."""
         ...
 
     def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
@@ -48,6 +49,7 @@ class Entry:
     - `requires`: distributions by the name of the module they bring.
     - `environments`: variables that a worker is started with, by label; every variant is measured in each of them.
     - `opencl`: computes on the chosen OpenCL device; others compute on processor cores.
+    - `cuda`: computes on NVIDIA's GPUs, too.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Entry:
     requires: Mapping[str, str] = field(default_factory=dict)
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: {"": {}})
     opencl: bool = False
+    cuda: bool = False
 
     def missing(self) -> list[str]:
         """The distributions this contender needs that aren't installed."""
@@ -80,6 +83,7 @@ CONTENDERS = (
         "edgelearn.lab.bench.peers.torch_peer:TorchPeer",
         {"torch": "torch"},
         {"": _TORCH, "tuned malloc": _TORCH | TUNED_MALLOC},
+        cuda=True,
     ),
     Entry(
         "keras",
@@ -108,3 +112,17 @@ def choose(names: Iterable[str] | None, registry: Iterable[Entry] = CONTENDERS) 
     for name in sorted(wanted):
         check_name(name, [entry.name for entry in entries], "contender")
     return [entry for entry in entries if entry.name in wanted]
+
+
+def fitting(entries: Iterable[Entry], device: Device) -> list[Entry]:
+    """The entries that compute on `device`; on a GPU in their first environment alone, since the others tune the
+    allocation of main memory."""
+    if device.kind == "cpu":
+        return list(entries)
+    on_device = [entry for entry in entries if entry.opencl or (entry.cuda and on_nvidia(device.id))]
+    return [replace(entry, environments=dict([*entry.environments.items()][:1])) for entry in on_device]
+
+
+def on_nvidia(device: str) -> bool:
+    """True if the id of an OpenCL device is that of a GPU by NVIDIA."""
+    return "nvidia" in device.lower()

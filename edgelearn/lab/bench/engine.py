@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from edgelearn.compile import Request, make_plan
-from edgelearn.ops import SGD, SoftmaxCrossEntropy
+from edgelearn.compile import Precision, Request, make_plan
+from edgelearn.compile.precision.named import named_precision
+from edgelearn.ops import SGD, Compute, SoftmaxCrossEntropy
 from edgelearn.runtime import Context, Session, choose_device
 from edgelearn.runtime.feed import Examples
 
 from . import engine_ops
 from .ops import OpProblem
 from .problem import Problem, make_network, make_problem
-from .workloads import Workload
+from .variant import FULL
+from .workloads import INT8, Workload
 
 RESIDENT, FED = "", "fed"  # the inputs stay on the device, or are copied there in every step
+RANGE_STEPS = 3  # that change no weight and leave the ranges that int8 predictions use
 PARTS = {"cached": 15, "train": 4}  # examples a micro-batch whose activations stay in a CPU's cache
 
 
 class Engine:
     """Variants: inputs that stay on the device, as the peers' stay in memory, or `fed` to it in each step, as `fit`
-    does; and where that gives the same update, also in micro-batches."""
+    does; and where that gives the same update, also in micro-batches. Single ops are float32."""
 
     name = "edgelearn"
 
@@ -32,7 +36,7 @@ class Engine:
 
     def variants(self, workload: Workload) -> list[str]:
         if workload.op:
-            return [RESIDENT]
+            return [RESIDENT] if workload.compute == FULL else []
         if workload.micro_batch < workload.batch:
             return [FED]
         part = PARTS.get(workload.kind, workload.batch)
@@ -55,9 +59,15 @@ def _in_parts(examples: int) -> str:
 
 def make_request(workload: Workload, micro_batch: int) -> Request:
     """The request for a plan of this workload. Raises as `make_network`."""
-    optimizer = SGD(workload.learning_rate, momentum=workload.momentum) if workload.trains else None
-    loss = SoftmaxCrossEntropy() if workload.trains else None
-    return Request(make_network(workload), workload.batch, micro_batch, optimizer, workload.batchnorm, loss=loss)
+    learns = workload.trains or workload.compute == INT8  # ranges of inference
+    optimizer = SGD(workload.learning_rate, momentum=workload.momentum) if learns else None
+    loss = SoftmaxCrossEntropy() if learns else None
+    integers = workload.compute == INT8
+    return Request(
+        make_network(workload), workload.batch, micro_batch, optimizer, workload.batchnorm, loss=loss,
+        precision=named_precision(INT8) if integers else Precision(),
+        compute=Compute() if integers else Compute(workload.compute),
+    )  # fmt: skip
 
 
 def _step(session: Session, workload: Workload, problem: Problem, resident: bool) -> Callable[[], Any]:
@@ -66,12 +76,18 @@ def _step(session: Session, workload: Workload, problem: Problem, resident: bool
     inputs: list[Examples | None] = [session.pack(problem.inputs[i : i + micro]) for i in starts]
     labels = [problem.labels[i : i + micro].astype(np.int32) for i in starts]
 
+    numbers = itertools.count(1)
+
+    def train(rate: float) -> float:
+        return session.train(zip(inputs, labels, strict=True), workload.batch, rate, next(numbers))[0]
+
+    if workload.compute == INT8 and not workload.trains:
+        for _ in range(RANGE_STEPS):
+            train(0.0)
+
     def step() -> float | np.ndarray:
-        if workload.trains:
-            parts = zip(inputs, labels, strict=True)
-            result = session.train(parts, workload.batch, workload.learning_rate, 1)[0]
-        else:
-            result = session.predict(inputs[0], workload.batch)
+        trains = workload.trains
+        result = train(workload.learning_rate) if trains else session.predict(inputs[0], workload.batch)
         if resident:
             inputs[0] = None  # from now on
         return result

@@ -1,4 +1,4 @@
-"""A report as a table in Markdown: a row a workload, a column a contender at its best."""
+"""A report as a table in Markdown: a row a workload and type, a column a contender at its best."""
 
 from __future__ import annotations
 
@@ -22,19 +22,29 @@ def as_markdown(report: BenchReport) -> str:
     lines.append("|---" * (len(columns) + 1) + "|")
     for workload in report.workloads:
         description = Workload.parse(workload).description
-        cells = [f"`{workload}`: {description}", *(_cell(report, workload, name) for name in columns)]
-        lines.append("| " + " | ".join(cells) + " |")
+        types = report.types(workload)
+        for compute in types:
+            work = f"`{workload}`: {description}" + (f", {compute}" if len(types) > 1 else "")
+            cells = [work, *(_cell(report, workload, name, compute) for name in columns)]
+            lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(report: BenchReport, workload: str, contender: str) -> str:
-    variant, own = report.best(workload, contender), report.best(workload, report.subject)
+def _cell(report: BenchReport, workload: str, contender: str, compute: str) -> str:
+    """The fastest variant in a type. A peer that hasn't the type is shown at its best in another, which is named."""
+    own, variant = report.best(workload, report.subject, compute), report.best(workload, contender, compute)
+    if (
+        variant is None
+        and contender != report.subject
+        and all(v.contender == report.subject for v in report.of(workload) if v.compute == compute)
+    ):
+        variant = report.best(workload, contender)
     if variant is None:
         return "–"
     text = f"{milliseconds(variant.median)} ms" + (
         f", {variant.memory / MB:.0f} MB" if variant.memory is not None else ""
     )
-    how = _how(variant)
+    how = ", ".join(filter(None, (variant.compute if variant.compute != compute else "", _how(variant))))
     text += f" ({how})" if how else ""
     if own is None or variant is own:
         return text

@@ -13,7 +13,7 @@ from edgelearn.display import Displayed
 from edgelearn.errors import DataError, FormatError
 from edgelearn.lab.measure import Ratio, compare
 
-from .variant import Variant, disagreeing, fastest_peer
+from .variant import FULL, Variant, disagreeing, fastest_peer
 
 
 class Device(TypedDict):
@@ -79,22 +79,28 @@ class BenchReport(Displayed):
         """True if `variant` computes the numbers that the other contenders compute."""
         return id(variant) not in self._disagreeing
 
-    def fastest_peer(self, workload: str) -> Variant | None:
-        """The yardstick of a workload: the fastest variant of any contender but the subject, among those that agree."""
-        return fastest_peer(filter(self.agrees, self.of(workload)), self.subject)
+    def types(self, workload: str) -> list[str]:
+        """The types that a workload was computed in."""
+        return list(dict.fromkeys(variant.compute for variant in self.variants if variant.workload == workload))
+
+    def fastest_peer(self, workload: str, compute: str = FULL) -> Variant | None:
+        """The yardstick of a workload in a type: the fastest variant of any contender but the subject, among those that
+        agree, of that type, or of all types where no peer has it."""
+        agreeing = [variant for variant in self.of(workload) if self.agrees(variant)]
+        alike = [variant for variant in agreeing if variant.compute == compute]
+        return fastest_peer(alike, self.subject) or fastest_peer(agreeing, self.subject)
 
     def comparison(self, variant: Variant) -> Ratio | None:
-        """The time of `variant` over that of the fastest peer. None if there is nothing to compare."""
-        peer = self.fastest_peer(variant.workload)
+        """The time of `variant` over that of the fastest peer of its type. None if there is nothing to compare."""
+        peer = self.fastest_peer(variant.workload, variant.compute)
         if peer is None or peer is variant or not self._counts(variant):
             return None
         return compare(variant.seconds, peer.seconds)
 
-    def best(self, workload: str, contender: str) -> Variant | None:
-        """The fastest variant of a contender among those that agree."""
-        return next(
-            (variant for variant in self.of(workload) if variant.contender == contender and self._counts(variant)), None
-        )
+    def best(self, workload: str, contender: str, compute: str | None = None) -> Variant | None:
+        """The fastest variant of a contender among those that agree, of a type, or of all."""
+        own = [v for v in self.of(workload) if v.contender == contender and self._counts(v)]
+        return next((variant for variant in own if compute in (None, variant.compute)), None)
 
     def _counts(self, variant: Variant) -> bool:
         return variant.measured and self.agrees(variant)
@@ -127,7 +133,7 @@ class BenchReport(Displayed):
         }
 
     def _derived(self, variant: Variant) -> dict[str, Any]:
-        peer, ratio = self.fastest_peer(variant.workload), self.comparison(variant)
+        peer, ratio = self.fastest_peer(variant.workload, variant.compute), self.comparison(variant)
         comparison = None
         if peer is not None and ratio is not None:
             comparison = {"peer": peer.label, "median": variant.median, "peer_median": peer.median}

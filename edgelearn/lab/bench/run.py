@@ -5,21 +5,22 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from typing import cast
 
 from edgelearn.errors import EdgelearnError
+from edgelearn.extensions import check_name
 from edgelearn.lab.measure import RoundsConfig, Sample, Worker, WorkerError, measure_in_turn, usable_cores
 from edgelearn.lab.measure.memory import machine_memory
 from edgelearn.runtime import choose_device
 
 from . import machine
-from .contenders import CONTENDERS, SUBJECT, Entry, choose
+from .contenders import CONTENDERS, SUBJECT, Entry, choose, fitting
 from .problem import make_network
 from .report import BenchReport, Machine, Settings
-from .variant import Variant
-from .workloads import DEFAULT, Workload
+from .variant import FULL, Variant
+from .workloads import DEFAULT, TYPES, Workload
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ def run(
     progress: Callable[[str], None] = lambda line: None,
     registry: Iterable[Entry] = CONTENDERS,
     subject: str = SUBJECT,
+    compute: Sequence[str] = (FULL,),
 ) -> BenchReport:
     """Measure workloads on contenders.
 
@@ -52,12 +54,13 @@ def run(
     - `only`: patterns, as in file names, on labels of variants: "torch compile", "torch compile, tuned malloc".
     - `cores`: how many processor cores everyone may use (default: all that this process may use).
     - `device`: any part of the name of an OpenCL device (default: the best one). Where that is no CPU, contenders that
-      compute on processor cores are left out.
+      compute on processor cores are left out; on NVIDIA's, PyTorch computes with CUDA.
     - `progress`: called with a line about each stage.
     - `registry`, `subject`: the known contenders, and the one that the others are compared with.
+    - `compute`: types that each workload is computed in; see `Workload`. All take turns.
 
-    Failures of a variant are in the report and stop no other one. Raises EdgelearnError for an unknown contender or
-    device, patterns that no variant matches, or more cores than there are.
+    Failures of a variant are in the report and stop no other one. Raises EdgelearnError for an unknown contender, type
+    or device, patterns that no variant matches, or more cores than there are.
     """
     entries = choose(contenders, registry)
     usable = usable_cores()
@@ -68,10 +71,12 @@ def run(
     usable = usable[:cores]
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     chosen = choose_device(device).device
-    fitting = [entry for entry in entries if entry.opencl or chosen.kind == "cpu"]
-    present = [entry for entry in fitting if entry.available()]
-    bench = _Bench(only, usable, chosen.id, config, progress)
+    fit = fitting(entries, chosen)
+    present = [entry for entry in fit if entry.available()]
+    bench = _Bench(only, usable, chosen.id, config, progress, compute)
     workloads = list(workloads)
+    for kind in compute:
+        check_name(kind, TYPES, "compute type")
     for workload in workloads:
         if workload.op is None:
             make_network(workload)  # an unknown network is an error before anything starts
@@ -87,7 +92,7 @@ def run(
         machine=cast(Machine, machine.describe() | {"cores": len(usable), "device": chosen.facts()}),
         config=cast(Settings, asdict(config)),
         versions={d: importlib.metadata.version(d) for e in present for d in e.requires.values()},
-        not_installed={entry.name: entry.missing() for entry in fitting if not entry.available()},
+        not_installed={entry.name: entry.missing() for entry in fit if not entry.available()},
         variants=variants,
         subject=subject,
     )
@@ -102,13 +107,14 @@ class _Bench:
     device: str
     config: BenchConfig
     progress: Callable[[str], None]
+    compute: Sequence[str]
 
     def measure(self, workload: Workload, entries: Iterable[Entry]) -> list[Variant]:
         variants: list[Variant] = []
         workers: dict[int, Worker] = {}  # of the variants that haven't failed, by their place in the list
 
         def fail(place: int, error: WorkerError) -> None:
-            variants[place].error = str(error)
+            variants[place].error = error.reason or str(error)
             if place in workers:
                 workers.pop(place).close()
 
@@ -122,7 +128,8 @@ class _Bench:
                     workers[place] = worker
                     self.progress(f"{workload.name}: {variant.label}: preparing")
                     try:
-                        answer = worker.call("prepare", asdict(workload), variant.name)
+                        asked = replace(workload, compute=variant.compute)
+                        answer = worker.call("prepare", asdict(asked), variant.name)
                     except WorkerError as error:
                         fail(place, error)
                         continue
@@ -159,13 +166,16 @@ class _Bench:
         worker = None
         try:
             worker = self._worker(entry, entry.environments[first])
-            names = worker.call("variants", asdict(workload))
+            names = {kind: worker.call("variants", asdict(replace(workload, compute=kind))) for kind in self.compute}
         except WorkerError as error:
             if worker is not None:
                 worker.close()
             yield Variant(workload.name, entry.name, "", error=str(error)), None
             return
-        every = [Variant(workload.name, entry.name, name, label) for label in entry.environments for name in names]
+        every = [
+            Variant(workload.name, entry.name, name, label, compute=kind)
+            for label in entry.environments for kind in self.compute for name in names[kind]
+        ]  # fmt: skip
         variants = [variant for variant in every if any(fnmatch(variant.label, pattern) for pattern in self.only)]
         if not variants or variants[0].environment != first:
             worker.close()

@@ -82,10 +82,14 @@ def _row(report: BenchReport, variant: Variant) -> list[str]:
 def _comparison(report: BenchReport, variant: Variant) -> str:
     if not report.agrees(variant):
         return "computes other numbers"
-    if variant is report.fastest_peer(variant.workload):
+    peer = report.fastest_peer(variant.workload, variant.compute)
+    if peer is None:
+        return ""
+    if variant is peer:
         return "fastest peer"
     ratio = report.comparison(variant)
-    return "" if ratio is None else str(ratio)
+    other = "" if peer.compute == variant.compute else f", to {peer.label}"
+    return "" if ratio is None else f"{ratio}{other}"
 
 
 def _megabytes(size: int | None) -> str:

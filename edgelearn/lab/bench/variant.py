@@ -9,15 +9,17 @@ import numpy as np
 
 from edgelearn.lab.measure import Block
 
-# Relative difference allowed between what contenders compute. With batch statistics, elements that sit on an edge
-# of ReLU6 fall to either side by rounding alone, which moves the loss of the third step by about a thousandth.
-AGREEMENT = 5e-3
+# Relative difference allowed between what contenders compute, by type. With batch statistics, elements that sit on an
+# edge of ReLU6 fall to either side by rounding alone, which moves the loss of the third step by about a thousandth.
+AGREEMENT = {"fp32": 5e-3, "tf32": 1e-2, "bf16": 3e-2, "fp16": 1e-2, "int8": 0.1}
+FULL = "fp32"
 
 
 @dataclass
 class Variant:
     """One variant of one contender on one workload, in one environment, in one process.
 
+    - `compute`: the type that it computes in; see `Workload`.
     - `probe`: numbers computed in the first steps, by which contenders are compared.
     - `memory_after_imports`, `memory_start`, `memory_peak`: main memory of the process in bytes: after the imports, at
       its peak until the first steps are done, and at its peak afterwards (None where the kernel can't tell).
@@ -36,10 +38,12 @@ class Variant:
     memory_peak: int | None = None
     blocks: list[Block] = field(default_factory=list)
     error: str | None = None
+    compute: str = FULL
 
     @property
     def label(self) -> str:
-        return ", ".join(part for part in (f"{self.contender} {self.name}".strip(), self.environment) if part)
+        words = self.contender, "" if self.compute == FULL else self.compute, self.name
+        return ", ".join(filter(None, (" ".join(filter(None, words)), self.environment)))
 
     @property
     def measured(self) -> bool:
@@ -77,14 +81,16 @@ def disagreeing(variants: Iterable[Variant]) -> list[Variant]:
     """The variants of one workload that compute other numbers than the rest.
 
     The yardstick is the median over contenders, so a contender with many variants has one vote; if two contenders
-    contradict each other, both are in the list.
+    contradict each other, both are in the list. Where there is float32, it alone is the yardstick; other types may
+    differ from it by their rounding.
     """
     probed = [variant for variant in variants if variant.measured and variant.probe]
     votes: dict[str, list[list[float]]] = {}
-    for variant in probed:
+    full = [variant for variant in probed if variant.compute == FULL]
+    for variant in full or probed:
         votes.setdefault(variant.contender, []).append(variant.probe)
     if not votes:
         return []
     yardstick = np.median([np.median(probes, axis=0) for probes in votes.values()], axis=0)
-    allowed = AGREEMENT * np.abs(yardstick).max()
-    return [variant for variant in probed if np.abs(variant.probe - yardstick).max() > allowed]
+    size = np.abs(yardstick).max()
+    return [v for v in probed if np.abs(v.probe - yardstick).max() > AGREEMENT[v.compute] * size]

@@ -10,10 +10,13 @@ from typing import Literal
 
 from edgelearn.errors import UsageError
 from edgelearn.extensions import check_name
+from edgelearn.ops.compute import STORED
 
 from .ops import OPS, OpSpec
 
 DEFAULT_NETWORK = "mobilenet_v1"
+INT8 = "int8"
+TYPES = (*STORED, INT8)
 DEFAULT_BATCH = {"forward": 1, "train": 1, "train_bn": 1, "accumulate": 8, "cached": 163}
 
 DESCRIPTIONS = {
@@ -49,6 +52,8 @@ class Workload:
     - `batch`: examples of a step.
     - `seed`: draws weights, inputs and labels.
     - `network`: a name of edgelearn.models, a model file, or MODULE:FUNCTION.
+    - `compute`: the type that it computes in: a compute type (see `Compute`), or "int8", integers with ranges in
+      hindsight.
 
     Kinds, for MobileNet V1 1.0/224 unless another network is named:
     - `forward`: logits.
@@ -62,23 +67,25 @@ class Workload:
     - `train/OP`: that, and for a given gradient of the output those of the input and of the weights; of the loss its
       value and gradient; of `update` the updated parameters.
 
-    Raises UsageError for an unknown kind, a batch below 1, or a single op of another network.
+    Raises UsageError for an unknown kind or type, a batch below 1, or a single op of another network.
     """
 
     kind: str
     batch: int
     seed: int = 0
     network: str = DEFAULT_NETWORK
+    compute: str = "fp32"
 
     def __post_init__(self) -> None:
         check_name(self.kind, KINDS, "workload")
+        check_name(self.compute, TYPES, "compute type")
         if self.batch < 1:
             raise UsageError(f"Workload {self.kind} needs a batch of 1 or more, not {self.batch}.")
         if self.op and self.network != DEFAULT_NETWORK:
             raise UsageError(f"Single ops are those of {DEFAULT_NETWORK}: measure {self.kind} without a network.")
 
     @classmethod
-    def parse(cls, text: str, seed: int = 0, network: str = DEFAULT_NETWORK) -> Workload:
+    def parse(cls, text: str, seed: int = 0, network: str = DEFAULT_NETWORK, compute: str = "fp32") -> Workload:
         """The workload that `text` names: `forward` (with its usual batch), `forward:16` or `resnet18/forward:16`.
         `network` is meant where `text` names none.
 
@@ -91,7 +98,7 @@ class Workload:
             batch = batch if colon else None
         if batch is not None and not (batch.isascii() and batch.isdigit()):
             raise UsageError(f"Workload {text!r}: after the colon comes the batch, a whole number as in forward:16.")
-        return cls(kind, DEFAULT_BATCH.get(kind, 1) if batch is None else int(batch), seed, network)
+        return cls(kind, DEFAULT_BATCH.get(kind, 1) if batch is None else int(batch), seed, network, compute)
 
     @classmethod
     def expand(cls, text: str, seed: int = 0, network: str = DEFAULT_NETWORK) -> list[Workload]:
@@ -104,9 +111,14 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """The text that `parse` reads."""
+        """The text that `parse` reads, the same for all types."""
         prefix = "" if self.network == DEFAULT_NETWORK else f"{self.network}/"
         return f"{prefix}{self.kind}:{self.batch}"
+
+    @property
+    def title(self) -> str:
+        """The name, and the type where that isn't float32."""
+        return self.name if self.compute == "fp32" else f"{self.name}, {self.compute}"
 
     @property
     def description(self) -> str:

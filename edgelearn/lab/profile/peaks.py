@@ -1,15 +1,17 @@
-"""Peak performance of a device: arithmetic, memory and caches, and the cost of a launch."""
+"""Peak performance of a device: arithmetic by type, memory and caches, and the cost of a launch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgelearn.errors import DeviceError
 from edgelearn.lab.measure import sample
-from edgelearn.launch import Access, Buffer, In, Out, Role
+from edgelearn.launch import Access, Buffer, In, Launch, Out, Role
 from edgelearn.runtime import Context, Kernels, Runner
 from edgelearn.runtime.self_test import CHAINS, kernel, self_test
+
+from .unit_peaks import measure_units
 
 BLOCK = 64  # bytes
 SMALLEST, LARGEST = 1 << 20, 1 << 29  # bytes that the sweep of working sets goes from and to
@@ -24,11 +26,17 @@ class Peaks:
     - `bandwidth`: bytes/s by the size in bytes of a working set that is read and written repeatedly, which shows
       caches; larger sets are as fast as the largest.
     - `launch`: the least seconds that a launch costs.
+    - `units`: operations/s of the units for small numbers, by the type that they multiply (default: it has none).
     """
 
     flops: float
     bandwidth: Mapping[int, float]
     launch: float
+    units: Mapping[str, float] = field(default_factory=dict)
+
+    def arithmetic(self, compute: str) -> float:
+        """Operations/s in a type: those of its unit, of float32 where there is none."""
+        return self.units.get(compute, self.flops)
 
     def bandwidth_at(self, distance: float) -> float:
         """Bytes/s of data with reuse distance `distance`: so many bytes were touched since."""
@@ -46,16 +54,19 @@ class Peaks:
         return max(self.bandwidth.values())
 
     def to_dict(self) -> dict:
-        return {"flops": self.flops, "bandwidth": {str(k): v for k, v in self.bandwidth.items()}, "launch": self.launch}
+        bandwidth = {str(k): v for k, v in self.bandwidth.items()}
+        return {"flops": self.flops, "bandwidth": bandwidth, "launch": self.launch, "units": dict(self.units)}
 
     @classmethod
     def from_dict(cls, record: Mapping) -> Peaks:
-        return cls(record["flops"], {int(k): v for k, v in record["bandwidth"].items()}, record["launch"])
+        bandwidth = {int(k): v for k, v in record["bandwidth"].items()}
+        return cls(record["flops"], bandwidth, record["launch"], record.get("units", {}))
 
 
 def measure_peaks(context: Context, seconds: float = 0.1) -> Peaks:
     """Measure each for about `seconds`, and take the best: chains of multiply-adds; the triad c = a + 3 b (of STREAM,
-    J. McCalpin 1995) on working sets of 1 MiB, 2 MiB and so on; and 200 nearly empty launches.
+    J. McCalpin 1995) on working sets of 1 MiB, 2 MiB and so on; 200 nearly empty launches; and chains of products by
+    each unit.
 
     Raises DeviceError if the device fails its self-test.
     """
@@ -67,7 +78,8 @@ def measure_peaks(context: Context, seconds: float = 0.1) -> Peaks:
     bench = _Bench(context, seconds)
     largest = min(LARGEST, context.device.memory // 4, context.device.largest_buffer)
     sizes = [SMALLEST << i for i in range((largest // SMALLEST).bit_length())]
-    return Peaks(bench.flops(), {size: bench.bandwidth(size) for size in sizes}, bench.launch())
+    bandwidth = {size: bench.bandwidth(size) for size in sizes}
+    return Peaks(bench.flops(), bandwidth, bench.launch(), measure_units(context, bench.time))
 
 
 class _Bench:
@@ -101,8 +113,10 @@ class _Bench:
         return self._time("triad", -(-blocks // count), (In(a), In(b), Out(c), blocks, count), repeats)
 
     def _time(self, name: str, items: int, arguments: tuple[Access | int, ...], repeats: int) -> float:
+        return self.time(kernel(self.context.device, name, items, *arguments), repeats)
+
+    def time(self, launch: Launch, repeats: int) -> float:
         """The shortest time of `repeats` launches in a row, after a first one that touches all memory."""
-        launch = kernel(self.context.device, name, items, *arguments)
         memory = {access.buffer: self.context.allocate(access.nbytes, access.buffer.name) for access in launch.accesses}
         for held in memory.values():
             self.context.fill_zero(held.handle, held.nbytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TypedDict, cast
@@ -35,6 +35,7 @@ class _Limits:
     flops: float
     bandwidth: dict[int, float]
     launch: float
+    units: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class _File:
         if not points or not self.peaks.bandwidth:
             raise ValueError("it has no steps, or no bandwidth")
         figures = [number for point in points for number in (point.seconds, point.bound)]
-        figures += [self.peaks.flops, self.peaks.launch, *self.peaks.bandwidth.values()]
+        figures += [self.peaks.flops, self.peaks.launch, *self.peaks.bandwidth.values(), *self.peaks.units.values()]
         if not all(0 < figure < math.inf for figure in figures):
             raise ValueError("times and peaks are numbers above 0")
 

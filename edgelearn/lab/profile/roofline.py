@@ -1,10 +1,11 @@
 """The roofline of a step: the time of each launch, and the least it could take on the device (S. Williams, A. Waterman,
 D. Patterson, "Roofline", Communications of the ACM 52, 2009).
 
-FLOPs are those of linear layers, a multiply-add as two. Bytes are those that a launch must move: every buffer that it
-accesses, once. The bound of a launch is the longer of its FLOPs at the measured peak, and its bytes at the measured
-bandwidth of the place where they lie: each level of cache holds the data touched last (see traffic.py). Left out:
-repeated reads because registers hold only a tile, arithmetic outside linear layers, latency.
+FLOPs are those of linear layers, a multiply-add as two, of integers as of floats. Bytes are those that a launch must
+move: every buffer that it accesses, once. The bound of a launch is the longer of its FLOPs at the measured peak of the
+type that its kernel multiplies in, and its bytes at the measured bandwidth of the place where they lie: each level of
+cache holds the data touched last (see traffic.py). Left out: repeated reads because registers hold only a tile,
+arithmetic outside linear layers, latency.
 
 table.py, plot.py and trace.py show rooflines.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 from edgelearn.compile import Plan
 from edgelearn.device import Device
+from edgelearn.device.units import UNITS
 from edgelearn.display import Displayed
 from edgelearn.launch import Launch
 from edgelearn.runtime import Context, choose_device
@@ -23,6 +25,10 @@ from edgelearn.runtime import Context, choose_device
 from .measure import StepTiming, time_launches
 from .peaks import Peaks, measure_peaks
 from .traffic import distances
+from .unit_peaks import STORED
+
+TYPES_OF_UNITS = {unit.name: unit.types for unit in UNITS}
+STORED_TYPES: dict[object, str] = {int(stored): kind for kind, stored in STORED.items()}
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Point:
     - `flops`, `nbytes`: arithmetic and bytes of all of them together.
     - `seconds`: on the device, 0 where nothing was measured.
     - `bound`: seconds that they would take at the roof.
+    - `compute`: types that their linear layers compute in (default "fp32").
     """
 
     name: str
@@ -43,6 +50,7 @@ class Point:
     nbytes: int
     seconds: float
     bound: float
+    compute: str = "fp32"
 
     @property
     def intensity(self) -> float:
@@ -60,12 +68,23 @@ def kind(launch: Launch) -> str:
     return launch.decision.name.partition(" ")[0] if launch.decision else launch.kernel
 
 
+def compute_type(launch: Launch) -> str:
+    """The type that a launch multiplies in: that of its unit, "fp32" where it has none."""
+    macros = dict(launch.macros)
+    types = TYPES_OF_UNITS.get(str(macros.get("UNIT")), ())
+    stored = STORED_TYPES.get(macros.get("TYPE"), "") if len(types) > 1 else "".join(types)
+    return stored if stored in types else "fp32"
+
+
 def bounds(plan: Plan, launches: Iterable[Launch], peaks: Peaks, width: float = 1.0) -> list[float]:
     """Seconds of each launch at the roof. `width`: size of a number relative to the plan's: 0.5 for halves."""
     launches = list(launches)
     reuse = distances(launches, lambda access: (access.buffer.role, plan.offsets[access.buffer]))
     return [
-        max(launch.flops / peaks.flops, sum(n * width / peaks.bandwidth_at(far * width) for n, far in moved))
+        max(
+            launch.flops / peaks.arithmetic(compute_type(launch)),
+            sum(n * width / peaks.bandwidth_at(far * width) for n, far in moved),
+        )
         for launch, moved in zip(launches, reuse, strict=True)
     ]
 
@@ -125,7 +144,8 @@ class Roofline(Displayed):
             timed = [self.timing.launches[i] for i in indices]
             flops, nbytes = sum(t.launch.flops for t in timed), sum(t.launch.nbytes for t in timed)
             seconds, bound = sum(t.median for t in timed), sum(self.bounds[i] for i in indices)
-            points.append(Point(key, len(timed), flops, nbytes, seconds, bound))
+            types = dict.fromkeys(compute_type(t.launch) for t in timed if t.launch.flops)
+            points.append(Point(key, len(timed), flops, nbytes, seconds, bound, ", ".join(types) or "fp32"))
         return sorted(points, key=lambda point: -point.seconds)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from edgelearn.lab.runs.tables import render, table
 from edgelearn.units import MB
 
+from .peaks import Peaks
 from .projection import ASSUMPTIONS, Estimate, Projection
 from .roofline import Point, Roofline
 
@@ -44,16 +45,27 @@ def _head(roofline: Roofline) -> str:
         f"{total.launches} launches take {roofline.busy * 1e3:.2f} ms; {rest * 1e3:.2f} ms pass between them,\n"
         f"in transfers and on the host\n"
         f"at best: {peaks.flops / 1e9:,.0f} GFLOP/s, {peaks.memory / 1e9:,.0f} GB/s from memory, "
-        f"{peaks.cache / 1e9:,.0f} GB/s from cache, {peaks.launch * 1e6:.1f} µs a launch"
+        f"{peaks.cache / 1e9:,.0f} GB/s from cache, {peaks.launch * 1e6:.1f} µs a launch{_units(peaks)}"
     )
 
 
+def _units(peaks: Peaks) -> str:
+    """The peaks of units, as a line of its own."""
+    found = (f"{speed / 1e9:,.0f} GOP/s in {kind}" for kind, speed in peaks.units.items())
+    return f"\nunits: {', '.join(found)}" if peaks.units else ""
+
+
 def _launches(roofline: Roofline, layers: bool) -> Table:
-    found = table(None, ("layer" if layers else "kind of launch", *HEADINGS), right=True)
-    for point in roofline.by_layer() if layers else roofline.by_kind():
-        found.add_row(point.name, *_row(point, roofline.busy))
+    points = roofline.by_layer() if layers else roofline.by_kind()
+    typed = any(point.compute != "fp32" for point in points)  # else the column would say nothing
+    headings = "layer" if layers else "kind of launch", *(("type",) if typed else ()), *HEADINGS
+    found = table(None, headings, right=True)
+    for point in points:
+        found.add_row(
+            point.name, *([point.compute if point.flops else "–"] if typed else []), *_row(point, roofline.busy)
+        )
     found.add_section()
-    found.add_row("all", *_row(roofline.total, roofline.busy))
+    found.add_row("all", *([""] if typed else []), *_row(roofline.total, roofline.busy))
     return found
 
 

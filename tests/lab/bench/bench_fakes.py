@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from edgelearn.errors import PlanError
 from edgelearn.lab.bench.workloads import Workload
 
 MILLISECONDS = {"slow": 40, "fast": 4}
@@ -78,6 +79,30 @@ class Troubled:
         if variant == "raises":
             raise RuntimeError("no such step")
         return step
+
+
+class Typed(Steady):
+    """Float32 and bf16, which is twice as fast and rounds."""
+
+    name = "typed"
+
+    def variants(self, workload: Workload) -> list[str]:
+        return ["graph"] if workload.compute in ("fp32", "bf16") else []
+
+    def prepare(self, workload: Workload, variant: str) -> Callable[[], np.ndarray]:
+        step = super().prepare(workload, variant)
+        return (lambda: step() * 1.02) if workload.compute == "bf16" else step
+
+
+class Integers(Steady):
+    """All types; refuses tf32."""
+
+    name = "integers"
+
+    def prepare(self, workload: Workload, variant: str) -> Callable[[], np.ndarray]:
+        if workload.compute == "tf32":
+            raise PlanError("no unit")
+        return super().prepare(workload, variant)
 
 
 class Glutton:

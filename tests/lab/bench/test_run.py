@@ -7,7 +7,9 @@ import pytest
 from edgelearn.device import Device
 from edgelearn.errors import EdgelearnError
 from edgelearn.lab.bench import run as run_module
-from edgelearn.lab.bench.contenders import Entry
+from edgelearn.lab.bench.contenders import CONTENDERS, Entry, fitting
+from edgelearn.lab.bench.markdown import as_markdown
+from edgelearn.lab.bench.report import BenchReport
 from edgelearn.lab.bench.run import BenchConfig, run
 from edgelearn.lab.bench.table import as_text
 from edgelearn.lab.bench.workloads import Workload
@@ -144,6 +146,43 @@ def test_on_a_gpu_those_that_compute_on_processor_cores_stay_out(monkeypatch):
     found = run([Workload("forward", 1)], device="abacus", config=QUICK, registry=[on_device, fake("sleeper")])
     assert [variant.label for variant in found.variants] == ["steady"] and found.variants[0].error is None
     assert found.machine["device"]["name"] == "Abacus" and "Beads / Abacus" in as_text(found)
+
+
+def test_types_take_turns_and_are_compared_with_their_like(tmp_path):
+    registry = [fake("typed"), fake("integers")]
+    types = ["fp32", "tf32", "bf16", "int8"]
+    found = run([Workload("train", 1)], config=QUICK, registry=registry, subject="integers", compute=types)
+    own = {variant.compute: variant for variant in found.variants if variant.contender == "integers"}
+    assert [variant.label for variant in found.variants if variant.contender == "typed"] == [
+        "typed graph", "typed bf16 graph",
+    ]  # fmt: skip
+    assert list(own) == types and set(found.types("train:1")) == set(types) and own["tf32"].error == "no unit"
+    peers = {kind: found.fastest_peer("train:1", kind) for kind in types}
+    assert peers["fp32"].compute == "fp32" and peers["bf16"].compute == "bf16"
+    assert peers["int8"].contender == "typed", "of any type, since none has this"
+    text, rows = as_text(found, width=200), as_markdown(found).splitlines()[-4:]
+    assert f", to {peers['int8'].label}" in text
+    assert [row.count("|") for row in rows] == [4] * 4 and any(", bf16 |" in row for row in rows)
+    found.write(tmp_path / "types.json")
+    assert found.comparison(own["tf32"]) is None
+    assert BenchReport.read(tmp_path / "types.json").variants == found.variants
+
+
+def test_on_nvidia_pytorch_takes_part_once():
+    gpu = Device("NVIDIA CUDA", "NVIDIA H100", "", "1", "", "gpu", 1, 1, 1, 1, 1, 64, 16, ())
+    other = Device("Abacus", "Beads", "", "1", "", "gpu", 1, 1, 1, 1, 1, 64, 16, ())
+    cpu = Device("PoCL", "cpu", "", "1", "", "cpu", 1, 1, 1, 1, 1, 64, 16, ())
+    names = {device.id: [entry.name for entry in fitting(CONTENDERS, device)] for device in (gpu, other, cpu)}
+    assert names == {
+        gpu.id: ["edgelearn", "torch", "tinygrad"], other.id: ["edgelearn", "tinygrad"],
+        cpu.id: [entry.name for entry in CONTENDERS],
+    }  # fmt: skip
+    assert all(list(entry.environments) == [""] for entry in fitting(CONTENDERS, gpu))
+
+
+def test_an_unknown_type_is_an_error():
+    with pytest.raises(EdgelearnError, match="fp8"):
+        run([Workload("train", 1)], compute=["fp8"], registry=[fake("steady")])
 
 
 def test_an_unknown_device_is_an_error_before_anything_starts():

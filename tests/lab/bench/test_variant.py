@@ -28,6 +28,13 @@ def test_one_that_computes_something_else_is_found_however_many_variants_it_has(
     assert disagreeing(honest) == []
 
 
+def test_halves_may_differ_by_their_rounding():
+    full, halves = variant("a", [1], (7.0, 6.5)), variant("b", [1], (7.1, 6.6), compute="bf16")
+    far = variant("c", [1], (7.0, 8.0), compute="int8")
+    assert disagreeing([full, halves, far]) == [far]
+    assert disagreeing([full, variant("b", [1], (7.1, 6.6))]) != []
+
+
 def test_of_two_that_differ_both_are_named():
     pair = [variant("a", [1], (7.0,)), variant("b", [1], (5.0,))]
     assert disagreeing(pair) == pair

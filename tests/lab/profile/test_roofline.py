@@ -4,11 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from edgelearn.compile import Request, make_plan
+from edgelearn.compile import Precision, Request, make_plan
+from edgelearn.compile.precision.named import named_precision
 from edgelearn.errors import PlanError
 from edgelearn.lab.profile import Peaks, plot, profile, roofline_table, trace
-from edgelearn.lab.profile.roofline import bounds
-from edgelearn.ops import SGD, Traits
+from edgelearn.lab.profile.roofline import bounds, compute_type, kind
+from edgelearn.ops import SGD, Compute, Traits
 from edgelearn.runtime import Context
 
 from .conftest import BATCH, network
@@ -51,6 +52,29 @@ def test_the_bound_is_the_longer_of_arithmetic_and_traffic(plan):
     assert arithmetic == pytest.approx([x.flops / 1e3 for x in launches], abs=1e-9)
     assert traffic == pytest.approx([x.nbytes / 1e3 for x in launches])
     assert halves == pytest.approx([x / 2 for x in traffic])
+
+
+def test_kernels_of_units_stand_below_the_roof_of_their_type(device):
+    """Planned for a device with the unit, whether this one has it or not."""
+    peaks = Peaks(1e3, {1: 1e30}, 0, {"int8": 4e3, "bf16": 2e3, "tf32": 5e2})
+    depthwise = {"depthwise_forward", "depthwise_backward_data", "depthwise_backward_weights"}
+    for compute, unit, kernels in (
+        ("int8", "VNNI512", "quantized_convolution"), ("bf16", "MMA", "convolution_units"),
+        ("tf32", "MMA", "convolution_units"),
+    ):  # fmt: skip
+        traits = replace(Traits.of(device), find_units=lambda unit=unit: (unit,))
+        precision = named_precision(compute) if compute == "int8" else Precision()
+        request = Request(
+            network(), 2, 2, SGD(), precision=precision, compute=Compute("fp32" if compute == "int8" else compute)
+        )  # fmt: skip
+        plan = make_plan(request, device, traits=traits)
+        roofs = dict(zip(plan.step_launches, bounds(plan, plan.step_launches, peaks), strict=True))
+        fast = [launch for launch in roofs if launch.kernel.startswith(kernels) and launch.flops]
+        slow = [launch for launch in roofs if kind(launch).removeprefix("quantized_") in depthwise]
+        assert fast and slow
+        assert {compute_type(launch) for launch in fast} == {compute}
+        assert all(roofs[launch] == pytest.approx(launch.flops / peaks.units[compute], rel=1e-6) for launch in fast)
+        assert {compute_type(launch) for launch in slow} == {"fp32"}
 
 
 def test_predictions_too(device, peaks):

@@ -1,11 +1,14 @@
 """The search on a small network, on every OpenCL device."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import edgelearn as el
 from edgelearn import tuned
 from edgelearn.compile import Request, make_plan
+from edgelearn.compile.precision.named import named_precision
 from edgelearn.device import DeviceKind
 from edgelearn.errors import EdgelearnError, FormatError
 from edgelearn.graph import Network
@@ -14,8 +17,8 @@ from edgelearn.lab.tuning.group import COMPARISONS, groups_of
 from edgelearn.lab.tuning.rig import Rig, TunedStep, shares
 from edgelearn.lab.tuning.workloads import CPU, GPU
 from edgelearn.launch import Buffer, Decision, In, Launch, Out, Role
-from edgelearn.ops import SGD
-from edgelearn.runtime import Context, Session, list_devices
+from edgelearn.ops import SGD, Compute, Traits
+from edgelearn.runtime import Context, Kernels, Session, list_devices
 
 DEVICES = list_devices()
 MINUTES = 0.03  # enough for a turn or two of each stage
@@ -252,7 +255,28 @@ def test_works_of_plans():
     ]  # fmt: skip
 
 
+def test_kernels_of_units_are_decided(device):
+    """Of integers on this device, of halves on one with matrix units."""
+    integers = Rig(replace(work(), request=replace(work().request, precision=named_precision("int8"))), *of(device))
+    assert {name.split()[0] for name in integers.decisions} >= {
+        "quantized_convolution_forward", "quantized_convolution_backward_data", "quantized_convolution_backward_weights"
+    }  # fmt: skip
+    assert all(steps.seconds > 0 for steps in integers.run({}))
+    traits = replace(Traits.of(device), find_units=lambda: ("MMA",))
+    halves = make_plan(replace(work().request, compute=Compute("bf16")), device, traits=traits).decisions
+    assert {name.split()[0] for name in halves} >= {"units_forward_bf16", "units_backward_weights_bf16"}
+    assert all(len(d.candidates) > 1 for name, d in halves.items() if name.startswith("units_"))
+
+
+def of(device):
+    context = Context(device, profiling=True)
+    return context, Kernels(context)
+
+
 def test_works_by_name():
+    integers = Work.parse("resnet18_cifar/train_bn:4", "int8")
+    assert integers.name == "resnet18_cifar/train_bn:4, int8" and integers.request.precision == named_precision("int8")
+    assert Work.parse("train:1", "bf16").request.compute == Compute("bf16")
     cached = Work.parse("cached:163/15")
     assert cached.request.batch_size == cached.request.micro_batch == 15 and cached.trains
     assert not Work.parse("forward:2").trains

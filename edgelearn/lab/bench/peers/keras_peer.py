@@ -13,6 +13,7 @@ from edgelearn.interop.fold import fold_batchnorm
 from edgelearn.interop.to_keras import keras_variables, to_keras
 from edgelearn.lab.bench.ops import NAME, OpProblem, digest
 from edgelearn.lab.bench.problem import Problem, make_problem
+from edgelearn.lab.bench.variant import FULL
 from edgelearn.lab.bench.workloads import Workload
 from edgelearn.ops import Loss, Optimizer
 
@@ -29,6 +30,8 @@ class KerasPeer:
         tf.config.threading.set_inter_op_parallelism_threads(cores)
 
     def variants(self, workload: Workload) -> list[str]:
+        if workload.compute != FULL:
+            return []
         if not workload.trains or workload.op:
             return ["function", "function jit"]
         return ["function", "function jit", "train_on_batch", "train_on_batch jit"]

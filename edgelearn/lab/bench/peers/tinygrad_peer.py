@@ -14,6 +14,7 @@ from edgelearn.errors import EdgelearnError
 from edgelearn.interop.fold import fold_batchnorm
 from edgelearn.lab.bench.ops import NAME, OpProblem, digest
 from edgelearn.lab.bench.problem import make_problem
+from edgelearn.lab.bench.variant import FULL
 from edgelearn.lab.bench.workloads import Workload
 from edgelearn.ops import Loss, Optimizer
 from edgelearn.runtime import choose_device, list_devices
@@ -39,7 +40,7 @@ class TinygradPeer:
         _check(choose_device(device).device, self.device.device_name, self.device.driver_version)
 
     def variants(self, workload: Workload) -> list[str]:
-        return ["jit"]
+        return ["jit"] if workload.compute == FULL else []
 
     def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         from tinygrad import TinyJit

@@ -1,4 +1,4 @@
-"""PyTorch on the processor, as strong as it gets in float32 without changing the arithmetic."""
+"""PyTorch, as strong as it gets in each type."""
 
 from __future__ import annotations
 
@@ -11,50 +11,64 @@ from torch.nn import functional as F
 
 from edgelearn.interop.fold import fold_batchnorm
 from edgelearn.interop.to_torch import to_torch
+from edgelearn.lab.bench.contenders import on_nvidia
 from edgelearn.lab.bench.ops import NAME, OpProblem, digest
-from edgelearn.lab.bench.problem import Problem, make_problem
-from edgelearn.lab.bench.workloads import Workload
+from edgelearn.lab.bench.problem import make_problem
+from edgelearn.lab.bench.variant import FULL
+from edgelearn.lab.bench.workloads import INT8, Workload
 from edgelearn.ops import Loss, Optimizer
+
+from .torch_network import inference, training, use_tf32
 
 OpStep = Callable[[], Callable[[], list[float]]]
 
 
 class TorchPeer:
     """Variants: `eager` is NCHW, all others keep images channels-last. `matmul` computes the 1x1 convolution of
-    "cached" as a matrix product.
+    "cached" as a matrix product; `graph` replays a CUDA graph. Halves are those of autocast, with a GradScaler in fp16.
+    Computes on NVIDIA's GPU if that is the OpenCL device, else on the processor.
 
     Left out, since on two cores they were never faster than these: torch.compile with max_autotune or with cpp_wrapper,
-    and threads bound to cores by OMP_PROC_BIND.
+    and threads bound to cores by OMP_PROC_BIND; and torch.compile on GPUs, which compiles for minutes.
     """
 
     name = "torch"
 
     def __init__(self, cores: int, device: str) -> None:
         torch.set_num_threads(cores)
+        self.device = torch.device("cuda" if on_nvidia(device) else "cpu")
 
     def variants(self, workload: Workload) -> list[str]:
+        if self.device.type == "cuda":
+            return [] if workload.op or workload.compute == INT8 else ["eager", "channels_last", "graph"]
+        if workload.compute != FULL and (workload.compute != "bf16" or workload.op):
+            return []
         if workload.kind == "cached":
             return ["eager", "channels_last", "matmul", "compile"]
         images = workload.op is None or len(workload.op.shape) == 3
         variants = ["eager", "channels_last", "compile"] if images else ["eager", "compile"]
-        return variants if workload.trains else [*variants, "jit"]
+        return variants if workload.trains or workload.compute != FULL else [*variants, "jit"]
 
     def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         problem = make_problem(workload)
         if isinstance(problem, OpProblem):
-            return _op_step(problem, workload.trains, variant)
+            return _op_step(problem, workload, variant)
+        if self.device.type == "cuda":
+            use_tf32(workload.compute == "tf32")
         network, weights = problem.network, problem.weights
         if not workload.trains:
             network, weights = fold_batchnorm(network, weights)
         products = workload.kind == "cached" and variant in ("matmul", "compile")
         settings = {"logits": True, "mirrored": True, "matrix_products": products}
         net = to_torch(network, weights, batchnorm=workload.batchnorm, **settings)
-        inputs = net.encode(problem.inputs)
-        net, inputs = net.to(memory_format=_layout(variant, inputs)), _laid_out(inputs, variant)
+        inputs = net.encode(problem.inputs).to(self.device)
+        net = net.to(self.device, memory_format=_layout(variant, inputs))  # pyright: ignore[reportCallIssue]
+        inputs = _laid_out(inputs, variant)
         if workload.trains:
-            return _training(net.train(), inputs, problem, workload, variant)
-        infer = _inference(net.eval(), inputs, variant)
-        return lambda: infer().numpy()
+            labels = torch.from_numpy(problem.labels).to(self.device)
+            return training(net.train(), inputs, labels, workload, variant)
+        infer = inference(net.eval(), inputs, variant, workload)
+        return lambda: infer().float().cpu().numpy()
 
 
 def _layout(variant: str, tensor: torch.Tensor) -> torch.memory_format:
@@ -63,46 +77,6 @@ def _layout(variant: str, tensor: torch.Tensor) -> torch.memory_format:
 
 def _laid_out(tensor: torch.Tensor, variant: str) -> torch.Tensor:
     return tensor.contiguous(memory_format=_layout(variant, tensor))
-
-
-def _inference(net: nn.Module, inputs: torch.Tensor, variant: str) -> Callable[[], torch.Tensor]:
-    """A function that runs `net`: traced and frozen for `jit`, compiled for `compile`, else as it is."""
-    net.requires_grad_(False)
-    run: Any = net
-    with torch.no_grad():
-        if variant == "jit":
-            run = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(net, inputs)))
-        elif variant == "compile":
-            run = torch.compile(net, options={"freezing": True})
-
-    def infer() -> torch.Tensor:
-        # A compiled, frozen network is for no_grad; elsewhere inference_mode is the quicker one.
-        with torch.no_grad() if variant == "compile" else torch.inference_mode():
-            return run(inputs)
-
-    return infer
-
-
-def _training(
-    net: nn.Module, inputs: torch.Tensor, problem: Problem, workload: Workload, variant: str
-) -> Callable[[], float]:
-    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.SGD(trained, workload.learning_rate, workload.momentum, fused=True)
-    run: Any = torch.compile(net) if variant == "compile" else net
-    labels = torch.from_numpy(problem.labels)
-    parts = list(zip(inputs.split(workload.micro_batch), labels.split(workload.micro_batch), strict=True))
-
-    def step() -> float:
-        optimizer.zero_grad(set_to_none=True)
-        total = 0.0
-        for examples, classes in parts:
-            loss = F.cross_entropy(run(examples), classes) / len(parts)
-            loss.backward()
-            total += loss.item()
-        optimizer.step()
-        return total
-
-    return step
 
 
 class _Loss(nn.Module):
@@ -114,7 +88,7 @@ class _Loss(nn.Module):
         return F.cross_entropy(logits, self.labels)  # type: ignore[arg-type]
 
 
-def _op_step(problem: OpProblem, trains: bool, variant: str) -> OpStep:
+def _op_step(problem: OpProblem, workload: Workload, variant: str) -> OpStep:
     """The step of a single op. Variants as of networks."""
     if isinstance(problem.spec.op, Optimizer):
         return _update(problem, variant)
@@ -123,8 +97,8 @@ def _op_step(problem: OpProblem, trains: bool, variant: str) -> OpStep:
     net = to_torch(problem.spec.network(), problem.named_weights, batchnorm="batch", mirrored=True).train()
     inputs = _laid_out(net.encode(problem.x), variant)
     net = net.to(memory_format=_layout(variant, inputs))
-    if not trains:
-        infer = _inference(net, inputs, variant)
+    if not workload.trains:
+        infer = inference(net, inputs, variant, workload)
 
         def forward() -> Callable[[], list[float]]:
             y = infer()
