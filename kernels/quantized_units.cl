@@ -44,7 +44,7 @@ INLINE Ints of_channels(const Sums even, const Sums odd, const int lower) {
 
 // Tiles that work-groups take in turn, neighbours in the same rows; with RangeStatistics there are as many groups as
 // records.
-#define FOR_TILES(tile, count) for (int tile = get_group_id(0); tile < (count); tile += get_num_groups(0))
+#define FOR_TILES(tile, count) for (int tile = get_group_id(0); tile < (count); tile += get_global_size(0) / GROUP)
 
 // y = activation((x * w) * scale + shift)
 KERNEL quantized_units_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_ARGUMENTS, const int images,
