@@ -10,7 +10,6 @@
 #define BLOCK 16
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL __attribute__((opencl_unroll_hint))
-#define ROLLED __attribute__((opencl_unroll_hint(1)))
 
 // A work-item handles VECTOR_WIDTH channels of a block: on CPUs all 16, a vector register; on GPUs 4, so that
 // neighbouring work-items read neighbouring words. VECTORS work-items share a block. ITEM is the number of the block or
