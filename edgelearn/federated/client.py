@@ -97,15 +97,21 @@ class Clients:
         return np.empty(0, np.float32)
 
     def answer(self, data: bytes) -> bytes:
-        """Carry out an instruction. What a client can't do is the `problem` of its reply."""
+        """Carry out an instruction. What a client can't do is the `problem` of its reply.
+
+        Raises RunError if what a client keeps for its next round can't be written.
+        """
         instruction = Instruction.from_bytes(data)
         try:
-            return self._train(instruction).to_bytes()
+            reply, kept = self._train(instruction)
         except EdgelearnError as error:
-            problem = f"{type(error).__name__}: {error}"
-            return Reply(instruction.round, instruction.client, b"", 0, {}, problem).to_bytes()
+            return Reply.refusal(instruction, error).to_bytes()
+        if self.memory and kept:
+            self.memory.save(instruction.client, instruction.round, kept)
+        return reply.to_bytes()
 
-    def _train(self, instruction: Instruction) -> Reply:
+    def _train(self, instruction: Instruction) -> tuple[Reply, dict[str, np.ndarray]]:
+        """The reply, and what the client keeps for its next round."""
         number, client = instruction.round, instruction.client
         if number < 1 or not 0 <= client < len(self.examples.parts):
             raise FormatError(f"there is no round {number} of a client {client}: {len(self.examples.parts)} are here")
@@ -127,11 +133,9 @@ class Clients:
             rng = np.random.default_rng([self.seed, _COMPRESSION, number, client])
             payload = at_round(self.compressor, number).encode(changes, rng, kept)
         payload += self.moved(x, targets).tobytes()
-        if self.memory and kept:
-            self.memory.save(client, number, kept)
         last = {name: values[-1] for name, values in history.history.items() if name != "seconds"}
         metrics = last | {"seconds": round(time.perf_counter() - start, 4), **self._bytes()}
-        return Reply(number, client, payload, len(x), metrics)
+        return Reply(number, client, payload, len(x), metrics), kept
 
     def _chosen(self, number: int, client: int) -> np.ndarray:
         """Numbers of the examples of a round, in a random order."""

@@ -6,7 +6,8 @@ from edgelearn.errors import RunError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.precision import OBSERVERS, TASKS, PrecisionConfig, PrecisionExperiment, select, variants
 from edgelearn.experiments.precision.sweep import key
-from edgelearn.ops import Float16, Format
+from edgelearn.models import mobilenet_v2_cifar
+from edgelearn.ops import Float16, Format, InHindsightMinMax
 
 
 def test_a_record_gives_the_configuration_back():
@@ -26,6 +27,9 @@ def test_a_record_gives_the_configuration_back():
         ("gradients", {"gradients": "half"}),
         ("gradients", {"gradients": 4}),
         ("integers", {"activations": "fp32", "integers": True}),
+        ("momentum", {"momentum": 1.5}),
+        ("momentum", {"momentum": 0.5, "observer": "current"}),
+        ("compute", {"compute": "fp8"}),
     ],
 )
 def test_invalid_values(name, values):
@@ -42,6 +46,23 @@ def test_the_precision_is_the_papers():
     assert not PrecisionConfig("sample", "fp32", "fp32", "fp32").precision.quantizes
 
 
+def test_momentum_and_the_first_layer():
+    network = mobilenet_v2_cifar(alpha=0.5)
+    config = PrecisionConfig("cifar10-mobilenetv2", momentum=0.5, first_in_fp32=True)
+    precision = config.precision_of(network)
+    assert precision.observer == InHindsightMinMax(0.5) and PrecisionConfig().precision.observer == InHindsightMinMax(
+        0.9
+    )
+    precision.check(network)
+    first, second = list(precision.exceptions)
+    assert first in network.inputs and second == next(iter(network.nodes)) and len(precision.exceptions) == 2
+    assert precision.format("weights", second) is None and precision.format("weights", "dense") == Format(
+        8, symmetric=True
+    )
+    floats = PrecisionConfig("sample", "fp32", "fp32", "fp32", first_in_fp32=True)
+    assert floats.precision_of(network) == floats.precision
+
+
 def test_half_precision_and_inputs_of_batchnorm():
     precision = PrecisionConfig("sample", "fp16", "fp16", "fp16", norm_inputs="8").precision
     assert precision.weights == precision.activations == precision.gradients == Float16()
@@ -50,13 +71,13 @@ def test_half_precision_and_inputs_of_batchnorm():
 
 def test_all_that_is_compared():
     names = [variant.name for variant in variants()]
-    assert len(names) == len(set(names)) == 1 + 3 * len(OBSERVERS) + 2 + 2 * 2
+    assert len(names) == len(set(names)) == 4 + 3 * len(OBSERVERS) + 2 + 2 + 2 + 3 + 2 * 2
     base = PrecisionConfig("cifar10-resnet18", epochs=3)
     configs = [variant.config(base, seed=2) for variant in variants()]
     assert len({key(config) for config in configs}) == len(configs)
     assert {(c.task, c.epochs, c.seed) for c in configs} == {("cifar10-resnet18", 3, 2)}
     assert [variant.name for variant in select(["fp32", "gradients of *"])] == [names[0], *names[-4:]]
-    with pytest.raises(RunError, match=r"'all'.*fp32; gradients, in-hindsight"):
+    with pytest.raises(RunError, match=r"'all'.*fp32; tf32"):
         select(["all"])
 
 

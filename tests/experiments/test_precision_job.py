@@ -247,6 +247,15 @@ def test_steps_are_timed_in_turn(device):
     assert times.traffic["in-hindsight"] < times.traffic["current"]
 
 
+def test_a_type_without_a_unit_is_left_out(tmp_path):
+    device = choose_device().device
+    if "MMA" in device.units:
+        pytest.skip("this device has matrix units for halves")
+    store, lines = RunStore(tmp_path / "runs"), []
+    assert sweep(BASE, select(["bf16"]), (0,), store, log=lines.append)
+    assert store.list() == [] and any("bf16" in line and "left out" in line for line in lines)
+
+
 def test_expected_figures_are_of_arms_that_there_are():
     names = {variant.name for variant in variants()}
     for task, found in json.loads(EXPECTED.read_text())["tasks"].items():

@@ -244,6 +244,47 @@ def test_late_clients_are_left_out(federation):
     assert "late" in records[0].left_out["1"]
 
 
+class Full(ClientMemory):
+    """A disk with no room for what client 1 keeps of round 2."""
+
+    def save(self, client, number, arrays):
+        if (client, number) == (1, 2):
+            raise RunError("there is no room")
+        super().save(client, number, arrays)
+
+
+def test_a_full_disk_ends_the_round_and_leaves_nobody_out(federation, tmp_path):
+    model, whole = federation
+    down = make_compressor("int8")
+
+    def rounds(memory):
+        clients = replace(whole, memory=memory, down=down)
+        model.weights = clients.weights
+        return Rounds(model, model.changing, Settings(CLIENTS, 3), FedAvg(), LocalGrid(clients), (X, Y), down=down)
+
+    full, saved = rounds(Full(tmp_path / "clients")), []
+
+    class Saver(Callback):
+        def on_epoch_end(self, epoch, logs):
+            saved.append(full.state())
+
+    with pytest.raises(RunError, match="no room"):
+        full.fit([Saver()])
+    assert full.position.epoch == 1 and len(saved) == 1
+    again, undisturbed = rounds(ClientMemory(tmp_path / "clients")), rounds(ClientMemory(tmp_path / "others"))
+    again.restore(*saved[0])
+    again.fit()
+    undisturbed.fit()
+    for name, weights in undisturbed.weights.items():
+        np.testing.assert_array_equal(again.weights[name], weights)
+
+
+def test_a_folder_of_clients_that_can_not_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="file"):
+        ClientMemory(tmp_path / "file" / "clients").save(0, 1, {"a": np.zeros(3, np.float32)})
+
+
 def test_counted_bytes_are_those_that_were_sent(federation):
     records, grid = [], Tampering(federation[1], {})
     rounds_of(federation, grid=grid, records=records, fraction=0.5).fit()

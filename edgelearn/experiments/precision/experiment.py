@@ -49,12 +49,13 @@ class PrecisionExperiment(TaskExperiment[PrecisionConfig]):
     kind, command, config_type, tasks = "precision", "edgelearn precision train", PrecisionConfig, TASKS
 
     def compile(self, optimizer: Optimizer) -> None:
-        precision = self.config.precision
-        self.model.compile(optimizer, batchnorm=self.task.batchnorm, precision=precision)
+        precision = self.config.precision_of(self.model.network)
+        compute = self.config.compute
+        self.model.compile(optimizer, batchnorm=self.task.batchnorm, precision=precision, compute=compute)
         self.trace = TraceRanges(self.config.trace) if self.config.trace and precision.quantizes else None
 
     def describe(self) -> dict:
-        return super().describe() | {"precision": self.model.precision.to_dict()}
+        return super().describe() | {"precision": self.model.precision.to_dict(), "compute": self.config.compute}
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
         tracing = [self.trace, KeepTrace(self.trace, run.folder / TRACE)] if self.trace else []

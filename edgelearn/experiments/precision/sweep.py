@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgelearn.errors import NonFiniteError
+from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.experiments.experiment import Log, silent
 from edgelearn.experiments.known import can_go_on, is_done, known_runs
 from edgelearn.lab.runs import Run, RunStore, mean_and_deviation
 from edgelearn.train import Callback
 
-from .config import PrecisionConfig
+from .config import FLOAT, PrecisionConfig
 from .experiment import PrecisionExperiment
 from .variants import Variant
 
@@ -54,7 +54,8 @@ def sweep(
     base: PrecisionConfig, variants: Sequence[Variant], seeds: Sequence[int], store: RunStore,
     callbacks: Callable[[], list[Callback]] = list, log: Log = print,
 ) -> bool:  # fmt: skip
-    """Train what is not finished in `store`, resuming interrupted runs. A training that diverges counts as finished.
+    """Train what is not finished in `store`, resuming interrupted runs. One that diverges counts as finished; one in
+    a compute type that the device has no unit for is left out.
 
     Arguments:
     - `base`: the settings that all trainings share.
@@ -76,6 +77,11 @@ def sweep(
                 results = PrecisionExperiment.start(config, store, callbacks(), silent)
         except NonFiniteError as error:
             log(f"  diverged: {error}")
+            continue
+        except PlanError as error:
+            if config.compute == FLOAT:
+                raise
+            log(f"  left out: {error}")
             continue
         if results is None:
             return False

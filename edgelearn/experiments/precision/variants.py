@@ -32,14 +32,25 @@ class Variant:
 
 
 def variants() -> list[Variant]:
-    """float32; each part quantized, with each observer; everything quantized with a range for each channel of kernels,
-    and with fewer bits for gradients."""
+    """float32 and the other compute types; each part quantized, with each observer; everything quantized with a range
+    for each channel of kernels, with another momentum of ranges, with the first layer in float32, in memory with int8
+    kernels, and with fewer bits for gradients."""
     observers = "in-hindsight", "current"
-    result = [Variant(FLOAT, dict.fromkeys(("weights", "activations", "gradients"), FLOAT))]
+    floats: dict[str, Any] = dict.fromkeys(("weights", "activations", "gradients"), FLOAT)
+    result = [Variant(FLOAT, floats)]
+    result += [Variant(name, floats | {"compute": name}) for name in ("tf32", "bf16", "fp16")]
     for part, settings in PARTS.items():
         result += [Variant(f"{part}, {name}", settings | {"observer": name}) for name in OBSERVERS]
     for name in observers:
         result.append(Variant(f"everything, per-channel weights, {name}", {"per_channel": True, "observer": name}))
+    for momentum in (0.5, 0.99):
+        result.append(Variant(f"everything, ranges of momentum {momentum}", {"momentum": momentum}))
+    result.append(Variant("everything, first layer in float32", {"first_in_fp32": True}))
+    both = {"per_channel": True, "first_in_fp32": True}
+    result.append(Variant("everything, per-channel weights, first layer in float32", both))
+    for name in observers:
+        result.append(Variant(f"integers, {name}", {"integers": True, "observer": name}))
+    result.append(Variant("integers, per-channel weights, in-hindsight", {"integers": True, "per_channel": True}))
     for bits in (6, 4):
         for name in observers:
             result.append(Variant(f"gradients of {bits} bits, {name}", {"gradients": str(bits), "observer": name}))
