@@ -67,13 +67,12 @@ INLINE void write_gradients(const Gradients target, Ints sum[TILE][PANELS], cons
   }
 }
 
-// Of one channel of the input
-INLINE void write_weights(const Weights target, const Ints sum[PANELS], const int tap, const int channel,
+INLINE void write_weights(const Weights target, Ints sum[DEPTH][PANELS], const int tap, const int channel,
                           const int panel) {
-  if (channel < target.channels) UNROLL for (int j = 0; j < PANELS; j++) {
+  UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < target.channels) UNROLL for (int j = 0; j < PANELS; j++) {
     const size_t block = target.group * target.out_blocks + panel + j;
-    output dw = target.partials + ((block * (TAPS / WIDE) + tap) * target.channels + channel) * BLOCK;
-    V v = VECTOR(convert_float)(sum[j]) * target.step;
+    output dw = target.partials + ((block * (TAPS / WIDE) + tap) * target.channels + channel + i) * BLOCK;
+    V v = VECTOR(convert_float)(sum[i][j]) * target.step;
     if (target.add) v += load(dw);
     store(dw, v);
   }

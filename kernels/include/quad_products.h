@@ -221,6 +221,6 @@ INLINE void weight_tile(const Weights target, Data x, Data dy, const Sizes s, co
   UNROLL for (int j = 0; j < PANELS; j++) of_gradients[j] = (of_gradients[j] - quads * QUAD * dy_zero) * a;
   UNROLL for (int i = 0; i < DEPTH; i++) {
     UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] -= of_gradients[j] + ((int *)&of_inputs)[begin + i] * dy_zero;
-    write_weights(target, sum[i], tap, channel + i, panel);
   }
+  write_weights(target, sum, tap, channel, panel);
 }

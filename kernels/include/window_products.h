@@ -116,5 +116,5 @@ INLINE void weight_tile(const Weights target, Data x, Data dy, const Sizes s, co
       }
     }
   }
-  UNROLL for (int i = 0; i < DEPTH; i++) write_weights(target, sum[i], tap, channel + i, panel);
+  write_weights(target, sum, tap, channel, panel);
 }
