@@ -11,7 +11,7 @@ WORKERS ?= 2
 OCLGRIND ?= oclgrind
 # Oclgrind 21.10 can't run what LLVM makes of restrict; and kernels of GPUs take more than its 32 kB of local memory.
 OCLGRIND_ARGS ?= --data-races --local-mem-size 65536 --build-options -Drestrict=
-OCLGRIND_TESTS ?= tests/ops
+OCLGRIND_TESTS ?= --smallest tests/ops tests/runtime/test_self_test.py
 
 .PHONY: flowers test torture docs notebooks oclgrind clean
 
@@ -43,7 +43,7 @@ notebooks: $(VENV)/.notebooks
 oclgrind: $(VENV)/.test
 	@command -v $(OCLGRIND) >/dev/null || { echo "$(OCLGRIND) is not installed (Debian: apt install oclgrind)" >&2; exit 1; }
 	@mkdir -p build
-	$(OCLGRIND) $(OCLGRIND_ARGS) $(BIN)/python -m pytest --capture=sys $(OCLGRIND_TESTS) $(ARGS) 2>build/oclgrind.log \
+	$(OCLGRIND) $(OCLGRIND_ARGS) $(BIN)/python -m pytest --capture=sys -p tests.oclgrind $(OCLGRIND_TESTS) $(ARGS) 2>build/oclgrind.log \
 		|| { cat build/oclgrind.log >&2; exit 1; }
 	@if grep -v "^1 error generated\.$$" build/oclgrind.log >&2; then exit 1; fi
 

@@ -143,9 +143,6 @@ KERNEL choose_range(INPUT(tried), OUTPUT(range), const int parts, const int bits
                     const float ratio, const float most_beyond) {
   LOCAL_RECORDS(shared);
   input tried = START(tried);
-  output range = START(range);
-  Candidates c;
-  find_candidates(range, ratio, &c);
   Record product = (Record)0, result = (Record)0, beyond = (Record)0;
   for (int part = get_local_id(0); part < parts; part += GROUP) {
     product += load_record(tried + (size_t)part * 3 * BLOCK);
@@ -155,7 +152,10 @@ KERNEL choose_range(INPUT(tried), OUTPUT(range), const int parts, const int bits
   product = record_of_group(product, 0, shared);
   result = record_of_group(result, 0, shared);
   beyond = record_of_group(beyond, 0, shared);
-  if (get_local_id(0) > 0) return;
+  if (get_local_id(0) > 0) return;  // the range is read and written by one work-item alone
+  output range = START(range);
+  Candidates c;
+  find_candidates(range, ratio, &c);
   int best = 0;
   for (int k = 1; k < BLOCK; k++) {
 #if DIRECTION  // cosines times the length of x

@@ -10,11 +10,11 @@ KERNEL to_floats(INPUT_STORED(x), RESULT_ARGUMENTS, const int m, const int block
   const Result result = RESULT(m);
   const Mask mask = MASK_START;
   RangeStatistics s = NO_STATISTICS;
-  const Tiles tiles = tiles_of_item(m * blocks_x);
+  const Tiles tiles = tiles_of_item(m * blocks_x * VECTORS);
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int block = tile / m, row = tile % m;
+    const int at = tile / VECTORS, block = at / m, row = at % m;
     const Decoding decoding = decoding_of(x, block);
-    write_result_gradient(result, mask, &s, block, row, LOAD_STORED(x, (size_t)tile * BLOCK, decoding),
+    write_result_gradient(result, mask, &s, block, row, LOAD_STORED(x, (size_t)at * BLOCK, decoding),
                           draw(result, block, row, 1).of[0]);
   }
   WRITE_STATISTICS(s, shared);
@@ -39,15 +39,15 @@ KERNEL stored_forward(INPUT_STORED(a),
   const Result result = RESULT(m);
   RangeStatistics s = NO_STATISTICS;
   const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
-  const Tiles tiles = tiles_of_item(bands * all_blocks);
+  const Tiles tiles = tiles_of_item(bands * all_blocks * VECTORS);
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int block = tile / bands, first = tile % bands * DRAWN_ROWS;
+    const int at = tile / VECTORS, block = at / bands, first = at % bands * DRAWN_ROWS;
     const Uniform uniform = draw(result, block, first, 1);
     UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
-      const size_t at = result_at(result, block, first + i);
-      V v = LOAD_STORED(a, at, of_a);
+      const size_t start = result_at(result, block, first + i);
+      V v = LOAD_STORED(a, start, of_a);
 #if ADDED
-      v += LOAD_STORED(b, at, of_b);
+      v += LOAD_STORED(b, start, of_b);
 #endif
       write_result(result, &s, block, first + i, activate(v), uniform.of[i]);
     }
@@ -86,6 +86,11 @@ KERNEL transpose_integers(INPUT_OF(char, w), OUTPUT_OF(char, t), JOBS) {
   UNROLL for (int k = 0; k < BLOCK / QUAD; k++)
     quads[k] = k * QUAD + QUAD <= rows ? quads_of_rows(from + k * QUAD * BLOCK)
                                        : quads_of_few(from + k * QUAD * BLOCK, rows - k * QUAD);
-  UNROLL for (int c = 0; c < BLOCK; c++) if (c < columns) UNROLL for (int k = 0; k < BLOCK / QUAD; k++)
-    *(__global int *)(to + c * BLOCK + k * QUAD) = ((int *)&quads[k])[c];
+  Quads all[BLOCK / QUAD];
+  rows_of_quads(all, quads);
+  UNROLL for (int k = 0; k < BLOCK / QUAD; k++) {
+    __global int *row = (__global int *)(to + k * QUAD * BLOCK);
+    if (k * QUAD + QUAD <= columns) *(__global Quads_in_memory *)row = all[k];
+    else for (int i = 0; i < (columns - k * QUAD) * QUAD; i++) row[i] = ((int *)&all[k])[i];
+  }
 }

@@ -37,18 +37,18 @@ KERNEL quantized_depthwise_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESUL
                                    const int height, const int width, const int out_height, const int out_width,
                                    const int all_blocks EPILOGUE_ARGUMENTS) {
   LOCAL_RECORDS(shared);
-  input x_range = START(x_range), w_range = START(w_range);
+  input x_range = START(x_range), w_range = RANGE_START(w_range);
   const Result result = RESULT(images * out_height * out_width);
   const int across = (out_width + TILE - 1) / TILE;
   const short zero = (short)x_range[ZERO];
   RangeStatistics s = NO_STATISTICS;
-  const Tiles tiles = tiles_of_item(images * out_height * across * all_blocks);
+  const Tiles tiles = tiles_of_item(images * out_height * across * all_blocks * VECTORS);
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const Place at = place_of(tile, images, out_height, across);
+    const Place at = place_of(tile / VECTORS, images, out_height, across);
     const int ox = at.column * TILE, first = (at.image * out_height + at.row) * out_width + ox;
-    bytes plane = START(x) + (size_t)(at.block * images + at.image) * height * width * BLOCK;
+    bytes plane = ITEM_START(x) + (size_t)(at.block * images + at.image) * height * width * BLOCK;
     Sum tap[TAPS], sum[TILE];
-    load_taps(tap, START(w), at.block);
+    load_taps(tap, ITEM_START(w), at.block);
     forward_tile(sum, plane, tap, SIZES, at.row, ox, zero);
     const V step = field(w_range, SCALE_OF, at.block) * x_range[SCALE_OF];
     const Affine affine = affine_of(EPILOGUE, at.block * BLOCK);
@@ -67,20 +67,20 @@ KERNEL quantized_depthwise_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(w)
                                          const int height, const int width, const int out_height,
                                          const int out_width, const int all_blocks MASK_ARGUMENTS) {
   LOCAL_RECORDS(shared);
-  input dy_range = START(dy_range), w_range = START(w_range);
+  input dy_range = START(dy_range), w_range = RANGE_START(w_range);
   const Result result = RESULT(images * height * width);
   const Mask mask = MASK_START;
   const int across = (width + TILE * STRIDE_X - 1) / (TILE * STRIDE_X);
   const short zero = (short)dy_range[ZERO];
   RangeStatistics s = NO_STATISTICS;
-  const Tiles tiles = tiles_of_item(images * height * across * all_blocks);
+  const Tiles tiles = tiles_of_item(images * height * across * all_blocks * VECTORS);
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const Place at = place_of(tile, images, height, across);
+    const Place at = place_of(tile / VECTORS, images, height, across);
     const int ox = at.column * TILE, first = (at.image * height + at.row) * width;
-    bytes plane = START(dy) + (size_t)(at.block * images + at.image) * out_height * out_width * BLOCK;
+    bytes plane = ITEM_START(dy) + (size_t)(at.block * images + at.image) * out_height * out_width * BLOCK;
     const V step = field(w_range, SCALE_OF, at.block) * dy_range[SCALE_OF];
     Sum tap[TAPS], sum[TILE];
-    load_taps(tap, START(w), at.block);
+    load_taps(tap, ITEM_START(w), at.block);
     UNROLL for (int residue = 0; residue < STRIDE_X; residue++) {
       backward_tile(sum, plane, tap, SIZES, at.row, ox, residue, zero);
       Uniform uniform;
@@ -103,7 +103,7 @@ KERNEL quantized_depthwise_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(
                                             const int out_width, const int rows, const int groups, const int blocks,
                                             const int add) {
   input x_range = START(x_range), dy_range = START(dy_range);
-  const int group = get_global_id(0), block = get_global_id(1);
+  const int group = ITEM, block = get_global_id(1);
   if (group >= groups) return;
   const int first = group * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
   const short zero = (short)x_range[ZERO], dy_zero = (short)dy_range[ZERO];
@@ -111,8 +111,8 @@ KERNEL quantized_depthwise_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(
   clear(sum, TAPS);
   for (int row = first; row < last; row++) for (int ox = 0; ox < out_width; ox += TILE) {
     const int image = row / out_height, oy = row % out_height;
-    bytes plane = START(x) + (size_t)(block * images + image) * height * width * BLOCK;
-    bytes d = START(dy) + (((size_t)(block * images + image) * out_height + oy) * out_width + ox) * BLOCK;
+    bytes plane = ITEM_START(x) + (size_t)(block * images + image) * height * width * BLOCK;
+    bytes d = ITEM_START(dy) + (((size_t)(block * images + image) * out_height + oy) * out_width + ox) * BLOCK;
     UNROLL for (int i = 0; i < TILE; i++) {
       g[i] = (Sum)0;
       if (ox + i < out_width) g[i] = column_at(d + i * BLOCK, dy_zero);
@@ -120,7 +120,7 @@ KERNEL quantized_depthwise_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(
     add_weight_products(sum, plane, g, SIZES, oy, ox, zero);
   }
   const float step = x_range[SCALE_OF] * dy_range[SCALE_OF];
-  output dw = START(partials) + (size_t)(group * blocks + block) * TAPS * BLOCK;
+  output dw = ITEM_START(partials) + (size_t)(group * blocks + block) * TAPS * BLOCK;
   UNROLL for (int t = 0; t < TAPS; t++) {
     V v = value_of(sum[t]) * step;
     if (add) v += load(dw + t * BLOCK);

@@ -13,27 +13,29 @@ KERNEL add_quads_of_blocks(INPUT_OF(int, x), INPUT_OF(char, w), OUTPUT_OF(int, s
   *(__global Quads_in_memory *)sums = add_quads(sum, x, quads_of_rows(START(w) + block * QUAD * BLOCK));
 }
 
-// sums = the product of x and w, 16 x 16 each, by one warp
-KERNEL add_products_of_tiles(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT(sums)) {
-  __local Chunk left[16 * CHUNKS], right[16 * CHUNKS];
+// sums = the product of x and w, 16 x 16 each, or of integers 16 x 32 and 32 x 16, by one warp
+KERNEL add_products_of_tiles(INPUT_OF(Factor, x), INPUT_OF(Factor, w), OUTPUT(sums)) {
+  __local Chunk left[STEPS * 16 * CHUNKS], right[STEPS * 16 * CHUNKS];
   LOCAL_EXCHANGE(exchange);
-  for (int i = LANE; i < 16 * CHUNKS; i += 32) {
+  for (int i = LANE; i < STEPS * 16 * CHUNKS; i += 32) {
     const int at = chunk(i / CHUNKS, i % CHUNKS);
-    copy_chunk(left + at, (__global const Chunk *)START(x) + i, 1);
-    copy_chunk(right + at, (__global const Chunk *)START(w) + i, 1);
+    copy_chunk(left + at, (__global const Chunk *)START(x) + i, 1, (Chunk)0);
+    copy_chunk(right + at, (__global const Chunk *)START(w) + i, 1, (Chunk)0);
   }
   COMMIT_COPIES;
   WAIT_FOR_COPIES;
   barrier(CLK_LOCAL_MEM_FENCE);
-  float4 sum[2] = {(float4)0, (float4)0};
+  Sums sum[2] = {(Sums)0, (Sums)0};
   for (int part = 0; part < PARTS; part++) {
     const Left a = left_rows(left, 0, part), b = right_columns(right, 0, part);
     sum[0] = add_product(sum[0], a, b.xy, exchange);
     sum[1] = add_product(sum[1], a, b.zw, exchange);
   }
-  output to = START(sums) + LANE / 4 * BLOCK + LANE % 4 * 2;
-  for (int j = 0; j < 2; j++) {
-    *(__global float2 *)(to + j * 8) = sum[j].xy;
-    *(__global float2 *)(to + 8 * BLOCK + j * 8) = sum[j].zw;
+  output to = START(sums) + LANE / 4 * BLOCK;
+  for (int j = 0; j < 2; j++) for (int i = 0; i < 2; i++) {
+    const int column = LANE % 4 * 2 + i;
+    output at = to + (STEPS == 2 ? column * 2 + j : j * 8 + column);  // even and odd columns of integers
+    at[0] = i ? sum[j].y : sum[j].x;
+    at[8 * BLOCK] = i ? sum[j].w : sum[j].z;
   }
 }

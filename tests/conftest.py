@@ -112,7 +112,9 @@ def _kernels_compile_without_warnings():
         assert not refused, f"with all built-in functions it compiles: builtins.h lacks one:\n{refused}"
         for device in built.get_info(cl.program_info.DEVICES):
             log = built.get_build_info(device, cl.program_build_info.LOG)
-            assert "warning:" not in log, f"a kernel was compiled with warnings:\n{log}"
+            # Intel's compiler warns of every loop that it leaves as it is.
+            warnings = [line for line in log.splitlines() if "warning:" in line and "loop not vectorized" not in line]
+            assert not warnings, f"a kernel was compiled with warnings:\n{log}"
         return built
 
     with pytest.MonkeyPatch.context() as patch:

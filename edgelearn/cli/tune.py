@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> Answer:
         with Progress(TimeElapsedColumn(), *Progress.get_default_columns()) as bar:
             task = bar.add_task("starting", total=1.0)
             report = tuner.tune(
-                list(works.values()),
+                works,
                 limit,
                 options.again,
                 lambda part, name: bar.update(task, completed=part, description=name),

@@ -28,14 +28,16 @@ class Unit:
 
 
 QUADS = "add_quads_of_blocks"  # see kernels/include/quads.h
+TILES = "add_products_of_tiles"  # see kernels/include/matrix_units.h
 
 UNITS = (  # the fastest first
-    Unit("MMA", ("bf16", "fp16", "tf32"), ("gpu",), "add_products_of_tiles"),
+    Unit("MMA", ("bf16", "fp16", "tf32", "int8"), ("gpu",), TILES),
     Unit("VNNI512", ("int8",), ("cpu",), QUADS),
     Unit("AVX512BW", ("int8",), ("cpu",), QUADS),
     Unit("AVX2", ("int8",), ("cpu",), QUADS),
     Unit("INTEGER_DOT", ("int8",), ("cpu", "gpu", "accelerator"), QUADS, "cl_khr_integer_dot_product"),
     Unit("QCOM_DOT", ("int8",), ("gpu",), QUADS, "cl_qcom_dot_product8"),
+    Unit("PLAIN_MMA", (), (), TILES),  # plain C in place of matrix units, for tests: no device is found to have it
 )
 
 

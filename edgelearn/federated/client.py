@@ -14,7 +14,7 @@ from edgelearn.train import Subset, Trainer
 from edgelearn.train.sources import Source
 
 from .compression.downlink import Copy
-from .compressor import Compressor, NoCompression, at_round
+from .compressor import Compressor, NoCompression, at_round, start_of
 from .masking import Masks
 from .memory import ClientMemory
 from .messages import Instruction, Reply, split_own
@@ -97,15 +97,21 @@ class Clients:
         return np.empty(0, np.float32)
 
     def answer(self, data: bytes) -> bytes:
-        """Carry out an instruction. What a client can't do is the `problem` of its reply."""
+        """Carry out an instruction. What a client can't do is the `problem` of its reply.
+
+        Raises RunError if what a client keeps for its next round can't be written.
+        """
         instruction = Instruction.from_bytes(data)
         try:
-            return self._train(instruction).to_bytes()
+            reply, kept = self._train(instruction)
         except EdgelearnError as error:
-            problem = f"{type(error).__name__}: {error}"
-            return Reply(instruction.round, instruction.client, b"", 0, {}, problem).to_bytes()
+            return Reply.refusal(instruction, error).to_bytes()
+        if self.memory and kept:
+            self.memory.save(instruction.client, instruction.round, kept)
+        return reply.to_bytes()
 
-    def _train(self, instruction: Instruction) -> Reply:
+    def _train(self, instruction: Instruction) -> tuple[Reply, dict[str, np.ndarray]]:
+        """The reply, and what the client keeps for its next round."""
         number, client = instruction.round, instruction.client
         if number < 1 or not 0 <= client < len(self.examples.parts):
             raise FormatError(f"there is no round {number} of a client {client}: {len(self.examples.parts)} are here")
@@ -117,21 +123,20 @@ class Clients:
         epochs = self.epochs if self.steps is None else 1
         x = _Round(self.examples.x, chosen, (number - 1) * epochs)
         targets = self.targets(client, chosen, own)
-        self.trainer.load(self.weights | dict(zip(self.names, received, strict=True)))
+        begun = start_of(self.compressor, received, kept)
+        self.trainer.load(self.weights | dict(zip(self.names, begun, strict=True)))
         history = self.trainer.fit(x, targets, epochs)
         trained = self.trainer.weights
-        changes = [trained[name] - before for name, before in zip(self.names, received, strict=True)]
+        changes = [trained[name] - before for name, before in zip(self.names, begun, strict=True)]
         if self.masks:
             payload = self.masks.hide(changes, client, number)
         else:
             rng = np.random.default_rng([self.seed, _COMPRESSION, number, client])
             payload = at_round(self.compressor, number).encode(changes, rng, kept)
         payload += self.moved(x, targets).tobytes()
-        if self.memory and kept:
-            self.memory.save(client, number, kept)
         last = {name: values[-1] for name, values in history.history.items() if name != "seconds"}
         metrics = last | {"seconds": round(time.perf_counter() - start, 4), **self._bytes()}
-        return Reply(number, client, payload, len(x), metrics)
+        return Reply(number, client, payload, len(x), metrics), kept
 
     def _chosen(self, number: int, client: int) -> np.ndarray:
         """Numbers of the examples of a round, in a random order."""

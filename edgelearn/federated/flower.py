@@ -10,6 +10,7 @@ from typing import Any
 from edgelearn.errors import RunError
 
 from .grid import Outcome
+from .messages import Instruction, Reply
 
 RECORD, FIELD = "message", "bytes"  # where a message of Flower holds one of ours
 _POLL_SECONDS = 0.05
@@ -96,7 +97,11 @@ def client_app(work: Callable[[Any], Any]) -> Any:
 
     @app.train()
     def train(message: Any, context: Any) -> Any:
-        return reply(work(context).answer(message.content[RECORD][FIELD]), message)
+        data = message.content[RECORD][FIELD]
+        try:
+            return reply(work(context).answer(data), message)
+        except RunError as error:  # of this node's disk: the others go on without it
+            return reply(Reply.refusal(Instruction.from_bytes(data), error).to_bytes(), message)
 
     @app.query()
     def query(message: Any, context: Any) -> Any:

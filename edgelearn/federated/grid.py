@@ -14,7 +14,7 @@ class Work(Protocol):
     """Carries out instructions: `Clients` in this process, or something that asks clients elsewhere."""
 
     def answer(self, data: bytes) -> bytes:
-        """Return the reply to an instruction, both as bytes."""
+        """Return the reply to an instruction, both as bytes. Raises RunError if a file can't be written."""
         ...
 
 
@@ -38,6 +38,7 @@ class Grid(Protocol):
 
 class LocalGrid:
     """Clients in this process, one after the other. What they get and send are the bytes that a network would carry.
+    They share the server's disk: where it is full, the round ends with a RunError, and no client is left out.
 
     Arguments:
     - `work`: the clients.

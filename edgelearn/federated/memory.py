@@ -33,8 +33,12 @@ class ClientMemory:
 
     def save(self, client: int, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Keep `arrays` of round `number`. Raises RunError if they can't be written."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        atomic.write_bytes(self._path(client, number), safetensors.to_bytes(arrays, {}))
+        data, path = safetensors.to_bytes(arrays, {}), self._path(client, number)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise atomic.explain(error, path, len(data)) from error
+        atomic.write_bytes(path, data)
         for old in [each for each in self._rounds(client) if each < number][:-1]:
             self._path(client, old).unlink(missing_ok=True)
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from edgelearn import records
-from edgelearn.errors import FormatError
+from edgelearn.errors import EdgelearnError, FormatError
 
 from .compressor import NoCompression
 
@@ -92,6 +92,11 @@ class Reply:
     examples: int
     metrics: Mapping[str, float]
     problem: str = ""
+
+    @classmethod
+    def refusal(cls, instruction: Instruction, error: EdgelearnError) -> Self:
+        """Return the reply of a client that could not train."""
+        return cls(instruction.round, instruction.client, b"", 0, {}, f"{type(error).__name__}: {error}")
 
     def to_bytes(self) -> bytes:
         header = {k: v for k, v in vars(self).items() if k != "payload"} | {"metrics": dict(self.metrics)}

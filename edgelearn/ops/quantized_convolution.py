@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from edgelearn.launch import KernelConfig
 
-from . import quads, tiles
+from . import quads, quantized_units, tiles
 from . import quantized_copy as quantized_copy
 from .convolution import Conv2D
 from .dense import Dense
@@ -61,6 +61,10 @@ def emit_forward(
     window, (out_height, out_width) = geometry.window, geometry.window.output
     channels, out = x.tensor.channels, target.tensor
     check_accumulators(e.layer, window.taps * channels, x.format, kernel.format)
+    flops = 2 * out.rows * out.channels * window.taps * channels
+    if quantized_units.multiplies(e, x.tensor):
+        quantized_units.emit_forward(e, window, geometry.images, x, kernel, target, epilogue, flops)
+        return
     candidates = tiles.of_convolution(e.traits, out_width, out.blocks)
     with e.choose("quantized_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
         count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
@@ -68,7 +72,7 @@ def emit_forward(
             "quantized_convolution.cl", "quantized_convolution_forward", (target.items(e, _items(e, count)),),
             *x.read, *kernel.read, *target.result_arguments(e), *geometry.sizes, channels, out_height, out_width,
             out.blocks, *epilogue.arguments,
-            whole=True, flops=2 * out.rows * out.channels * window.taps * channels, in_block=x.tensor.block, depth=1,
+            whole=True, flops=flops, in_block=x.tensor.block, depth=1,
             per_channel=kernel.format.per_channel, **quads.macros(e.traits), **choice, **window.macros,
             **epilogue.macros, **target.result_macros(e),
         )  # fmt: skip
@@ -87,6 +91,10 @@ def emit_backward_data(
     window, (out_height, out_width) = geometry.window, geometry.window.output
     stride, out = window.strides[1], dy.tensor.channels
     check_accumulators(e.layer, window.taps * out, dy.format, prepared.format)
+    flops = 2 * dy.tensor.rows * out * window.taps * x.channels
+    if quantized_units.multiplies(e, x):
+        quantized_units.emit_backward_data(e, window, geometry.images, prepared, dy, target, flops)
+        return
     candidates = tiles.of_convolution(e.traits, ceil_div(window.width, stride), x.blocks)
     with e.choose("quantized_convolution_backward_data", geometry.problem(x.channels, out), candidates) as choice:
         across = stride * ceil_div(window.width, choice["tile"] * stride)
@@ -95,7 +103,7 @@ def emit_backward_data(
             "quantized_convolution.cl", "quantized_convolution_backward_data", (target.items(e, _items(e, count)),),
             *dy.read, *prepared.read, *target.result_arguments(e), *geometry.sizes, out, out_height, out_width,
             x.blocks, *target.mask_arguments,
-            whole=True, flops=2 * dy.tensor.rows * out * window.taps * x.channels, in_block=16, depth=1,
+            whole=True, flops=flops, in_block=16, depth=1,
             per_channel=prepared.format.per_channel, **quads.macros(e.traits), **choice, **window.macros,
             **target.mask_macros, **target.result_macros(e),
         )  # fmt: skip
@@ -115,6 +123,9 @@ def emit_backward_weights(
     width = _row_of_quads(value) if e.traits.quads else value.width
     geometry = Geometry.of(op, value, value.rows // width, width)
     window, (out_height, out_width) = geometry.window, geometry.window.output
+    flops = 2 * given.rows * given.channels * window.taps * value.channels
+    if quantized_units.multiplies(e, value):
+        return quantized_units.emit_backward_weights(e, window, geometry.images, x, dy, gradient, sums, add, flops)
     wide = _wide_taps(e.traits, value, window)
     candidates = _depths(e.traits, value.block, given.blocks, wide)
     problem = geometry.problem(value.channels, given.channels)
@@ -132,7 +143,7 @@ def emit_backward_weights(
             "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, kernel_sum.groups),
             *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
             *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
-            whole=True, flops=2 * given.rows * given.channels * window.taps * value.channels,
+            whole=True, flops=flops,
             in_block=value.block, tile=1, panels=panels, depth=depth, **quads.macros(e.traits),
             **window.macros,
         )  # fmt: skip

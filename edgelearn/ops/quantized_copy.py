@@ -17,7 +17,9 @@ from .quantized_tensor import QuantizedTensor, Stored, reads, stored_macros, ten
 from .range_statistics import RangeStatistics
 from .sums import LONGEST_SUM, Sum, start_sum
 from .target import Target
-from .tensor import Tensor, ceil_div
+from .tensor import BLOCK, Tensor, ceil_div
+
+MOST_ITEMS = 1 << 19  # of a GPU: each decodes a few vectors
 
 
 def emit_to_integers(e: Emitter, x: Tensor, y: QuantizedTensor, statistics: RangeStatistics | None = None) -> None:
@@ -29,23 +31,27 @@ def emit_to_integers(e: Emitter, x: Tensor, y: QuantizedTensor, statistics: Rang
 def emit_to_floats(e: Emitter, x: Stored, target: Target) -> None:
     """Emit target = the floats that integers or halves stand for."""
     tensor = tensor_of(x)
-    groups, _ = e.split_rows(tensor.rows * tensor.blocks, 1)
     e.launch(
-        "quantized_copy.cl", "to_floats", (target.items(e, groups),), *reads(x), *target.result_arguments(e),
-        tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, **stored_macros(x), **target.mask_macros,
-        **target.result_macros(e),
+        "quantized_copy.cl", "to_floats", (target.items(e, _items(e, tensor)),), *reads(x), *target.result_arguments(e),
+        tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, vector_width=e.traits.vector,
+        **stored_macros(x), **target.mask_macros, **target.result_macros(e),
     )  # fmt: skip
+
+
+def _items(e: Emitter, x: Tensor) -> int:
+    """Work-items that go through `x`."""
+    rows = x.rows * x.blocks
+    return min(rows * (BLOCK // e.traits.vector), MOST_ITEMS) if e.traits.gpu else e.split_rows(rows, 1)[0]
 
 
 def emit_forward(e: Emitter, inputs: Sequence[QuantizedTensor], target: Target, activation: Function) -> None:
     """Emit target = activation(the sum of one or two tensors of integers)."""
     tensor = inputs[0].tensor
-    groups, _ = e.split_rows(tensor.rows * tensor.blocks, 1)
     accesses = [access for x in inputs for access in x.read]
     e.launch(
-        "quantized_copy.cl", "stored_forward", (target.items(e, groups),), *accesses,
-        *target.result_arguments(e), tensor.rows, tensor.blocks, whole=True, added=len(inputs) == 2,
-        **stored_macros(inputs[0]), **activation.macros(), **target.result_macros(e),
+        "quantized_copy.cl", "stored_forward", (target.items(e, _items(e, tensor)),), *accesses,
+        *target.result_arguments(e), tensor.rows, tensor.blocks, whole=True, vector_width=e.traits.vector,
+        added=len(inputs) == 2, **stored_macros(inputs[0]), **activation.macros(), **target.result_macros(e),
     )  # fmt: skip
 
 

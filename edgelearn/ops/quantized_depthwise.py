@@ -12,7 +12,7 @@ from .quantized_copy import emit_channel_sums
 from .quantized_tensor import QuantizedTensor, check_accumulators, largest_sum
 from .sums import LONGEST_SUM, Sum, start_sum
 from .target import Target
-from .tensor import Tensor, ceil_div
+from .tensor import BLOCK, Tensor, ceil_div
 
 EXACT = 1 << 24  # the most that float32 counts to by ones
 
@@ -26,18 +26,18 @@ def emit_forward(
     epilogue: Epilogue,
 ) -> None:
     """target = activation((x * kernel) * scale + shift)"""
-    value, out = x.tensor, target.tensor
+    value, out, vector = x.tensor, target.tensor, e.traits.vector
     window = op.window(value.shape[1:])
     check_accumulators(e.layer, window.taps, x.format, kernel.format)
     problem = window.problem(value.images, value.channels)
     with e.choose("quantized_depthwise_forward", problem, _tiles(e.traits, out.width)) as choice:
-        count = out.images * out.height * ceil_div(out.width, choice["tile"]) * out.blocks
+        count = out.images * out.height * ceil_div(out.width, choice["tile"]) * out.blocks * (BLOCK // vector)
         e.launch(
             "quantized_depthwise.cl", "quantized_depthwise_forward", (target.items(e, count),),
             *x.read, *kernel.read, *target.result_arguments(e), value.images, value.height, value.width, out.height,
             out.width, out.blocks, *epilogue.arguments,
             whole=True, flops=op.flops(value.shape[1:]) * value.images, per_channel=kernel.format.per_channel,
-            floats=_exact(window.taps, x.format, kernel.format), **choice, **window.macros,
+            vector_width=vector, floats=_exact(window.taps, x.format, kernel.format), **choice, **window.macros,
             **epilogue.macros, **target.result_macros(e),
         )  # fmt: skip
 
@@ -51,17 +51,17 @@ def emit_backward_data(
     target: Target,
 ) -> None:
     """The gradient of the input, which is shaped like `x`."""
-    given, window = dy.tensor, op.window(x.shape[1:])
+    given, window, vector = dy.tensor, op.window(x.shape[1:]), e.traits.vector
     check_accumulators(e.layer, window.taps, dy.format, prepared.format)
     stride, problem = window.strides[1], window.problem(x.images, x.channels)
     with e.choose("quantized_depthwise_backward_data", problem, _tiles(e.traits, ceil_div(x.width, stride))) as choice:
-        count = x.images * x.height * ceil_div(x.width, choice["tile"] * stride) * x.blocks
+        count = x.images * x.height * ceil_div(x.width, choice["tile"] * stride) * x.blocks * (BLOCK // vector)
         e.launch(
             "quantized_depthwise.cl", "quantized_depthwise_backward_data", (target.items(e, count),),
             *dy.read, *prepared.read, *target.result_arguments(e), x.images, x.height, x.width, given.height,
             given.width, x.blocks, *target.mask_arguments,
             whole=True, flops=op.flops(x.shape[1:]) * x.images, per_channel=prepared.format.per_channel,
-            floats=_exact(window.taps, dy.format, prepared.format), **choice, **window.macros,
+            vector_width=vector, floats=_exact(window.taps, dy.format, prepared.format), **choice, **window.macros,
             **target.mask_macros, **target.result_macros(e),
         )  # fmt: skip
 
@@ -88,7 +88,7 @@ def emit_backward_weights(
             "quantized_depthwise.cl", "quantized_depthwise_backward_weights", (kernel_sum.groups, value.blocks),
             *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
             value.images, value.height, value.width, given.height, given.width, rows, kernel_sum.groups, value.blocks,
-            int(add), whole=True, flops=op.flops(value.shape[1:]) * value.images, floats=False, **choice,
+            int(add), flops=op.flops(value.shape[1:]) * value.images, floats=False, **choice,
             **window.macros,
         )  # fmt: skip
         return kernel_sum, dy_sum

@@ -12,7 +12,7 @@ from .tensor import Tensor, ceil_div
 
 GROUP_SIZE_GPU = 256  # work-items of a GPU's work-group, which write one record of statistics
 GROUPS_GPU, GROUPS_CPU = 4, 8  # work-groups a compute unit, of which each reads at least
-LEAST_GPU, LEAST_CPU = 4096, 1024  # floats
+LEAST = 1024  # floats
 
 
 def split(e: Emitter, x: Tensor, groups: int = 0) -> tuple[int, int, int]:
@@ -20,8 +20,8 @@ def split(e: Emitter, x: Tensor, groups: int = 0) -> tuple[int, int, int]:
     at a time; `groups` sets the number of work-groups."""
     floats, vector = x.rows * x.blocks * x.block, e.traits.vector
     if not groups:
-        most, least = (GROUPS_GPU, LEAST_GPU) if e.traits.gpu else (GROUPS_CPU, LEAST_CPU)
-        groups = max(1, min(most * e.traits.compute_units, ceil_div(floats, least)))
+        most = GROUPS_GPU if e.traits.gpu else GROUPS_CPU
+        groups = max(1, min(most * e.traits.compute_units, ceil_div(floats, LEAST)))
     return ceil_div(floats, vector), floats % vector, groups
 
 

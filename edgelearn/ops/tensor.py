@@ -9,6 +9,7 @@ Values are float32 or, in rounded tensors, halves (float16, bfloat16) or int8.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -33,11 +34,22 @@ def blocked_bytes(rows: int, channels: int, block: int = BLOCK, dtype: str = "fl
     return ceil_div(channels, block) * block * rows * words_of(dtype).itemsize
 
 
-def pack(array: np.ndarray, block: int = BLOCK, dtype: str = "float32") -> np.ndarray:
-    """[..., channels] -> [channels / block, rows, block] of `dtype`."""
+Empty = Callable[[Shape, str], np.ndarray]
+
+
+def pack(array: np.ndarray, block: int = BLOCK, dtype: str = "float32", empty: Empty | None = None) -> np.ndarray:
+    """[..., channels] -> [channels / block, rows, block] of `dtype`, in an array that `empty` makes (default: it may be
+    `array` itself)."""
     matrix = np.asarray(array, dtype).reshape(-1, array.shape[-1] if array.ndim else 1)
     rows, channels = matrix.shape
     blocks = ceil_div(channels, block)
+    if empty is not None:
+        words = empty((blocks, rows, block), dtype)
+        for index in range(blocks):
+            columns = matrix[:, index * block : (index + 1) * block]
+            words[index, :, : columns.shape[1]] = columns
+            words[index, :, columns.shape[1] :] = 0
+        return words
     if blocks * block != channels:
         matrix = np.pad(matrix, ((0, 0), (0, blocks * block - channels)))
     return np.ascontiguousarray(matrix.reshape(rows, blocks, block).swapaxes(0, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from edgelearn.display import Displayed
 
 from .handles import opencl_device
 from .memory import DeviceBuffer, Ledger
+from .pinned import PinnedArrays
 from .process import check_process
 
 
@@ -52,6 +54,11 @@ class Context(Displayed):
         if self._transfers is None:
             self._transfers = self._new_queue()
         return self._transfers
+
+    @cached_property
+    def pinned(self) -> PinnedArrays:
+        """Arrays in pinned memory, which this device copies from fast."""
+        return PinnedArrays(self.cl_context, self._new_queue())
 
     def _new_queue(self) -> Any:
         import pyopencl as cl

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from edgelearn.errors import DataError, NonFiniteError
-from edgelearn.ops.tensor import BLOCK, Shape, ceil_div, unpack
+from edgelearn.ops.tensor import BLOCK, Empty, Shape, ceil_div, unpack
 
 from .pages import on_disk
 
@@ -79,7 +79,17 @@ class FeatureCache:
             )
         self.words[:, first : first + count] = words
 
-    def device_layout(self, indices: np.ndarray) -> np.ndarray:
-        """The features of some examples as the device reads them: float32 (blocks, n * pixels, block)."""
-        words = np.take(self.words, indices, axis=1).astype(np.float32, copy=False)
-        return words.reshape(len(words), -1, words.shape[-1])
+    def device_layout(self, indices: np.ndarray, empty: Empty | None = None) -> np.ndarray:
+        """The features of some examples as the device reads them: float32 (blocks, n * pixels, block), in an array that
+        `empty` makes (default: a new one). Raises IndexError for an example that isn't there."""
+        blocks, count, pixels, block = self.words.shape
+        if empty is None:
+            words = np.take(self.words, indices, axis=1).astype(np.float32, copy=False)
+        else:
+            words = empty((blocks, len(indices), pixels, block), "float32")
+            places = np.arange(count)[indices]  # as NumPy reads them: with mode="clip", take would not check
+            if self.dtype == np.float32:
+                np.take(self.words, places, axis=1, out=words, mode="clip")
+            else:
+                words[...] = np.take(self.words, places, axis=1)
+        return words.reshape(blocks, -1, block)

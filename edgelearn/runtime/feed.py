@@ -13,6 +13,7 @@ from edgelearn.compile.plan import Plan
 from edgelearn.ops import control as places
 from edgelearn.ops import pack
 from edgelearn.ops.loss import rows_of
+from edgelearn.ops.tensor import Empty
 
 from .feature_cache import FeatureCache
 from .plan_memory import PlanMemory
@@ -55,11 +56,14 @@ def random_batch(plan: Plan, n: int, rng: np.random.Generator) -> tuple[Examples
 
 
 class Feed:
-    """Packs examples and copies what a step reads to the device. Arguments: see Session."""
+    """Packs examples and copies what a step reads to the device; for a GPU, in pinned memory. Arguments: see
+    Session."""
 
     def __init__(self, plan: Plan, memory: PlanMemory) -> None:
         self.plan, self.memory = plan, memory
         self._blocks = input_blocks(plan.request.network)
+        context = memory.context
+        self._empty: Empty | None = context.pinned.empty if context.device.is_gpu else None
         losses, nodes = plan.request.losses, plan.request.network.nodes
         several = len(losses.by_output) > 1
         # 1 exactly for a single vector: its loss then has the same bits as without a factor
@@ -71,13 +75,15 @@ class Feed:
     def pack(self, x: Examples) -> Examples:
         """Return examples (n, ..., channels) in the device's layout. Any thread may call this."""
         if isinstance(x, Mapping):
-            return {name: pack(x[name], block) for name, block in self._blocks.items()}
+            return {name: pack(x[name], block, empty=self._empty) for name, block in self._blocks.items()}
         (block,) = self._blocks.values()
-        return pack(x, block)
+        return pack(x, block, empty=self._empty)
 
     def fetch(self, source: Any, indices: np.ndarray) -> Examples:
         """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
-        return source.device_layout(indices) if isinstance(source, FeatureCache) else self.pack(source[indices])
+        if isinstance(source, FeatureCache):
+            return source.device_layout(indices, self._empty)
+        return self.pack(source[indices])
 
     def begin(self, examples: int, rate: float, step: int, scale: float = 1.0) -> None:
         """Send the numbers of a mini-batch, whose loss is multiplied by `scale`. Raises PlanError if a plan without an

@@ -71,8 +71,16 @@ def multiply_quads(context: Context, unit: Unit) -> Iterator[tuple[np.ndarray, n
 def multiply_tiles(context: Context, unit: Unit) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """As `multiply_quads`, of small whole numbers in each of the unit's types: their products and sums are exact."""
     rng = np.random.default_rng(0)
+    if "int8" in unit.types:  # two steps of a depth of 16, whose rows of w lie as right_columns reads them
+        x, w = rng.integers(-128, 127, (2, 2, 16, 16), np.int8, endpoint=True)
+        macros = {"TYPE": int(StoredType.INT8), "VECTOR_WIDTH": 4}
+        slots = [slot % 8 // 2 * 4 + slot % 2 + slot // 8 * 2 for slot in range(16)]
+        found = _run(context, unit, macros, (x, w[:, slots].copy(), np.zeros((16, 16), np.float32)), 32, 32)
+        yield found, np.einsum("smk,skn->mn", x.astype(np.int32), w.astype(np.int32))
     x, w = (rng.integers(-8, 8, (16, 16), endpoint=True).astype(np.float32) for _ in range(2))
     for kind in unit.types:
+        if kind == "int8":
+            continue
         fmt = HALVES.get(kind)
         factors = [fmt.encode(v) if fmt else v for v in (x, w)]
         code = int(StoredType.of(fmt.storage)) if fmt else int(StoredType.FLOAT32)

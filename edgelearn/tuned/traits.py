@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from edgelearn.device import Device
-from edgelearn.device.units import QUADS, first_of, first_with
+from edgelearn.device.units import QUADS, TILES, first_of, first_with
 
 from .store import KernelConfig, find
 
@@ -54,6 +54,11 @@ class Traits:
     def quads(self) -> str:
         """The fastest unit that adds up four products of 8-bit integers; "" if the device has none."""
         return first_with(QUADS, self.find_units())
+
+    @property
+    def matrix_unit(self) -> str:
+        """The fastest unit that multiplies small matrices; "" if the device has none."""
+        return first_with(TILES, self.find_units())
 
     @classmethod
     def of(cls, device: Device) -> Traits:

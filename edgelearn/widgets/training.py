@@ -16,6 +16,7 @@ from edgelearn.errors import RunError
 from edgelearn.experiments.experiment import Experiment
 from edgelearn.lab.runs import Run, RunStore, figures
 
+from .other_training import OtherTraining
 from .run_html import epoch_html, error_html, memory_html, result_rows
 from .show import duration, show, table
 from .worker import Worker, WorkerState
@@ -38,7 +39,8 @@ class TrainingStoppedError(RunError):
 class TrainingView(ipywidgets.VBox):
     """Curves, memory, progress and the last epoch of a training, with buttons to start, stop and resume it.
 
-    A second view of the same experiment shows the same training and replaces the first.
+    A second view of the same experiment shows the same training and replaces the first. While another experiment
+    trains, for example one that an earlier run of the cell started, the view shows that and has a button to stop it.
 
     Arguments:
     - `experiment`: an Experiment, or a function that makes one, such as `lambda: FlowersExperiment.load(config)`.
@@ -54,7 +56,7 @@ class TrainingView(ipywidgets.VBox):
         self.training = Worker.of(experiment, store, run)
         self._updating = threading.Lock()
         self._next_text = self._next_drawing = 0.0
-        self._phase = ""
+        self._phase, self._other = "", OtherTraining()
         self._drawn: list[dict[str, Any]] = []
         self._status = ipywidgets.HTML()
         self._buttons = {
@@ -68,7 +70,7 @@ class TrainingView(ipywidgets.VBox):
         self._memory, self._epoch, self._error = (ipywidgets.HTML() for _ in range(3))
         head = ipywidgets.HBox([*self._buttons.values(), self._status], layout={"align_items": "center"})
         foot = ipywidgets.HBox([self._memory, self._epoch], layout={"flex_flow": "row wrap", "grid_gap": "0 3em"})
-        super().__init__([head, self._bar, self._error, self._curves, foot])
+        super().__init__([head, self._other, self._bar, self._error, self._curves, foot])
         self.training.watch(self)
         self.update(at_once=True)
 
@@ -163,6 +165,7 @@ class TrainingView(ipywidgets.VBox):
             now, progress, rows = time.monotonic(), self.training.progress, self.training.rows
             phase, complete = progress.phase, progress.done == progress.total
             at_once = at_once or self.training.state is not WorkerState.RUNNING
+            self._other.show(self.training.other)
             if complete or at_once or now >= self._next_text or phase != self._phase:
                 self._next_text, self._phase = now + _TEXT_SECONDS, phase
                 self._write()

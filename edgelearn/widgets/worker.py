@@ -32,7 +32,7 @@ class Watcher(Protocol):
     """A view of a training."""
 
     def update(self) -> None:
-        """The training has changed. Called on its thread."""
+        """The training has changed, or another one has begun or ended. Called on a training's thread."""
 
     def close(self) -> None:
         """Another view watches the training from now on."""
@@ -76,6 +76,7 @@ class Worker(Callback):
         self.results: dict[str, Any] | None = None
         self.error: BaseException | None = None
         self.watcher: Watcher | None = None
+        self._waiting = False  # for trainings that were started before
         self._changing = threading.Lock()
         self._stop, self._ended = threading.Event(), threading.Event()
         self._ended.set()
@@ -92,16 +93,23 @@ class Worker(Callback):
         """True between `stop` and the end of the training."""
         return self.state is WorkerState.RUNNING and self._stop.is_set()
 
+    @property
+    def other(self) -> Worker | None:
+        """The worker that trains now, unless it is this one; None if none does."""
+        running = [w for w in list(Worker._workers) if w.state is WorkerState.RUNNING and not w._waiting]
+        return next((worker for worker in running if worker is not self), None)
+
     def start(self) -> None:
         """Start the training, or continue it from the last checkpoint; nothing if it runs or has finished."""
         with self._changing:
             if self.state in (WorkerState.RUNNING, WorkerState.FINISHED):
                 return
+            with Worker._starting:
+                before, Worker._newest = Worker._newest, self
+            self._waiting = before is not None and before is not self
             self.state, self.error, self.progress = WorkerState.RUNNING, None, Progress("loading")
             self._stop.clear()
             self._ended.clear()
-        with Worker._starting:
-            before, Worker._newest = Worker._newest, self
         threading.Thread(target=self._work, args=(before,), name="edgelearn-training").start()
 
     def stop(self) -> None:
@@ -154,6 +162,11 @@ class Worker(Callback):
         if self.watcher is not None:
             self.watcher.update()
 
+    def _notify_others(self) -> None:
+        for worker in list(Worker._workers):
+            if worker is not self:
+                worker._notify()
+
     # -- the thread ----------------------------------------------------------------------------------------------
 
     def _work(self, before: Worker | None) -> None:
@@ -161,6 +174,7 @@ class Worker(Callback):
             self._notify()
             if before is not None and before is not self:
                 self._queue(before)
+            self._notify_others()
             self.results = self._train()
             stopped = WorkerState.READY if self.run is None else WorkerState.STOPPED
             state = stopped if self.results is None else WorkerState.FINISHED
@@ -175,6 +189,7 @@ class Worker(Callback):
         with Worker._starting:
             if Worker._newest is self:
                 Worker._newest = None  # or it would keep the device's memory
+        self._notify_others()
 
     def _queue(self, before: Worker) -> None:
         """Wait until the training `before` has ended, or this one is stopped."""
@@ -182,7 +197,9 @@ class Worker(Callback):
         self._notify()
         while not self._stop.is_set() and not before._ended.wait(_POLL_SECONDS):
             pass
+        self._waiting = False
         self.progress = Progress("loading")
+        self._notify()
 
     def _train(self) -> dict[str, Any] | None:
         """The results; None if the training was stopped."""

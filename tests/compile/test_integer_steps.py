@@ -97,12 +97,9 @@ def test_integers_are_written_by_those_who_make_them(kernels):
     """With static ranges, no float tensor lies between convolutions, in either direction; with dynamic ones all do."""
     for precision, floats in ((STATIC, 0), (PRECISIONS["current"], 2 * 4 * 3 * 8 * 8 * 32)):
         launches = planned(kernels, precision).program(Kind.TRAIN, 3).micro
-        passes = [
-            launch for launch in launches if launch.kernel.startswith("quantized_convolution") and launch.layer == "b"
-        ]
-        assert {launch.kernel.removeprefix("quantized_convolution_") for launch in passes} == {
-            "forward", "backward_data", "backward_weights",
-        }  # fmt: skip
+        own = [launch for launch in launches if launch.layer == "b"]
+        passes = [launch for launch in own if launch.kernel.startswith(("quantized_convolution", "quantized_units"))]
+        assert {launch.kernel.split("_", 2)[2] for launch in passes} == {"forward", "backward_data", "backward_weights"}
         tensors = {a.buffer for launch in passes for a in launch.accesses if a.buffer.role is Role.TEMPORARY}
         large = [b for b in tensors if b.dtype == "float32" and b.nbytes > 1 << 14]
         assert sum(b.nbytes for b in large) == floats

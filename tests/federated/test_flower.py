@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgelearn.federated import make_strategy
-from edgelearn.federated.flower import FlowerGrid
+from edgelearn.errors import RunError
+from edgelearn.federated import Instruction, Reply, make_strategy
+from edgelearn.federated.flower import FIELD, RECORD, FlowerGrid, client_app
 
 STRATEGIES = {"fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedadam": "FedAdam", "fedyogi": "FedYogi"}
 
@@ -90,3 +91,19 @@ def test_a_message_whose_process_died_is_sent_again(times, code, sent, answered,
     outcomes = FlowerGrid(grid, 1).exchange({3: b"work"}, None, lambda client, outcome: arrived.append(client))
     assert len(grid.pushed) == sent and arrived == [3]
     assert outcomes[3] == b"work" if answered else "gone" in outcomes[3]
+
+
+def test_a_node_with_a_full_disk_says_so():
+    """The others go on without it."""
+    app = pytest.importorskip("flwr.app")
+
+    class Full:
+        def answer(self, data):
+            raise RunError("there is no room")
+
+    instruction = Instruction(2, 1, b"")
+    content = app.RecordDict({RECORD: app.ConfigRecord({FIELD: instruction.to_bytes()})})
+    message = app.Message(content, dst_node_id=1, message_type="train")
+    answer = client_app(lambda context: Full())(message, None)
+    reply = Reply.from_bytes(answer.content[RECORD][FIELD])
+    assert (reply.round, reply.client) == (2, 1) and "no room" in reply.problem

@@ -202,6 +202,7 @@ LIES = {
     "NaN": changed(lambda p: np.full(len(p) // 4, np.nan, "<f4").tobytes()),
     "huge": changed(lambda p: (1e6 * np.frombuffer(p, "<f4")).tobytes()),
     "stale": changed(round=0), "other": changed(client=9), "none": changed(examples=0),
+    "too many": changed(examples=10**400),
     "problem": changed(problem="out of memory"), "NaN loss": changed(metrics={"loss": float("nan")}),
 }  # fmt: skip
 
@@ -219,6 +220,19 @@ def test_clients_that_fail_or_lie_are_left_out(federation, lie):
     object.__setattr__(without.settings, "drawn", lambda number: [0, 1, 3])
     without.fit()
     assert same(tampered.state()[0], without.state()[0])
+
+
+def test_a_client_cannot_claim_to_matter_more_than_ten_others(federation):
+    """The median of the clients' examples is 7, so a client counts for 70 at most, whatever it says."""
+    found = []
+    for claimed in (70, 1_000_000):
+        grid = Tampering(federation[1], {2: changed(examples=claimed)})
+        records = []
+        rounds = rounds_of(federation, grid=grid, records=records, rounds=1)
+        rounds.fit()
+        assert [each["examples"] for each in records[0].clients][2] == 70
+        found.append(rounds.state()[0])
+    assert same(*found)
 
 
 def test_a_round_without_updates_ends_the_run(federation):
@@ -242,6 +256,47 @@ def test_late_clients_are_left_out(federation):
     rounds_of(federation, grid=LocalGrid(Slow()), records=records, rounds=1, deadline=0.25).fit()
     assert [each["client"] for each in records[0].clients] == [0, 2, 3]
     assert "late" in records[0].left_out["1"]
+
+
+class Full(ClientMemory):
+    """A disk with no room for what client 1 keeps of round 2."""
+
+    def save(self, client, number, arrays):
+        if (client, number) == (1, 2):
+            raise RunError("there is no room")
+        super().save(client, number, arrays)
+
+
+def test_a_full_disk_ends_the_round_and_leaves_nobody_out(federation, tmp_path):
+    model, whole = federation
+    down = make_compressor("int8")
+
+    def rounds(memory):
+        clients = replace(whole, memory=memory, down=down)
+        model.weights = clients.weights
+        return Rounds(model, model.changing, Settings(CLIENTS, 3), FedAvg(), LocalGrid(clients), (X, Y), down=down)
+
+    full, saved = rounds(Full(tmp_path / "clients")), []
+
+    class Saver(Callback):
+        def on_epoch_end(self, epoch, logs):
+            saved.append(full.state())
+
+    with pytest.raises(RunError, match="no room"):
+        full.fit([Saver()])
+    assert full.position.epoch == 1 and len(saved) == 1
+    again, undisturbed = rounds(ClientMemory(tmp_path / "clients")), rounds(ClientMemory(tmp_path / "others"))
+    again.restore(*saved[0])
+    again.fit()
+    undisturbed.fit()
+    for name, weights in undisturbed.weights.items():
+        np.testing.assert_array_equal(again.weights[name], weights)
+
+
+def test_a_folder_of_clients_that_can_not_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="file"):
+        ClientMemory(tmp_path / "file" / "clients").save(0, 1, {"a": np.zeros(3, np.float32)})
 
 
 def test_counted_bytes_are_those_that_were_sent(federation):
@@ -272,6 +327,25 @@ def test_counted_bytes_of_compressed_messages(federation, tmp_path):
     seen = {client["down"]["payload"] for each in records for client in each.clients}
     assert seen == {changed, all_weights}
     assert all(client["up"]["payload"] < values for each in records for client in each.clients)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_clients_train_from_what_they_left_out(federation, tmp_path, ahead):
+    """One SGD step a round at the weights received, plus what was left out if the client goes ahead."""
+    clients = federation[1]
+    compressor = make_compressor("topk:0.1" + "+ahead" * ahead)
+    client = replace(clients, compressor=compressor, memory=ClientMemory(tmp_path))
+    weights, late = [clients.weights[name] for name in clients.names], [0.0, 0.0]
+    payload, part = b"".join(array.tobytes() for array in weights), clients.examples.parts[1]
+    for number in (1, 2, 3):
+        reply = Reply.from_bytes(client.answer(Instruction(number, 1, payload).to_bytes()))
+        sent = compressor.decode(reply.payload, clients.shapes)
+        begun = {name: w + ahead * kept for name, w, kept in zip(clients.names, weights, late, strict=True)}
+        slope = gradient(begun, np.float64(X[part]), Y[part])
+        late = [kept - RATE * slope[n] - s for n, kept, s in zip(clients.names, late, sent, strict=True)]
+        stored = client.memory.load(1, number + 1)
+        for place, each in enumerate(late):
+            np.testing.assert_allclose(stored[f"left out/{place}"], each, rtol=1e-4, atol=1e-6)
 
 
 def test_an_interrupt_leaves_the_round_before(federation):

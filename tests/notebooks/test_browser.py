@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -82,6 +83,10 @@ from tests.widgets.conftest import TinyExperiment
 
 first, second = (TrainingView(lambda: TinyExperiment.make(epochs=1_000_000), RunStore()) for _ in range(2))
 display(first, second)
+""",
+    "again": """
+view = TrainingView(lambda: TinyExperiment.make(epochs=1_000_000), RunStore())
+view
 """,
     "run": "first.run()",
     "results": "first.results",
@@ -248,3 +253,19 @@ def test_a_second_training_waits_for_the_first(page, views):
     first.get_by_text("Stopped after epoch").wait_for()
     click(second, "Stop")
     second.get_by_text("Stopped after epoch").wait_for()
+
+
+def test_a_cell_run_again_stops_the_training_it_started(page, views):
+    page.evaluate(RUN, place("again"))
+    view = output(page, "again").first
+    click(view, "Start")
+    view.get_by_text("of 3,000,000 steps").wait_for()
+    page.evaluate(RUN, place("again"))
+    view.get_by_text("Another training is running").wait_for()
+    click(view, "Start")
+    view.get_by_text("waiting for another training").wait_for()
+    click(view, "Stop it")
+    view.get_by_text("of 3,000,000 steps").wait_for()
+    view.get_by_text("Another training is running").wait_for(state="hidden")
+    view.get_by_role("button", name=re.compile("Stop$")).click()
+    view.get_by_text("Stopped after epoch").wait_for()

@@ -3,7 +3,8 @@ import pytest
 
 from edgelearn.launch import Role
 from edgelearn.ops import Conv2D, Format, batchnorm, finish, pack
-from edgelearn.ops.control import NONFINITE, Control
+from edgelearn.ops.control import NONFINITE, UNSCALE, Control
+from edgelearn.ops.optimizers.commit import emit_commit
 from edgelearn.ops.sums import Sum, start_sum
 
 from .harness import close
@@ -105,3 +106,24 @@ def test_finished_kernel_gradient_without_gamma(bench, rng):
     finish.emit_kernel_sum(bench, Sum(gradient), s, None)
     bench.run()
     close(bench.get(gradient), dkernel * w["gamma"] / np.sqrt(w["moving_variance"] + OP.epsilon))
+
+
+@pytest.mark.parametrize("shape", [(1,), (5, 33)])
+def test_gradients_are_divided_by_the_scale_of_the_loss(bench, rng, shape):
+    gradients, scalars = rng.standard_normal(shape).astype(np.float32), np.zeros((1, 16))
+    scalars[0, UNSCALE] = 1 / 1024
+    tensor = bench.put(gradients)
+    finish.emit_unscaled(bench, tensor.buffer, Control(bench.put(scalars), bench.put(np.zeros((1, 16))), None))
+    bench.run()
+    np.testing.assert_array_equal(bench.get(tensor), gradients / 1024)
+
+
+@pytest.mark.parametrize("bad", (0, 2))
+@pytest.mark.parametrize("shape", [(1,), (70, 33)])
+def test_statistics_are_kept_if_the_step_is_finite(bench, rng, shape, bad):
+    new, old, counters = rng.standard_normal(shape), rng.standard_normal(shape), np.zeros((1, 16))
+    counters[0, NONFINITE] = bad
+    source, target = bench.put(new), bench.put(old)
+    emit_commit(bench, source.buffer, target.buffer, Control(bench.put(np.zeros((1, 16))), bench.put(counters), None))
+    bench.run()
+    close(bench.get(target), old if bad else new)

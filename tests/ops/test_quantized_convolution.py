@@ -83,6 +83,7 @@ def test_as_gpus_do(bench, rng, size):
 
 
 def test_every_choice(bench, rng):
+    bench.traits = replace(bench.traits, find_units=lambda: tuple(u for u in bench.context.device.units if u != "MMA"))
     tried = check_every_choice(Conv2D(32, (1, 3), padding="same"), family, bench, rng, (2, 4, 4))
     assert len(tried["quantized_convolution_forward"]) > 10
 
@@ -143,3 +144,33 @@ def test_pointwise_gradients_take_rows_of_whole_quads(bench, rng):
         x, dy = (Drawn(bench, rng, (1, height, width, 16), PLAIN).ranged for _ in range(2))
         family.emit_backward_weights(bench, op, x, dy, bench.empty((1, 1, 16, 16)), None, add=False)
         assert launches.pop().arguments[7] == row
+
+
+MATRIX_SHAPES = {
+    "3 x 3": (Conv2D(33, 3, padding="same"), (7, 6, 17)),
+    "of stride 2": (Conv2D(20, 3, 2, "same"), (7, 6, 35)),
+    "larger stride than kernel": (Conv2D(16, 1, 2), (5, 6, 16)),
+    "dilated": (Conv2D(16, (3, 2), 1, ((2, 1), (0, 3)), (2, 3)), (6, 7, 20)),
+    "pointwise": (Conv2D(70, 1), (9, 8, 40)),
+    "dense": (Dense(10), (100,)),
+}
+
+
+def matrix_units(bench) -> bool:
+    """Give the bench a GPU's traits with matrix units, or plain C in their place. True if the device has them."""
+    bench.traits = Traits(gpu=True, compute_units=2, find_units=bench.traits.find_units)
+    if not (found := bench.traits.matrix_unit):
+        bench.traits = replace(bench.traits, find_units=lambda: ("PLAIN_MMA",))
+    return bool(found)
+
+
+@pytest.mark.parametrize("name", MATRIX_SHAPES)
+def test_matrix_units_give_the_same_integers(bench, rng, name):
+    op, shape = MATRIX_SHAPES[name]
+    if matrix_units(bench):
+        check_every_choice(op, family, bench, rng, shape)
+    elif name == "of stride 2":
+        check_integers(op, family, bench, rng, shape)
+    else:
+        pytest.skip("no matrix units: emulating them takes long")
+    assert not any("quantized_convolution" in kernel for kernel in bench.tried)

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from edgelearn.runtime import list_devices, self_test, source
@@ -16,6 +18,15 @@ def test_passes(device):
     assert result.bandwidth > 1e8
     assert result.flops > 1e8
     assert 0 < result.seconds < 60
+
+
+def test_results_of_few_blocks(device, monkeypatch):
+    """Few enough for a simulated device."""
+    module = sys.modules["edgelearn.runtime.self_test"]
+    for name, value in {"BLOCKS": 2048, "ROUNDS": 64, "REPEATS": 1}.items():
+        monkeypatch.setattr(module, name, value)
+    result = self_test(device, seconds=0)
+    assert result.passed, result.problem
 
 
 def test_a_compiler_that_fails(device, monkeypatch):

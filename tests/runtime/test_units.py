@@ -9,7 +9,7 @@ from edgelearn.tuned import Traits
 DEVICES = list_devices()
 PLAIN = (
     Unit("PLAIN_QUADS", ("int8",), ("cpu", "gpu"), "add_quads_of_blocks"),
-    Unit("PLAIN_MMA", ("bf16", "fp16", "tf32"), ("cpu", "gpu"), "add_products_of_tiles"),
+    Unit("PLAIN_MMA", ("bf16", "fp16", "tf32", "int8"), ("cpu", "gpu"), "add_products_of_tiles"),
 )
 
 

@@ -10,11 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-from . import damaged_files, disks, kills, many_models
+from . import command_lines, damaged_files, disks, kills, many_models
 from .done import Done
 from .formats import FORMATS
 
-SHARES = {"files": 0.35, "kills": 0.35, "disks": 0.15, "models": 0.15}  # of the time
+SHARES = {"files": 0.3, "kills": 0.35, "disks": 0.15, "commands": 0.05, "models": 0.15}  # of the time
 
 
 def main() -> int:
@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="kills of all jobs together (default: 100)")
     parser.add_argument("--jobs", nargs="+", choices=tuple(kills.JOBS), default=tuple(kills.JOBS), help="to be killed")
     parser.add_argument("--models", type=int, default=1200, help="models made, used and deleted (default: 1,200)")
+    parser.add_argument("--lines", type=int, default=100, help="hostile lines for each command (default: 100)")
     parser.add_argument("--only", choices=tuple(SHARES), help="one kind of attack")
     parser.add_argument(
         "--done", type=Path, metavar="JSON", help="go on behind earlier runs with this file, and add up"
@@ -37,7 +38,7 @@ def main() -> int:
     for number, part in enumerate(parts):
         left = start + options.minutes * 60 - time.monotonic()
         share = left * SHARES[part] / sum(SHARES[later] for later in parts[number:])
-        rows += list({"files": _files, "kills": _kills, "disks": _disks, "models": _models}[part](options, share, done))
+        rows += list(PARTS[part](options, share, done))
     failures = [failure for row in rows for failure in row[3]]
     print(f"\n{'attack':<32} {'attacks':>8} {'failures':>9}  of these")
     for name, attacks, what, found in rows:
@@ -95,6 +96,17 @@ def _disks(options: argparse.Namespace, seconds: float, done: Done):
         yield _said(found.name, found.attacks, what, found.failures)
 
 
+def _commands(options: argparse.Namespace, seconds: float, done: Done):
+    end = time.monotonic() + seconds
+    for number, name in enumerate(command_lines.LINES):
+        share, what = (end - time.monotonic()) / (len(command_lines.LINES) - number), f"command lines: {name}"
+        earlier = done.of(what, command_lines.Outcome)
+        found = command_lines.run(name, options.seed, options.lines, time.monotonic() + share, earlier)
+        done.keep(what, found)
+        ends = ", ".join(f"{count} with status {status}" for status, count in sorted(found.statuses.items()))
+        yield _said(what, found.attacks, f"{ends or 'none'}; slowest {found.slowest:.1f} s", found.failures)
+
+
 def _models(options: argparse.Namespace, seconds: float, done: Done):
     if not many_models.countable():
         yield _said("models", 0, "left out: memory is counted by glibc's mallinfo2 and Linux's /proc", [])
@@ -105,6 +117,9 @@ def _models(options: argparse.Namespace, seconds: float, done: Done):
         done.keep("models", found)
     what = f"made, used and deleted; {found.growth / 2**20:.2f} MiB more than after the first {many_models.WARM}"
     yield _said("models", found.attacks, what, found.failures)
+
+
+PARTS = {"files": _files, "kills": _kills, "disks": _disks, "commands": _commands, "models": _models}
 
 
 def _said(name: str, attacks: int, what: str, failures: list[str]) -> tuple[str, int, str, list[str]]:

@@ -2,7 +2,7 @@
 
 A full disk is a small file system in memory, mounted in a name space of its own; this needs Linux and `unshare`.
 
-    python -m tests.torture.disks FOLDER BYTES JOB     mount BYTES on FOLDER, and run a job (inside of `unshare`)
+    python -m tests.torture.disks FOLDER BYTES JOB [RUNS]    mount BYTES on FOLDER, and run a job (inside of `unshare`)
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from pathlib import Path
 
 from edgelearn.lab.runs import RunStore
 
+from . import kills
 from .processes import ROOT, environment
 
 LEVELS = (4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 48 << 20, 96 << 20)  # bytes
+ROUNDS = tuple(size << 10 for size in (96, 160, 224, 288, 352, 416, 512, 640))  # a federation's run has 590 kB
+ROOM = 256 << 20
 LONGEST = 240.0  # seconds of a job, with all that it compiles
 CLI = (sys.executable, "-m", "edgelearn.cli")
 TINY = """
@@ -44,10 +47,14 @@ class Job:
     Arguments:
     - `command`: what is run; "{}" is the folder.
     - `variables`: of the environment; "{}" is the folder.
+    - `levels`: bytes of the disks.
+    - `resume`: continues the run when there is room again, and it must end with the bits of one that nothing disturbed.
     """
 
     command: tuple[str, ...]
     variables: dict[str, str] = field(default_factory=dict)
+    levels: tuple[int, ...] = LEVELS
+    resume: tuple[str, ...] = ()
 
 
 JOBS = {
@@ -58,6 +65,10 @@ JOBS = {
     }),
     "pages": Job((*CLI, *TRAIN, "--runs", "{}/../runs", "--cache-folder", "{}")),
     "temporary files": Job((*CLI, *TRAIN, "--runs", "{}/../runs"), {"TMPDIR": "{}"}),
+    "rounds of a federation": Job(
+        (*CLI, *kills.JOBS["federated"], "--runs", "{}/runs"), levels=ROUNDS,
+        resume=(*CLI, "federated", "run", "--resume", "--runs", "{}/runs"),
+    ),
 }  # fmt: skip
 HOME = "home that can't be written"
 HOMES = {"a file": "{}/file", "no folder": "/nonexistent/home", "of the kernel": "/proc"}
@@ -88,19 +99,24 @@ def unshare() -> tuple[str, ...]:
 
 
 def run(
-    name: str, deadline: float, levels: tuple[int, ...] = LEVELS, outcome: Outcome | None = None
+    name: str, deadline: float, levels: tuple[int, ...] | None = None, outcome: Outcome | None = None
 ) -> Outcome:  # fmt: skip
     """Run the job `name` of JOBS at every level of room, until the clock `time.monotonic()` reaches `deadline`.
     `outcome`: what an earlier run came to; this one goes on behind it."""
     outcome = outcome or Outcome(f"full disk: {name}")
-    for level in levels[outcome.attacks :]:
-        if time.monotonic() > deadline:
-            break
-        with tempfile.TemporaryDirectory() as folder:
-            inside = (sys.executable, "-m", "tests.torture.disks")
-            command = (*unshare(), *inside, str(Path(folder, "full")), str(level), name)
-            done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
-        _count(outcome, f"{level:,} bytes", json.loads(done.stdout) if done.returncode == 0 else done.stderr[-300:])
+    levels = (levels or JOBS[name].levels)[outcome.attacks :]
+    inside = (*unshare(), sys.executable, "-m", "tests.torture.disks")
+    with tempfile.TemporaryDirectory() as whole:
+        if levels and JOBS[name].resume:
+            _report(_filled(JOBS[name].command, whole), {})
+        for level in levels:
+            if time.monotonic() > deadline:
+                break
+            with tempfile.TemporaryDirectory() as folder:
+                command = (*inside, str(Path(folder, "full")), str(level), name, str(Path(whole, "runs")))
+                done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+            found = json.loads(done.stdout) if done.returncode == 0 else done.stderr[-300:]
+            _count(outcome, f"{level:,} bytes", found)
     return outcome
 
 
@@ -143,8 +159,32 @@ def _report(command: tuple[str, ...], variables: dict[str, str], without_caches:
     return {"status": done.returncode, "problem": problem}
 
 
-def main(folder: str, size: int, name: str) -> None:
-    """Inside of the name space: mount, keep a run, fill up, run the job, and look whether all is there."""
+def _filled(parts: tuple[str, ...], folder: str) -> tuple[str, ...]:
+    return tuple(part.replace("{}", folder) for part in parts)
+
+
+def _continued(job: Job, folder: str, whole: RunStore) -> str:
+    """Make room and continue the job's run, if it has begun one. Returns what is wrong with how that ends."""
+    subprocess.run(("mount", "-o", f"remount,size={ROOM}", folder), check=True)
+    store = RunStore(Path(folder) / "runs")
+    begun = [summary for summary in store.list() if summary.kind != "kept"]
+    if not begun:
+        return ""
+    try:
+        kills.check_run(store.open(begun[0].id))
+        if problem := (report := _report(_filled(job.resume, folder), {}))["problem"] or report["status"]:
+            return f" It can't be continued: {problem}"
+        expected, ended = whole.open(whole.list()[0].id), store.open(begun[0].id)
+        assert kills.same_bits(kills.tensors_of(ended), kills.tensors_of(expected)), "other bits"
+        assert kills.history(ended) == kills.history(expected), "another history"
+    except Exception as error:
+        return f" Continued: {error!r:.300}"
+    return ""
+
+
+def main(folder: str, size: int, name: str, whole: str = "") -> None:
+    """Inside of the name space: mount, keep a run, fill up, run the job, and look whether all is there. `whole`: the
+    runs of the same job with room enough."""
     Path(folder).mkdir()
     subprocess.run(("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder), check=True)
     job, kept = JOBS[name], None
@@ -155,16 +195,16 @@ def main(folder: str, size: int, name: str) -> None:
     except Exception:  # no room for even that
         kept, before = None, b""
         shutil.rmtree(Path(folder) / "runs", ignore_errors=True)
-    report = _report(
-        tuple(part.replace("{}", folder) for part in job.command),
-        {variable: value.replace("{}", folder) for variable, value in job.variables.items()},
-    )
+    own = {variable: value.replace("{}", folder) for variable, value in job.variables.items()}
+    report = _report(_filled(job.command, folder), own)
     if kept and (kept.folder / "run.json").read_bytes() != before:
         report["problem"] += " A run that was there before is damaged."
     if any(summary.status == "damaged" for summary in RunStore(Path(folder) / "runs").list()):
         report["problem"] += " There is a damaged run."
+    if report["status"] == 1 and job.resume:
+        report["problem"] += _continued(job, folder, RunStore(Path(whole)))
     print(json.dumps(report))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -95,11 +95,8 @@ def _round(outcome: Outcome, whole: Whole, root: Path, rng: Random, kills: int, 
         return
     (summary,) = store.list()
     ended = store.open(summary.id)
-    tensors = _tensors(ended)
-    same = tensors.keys() == whole.tensors.keys() and all(
-        np.array_equal(tensors[name], whole.tensors[name]) for name in tensors
-    )
-    assert same and _history(ended) == whole.history, "it ended with other bits"
+    tensors = tensors_of(ended)
+    assert same_bits(tensors, whole.tensors) and history(ended) == whole.history, "it ended with other bits"
     outcome.finished += 1
 
 
@@ -151,9 +148,13 @@ def check(store: RunStore, reached: int) -> int:
     if not listed:
         return 0
     assert listed[0].status in ("interrupted", "finished"), listed[0]
-    run = store.open(listed[0].id)
-    history = [row["epoch"] for row in run.history()]
-    assert history == list(range(1, len(history) + 1)), history
+    return check_run(store.open(listed[0].id), reached)
+
+
+def check_run(run: Run, reached: int = 0) -> int:
+    """As `check`, of one run."""
+    epochs = [row["epoch"] for row in run.history()]
+    assert epochs == list(range(1, len(epochs) + 1)), epochs
     if not run.has_checkpoint():
         assert reached == 0, "the checkpoint is gone"
         return 0
@@ -161,7 +162,7 @@ def check(store: RunStore, reached: int) -> int:
     epoch = state["round"] if "round" in state else state["epoch"]
     saved = state.get("updates", epoch)
     assert saved >= reached, f"{saved} updates are saved, and {reached} were"
-    assert len(history) - epoch in (0, 1), (history, state)
+    assert len(epochs) - epoch in (0, 1), (epochs, state)
     return saved
 
 
@@ -173,14 +174,20 @@ def _undisturbed(name: str, root: Path) -> Whole:
     assert status == 0, f"undisturbed, it ends with {status}: {errors[-300:]}"
     (summary,) = store.list()
     ended = store.open(summary.id)
-    return Whole(_tensors(ended), _history(ended), time.monotonic() - start, int(errors.split()[-1]))
+    return Whole(tensors_of(ended), history(ended), time.monotonic() - start, int(errors.split()[-1]))
 
 
-def _tensors(run: Run) -> dict[str, np.ndarray]:
+def same_bits(tensors: dict[str, np.ndarray], others: dict[str, np.ndarray]) -> bool:
+    """True if both have the same names and values."""
+    return tensors.keys() == others.keys() and all(np.array_equal(tensors[name], others[name]) for name in tensors)
+
+
+def tensors_of(run: Run) -> dict[str, np.ndarray]:
+    """The final tensors of a run."""
     (path,) = (path for name in ("model", "weights") if (path := run.folder / f"{name}.safetensors").exists())
     return load_file(path)
 
 
-def _history(run: Run) -> list[dict]:
+def history(run: Run) -> list[dict]:
     """Without seconds, and the bytes of messages that tell them."""
     return [{name: value for name, value in row.items() if name not in TIMES} for row in run.history()]

@@ -288,6 +288,53 @@ def test_one_training_at_a_time(store, make, gate):
     assert sorted(s.status for s in store.list()) == ["finished", "finished"]
 
 
+def shown_other(view):
+    """The text of the line about another training; None while it is hidden."""
+    return None if view._other.layout.display == "none" else view._other._text.value
+
+
+def until(condition):
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("waiting", (False, True))
+def test_a_cell_run_again_can_stop_what_it_started_before(store, make, gate, waiting):
+    """The cell's output shows the new view alone; the old one is in no output any more."""
+    old = TrainingView(lambda: make(gate=gate), store)
+    assert shown_other(old) is None
+    click(old, "Start")
+    gate.allow(1)
+    new = TrainingView(lambda: make(), store)
+    if waiting:
+        click(new, "Start")
+    assert old.training.run.id in shown_other(new) and shown_other(old) is None
+    new._other._button.click()
+    assert old.training.stopping and new._other._button.disabled
+    gate.open()
+    assert ended(old) is WorkerState.STOPPED
+    until(lambda: shown_other(new) is None)
+    if not waiting:
+        click(new, "Start")
+    assert ended(new) is WorkerState.FINISHED
+    assert sorted(s.status for s in store.list()) == ["finished", "interrupted"]
+
+
+def test_a_view_that_was_there_before_shows_what_another_starts(store, make, gate):
+    idle, view = TrainingView(lambda: make(), store), TrainingView(lambda: make(gate=gate), store)
+    click(view, "Start")
+    gate.allow(1)
+    until(lambda: shown_other(idle) is not None)
+    third = TrainingView(lambda: make(), store)
+    click(third, "Start")
+    click(view, "Stop")
+    gate.open()
+    assert ended(view) is WorkerState.STOPPED and ended(third) is WorkerState.FINISHED
+    until(lambda: shown_other(idle) is None and shown_other(view) is None)
+
+
 def test_closing_stops(store, make, gate):
     view = TrainingView(make(gate=gate), store)
     click(view, "Start")

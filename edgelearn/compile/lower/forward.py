@@ -33,6 +33,9 @@ class ForwardPass:
             lowering.at(name)
             readers = [stage for stage in lowering.stages if name in stage.inputs]
             integers = all(map(lowering.may_multiply_integers, readers))
+            units = self.micro.traits.matrix_unit and self.quantizers.stores("activations", name)
+            if integers and units and x.block < BLOCK:
+                x = self._padded(x)
             lowering.values[name] = self._input(self.quantizers.input(name, x, integers))
 
     def _input(self, x: Stored) -> Stored:
@@ -40,7 +43,10 @@ class ForwardPass:
         compute = self.lowering.request.compute
         if not isinstance(x, Tensor) or not (compute.stores_halves or (compute.uses_units and x.block < BLOCK)):
             return x
-        y = self.micro.tensor("padded", x.shape, dtype=compute.stored)
+        return self._padded(x)
+
+    def _padded(self, x: Tensor) -> Tensor:
+        y = self.micro.tensor("padded", x.shape, dtype=self.lowering.request.compute.stored)
         emit_padded(self.micro, x, y)
         return y
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgelearn import atomic, records
-from edgelearn.errors import FormatError
+from edgelearn.errors import FormatError, RunError
 from edgelearn.federated import RoundRecord
 from edgelearn.lab.runs import Run
 
 ROUNDS = "rounds.jsonl"  # in the run's folder
+_KINDS = ("federated", "verification")
 
 
 def read_rounds(run: Run) -> list[dict]:
-    """Return the record of each round of a run, ascending. Raises FormatError if a line is damaged."""
+    """Return the record of each round of a run, ascending.
+
+    Raises RunError if the run is no federation, FormatError if a line is damaged.
+    """
+    if run.record["kind"] not in _KINDS:
+        raise RunError(f"Run {run.id} is no federation. `edgelearn runs` lists the kinds; choose one of {_KINDS}.")
     rounds: dict[int, dict] = {}
     for line in atomic.read_lines(run.folder / ROUNDS):
         try:

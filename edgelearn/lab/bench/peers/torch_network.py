@@ -44,7 +44,7 @@ def inference(net: nn.Module, inputs: torch.Tensor, variant: str, workload: Work
         with torch.no_grad() if variant == "compile" else torch.inference_mode(), autocast(workload, inputs.device):
             return run(inputs)
 
-    return _captured(infer) if variant == "graph" else infer
+    return _Captured(infer) if variant == "graph" else infer
 
 
 def training(
@@ -86,27 +86,26 @@ def training(
         if scaler.is_enabled():
             scaler.update(LOSS_SCALE)
 
-    replay = _captured(update, restart)
+    replay = _Captured(update, restart)
     return lambda: replay().item()
 
 
-def _captured(
-    run: Callable[[], torch.Tensor], restart: Callable[[], None] = lambda: None
-) -> Callable[[], torch.Tensor]:
-    """A function that replays what `run` has CUDA do, captured behind some calls, which `restart` undoes."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
-    restart()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = run()
+class _Captured:
+    """What `run` has CUDA do, captured behind some calls, which `restart` undoes; calls replay it. Holds `run`, since
+    the graph reads and writes the memory of its tensors."""
 
-    def replay() -> torch.Tensor:
-        graph.replay()
-        return result
+    def __init__(self, run: Callable[[], torch.Tensor], restart: Callable[[], None] = lambda: None) -> None:
+        self.run, self.graph = run, torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                run()
+        torch.cuda.current_stream().wait_stream(stream)
+        restart()
+        with torch.cuda.graph(self.graph):
+            self.result = run()
 
-    return replay
+    def __call__(self) -> torch.Tensor:
+        self.graph.replay()
+        return self.result

@@ -1,0 +1,109 @@
+"""Arrays in pinned memory, on every OpenCL device."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from edgelearn.ops import pack
+from edgelearn.runtime import Context, list_devices
+from edgelearn.runtime.feature_cache import FeatureCache
+from edgelearn.runtime.pinned import LEAST, PinnedArrays
+
+WORDS = LEAST // 4
+
+
+@pytest.fixture(params=list_devices(), ids=lambda device: device.id.replace(" ", "-"))
+def pinned(request):
+    context = Context(request.param)
+    return PinnedArrays(context.cl_context, context.queue, limit=3 * LEAST)
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_memory_is_used_again_once_every_view_is_gone(pinned):
+    first = pinned.empty((2, WORDS // 2))
+    first[:] = 7
+    view, place = first.reshape(-1)[5:], address(first)
+    del first
+    gc.collect()
+    second = pinned.empty((WORDS,))
+    second[:] = 8
+    assert address(second) != place and (view == 7).all() and pinned.nbytes == 2 * LEAST
+    del view
+    gc.collect()
+    third = pinned.empty((WORDS,), np.int32)
+    assert address(third) == place and third.dtype == np.int32 and pinned.nbytes == 2 * LEAST
+    assert (second == 8).all()
+
+
+def test_small_arrays_and_those_beyond_the_limit_lie_elsewhere(pinned):
+    small = pinned.empty((3, 4))
+    assert small.shape == (3, 4) and small.dtype == np.float32 and pinned.nbytes == 0
+    held = [pinned.empty((WORDS,)) for _ in range(3)]
+    beyond = pinned.empty((WORDS,))
+    beyond[:], held[0][:] = 1, 2
+    assert pinned.nbytes == 3 * LEAST and beyond.base is None
+    assert (beyond == 1).all() and (held[0] == 2).all()
+
+
+def test_arrays_survive_their_maker(pinned):
+    array = pinned.empty((WORDS,))
+    array[:] = 3
+    context = Context(list_devices()[0])
+    lost = PinnedArrays(context.cl_context, context.queue).empty((WORDS,))
+    lost[:] = 4
+    del context
+    gc.collect()
+    assert (lost == 4).all() and (array == 3).all()
+
+
+@pytest.mark.parametrize(("channels", "block"), [(16, 16), (33, 16), (3, 3), (5, 16)])
+def test_packing_into_an_array_gives_the_same(pinned, channels, block):
+    x = np.random.default_rng(0).standard_normal((9, 7, 7, channels)).astype(np.float32)
+    packed = pack(x, block, empty=lambda shape, dtype: np.full(shape, np.nan, dtype))
+    assert np.array_equal(packed, pack(x, block)) and not np.shares_memory(packed, x)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_features_are_taken_into_an_array(dtype):
+    cache = FeatureCache((2, 3, 20), 5, dtype)
+    cache.words[...] = np.random.default_rng(0).standard_normal(cache.words.shape)
+    indices = np.array([4, 0, -1])
+
+    def empty(shape, dtype):
+        return np.full(shape, np.nan, dtype)
+
+    taken = cache.device_layout(indices, empty)
+    with pytest.raises(IndexError):
+        cache.device_layout(np.array([5]), empty)
+    assert np.array_equal(taken, cache.device_layout(indices)) and taken.dtype == np.float32
+    assert np.array_equal(taken, np.take(cache.words, indices, axis=1).astype(np.float32).reshape(taken.shape))
+
+
+def test_a_session_trains_the_same_from_pinned_memory(pinned):
+    """As on a GPU, where sessions pack into such arrays."""
+    import edgelearn as el
+    from edgelearn.compile import Request, make_plan
+    from edgelearn.runtime import Session
+
+    net = el.Network("small", (16, 16, 16))
+    net.add("conv", el.ops.Conv2D(16, 3))
+    net.add("pool", el.ops.GlobalAveragePooling2D())
+    net.add("dense", el.ops.Dense(4))
+    context = Context(list_devices()[0])
+    rng = np.random.default_rng(0)
+    batches = [rng.standard_normal((8, 16, 16, 16)).astype(np.float32) for _ in range(5)]
+    results = []
+    for empty in (None, PinnedArrays(context.cl_context, context.queue).empty):
+        session = Session(make_plan(Request(net, 8, 8, el.SGD(0.1)), context.device), context)
+        session.load(net.initialize(0))
+        session.feed._empty = empty
+        for step, x in enumerate(batches, 1):
+            session.train([(session.pack(x), np.arange(8, dtype=np.int32) % 4)], 8, 0.1, step)
+        results.append(session.weights())
+        session.close()
+    plain, from_pinned = results
+    assert all(np.array_equal(plain[name], from_pinned[name]) for name in plain)
