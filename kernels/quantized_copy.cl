@@ -86,6 +86,11 @@ KERNEL transpose_integers(INPUT_OF(char, w), OUTPUT_OF(char, t), JOBS) {
   UNROLL for (int k = 0; k < BLOCK / QUAD; k++)
     quads[k] = k * QUAD + QUAD <= rows ? quads_of_rows(from + k * QUAD * BLOCK)
                                        : quads_of_few(from + k * QUAD * BLOCK, rows - k * QUAD);
-  UNROLL for (int c = 0; c < BLOCK; c++) if (c < columns) UNROLL for (int k = 0; k < BLOCK / QUAD; k++)
-    *(__global int *)(to + c * BLOCK + k * QUAD) = ((int *)&quads[k])[c];
+  Quads all[BLOCK / QUAD];
+  rows_of_quads(all, quads);
+  UNROLL for (int k = 0; k < BLOCK / QUAD; k++) {
+    __global int *row = (__global int *)(to + k * QUAD * BLOCK);
+    if (k * QUAD + QUAD <= columns) *(__global Quads_in_memory *)row = all[k];
+    else for (int i = 0; i < (columns - k * QUAD) * QUAD; i++) row[i] = ((int *)&all[k])[i];
+  }
 }

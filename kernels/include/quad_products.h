@@ -137,26 +137,27 @@ INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s
 
 INLINE int within(const int i, const int count) { return i < 0 ? 0 : i < count ? i : count - 1; }
 
-// The quads of four gradients of a row from column `first` on; of those behind its end, others of the row
-INLINE Quads quads_of_gradients(Data row, const int first, const int width) {
-  if (first + QUAD <= width) return quads_of_rows(row + first * BLOCK);
-#define AT(q) *(__global const Row_in_memory *)(row + within(first + (q), width) * BLOCK)
-  return quads_of_four(AT(0), AT(1), AT(2), AT(3));
-#undef AT
-}
-
 // The quads of four pixels of a row from column `first` on, every STRIDE_X-th, as unsigned bytes: lane i has the
 // values number `channel` + i. Pixels outside the row, and those behind the first `count`, hold what padding does.
 INLINE Quads quads_of_pixels(Data row, const int first, const int count, const int width, const int channel,
                              const short zero) {
+#if IN_BLOCK == BLOCK && STRIDE_X == 1
+  const int outside = first < -QUAD ? QUAD : first < 0 ? -first : 0, rest = width - first;
+  const int stop = rest < count ? rest : count;
+  return quads_of_some(row + first * BLOCK, outside, stop < outside ? outside : stop, (char)zero) ^ (Quads)OFFSET;
+#else
+#define AT(q) *(__global const Row_at_any_place *)(row + (first + (q) * STRIDE_X) * IN_BLOCK + skipped)
+  const int skipped = IN_BLOCK == BLOCK ? 0 : channel;
+  if (count == QUAD && first >= 0 && (first + (QUAD - 1) * STRIDE_X) * IN_BLOCK + skipped + BLOCK <= width * IN_BLOCK)
+    return quads_of_four(AT(0), AT(1), AT(2), AT(3)) ^ (Quads)OFFSET;
+#undef AT
   int mask = count < QUAD ? (1 << 8 * count) - 1 : -1;
 #if IN_BLOCK == BLOCK
-  if (first < 0 || first + (QUAD - 1) * STRIDE_X >= width) UNROLL for (int q = 0; q < QUAD; q++) {
+  UNROLL for (int q = 0; q < QUAD; q++) {
     const int ix = first + q * STRIDE_X;
     if (ix < 0 || ix >= width) mask &= ~(255 << 8 * q);
   }
 #define AT(q) *(__global const Row_in_memory *)(row + within(first + (q) * STRIDE_X, width) * BLOCK)
-  if (STRIDE_X == 1 && mask == -1) return quads_of_rows(row + first * BLOCK) ^ (Quads)OFFSET;
   const Quads quads = quads_of_four(AT(0), AT(1), AT(2), AT(3)) ^ (Quads)OFFSET;
 #else
 #define AT(q) as_char16(*(const Bytes_in_memory *)((const char *)strip + (q) * STRIDE_X * IN_BLOCK + channel))
@@ -165,7 +166,8 @@ INLINE Quads quads_of_pixels(Data row, const int first, const int count, const i
   const Quads quads = quads_of_four(AT(0), AT(1), AT(2), AT(3));
 #endif
 #undef AT
-  return mask == -1 ? quads : (quads & mask) | ((zero + 128) * ONES & ~mask);
+  return (quads & mask) | ((zero + 128) * ONES & ~mask);
+#endif
 }
 
 // As in window_products.h. Inputs are the unsigned factor: with u = x + 128 and a = zero + 128, the sum of (x - zero) *
@@ -177,33 +179,48 @@ INLINE void weight_tile(const Weights target, Data x, Data dy, const Sizes s, co
   clear(&sum[0][0], DEPTH * PANELS);
   clear(of_gradients, PANELS);
   const int ky = tap / (KERNEL_W / WIDE), kx = tap % (KERNEL_W / WIDE), a = zero + 128;
-  const int begin = IN_BLOCK == BLOCK ? channel % BLOCK : 0;
+  const int block = IN_BLOCK == BLOCK ? channel / BLOCK : 0, begin = IN_BLOCK == BLOCK ? channel % BLOCK : 0;
   const size_t panel_stride = (size_t)s.images * s.out_height * s.out_width * BLOCK;
-  int quads = 0;
-  for (int row = first; row < last; row++) {
-    const int image = row / s.out_height, oy = row % s.out_height, iy = INPUT_Y(oy, ky);
-    if (iy < 0 || iy >= s.height) continue;
-    const int block = IN_BLOCK == BLOCK ? channel / BLOCK : 0;
-    Data p = x + ((size_t)(block * s.images + image) * s.height + iy) * s.width * IN_BLOCK;
-    Data d = dy + (((size_t)panel * s.images + image) * s.out_height + oy) * s.out_width * BLOCK;
-    for (int ox = 0; ox < s.out_width; ox += QUAD, quads++) {
-      int values[BLOCK];
-      const Quads inputs = quads_of_pixels(p, INPUT_X(ox, kx), s.out_width - ox, s.width, channel, zero);
-      *(Quads *)values = inputs;
-      of_inputs = add_quads(of_inputs, inputs, (Quads)ONES);
-      Quads column[PANELS];
-      UNROLL for (int j = 0; j < PANELS; j++) column[j] = quads_of_gradients(d + j * panel_stride, ox, s.out_width);
-      if (a) UNROLL for (int j = 0; j < PANELS; j++)
-        of_gradients[j] = add_quads(of_gradients[j], (Quads)ONES, column[j]);
-      UNROLL for (int i = 0; i < DEPTH; i++) {
-        const Quads value = (Quads)(values[begin + i]);
-        UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = add_quads(sum[i][j], value, column[j]);
-      }
+  const int edge = INPUT_X(0, kx), above = INPUT_Y(0, ky);
+  // Rows of an image whose inputs exist
+  const int top = above < 0 ? (-above + STRIDE_Y - 1) / STRIDE_Y : 0, reach = s.height - 1 - above;
+  const int below = reach < 0 ? 0 : reach / STRIDE_Y + 1, bottom = below < s.out_height ? below : s.out_height;
+  int image = first / s.out_height, oy = first % s.out_height, quads = 0;
+  oy = oy < top ? top : oy;
+  if (oy >= bottom) {
+    oy = top;
+    image++;
+  }
+  int left = top < bottom ? last - (image * s.out_height + oy) : 0;  // rows, if there were no others
+  Data p = x + ((size_t)(block * s.images + image) * s.height + oy * STRIDE_Y + above) * s.width * IN_BLOCK;
+  Data d = dy + (((size_t)panel * s.images + image) * s.out_height + oy) * s.out_width * BLOCK;
+  for (int ox = 0; left > 0; quads++) {
+    const int ix = ox * STRIDE_X + edge, count = s.out_width - ox < QUAD ? s.out_width - ox : QUAD;
+    int values[BLOCK];
+    const Quads inputs = quads_of_pixels(p, ix, count, s.width, channel, zero);
+    *(Quads *)values = inputs;
+    of_inputs = add_quads(of_inputs, inputs, (Quads)ONES);
+    Quads column[PANELS];
+    UNROLL for (int j = 0; j < PANELS; j++)
+      column[j] = quads_of_some(d + j * panel_stride + ox * BLOCK, 0, count, 0);
+    if (a) UNROLL for (int j = 0; j < PANELS; j++)
+      of_gradients[j] = add_quads(of_gradients[j], (Quads)ONES, column[j]);
+    const int *value = values + begin;
+    UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++)
+      sum[i][j] = add_quads(sum[i][j], (Quads)(value[i]), column[j]);
+    ox += QUAD;
+    if (ox >= s.out_width) {
+      ox = 0;
+      const int next = oy + 1 == bottom, skipped = next ? s.out_height - bottom + top : 0;
+      oy = next ? top : oy + 1;
+      left -= 1 + skipped;
+      d += (1 + skipped) * s.out_width * BLOCK;
+      p += (next ? s.height - (bottom - top - 1) * STRIDE_Y : STRIDE_Y) * s.width * IN_BLOCK;
     }
   }
-  UNROLL for (int j = 0; j < PANELS; j++) {
-    const Quads rest = (of_gradients[j] - quads * QUAD * dy_zero) * a;
-    UNROLL for (int i = 0; i < DEPTH; i++) sum[i][j] -= rest + ((int *)&of_inputs)[begin + i] * dy_zero;
+  UNROLL for (int j = 0; j < PANELS; j++) of_gradients[j] = (of_gradients[j] - quads * QUAD * dy_zero) * a;
+  UNROLL for (int i = 0; i < DEPTH; i++) {
+    UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] -= of_gradients[j] + ((int *)&of_inputs)[begin + i] * dy_zero;
   }
   write_weights(target, sum, tap, channel, panel);
 }

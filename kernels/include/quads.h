@@ -3,6 +3,8 @@
 //   add_quads(sum, x, w): sum + the four products of unsigned bytes of x and signed bytes of w, in each lane
 //   quads_of_rows(p): four rows of 16 bytes, one after the other, as the 16 quads of their columns
 //   quads_of_few(p, rows): of fewer rows, filled up with zeros
+//   quads_of_some(p, first, stop, other): of four rows of which only those from number `first` to `stop` - 1 are read;
+//     the bytes of the rest are `other`
 //   quads_of_four(a, b, c, d): of four rows that needn't be neighbours
 #define PLAIN_QUADS 0
 #define VNNI512 1
@@ -65,6 +67,7 @@ INLINE Quads add_quads(Quads sum, const Quads x, const Quads w) {
 #endif
 
 typedef char16 __attribute__((aligned(4))) Row_in_memory;
+typedef char16 __attribute__((aligned(1))) Row_at_any_place;
 INLINE Quads bytes_of_row(__global const char *p) { return convert_int16(*(__global const Row_in_memory *)p) & 255; }
 INLINE Quads quads_of_few(__global const char *p, const int rows) {
   Quads quads = (Quads)0;
@@ -84,6 +87,11 @@ INLINE Quads columns_of(const Rows rows) {
       12, 28, 44, 60, 13, 29, 45, 61, 14, 30, 46, 62, 15, 31, 47, 63), Quads);
 }
 INLINE Quads quads_of_rows(__global const char *p) { return columns_of(*(__global const Rows_in_memory *)p); }
+INLINE Quads quads_of_some(__global const char *p, const int first, const int stop, const char other) {
+  const ushort mask = (1 << 4 * stop) - (1 << 4 * first);
+  const Quads others = (Quads)((other & 255) * 0x01010101);
+  return columns_of(__builtin_astype(__builtin_ia32_loaddqusi512_mask((__global const int *)p, others, mask), Rows));
+}
 INLINE Pair_of_rows pair_of(const char16 a, const char16 b) {
   return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
                                  23, 24, 25, 26, 27, 28, 29, 30, 31);
@@ -97,8 +105,24 @@ INLINE Quads quads_of_four(const char16 a, const char16 b, const char16 c, const
 }
 #else
 INLINE Quads quads_of_rows(__global const char *p) { return quads_of_few(p, QUAD); }
+INLINE Quads quads_of_some(__global const char *p, const int first, const int stop, const char other) {
+  Quads quads = (Quads)0;
+  for (int i = 0; i < QUAD; i++)
+    quads |= (i >= first && i < stop ? bytes_of_row(p + i * BLOCK) : (Quads)(other & 255)) << 8 * i;
+  return quads;
+}
 INLINE Quads quads_of_four(const char16 a, const char16 b, const char16 c, const char16 d) {
   return (convert_int16(a) & 255) | (convert_int16(b) & 255) << 8 | (convert_int16(c) & 255) << 16
          | convert_int16(d) << 24;
 }
 #endif
+
+// Sixteen columns of 16 bytes, given as the quads of rows 0 to 3, 4 to 7, 8 to 11 and 12 to 15: each of the results has
+// four columns, one after the other.
+INLINE void rows_of_quads(Quads to[BLOCK / QUAD], const Quads from[BLOCK / QUAD]) {
+  const Quads a = from[0], b = from[1], c = from[2], d = from[3];
+  to[0] = (Quads)(a.s0, b.s0, c.s0, d.s0, a.s1, b.s1, c.s1, d.s1, a.s2, b.s2, c.s2, d.s2, a.s3, b.s3, c.s3, d.s3);
+  to[1] = (Quads)(a.s4, b.s4, c.s4, d.s4, a.s5, b.s5, c.s5, d.s5, a.s6, b.s6, c.s6, d.s6, a.s7, b.s7, c.s7, d.s7);
+  to[2] = (Quads)(a.s8, b.s8, c.s8, d.s8, a.s9, b.s9, c.s9, d.s9, a.sa, b.sa, c.sa, d.sa, a.sb, b.sb, c.sb, d.sb);
+  to[3] = (Quads)(a.sc, b.sc, c.sc, d.sc, a.sd, b.sd, c.sd, d.sd, a.se, b.se, c.se, d.se, a.sf, b.sf, c.sf, d.sf);
+}
