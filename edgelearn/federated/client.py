@@ -14,7 +14,7 @@ from edgelearn.train import Subset, Trainer
 from edgelearn.train.sources import Source
 
 from .compression.downlink import Copy
-from .compressor import Compressor, NoCompression, at_round
+from .compressor import Compressor, NoCompression, at_round, start_of
 from .masking import Masks
 from .memory import ClientMemory
 from .messages import Instruction, Reply, split_own
@@ -123,10 +123,11 @@ class Clients:
         epochs = self.epochs if self.steps is None else 1
         x = _Round(self.examples.x, chosen, (number - 1) * epochs)
         targets = self.targets(client, chosen, own)
-        self.trainer.load(self.weights | dict(zip(self.names, received, strict=True)))
+        begun = start_of(self.compressor, received, kept)
+        self.trainer.load(self.weights | dict(zip(self.names, begun, strict=True)))
         history = self.trainer.fit(x, targets, epochs)
         trained = self.trainer.weights
-        changes = [trained[name] - before for name, before in zip(self.names, received, strict=True)]
+        changes = [trained[name] - before for name, before in zip(self.names, begun, strict=True)]
         if self.masks:
             payload = self.masks.hide(changes, client, number)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol, TypeVar
@@ -44,6 +44,15 @@ def at_round(compressor: D, number: int) -> D:
     return method(number) if method else compressor
 
 
+def start_of(
+    compressor: Compressor, arrays: Sequence[np.ndarray], state: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:  # fmt: skip
+    """Return the weights from which a client trains that received `arrays`: `compressor.start(arrays, state)` if it has
+    that method, else `arrays` themselves."""
+    method = getattr(compressor, "start", None)
+    return method(arrays, state) if method else list(arrays)
+
+
 class NoCompression:
     """float32, little-endian, packed without gaps."""
 
@@ -74,6 +83,11 @@ class Partly:
 
     def at_round(self, number: int) -> Partly:
         return replace(self, compressor=at_round(self.compressor, number))
+
+    def start(self, arrays: Sequence[np.ndarray], state: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        lossy, exact = self._divided(arrays)
+        parts = iter(start_of(self.compressor, lossy, state)), iter(exact)
+        return [next(parts[whole]) for whole in self.exact]
 
     def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
         lossy, exact = self._divided(arrays)

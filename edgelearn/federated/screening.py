@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
 
 import numpy as np
@@ -14,6 +14,9 @@ from .compressor import Decoder, Shapes
 from .grid import Outcome
 from .messages import Reply, split_own
 
+MOST_EXAMPLES = 10  # times the round's median that a client's number of examples counts for
+_EXAMPLES = 1_000_000_000  # no client has more
+
 
 @dataclass(frozen=True)
 class Update:
@@ -22,7 +25,7 @@ class Update:
     Arguments:
     - `client`: its number.
     - `arrays`: the change, float32.
-    - `examples`: number of examples it trained with.
+    - `examples`: number of examples that it says it trained with, at most MOST_EXAMPLES times the round's median.
     - `metrics`: numbers by name.
     - `own`: values of the client's own (default: none).
     """
@@ -61,11 +64,25 @@ def screen(
             left_out[client] = str(error)
     norms = {update.client: update.norm for update in updates}
     if largest is not None and norms:
-        limit = largest * sorted(norms.values())[(len(norms) - 1) // 2]
+        limit = largest * _median(norms.values())
         for client, norm in norms.items():
             if norm > limit:
                 left_out[client] = f"its change is {norm:.3g} long, more than {largest:g} times the median"
-    return [update for update in updates if update.client not in left_out], left_out
+    return _bounded([update for update in updates if update.client not in left_out]), left_out
+
+
+def _bounded(updates: list[Update]) -> list[Update]:
+    """The server can't count a client's examples, so none counts as much more than the others."""
+    if not updates:
+        return []
+    most = MOST_EXAMPLES * int(_median(update.examples for update in updates))
+    return [replace(update, examples=min(update.examples, most)) for update in updates]
+
+
+def _median(values: Iterable[float]) -> float:
+    """The lower of the two in the middle, if there are two."""
+    ascending = sorted(values)
+    return ascending[(len(ascending) - 1) // 2]
 
 
 def _update(
@@ -79,7 +96,7 @@ def _update(
         raise FormatError(f"the reply is for round {reply.round} of client {reply.client}")
     if reply.problem:
         raise FormatError(reply.problem)
-    if reply.examples < 1:
+    if not 1 <= reply.examples <= _EXAMPLES:
         raise FormatError(f"it trained with {reply.examples} examples")
     payload, own = split_own(reply.payload, own_size)
     arrays = compressor.decode(payload, shapes)

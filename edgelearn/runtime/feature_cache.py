@@ -79,13 +79,17 @@ class FeatureCache:
             )
         self.words[:, first : first + count] = words
 
-    def device_layout(self, indices: np.ndarray, empty: Empty = np.empty) -> np.ndarray:
+    def device_layout(self, indices: np.ndarray, empty: Empty | None = None) -> np.ndarray:
         """The features of some examples as the device reads them: float32 (blocks, n * pixels, block), in an array that
-        `empty` makes."""
-        blocks, _, pixels, block = self.words.shape
-        words = empty((blocks, len(indices), pixels, block), "float32")
-        if self.dtype == np.float32:
-            np.take(self.words, indices, axis=1, out=words, mode="clip")
+        `empty` makes (default: a new one). Raises IndexError for an example that isn't there."""
+        blocks, count, pixels, block = self.words.shape
+        if empty is None:
+            words = np.take(self.words, indices, axis=1).astype(np.float32, copy=False)
         else:
-            words[...] = np.take(self.words, indices, axis=1)
+            words = empty((blocks, len(indices), pixels, block), "float32")
+            places = np.arange(count)[indices]  # as NumPy reads them: with mode="clip", take would not check
+            if self.dtype == np.float32:
+                np.take(self.words, places, axis=1, out=words, mode="clip")
+            else:
+                words[...] = np.take(self.words, places, axis=1)
         return words.reshape(blocks, -1, block)

@@ -82,7 +82,7 @@ class Feed:
     def fetch(self, source: Any, indices: np.ndarray) -> Examples:
         """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
         if isinstance(source, FeatureCache):
-            return source.device_layout(indices, self._empty or np.empty)
+            return source.device_layout(indices, self._empty)
         return self.pack(source[indices])
 
     def begin(self, examples: int, rate: float, step: int, scale: float = 1.0) -> None:

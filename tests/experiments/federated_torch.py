@@ -88,15 +88,17 @@ def main(arguments):
     parser.add_argument("--strategy", default="fedavg")
     parser.add_argument("--partition", default="dirichlet")
     parser.add_argument("--compress", default="float32")
-    parser.add_argument("--only-ours", action="store_true")
+    parser.add_argument("--only", choices=("edgelearn", "torch"), help="one of the two (default: both)")
     chosen = vars(parser.parse_args(arguments))
-    pictures, test, alone = chosen.pop("pictures"), chosen.pop("test"), chosen.pop("only_ours")
+    pictures, test, alone = chosen.pop("pictures"), chosen.pop("test"), chosen.pop("only")
     experiment = FederatedExperiment.load(FederatedConfig("cifar10", **chosen))
     (x, y), (tx, ty) = experiment.task.train, experiment.task.test
     some, others = np.arange(pictures), np.arange(test)
     experiment.task.train, experiment.task.test = (Subset(x, some), y[some]), (Subset(tx, others), ty[others])
     initial, found = experiment.model.weights, {}
-    for name, train in {"edgelearn": ours, **({} if alone else {"torch": federation})}.items():
+    for name, train in {"edgelearn": ours, "torch": federation}.items():
+        if alone not in (None, name):
+            continue
         experiment.model.weights = initial
         found[name] = []
 

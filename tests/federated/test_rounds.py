@@ -202,6 +202,7 @@ LIES = {
     "NaN": changed(lambda p: np.full(len(p) // 4, np.nan, "<f4").tobytes()),
     "huge": changed(lambda p: (1e6 * np.frombuffer(p, "<f4")).tobytes()),
     "stale": changed(round=0), "other": changed(client=9), "none": changed(examples=0),
+    "too many": changed(examples=10**400),
     "problem": changed(problem="out of memory"), "NaN loss": changed(metrics={"loss": float("nan")}),
 }  # fmt: skip
 
@@ -219,6 +220,19 @@ def test_clients_that_fail_or_lie_are_left_out(federation, lie):
     object.__setattr__(without.settings, "drawn", lambda number: [0, 1, 3])
     without.fit()
     assert same(tampered.state()[0], without.state()[0])
+
+
+def test_a_client_cannot_claim_to_matter_more_than_ten_others(federation):
+    """The median of the clients' examples is 7, so a client counts for 70 at most, whatever it says."""
+    found = []
+    for claimed in (70, 1_000_000):
+        grid = Tampering(federation[1], {2: changed(examples=claimed)})
+        records = []
+        rounds = rounds_of(federation, grid=grid, records=records, rounds=1)
+        rounds.fit()
+        assert [each["examples"] for each in records[0].clients][2] == 70
+        found.append(rounds.state()[0])
+    assert same(*found)
 
 
 def test_a_round_without_updates_ends_the_run(federation):
@@ -313,6 +327,25 @@ def test_counted_bytes_of_compressed_messages(federation, tmp_path):
     seen = {client["down"]["payload"] for each in records for client in each.clients}
     assert seen == {changed, all_weights}
     assert all(client["up"]["payload"] < values for each in records for client in each.clients)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_clients_train_from_what_they_left_out(federation, tmp_path, ahead):
+    """One SGD step a round at the weights received, plus what was left out if the client goes ahead."""
+    clients = federation[1]
+    compressor = make_compressor("topk:0.1" + "+ahead" * ahead)
+    client = replace(clients, compressor=compressor, memory=ClientMemory(tmp_path))
+    weights, late = [clients.weights[name] for name in clients.names], [0.0, 0.0]
+    payload, part = b"".join(array.tobytes() for array in weights), clients.examples.parts[1]
+    for number in (1, 2, 3):
+        reply = Reply.from_bytes(client.answer(Instruction(number, 1, payload).to_bytes()))
+        sent = compressor.decode(reply.payload, clients.shapes)
+        begun = {name: w + ahead * kept for name, w, kept in zip(clients.names, weights, late, strict=True)}
+        slope = gradient(begun, np.float64(X[part]), Y[part])
+        late = [kept - RATE * slope[n] - s for n, kept, s in zip(clients.names, late, sent, strict=True)]
+        stored = client.memory.load(1, number + 1)
+        for place, each in enumerate(late):
+            np.testing.assert_allclose(stored[f"left out/{place}"], each, rtol=1e-4, atol=1e-6)
 
 
 def test_an_interrupt_leaves_the_round_before(federation):

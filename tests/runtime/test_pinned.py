@@ -71,8 +71,14 @@ def test_packing_into_an_array_gives_the_same(pinned, channels, block):
 def test_features_are_taken_into_an_array(dtype):
     cache = FeatureCache((2, 3, 20), 5, dtype)
     cache.words[...] = np.random.default_rng(0).standard_normal(cache.words.shape)
-    indices = np.array([4, 0, 4])
-    taken = cache.device_layout(indices, lambda shape, dtype: np.full(shape, np.nan, dtype))
+    indices = np.array([4, 0, -1])
+
+    def empty(shape, dtype):
+        return np.full(shape, np.nan, dtype)
+
+    taken = cache.device_layout(indices, empty)
+    with pytest.raises(IndexError):
+        cache.device_layout(np.array([5]), empty)
     assert np.array_equal(taken, cache.device_layout(indices)) and taken.dtype == np.float32
     assert np.array_equal(taken, np.take(cache.words, indices, axis=1).astype(np.float32).reshape(taken.shape))
 

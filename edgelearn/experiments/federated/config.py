@@ -30,8 +30,8 @@ class FederatedConfig(TrainingConfig):
     - `proximal`: μ of "fedprox" (default 0.01).
     - `server_rate`: learning rate of "fedavgm", "fedadam" and "fedyogi" (default: the strategy's).
     - `normalization`: "batch" (default; its moving statistics are averaged like weights) or "group".
-    - `compress`: how updates are sent: "float32" (default), "int8", "topk:0.01", "topk:0.01+int8" or
-      "topk:0.01+int8+warmup:5".
+    - `compress`: how updates are sent: "float32" (default), "int8", "topk:0.01", "topk:0.01+int8",
+      "topk:0.01+int8+warmup:5" or "topk:0.01+int8+warmup:5+ahead".
     - `compress_down`: how weights are sent to clients that have those of the message before (default "float32").
     - `budget`: memory of a client, such as "2 MB" (default: as much as it takes).
     - `deadline`: seconds after which a round goes on without the clients that are missing (default: it waits).

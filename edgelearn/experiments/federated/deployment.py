@@ -31,7 +31,7 @@ from .processes import HOME, end, end_all, record
 MODULE = "app"  # the module that Flower loads, in the app's folder
 CONNECTION = "lab"  # the name of the SuperLink in Flower's configuration
 _FEDERATION = "@none/default"  # of a SuperLink without accounts
-_STARTS = 60  # seconds that a SuperLink may take
+_STARTS = 180  # seconds that a SuperLink may take
 _POLL_SECONDS = 0.2
 _KEPT = 1500  # characters of a log that an error quotes
 # No telemetry, no look for updates, nothing installed while it runs.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,12 +18,21 @@ class ErrorFeedback:
 
     Arguments:
     - `compressor`: the lossy one, such as `TopK(0.01)`.
+    - `ahead`: clients train from the weights that they received plus what they left out so far, so that they don't find
+      it again in each round (default False).
     """
 
     compressor: Compressor
+    ahead: bool = False
 
     def at_round(self, number: int) -> ErrorFeedback:
         return replace(self, compressor=at_round(self.compressor, number))
+
+    def start(self, arrays: Sequence[np.ndarray], state: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the weights from which a client trains that received `arrays`."""
+        if not self.ahead:
+            return list(arrays)
+        return [array + _kept(state, number, array.shape) for number, array in enumerate(arrays)]
 
     def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
         wanted = [array + _kept(state, number, array.shape) for number, array in enumerate(arrays)]
@@ -36,7 +45,7 @@ class ErrorFeedback:
         return self.compressor.decode(data, shapes)
 
 
-def _kept(state: dict[str, np.ndarray], number: int, shape: tuple[int, ...]) -> np.ndarray:
+def _kept(state: Mapping[str, np.ndarray], number: int, shape: tuple[int, ...]) -> np.ndarray:
     """Return the part of an array that was left out of the last message."""
     kept = state.get(_name(number), np.zeros(shape, np.float32))
     return checked(kept, shape, f"What a client kept of array {number}")

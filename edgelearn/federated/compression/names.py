@@ -11,12 +11,15 @@ from .feedback import ErrorFeedback
 from .int8 import Int8
 from .top_k import TopK
 
-_TOP_K = re.compile(r"topk:(?P<fraction>[\d.]*\d(e-\d+)?)(?P<int8>\+int8)?(\+warmup:(?P<rounds>\d{1,9}))?")
+_TOP_K = re.compile(
+    r"topk:(?P<fraction>[\d.]*\d(e-\d+)?)(?P<int8>\+int8)?(\+warmup:(?P<rounds>\d{1,9}))?(?P<ahead>\+ahead)?"
+)
 
 
 def make_compressor(name: str) -> Compressor:
     """Return a compressor by name: `"float32"`, `"int8"`, `"topk:0.01"` (the largest hundredth of the entries) or
-    `"topk:0.01+int8"`; top-k also with a warm-up whose stages have so many rounds, `"topk:0.01+int8+warmup:5"`.
+    `"topk:0.01+int8"`. Top-k may have a warm-up, here with stages of five rounds, `"topk:0.01+int8+warmup:5"`, and
+    clients that train ahead, from what they received plus what they left out, `"topk:0.01+int8+warmup:5+ahead"`.
 
     Those with top-k have error feedback. int8 has none, since its errors are 0 on average.
 
@@ -28,7 +31,8 @@ def make_compressor(name: str) -> Compressor:
         return Int8()
     if found := _TOP_K.fullmatch(name):
         values = Int8() if found["int8"] else NoCompression()
-        return ErrorFeedback(TopK(float(found["fraction"]), values, int(found["rounds"] or 0)))
+        return ErrorFeedback(TopK(float(found["fraction"]), values, int(found["rounds"] or 0)), bool(found["ahead"]))
     raise UsageError(
-        f"'{name}' is no compression: choose float32, int8, topk:0.01, topk:0.01+int8 or topk:0.01+int8+warmup:5."
+        f"'{name}' is no compression: choose float32, int8, topk:0.01, topk:0.01+int8, topk:0.01+int8+warmup:5 or "
+        "topk:0.01+int8+warmup:5+ahead."
     )

@@ -5,7 +5,7 @@ import pytest
 
 from edgelearn.errors import FormatError, NonFiniteError, PlanError, UsageError
 from edgelearn.federated.compression import ErrorFeedback, Int8, TopK, indices, make_compressor
-from edgelearn.federated.compressor import NoCompression, at_round
+from edgelearn.federated.compressor import NoCompression, Partly, at_round, start_of
 
 SHAPES = [(3, 3, 1, 64), (64,), (), (40, 601), (0, 5), (1,)]
 NAMES = ("float32", "int8", "topk:0.01", "topk:0.01+int8")
@@ -59,6 +59,18 @@ def test_warm_up():
     whole = 13 * np.concatenate([array.ravel() for array in update(1)])
     np.testing.assert_allclose(sent + late, whole, rtol=1e-4, atol=1e-4)  # nothing is lost, only late
     assert at_round(make_compressor("int8"), 5) == make_compressor("int8")
+
+
+def test_a_client_may_start_ahead_with_what_it_left_out():
+    shapes, plain, ahead = SHAPES, make_compressor("topk:0.01"), make_compressor("topk:0.01+warmup:3+ahead")
+    state, received = {}, update(2)
+    assert all(a is b for a, b in zip(start_of(NoCompression(), received, state), received, strict=True))
+    plain.encode(update(1), generator(), state)
+    assert all(a is b for a, b in zip(start_of(plain, received, state), received, strict=True))
+    exact = Partly(at_round(ahead, 20), (False,) * (len(shapes) - 1) + (True,))
+    for number, (begun, array) in enumerate(zip(start_of(exact, received, state), received, strict=True)):
+        late = state[f"left out/{number}"] if number < len(shapes) - 1 else 0
+        np.testing.assert_array_equal(begun, array + late)
 
 
 def test_int8_is_right_on_average():
