@@ -18,7 +18,8 @@ SLOW = (
     "tests/compile/test_networks.py", "tests/experiments/test_precision_job.py", "tests/compile/test_integer_steps.py",
     "tests/lab/bench/test_peers.py", "tests/docs/test_examples.py",
 )  # fmt: skip
-SHARED = ("compile", "models")  # folders whose tests are about networks, not about tiles
+# Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
+SHARED = ("compile", "models", "train")
 PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
 
 
@@ -78,7 +79,7 @@ def _networks_share_kernels(request):
         return lambda traits, *shape: chosen(traits, *shape) if traits.gpu else size(*shape)
 
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.parent.name in SHARED:
+        if {folder := request.path.parent.name, f"{folder}/{request.path.name}"} & set(SHARED):
             patch.setattr(tiles, "product_rows", few(tiles.product_rows, lambda rows: 4 if rows >= 4 else 1))
             patch.setattr(tiles, "panels", few(tiles.panels, lambda blocks: 1))
             patch.setattr(tiles, "row_tile", few(tiles.row_tile, lambda width: 4 if width >= 4 else 1))

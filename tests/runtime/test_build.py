@@ -68,7 +68,10 @@ def test_another_folder_or_none(context, tmp_path, monkeypatch):
     assert len(list((tmp_path / "mine").iterdir())) == 1 and not list(tmp_path.glob("edgelearn"))
 
 
-def test_a_driver_that_finds_its_programs_again_is_asked_for_no_binary(context, monkeypatch):
+def test_a_driver_that_finds_its_programs_again_is_asked_for_binaries_by_name(context, monkeypatch, tmp_path):
     monkeypatch.setattr(build, "KEEP_THEIR_OWN", (context.device.platform,))
     assert run(context, build.build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
     assert not build.folder().exists()
+    monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path / "mine"))
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
+    assert len(list((tmp_path / "mine").iterdir())) == 1

@@ -65,6 +65,7 @@ def test_time_limit():
             time.sleep(0.05)
 
     slow = Slow()
+    Model(toy_network()).compile(SGD(0.1)).fit(*examples(10), 2, 1)  # compiles kernels
     model = Model(toy_network()).compile(SGD(0.1))
     model.fit(*examples(10), 2, 100, callbacks=[slow, TimeLimit(0.2)])
     assert 2 <= model.position.updates <= 5

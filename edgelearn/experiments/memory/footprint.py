@@ -10,18 +10,20 @@ from edgelearn.errors import RunError
 from edgelearn.lab.measure import PeakMemory, Worker, WorkerError
 from edgelearn.models import mobilenet_v2_reversible
 from edgelearn.ops import SGD
+from edgelearn.runtime.build import VARIABLE, folder
 from edgelearn.train import Model
 
 STEPS = 3
 
 
 def footprint(device: Device) -> int:
-    """Peak memory minus memory after the imports, in bytes, of a process whose kernels are compiled already: the second
-    of two. Raises RunError where one fails."""
+    """Peak memory minus memory after the imports, in bytes, of a process whose kernels are compiled already and kept
+    as binaries: the second of two. Raises RunError where one fails."""
     nbytes = 0
+    kept = {VARIABLE: str(folder() or "")}
     for _ in range(2):
         try:
-            with Worker("edgelearn.experiments.memory.footprint:Training") as worker:
+            with Worker("edgelearn.experiments.memory.footprint:Training", environment=kept) as worker:
                 nbytes = worker.call("run", device.id)
         except WorkerError as error:
             raise RunError(f"A training in a process of its own failed: {error.reason or error}") from None

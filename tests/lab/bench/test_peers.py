@@ -1,11 +1,18 @@
 """The engine and the real frameworks, on the smallest batches: they run, and all compute the same."""
 
+from contextlib import ExitStack
+from dataclasses import asdict
+from fnmatch import fnmatch
+from functools import cache
+
 import pytest
 
 from edgelearn.lab.bench.contenders import CONTENDERS
 from edgelearn.lab.bench.run import BenchConfig, run
-from edgelearn.lab.bench.variant import disagreeing
+from edgelearn.lab.bench.variant import Variant, disagreeing
 from edgelearn.lab.bench.workloads import Workload
+from edgelearn.lab.measure import Worker, usable_cores
+from edgelearn.runtime import choose_device
 
 ONCE = BenchConfig(rounds=1, block_seconds=0.0, attempts=1, patience=120, memory_reserve=0.05)
 PLAIN = {
@@ -31,18 +38,35 @@ BATCH = {"forward": 1, "train": 2, "accumulate": 2, "train_bn": 2, "cached": 8}
 CASES = [(name, kind) for name in PLAIN for kind in BATCH if name != "tinygrad" or kind in ("forward", "cached")]
 
 
+@pytest.fixture(scope="module")
+def worker_of():
+    """The worker of a contender, as the bench starts it, but one for all workloads: frameworks take long to import."""
+    with ExitStack() as stack:
+
+        @cache
+        def start(name):
+            entry = next(entry for entry in CONTENDERS if entry.name == name)
+            if not entry.available():
+                pytest.skip(f"{name} is not installed (needs {', '.join(entry.missing())})")
+            cores = usable_cores()
+            arguments = entry.target, len(cores), choose_device(None).device.id
+            environment = next(iter(entry.environments.values()))
+            target = "edgelearn.lab.bench.worker:BenchWorker"
+            return stack.enter_context(Worker(target, arguments, cores, environment, ONCE.patience))
+
+        yield start
+
+
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_a_contender_computes_the_workload(name, kind):
-    entry = next(entry for entry in CONTENDERS if entry.name == name)
-    if not entry.available():
-        pytest.skip(f"{name} is not installed (needs {', '.join(entry.missing())})")
-    report = run([Workload(kind, BATCH[kind])], [name], [PLAIN[name]], config=ONCE)
-    tolerance = 5e-3 if kind == "train_bn" else 1e-4
-    assert len(report.variants) == (VARIANTS.get(kind, 2) if name == "edgelearn" else 1)
-    for variant in report.variants:
-        assert variant.error is None and variant.blocks
-        assert variant.probe == pytest.approx(EXPECTED[kind], rel=tolerance)
-    assert disagreeing(report.variants) == []
+def test_a_contender_computes_the_workload(worker_of, name, kind):
+    worker, workload = worker_of(name), Workload(kind, BATCH[kind])
+    every = [Variant(workload.name, name, variant) for variant in worker.call("variants", asdict(workload))]
+    variants = [variant for variant in every if fnmatch(variant.label, PLAIN[name])]
+    assert len(variants) == (VARIANTS.get(kind, 2) if name == "edgelearn" else 1)
+    for variant in variants:
+        answer = worker.call("prepare", asdict(workload), variant.name)
+        assert answer["probe"] == pytest.approx(EXPECTED[kind], rel=5e-3 if kind == "train_bn" else 1e-4)
+        assert worker.call("measure", ONCE.block_seconds, ONCE.steps)["times"]
 
 
 def test_contenders_agree_on_a_network_with_residual_blocks():
