@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from inspect import isclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from edgelearn.errors import ExtensionError, UsageError
+from edgelearn.errors import EdgelearnError, ExtensionError, UsageError
 
 T = TypeVar("T")
 
@@ -46,8 +47,8 @@ def import_object(reference: str) -> Any:
         if error.name and not f"{module_name}.".startswith(f"{error.name}."):
             raise ExtensionError(f"'{reference}': its import needs '{error.name}', which isn't installed.") from None
         raise ExtensionError(f"'{reference}': there is no module '{module_name}' in {folder} or installed.") from None
-    except Exception as error:
-        raise ExtensionError(f"'{reference}': the import ended in {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ExtensionError(f"'{reference}': the import ended in {_described(error)}") from error
     if not hasattr(module, name):
         known = [each for each in vars(module) if not each.startswith("_")]
         raise ExtensionError(f"'{reference}': '{module_name}' has no '{name}'.{nearest(name, known)}")
@@ -68,14 +69,26 @@ def import_instance(reference: str, kind: type[T], *arguments: Any, **settings: 
     if isinstance(found, kind):
         return found
     if callable(found) and (not isclass(found) or issubclass(found, kind)):
-        try:
-            made = found(*arguments, **settings)
-        except TypeError as error:
-            raise ExtensionError(f"'{reference}' can't be called: {error}.") from error
+        made = call(reference, found, *arguments, **settings)
         if isinstance(made, kind):
             return made
         found = made
     raise ExtensionError(f"'{reference}' is no {kind.__name__}, but {found!r:.80}.")
+
+
+def call(reference: str, function: Callable[..., T], *arguments: Any, **settings: Any) -> T:
+    """Call the function that `reference` names. Raises ExtensionError, with the error and its line, if it fails."""
+    try:
+        return function(*arguments, **settings)
+    except EdgelearnError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ExtensionError(f"'{reference}' can't be called: it ended in {_described(error)}") from error
+
+
+def _described(error: BaseException) -> str:
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -62,7 +62,7 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
   Walk walk = start_walk(product, p, START(x), START(w), steps, out_height, out_width, STRIDE_Y, STRIDE_X);
   Sums sum[TALL][WIDE];
   clear(sum);
-#define COPY(to) copy_step(to, product, &walk, (Chunk)0)
+#define COPY(to) copy_batch(to, product, &walk, (Chunk)0)
 #define MULTIPLY(batch) multiply(sum, batch, p, 1, exchange)
   MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
 #undef MULTIPLY
@@ -96,7 +96,7 @@ KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const i
   Walk walk = start_walk(product, p, START(x), START(w), steps, rows ? down : 1, rows ? across : 1, 1, 1);
   Sums sum[TALL][WIDE];
   clear(sum);
-#define COPY(to) copy_step(to, product, &walk, (Chunk)0)
+#define COPY(to) copy_batch(to, product, &walk, (Chunk)0)
 #define MULTIPLY(batch) multiply(sum, batch, p, 1, exchange)
   MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
 #undef MULTIPLY

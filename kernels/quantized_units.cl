@@ -68,7 +68,7 @@ KERNEL quantized_units_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_AR
     const Place p = place_of(tile / across, tile % across);
     Walk walk = start_walk(product, p, START(x), START(w), steps, out_height, out_width, STRIDE_Y, STRIDE_X);
     CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
-#define COPY(to) copy_step(to, product, &walk, fill)
+#define COPY(to) copy_batch(to, product, &walk, fill)
 #define MULTIPLY(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 1, exchange)
     MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
 #undef MULTIPLY
@@ -122,7 +122,7 @@ KERNEL quantized_units_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(t), RE
     const Product product = {rows, images, height, width, k, panels, taps_y, taps_x};
     Walk walk = start_walk(product, p, START(dy), START(t), steps, line_count, length, 1, 1);
     CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
-#define COPY(to) copy_step(to, product, &walk, fill)
+#define COPY(to) copy_batch(to, product, &walk, fill)
 #define MULTIPLY(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 1, exchange)
     MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
 #undef MULTIPLY

@@ -4,6 +4,7 @@ import pytest
 
 from edgelearn.errors import ExtensionError
 from edgelearn.extensions import import_instance, import_object, is_reference, nearest
+from edgelearn.interop import find_network
 from edgelearn.ops import SGD, Optimizer
 
 
@@ -15,6 +16,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "parts_of_mine.py").write_text(
         "from edgelearn.ops import SGD\nslow, number = SGD(0.25), 3\n"
         "class Slow(SGD): pass\ndef make(rate): return SGD(rate)\n"
+        "def fails(): return 1 / 0\ndef ends(): raise SystemExit(7)\n"
     )
     (tmp_path / "broken_part.py").write_text("1 / 0\n")
     (tmp_path / "needy_part.py").write_text("import a_package_that_nobody_has\n")
@@ -52,6 +54,16 @@ def test_what_cannot_be_imported(text, words):
 def test_other_kinds(name):
     with pytest.raises(ExtensionError, match=name):
         import_instance(f"parts_of_mine:{name}", str if name == "SGD" else Optimizer)
+
+
+@pytest.mark.parametrize(("name", "words"), [("fails", "ZeroDivisionError.*line 5"), ("ends", "SystemExit: 7.*line 6")])
+def test_functions_that_fail(name, words):
+    """Nothing of the user's ends the process, or hides where it failed."""
+    with pytest.raises(ExtensionError, match=words):
+        import_instance(f"parts_of_mine:{name}", Optimizer)
+    with pytest.raises(ExtensionError, match=words) as caught:
+        find_network(f"parts_of_mine:{name}")
+    assert caught.value.__cause__ is not None
 
 
 def test_nearest():

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from inspect import isclass
 from typing import TYPE_CHECKING, Any
 
-from edgelearn.errors import RunError
+from edgelearn.errors import ExtensionError, RunError
 from edgelearn.experiments.config import Config, ConfigError, Setting, find_setting
 from edgelearn.extensions import import_object
 from edgelearn.lab.runs import RunStore, mean_and_deviation
@@ -22,7 +23,6 @@ from .tables import print_table
 from .training import add_runs_folder
 
 if TYPE_CHECKING:
-    from edgelearn.experiments.experiment import Experiment
     from edgelearn.experiments.sweep import Outcome
 
 EXPERIMENTS = {
@@ -52,10 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
+    from edgelearn.experiments.experiment import Experiment
     from edgelearn.experiments.sweep import Job, combine
 
     name: str = options.experiment
-    experiment: type[Experiment] = import_object(EXPERIMENTS.get(name, name))
+    experiment = import_object(EXPERIMENTS.get(name, name))
+    if not (isclass(experiment) and issubclass(experiment, Experiment)):
+        raise ExtensionError(f"'{name}' is no subclass of Experiment, but {experiment!r:.80}.")
     varied = dict(_values(experiment.config_type, each) for each in options.settings)
     shared = {name: values[0] for name, values in varied.items() if len(values) == 1}
     varied = {name: values for name, values in varied.items() if len(values) > 1}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgelearn.errors import ExtensionError, FormatError, PlanError
-from edgelearn.extensions import import_object, is_reference
+from edgelearn.extensions import call, import_object, is_reference
 from edgelearn.graph import Network
 from edgelearn.models.named import named_network, network_names
 
@@ -76,7 +76,7 @@ def _call(reference: str, settings: dict[str, Any]) -> ModelFile:
         raise ExtensionError(f"'{reference}' needs a value for '{missing[0]}': give it a default.")
     if "alpha" in settings and "alpha" not in known:
         raise PlanError(f"'{reference}' has no width multiplier: omit alpha.")
-    made = function(**{name: value for name, value in settings.items() if name in known})
+    made = call(reference, function, **{name: value for name, value in settings.items() if name in known})
     if isinstance(made, Network | ModelFile):
         return made if isinstance(made, ModelFile) else ModelFile(made, {})
     if not isinstance(network := getattr(made, "network", None), Network):

@@ -17,8 +17,10 @@
 #define BATCH (2 / PARTS)
 #endif
 #define STAGES 3
-#define LEFT_COPIES ((LEFT_CHUNKS + GROUP - 1) / GROUP)
-#define RIGHT_COPIES ((RIGHT_CHUNKS + GROUP - 1) / GROUP)
+#define LEFT_COPIES (LEFT_CHUNKS > GROUP ? LEFT_CHUNKS / GROUP : 1)     // of a work-item and a step
+#define RIGHT_COPIES (RIGHT_CHUNKS > GROUP ? RIGHT_CHUNKS / GROUP : 1)
+#define LEFT_STEPS (GROUP > LEFT_CHUNKS ? GROUP / LEFT_CHUNKS : 1)      // that a work-group copies at once
+#define RIGHT_STEPS (GROUP > RIGHT_CHUNKS ? GROUP / RIGHT_CHUNKS : 1)
 #define PIECE (16 / (int)sizeof(Factor))  // values of a chunk
 #define STAGED_CHUNKS (STAGES * BATCH * STEP_CHUNKS)
 
@@ -35,32 +37,39 @@ INLINE __global const Chunk *chunk_at(factors row, const size_t rows) {
   return (__global const Chunk *)(row + rows * BLOCK);
 }
 
-// What a work-item copies of each step: pieces of rows, always the same ones. Copy j of `columns` columns is a piece of
-// row ROW_OF of block BLOCK_OF of 16 columns.
-#define COPY_OF(j) ((j) * GROUP + (int)get_local_id(0))
-#define PIECE_START(j) (COPY_OF(j) % CHUNKS * PIECE)
-#define ROW_OF(j) (COPY_OF(j) / CHUNKS % 16)
-#define BLOCK_OF(j) (COPY_OF(j) / (CHUNKS * 16))
-#define IS_COPY(j, chunks) ((chunks) % GROUP == 0 || COPY_OF(j) < (chunks))
-#define TARGET_OF(j) (BLOCK_OF(j) * 16 * CHUNKS + chunk(ROW_OF(j), COPY_OF(j) % CHUNKS))
+// What a work-item copies: pieces of rows, always the same ones, of a side of the product that has so many `chunks` a
+// step. A work-group with more work-items than that copies GROUP / chunks steps at once, a work-item the one of number
+// OWN_STEP. Copy j is a piece of row ROW_OF of block BLOCK_OF of 16 columns.
+#define OWN_STEP(chunks) ((int)get_local_id(0) / (chunks))
+#define COPY_OF(j, chunks) (((j) * GROUP + (int)get_local_id(0)) % (chunks))
+#define PIECE_START ((int)get_local_id(0) % CHUNKS * PIECE)
+#define ROW_OF(j, chunks) (COPY_OF(j, chunks) / CHUNKS % 16)
+#define BLOCK_OF(j, chunks) (COPY_OF(j, chunks) / (CHUNKS * 16))
+#define TARGET_OF(j, chunks) \
+  (BLOCK_OF(j, chunks) * 16 * CHUNKS + chunk(ROW_OF(j, chunks), (int)get_local_id(0) % CHUNKS))
+
+// In passes of `steps` steps: the steps of a batch that this work-item copies, in turn
+#define FOR_OWN_STEPS(step, chunks, steps)                                                              \
+  UNROLL for (int pass = 0, step = OWN_STEP(chunks); pass < BATCH; pass += steps, step += steps)
+#define AT_ONCE(steps) (steps < BATCH ? steps : BATCH)
 
 INLINE void clear(Sums sum[TALL][WIDE]) {
   UNROLL for (int i = 0; i < TALL; i++) UNROLL for (int j = 0; j < WIDE; j++) sum[i][j] = (Sums)0;
 }
 
-// Runs the pipeline: COPY(to) begins to copy the next step, which may lie behind the last one; MULTIPLY(batch) takes
-// the steps of a batch.
+// Runs the pipeline: COPY(to) begins to copy the next batch of steps, some of which may lie behind the last one;
+// MULTIPLY(batch) takes a batch.
 #define MULTIPLY_STEPS(COPY, MULTIPLY, room, steps)                                                                \
   int filling = 0, full = 0;                                                                                       \
   for (int stage = 0; stage < STAGES - 1; stage++) {                                                               \
-    for (int s = 0; s < BATCH; s++) COPY(room + (filling * BATCH + s) * STEP_CHUNKS);                              \
+    COPY(room + filling * BATCH * STEP_CHUNKS);                                                                    \
     COMMIT_COPIES;                                                                                                 \
     filling++;                                                                                                     \
   }                                                                                                                \
   for (int step = 0; step < steps; step += BATCH) {                                                                \
     WAIT_FOR_ALL_BUT_ONE;                                                                                          \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
-    for (int s = 0; s < BATCH; s++) COPY(room + (filling * BATCH + s) * STEP_CHUNKS);                              \
+    COPY(room + filling * BATCH * STEP_CHUNKS);                                                                    \
     COMMIT_COPIES;                                                                                                 \
     MULTIPLY(room + full * BATCH * STEP_CHUNKS);                                                                   \
     filling = filling + 1 < STAGES ? filling + 1 : 0;                                                              \
@@ -80,51 +89,74 @@ typedef struct {
   Taps y, x;
 } Product;
 
-// The next step to copy, 16 channels of a tap; the blocks of a tap follow one another. `steps` are left.
+// A step: 16 channels of a tap; the blocks of a tap follow one another.
+typedef struct { int number, block, at_y, at_x; } Step;
+
+INLINE Step step_behind(Step step, const Product product, const int count) {
+  const int blocks = (product.k + BLOCK - 1) / BLOCK;
+  step.number += count;
+  for (step.block += count; step.block >= blocks; step.block -= blocks)
+    if (++step.at_x == product.x.count) {
+      step.at_x = 0;
+      step.at_y++;
+    }
+  return step;
+}
+
+// The next steps to copy, of `steps`
 typedef struct {
-  int steps, block, at_y, at_x;
+  int steps;
+  Step of_left, of_right;
   factors left[LEFT_COPIES], right[RIGHT_COPIES];
   int y[LEFT_COPIES], x[LEFT_COPIES], depth[RIGHT_COPIES];
 } Walk;
 
 INLINE Walk start_walk(const Product product, const Place p, factors x, factors w, const int steps,
                        const int down, const int across, const int stride_y, const int stride_x) {
-  Walk walk = {steps, 0, 0, 0};
+  const Step first = {0, 0, 0, 0};
+  Walk walk;
+  walk.steps = steps;
+  walk.of_left = step_behind(first, product, OWN_STEP(LEFT_CHUNKS));
+  walk.of_right = step_behind(first, product, OWN_STEP(RIGHT_CHUNKS));
   UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
-    const int r = p.first_row + COPY_OF(j) / CHUNKS, y = r / across % down * stride_y, column = r % across * stride_x;
+    const int r = p.first_row + COPY_OF(j, LEFT_CHUNKS) / CHUNKS;
+    const int y = r / across % down * stride_y, column = r % across * stride_x;
     walk.y[j] = r < product.rows ? y : -(1 << 30);
     walk.x[j] = column;
     const long row = ((long)(r / (across * down)) * product.height + y) * product.width + column;
-    walk.left[j] = x + row * BLOCK + PIECE_START(j);
+    walk.left[j] = x + row * BLOCK + PIECE_START;
   }
   UNROLL for (int j = 0; j < RIGHT_COPIES; j++) {
-    const int panel = p.first_column / BLOCK + BLOCK_OF(j);
-    walk.right[j] = w + ((size_t)panel * (TAPS * product.k) + DEPTH_OF(ROW_OF(j))) * BLOCK + PIECE_START(j);
-    walk.depth[j] = panel < product.panels ? DEPTH_OF(ROW_OF(j)) : 1 << 30;
+    const int panel = p.first_column / BLOCK + BLOCK_OF(j, RIGHT_CHUNKS), depth = DEPTH_OF(ROW_OF(j, RIGHT_CHUNKS));
+    walk.right[j] = w + ((size_t)panel * (TAPS * product.k) + depth) * BLOCK + PIECE_START;
+    walk.depth[j] = panel < product.panels ? depth : 1 << 30;
   }
   return walk;
 }
 
-// `fill` stands for a zero of x.
-INLINE void copy_step(__local Chunk *to, const Product product, Walk *walk, const Chunk fill) {
-  const int add_y = product.y.offset + walk->at_y * product.y.step, ky = product.y.first + walk->at_y * product.y.every;
-  const int add_x = product.x.offset + walk->at_x * product.x.step, kx = product.x.first + walk->at_x * product.x.every;
-  const long plane = (long)walk->block * product.images * product.height * product.width;
-  const long from = plane + add_y * product.width + add_x;
-  const int inside = walk->steps > 0, depth = walk->block * BLOCK, row = (ky * KERNEL_W + kx) * product.k + depth;
-  UNROLL for (int j = 0; j < LEFT_COPIES; j++) if (IS_COPY(j, LEFT_CHUNKS)) {
-    const int valid = inside && is_in(walk->y[j] + add_y, product.height) && is_in(walk->x[j] + add_x, product.width);
-    copy_chunk(to + TARGET_OF(j), chunk_at(walk->left[j], from), valid, fill);
+// Begins to copy a batch; `fill` stands for a zero of x.
+INLINE void copy_batch(__local Chunk *to, const Product product, Walk *walk, const Chunk fill) {
+  FOR_OWN_STEPS(step, LEFT_CHUNKS, LEFT_STEPS) {
+    const Step at = walk->of_left;
+    const int add_y = product.y.offset + at.at_y * product.y.step, add_x = product.x.offset + at.at_x * product.x.step;
+    const long plane = (long)at.block * product.images * product.height * product.width;
+    const long from = plane + add_y * product.width + add_x;
+    if (step < BATCH) UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
+      const int valid = is_in(walk->y[j] + add_y, product.height) && is_in(walk->x[j] + add_x, product.width);
+      copy_chunk(to + step * STEP_CHUNKS + TARGET_OF(j, LEFT_CHUNKS), chunk_at(walk->left[j], from),
+                 valid && at.number < walk->steps, fill);
+    }
+    walk->of_left = step_behind(at, product, AT_ONCE(LEFT_STEPS));
   }
-  UNROLL for (int j = 0; j < RIGHT_COPIES; j++) if (IS_COPY(j, RIGHT_CHUNKS))
-    copy_chunk(to + LEFT_CHUNKS + TARGET_OF(j), chunk_at(walk->right[j], row),
-               inside && walk->depth[j] + depth < product.k, (Chunk)0);
-  walk->steps--;
-  if (++walk->block * BLOCK < product.k) return;
-  walk->block = 0;
-  if (++walk->at_x < product.x.count) return;
-  walk->at_x = 0;
-  walk->at_y++;
+  FOR_OWN_STEPS(step, RIGHT_CHUNKS, RIGHT_STEPS) {
+    const Step at = walk->of_right;
+    const int ky = product.y.first + at.at_y * product.y.every, kx = product.x.first + at.at_x * product.x.every;
+    const int depth = at.block * BLOCK, row = (ky * KERNEL_W + kx) * product.k + depth;
+    if (step < BATCH) UNROLL for (int j = 0; j < RIGHT_COPIES; j++)
+      copy_chunk(to + step * STEP_CHUNKS + LEFT_CHUNKS + TARGET_OF(j, RIGHT_CHUNKS), chunk_at(walk->right[j], row),
+                 walk->depth[j] + depth < product.k && at.number < walk->steps, (Chunk)0);
+    walk->of_right = step_behind(at, product, AT_ONCE(RIGHT_STEPS));
+  }
 }
 
 // The taps of one axis that the pixels of a gradient with a residue meet; none if `count` is 0. Between two of them
@@ -145,48 +177,61 @@ INLINE Taps taps_of(const int residue, const int stride, const int dilation, con
 }
 
 // Rows of a weight gradient: the 16 channels of a block as a tap reads them, the taps of a block one after the other.
-// The next step to copy: 16 pixels of dy from `row` on, of which this work-item copies the one at (image, y, x).
+// The next steps to copy, 16 pixels each: this work-item copies the pixel of x that row `left_row` of dy, at (image, y,
+// x), meets, and row `right_row` of dy.
 typedef struct {
-  int row, image, y, x;
+  int left_row, right_row, image, y, x;
   factors left[LEFT_COPIES], right[RIGHT_COPIES];
   int add_y[LEFT_COPIES], add_x[LEFT_COPIES], is_panel[RIGHT_COPIES];
 } Seen;
 
+// A work-group has a multiple of 16 * CHUNKS work-items, so that all copies of a work-item and a side are of one row.
 INLINE Seen start_seen(const Place p, factors x, factors dy, const Sizes s, const int blocks,
                        const int panels, const int row) {
-  const int r = row + ROW_OF(0);  // that of all copies: a work-group has a multiple of 16 * CHUNKS work-items
-  Seen seen = {row, r / (s.out_width * s.out_height), r / s.out_width % s.out_height, r % s.out_width};
+  const int r = row + OWN_STEP(LEFT_CHUNKS) * 16 + ROW_OF(0, LEFT_CHUNKS);
+  Seen seen;
+  seen.left_row = r;
+  seen.right_row = row + OWN_STEP(RIGHT_CHUNKS) * 16 + ROW_OF(0, RIGHT_CHUNKS);
+  seen.image = r / (s.out_width * s.out_height);
+  seen.y = r / s.out_width % s.out_height;
+  seen.x = r % s.out_width;
   UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
-    const int number = p.first_row / BLOCK + BLOCK_OF(j), tap = number % TAPS, block = number / TAPS;
+    const int number = p.first_row / BLOCK + BLOCK_OF(j, LEFT_CHUNKS), tap = number % TAPS, block = number / TAPS;
     const int add_y = INPUT_Y(0, tap / KERNEL_W), add_x = INPUT_X(0, tap % KERNEL_W);
     seen.add_y[j] = block < blocks ? add_y : -(1 << 30);
     seen.add_x[j] = add_x;
     const long plane = (long)block * s.images * s.height * s.width;
-    seen.left[j] = x + (plane + add_y * s.width + add_x) * BLOCK + PIECE_START(j);
+    seen.left[j] = x + (plane + add_y * s.width + add_x) * BLOCK + PIECE_START;
   }
   UNROLL for (int j = 0; j < RIGHT_COPIES; j++) {
-    const int panel = p.first_column / BLOCK + BLOCK_OF(j);
+    const int panel = p.first_column / BLOCK + BLOCK_OF(j, RIGHT_CHUNKS);
     seen.is_panel[j] = panel < panels;
     const size_t plane = (size_t)panel * s.images * s.out_height * s.out_width;
-    seen.right[j] = dy + (plane + ROW_OF(j)) * BLOCK + PIECE_START(j);
+    seen.right[j] = dy + plane * BLOCK + PIECE_START;
   }
   return seen;
 }
 
+// Begins to copy a batch of the rows before `stop`; `fill` stands for a zero of x.
 INLINE void copy_seen(__local Chunk *to, Seen *seen, const Sizes s, const int stop, const Chunk fill) {
-  const int inside = seen->row + ROW_OF(0) < stop, y = seen->y * STRIDE_Y, x = seen->x * STRIDE_X;
-  const long from = ((long)seen->image * s.height + y) * s.width + x;
-  UNROLL for (int j = 0; j < LEFT_COPIES; j++) if (IS_COPY(j, LEFT_CHUNKS))
-    copy_chunk(to + TARGET_OF(j), chunk_at(seen->left[j], from),
-               inside && is_in(y + seen->add_y[j], s.height) && is_in(x + seen->add_x[j], s.width),
-               inside ? fill : (Chunk)0);
-  UNROLL for (int j = 0; j < RIGHT_COPIES; j++) if (IS_COPY(j, RIGHT_CHUNKS))
-    copy_chunk(to + LEFT_CHUNKS + TARGET_OF(j), chunk_at(seen->right[j], seen->row), inside && seen->is_panel[j],
-               (Chunk)0);
-  seen->row += 16;
-  for (seen->x += 16; seen->x >= s.out_width; seen->x -= s.out_width)
-    if (++seen->y == s.out_height) {
-      seen->y = 0;
-      seen->image++;
-    }
+  FOR_OWN_STEPS(step, LEFT_CHUNKS, LEFT_STEPS) {
+    const int inside = seen->left_row < stop, y = seen->y * STRIDE_Y, x = seen->x * STRIDE_X;
+    const long from = ((long)seen->image * s.height + y) * s.width + x;
+    if (step < BATCH) UNROLL for (int j = 0; j < LEFT_COPIES; j++)
+      copy_chunk(to + step * STEP_CHUNKS + TARGET_OF(j, LEFT_CHUNKS), chunk_at(seen->left[j], from),
+                 inside && is_in(y + seen->add_y[j], s.height) && is_in(x + seen->add_x[j], s.width),
+                 inside ? fill : (Chunk)0);
+    seen->left_row += 16 * AT_ONCE(LEFT_STEPS);
+    for (seen->x += 16 * AT_ONCE(LEFT_STEPS); seen->x >= s.out_width; seen->x -= s.out_width)
+      if (++seen->y == s.out_height) {
+        seen->y = 0;
+        seen->image++;
+      }
+  }
+  FOR_OWN_STEPS(step, RIGHT_CHUNKS, RIGHT_STEPS) {
+    if (step < BATCH) UNROLL for (int j = 0; j < RIGHT_COPIES; j++)
+      copy_chunk(to + step * STEP_CHUNKS + LEFT_CHUNKS + TARGET_OF(j, RIGHT_CHUNKS),
+                 chunk_at(seen->right[j], seen->right_row), seen->right_row < stop && seen->is_panel[j], (Chunk)0);
+    seen->right_row += 16 * AT_ONCE(RIGHT_STEPS);
+  }
 }

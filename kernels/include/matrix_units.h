@@ -212,10 +212,23 @@ INLINE uint tf32_at(__local const Chunk *tile, const int row, const int column) 
 // left factor, loaded row by row, has depths 4 t to 4 t + 3 in that lane: so row `slot` of the right one holds depth
 // DEPTH_OF(slot). Products of two transposed factors don't mind.
 #define DEPTH_OF(slot) ((slot) % 8 / 2 * 4 + (slot) % 2 + (slot) / 8 * 2)
+#if UNIT == MMA
+INLINE uint even_bytes(const uint a, const uint b) {
+  uint r;
+  __asm__("prmt.b32 %0, %1, %2, 0x6420;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+INLINE uint odd_bytes(const uint a, const uint b) {
+  uint r;
+  __asm__("prmt.b32 %0, %1, %2, 0x7531;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+#else
 INLINE uint even_bytes(const uint a, const uint b) {
   return (a & 0xFF) | (a >> 8 & 0xFF00) | (b & 0xFF) << 16 | (b & 0xFF0000) << 8;
 }
 INLINE uint odd_bytes(const uint a, const uint b) { return even_bytes(a >> 8, b >> 8); }
+#endif
 #else
 #define DEPTH_OF(slot) (slot)
 #endif

@@ -20,10 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import edgelearn as el
 from edgelearn import __version__
 from edgelearn.cli import COMMANDS, main
 from edgelearn.cli.parser import make_parser
 from edgelearn.lab.runs import RunStore
+from edgelearn.ops import Dense
 
 LONGEST = 10.0  # seconds of computing of a command
 PATIENCE = 60.0  # seconds of a command that waits
@@ -61,8 +63,8 @@ LINES = {
     "federated verify enrol": ("{file}", "--user", "{folder}/user", "--network", "{file}", "--runs", "{runs}"),
     "federated verify test": ("{file}", "--user", "{file}", "--network", "{file}", "--runs", "{runs}"),
     "sweep": ("federated", "strategy=fedavg,fedyogi", "--seeds", "0", "--runs", "{file}"),
-    "convert": ("{file}", "{folder}/out.onnx"),
-    "inspect": ("{file}",),
+    "convert": ("{model}", "{folder}/out.onnx"),
+    "inspect": ("{model}",),
     "finetune": ("{file}", "--images", "{folder}", "--runs", "{runs}"),
     "tune": ("{net}",),
     "profile": ("{file}/train:4", "--device", "none"),
@@ -71,6 +73,7 @@ LINES = {
 }
 NETWORKS = ("{module}:broken", "{module}:ends", "{module}:number", "{module}:", "{module}:no", ":net", "os:system",
             "nowhere:net", "{folder}/no.py:net", "{file}:net", "mobilenet_v2/x", "{net}:net")  # fmt: skip
+SUFFIXES = ("onnx", "tflite", "pb", "keras", "h5", "npz", "safetensors", "json", "pt", "xyz")
 VALUES = (
     "", " ", "-1", "0", "1", "-0.0", "1e400", "-1e400", "nan", "inf", "99999999999999999999", "1" * 5000, "0x10",
     "1_0", "²", "١٢", "1,5", "2 MB", "9" * 30 + " TB", "-2 MB stored", "MB", "=", "a=", "=a", "seed=", "strategy=,",
@@ -78,7 +81,8 @@ VALUES = (
     ".", "..", "~", "*", "%s%n{0}{x}", "$(id)", "; true", "'", '"', "\\", "--", "-", "@{file}", "a" * 5000,
     "a/" * 2000, "{folder}", "{file}", "{empty}", "{folder}/none", "{file}/x", "/dev/null", "/dev/full",
     "/proc/self/mem", "{text}", "{picture}", "None", "null", "[]", "{{}}", "true", "kept", "k", "fp32", "topk:",
-    "topk:nan", "topk:0.1+", "int8+int8", "cpu", "sample", "local", *NETWORKS,
+    "topk:nan", "topk:0.1+", "int8+int8", "cpu", "sample", "local", "{model}",
+    *(f"{{folder}}/out.{suffix}" for suffix in SUFFIXES), *NETWORKS,
 )  # fmt: skip
 
 
@@ -162,6 +166,10 @@ def _places(folder: Path) -> dict[str, str]:
     (folder / "tiny_network.py").write_text(NETWORK)
     with RunStore(names["runs"]).create("kept", {"seed": 1}) as run:
         run.finish({"correct": 1, "total": 2})
+    network = el.Network("tiny", (4,))
+    network.add("dense", Dense(2))
+    el.Model(network).save(folder / "model.safetensors")
+    names["model"] = folder / "model.safetensors"
     places = {name.removesuffix(".png"): str(path) for name, path in names.items()}
     return places | {"net": "tiny_network:net", "module": "tiny_network", "kept": run.id}
 
@@ -177,6 +185,8 @@ def _lines(name: str, rng: Random, places: dict[str, str]) -> Iterator[list[str]
     line, options = LINES[name], _options(name)
     yield [filled(word) for word in line]
     values = [place for place, word in enumerate(line) if not word.startswith("--")]
+    for network in NETWORKS:
+        yield [filled(word) for word in (*line[: values[0]], network, *line[values[0] + 1 :])]
     while True:
         words = list(line)
         if rng.random() < 0.4:

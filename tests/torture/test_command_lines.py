@@ -22,8 +22,8 @@ def status(line):
 
 @pytest.mark.parametrize("name", ("memory fit", "federated verify enrol", "compare", "convert"))
 def test_hostile_lines(name):
-    outcome = command_lines.run(name, seed=5, count=10, deadline=float("inf"))
-    assert outcome.failures == [] and outcome.attacks == 10
+    outcome = command_lines.run(name, seed=5, count=20, deadline=float("inf"))
+    assert outcome.failures == [] and outcome.attacks == 20
 
 
 @pytest.mark.parametrize("line", (("inspect", LONG), ("compare", "x", "--save", LONG), ("convert", LONG, "a.onnx")))
@@ -52,6 +52,11 @@ def test_a_terminal_obeys_no_name(line, capsys):
 def test_escaped():
     assert escaped("a\nb\tc é – 你") == "a\nb\tc é – 你"
     assert escaped("\x1b\r\u202e") == "\\x1b\\r\\u202e"
+
+
+def test_a_sweep_of_what_is_no_experiment(capsys):
+    assert main(["sweep", "os:getcwd", "a=1,2"]) == 1
+    assert "os:getcwd" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ("rounds", "compare"))
