@@ -140,14 +140,18 @@ KERNEL unscale(OUTPUT(g), INPUT(scalars), const int blocks) {
   if (block < blocks) store(g + (size_t)block * BLOCK, load(g + (size_t)block * BLOCK) * START(scalars)[UNSCALE]);
 }
 
-// counters[NONFINITE] = the number of flags that are set, and one more if the loss is not finite
-KERNEL count_nonfinite(INPUT(flags), OUTPUT(counters), const int flag_count) {
+// counters[NONFINITE] = the number of flags that are set, and one more if the loss is not finite. Flags are cleared for
+// the next mini-batch, whose micro-batches may set others.
+KERNEL count_nonfinite(OUTPUT(flags), OUTPUT(counters), const int flag_count) {
   __local float shares[GROUP];
-  input flags = START(flags);
+  output flags = START(flags);
   output counters = START(counters);
   const int me = get_local_id(0);
   V sum = (V)0;
-  for (int i = me * VECTOR_WIDTH; i < flag_count; i += GROUP * VECTOR_WIDTH) sum += load(flags + i);
+  for (int i = me * VECTOR_WIDTH; i < flag_count; i += GROUP * VECTOR_WIDTH) {
+    sum += load(flags + i);
+    store(flags + i, (V)0);
+  }
   shares[me] = 0.0f;
   for (int i = 0; i < VECTOR_WIDTH; i++) shares[me] += ELEMENT(sum, i);
   barrier(CLK_LOCAL_MEM_FENCE);

@@ -36,7 +36,10 @@ typedef struct {
   Kept *kept;
 } Outputs;
 typedef struct { Result result; RangeStatistics *statistics; Mask mask; input w_range; float step; Kept *kept; } Gradients;
-typedef struct { output partials; int channels, out_blocks, group, add; float step; } Weights;
+typedef struct { output partials; int channels, out_blocks, group, add; float step; __global float *flag; } Weights;
+#ifndef CHECKED
+#define CHECKED 0
+#endif
 
 INLINE void write_outputs(const Outputs target, Ints sum[TILE][PANELS], const Sizes s, const int image, const int oy,
                           const int ox, const int panel) {
@@ -69,13 +72,20 @@ INLINE void write_gradients(const Gradients target, Ints sum[TILE][PANELS], cons
 
 INLINE void write_weights(const Weights target, Ints sum[DEPTH][PANELS], const int tap, const int channel,
                           const int panel) {
+  V rest = (V)0;  // 0 as long as all that is written is finite
   UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < target.channels) UNROLL for (int j = 0; j < PANELS; j++) {
     const size_t block = target.group * target.out_blocks + panel + j;
     output dw = target.partials + ((block * (TAPS / WIDE) + tap) * target.channels + channel + i) * BLOCK;
     V v = VECTOR(convert_float)(sum[i][j]) * target.step;
     if (target.add) v += load(dw);
     store(dw, v);
+    rest += v - v;
   }
+#if CHECKED
+  float sum_of_rest = 0.0f;
+  for (int i = 0; i < BLOCK; i++) sum_of_rest += ELEMENT(rest, i);
+  *target.flag = sum_of_rest == 0.0f ? 0.0f : 1.0f;
+#endif
 }
 #if BY_QUADS
 #include "quad_products.h"
@@ -134,18 +144,26 @@ KERNEL quantized_convolution_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(
 }
 
 // partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image,
-// output row) pairs; a work-item has one tap, or WIDE of them, DEPTH channels of x and PANELS blocks of dy.
+// output row) pairs; a work-item has one tap, or WIDE of them, DEPTH channels of x and PANELS blocks of dy. CHECKED: it
+// sets a flag if what it writes isn't finite.
 KERNEL quantized_convolution_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy), OUTPUT(partials),
                                               const int images, const int height, const int width, const int channels,
                                               const int out_height, const int out_width, const int rows,
-                                              const int out_blocks, const int add) {
+                                              const int out_blocks, const int add
+#if CHECKED
+                                              , OUTPUT(flags)
+#endif
+                                              ) {
   input x_range = START(x_range), dy_range = START(dy_range);
   const int deep = channels * WIDE, depth_tiles = (deep + DEPTH - 1) / DEPTH;
   const int tap = get_global_id(0) / depth_tiles, channel = get_global_id(0) % depth_tiles * DEPTH;
   if (tap >= TAPS / WIDE) return;
   const int panel = get_global_id(1) * PANELS, group = get_global_id(2);
   const int first = group * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
-  const Weights target = {START(partials), deep, out_blocks, group, add, x_range[SCALE_OF] * dy_range[SCALE_OF]};
+  Weights target = {START(partials), deep, out_blocks, group, add, x_range[SCALE_OF] * dy_range[SCALE_OF], 0};
+#if CHECKED
+  target.flag = START(flags) + get_global_id(1) * (TAPS / WIDE * depth_tiles) + get_global_id(0);
+#endif
   weight_tile(target, START(x), START(dy), SIZES, tap, channel, panel, first, last, (short)x_range[ZERO],
               (short)dy_range[ZERO]);
 }

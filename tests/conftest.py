@@ -14,12 +14,12 @@ from edgelearn.runtime import build, source
 # Files that take longest, longest first: the processes that share the tests begin with them, and end together.
 SLOW = (
     "tests/notebooks/test_notebooks.py", "tests/ops/test_tiles.py", "tests/experiments/test_memory.py",
-    "tests/models/test_against_keras.py", "tests/models/test_models.py", "tests/compile/test_rematerialiser.py",
-    "tests/compile/test_networks.py", "tests/experiments/test_precision_job.py", "tests/compile/test_integer_steps.py",
-    "tests/lab/bench/test_peers.py", "tests/docs/test_examples.py",
+    "tests/models/test_against_keras.py", "tests/compile/test_rematerialiser.py", "tests/compile/test_integer_steps.py",
+    "tests/lab/bench/test_peers.py", "tests/docs/test_examples.py", "tests/ops/test_compute.py",
+    "tests/experiments/test_precision_job.py", "tests/models/test_models.py", "tests/compile/test_networks.py",
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
-SHARED = ("compile", "models", "train")
+SHARED = ("compile", "keywords", "models", "test_memory.py", "test_precision_job.py", "train")
 PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
 
 
@@ -79,7 +79,7 @@ def _networks_share_kernels(request):
         return lambda traits, *shape: chosen(traits, *shape) if traits.gpu else size(*shape)
 
     with pytest.MonkeyPatch.context() as patch:
-        if {folder := request.path.parent.name, f"{folder}/{request.path.name}"} & set(SHARED):
+        if {request.path.parent.name, request.path.name} & set(SHARED):
             patch.setattr(tiles, "product_rows", few(tiles.product_rows, lambda rows: 4 if rows >= 4 else 1))
             patch.setattr(tiles, "panels", few(tiles.panels, lambda blocks: 1))
             patch.setattr(tiles, "row_tile", few(tiles.row_tile, lambda width: 4 if width >= 4 else 1))

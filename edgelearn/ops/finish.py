@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgelearn.launch import Buffer, In, InOut, Role
+from edgelearn.launch import Buffer, InOut, Role
 
 from .batchnorm import Statistics
 from .control import Control
@@ -17,8 +17,9 @@ COUNTERS = 256  # work-items of a GPU that count flags
 
 
 def emit_sum(e: Emitter, gradient: Sum) -> None:
-    """Emit the job that completes a gradient from its partial sums, and checks it."""
-    _emit_sum(e, gradient, None, None)
+    """Emit the job that completes a gradient from its partial sums, and checks it, unless both is done."""
+    if gradient.partials or not gradient.checked:
+        _emit_sum(e, gradient, None, None)
 
 
 def emit_kernel_sum(e: Emitter, gradient: Sum, statistics: Statistics, kernel: Stored | None) -> Tensor | None:
@@ -56,11 +57,11 @@ def emit_unscaled(e: Emitter, gradients: Buffer, control: Control) -> None:
 
 
 def emit_finite_check(e: Emitter, flags: Buffer, control: Control) -> None:
-    """Emit the count of gradients that the jobs above flagged, and of the loss, as not finite. Above 0, updates leave
-    the weights unchanged."""
+    """Emit the count of gradients that were flagged, and of the loss, as not finite, which clears the flags. Above 0,
+    updates leave the weights unchanged."""
     group = COUNTERS if e.traits.gpu else 1
     e.launch(
-        "finish.cl", "count_nonfinite", (1,), In(flags), control.counters.update, flags.nbytes // 4, group=group,
+        "finish.cl", "count_nonfinite", (1,), InOut(flags), control.counters.update, flags.nbytes // 4, group=group,
     )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
-from edgelearn.launch import KernelConfig
+from edgelearn.launch import KernelConfig, Role
 
 from . import quads, quantized_units, tiles
 from . import quantized_copy as quantized_copy
@@ -139,15 +140,18 @@ def emit_backward_weights(
         rows = min(rows, max(1, LONGEST_SUM // out_width))
         kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * out_width, x.format, dy.format)
+        checked = kernel_sum.partials is None
+        flags_name = f"{gradient.buffer.name} flags of {prod(work)} tiles"
+        flags = e.tensor(flags_name, (1, prod(work)), Role.CHECK) if checked else None
         e.launch(
             "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, kernel_sum.groups),
             *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
             *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
-            whole=True, flops=flops,
+            *([flags.write] if flags else []), checked=checked, whole=True, flops=flops,
             in_block=value.block, tile=1, panels=panels, depth=depth, **quads.macros(e.traits),
             **window.macros,
         )  # fmt: skip
-        return kernel_sum, dy_sum
+        return replace(kernel_sum, checked=checked), dy_sum
 
 
 def _items(e: Emitter, count: int) -> int:

@@ -18,11 +18,13 @@ class Sum:
     - `total`: the gradient.
     - `partials`: `groups` partial sums, (groups, rows, channels), which `finish` adds up; None if kernels write to
       `total`.
+    - `checked`: kernels check what they write to `total` for NaN and infinity (default False: `finish` does).
     """
 
     total: Tensor
     partials: Tensor | None = None
     groups: int = 1
+    checked: bool = False
 
     @property
     def target(self) -> Tensor:

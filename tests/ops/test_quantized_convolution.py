@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgelearn.errors import PlanError
+from edgelearn.launch import Role
 from edgelearn.ops import Conv2D, Dense, Epilogue, Target, Traits, finish
 from edgelearn.ops import quantized_convolution as family
 from edgelearn.ops.quantized_tensor import QuantizedTensor
@@ -112,6 +113,18 @@ def test_shares_of_a_gradient_are_floats(bench):
     x = QuantizedTensor(bench.empty((1, 4, 4, 6), dtype="int8"), bench.empty((1, 16)), PLAIN)
     with pytest.raises(PlanError):
         family.emit_backward_data(bench, Conv2D(6, 1), x.tensor, x, x, Target(x, accumulate=True))
+
+
+@pytest.mark.parametrize("scale", (1.0, np.inf))
+def test_a_gradient_that_is_not_finite_is_flagged(bench, rng, scale):
+    fields = np.float32([[scale, 1, 0, *[0] * 13]])
+    x = QuantizedTensor(bench.put(rng.integers(1, 9, (1, 4, 5, 6)), dtype="int8"), bench.put(fields), PLAIN)
+    found, _ = family.emit_backward_weights(bench, Conv2D(6, 1), x, x, bench.empty((1, 1, 6, 6)), None, add=False)
+    (flags,) = (buffer for buffer in bench.launches[-1].writes if buffer.role is Role.CHECK)
+    bench.run()
+    words = np.empty(flags.nbytes // 4, np.float32)
+    bench.context.read(bench.memory[flags].handle, words)
+    assert found.checked and words.any() == np.isinf(scale)
 
 
 def test_a_nan_is_found(bench, rng):

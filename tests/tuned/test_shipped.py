@@ -31,7 +31,7 @@ def test_every_shipped_choice_is_used(path):
     for name, measured in results.workloads.items():
         assert 0 < measured["after"] <= measured["before"] * NOISE, name
         text, _, compute = name.partition(", ")
-        own = traits if compute != "int8" else replace(traits, find_units=lambda: ("VNNI512",))
+        own = replace(traits, find_units=lambda: ("MMA",) if gpu else ("VNNI512",)) if compute else traits
         decisions = make_plan(Work.parse(text, compute or "fp32").request, device, traits=own).decisions
         wrong = [n for n, d in decisions.items() if n in results.choices and d.chosen != results.choices[n]]
         assert wrong == [], AGAIN

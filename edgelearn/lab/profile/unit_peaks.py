@@ -50,6 +50,9 @@ def _products(context: Context, unit: Unit, kind: str, rounds: int = ROUNDS) -> 
     items = 8 * GROUP * context.device.compute_units
     sums = Buffer("sums", items * 16, Role.TEMPORARY)
     code = int(STORED[kind])
-    macros = (("CHAINS", CHAINS), ("TYPE", code), ("UNIT", unit.name), ("VALUES", code), ("VECTOR_WIDTH", 4))
-    launch = Launch("unit_peaks.cl", "repeat_products", macros, (items,), GROUP, (Out(sums), rounds))
+    macros: dict[str, int | str] = {"CHAINS": CHAINS, "TYPE": code, "UNIT": unit.name, "VECTOR_WIDTH": 4}
+    if kind != "int8":
+        macros["VALUES"] = code
+    named = tuple(sorted(macros.items()))
+    launch = Launch("unit_peaks.cl", "repeat_products", named, (items,), GROUP, (Out(sums), rounds))
     return launch, items // WARP * rounds * CHAINS * ROWS * COLUMNS * DEPTHS[kind] * 2
