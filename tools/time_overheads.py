@@ -1,6 +1,6 @@
 """Time what Model and Trainer add to a session's own steps, and a step of Keras and PyTorch beside it:
-`python tools/time_overheads.py [predict] [trainer] [train_on_batch] [first_step]`. The last one counts the first training
-step of a process without compiled kernels, and of the next one."""
+`python tools/time_overheads.py [predict] [trainer] [train_on_batch] [first_step]`. The last one counts the first
+training step of a process without compiled kernels, and of the next one."""
 
 from __future__ import annotations
 
