@@ -1,15 +1,17 @@
 """Time what Model and Trainer add to a session's own steps, and a step of Keras and PyTorch beside it:
-`python tools/time_overheads.py [predict] [trainer] [train_on_batch]`."""
+`python tools/time_overheads.py [predict] [trainer] [train_on_batch] [first_step]`. The last one counts the first
+training step of a process without compiled kernels, and of the next one."""
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import cycle
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 
@@ -194,6 +196,28 @@ def train_on_batch(batches: tuple[int, ...] = (1,)) -> None:
         print(f"  besides the session's step: {middle:.2f} ms (quartiles {low:.2f} to {high:.2f})")
 
 
+class FirstStep:
+    """The first training step of all layers of MobileNet V1 1.0/224, batch 1, in a process of its own."""
+
+    def run(self) -> tuple[float, float]:
+        """Return its seconds, and those of all processor cores."""
+        model = el.Model(el.models.mobilenet_v1(classes=5)).compile(el.SGD(0.001, momentum=0.9))
+        x, y = inputs(1)
+        begin, used = perf_counter(), process_time()
+        model.train_on_batch(x, y)
+        return perf_counter() - begin, process_time() - used
+
+
+def first_step() -> None:
+    """Compare the first step of two processes: the first compiles every kernel."""
+    with tempfile.TemporaryDirectory() as folder:
+        for kernels in "no compiled kernels", "compiled kernels":
+            caches = {"POCL_CACHE_DIR": folder, "XDG_CACHE_HOME": folder}
+            with Worker("time_overheads:FirstStep", environment=caches) as worker:
+                seconds, used = worker.call("run")
+            print(f"first step with {kernels}: {seconds:.2f} s, {used:.2f} s of processor cores")
+
+
 if __name__ == "__main__":
     generator, wanted = np.random.default_rng(0), sys.argv[1:] or ["predict", "trainer", "train_on_batch"]
     if "predict" in wanted:
@@ -202,3 +226,5 @@ if __name__ == "__main__":
         trainer(generator)
     if "train_on_batch" in wanted:
         train_on_batch()
+    if "first_step" in wanted:
+        first_step()
