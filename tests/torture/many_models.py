@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from .processes import ROOT, environment
 
@@ -49,7 +50,8 @@ def measure(models: int, seconds: float, warm: int = WARM) -> dict[str, int]:
     Python's objects are too here. Also the number of `models`."""
     with tempfile.TemporaryDirectory() as folder:
         command = (sys.executable, "-m", "tests.torture.many_models", str(models), str(seconds), str(warm))
-        own = environment(PYTHONMALLOC="malloc", EDGELEARN_PROGRAMS=folder, EDGELEARN_TUNED=folder)
+        folders = {f"EDGELEARN_{name}": str(Path(folder, name)) for name in ("PROGRAMS", "TUNED")}
+        own = environment(PYTHONMALLOC="malloc", **folders)
         done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-600:]
     return json.loads(done.stdout)
