@@ -46,6 +46,12 @@ INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Pla
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
   }
 
+// Arguments of MULTIPLY_STEPS, which name variables of the kernels: the left factor's rows are pixels, or depths.
+#define COPY_PIXELS(to) copy_batch(to, product, &walk, (Chunk)0)
+#define MULTIPLY_PIXELS(batch) multiply(sum, batch, p, 1, exchange)
+#define COPY_DEPTHS(to) copy_seen(to, &seen, SIZES, stop, (Chunk)0)
+#define MULTIPLY_DEPTHS(batch) multiply(sum, batch, p, 0, exchange)
+
 // y = activation((x * w) * scale + shift)
 KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int images, const int height,
                                  const int width, const int out_height, const int out_width, const int k,
@@ -62,11 +68,7 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
   Walk walk = start_walk(product, p, START(x), START(w), steps, out_height, out_width, STRIDE_Y, STRIDE_X);
   Sums sum[TALL][WIDE];
   clear(sum);
-#define COPY(to) copy_batch(to, product, &walk, (Chunk)0)
-#define MULTIPLY(batch) multiply(sum, batch, p, 1, exchange)
-  MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
-#undef MULTIPLY
-#undef COPY
+  MULTIPLY_STEPS(COPY_PIXELS, MULTIPLY_PIXELS, room, steps);
 #define WRITE(row, channel, v)                                                                     \
   if (row < rows && channel < panels * BLOCK)                                                      \
     store(y + ((size_t)((channel) / BLOCK) * rows + (row)) * BLOCK + (channel) % BLOCK,            \
@@ -96,11 +98,7 @@ KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const i
   Walk walk = start_walk(product, p, START(x), START(w), steps, rows ? down : 1, rows ? across : 1, 1, 1);
   Sums sum[TALL][WIDE];
   clear(sum);
-#define COPY(to) copy_batch(to, product, &walk, (Chunk)0)
-#define MULTIPLY(batch) multiply(sum, batch, p, 1, exchange)
-  MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
-#undef MULTIPLY
-#undef COPY
+  MULTIPLY_STEPS(COPY_PIXELS, MULTIPLY_PIXELS, room, steps);
 #define WRITE(row, channel, v)                                                                               \
   if (row < rows && channel < panels * BLOCK) {                                                              \
     const int y = (row) / across * STRIDE_Y + top + (row) / (across * down) * (in_height - down * STRIDE_Y); \
@@ -110,7 +108,6 @@ KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const i
   WRITE_SUMS(WRITE, sum, room, p)
 #undef WRITE
 }
-
 
 // partials[group]: [n/16][taps][k][16] = (add ? what was there : 0) + x^T dy over the `span` rows of dy of group
 // get_global_id(2)
@@ -126,11 +123,7 @@ KERNEL convolution_units_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUT
   Seen seen = start_seen(p, START(x), START(dy), SIZES, blocks, panels, start);
   Sums sum[TALL][WIDE];
   clear(sum);
-#define COPY(to) copy_seen(to, &seen, SIZES, stop, (Chunk)0)
-#define MULTIPLY(batch) multiply(sum, batch, p, 0, exchange)
-  MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
-#undef MULTIPLY
-#undef COPY
+  MULTIPLY_STEPS(COPY_DEPTHS, MULTIPLY_DEPTHS, room, steps);
   output dw = START(partials) + (size_t)group * panels * TAPS * k * BLOCK;
 #define WRITE(row, channel, v)                                                                                \
   {                                                                                                           \

@@ -46,6 +46,12 @@ INLINE Ints of_channels(const Sums even, const Sums odd, const int lower) {
 // records.
 #define FOR_TILES(tile, count) for (int tile = get_group_id(0); tile < (count); tile += get_global_size(0) / GROUP)
 
+// Arguments of MULTIPLY_STEPS, which name variables of the kernels: the left factor's rows are pixels, or depths.
+#define COPY_PIXELS(to) copy_batch(to, product, &walk, fill)
+#define MULTIPLY_PIXELS(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 1, exchange)
+#define COPY_DEPTHS(to) copy_seen(to, &seen, SIZES, stop, fill)
+#define MULTIPLY_DEPTHS(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 0, exchange)
+
 // y = activation((x * w) * scale + shift)
 KERNEL quantized_units_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_ARGUMENTS, const int images,
                                const int height, const int width, const int out_height, const int out_width,
@@ -68,11 +74,7 @@ KERNEL quantized_units_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_AR
     const Place p = place_of(tile / across, tile % across);
     Walk walk = start_walk(product, p, START(x), START(w), steps, out_height, out_width, STRIDE_Y, STRIDE_X);
     CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
-#define COPY(to) copy_batch(to, product, &walk, fill)
-#define MULTIPLY(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 1, exchange)
-    MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
-#undef MULTIPLY
-#undef COPY
+    MULTIPLY_STEPS(COPY_PIXELS, MULTIPLY_PIXELS, room, steps);
     UNROLL for (int j = 0; j < WIDE; j += 2) {
       const int block = (p.first_column + p.warp_column) / BLOCK + j / 2;
       if (block >= panels) continue;
@@ -122,11 +124,7 @@ KERNEL quantized_units_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(t), RE
     const Product product = {rows, images, height, width, k, panels, taps_y, taps_x};
     Walk walk = start_walk(product, p, START(dy), START(t), steps, line_count, length, 1, 1);
     CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
-#define COPY(to) copy_batch(to, product, &walk, fill)
-#define MULTIPLY(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 1, exchange)
-    MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
-#undef MULTIPLY
-#undef COPY
+    MULTIPLY_STEPS(COPY_PIXELS, MULTIPLY_PIXELS, room, steps);
     int pixel[TALL * 2];
     UNROLL for (int i = 0; i < TALL * 2; i++) {
       const int row = p.first_row + p.warp_row + i * 8 + LANE / 4, line = row / length;
@@ -165,11 +163,7 @@ KERNEL quantized_units_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy),
   const Chunk fill = filled_with(x_zero);
   Seen seen = start_seen(p, START(x), START(dy), SIZES, depths, panels, start_row);
   CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
-#define COPY(to) copy_seen(to, &seen, SIZES, stop, fill)
-#define MULTIPLY(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 0, exchange)
-  MULTIPLY_STEPS(COPY, MULTIPLY, room, steps);
-#undef MULTIPLY
-#undef COPY
+  MULTIPLY_STEPS(COPY_DEPTHS, MULTIPLY_DEPTHS, room, steps);
   output dw = ITEM_START(partials) + (size_t)group * panels * TAPS * k * BLOCK;
   UNROLL for (int i = 0; i < TALL * 2; i++) {
     const int number = (p.first_row + p.warp_row) / BLOCK + i / 2, block = number / TAPS, tap = number % TAPS;

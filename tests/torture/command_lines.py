@@ -92,7 +92,7 @@ class TooLong(BaseException):
 
 @dataclass
 class Outcome:
-    """What hostile lines of one command came to: how many, how many of each status, and failures."""
+    """Counts of the hostile lines of one command: all, those of each exit status, and failures."""
 
     name: str
     attacks: int = 0

@@ -256,7 +256,7 @@ def test_works_of_plans():
 
 
 def test_kernels_of_units_are_decided(device):
-    """Of integers on this device, of halves on one with matrix units."""
+    """Kernels of integers are decided on this device, those of halves on one with matrix units."""
     integers = Rig(replace(work(), request=replace(work().request, precision=named_precision("int8"))), *of(device))
     assert {name.split()[0] for name in integers.decisions} >= {
         "quantized_convolution_forward", "quantized_convolution_backward_data", "quantized_convolution_backward_weights"

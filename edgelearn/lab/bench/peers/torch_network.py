@@ -91,8 +91,8 @@ def training(
 
 
 class _Captured:
-    """What `run` has CUDA do, captured behind some calls, which `restart` undoes; calls replay it. Holds `run`, since
-    the graph reads and writes the memory of its tensors."""
+    """A CUDA graph of `run`, captured after some calls of it, which `restart` undoes. Calling it replays the graph. It
+    holds `run`, since the graph reads and writes the memory of its tensors."""
 
     def __init__(self, run: Callable[[], torch.Tensor], restart: Callable[[], None] = lambda: None) -> None:
         self.run, self.graph = run, torch.cuda.CUDAGraph()
