@@ -21,7 +21,7 @@ MAX_PIXELS = 80_000_000
 _CHECK_SIZE = 8
 
 # Exceptions that Pillow raises for damaged files.
-_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, struct.error)
+_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, AssertionError, struct.error)
 _BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 _ORIENTATION_TAG = 0x0112

@@ -13,7 +13,7 @@ from edgelearn.display import Displayed
 from edgelearn.errors import DataError, FormatError
 from edgelearn.lab.measure import Ratio, compare
 
-from .variant import FULL, Variant, disagreeing, fastest_peer
+from .variant import AGREEMENT, FULL, Variant, disagreeing, fastest_peer
 
 
 class Device(TypedDict):
@@ -160,6 +160,8 @@ class BenchReport(Displayed):
             own = {name: value for name, value in record.items() if name in _names(cls)}
             own["variants"] = [{k: v for k, v in each.items() if k in _names(Variant)} for each in record["variants"]]
             report = records.convert(own, cls)
+            if unknown := {variant.compute for variant in report.variants} - set(AGREEMENT):
+                raise records.RecordError(f"the compute type {min(unknown)!r:.60} is unknown")
             for workload in report.workloads:
                 if len({len(variant.blocks) for variant in report.of(workload) if variant.measured}) > 1:
                     raise records.RecordError(f"the variants of {workload!r:.60} have unequal numbers of blocks")

@@ -96,7 +96,7 @@ class Workload:
         else:
             kind, colon, batch = text.partition(":")
             batch = batch if colon else None
-        if batch is not None and not (batch.isascii() and batch.isdigit()):
+        if batch is not None and not (batch.isascii() and batch.isdigit() and len(batch) < 10):
             raise UsageError(f"Workload {text!r}: after the colon comes the batch, a whole number as in forward:16.")
         return cls(kind, DEFAULT_BATCH.get(kind, 1) if batch is None else int(batch), seed, network, compute)
 
