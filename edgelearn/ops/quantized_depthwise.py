@@ -17,6 +17,7 @@ from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 
 UNITS = ("VNNI512", "AVX512BW")  # others take longer to make quads than to multiply floats
+QUAD_TILES = (1, 2, 4, 8)
 ITEMS = 16  # work-items of a compute unit
 EXACT = 1 << 24  # the most that float32 counts to by ones
 
@@ -120,6 +121,7 @@ def _exact(terms: int, *formats: NumberFormat) -> bool:
 
 
 def _tiles(traits: Traits, width: int) -> list[KernelConfig]:
-    """Neighbouring outputs of a tile."""
-    best = {"tile": tiles.depthwise_tile(traits, width)}
+    """Neighbouring outputs of a tile; with a unit, even ones, since two outputs of 3 x 3 taps share a quad."""
+    by_quads = next((size for size in QUAD_TILES if size >= width), QUAD_TILES[-1])
+    best = {"tile": by_quads if traits.quads in UNITS else tiles.depthwise_tile(traits, width)}
     return tiles.worth_trying(best, tile=tiles.up_to(tiles.DEPTHWISE_TILES, width))
