@@ -16,7 +16,7 @@ from .sums import LONGEST_SUM, Sum, start_sum
 from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 
-UNITS = ("VNNI512", "AVX512BW")  # others take longer to make quads than to multiply floats
+UNITS = ("VNNI512", "AVX512BW")  # which shuffle four pixels of 16 channels at a time
 QUAD_TILES = (1, 2, 4, 8)
 ITEMS = 16  # work-items of a compute unit
 EXACT = 1 << 24  # the most that float32 counts to by ones
@@ -111,7 +111,7 @@ def _products(traits: Traits, terms: int, *formats: NumberFormat) -> dict[str, A
 
 
 def _unit(traits: Traits, otherwise: dict[str, Any]) -> dict[str, Any]:
-    """Macros of a unit that multiplies quads faster than vector units multiply floats, or these `otherwise`."""
+    """Macros of a unit that makes and multiplies quads, or these `otherwise`."""
     return quads.macros(traits) if traits.quads in UNITS else otherwise
 
 
