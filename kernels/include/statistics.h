@@ -142,9 +142,11 @@ INLINE Tiles tiles_of_item(const int tiles) {
 #endif
 }
 
-// For jobs: the record of one work-item, number `item` of a tensor with so many `values`
-INLINE void write_item_record(const RangeStatistics s, output records, const int item, const int values) {
-  Record mine = record_of(s);
+// For jobs: the record of a work-group, one of whose items is number `item` of a tensor with so many `values`
+INLINE void write_job_record(const RangeStatistics s, output records, const int item, const int values,
+                             __local Record *shared) {
+  Record mine = record_of_group(record_of(s), 1, shared);
+  if (get_local_id(0) > 0) return;
   if (item == 0) ELEMENT(mine, COUNT) = values;
-  store_record(records + (size_t)item * BLOCK, mine);
+  store_record(records + (size_t)(item / GROUP) * BLOCK, mine);
 }
