@@ -246,7 +246,7 @@ INLINE int set_of(const Rows rows, const int block, const int row) {
 // The same to a result that may be quantized, and whose range statistics are taken. Here m counts all rows of a block,
 // of which a work-item takes DRAWN_ROWS at a time.
 KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RESULT_ARGUMENTS, SET_ARGUMENTS,
-                                const int channels) {
+                                const int blocks_y) {
   LOCAL_RECORDS(shared);
   const Stored y = STORED_START(y);
   input scale = ITEM_START(scale), shift = ITEM_START(shift);
@@ -254,9 +254,8 @@ KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RES
   const Rows rows = SET_ROWS;
   RangeStatistics s = NO_STATISTICS;
   const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
-  const Tiles tiles = tiles_of_item(bands * channels / VECTOR_WIDTH);
-  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int block = tile / VECTORS / bands, first = tile / VECTORS % bands * DRAWN_ROWS;
+  FOR_BANDS(at, bands, blocks_y) {
+    const int block = at.block, first = at.band * DRAWN_ROWS;
     const Decoding decoding = decoding_of(y, block);
     const Uniform uniform = draw(result, block, first, 1);
     UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
@@ -336,7 +335,7 @@ KERNEL normalize_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT
 }
 
 KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset),
-                                 RESULT_ARGUMENTS, SET_ARGUMENTS, const int channels) {
+                                 RESULT_ARGUMENTS, SET_ARGUMENTS, const int blocks_y) {
   LOCAL_RECORDS(shared);
   input_values dz = ITEM_START(dz);
   input scale = ITEM_START(scale), slope = ITEM_START(slope), offset = ITEM_START(offset);
@@ -345,9 +344,8 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
   const Rows rows = SET_ROWS;
   RangeStatistics s = NO_STATISTICS;
   const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
-  const Tiles tiles = tiles_of_item(bands * channels / VECTOR_WIDTH);
-  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int block = tile / VECTORS / bands, first = tile / VECTORS % bands * DRAWN_ROWS;
+  FOR_BANDS(at, bands, blocks_y) {
+    const int block = at.block, first = at.band * DRAWN_ROWS;
     const Decoding decoding = decoding_of(y, block);
     const Uniform uniform = draw(result, block, first, 1);
     UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {

@@ -142,18 +142,24 @@ KERNEL unscale(OUTPUT(g), INPUT(scalars), const int blocks) {
 
 // counters[NONFINITE] = the number of flags that are set, and one more if the loss is not finite. Flags are cleared for
 // the next mini-batch, whose micro-batches may set others.
+#define AT_ONCE 16
 KERNEL count_nonfinite(OUTPUT(flags), OUTPUT(counters), const int flag_count) {
   __local float shares[GROUP];
   output flags = START(flags);
   output counters = START(counters);
   const int me = get_local_id(0);
-  V sum = (V)0;
-  for (int i = me * VECTOR_WIDTH; i < flag_count; i += GROUP * VECTOR_WIDTH) {
-    sum += load(flags + i);
-    store(flags + i, (V)0);
+  const int step = GROUP * VECTOR_WIDTH;
+  float sum = 0.0f;
+  for (int first = me * VECTOR_WIDTH; first < flag_count; first += AT_ONCE * step) {  // reads that don't wait for writes
+    V found = (V)0;
+    UNROLL for (int i = 0; i < AT_ONCE; i++) if (first + i * step < flag_count) found += load(flags + first + i * step);
+    float set = 0.0f;
+    for (int i = 0; i < VECTOR_WIDTH; i++) set += ELEMENT(found, i);
+    if (set == 0.0f) continue;
+    UNROLL for (int i = 0; i < AT_ONCE; i++) if (first + i * step < flag_count) store(flags + first + i * step, (V)0);
+    sum += set;
   }
-  shares[me] = 0.0f;
-  for (int i = 0; i < VECTOR_WIDTH; i++) shares[me] += ELEMENT(sum, i);
+  shares[me] = sum;
   barrier(CLK_LOCAL_MEM_FENCE);
   if (me > 0) return;
   float count = 0.0f;

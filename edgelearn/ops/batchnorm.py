@@ -259,7 +259,7 @@ def emit_backward(
 
 def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: Any) -> None:
     y = target.tensor
-    behind = y.rows, *sets.arguments[1:], y.blocks * BLOCK
+    behind = y.rows, *sets.arguments[1:], y.blocks
     tiles = y.rows * y.blocks * BLOCK // e.traits.vector
     _launch_result(e, kernel, sets, tiles, inputs, target, behind, **macros)
 

@@ -142,6 +142,24 @@ INLINE Tiles tiles_of_item(const int tiles) {
 #endif
 }
 
+// The tiles of a work-item as bands of rows, `bands` in a block: it divides at the start alone.
+typedef struct { Tiles tiles; int block, band, block_step, band_step; } Bands;
+INLINE Bands bands_of_item(const int bands, const int blocks) {
+  const Tiles tiles = tiles_of_item(bands * blocks * VECTORS);
+  const int first = tiles.first / VECTORS, step = tiles.step / VECTORS;
+  return (Bands){tiles, first / bands, first % bands, step / bands, step % bands};
+}
+INLINE void next_band(Bands *b, const int bands) {
+  b->tiles.first += b->tiles.step;
+  b->block += b->block_step;
+  b->band += b->band_step;
+  if (b->band < bands) return;
+  b->band -= bands;
+  b->block++;
+}
+#define FOR_BANDS(at, bands, blocks) \
+  for (Bands at = bands_of_item(bands, blocks); at.tiles.first < at.tiles.last; next_band(&at, bands))
+
 // For jobs: the record of a work-group, one of whose items is number `item` of a tensor with so many `values`
 INLINE void write_job_record(const RangeStatistics s, output records, const int item, const int values,
                              __local Record *shared) {
