@@ -167,7 +167,8 @@ def emit_batch(
                 )  # fmt: skip
             else:
                 behind = sets.rows, sets.count, *pace
-                _launch_result(e, "whole_forward_result", sets, sets.count * group, inputs, z, behind, **activation.macros())
+                items, function = sets.count * group, activation.macros()
+                _launch_result(e, "whole_forward_result", sets, items, inputs, z, behind, **function)
             with e.replay():
                 emit_normalize(e, y, s, z, activation)
             return s

@@ -33,9 +33,9 @@ def emit_to_floats(e: Emitter, x: Stored, target: Target) -> None:
     """Emit target = the floats that integers or halves stand for."""
     tensor, group = tensor_of(x), group_size(e)
     e.launch(
-        "quantized_copy.cl", "to_floats", (target.items(e, _items(e, tensor), group),), *reads(x), *target.result_arguments(e),
-        tensor.rows, tensor.blocks, *target.mask_arguments, group=group, whole=True, vector_width=e.traits.vector,
-        **stored_macros(x), **target.mask_macros, **target.result_macros(e),
+        "quantized_copy.cl", "to_floats", (target.items(e, _items(e, tensor), group),), *reads(x),
+        *target.result_arguments(e), tensor.rows, tensor.blocks, *target.mask_arguments, group=group, whole=True,
+        vector_width=e.traits.vector, **stored_macros(x), **target.mask_macros, **target.result_macros(e),
     )  # fmt: skip
 
 

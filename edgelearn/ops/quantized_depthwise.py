@@ -37,9 +37,10 @@ def emit_forward(
             "quantized_depthwise.cl", "quantized_depthwise_forward", (target.items(e, count, group),),
             *x.read, *kernel.read, *target.result_arguments(e), value.images, value.height, value.width, out.height,
             out.width, out.blocks, *epilogue.arguments,
-            group=group, whole=True, flops=op.flops(value.shape[1:]) * value.images, per_channel=kernel.format.per_channel,
-            vector_width=vector, floats=_exact(window.taps, x.format, kernel.format), **choice, **window.macros,
-            **epilogue.macros, **target.result_macros(e),
+            group=group, whole=True, flops=op.flops(value.shape[1:]) * value.images,
+            per_channel=kernel.format.per_channel, vector_width=vector,
+            floats=_exact(window.taps, x.format, kernel.format), **choice, **window.macros, **epilogue.macros,
+            **target.result_macros(e),
         )  # fmt: skip
 
 
