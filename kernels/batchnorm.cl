@@ -31,6 +31,11 @@ INLINE size_t set_row_at(const Rows rows, const int block, const int row) {
 
 #define CHUNK (512 * MEMBERS)  // rows that are summed by themselves, and stay in a first-level cache
 #define MEMBER (ITEM % MEMBERS)
+#if GROUP > VECTORS
+#define SEVERAL __attribute__((opencl_unroll_hint(4)))  // rows whose reads don't wait for one another
+#else
+#define SEVERAL
+#endif
 
 // Inputs of normalization and its results, by channel
 typedef struct { input gamma, beta; output scale, shift, mean, inverse, moving_mean, moving_variance; } Parts;
@@ -110,10 +115,10 @@ KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), SET_ARGUMENTS, const 
   const int start = group * count, stop = start + count < m ? start + count : m, first = start + MEMBER;
   const Decoding decoding = decoding_of(y, block / SUB_BANDS);
   V mean = (V)0, squares = (V)0;
-  for (int row = first; row < stop; row += MEMBERS) mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
+  SEVERAL for (int row = first; row < stop; row += MEMBERS) mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
   mean = group_sum(mean, shares);
   mean *= 1.0f / (stop - start);
-  for (int row = first; row < stop; row += MEMBERS) {
+  SEVERAL for (int row = first; row < stop; row += MEMBERS) {
     const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - mean;
     squares += d * d;
   }
@@ -154,11 +159,11 @@ INLINE Affine whole_statistics(const Stored y, const Decoding decoding, const Pa
   for (int start = 0; start < m; start += CHUNK) {
     const int count = m - start < CHUNK ? m - start : CHUNK;
     V sum = (V)0, chunk_squares = (V)0;
-    for (int row = start + MEMBER; row < start + count; row += MEMBERS)
+    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS)
       sum += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
     sum = group_sum(sum, shares);
     const V center = sum * (1.0f / count);
-    for (int row = start + MEMBER; row < start + count; row += MEMBERS) {
+    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS) {
       const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - center;
       chunk_squares += d * d;
     }
@@ -281,7 +286,7 @@ KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(
   const V mean = load(ITEM_START(mean_in) + block * BLOCK);
   const V inverse = load(ITEM_START(deviation_inverse) + block * BLOCK);
   V sum = (V)0, product = (V)0;
-  for (int row = start + MEMBER; row < stop; row += MEMBERS) {
+  SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
     const size_t at = set_row_at(rows, block, row);
     const V g = load(dz + at);
     sum += g;
@@ -366,7 +371,7 @@ INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding d
   for (int start = 0; start < m; start += CHUNK) {
     const int stop = start + CHUNK < m ? start + CHUNK : m;
     V chunk_sum = (V)0, chunk_product = (V)0;
-    for (int row = start + MEMBER; row < stop; row += MEMBERS) {
+    SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
       const size_t here = set_row_at(rows, block, row);
       const V g = load(dz + here);
       chunk_sum += g;

@@ -53,6 +53,16 @@ KERNEL stored_forward(INPUT_STORED(a),
   WRITE_STATISTICS(s, shared);
 }
 
+// y = x, integers of fewer than 16 channels without padding, in blocks of 16; a work-item a row
+KERNEL pad_integers(INPUT_QUANTIZED(x), OUTPUT_OF(char, y), const int rows, const int channels) {
+  const int row = get_global_id(0);
+  if (row >= rows) return;
+  bytes from = START(x) + (size_t)row * channels;
+  Chars v = (Chars)(char)(int)START(x_range)[ZERO];
+  UNROLL for (int i = 0; i < BLOCK; i++) if (i < channels) ((char *)&v)[i] = from[i];
+  *(__global Chars *)(START(y) + (size_t)row * BLOCK) = v;
+}
+
 // sums[group]: (add ? what was there : 0) + the sum of each channel over the `count` rows of a group
 KERNEL integer_channel_sums(INPUT_QUANTIZED(x), OUTPUT(sums), const int m, const int blocks, const int count,
                             const int add) {

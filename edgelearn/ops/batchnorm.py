@@ -18,7 +18,7 @@ from .rows import group_size
 from .target import Target
 from .tensor import BLOCK, Shape, Tensor
 
-WHOLE_ROWS = 2048  # that a work-group of a GPU goes through three times while three launches begin
+WHOLE_ROWS = 1024  # that a work-group of a GPU goes through three times while three launches begin
 
 
 @dataclass(frozen=True)

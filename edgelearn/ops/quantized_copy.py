@@ -45,6 +45,15 @@ def _items(e: Emitter, x: Tensor) -> int:
     return min(rows * (BLOCK // e.traits.vector), MOST_ITEMS) if e.traits.gpu else e.split_rows(rows, 1)[0]
 
 
+def emit_padded(e: Emitter, x: QuantizedTensor) -> QuantizedTensor:
+    """Emit and return the integers of an input of fewer than 16 channels in a block of 16."""
+    y = e.tensor("padded integers", x.shape, dtype="int8")
+    e.launch(
+        "quantized_copy.cl", "pad_integers", (y.rows,), *x.read, y.write, y.rows, y.channels, whole=True,
+    )  # fmt: skip
+    return replace(x, tensor=y)
+
+
 def emit_forward(e: Emitter, inputs: Sequence[QuantizedTensor], target: Target, activation: Function) -> None:
     """Emit target = activation(the sum of one or two tensors of integers)."""
     tensor, group = inputs[0].tensor, group_size(e)

@@ -132,8 +132,8 @@ class BackwardPass:
         if below is None or below.activation != LINEAR or name in self.gradients:
             return False
         dtype = value.dtype if isinstance(value, Tensor) else "float32"
-        rounded_in_place = self.quantizers.rounds("gradients", below.name) and below.name not in self.lowering.integer
-        return not rounded_in_place and (value.shape, dtype) == (dz.shape, dz.dtype)
+        rounded = below.is_linear and self.quantizers.rounds("gradients", below.name)  # in place, unless to integers
+        return (not rounded or below.name in self.lowering.integer) and (value.shape, dtype) == (dz.shape, dz.dtype)
 
     def _below(self, name: str) -> Stage | None:
         """The trained stage whose output is `name`."""
