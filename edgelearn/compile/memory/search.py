@@ -50,7 +50,7 @@ class Search:
         self.first = layout.plan
         self._launch_times = launch_times
         self.tried = [self.first]
-        self._by_micro_batch = {self.first.request.micro_batch: self}
+        self._by_micro_batch: dict[int, Search] = {self.first.request.micro_batch: self}
 
     @cached_property
     def launch_times(self) -> LaunchTimes:
