@@ -17,7 +17,6 @@ from edgelearn.ops.losses import (
 )
 from edgelearn.train import Model
 
-
 N, FEATURES, OUTPUTS, RATE = 11, 6, 4, 0.1
 HEADS = {"softmax": Softmax, "sigmoid": Sigmoid}
 
