@@ -19,6 +19,7 @@ from .tensor import BLOCK, Tensor, ceil_div
 UNITS = ("VNNI512", "AVX512BW")  # which shuffle four pixels of 16 channels at a time
 QUAD_TILES = (1, 2, 4, 8)
 ITEMS = 16  # work-items of a compute unit
+GROUP_GPU = 128
 EXACT = 1 << 24  # the most that float32 counts to by ones
 
 
@@ -31,19 +32,20 @@ def emit_forward(
     epilogue: Epilogue,
 ) -> None:
     """target = activation((x * kernel) * scale + shift)"""
-    value, out, vector = x.tensor, target.tensor, e.traits.vector
+    value, out, vector, group = x.tensor, target.tensor, e.traits.vector, _group(e)
     window = op.window(value.shape[1:])
     check_accumulators(e.layer, window.taps, x.format, kernel.format)
     problem = window.problem(value.images, value.channels)
     with e.choose("quantized_depthwise_forward", problem, _tiles(e.traits, out.width)) as choice:
         count = out.images * out.height * ceil_div(out.width, choice["tile"]) * out.blocks * (BLOCK // vector)
         e.launch(
-            "quantized_depthwise.cl", "quantized_depthwise_forward", (target.items(e, _items(e, count)),),
+            "quantized_depthwise.cl", "quantized_depthwise_forward", (target.items(e, _items(e, count), group),),
             *x.read, *kernel.read, *target.result_arguments(e), value.images, value.height, value.width, out.height,
             out.width, out.blocks, *epilogue.arguments,
-            whole=True, flops=op.flops(value.shape[1:]) * value.images, per_channel=kernel.format.per_channel,
-            vector_width=vector, **_products(e.traits, window.taps, x.format, kernel.format), **choice, **window.macros,
-            **epilogue.macros, **target.result_macros(e),
+            group=group, whole=True, flops=op.flops(value.shape[1:]) * value.images,
+            per_channel=kernel.format.per_channel, vector_width=vector,
+            **_products(e.traits, window.taps, x.format, kernel.format), **choice, **window.macros, **epilogue.macros,
+            **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -56,19 +58,18 @@ def emit_backward_data(
     target: Target,
 ) -> None:
     """The gradient of the input, which is shaped like `x`."""
-    given, window, vector = dy.tensor, op.window(x.shape[1:]), e.traits.vector
+    given, window, vector, group = dy.tensor, op.window(x.shape[1:]), e.traits.vector, _group(e)
     check_accumulators(e.layer, window.taps, dy.format, prepared.format)
     stride, problem = window.strides[1], window.problem(x.images, x.channels)
     with e.choose("quantized_depthwise_backward_data", problem, _tiles(e.traits, ceil_div(x.width, stride))) as choice:
         count = x.images * x.height * ceil_div(x.width, choice["tile"] * stride) * x.blocks * (BLOCK // vector)
         e.launch(
-            "quantized_depthwise.cl", "quantized_depthwise_backward_data", (target.items(e, _items(e, count)),),
+            "quantized_depthwise.cl", "quantized_depthwise_backward_data", (target.items(e, _items(e, count), group),),
             *dy.read, *prepared.read, *target.result_arguments(e), x.images, x.height, x.width, given.height,
             given.width, x.blocks, *target.mask_arguments,
-            whole=True, flops=op.flops(x.shape[1:]) * x.images, per_channel=prepared.format.per_channel,
+            group=group, whole=True, flops=op.flops(x.shape[1:]) * x.images, per_channel=prepared.format.per_channel,
             vector_width=vector, **_products(e.traits, window.taps, dy.format, prepared.format), **choice,
-            **window.macros,
-            **target.mask_macros, **target.result_macros(e),
+            **window.macros, **target.mask_macros, **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -113,6 +114,11 @@ def _products(traits: Traits, terms: int, *formats: NumberFormat) -> dict[str, A
 def _unit(traits: Traits, otherwise: dict[str, Any]) -> dict[str, Any]:
     """Macros of a unit that makes and multiplies quads, or these `otherwise`."""
     return quads.macros(traits) if traits.quads in UNITS else otherwise
+
+
+def _group(e: Emitter) -> int:
+    """Work-items of a work-group: so many that a GPU's compute unit is busy with a few."""
+    return GROUP_GPU if e.traits.gpu else e.traits.group
 
 
 def _exact(terms: int, *formats: NumberFormat) -> bool:

@@ -55,6 +55,9 @@ INLINE Record nearest_of_record(const Record t) { return (t + ROUND_SHIFT) - ROU
 // v / scale, kept within [lowest, highest]: the format's least and most integer less the zero point. A NaN stays a NaN.
 INLINE V scaled(const V v, const V inverse, const V lowest, const V highest) {
   V t = v * inverse;
+#ifdef __NV_CL_C_VERSION  // fewer instructions; a NaN becomes an end, and is noticed where values are observed
+  return fmin(fmax(t, lowest), highest);
+#endif
   t = t < lowest ? lowest : t;
   return t > highest ? highest : t;
 }
