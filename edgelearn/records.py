@@ -1,7 +1,7 @@
 """Read JSON that somebody else may have written: its size, nesting and types are checked before anything uses it.
 
 A description is a type: a dataclass (no other keys), a `TypedDict` (other keys stay as they are), a list, tuple or dict
-of described values, `Literal`, a union, `Any`, or one of bool, int, float, str and None.
+of described values, `Literal`, a union, `Any`, or one of bool, int, float, `Finite`, str and None.
 
 >>> read(path, DeviceKind)
 >>> parse(line, Row)
@@ -14,11 +14,24 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Any,
+    Literal,
+    NewType,
+    NotRequired,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 T = TypeVar("T")
+Finite = NewType("Finite", float)  # as a description: neither infinite nor NaN
 
 LARGEST_FILE = 64 << 20  # bytes
 LARGEST_INT = (1 << 64) - 1  # a seed
@@ -117,7 +130,9 @@ def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
     """(types by name, required names)"""
     hints = get_type_hints(kind)
     if is_typeddict(kind):
-        return hints, kind.__required_keys__
+        # Under `from __future__ import annotations`, `__required_keys__` doesn't know of NotRequired.
+        marked = get_type_hints(kind, include_extras=True)
+        return hints, kind.__required_keys__ - {name for name in marked if get_origin(marked[name]) is NotRequired}
     own = [each for each in fields(kind) if each.init]
     required = (each.name for each in own if each.default is MISSING and each.default_factory is MISSING)
     return {each.name: hints[each.name] for each in own}, frozenset(required)
@@ -155,6 +170,10 @@ def _sequence(value: Any, kind: Any, place: str, depth: int) -> Any:
 
 
 def _scalar(value: Any, kind: Any, place: str) -> Any:
+    if kind is Finite:
+        if not isfinite(value := _scalar(value, float, place)):
+            raise _wrong(value, "a finite number", place)
+        return value
     if kind is float and type(value) is int:
         try:
             return float(value)

@@ -1,8 +1,10 @@
 """JSON from strangers: what fits its description is read, all else is a RecordError that names the place."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import pytest
 
@@ -26,7 +28,13 @@ class Curve:
     points: tuple[Point, ...]
     widths: dict[int, float] = field(default_factory=dict)
     kind: Literal["line", "area"] = "line"
+    length: records.Finite | None = None
     note: str | None = None
+
+
+class Partial(TypedDict):
+    a: int
+    b: NotRequired[int]
 
 
 class _Needed(TypedDict):
@@ -48,6 +56,7 @@ def test_what_fits_is_read():
         "loss",
         "other",
     }
+    assert records.convert({"a": 1}, Partial) == {"a": 1}
     assert records.convert([1, "x", None, 2.5, True], list[Any]) == [1, "x", None, 2.5, True]
     assert records.convert([1, "x"], tuple[int, str]) == (1, "x")
     assert type(records.convert(3, float | int)) is int and records.convert({"a": 1}, dict) == {"a": 1}
@@ -70,6 +79,9 @@ def test_what_fits_is_read():
         ({"widths": {"1": "x"}}, "widths.1"),
         ({"kind": "circle"}, "kind"),
         ({"kind": []}, "kind"),
+        ({"length": "long"}, "length"),
+        ({"length": float("inf")}, "length"),
+        ({"length": float("nan")}, "length"),
         ({"note": 3}, "note"),
         ({"more": 3}, "more"),
     ],

@@ -6,6 +6,7 @@ largest buffer first, each at the lowest offset that is free during its lifetime
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,9 +20,6 @@ class Lifetime:
     buffer: Buffer
     first: int
     last: int
-
-    def overlaps(self, other: Lifetime) -> bool:
-        return self.first <= other.last and other.first <= self.last
 
 
 def lifetimes(launches: Sequence[Launch], keep: Sequence[Buffer] = (), role: Role = Role.TEMPORARY) -> list[Lifetime]:
@@ -44,17 +42,16 @@ def alive(lives: Iterable[Lifetime], at: int) -> list[Buffer]:
 
 def place(lives: Sequence[Lifetime], alignment: int) -> tuple[dict[Buffer, int], int]:
     """Return (offset of each buffer, size of the arena), multiples of `alignment`."""
-    placed: list[tuple[int, int, Lifetime]] = []  # (start, stop, lifetime), sorted by start
+    placed: list[tuple[int, int, int, int, int]] = []  # (start, number, stop, first, last): numbers don't matter
     offsets: dict[Buffer, int] = {}
-    for life in sorted(lives, key=lambda life: (-life.buffer.nbytes, life.first)):
+    for number, life in enumerate(sorted(lives, key=lambda life: (-life.buffer.nbytes, life.first))):
         size = -(-life.buffer.nbytes // alignment) * alignment
-        start = 0
-        for other_start, other_stop, other in placed:
-            if other.overlaps(life):
+        start, first, last = 0, life.first, life.last
+        for other_start, _, other_stop, other_first, other_last in placed:
+            if other_first <= last and first <= other_last:
                 if other_start - start >= size:
                     break
                 start = max(start, other_stop)
         offsets[life.buffer] = start
-        placed.append((start, start + size, life))
-        placed.sort(key=lambda entry: entry[0])
-    return offsets, max((stop for _, stop, _ in placed), default=0)
+        insort(placed, (start, number, start + size, first, last))
+    return offsets, max((stop for _, _, stop, _, _ in placed), default=0)

@@ -2,30 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Traits
 
 from . import arena
-from .lower import input_blocks, lower
+from .lower import input_blocks, lower, with_memory
+from .memory.activation_memory import ActivationMemory
+from .memory.strategies import Invert, Mask, Recompute, Store
 from .plan import Plan
 from .program import Kind, Program, ProgramKey
 from .request import Request
 from .storage import Storage
 
+TEMPORARIES = (Store, Recompute, Invert, Mask)  # strategies that add nothing to a plan's storage
+
 
 def lay_out(request: Request, device: Device, traits: Traits) -> Plan:
     """Lower all programs of `request` and place every buffer, whatever the budget. Raises PlanError for an impossible
     request."""
-    request.check()
-    _check_units(request, device, traits)
-    storage, alignment = make_storage(request, device), device.alignment
-    programs = {key: lower(request, storage, traits, key) for key in program_keys(request)}
-    offsets: dict[Buffer, int] = {}
-    sizes = [_place(program, alignment, offsets) for program in programs.values()]
-    arena_bytes, paged_bytes = map(max, zip(*sizes, strict=True))
-    return Plan(request, traits, alignment, storage, programs, offsets | storage.offsets, arena_bytes, paged_bytes)
+    return Layout(request, device, traits).plan
+
+
+class Layout:
+    """The plan of a request, whatever the budget, and plans with other strategies for activations.
+
+    Arguments:
+    - `request`: what to plan.
+    - `device`: where it will run.
+    - `traits`: what the choice of kernels depends on.
+
+    Raises PlanError for an impossible request.
+    """
+
+    def __init__(self, request: Request, device: Device, traits: Traits) -> None:
+        request.check()
+        _check_units(request, device, traits)
+        self.device, self.traits, self._storage = device, traits, make_storage(request, device)
+        self._lowered = {key: lower(request, self._storage, traits, key) for key in program_keys(request)}
+        self.plan = self._placed(request, {key: program for key, (program, _) in self._lowered.items()})
+
+    def with_memory(self, activation_memory: ActivationMemory) -> Plan:
+        """The plan with these strategies, from the passes that are lowered already where the strategies hold only
+        temporaries. Raises PlanError for tensors that can't be restored as they say."""
+        request = replace(self.plan.request, activation_memory=activation_memory)
+        if not all(type(strategy) in TEMPORARIES for strategy in activation_memory.values()):
+            return lay_out(request, self.device, self.traits)
+        request.check()
+        return self._placed(
+            request, {key: with_memory(*lowered, activation_memory) for key, lowered in self._lowered.items()}
+        )
+
+    def _placed(self, request: Request, programs: Mapping[ProgramKey, Program]) -> Plan:
+        alignment, storage, offsets = self.device.alignment, self._storage, dict[Buffer, int]()
+        sizes = [_place(program, alignment, offsets) for program in programs.values()]
+        arena_bytes, paged_bytes = map(max, zip(*sizes, strict=True))
+        offsets |= storage.offsets
+        return Plan(request, self.traits, alignment, storage, programs, offsets, arena_bytes, paged_bytes)
 
 
 def _check_units(request: Request, device: Device, traits: Traits) -> None:

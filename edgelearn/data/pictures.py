@@ -87,7 +87,7 @@ def _opened(source: bytes | Path, name: str) -> Iterator[Image.Image]:
     except Image.UnidentifiedImageError as error:
         raise DataError(f"{name} is neither a JPEG nor a PNG. Remove it or convert it.") from error
     except _DAMAGE as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = (isinstance(error, OSError) and error.strerror) or str(error) or "it is damaged"
         raise DataError(f"{name} cannot be read as a picture: {reason}. Remove it or replace it.") from error
 
 

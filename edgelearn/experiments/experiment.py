@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -37,14 +38,27 @@ class Experiment(ABC, Generic[C]):
     - `command`: the command that resumes them.
     - `config_type`: its configuration class.
     - `same`: entries of the run's record, and their keys, that must not have changed when a run is resumed.
+    - `apart`: settings that don't change a training's result.
     """
 
     kind: ClassVar[str]
     command: ClassVar[str]
     config_type: ClassVar[type]
     same: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    apart: ClassVar[tuple[str, ...]] = ("data", "download", "device")
     config: C
     model: Model
+
+    @classmethod
+    def resolve(cls, config: C) -> C:
+        """The configuration with values where it leaves them to the experiment (default: as it is)."""
+        return config
+
+    @classmethod
+    def training(cls, config: C) -> str:
+        """A text that configurations with the same training share."""
+        settings = cls.resolve(config).to_dict()
+        return json.dumps({name: value for name, value in settings.items() if name not in cls.apart}, sort_keys=True)
 
     @classmethod
     @abstractmethod

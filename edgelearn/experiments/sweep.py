@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -14,8 +13,6 @@ from edgelearn.lab.runs import Run, RunStore
 from .config import Config, find_setting
 from .experiment import Experiment, silent
 from .known import is_done, known_runs
-
-_SAME_TRAINING = ("data", "download", "device")  # settings that don't change a training's result
 
 
 @dataclass(frozen=True)
@@ -105,14 +102,7 @@ def find(job: Job) -> Run | None:
     """The newest run of a job in its store, a finished one if there is one."""
     experiment = job.experiment
 
-    def key(run: Run) -> str:
-        return _key(experiment, experiment.config_type.from_dict(run.config))
+    def training(run: Run) -> str:
+        return experiment.training(experiment.config_type.from_dict(run.config))
 
-    return known_runs(RunStore(job.root), experiment.kind, key).get(_key(experiment, job.config))
-
-
-def _key(experiment: type[Experiment], config: Any) -> str:
-    """Equal for configurations with the same training."""
-    resolve = getattr(experiment, "resolve", None)
-    resolved = resolve(config) if resolve else config
-    return json.dumps({k: v for k, v in resolved.to_dict().items() if k not in _SAME_TRAINING}, sort_keys=True)
+    return known_runs(RunStore(job.root), experiment.kind, training).get(experiment.training(job.config))

@@ -14,6 +14,7 @@ from edgelearn import records
 from edgelearn.errors import FormatError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
+from edgelearn.records import Finite
 from edgelearn.train import Callback, Model, Position, TrainedModel
 from edgelearn.train.callbacks.base import CallbackList
 from edgelearn.train.status import Logs, TrainingStatus
@@ -73,8 +74,8 @@ class ClientRecord(TypedDict):
 
     client: int
     examples: int
-    planned: NotRequired[float]
-    allocated: NotRequired[float]
+    planned: NotRequired[Finite]
+    allocated: NotRequired[Finite]
     down: Bytes
     up: Bytes
 

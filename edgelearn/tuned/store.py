@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypedDict
 
@@ -130,4 +131,11 @@ def save(results: TuningResults, folder: Path) -> Path:
 
 def _results(folder: Path) -> Iterator[tuple[Path, TuningResults]]:
     for path in sorted(folder.glob("*.json")):
-        yield path, load(path)
+        stat = path.stat() if path.exists() else None
+        yield path, _loaded(path, stat and (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(64)
+def _loaded(path: Path, version: tuple[int, ...] | None) -> TuningResults:
+    """Results that are read again only when the file is another one: every plan asks for them."""
+    return load(path)

@@ -176,7 +176,7 @@ def test_no_two_buffers_alive_at_once_overlap(kernels):
             for i, a in enumerate(lives):
                 assert plan.offsets[a.buffer] + a.buffer.nbytes <= plan.arena_bytes
                 for b in lives[:i]:
-                    if a.overlaps(b):
+                    if a.first <= b.last and b.first <= a.last:
                         (s, x), (t, y) = sorted((plan.offsets[v.buffer], v.buffer.nbytes) for v in (a, b))
                         assert s + x <= t or min(x, y) == 0
 

@@ -19,11 +19,11 @@ from edgelearn.compile import (
     account,
     make_plan,
 )
-from edgelearn.compile.layout import lay_out
+from edgelearn.compile.layout import Layout, lay_out
 from edgelearn.compile.memory import planner, search
 from edgelearn.compile.memory.budget import budgets
 from edgelearn.compile.memory.launch_times import key
-from edgelearn.compile.memory.policies import EXACT, checkpoints, invertible
+from edgelearn.compile.memory.policies import EXACT, checkpoints, invertible, nested
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.models import mobilenet_v2
@@ -78,11 +78,11 @@ def all_plans(request: Request, device):
     """Every choice of what is kept, as a plan."""
     lost = [("conv0",), ("norm0", "relu0"), ("conv1",), ("norm1", "relu1"), ("halved",), ("conv2",), ("norm2", "relu2")]
     lost += [("pool",), ("dense",)]
+    layout = Layout(request, device, Traits.of(device))
     for chosen in product((False, True), repeat=len(lost)):
-        activation_memory = {
-            name: Recompute() for names, gone in zip(lost, chosen, strict=True) if gone for name in names
-        }
-        yield lay_out(replace(request, activation_memory=activation_memory), device, Traits.of(device))
+        yield layout.with_memory(
+            {n: Recompute() for names, gone in zip(lost, chosen, strict=True) if gone for n in names}
+        )
 
 
 def test_stored_bytes_fastest_of_all(kernels):
@@ -96,6 +96,31 @@ def test_stored_bytes_fastest_of_all(kernels):
         assert ROOFLINE.step(found) == pytest.approx(min(t for s, t in plans if s <= nbytes), rel=1e-3)
     with pytest.raises(PlanError, match=f"smallest possible is {megabytes(sizes[0])}"):
         make_plan(request, device, Budget(sizes[0] - 1, "stored"), launch_times=ROOFLINE)
+
+
+def test_other_strategies_need_no_other_lowering(kernels):
+    """The plan is that of a request that asks for them."""
+    device, streams = kernels.context.device, reversible(preactivated())
+    held = {"conv1": Mask(), "relu1": Mask(), "pool": Compress()}
+    for network, memories in (streams, [nested(streams), invertible(streams)]), (short(), [checkpoints(short()), held]):
+        request = Request(network, 4, 2, SGD(0.1), "batch")
+        layout = Layout(request, device, Traits.of(device))
+        for memory in memories:
+            found = layout.with_memory(memory)
+            asked = lay_out(replace(request, activation_memory=memory), device, layout.traits)
+            assert found.request == asked.request and found.bytes_by_role == asked.bytes_by_role
+            assert explained(found) == explained(asked)
+
+
+def explained(plan):
+    """Every launch of a plan and the place of its buffers."""
+    return {
+        key: [
+            (*(launch.kernel, launch.grid), *((type(a), a.part, plan.offsets[a.buffer]) for a in launch.accesses))
+            for launch in program.launches
+        ]
+        for key, program in plan.programs.items()
+    }
 
 
 def short() -> Network:
@@ -114,11 +139,11 @@ def test_stored_bytes_fastest_of_all_ways(kernels):
     costs = Slow("a test", 1e11, 1e10, paging=2e9, kernels=("convolution_forward",), taking=6e-5)
     request = Request(short(), 1, 1, SGD(0.1), "batch")
     tensors = [("conv0",), ("norm0", "relu0"), ("conv1", "relu1"), ("pool",)]
-    plans = []
+    plans, layout = [], Layout(request, device, Traits.of(device))
     for ways in product((None, Recompute(), Mask(), *allow), repeat=len(tensors)):
         activation_memory = {name: way for names, way in zip(tensors, ways, strict=True) if way for name in names}
         with suppress(PlanError):  # for masks that would not do
-            plans.append(lay_out(replace(request, activation_memory=activation_memory), device, Traits.of(device)))
+            plans.append(layout.with_memory(activation_memory))
     found = [(account(plan).stored, costs.step(plan)) for plan in plans]
     sizes = sorted({stored for stored, _ in found})
     chosen = set()
@@ -309,7 +334,7 @@ def test_refusals_say_what_a_micro_batch_of_one_needs(kernels, batchnorm):
 def test_refused_predictions_are_planned_once(kernels, monkeypatch):
     """What tries one size after the other doesn't read what is said of another one."""
     planned = []
-    monkeypatch.setattr(planner, "lay_out", lambda *args: planned.append(args) or lay_out(*args))
+    monkeypatch.setattr(planner, "Layout", lambda *args: planned.append(args) or Layout(*args))
     with pytest.raises(PlanError, match="now 8"):
         make_plan(Request(tapering(), 8, 8), kernels.context.device, 1000)
     assert len(planned) == 1

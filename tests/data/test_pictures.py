@@ -119,6 +119,14 @@ def test_what_is_no_picture_is_refused(data):
         decode(data, 32, "rose.jpg")
 
 
+def test_a_palette_picture_without_its_palette_is_refused(photo, encode):
+    data = encode(photo.convert("P"))
+    start = data.index(b"PLTE") - 4
+    length = struct.unpack_from(">I", data, start)[0]
+    with pytest.raises(DataError, match=r"^rose\.png .*damaged"):
+        decode(data[:start] + data[start + 12 + length :], 32, "rose.png")
+
+
 def test_checking_finds_damage_that_decoding_passes_over(photo, encode):
     data = bytearray(encode(photo))
     check(bytes(data), "rose.png")

@@ -1,9 +1,11 @@
 """Federations in run folders: results, resume after a kill, the command."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +13,13 @@ import pytest
 from federated_tiny import KIND, ROUNDS
 
 from edgelearn.cli import main
-from edgelearn.errors import RunError
+from edgelearn.errors import FormatError, RunError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, elsewhere, read_rounds, report
 from edgelearn.experiments.federated.deployment import Deployment
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
+from edgelearn.experiments.federated.round_records import ROUNDS as ROUNDS_FILE
 from edgelearn.experiments.federated.round_records import totals
 from edgelearn.experiments.trained import load_model
 from edgelearn.federated.privacy import gaussian_epsilon
@@ -117,6 +120,18 @@ def test_clients_need_not_report_their_memory():
     found = totals([happened, happened])
     assert found["memory"] == {"planned": 0, "allocated": 0} and found["left_out"] == 2
     assert found["bytes"] == {"up": {"payload": 2, "total": 4}, "down": {"payload": 6, "total": 8}}
+
+
+def test_an_infinite_size_in_a_record_is_refused(store):
+    size = {"payload": 1, "total": 2}
+    client = {"client": 0, "examples": 4, "up": size, "down": size}
+    happened = {"round": 1, "clients": [client], "left_out": {}, "up": size, "down": size}
+    with store.create("federated", {}) as run:
+        (run.folder / ROUNDS_FILE).write_text(json.dumps(happened) + "\n")
+        assert read_rounds(run) == [happened]
+        (run.folder / ROUNDS_FILE).write_text(json.dumps(happened | {"clients": [client | {"planned": inf}]}) + "\n")
+        with pytest.raises(FormatError, match="planned"):
+            read_rounds(run)
 
 
 def test_the_report_has_bytes_privacy_and_who_was_left_out(store):

@@ -5,7 +5,6 @@ import pytest
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.precision import OBSERVERS, TASKS, PrecisionConfig, PrecisionExperiment, select, variants
-from edgelearn.experiments.precision.sweep import key
 from edgelearn.models import mobilenet_v2_cifar
 from edgelearn.ops import Float16, Format, InHindsightMinMax
 
@@ -74,7 +73,7 @@ def test_all_that_is_compared():
     assert len(names) == len(set(names)) == 4 + 3 * len(OBSERVERS) + 2 + 2 + 2 + 3 + 2 * 2
     base = PrecisionConfig("cifar10-resnet18", epochs=3)
     configs = [variant.config(base, seed=2) for variant in variants()]
-    assert len({key(config) for config in configs}) == len(configs)
+    assert len({PrecisionExperiment.training(config) for config in configs}) == len(configs)
     assert {(c.task, c.epochs, c.seed) for c in configs} == {("cifar10-resnet18", 3, 2)}
     assert [variant.name for variant in select(["fp32", "gradients of *"])] == [names[0], *names[-4:]]
     with pytest.raises(RunError, match=r"'all'.*fp32; tf32"):
@@ -82,9 +81,10 @@ def test_all_that_is_compared():
 
 
 def test_where_data_lie_and_what_is_traced_changes_no_training():
-    assert key(PrecisionConfig(data="here", trace=5)) == key(PrecisionConfig(epochs=6))
-    assert key(PrecisionConfig(device="intel")) == key(PrecisionConfig()), "runs say what they ran on"
-    assert key(PrecisionConfig(per_channel=True)) != key(PrecisionConfig())
+    training = PrecisionExperiment.training
+    assert training(PrecisionConfig(data="here", trace=5)) == training(PrecisionConfig(epochs=6))
+    assert training(PrecisionConfig(device="intel")) == training(PrecisionConfig()), "runs say what they ran on"
+    assert training(PrecisionConfig(per_channel=True)) != training(PrecisionConfig())
 
 
 def test_an_unknown_task():

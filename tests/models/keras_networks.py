@@ -221,8 +221,7 @@ def arrays_of(model, kind):
     return {f"{kind} {layer.name}/{w.name}": np.asarray(w) for layer in found for w in layer.weights}
 
 
-def write(name, options, statistics, folder):
-    model = MODELS[name](**options)
+def write(model, options, statistics, folder):
     size, classes = options["size"], options["classes"]
     images = single(rng.uniform(-1, 1, (IMAGES, size, size, 3)))
     images[:, : size // 2] *= 0.3
@@ -253,5 +252,8 @@ if __name__ == "__main__":
         rng = np.random.default_rng(SEED)
         keras.utils.set_random_seed(SEED)
         (folder := Path(sys.argv[2]) / name.replace("/", "-")).mkdir()
+        model = MODELS[name.split()[0]](**options)
+        first = model.get_weights()
         for statistics in ("moving", "batch"):
-            write(name.split()[0], options, statistics, folder)
+            model.set_weights(first)
+            write(model, options, statistics, folder)

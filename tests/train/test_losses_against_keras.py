@@ -17,8 +17,6 @@ from edgelearn.ops.losses import (
 )
 from edgelearn.train import Model
 
-keras = pytest.importorskip("keras")
-
 N, FEATURES, OUTPUTS, RATE = 11, 6, 4, 0.1
 HEADS = {"softmax": Softmax, "sigmoid": Sigmoid}
 
@@ -33,7 +31,13 @@ def network(head: str | None, outputs: int = OUTPUTS) -> Network:
     return net
 
 
-def twin(model: Model, head: str | None, loss):
+@pytest.fixture(scope="module")
+def keras():
+    """Imported by the process that runs these tests, not by all that collect them: it takes 5 seconds."""
+    return pytest.importorskip("keras")
+
+
+def twin(keras, model: Model, head: str | None, loss):
     """The same network and training in Keras."""
     layers, weights = keras.layers, model.weights
     outputs = model.network.output.shape[-1]
@@ -77,12 +81,12 @@ def targets(kind: str, rng) -> np.ndarray:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_update(case):
+def test_an_update(keras, case):
     loss, head, kind, theirs = CASES[case]
     rng = np.random.default_rng(0)
     x, y, weights = rng.standard_normal((N, FEATURES)).astype(np.float32), targets(kind, rng), rng.uniform(0, 2, N)
     model = Model(network(head)).compile(SGD(RATE), loss)
-    reference = twin(model, head, theirs(keras.losses))
+    reference = twin(keras, model, head, theirs(keras.losses))
     assert model.evaluate(x, y)["loss"] == pytest.approx(reference.evaluate(x, y, verbose=0), rel=1e-5)
     logs = model.train_on_batch(x, y, 4, sample_weight=weights)
     expected = reference.train_on_batch(x, y, sample_weight=weights)
@@ -92,12 +96,12 @@ def test_an_update(case):
 
 
 @pytest.mark.parametrize("case", ["sparse", "categorical"])
-def test_class_weights(case):
+def test_class_weights(keras, case):
     loss, head, kind, theirs = CASES[case]
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((N, FEATURES)).astype(np.float32), targets(kind, rng)
     model = Model(network(head)).compile(SGD(RATE), loss)
-    reference, weights = twin(model, head, theirs(keras.losses)), {0: 3.0, 2: 0.0}
+    reference, weights = twin(keras, model, head, theirs(keras.losses)), {0: 3.0, 2: 0.0}
     model.fit(x, y, N, class_weight=weights)
     every = dict.fromkeys(range(OUTPUTS), 1.0) | weights
     reference.fit(x, y, N, class_weight=every, verbose=0)
@@ -105,7 +109,7 @@ def test_class_weights(case):
         np.testing.assert_allclose(model.weights[name], theirs, atol=2e-6, err_msg=name)
 
 
-def test_several_outputs():
+def test_several_outputs(keras):
     """A loss for each output, with weights, as Keras adds them up."""
     rng = np.random.default_rng(2)
     x = rng.standard_normal((N, FEATURES)).astype(np.float32)

@@ -6,7 +6,7 @@ kernels); `micro`, for each micro-batch (forward and backward pass, gradients su
 nothing is stored, computed or allocated.
 """
 
-from .lower import lower, trace
+from .lower import lower, with_memory
 from .lowering import input_block, input_blocks
 
-__all__ = ["input_block", "input_blocks", "lower", "trace"]
+__all__ = ["input_block", "input_blocks", "lower", "with_memory"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from edgelearn.compile.memory.activation_memory import ActivationMemory
 from edgelearn.compile.memory.rematerialiser import Rematerialisation
 from edgelearn.compile.program import Program, ProgramKey
 from edgelearn.compile.request import Request
@@ -16,14 +19,10 @@ from .lowering import Lowering
 from .update import emit_update
 
 
-def lower(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -> Program:
-    """The program of `key`. Persistent tensors are added to `storage`. Raises PlanError for a network that can't be
-    trained as the request says."""
-    return trace(request, storage, traits, key)[0]
-
-
-def trace(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -> tuple[Program, Lowering]:
-    """As `lower`, with the lowering, whose rematerialiser knows the program as it is if everything is stored."""
+def lower(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -> tuple[Program, Lowering]:
+    """The program of `key`, and the lowering, whose rematerialiser knows the program as it is if everything is stored.
+    Persistent tensors are added to `storage`. Raises PlanError for a network that can't be trained as the request
+    says."""
     lowering = Lowering(request, storage, traits, key)
     network, logits, losses = lowering.network, lowering.logits, lowering.losses
     stages = lowering.stages
@@ -55,3 +54,13 @@ def trace(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -
         lowering.prepare.launches, micro.launches, lowering.finish.launches, lowering.inputs, floats, rematerialisation
     )
     return program, lowering
+
+
+def with_memory(program: Program, lowering: Lowering, activation_memory: ActivationMemory) -> Program:
+    """The same program with other strategies for activations, which hold temporaries alone. Raises PlanError for
+    tensors that can't be restored as they say."""
+    if not lowering.trains:
+        return program
+    remat = lowering.rematerialiser
+    launches, rematerialisation = remat.rewritten(activation_memory)
+    return replace(program, micro=launches + lowering.micro.launches[remat.end :], rematerialisation=rematerialisation)

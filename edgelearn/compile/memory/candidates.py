@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from edgelearn.compile.arena import alive, lifetimes
 from edgelearn.compile.layout import make_storage
-from edgelearn.compile.lower import trace
+from edgelearn.compile.lower import lower
 from edgelearn.compile.program import Kind, ProgramKey
 from edgelearn.compile.request import Request
 from edgelearn.device import Device
@@ -104,7 +104,7 @@ class _Finder:
         self, request: Request, device: Device, traits: Traits, times: LaunchTimes, encodings: Sequence[Encoding]
     ) -> None:
         key = ProgramKey(Kind.TRAIN, request.micro_batch)
-        program, lowering = trace(request, make_storage(request, device), traits, key)
+        program, lowering = lower(request, make_storage(request, device), traits, key)
         remat = lowering.rematerialiser
         self.remat, self.forward, self.backward, self.loss_at = remat, remat.forward, remat.backward, remat.loss_at
         self.request, self.network, self.times, self.encodings = request, request.network, times, encodings

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from edgelearn.compile.accounting import account
 from edgelearn.compile.combination import Combination
-from edgelearn.compile.layout import lay_out
+from edgelearn.compile.layout import Layout
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.precision.precision import Precision
 from edgelearn.compile.request import Request
@@ -96,7 +96,7 @@ class CombinationPlanner:
             network = asked.network(self.request.network)
             request = replace(self.request, network=network, precision=asked.formats)
             search = Search(
-                lay_out(request, self.device, self.traits), self.device, self.limits, self.times, self.allow,
+                Layout(request, self.device, self.traits), self.limits, self.times, self.allow,
                 lambda text: None,
             )  # fmt: skip
         except PlanError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from edgelearn.compile.layout import lay_out
+from edgelearn.compile.layout import Layout
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.request import Request
 from edgelearn.device import Device
@@ -52,9 +52,10 @@ def make_plan(
             f"Recompute and Invert are always allowed."
         )
     traits = traits or Traits.of(device)
-    plan = lay_out(request, device, traits)
+    layout = Layout(request, device, traits)
+    plan = layout.plan
     if budget is not None:
-        search = Search(plan, device, budgets(budget), launch_times, allow, progress)
+        search = Search(layout, budgets(budget), launch_times, allow, progress)
         fitting = search.run()
         if fitting is None:
             raise PlanError(refusal(search))

@@ -46,7 +46,8 @@ def largest_micro_batch(search: Search) -> int:
     most, over = 1, min(size, search.most_examples(search.tried) + 1)
     while over - most > 1:
         middle = (most + over) // 2
-        if search.with_micro_batch(middle).is_feasible():
+        found = search.with_micro_batch(middle)
+        if not found.is_hopeless and found.is_feasible():
             most = middle
         else:
             over = middle
@@ -72,7 +73,6 @@ def _smaller_micro_batch(search: Search) -> str:
     request, largest = search.first.request, largest_micro_batch(search)
     if not largest:
         one = search.with_micro_batch(1)
-        one.is_feasible()
         sizes = " and ".join(f"{megabytes(one.smallest(b))} {b.count}" for b in search.budgets)
         return f"Even a micro-batch of 1 needs {sizes}. {SMALLER}"
     text = f"The largest micro-batch that fits is {largest} (now {request.micro_batch})"
@@ -87,7 +87,8 @@ def _other(search: Search) -> str:
         request, network = search.first.request, combination.network(search.first.request.network)
         with suppress(PlanError):  # a precision that this network can't have
             other = replace(request, network=network, precision=combination.formats, micro_batch=micro_batch)
-            if search.with_request(other).is_feasible():
+            found = search.with_request(other)
+            if not found.is_hopeless and found.is_feasible():
                 size = f", micro-batch {micro_batch}" if micro_batch < request.micro_batch else ""
                 return f"What fits: {combination.name}{size}."
     return ""

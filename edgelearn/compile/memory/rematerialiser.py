@@ -58,7 +58,8 @@ class Rematerialiser:
     - `micro`: collects the launches of one micro-batch.
 
     Also keeps the passes as they are if everything is stored, for the planner: `forward` (with the loss), `backward`,
-    `tensors` (of the forward pass, by layer) and `inverses` (of every invertible layer, by its name).
+    `tensors` (of the forward pass, by layer) and `inverses` (of every invertible layer, by its name). `end`: number of
+    launches of both passes as rewritten.
     """
 
     def __init__(self, network: Network, activation_memory: ActivationMemory, micro: Emitter) -> None:
@@ -67,7 +68,7 @@ class Rematerialiser:
         self.backward: list[Launch] = []
         self.tensors: dict[str, Tensor] = {}
         self.inverses: dict[str, Inverse] = {}
-        self.loss_at = 0
+        self.loss_at = self.end = 0
 
     def start(self, values: Mapping[str, Stored], loss: int) -> None:
         """Record the end of the forward pass. `values`: the output of each layer, by name. `loss`: index of the first
@@ -88,7 +89,13 @@ class Rematerialiser:
     def finish(self) -> Rematerialisation:
         """Rewrite both passes. Raises PlanError for tensors that can't be restored as their strategies say."""
         self.backward = self._cut(len(self.forward))
-        strategies = self._strategies()
+        self.micro.launches[:], rematerialisation = self.rewritten(self.activation_memory)
+        self.end = len(self.micro.launches)
+        return rematerialisation
+
+    def rewritten(self, activation_memory: ActivationMemory) -> tuple[list[Launch], Rematerialisation]:
+        """Both passes with these strategies. Raises PlanError for tensors that can't be restored as they say."""
+        strategies = self._strategies(activation_memory)
         encoded = {x: self.encode(x, s) for x, s in strategies.items() if isinstance(s, Encoding)}
         inverted = [x for layer, x in self.inverses.items() if strategies.get(x.buffer) == Invert(layer)]
         restoring = {x: decoding for x, (_, _, decoding) in encoded.items()} | {x.buffer: x.launches for x in inverted}
@@ -105,8 +112,7 @@ class Rematerialiser:
         encoding = {x: launches for x, (_, launches, _) in encoded.items() if not read.isdisjoint(_written(launches))}
         loss = self.forward[self.loss_at]
         forward = await_writes(_after_last_uses(self.forward, encoding), loss)
-        self.micro.launches[:] = forward + prefetch(backward)
-        return Rematerialisation(
+        return forward + prefetch(backward), Rematerialisation(
             next(index for index, launch in enumerate(forward) if launch is loss),
             len(forward),
             {held: strategies[x].held_purpose for x, (held, _, _) in encoded.items()},
@@ -133,12 +139,12 @@ class Rematerialiser:
         del self.micro.launches[start:]
         return launches
 
-    def _strategies(self) -> dict[Buffer, Strategy]:
+    def _strategies(self, activation_memory: ActivationMemory) -> dict[Buffer, Strategy]:
         """Strategies of the tensors that are not stored, by buffer."""
         names: dict[Buffer, list[str]] = {}
         for name, tensor in self.tensors.items():
             names.setdefault(tensor.buffer, []).append(name)
-        strategies = {buffer: strategy_of(own, self.activation_memory) for buffer, own in names.items()}
+        strategies = {buffer: strategy_of(own, activation_memory) for buffer, own in names.items()}
         return {buffer: strategy for buffer, strategy in strategies.items() if not strategy.stores}
 
     def _check_values(

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from edgelearn.compile.layout import lay_out
+from edgelearn.compile.layout import Layout
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.request import Request
-from edgelearn.device import Device
 from edgelearn.launch import Role
 from edgelearn.units import megabytes
 
@@ -32,7 +31,7 @@ class Search:
     """A search among real plans, a few dozen at most.
 
     Arguments:
-    - `first`: the plan as requested.
+    - `layout`: of the plan as requested.
     - `budgets`: limits that all must be met.
     - `launch_times`: None for those known of the device.
     - `allow`: strategies to choose from besides exact ones that stay on the device.
@@ -41,20 +40,21 @@ class Search:
 
     def __init__(
         self,
-        first: Plan,
-        device: Device,
+        layout: Layout,
         budgets: Sequence[Budget],
         launch_times: LaunchTimes | None,
         allow: Sequence[Encoding],
         progress: Progress,
     ) -> None:
-        self.first, self.device, self.budgets, self.allow, self.progress = first, device, budgets, allow, progress
+        self.layout, self.budgets, self.allow, self.progress = layout, budgets, allow, progress
+        self.first = layout.plan
         self._launch_times = launch_times
-        self.tried = [first]
+        self.tried = [self.first]
+        self._by_micro_batch: dict[int, Search] = {self.first.request.micro_batch: self}
 
     @cached_property
     def launch_times(self) -> LaunchTimes:
-        return self._launch_times or LaunchTimes.of(self.device)
+        return self._launch_times or LaunchTimes.of(self.layout.device)
 
     def run(self) -> Plan | None:
         """The first plan if it fits, else the fastest one found that does."""
@@ -70,12 +70,20 @@ class Search:
 
     def is_feasible(self) -> bool:
         """True if a plan fits, as far as is known without looking for the fastest one."""
-        hopeless = any(self._limit(budget) < 0 for budget in self.budgets)
-        if not any(map(self._fits, self.tried)) and self._may_choose and not hopeless:
+        impossible = any(self._limit(budget) < 0 for budget in self.budgets)
+        if not any(map(self._fits, self.tried)) and self._may_choose and not impossible:
             for plan in self._smallest_plans():
                 if self._fits(plan):
                     break
         return any(map(self._fits, self.tried))
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if no strategies make a plan that fits, since a single launch uses more."""
+        launches = [launch for program in self.first.programs.values() for launch in program.launches]
+        used = [{a.buffer for a in launch.accesses if a.buffer.role is Role.TEMPORARY} for launch in launches]
+        most = max(sum(buffer.nbytes for buffer in buffers) for buffers in used)
+        return any(self._limit(budget) < most for budget in self.budgets if _measure(budget) == "live")
 
     def smallest(self, budget: Budget) -> int:
         """The fewest of the bytes that `budget` counts, of the plans tried so far."""
@@ -97,12 +105,14 @@ class Search:
 
     def with_micro_batch(self, size: int) -> Search:
         """The same search for micro-batches of another size."""
-        return self.with_request(replace(self.first.request, micro_batch=size))
+        if size not in self._by_micro_batch:
+            self._by_micro_batch[size] = self.with_request(replace(self.first.request, micro_batch=size))
+        return self._by_micro_batch[size]
 
     def with_request(self, request: Request) -> Search:
         """The same search for another request."""
-        first = lay_out(request, self.device, self.first.traits)
-        return Search(first, self.device, self.budgets, self._launch_times, self.allow, self.progress)
+        layout = Layout(request, self.layout.device, self.layout.traits)
+        return Search(layout, self.budgets, self._launch_times, self.allow, self.progress)
 
     @property
     def _may_choose(self) -> bool:
@@ -120,9 +130,9 @@ class Search:
     @cached_property
     def _candidates(self) -> list[Candidates]:
         """Exact strategies alone come first: with more of them, the solver may reach its limits before the optimum."""
-        first = self.first
+        request, device, traits = self.first.request, self.layout.device, self.layout.traits
         return [
-            find_candidates(first.request, self.device, first.traits, self.launch_times, allow)
+            find_candidates(request, device, traits, self.launch_times, allow)
             for allow in ([(), self.allow] if self.allow else [()])
         ]
 
@@ -163,7 +173,7 @@ class Search:
         """Lay out a plan with these strategies; the first one again if there are none."""
         if memory is None:
             return self.first
-        plan = lay_out(replace(self.first.request, activation_memory=memory), self.device, self.first.traits)
+        plan = self.layout.with_memory(memory)
         self.tried.append(plan)
         sizes = ", ".join(f"{megabytes(b.used_by(plan))} of {megabytes(b.nbytes)} {b.count}" for b in self.budgets)
         self.progress(f"plan {len(self.tried)}: {sizes}")

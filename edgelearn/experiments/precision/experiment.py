@@ -47,6 +47,7 @@ class PrecisionExperiment(TaskExperiment[PrecisionConfig]):
     """A training of a task in the precision of its configuration."""
 
     kind, command, config_type, tasks = "precision", "edgelearn precision train", PrecisionConfig, TASKS
+    apart = (*TaskExperiment.apart, "trace")
 
     def compile(self, optimizer: Optimizer) -> None:
         precision = self.config.precision_of(self.model.network)

@@ -19,7 +19,6 @@ from .variants import Variant
 
 SEEDS = (0, 1, 2)
 EXPECTED = Path(__file__).parent / "expected.json"
-_SAME_TRAINING = ("data", "download", "trace", "device")  # settings that don't change a training's result
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def sweep(
     known = index(store, base.device)
     configs = [(variant, variant.config(base, seed)) for seed in seeds for variant in variants]
     for number, (variant, config) in enumerate(configs, 1):
-        run = known.get(key(config))
+        run = known.get(PrecisionExperiment.training(config))
         if is_done(run):
             continue
         log(f"{number} of {len(configs)}: {variant.name}, seed {config.seed}")
@@ -95,7 +94,9 @@ def collect(
     """The results of the variants that have finished or diverged trainings in `store`."""
     known, collected = index(store, base.device), []
     for variant in variants:
-        runs = {seed: run for seed in seeds if (run := known.get(key(variant.config(base, seed))))}
+        runs = {
+            seed: run for seed in seeds if (run := known.get(PrecisionExperiment.training(variant.config(base, seed))))
+        }
         done = {seed: run.record for seed, run in runs.items() if is_done(run)}
         if done:
             accuracies = {seed: r["results"]["accuracy"] for seed, r in done.items() if r["status"] == "finished"}
@@ -111,14 +112,8 @@ def device_names(results: Iterable[VariantResult]) -> str:
     return ", ".join(dict.fromkeys(name for result in results for name in result.devices))
 
 
-def key(config: PrecisionConfig) -> str:
-    """Equal for configurations with the same training."""
-    settings = PrecisionExperiment.resolve(config).to_dict()
-    return json.dumps({k: v for k, v in settings.items() if k not in _SAME_TRAINING}, sort_keys=True)
-
-
 def index(store: RunStore, device: str | None) -> dict[str, Run]:
-    """The newest run of each training, a finished one if there is one, by `key`.
+    """The newest run of each training, a finished one if there is one, by `Experiment.training`.
 
     Arguments:
     - `device`: part of the platform's and device's name (default: all devices).
@@ -128,7 +123,9 @@ def index(store: RunStore, device: str | None) -> dict[str, Run]:
 
     def training(run: Run) -> str | None:
         name = " / ".join(run.record["device"].get(part, "") for part in ("platform", "name"))  # as Device.id
-        return key(PrecisionConfig.from_dict(run.config)) if (device or "").lower() in name.lower() else None
+        if (device or "").lower() not in name.lower():
+            return None
+        return PrecisionExperiment.training(PrecisionConfig.from_dict(run.config))
 
     return known_runs(store, PrecisionExperiment.kind, training)
 

@@ -8,7 +8,8 @@ that a kernel reads more than once, and that a cache is divided into sets and be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Sequence
 
 from edgelearn.launch import Access, Launch, Role
 
@@ -22,7 +23,7 @@ def distances(launches: Sequence[Launch], place: Place) -> list[list[tuple[int, 
     page = PAGE
     while sum(launch.nbytes for launch in launches) > page * MOST:
         page *= 2
-    recent: dict[tuple[Role, int], None] = {}  # pages, the one touched last at the end
+    recent = _Recent()
     moves: list[list[tuple[int, int]]] = []
     for turn in range(2):
         for launch in launches:
@@ -32,18 +33,29 @@ def distances(launches: Sequence[Launch], place: Place) -> list[list[tuple[int, 
                 times = access.reads + access.writes
                 for number in range(first // page, -(-(first + access.nbytes) // page)):
                     start, end = max(first, number * page), min(first + access.nbytes, (number + 1) * page)
-                    distance = _distance(recent, (role, number)) * page
+                    distance = recent.touch((role, number)) * page
                     moved[distance] = moved.get(distance, 0) + times * (end - start)
             if turn:
                 moves.append([(nbytes, distance) for distance, nbytes in moved.items()])
     return moves
 
 
-def _distance(recent: dict, page: tuple[Role, int]) -> int:
-    """Number of pages touched since `page` was, itself included; marks `page` as touched last."""
-    count = len(recent)
-    if page in recent:
-        count = next(n for n, other in enumerate(reversed(recent), 1) if other == page)
-        del recent[page]
-    recent[page] = None
-    return count
+class _Recent:
+    """Pages by when they were touched last."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.last: dict[Hashable, int] = {}  # when each page was touched
+        self.times: list[int] = []  # the same, ascending
+
+    def touch(self, page: Hashable) -> int:
+        """Number of pages touched since `page` was, itself included, or all of them; marks `page` as touched last."""
+        count = len(self.times)
+        if page in self.last:
+            at = bisect_left(self.times, self.last[page])
+            count -= at
+            del self.times[at]
+        self.now += 1
+        self.last[page] = self.now
+        self.times.append(self.now)
+        return count

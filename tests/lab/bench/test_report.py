@@ -112,6 +112,11 @@ def test_what_is_no_report_is_refused(tmp_path, text):
     (tmp_path / "bench.json").write_text(json.dumps(record))
     with pytest.raises(FormatError):
         BenchReport.read(tmp_path / "bench.json")
+    record = make(variant("torch", 1)).to_dict()
+    record["variants"][0]["compute"] = "int3"
+    (tmp_path / "bench.json").write_text(json.dumps(record))
+    with pytest.raises(FormatError, match="int3"):
+        BenchReport.read(tmp_path / "bench.json")
     with pytest.raises(DataError, match=r"nowhere\.json"):
         BenchReport.read(tmp_path / "nowhere.json")
 

@@ -34,7 +34,18 @@ def test_defaults_are_the_three_of_the_command():
 
 @pytest.mark.parametrize(
     "text",
-    ["backward", "", "forward:", "forward:0", "forward:-1", "forward:1.5", "forward:x", "cached/pool", "forward/loss"],
+    [
+        "backward",
+        "",
+        "forward:",
+        "forward:0",
+        "forward:-1",
+        "forward:1.5",
+        "forward:x",
+        "cached/pool",
+        "forward/loss",
+        "train:" + "9" * 5000,
+    ],
 )
 def test_bad_names_are_refused(text):
     with pytest.raises(EdgelearnError, match=r"[Ww]orkload"):

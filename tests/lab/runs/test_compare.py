@@ -80,6 +80,13 @@ def test_text_of_equal_configs_and_odd_values(store):
     assert "[/]" in text
 
 
+@pytest.mark.parametrize("seconds", [float("inf"), float("-inf"), float("nan")])
+def test_a_time_that_is_no_number_of_seconds(store, seconds):
+    with store.create("a", {}) as run:
+        run.finish({"seconds": seconds})
+    assert f"{seconds:.1f} s" in compare([run]).to_text()
+
+
 def test_plot(runs, tmp_path):
     figure = compare(runs).plot(tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
