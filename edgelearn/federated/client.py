@@ -93,8 +93,11 @@ class Clients:
         return self.examples.y[chosen]
 
     def moved(self, x: Source, targets: np.ndarray) -> np.ndarray:
-        """Return what a client's own values become, float32 (own_size,). It is called before the network is trained with
-        `x` and `targets`: both follow the gradient at the weights that the client received."""
+        """Return what a client's own values become, float32 (own_size,).
+
+        It is called before the network is trained with `x` and `targets`: both follow the gradient at the weights that
+        the client received.
+        """
         return np.empty(0, np.float32)
 
     def answer(self, data: bytes) -> bytes:
