@@ -81,7 +81,10 @@ class FlowerGrid:
             data = _outcome(reply)
             partitions[int(data) if isinstance(data, bytes) else data] = reply.metadata.src_node_id
         if sorted(partitions, key=str) != sorted(range(count), key=str):
-            raise RunError(f"Nodes with partition-id 0 to {count - 1} are needed; there are {list(partitions)}.")
+            raise RunError(
+                f"Nodes with partition-id 0 to {count - 1} are needed; after {patience:g} s only "
+                f"{sorted(partitions, key=str)} answered. Look into their logs, and resume the run."
+            )
         return [partitions[number] for number in range(count)]
 
 
