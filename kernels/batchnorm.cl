@@ -29,7 +29,13 @@ INLINE size_t set_row_at(const Rows rows, const int block, const int row) {
 #endif
 }
 
-#define CHUNK 512  // rows that are summed by themselves, and stay in a first-level cache
+#define CHUNK (512 * MEMBERS)  // rows that are summed by themselves, and stay in a first-level cache
+#define MEMBER (ITEM % MEMBERS)
+#if GROUP > VECTORS
+#define SEVERAL __attribute__((opencl_unroll_hint(4)))  // rows whose reads don't wait for one another
+#else
+#define SEVERAL
+#endif
 
 // Inputs of normalization and its results, by channel
 typedef struct { input gamma, beta; output scale, shift, mean, inverse, moving_mean, moving_variance; } Parts;
@@ -44,12 +50,13 @@ typedef struct { V scale, shift; } Affine;
 
 // Scale, shift and 1 / deviation from a mean and a biased variance; moving averages moved as Keras does:
 // moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum from the host, which float32 would
-// round.
+// round. The first member of a work-group writes them.
 INLINE Affine write_statistics(const Parts parts, const int block, const V mean, const V variance, const float epsilon,
                                const float pace) {
   const int at = block * BLOCK;
   const V inverse = (V)1 / sqrt(variance + epsilon), s = load(parts.gamma + at) * inverse;
   const V t = load(parts.beta + at) - mean * s;
+  if (!IS_FIRST_MEMBER) return (Affine){s, t};
   store(parts.scale + at, s);
   store(parts.shift + at, t);
   store(parts.mean + at, mean);
@@ -63,11 +70,14 @@ INLINE Affine write_statistics(const Parts parts, const int block, const V mean,
 typedef struct { V slope, offset; } Backward;  // dx = dz * scale - y * slope + offset
 
 // Gradients of gamma and beta from the sums of dz and of dz * normalized y, and what the gradient of y needs: nothing
-// but the scale where statistics are moving ones (`moving`), which do not depend on y
+// but the scale where statistics are moving ones (`moving`), which do not depend on y. The first member of a work-group
+// writes them.
 INLINE Backward write_gradients(output dgamma, output dbeta, const V sum, const V product, const V scale, const V mean,
                                 const V inverse, const int m, const int moving, const int add) {
-  store(dbeta, add ? load(dbeta) + sum : sum);
-  store(dgamma, add ? load(dgamma) + product : product);
+  if (IS_FIRST_MEMBER) {
+    store(dbeta, add ? load(dbeta) + sum : sum);
+    store(dgamma, add ? load(dgamma) + product : product);
+  }
   const V k = moving ? (V)0 : scale * inverse * product * (1.0f / m);
   return (Backward){k, moving ? (V)0 : k * mean - scale * sum * (1.0f / m)};
 }
@@ -102,13 +112,13 @@ KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), SET_ARGUMENTS, const 
   output partials = ITEM_START(partials);
   const Rows rows = SET_ROWS;
   const int group = get_group_id(0), block = get_global_id(1);
-  const int start = group * count, stop = start + count < m ? start + count : m, first = start + ITEM % MEMBERS;
+  const int start = group * count, stop = start + count < m ? start + count : m, first = start + MEMBER;
   const Decoding decoding = decoding_of(y, block / SUB_BANDS);
   V mean = (V)0, squares = (V)0;
-  for (int row = first; row < stop; row += MEMBERS) mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
+  SEVERAL for (int row = first; row < stop; row += MEMBERS) mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
   mean = group_sum(mean, shares);
   mean *= 1.0f / (stop - start);
-  for (int row = first; row < stop; row += MEMBERS) {
+  SEVERAL for (int row = first; row < stop; row += MEMBERS) {
     const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - mean;
     squares += d * d;
   }
@@ -125,12 +135,12 @@ KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const in
   input partials = ITEM_START(partials);
   const int block = get_group_id(0);
   V mean = (V)0, squares = (V)0;
-  for (int g = ITEM % MEMBERS; g < groups; g += MEMBERS) {
+  for (int g = MEMBER; g < groups; g += MEMBERS) {
     const float n = (g + 1) * count < m ? count : m - g * count;
     mean += load(partials + (size_t)(g * 2 * blocks + block) * BLOCK) * (n / m);
   }
   mean = group_sum(mean, shares);
-  for (int g = ITEM % MEMBERS; g < groups; g += MEMBERS) {
+  for (int g = MEMBER; g < groups; g += MEMBERS) {
     const float n = (g + 1) * count < m ? count : m - g * count;
     const V d = load(partials + (size_t)(g * 2 * blocks + block) * BLOCK) - mean;
     squares += load(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK) + d * d * n;
@@ -140,20 +150,24 @@ KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const in
   write_statistics(PARTS, block, mean, squares * (1.0f / m), epsilon, pace);
 }
 
-// The same of a set, and what its rows are multiplied by: y is read from memory once, chunk by chunk, if the cache holds
-// it.
+// The same of a set by one work-group, and what its rows are multiplied by: y is read from memory once, chunk by chunk,
+// if the cache holds it.
 INLINE Affine whole_statistics(const Stored y, const Decoding decoding, const Parts parts, const Rows rows,
-                               const int block, const int m, const float epsilon, const float pace) {
+                               const int block, const int m, const float epsilon, const float pace,
+                               __local V *shares) {
   V mean = (V)0, squares = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int count = m - start < CHUNK ? m - start : CHUNK;
     V sum = (V)0, chunk_squares = (V)0;
-    for (int row = start; row < start + count; row++) sum += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
+    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS)
+      sum += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
+    sum = group_sum(sum, shares);
     const V center = sum * (1.0f / count);
-    for (int row = start; row < start + count; row++) {
+    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS) {
       const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - center;
       chunk_squares += d * d;
     }
+    chunk_squares = group_sum(chunk_squares, shares);
     const V step = center - mean;
     mean += step * ((float)count / (start + count));
     squares += chunk_squares + step * step * ((float)start * count / (start + count));
@@ -161,43 +175,45 @@ INLINE Affine whole_statistics(const Stored y, const Decoding decoding, const Pa
   return write_statistics(parts, block, mean, squares * (1.0f / m), epsilon, pace);
 }
 
-// Statistics and z in one launch, a work-item a set
+// Statistics and z in one launch, a work-group a set
 KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), SET_ARGUMENTS, const int blocks,
                      const float epsilon, const float pace) {
+  LOCAL_SHARES(shares);
   const Stored y = STORED_START(y);
   output_values z = ITEM_START(z);
   const Rows rows = SET_ROWS;
-  const int block = ITEM;
+  const int block = get_group_id(0);
   if (block >= blocks) return;
   const Decoding decoding = decoding_of(y, block / SUB_BANDS);
-  const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace);
-  for (int row = 0; row < m; row++) {
+  const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace, shares);
+  for (int row = MEMBER; row < m; row += MEMBERS) {
     const size_t at = set_row_at(rows, block, row);
     store(z + at, activate(LOAD_STORED(y, at, decoding) * affine.scale + affine.shift));
   }
 }
 
-// The sets of a work-item, spread evenly: PoCL gives neighbours to one core, so the first ones mustn't have all of few
+// The sets of a work-group, spread evenly: PoCL gives neighbours to one core, so the first ones mustn't have all of few
 // sets.
 typedef struct { int first, last; } Sets;
-INLINE Sets sets_of_item(const int sets) {
-  const int items = (int)get_global_size(0) / VECTORS;
-  return (Sets){ITEM * sets / items, (ITEM + 1) * sets / items};
+INLINE Sets sets_of_group(const int sets) {
+  const int group = get_group_id(0), groups = (int)get_global_size(0) / GROUP;
+  return (Sets){group * sets / groups, (group + 1) * sets / groups};
 }
 
-// The same to a result that may be quantized; a work-item takes none, one or several sets. Without sub-bands.
+// The same to a result that may be quantized; a work-group takes none, one or several sets. Without sub-bands.
 KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, const int m, const int all_blocks,
                             const float epsilon, const float pace) {
   LOCAL_RECORDS(shared);
+  LOCAL_SHARES(shares);
   const Stored y = STORED_START(y);
   const Result result = RESULT(m);
   const Rows rows = {m, m};
   RangeStatistics s = NO_STATISTICS;
-  const Sets sets = sets_of_item(all_blocks);
+  const Sets sets = sets_of_group(all_blocks);
   for (int block = sets.first; block < sets.last; block++) {
     const Decoding decoding = decoding_of(y, block);
-    const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace);
-    for (int first = 0; first < m; first += DRAWN_ROWS) {
+    const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace, shares);
+    for (int first = MEMBER * DRAWN_ROWS; first < m; first += MEMBERS * DRAWN_ROWS) {
       const Uniform uniform = draw(result, block, first, 1);
       UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
         const V v = LOAD_STORED(y, row_at(block, m, first + i), decoding) * affine.scale + affine.shift;
@@ -235,7 +251,7 @@ INLINE int set_of(const Rows rows, const int block, const int row) {
 // The same to a result that may be quantized, and whose range statistics are taken. Here m counts all rows of a block,
 // of which a work-item takes DRAWN_ROWS at a time.
 KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RESULT_ARGUMENTS, SET_ARGUMENTS,
-                                const int channels) {
+                                const int blocks_y) {
   LOCAL_RECORDS(shared);
   const Stored y = STORED_START(y);
   input scale = ITEM_START(scale), shift = ITEM_START(shift);
@@ -243,9 +259,8 @@ KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RES
   const Rows rows = SET_ROWS;
   RangeStatistics s = NO_STATISTICS;
   const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
-  const Tiles tiles = tiles_of_item(bands * channels / VECTOR_WIDTH);
-  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int block = tile / VECTORS / bands, first = tile / VECTORS % bands * DRAWN_ROWS;
+  FOR_BANDS(at, bands, blocks_y) {
+    const int block = at.block, first = at.band * DRAWN_ROWS;
     const Decoding decoding = decoding_of(y, block);
     const Uniform uniform = draw(result, block, first, 1);
     UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
@@ -271,7 +286,7 @@ KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(
   const V mean = load(ITEM_START(mean_in) + block * BLOCK);
   const V inverse = load(ITEM_START(deviation_inverse) + block * BLOCK);
   V sum = (V)0, product = (V)0;
-  for (int row = start + ITEM % MEMBERS; row < stop; row += MEMBERS) {
+  SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
     const size_t at = set_row_at(rows, block, row);
     const V g = load(dz + at);
     sum += g;
@@ -292,7 +307,7 @@ KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviat
   input partials = ITEM_START(partials);
   const int block = get_group_id(0), at = block * BLOCK;
   V sum = (V)0, product = (V)0;
-  for (int g = ITEM % MEMBERS; g < groups; g += MEMBERS) {
+  for (int g = MEMBER; g < groups; g += MEMBERS) {
     sum += load(partials + (size_t)(g * 2 * blocks + block) * BLOCK);
     product += load(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK);
   }
@@ -325,7 +340,7 @@ KERNEL normalize_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT
 }
 
 KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset),
-                                 RESULT_ARGUMENTS, SET_ARGUMENTS, const int channels) {
+                                 RESULT_ARGUMENTS, SET_ARGUMENTS, const int blocks_y) {
   LOCAL_RECORDS(shared);
   input_values dz = ITEM_START(dz);
   input scale = ITEM_START(scale), slope = ITEM_START(slope), offset = ITEM_START(offset);
@@ -334,9 +349,8 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
   const Rows rows = SET_ROWS;
   RangeStatistics s = NO_STATISTICS;
   const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
-  const Tiles tiles = tiles_of_item(bands * channels / VECTOR_WIDTH);
-  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int block = tile / VECTORS / bands, first = tile / VECTORS % bands * DRAWN_ROWS;
+  FOR_BANDS(at, bands, blocks_y) {
+    const int block = at.block, first = at.band * DRAWN_ROWS;
     const Decoding decoding = decoding_of(y, block);
     const Uniform uniform = draw(result, block, first, 1);
     UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
@@ -352,12 +366,12 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
 // The sums of a set of dz and dz * normalized y, chunk by chunk
 typedef struct { V sum, product; } GradientSums;
 INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding decoding, const Rows rows,
-                               const int block, const int m, const V mean, const V inverse) {
+                               const int block, const int m, const V mean, const V inverse, __local V *shares) {
   V sum = (V)0, product = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int stop = start + CHUNK < m ? start + CHUNK : m;
     V chunk_sum = (V)0, chunk_product = (V)0;
-    for (int row = start; row < stop; row++) {
+    SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
       const size_t here = set_row_at(rows, block, row);
       const V g = load(dz + here);
       chunk_sum += g;
@@ -366,51 +380,53 @@ INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding d
     sum += chunk_sum;
     product += chunk_product;
   }
-  return (GradientSums){sum, product};
+  return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
 }
 
-// group_gradients, finish_gradients and normalize_backward in one launch, a work-item a set
+// group_gradients, finish_gradients and normalize_backward in one launch, a work-group a set
 KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
                       OUTPUT(dgamma), OUTPUT(dbeta), SET_ARGUMENTS, const int blocks, const int moving, const int add,
                       GRADIENT_ARGUMENTS) {
+  LOCAL_SHARES(shares);
   input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
   const Gradient dx = GRADIENT;
   const Rows rows = SET_ROWS;
-  const int block = ITEM, at = block * BLOCK;
+  const int block = get_group_id(0), at = block * BLOCK;
   if (block >= blocks) return;
   const Decoding decoding = decoding_of(y, block / SUB_BANDS);
   const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
   const V s = load(ITEM_START(scale) + at);
-  const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse);
+  const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, shares);
   const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums.sum, sums.product, s, mean,
                                      inverse, m, moving, add);
-  for (int row = 0; row < m; row++) {
+  for (int row = MEMBER; row < m; row += MEMBERS) {
     const size_t here = set_row_at(rows, block, row);
     write_gradient(dx, here, load(dz + here) * s - LOAD_STORED(y, here, decoding) * b.slope + b.offset);
   }
 }
 
-// The same to a result that may be quantized; a work-item takes none, one or several sets. Without sub-bands.
+// The same to a result that may be quantized; a work-group takes none, one or several sets. Without sub-bands.
 KERNEL whole_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
                              OUTPUT(dgamma), OUTPUT(dbeta), RESULT_ARGUMENTS, const int m, const int all_blocks,
                              const int moving, const int add) {
   LOCAL_RECORDS(shared);
+  LOCAL_SHARES(shares);
   input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
   const Result result = RESULT(m);
   const Rows rows = {m, m};
   RangeStatistics statistics = NO_STATISTICS;
-  const Sets sets = sets_of_item(all_blocks);
+  const Sets sets = sets_of_group(all_blocks);
   for (int block = sets.first; block < sets.last; block++) {
     const int at = block * BLOCK;
     const Decoding decoding = decoding_of(y, block);
     const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
     const V s = load(ITEM_START(scale) + at);
-    const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse);
+    const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, shares);
     const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums.sum, sums.product, s, mean,
                                        inverse, m, moving, add);
-    for (int first = 0; first < m; first += DRAWN_ROWS) {
+    for (int first = MEMBER * DRAWN_ROWS; first < m; first += MEMBERS * DRAWN_ROWS) {
       const Uniform uniform = draw(result, block, first, 1);
       UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
         const size_t here = row_at(block, m, first + i);

@@ -2,6 +2,7 @@
 #include "blocked.h"
 #include "stored.h"
 #include "group_sum.h"
+#include "group_total.h"
 #include "jobs.h"
 #include "scalars.h"
 
@@ -140,24 +141,33 @@ KERNEL unscale(OUTPUT(g), INPUT(scalars), const int blocks) {
   if (block < blocks) store(g + (size_t)block * BLOCK, load(g + (size_t)block * BLOCK) * START(scalars)[UNSCALE]);
 }
 
-// counters[NONFINITE] = the number of flags that are set, and one more if the loss is not finite. Flags are cleared for
-// the next mini-batch, whose micro-batches may set others.
-KERNEL count_nonfinite(OUTPUT(flags), OUTPUT(counters), const int flag_count) {
+// The flags of a work-group, `count` of them, as one: their number in the place of the first; the others are cleared.
+KERNEL gather_flags(OUTPUT(flags), const int flag_count, const int count) {
+  __local float shares[GROUP];
+  const int start = get_group_id(0) * count, stop = start + count < flag_count ? start + count : flag_count;
+  output flags = START(flags);
+  float sum = 0.0f;
+  for (int i = start + get_local_id(0); i < stop; i += GROUP) {
+    sum += flags[i];
+    flags[i] = 0.0f;
+  }
+  sum = group_total(sum, shares);
+  if (get_local_id(0) == 0) flags[start] = sum;
+}
+
+// counters[NONFINITE] = the number of flags that are set, of every `step`-th, and one more if the loss is not finite.
+// Flags are cleared for the next mini-batch, whose micro-batches may set others.
+KERNEL count_nonfinite(OUTPUT(flags), OUTPUT(counters), const int flag_count, const int step) {
   __local float shares[GROUP];
   output flags = START(flags);
   output counters = START(counters);
-  const int me = get_local_id(0);
-  V sum = (V)0;
-  for (int i = me * VECTOR_WIDTH; i < flag_count; i += GROUP * VECTOR_WIDTH) {
-    sum += load(flags + i);
-    store(flags + i, (V)0);
+  float sum = 0.0f;
+  for (int i = get_local_id(0) * step; i < flag_count; i += GROUP * step) {
+    sum += flags[i];
+    flags[i] = 0.0f;
   }
-  shares[me] = 0.0f;
-  for (int i = 0; i < VECTOR_WIDTH; i++) shares[me] += ELEMENT(sum, i);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (me > 0) return;
-  float count = 0.0f;
-  for (int i = 0; i < GROUP; i++) count += shares[i];
+  float count = group_total(sum, shares);
+  if (get_local_id(0) > 0) return;
   if (counters[LOSS] - counters[LOSS] != 0.0f) count += 1.0f;
   counters[NONFINITE] = count;
 }

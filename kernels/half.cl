@@ -47,12 +47,13 @@ KERNEL weight_halves(INPUT_KERNEL, OUTPUT_OF(Written, y)
                      , OUTPUT(records)
 #endif
                      , JOBS) {
+  LOCAL_RECORDS(shared);
   if (ITEM >= items) return;
   const Job job = find_job(START(table), jobs, NUMBERS_WORD + KERNEL_NUMBERS + 1);
   const KernelRows k = KERNEL_ROWS(NUMBERS_WORD);
   __global Written *y = JOB_START(y, BEHIND(1));
   RangeStatistics s = NO_STATISTICS;
-  for (int row = k.start; row < k.stop; row++) {
+  for (int row = k.start; row < k.stop; row += GROUP) {
     const Ints half_bits = BITS_OF(kernel_row(k, row));
     const V w = OF_BITS(half_bits);
     const size_t at = ((size_t)k.block * k.m + row) * BLOCK;
@@ -64,6 +65,6 @@ KERNEL weight_halves(INPUT_KERNEL, OUTPUT_OF(Written, y)
     observe(&s, w);
   }
 #if STATISTICS
-  write_item_record(s, JOB_START(records, BEHIND(2)), job.item, job.words[NUMBERS_WORD + KERNEL_NUMBERS]);
+  write_job_record(s, JOB_START(records, BEHIND(2)), job.item, job.words[NUMBERS_WORD + KERNEL_NUMBERS], shared);
 #endif
 }

@@ -217,22 +217,6 @@ KERNEL learn_range(OUTPUT(range), INPUT(records), INPUT(counters), JOBS, const f
   range[UPDATES] += 1.0f;
 }
 
-// Weights: jobs of all layers. Their ranges are those of their values.
-KERNEL weight_statistics(INPUT_KERNEL, OUTPUT(extremes), JOBS) {
-  if (ITEM >= items) return;
-  const Job job = find_job(START(table), jobs, BEHIND(2) + KERNEL_NUMBERS);
-  output extremes = JOB_START(extremes, BEHIND(1)) + (size_t)job.item * 2 * BLOCK;
-  const KernelRows k = KERNEL_ROWS(BEHIND(2));
-  V least = (V)0, most = (V)0;
-  for (int row = k.start; row < k.stop; row++) {
-    const V v = kernel_row(k, row);
-    least = lower(least, v);
-    most = higher(most, v);
-  }
-  store(extremes, least);
-  store(extremes + BLOCK, most);
-}
-
 // The least or, with `want_most`, the most of a work-group's values, in its first item
 INLINE Record extreme_of_group(Record mine, const int want_most, __local Record *shared) {
 #if GROUP > 1
@@ -248,6 +232,26 @@ INLINE Record extreme_of_group(Record mine, const int want_most, __local Record 
   }
 #endif
   return mine;
+}
+
+// Weights: jobs of all layers. Their ranges are those of their values.
+KERNEL weight_statistics(INPUT_KERNEL, OUTPUT(extremes), JOBS) {
+  LOCAL_RECORDS(shared);
+  if (ITEM >= items) return;
+  const Job job = find_job(START(table), jobs, BEHIND(2) + KERNEL_NUMBERS);
+  output extremes = JOB_START(extremes, BEHIND(1)) + (size_t)(job.item / GROUP) * 2 * BLOCK;
+  const KernelRows k = KERNEL_ROWS(BEHIND(2));
+  V least = (V)0, most = (V)0;
+  for (int row = k.start; row < k.stop; row += GROUP) {
+    const V v = kernel_row(k, row);
+    least = lower(least, v);
+    most = higher(most, v);
+  }
+  least = extreme_of_group(least, 0, shared);
+  most = extreme_of_group(most, 1, shared);
+  if (get_local_id(0) > 0) return;
+  store(extremes, least);
+  store(extremes + BLOCK, most);
 }
 
 // The range of weights from `parts` extremes of each of `blocks` blocks; with PER_CHANNEL a work-group a block, else
@@ -296,6 +300,7 @@ KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
                        , INPUT_OF(uint, scalars)
 #endif
                        , JOBS, const float bottom, const float top) {
+  LOCAL_RECORDS(shared);
   if (ITEM >= items) return;
   const Job job = find_job(START(table), jobs, TENSOR_WORD + 1);
   const KernelRows k = KERNEL_ROWS(NUMBERS_WORD);
@@ -308,7 +313,7 @@ KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
   const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
 #endif
   RangeStatistics s = NO_STATISTICS;
-  for (int row = k.start; row < k.stop; row++) {
+  for (int row = k.start; row < k.stop; row += GROUP) {
     const V v = kernel_row(k, row);
 #if STOCHASTIC
     const uint first = (row * k.blocks + k.block) * BLOCK;
@@ -319,7 +324,7 @@ KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
     const V t = quantized(v, inverse, lowest, highest, uniform), w = t * scale + (v - v);
     const size_t at = ((size_t)k.block * k.m + row) * BLOCK;
 #if WRITTEN == INT8
-    store_int8(y + at, t + zero);
+    store_int8(y + at, t, zero);
 #else
     store(y + at, w);
 #endif
@@ -327,6 +332,6 @@ KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
     observe_rounding(&s, v, w);
   }
 #if STATISTICS
-  write_item_record(s, JOB_START(records, RANGE_WORD + 1), job.item, job.words[VALUES_WORD]);
+  write_job_record(s, JOB_START(records, RANGE_WORD + 1), job.item, job.words[VALUES_WORD], shared);
 #endif
 }

@@ -10,11 +10,10 @@ KERNEL to_floats(INPUT_STORED(x), RESULT_ARGUMENTS, const int m, const int block
   const Result result = RESULT(m);
   const Mask mask = MASK_START;
   RangeStatistics s = NO_STATISTICS;
-  const Tiles tiles = tiles_of_item(m * blocks_x * VECTORS);
-  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int at = tile / VECTORS, block = at / m, row = at % m;
+  FOR_BANDS(at, m, blocks_x) {
+    const int block = at.block, row = at.band;
     const Decoding decoding = decoding_of(x, block);
-    write_result_gradient(result, mask, &s, block, row, LOAD_STORED(x, (size_t)at * BLOCK, decoding),
+    write_result_gradient(result, mask, &s, block, row, LOAD_STORED(x, result_at(result, block, row), decoding),
                           draw(result, block, row, 1).of[0]);
   }
   WRITE_STATISTICS(s, shared);
@@ -39,9 +38,8 @@ KERNEL stored_forward(INPUT_STORED(a),
   const Result result = RESULT(m);
   RangeStatistics s = NO_STATISTICS;
   const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
-  const Tiles tiles = tiles_of_item(bands * all_blocks * VECTORS);
-  for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {
-    const int at = tile / VECTORS, block = at / bands, first = at % bands * DRAWN_ROWS;
+  FOR_BANDS(at, bands, all_blocks) {
+    const int block = at.block, first = at.band * DRAWN_ROWS;
     const Uniform uniform = draw(result, block, first, 1);
     UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
       const size_t start = result_at(result, block, first + i);
@@ -53,6 +51,16 @@ KERNEL stored_forward(INPUT_STORED(a),
     }
   }
   WRITE_STATISTICS(s, shared);
+}
+
+// y = x, integers of fewer than 16 channels without padding, in blocks of 16; a work-item a row
+KERNEL pad_integers(INPUT_QUANTIZED(x), OUTPUT_OF(char, y), const int rows, const int channels) {
+  const int row = get_global_id(0);
+  if (row >= rows) return;
+  bytes from = START(x) + (size_t)row * channels;
+  Chars v = (Chars)(char)(int)START(x_range)[ZERO];
+  UNROLL for (int i = 0; i < BLOCK; i++) if (i < channels) ((char *)&v)[i] = from[i];
+  *(__global Chars *)(START(y) + (size_t)row * BLOCK) = v;
 }
 
 // sums[group]: (add ? what was there : 0) + the sum of each channel over the `count` rows of a group

@@ -18,6 +18,8 @@ from .rows import group_size
 from .target import Target
 from .tensor import BLOCK, Shape, Tensor
 
+WHOLE_ROWS = 1024  # that a work-group of a GPU goes through three times while three launches begin
+
 
 @dataclass(frozen=True)
 class BatchNormalization(Op):
@@ -154,16 +156,19 @@ def emit_batch(
     pace, sets = (float(op.epsilon), 1.0 - op.momentum), Sets.of(y, w["gamma"])
     with e.choose("batchnorm_forward", sets.problem, _variants(e, sets, z)) as choice:
         if choice["whole"]:
+            group = group_size(e)
             results = s.scale.write, s.shift.write, s.mean.write, s.inverse.write
             inputs = *reads(y), w["gamma"].read, w["beta"].read, *results, *moving
             if z.is_plain:
                 e.launch(
-                    "batchnorm.cl", "whole_forward", (sets.count,), *inputs, z.tensor.write, *sets.arguments,
-                    sets.count, *pace, **activation.macros(), **sets.macros, **z.tensor.value_macros,
+                    "batchnorm.cl", "whole_forward", (sets.count * group,), *inputs, z.tensor.write, *sets.arguments,
+                    sets.count, *pace, group=group, whole=True, vector_width=e.traits.vector, **activation.macros(),
+                    **sets.macros, **z.tensor.value_macros,
                 )  # fmt: skip
             else:
                 behind = sets.rows, sets.count, *pace
-                _launch_result(e, "whole_forward_result", sets, sets.count, inputs, z, behind, **activation.macros())
+                items, function = sets.count * group, activation.macros()
+                _launch_result(e, "whole_forward_result", sets, items, inputs, z, behind, **function)
             with e.replay():
                 emit_normalize(e, y, s, z, activation)
             return s
@@ -218,15 +223,16 @@ def emit_backward(
     with e.choose("batchnorm_backward", sets.problem, _variants(e, sets, target)) as choice:
         if target and choice["whole"]:
             inputs = dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read, *sums
-            flags = int(kept), int(add)
+            flags, group = (int(kept), int(add)), group_size(e)
             if target.is_plain:
                 e.launch(
-                    "batchnorm.cl", "whole_backward", (sets.count,), *inputs, *sets.arguments, sets.count, *flags,
-                    *target.arguments, **target.macros, **sets.macros,
+                    "batchnorm.cl", "whole_backward", (sets.count * group,), *inputs, *sets.arguments, sets.count,
+                    *flags, *target.arguments, group=group, whole=True, vector_width=e.traits.vector, **target.macros,
+                    **sets.macros,
                 )  # fmt: skip
             else:
                 behind = sets.rows, sets.count, *flags
-                _launch_result(e, "whole_backward_result", sets, sets.count, inputs, target, behind)
+                _launch_result(e, "whole_backward_result", sets, sets.count * group, inputs, target, behind)
             return
         members = e.traits.members
         groups, count = e.split_rows(sets.rows, sets.count * members)
@@ -254,17 +260,19 @@ def emit_backward(
 
 def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: Any) -> None:
     y = target.tensor
-    behind = y.rows, *sets.arguments[1:], y.blocks * BLOCK
-    _launch_result(e, kernel, sets, y.rows * y.blocks, inputs, target, behind, **macros)
+    behind = y.rows, *sets.arguments[1:], y.blocks
+    tiles = y.rows * y.blocks * BLOCK // e.traits.vector
+    _launch_result(e, kernel, sets, tiles, inputs, target, behind, **macros)
 
 
 def _launch_result(
-    e: Emitter, kernel: str, sets: Sets, tiles: int, inputs: tuple[Access, ...], target: Target,
+    e: Emitter, kernel: str, sets: Sets, items: int, inputs: tuple[Access, ...], target: Target,
     behind: tuple[int | float, ...], **macros: Any,
 ) -> None:  # fmt: skip
-    """Launch a kernel that writes through kernels/include/result.h, with the arguments `behind` those of the result."""
-    parts = target.statistics and target.statistics.parts
-    items = parts.rows * group_size(e) if parts else tiles * BLOCK // e.traits.vector
+    """Launch a kernel that writes through kernels/include/result.h, with the arguments `behind` those of the result: as
+    many work-groups as there are records of statistics, else `items` work-items."""
+    if target.statistics:
+        items = target.statistics.parts.rows * group_size(e)
     e.launch(
         "batchnorm.cl", kernel, (items,), *inputs, *target.result_arguments(e), *behind, group=group_size(e),
         whole=True, vector_width=e.traits.vector, **target.result_macros(e), **sets.macros, **macros,
@@ -272,10 +280,11 @@ def _launch_result(
 
 
 def _variants(e: Emitter, sets: Sets, target: Target | None) -> list[KernelConfig]:
-    """Candidates: "whole" 1 gives all rows of 16 channels to one work-item, and is first if that keeps the device busy;
-    "whole" 0 divides rows into groups, and is the only one for sub-bands of which the result may be quantized."""
+    """Candidates: "whole" 1 gives all rows of 16 channels to one work-group, and is first if that keeps the device busy
+    or, on a GPU, takes less time than more launches; "whole" 0 divides rows into groups, and is the only one for
+    sub-bands of which the result may be quantized."""
     if target and not target.is_plain and "sub_bands" in sets.macros:
         return [{"whole": 0}]
     units = e.traits.compute_units
-    enough = not e.traits.gpu and (sets.count % units == 0 or sets.count >= 4 * units)
+    enough = sets.rows <= WHOLE_ROWS if e.traits.gpu else sets.count % units == 0 or sets.count >= 4 * units
     return [{"whole": int(enough)}, {"whole": int(not enough)}]

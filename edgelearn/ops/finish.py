@@ -13,7 +13,8 @@ from .tensor import BLOCK, Tensor, ceil_div
 
 ROWS_CPU, ROWS_GPU = 256, 8  # of a kernel's gradient that a work-item completes
 FEW = 64  # blocks a compute unit of a GPU that leave it idle, so that a work-group shares their partial sums
-COUNTERS = 256  # work-items of a GPU that count flags
+COUNTERS = 256  # work-items of a GPU's work-group that counts flags
+FLAGS_OF_GROUP = 4096  # that it counts
 
 
 def emit_sum(e: Emitter, gradient: Sum) -> None:
@@ -59,9 +60,13 @@ def emit_unscaled(e: Emitter, gradients: Buffer, control: Control) -> None:
 def emit_finite_check(e: Emitter, flags: Buffer, control: Control) -> None:
     """Emit the count of gradients that were flagged, and of the loss, as not finite, which clears the flags. Above 0,
     updates leave the weights unchanged."""
-    group = COUNTERS if e.traits.gpu else 1
+    group, count, step = COUNTERS if e.traits.gpu else 1, flags.nbytes // 4, 1
+    if count > FLAGS_OF_GROUP and e.traits.gpu:
+        step, groups = FLAGS_OF_GROUP, ceil_div(count, FLAGS_OF_GROUP)
+        e.launch("finish.cl", "gather_flags", (groups * group,), InOut(flags), count, step, group=group, whole=True)
     e.launch(
-        "finish.cl", "count_nonfinite", (1,), InOut(flags), control.counters.update, flags.nbytes // 4, group=group,
+        "finish.cl", "count_nonfinite", (group,), InOut(flags), control.counters.update, count, step, group=group,
+        whole=True,
     )  # fmt: skip
 
 

@@ -40,9 +40,9 @@ class Halves(NumberFormat):
         self, e: Emitter, view: KernelView, y: Tensor, statistics: RangeStatistics | None = None
     ) -> None:
         e.job(
-            "half.cl", "weight_halves", weight_parts(e, y), *view.read, y.write,
+            "half.cl", "weight_halves", weight_parts(y) * e.traits.group, *view.read, y.write,
             *([statistics.parts.write] if statistics else []),
-            numbers=(*kernel_numbers(e, view, y), prod(y.shape)), whole=True, statistics=statistics is not None,
+            numbers=(*kernel_numbers(view, y), prod(y.shape)), whole=True, statistics=statistics is not None,
             written=StoredType.of(y.dtype), format=StoredType.of(self.storage), **view.macros,
         )  # fmt: skip
 

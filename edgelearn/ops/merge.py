@@ -25,6 +25,8 @@ from .tensor import Shape, Tensor
 class Add(Op):
     """The sum of two or more tensors. Sizes of 1 are repeated, as in NumPy and Keras."""
 
+    passes_gradient = True
+
     def output_shape(self, *shapes: Shape) -> Shape:
         if len(shapes) < 2:
             raise ShapeError(f"Add takes two or more inputs, not {len(shapes)}.")

@@ -27,7 +27,7 @@ FIELDS = (
 NEXT_LOW, NEXT_HIGH, UPDATES = range(13, 16)
 
 BLEND, KEEP, OWN = range(3)  # rules for the next range: learn_range in kernels/quantize.cl
-WEIGHT_ROWS, WEIGHT_ROWS_GPU = 256, 16  # rows of a block of a kernel that a work-item quantizes; on GPUs at least
+WEIGHT_ROWS = 256  # of a block of a kernel that a work-group quantizes
 
 
 def first_record(observer: Observer) -> np.ndarray:
@@ -170,14 +170,14 @@ def rule_of(observer: Observer) -> int:
     return BLEND if isinstance(observer, Blending) else KEEP
 
 
-def weight_parts(e: Emitter, w: Tensor) -> int:
+def weight_parts(w: Tensor) -> int:
     """The number of statistics records of a kernel."""
-    return w.blocks * ceil_div(w.rows, _weight_rows(e, w))
+    return w.blocks * ceil_div(w.rows, WEIGHT_ROWS)
 
 
-def kernel_numbers(e: Emitter, view: KernelView, y: Tensor) -> tuple[int, ...]:
+def kernel_numbers(view: KernelView, y: Tensor) -> tuple[int, ...]:
     """The numbers of jobs that write `y` from `view`: JOB_KERNEL in kernels/include/weights.h."""
-    return y.rows, y.blocks, _weight_rows(e, y), *view.sizes
+    return y.rows, y.blocks, WEIGHT_ROWS, *view.sizes
 
 
 def emit_quantized_weights(
@@ -185,15 +185,16 @@ def emit_quantized_weights(
 ) -> None:
     """Emit the jobs for y = the kernel as `view` describes it, quantized by its own range. Rounding is stochastic only
     if `control` is given."""
-    items, per_channel = weight_parts(e, y), q.channels is not None
-    extremes = e.tensor(f"{q.name} extremes", (2 * items, 16), Role.PREPARED)
-    target, size = q.channels or q.record, kernel_numbers(e, view, y)
+    parts, per_channel = weight_parts(y), q.channels is not None
+    items = parts * e.traits.group
+    extremes = e.tensor(f"{q.name} extremes", (2 * parts, 16), Role.PREPARED)
+    target, size = q.channels or q.record, kernel_numbers(view, y)
     e.job(
         "quantize.cl", "weight_statistics", items, *view.read, extremes.write, numbers=size, whole=True, **view.macros,
     )  # fmt: skip
     e.job(
         "quantize.cl", "weight_range", (y.blocks if per_channel else 1) * e.traits.group, extremes.read, target.update,
-        numbers=(*q.shape, y.blocks, items // y.blocks), whole=True, per_channel=per_channel,
+        numbers=(*q.shape, y.blocks, parts // y.blocks), whole=True, per_channel=per_channel,
     )  # fmt: skip
     random = q.format.rounding == "stochastic" and control is not None
     more = ([statistics.parts.write] if statistics else []) + ([control.scalars.read] if random and control else [])
@@ -203,8 +204,3 @@ def emit_quantized_weights(
         statistics=statistics is not None, traced=bool(statistics and statistics.traced), stochastic=random,
         per_channel=per_channel, written=StoredType.of(y.dtype), **view.macros,
     )  # fmt: skip
-
-
-def _weight_rows(e: Emitter, w: Tensor) -> int:
-    """Rows of a block of a kernel that a work-item handles: not too few, since each leaves a record."""
-    return max(WEIGHT_ROWS_GPU, ceil_div(w.rows * w.blocks, 2048)) if e.traits.gpu else WEIGHT_ROWS

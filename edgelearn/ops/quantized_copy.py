@@ -15,6 +15,7 @@ from .observers import CurrentMinMax
 from .quantize import Quantizer, emit_quantize
 from .quantized_tensor import QuantizedTensor, Stored, reads, stored_macros, tensor_of
 from .range_statistics import RangeStatistics
+from .rows import group_size
 from .sums import LONGEST_SUM, Sum, start_sum
 from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
@@ -30,11 +31,11 @@ def emit_to_integers(e: Emitter, x: Tensor, y: QuantizedTensor, statistics: Rang
 
 def emit_to_floats(e: Emitter, x: Stored, target: Target) -> None:
     """Emit target = the floats that integers or halves stand for."""
-    tensor = tensor_of(x)
+    tensor, group = tensor_of(x), group_size(e)
     e.launch(
-        "quantized_copy.cl", "to_floats", (target.items(e, _items(e, tensor)),), *reads(x), *target.result_arguments(e),
-        tensor.rows, tensor.blocks, *target.mask_arguments, whole=True, vector_width=e.traits.vector,
-        **stored_macros(x), **target.mask_macros, **target.result_macros(e),
+        "quantized_copy.cl", "to_floats", (target.items(e, _items(e, tensor), group),), *reads(x),
+        *target.result_arguments(e), tensor.rows, tensor.blocks, *target.mask_arguments, group=group, whole=True,
+        vector_width=e.traits.vector, **stored_macros(x), **target.mask_macros, **target.result_macros(e),
     )  # fmt: skip
 
 
@@ -44,13 +45,22 @@ def _items(e: Emitter, x: Tensor) -> int:
     return min(rows * (BLOCK // e.traits.vector), MOST_ITEMS) if e.traits.gpu else e.split_rows(rows, 1)[0]
 
 
+def emit_padded(e: Emitter, x: QuantizedTensor) -> QuantizedTensor:
+    """Emit and return the integers of an input of fewer than 16 channels in a block of 16."""
+    y = e.tensor("padded integers", x.shape, dtype="int8")
+    e.launch(
+        "quantized_copy.cl", "pad_integers", (y.rows,), *x.read, y.write, y.rows, y.channels, whole=True,
+    )  # fmt: skip
+    return replace(x, tensor=y)
+
+
 def emit_forward(e: Emitter, inputs: Sequence[QuantizedTensor], target: Target, activation: Function) -> None:
     """Emit target = activation(the sum of one or two tensors of integers)."""
-    tensor = inputs[0].tensor
+    tensor, group = inputs[0].tensor, group_size(e)
     accesses = [access for x in inputs for access in x.read]
     e.launch(
-        "quantized_copy.cl", "stored_forward", (target.items(e, _items(e, tensor)),), *accesses,
-        *target.result_arguments(e), tensor.rows, tensor.blocks, whole=True, vector_width=e.traits.vector,
+        "quantized_copy.cl", "stored_forward", (target.items(e, _items(e, tensor), group),), *accesses,
+        *target.result_arguments(e), tensor.rows, tensor.blocks, group=group, whole=True, vector_width=e.traits.vector,
         added=len(inputs) == 2, **stored_macros(inputs[0]), **activation.macros(), **target.result_macros(e),
     )  # fmt: skip
 

@@ -94,9 +94,10 @@ class Target:
             arguments += [parts.update if add else parts.write, t.rows * t.channels, int(add)]
         return arguments
 
-    def items(self, e: Emitter, tiles: int) -> int:
-        """Work-items of a kernel of result.h: a work-group for each record of statistics, or an item a tile."""
-        return self.statistics.parts.rows * e.traits.group if self.statistics else tiles
+    def items(self, e: Emitter, tiles: int, group: int = 0) -> int:
+        """Work-items of a kernel of result.h: a work-group, of size `group` (default: the device's), for each record of
+        statistics, or an item a tile."""
+        return self.statistics.parts.rows * (group or e.traits.group) if self.statistics else tiles
 
     def _draws(self, e: Emitter) -> bool:
         return isinstance(self.y, QuantizedTensor) and self.y.is_stochastic and e.training is not None

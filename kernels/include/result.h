@@ -78,9 +78,10 @@ INLINE size_t result_at(const Result r, const int block, const int row) { return
 INLINE Uniform draw(const Result r, const int block, const int row, const int step) {
 #if QUANTIZED && STOCHASTIC
   const RowNumbers rows = (uint)row + ROW_STEPS * (uint)step;
-  RowNumbers image = (RowNumbers)(row / r.pixels);
-  if (row % r.pixels + (DRAWN_ROWS - 1) * step >= r.pixels) image = rows / (uint)r.pixels;
-  const RowNumbers first = ((rows - image * (uint)r.pixels) * (uint)r.blocks + (uint)block) * BLOCK + FIRST_CHANNEL;
+  const uint pixels = r.pixels, whole = (uint)row / pixels;
+  RowNumbers image = (RowNumbers)whole;
+  if (DRAWN_ROWS > 1 && row - whole * pixels + (DRAWN_ROWS - 1) * step >= pixels) image = rows / pixels;
+  const RowNumbers first = ((rows - image * pixels) * (uint)r.blocks + (uint)block) * BLOCK + FIRST_CHANNEL;
   return uniform_numbers(first, image + (uint)r.before, r.tensor, r.step, r.seed);
 #else
   return (Uniform){{(V)0}};
@@ -98,7 +99,7 @@ INLINE void write_result(const Result r, RangeStatistics *s, const int block, co
   observe_clipping(s, v * inverse, lowest, highest);
   observe_rounding(s, v, w);
 #if WRITTEN == INT8
-  store_int8(target, t + r.zero);
+  store_int8(target, t, (V)r.zero);
 #else
   store(target, w + (v - v));  // an infinity becomes a NaN, which is noticed; the end of the range would not be
 #endif

@@ -10,8 +10,13 @@
 #define TRACED 0
 #endif
 
+#ifdef __NV_CL_C_VERSION  // one instruction, not two
+INLINE V lower(const V a, const V b) { return fmin(a, b); }
+INLINE V higher(const V a, const V b) { return fmax(a, b); }
+#else
 INLINE V lower(const V a, const V b) { return b < a ? b : a; }
 INLINE V higher(const V a, const V b) { return b > a ? b : a; }
+#endif
 INLINE float lower_float(const float a, const float b) { return b < a ? b : a; }
 INLINE float higher_float(const float a, const float b) { return b > a ? b : a; }
 
@@ -47,7 +52,7 @@ INLINE void observe(RangeStatistics *s, const V v) {
 // `exact` is the integer of a value less the zero point, before rounding and clipping to [lowest, highest].
 INLINE void observe_clipping(RangeStatistics *s, const V exact, const V lowest, const V highest) {
 #if STATISTICS
-  s->clipped += ((exact < lowest - 0.5f) | (exact > highest + 0.5f)) ? (V)1 : (V)0;
+  s->clipped = ((exact < lowest - 0.5f) | (exact > highest + 0.5f)) ? s->clipped + 1.0f : s->clipped;
 #endif
 }
 
@@ -110,11 +115,38 @@ INLINE Record merged_records(input records, const int parts, __local Record *sha
   return record_of_group(all, 1, shared);
 }
 
+// The record of a group's statistics, in its first item. Without TRACED it has three fields, which take fewer steps.
+INLINE float4 merged_shares(const float4 a, const float4 b) {
+  return (float4)(lower_float(a.x, b.x), higher_float(a.y, b.y), a.z + b.z, 0.0f);
+}
+INLINE Record record_of_statistics(const RangeStatistics s, __local Record *shared) {
+#if GROUP > 16 && !TRACED
+  __local float4 *shares = (__local float4 *)shared;
+  const int me = get_local_id(0), some = GROUP / 16;
+  float4 all = (float4)(least_of(s.least), most_of(s.most), sum_of(s.clipped), 0.0f);
+  shares[me] = all;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (me < some) {
+    UNROLL for (int i = 1; i < 16; i++) all = merged_shares(all, shares[me + i * some]);
+    shares[me] = all;
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (me == 0) UNROLL for (int i = 1; i < some; i++) all = merged_shares(all, shares[i]);
+  Record record = (Record)0;
+  ELEMENT(record, LEAST_FOUND) = all.x;
+  ELEMENT(record, MOST_FOUND) = all.y;
+  ELEMENT(record, CLIPPED) = all.z;
+  return record;
+#else
+  return record_of_group(record_of(s), 1, shared);
+#endif
+}
+
 // Writes the group's record to `records`; `values` is the number of values of the tensor. With `add`, earlier
 // micro-batches have left records there. All work-items of a group take part.
 INLINE void write_record(const RangeStatistics s, output records, const int values, const int add,
                          __local Record *shared) {
-  Record mine = record_of_group(record_of(s), 1, shared);
+  Record mine = record_of_statistics(s, shared);
   if (get_local_id(0) > 0) return;
   output target = records + get_group_id(0) * BLOCK;
   if (get_group_id(0) == 0) ELEMENT(mine, COUNT) = values;
@@ -142,9 +174,29 @@ INLINE Tiles tiles_of_item(const int tiles) {
 #endif
 }
 
-// For jobs: the record of one work-item, number `item` of a tensor with so many `values`
-INLINE void write_item_record(const RangeStatistics s, output records, const int item, const int values) {
-  Record mine = record_of(s);
+// The tiles of a work-item as bands of rows, `bands` in a block: it divides at the start alone.
+typedef struct { Tiles tiles; int block, band, block_step, band_step; } Bands;
+INLINE Bands bands_of_item(const int bands, const int blocks) {
+  const Tiles tiles = tiles_of_item(bands * blocks * VECTORS);
+  const int first = tiles.first / VECTORS, step = tiles.step / VECTORS;
+  return (Bands){tiles, first / bands, first % bands, step / bands, step % bands};
+}
+INLINE void next_band(Bands *b, const int bands) {
+  b->tiles.first += b->tiles.step;
+  b->block += b->block_step;
+  b->band += b->band_step;
+  if (b->band < bands) return;
+  b->band -= bands;
+  b->block++;
+}
+#define FOR_BANDS(at, bands, blocks) \
+  for (Bands at = bands_of_item(bands, blocks); at.tiles.first < at.tiles.last; next_band(&at, bands))
+
+// For jobs: the record of a work-group, one of whose items is number `item` of a tensor with so many `values`
+INLINE void write_job_record(const RangeStatistics s, output records, const int item, const int values,
+                             __local Record *shared) {
+  Record mine = record_of_group(record_of(s), 1, shared);
+  if (get_local_id(0) > 0) return;
   if (item == 0) ELEMENT(mine, COUNT) = values;
-  store_record(records + (size_t)item * BLOCK, mine);
+  store_record(records + (size_t)(item / GROUP) * BLOCK, mine);
 }

@@ -1,6 +1,6 @@
 // Jobs on kernels (edgelearn/ops/transpose.py, KernelView): rows of 16 weights as a pass reads them. SCALE: each output
 // channel times its scale. TRANSPOSED: in each tap, [out/16][taps][in][16] -> [in/16][taps][out][16]; else as it lies.
-// A work-item computes `count` rows of a block. KERNEL_NUMBERS words of a job hold their numbers; BEHIND(1) is the
+// A work-group computes `count` rows of a block, a work-item every GROUP-th of them. KERNEL_NUMBERS words of a job hold their numbers; BEHIND(1) is the
 // first word behind the kernel's own tensors.
 #include "jobs.h"
 
@@ -25,9 +25,10 @@ typedef struct { input w, scale; int m, blocks, inputs, outputs, block, start, s
 
 INLINE KernelRows kernel_rows(const Job job, const int word, input w, input scale) {
   __global const int *numbers = job.words + word;
-  const int m = numbers[0], blocks = numbers[1], count = numbers[2], start = job.item / blocks * count;
-  return (KernelRows){w, scale, m, blocks, numbers[3], numbers[4], job.item % blocks, start,
-                      start + count < m ? start + count : m};
+  const int m = numbers[0], blocks = numbers[1], count = numbers[2], part = job.item / GROUP;
+  const int start = part / blocks * count;
+  return (KernelRows){w, scale, m, blocks, numbers[3], numbers[4], part % blocks,
+                      start + job.item % GROUP, start + count < m ? start + count : m};
 }
 
 INLINE V kernel_row(const KernelRows k, const int row) {

@@ -67,6 +67,19 @@ def residual() -> Network:
     return head(net)
 
 
+def entangled() -> Network:
+    """Sums whose gradient some inputs take as it is, and others must not: the stem's still grows when the first branch
+    has read it, and two sums read one tensor."""
+    net = Network("entangled", (6, 7, 3))
+    x = unit(net, "stem", Conv2D(20, 3, padding="same", use_bias=False), relu=None)
+    one = unit(net, "one", Conv2D(20, 3, padding="same", use_bias=False), x, relu=None)
+    late = unit(net, "late", Conv2D(20, 1, use_bias=False), x, relu=None)
+    first = net.add("first", Add(), one, x)
+    second = net.add("second", Add(), first, late)
+    net.add("third", Add(), second, first)
+    return head(net)
+
+
 def inception() -> Network:
     """Four branches from one ReLU, joined at channels that no block of 16 begins with."""
     net = Network("inception", (6, 7, 3))
@@ -175,7 +188,7 @@ def odd() -> Network:
     return net
 
 
-NETWORKS = {f.__name__: f for f in (residual, inception, preactivation, lenet, separable, broadcasted, odd)}
+NETWORKS = {f.__name__: f for f in (residual, entangled, inception, preactivation, lenet, separable, broadcasted, odd)}
 
 
 def drawn(network: Network, seed: int = 0) -> tuple[Arrays, np.ndarray, np.ndarray]:
@@ -228,6 +241,15 @@ def test_step_with_kept_statistics(kernels, name, micro):
     check_step(kernels, NETWORKS[name](), micro)
 
 
+def test_gradients_of_sums_are_not_copied(kernels):
+    """But through the derivative of a fused ReLU, and where a tensor's gradient has to be a sum of its own."""
+    copies = {}
+    for make in (residual, entangled):
+        plan = make_plan(Request(make(), optimizer=SGD(RATE), batchnorm="batch"), kernels.context.device)
+        copies[make.__name__] = [launch.layer for launch in plan.step_launches if launch.kernel == "copy"]
+    assert copies == {"residual": ["a_add"], "entangled": ["third", "second", "first"]}
+
+
 @pytest.mark.parametrize("name", ["separable", "broadcasted"])
 @pytest.mark.parametrize("batchnorm", ["moving", "batch"])
 def test_step_as_on_a_gpu(kernels, name, batchnorm):
@@ -235,7 +257,7 @@ def test_step_as_on_a_gpu(kernels, name, batchnorm):
 
 
 @pytest.mark.parametrize("micro", [1, 2, 3])
-@pytest.mark.parametrize("name", ["residual", "preactivation", "separable", "broadcasted", "odd"])
+@pytest.mark.parametrize("name", ["residual", "entangled", "preactivation", "separable", "broadcasted", "odd"])
 def test_step_with_batch_statistics(kernels, name, micro):
     check_step(kernels, NETWORKS[name](), micro, "batch")
 

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from edgelearn.launch import Role
-from edgelearn.ops import Conv2D, Format, batchnorm, finish, pack
+from edgelearn.ops import Conv2D, Format, Traits, batchnorm, finish, pack
 from edgelearn.ops.control import NONFINITE, UNSCALE, Control
 from edgelearn.ops.optimizers.commit import emit_commit
 from edgelearn.ops.sums import Sum, start_sum
 
 from .harness import close
-from .integers import Drawn
+from .integers import Drawn, F
 from .test_batchnorm import OP, draw_weights, put_all
 
 
@@ -53,6 +53,18 @@ def test_a_bad_element_is_found_wherever_it_is(bench, rng, bad, groups):
             finish.emit_finite_check(bench, flags, control)
             bench.run()
             assert bench.get(control.counters)[0, NONFINITE] == (bad is not None)
+
+
+@pytest.mark.parametrize("count", (1, 4096, 4097, 10_001))
+def test_flags_of_a_gpu_are_counted_in_parts(bench, rng, count):
+    bench.traits = Traits(gpu=True, compute_units=1)
+    given = F(rng.random(count) < 0.1)
+    flags, counters = bench.put(given, 1), bench.put(np.zeros((1, 16)))
+    finish.emit_finite_check(bench, flags.buffer, Control(bench.put(np.zeros((1, 16))), counters, None))
+    assert len(bench.launches) == (1 if count <= 4096 else 2)
+    bench.run()
+    assert bench.get(counters)[0, NONFINITE] == given.sum()
+    assert not bench.get(flags).any()
 
 
 @pytest.mark.parametrize("with_bias", (False, True))

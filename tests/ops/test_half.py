@@ -101,7 +101,7 @@ def test_weights(bench, rng, shape, scaled, dtype):
     values = w * scale if scaled else w
     for taps, expected in ((0, values), (shape[0], transposed(values))):
         y = bench.empty(expected.shape, dtype=dtype)
-        found = bench.empty((weight_parts(bench, y), 16))
+        found = bench.empty((weight_parts(y), 16))
         view = KernelView(bench.put(w), taps, bench.put(scale) if scaled else None)
         HALF.emit_encode_weights(bench, view, y, RangeStatistics(found))
         bench.run()

@@ -236,7 +236,7 @@ def test_weights(bench, rng, channels, per_channel, rounding):
     channel_ranges = bench.put(np.zeros((16, -(-channels // 16) * 16))) if per_channel else None
     q = Quantizer("layer/weights", fmt, CurrentMinMax(), bench.put(np.zeros((1, 16))), channel_ranges)
     w, y = bench.put(v), bench.empty(v.shape)
-    found, control = bench.empty((weight_parts(bench, w), 16)), control_of(bench)
+    found, control = bench.empty((weight_parts(w), 16)), control_of(bench)
     emit_quantized_weights(bench, q, KernelView(w), y, RangeStatistics(found, traced=True), control)
     emit_learn_range(bench, q, found, control, OWN)
     bench.run()

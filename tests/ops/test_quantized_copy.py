@@ -64,6 +64,19 @@ def test_unpadded_input(bench, rng, channels):
     check_found(bench.get(found.parts), v, PLAIN, scale, zero)
 
 
+@pytest.mark.parametrize("channels", (1, 3, 15))
+def test_padded_input(bench, rng, channels):
+    """As matrix units read it: padding holds the zero point."""
+    v = F(rng.standard_normal((2, 3, 5, channels)) - 0.5)
+    record, scale, zero = record_of(bench, PLAIN, -2, 1)
+    assert zero
+    x = QuantizedTensor(bench.empty(v.shape, channels, "int8"), record, PLAIN)
+    copy.emit_to_integers(bench, bench.put(v, channels), x)
+    y = copy.emit_padded(bench, x)
+    bench.run()
+    exactly(bench.get(y.tensor, zero), PLAIN.encode(v, scale, zero))
+
+
 @pytest.mark.parametrize("channels", (1, 17, 64))
 def test_to_floats(bench, rng, channels):
     x, share = Drawn(bench, rng, (2, 3, 5, channels), PLAIN), F(rng.standard_normal((2, 3, 5, channels)))

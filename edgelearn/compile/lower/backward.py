@@ -29,6 +29,7 @@ class BackwardPass:
         self.lowering, self.micro, self.quantizers = lowering, lowering.micro, lowering.quantizers
         self.gradients: dict[str, Stored] = {}
         self._stages = {stage.output.name: stage for stage in lowering.stages}
+        self._places = {node.name: place for place, stage in enumerate(lowering.stages) for node in stage.nodes}
 
     def emit_losses(self) -> list[Answers]:
         """Emit the loss of each output that has one and, in training, its gradient. Raises PlanError if none depends on
@@ -76,10 +77,10 @@ class BackwardPass:
         assert isinstance(dz, Tensor)
         if self._through_integers(stage, dz):
             return
-        dtype = lowering.stored(stage)
+        dtype, passed = lowering.stored(stage), self._pass_on(stage, dz)
         with stored_as(self.micro, [*inputs, lowering.values[stage.output.name], dz], dtype) as (*own, y, dz):
             targets = [
-                self._target(name, value if isinstance(value, Tensor) else x)
+                None if name in passed else self._target(name, value if isinstance(value, Tensor) else x)
                 for name, value, x in zip(stage.inputs, inputs, own, strict=True)
             ]
             lowering.at(stage.name)
@@ -106,6 +107,33 @@ class BackwardPass:
             self.gradients[name] = self.micro.tensor("output gradient", shape, dtype=dtype)
         mask = value if stage.activation != LINEAR else None
         return Target(self.gradients[name], mask, stage.activation, accumulate)
+
+    def _pass_on(self, stage: Stage, dz: Tensor) -> list[str]:
+        """Names of the inputs of a sum whose gradient is `dz` itself, without a copy: those that nothing else reads,
+        and of the others one, if those are done with `dz` before more is added to it."""
+        if not stage.op or not stage.op.op.passes_gradient:
+            return []
+        network = self.lowering.network
+        passed, shared = [], []
+        for name in stage.inputs:
+            if stage.inputs.count(name) == 1 and self._takes(name, dz):
+                (passed if len(network.consumers(name)) == 1 else shared).append(name)
+        for name in shared:
+            others = [node.name for node in network.consumers(name) if node.name != stage.op.name]
+            if all(self._places[other] < self._places[done] for other in others for done in passed):
+                passed.append(name)
+                break
+        self.gradients |= dict.fromkeys(passed, dz)
+        return passed
+
+    def _takes(self, name: str, dz: Tensor) -> bool:
+        """True if `dz` can be the gradient of layer `name`, which has none yet."""
+        below, value = self._below(name), self.lowering.values[name]
+        if below is None or below.activation != LINEAR or name in self.gradients:
+            return False
+        dtype = value.dtype if isinstance(value, Tensor) else "float32"
+        rounded = below.is_linear and self.quantizers.rounds("gradients", below.name)  # in place, unless to integers
+        return (not rounded or below.name in self.lowering.integer) and (value.shape, dtype) == (dz.shape, dz.dtype)
 
     def _below(self, name: str) -> Stage | None:
         """The trained stage whose output is `name`."""

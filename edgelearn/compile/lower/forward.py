@@ -34,9 +34,10 @@ class ForwardPass:
             readers = [stage for stage in lowering.stages if name in stage.inputs]
             integers = all(map(lowering.may_multiply_integers, readers))
             units = self.micro.traits.matrix_unit and self.quantizers.stores("activations", name)
-            if integers and units and x.block < BLOCK:
-                x = self._padded(x)
-            lowering.values[name] = self._input(self.quantizers.input(name, x, integers))
+            value = self.quantizers.input(name, x, integers)
+            if integers and units and isinstance(value, QuantizedTensor) and x.block < BLOCK:
+                value = quantized_copy.emit_padded(self.micro, value)
+            lowering.values[name] = self._input(value)
 
     def _input(self, x: Stored) -> Stored:
         """An input as matrix units and halves need it: in blocks of 16 channels."""

@@ -84,7 +84,7 @@ class RoundedKernels:
             q = self._quantizer(fmt, layer, kernel)
             name = f"{layer}/kernel quantized, {dtype}"
             y = self._made[key] = self.storage.tensor(name, kernel.shape, Role.PREPARED, layer=layer, dtype=dtype)
-            known, parts = self.statistics.knows(q.name), weight_parts(self.prepare, kernel)
+            known, parts = self.statistics.knows(q.name), weight_parts(kernel)
             statistics = None if known else self.statistics.of(q, parts, OWN)
             emit_quantized_weights(self.prepare, q, KernelView(kernel), y, statistics, self._control)
         return self._made[key]
@@ -94,7 +94,7 @@ class RoundedKernels:
         if key not in self._made:
             y = self.storage.tensor(f"{name}, encoded", view.shape, Role.PREPARED, layer=layer, dtype=dtype)
             self._made[key] = y
-            statistics = self.statistics.of_rangeless(name, weight_parts(self.prepare, y))
+            statistics = self.statistics.of_rangeless(name, weight_parts(y))
             fmt.emit_encode_weights(self.prepare, view, y, statistics)
         return self._made[key] if dtype == "float32" else QuantizedTensor(self._made[key], None, fmt, name)
 
