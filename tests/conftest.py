@@ -14,10 +14,12 @@ from edgelearn.runtime import build, source
 
 # Files that take longest, longest first: the processes that share the tests begin with them, and end together.
 SLOW = (
-    "tests/notebooks/test_notebooks.py", "tests/ops/test_tiles.py", "tests/experiments/test_memory.py",
-    "tests/models/test_against_keras.py", "tests/compile/test_rematerialiser.py", "tests/compile/test_integer_steps.py",
-    "tests/lab/bench/test_peers.py", "tests/docs/test_examples.py", "tests/ops/test_compute.py",
-    "tests/experiments/test_precision_job.py", "tests/models/test_models.py", "tests/compile/test_networks.py",
+    "tests/notebooks/test_notebooks.py", "tests/models/test_against_keras.py", "tests/ops/test_tiles.py",
+    "tests/docs/test_examples.py", "tests/experiments/test_memory.py", "tests/experiments/test_federated_engines.py",
+    "tests/compile/test_rematerialiser.py", "tests/compile/test_integer_steps.py", "tests/lab/bench/test_peers.py",
+    "tests/compile/test_planner.py", "tests/ops/test_compute.py", "tests/experiments/test_precision_job.py",
+    "tests/experiments/test_federated.py", "tests/compile/test_compute_types.py", "tests/models/test_models.py",
+    "tests/compile/test_networks.py",
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
 SHARED = ("compile", "keywords", "models", "test_memory.py", "test_precision_job.py", "train")
