@@ -324,7 +324,7 @@ KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
     const V t = quantized(v, inverse, lowest, highest, uniform), w = t * scale + (v - v);
     const size_t at = ((size_t)k.block * k.m + row) * BLOCK;
 #if WRITTEN == INT8
-    store_int8(y + at, t + zero);
+    store_int8(y + at, t, zero);
 #else
     store(y + at, w);
 #endif

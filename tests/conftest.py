@@ -6,6 +6,7 @@ the test that runs the command."""
 import shlex
 import signal
 from collections import OrderedDict
+from functools import lru_cache, wraps
 
 import pytest
 
@@ -20,6 +21,8 @@ SLOW = (
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
 SHARED = ("compile", "keywords", "models", "test_memory.py", "test_precision_job.py", "train")
+SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested
+CLIPS = 2000  # synthesised ones that are kept, of 64 kB
 PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
 
 
@@ -84,6 +87,25 @@ def _networks_share_kernels(request):
             patch.setattr(tiles, "panels", few(tiles.panels, lambda blocks: 1))
             patch.setattr(tiles, "row_tile", few(tiles.row_tile, lambda width: 4 if width >= 4 else 1))
             patch.setattr(tiles, "depthwise_tile", few(tiles.depthwise_tile, lambda width, stride=1: 4))
+        yield
+
+
+@pytest.fixture(scope="session")
+def speak_once():
+    from edgelearn.data.audio import synthetic
+
+    keep = lru_cache(CLIPS)(synthetic.speak)
+    return wraps(synthetic.speak)(lambda *arguments: keep(*arguments).copy())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _words_are_synthesised_once(request, speak_once):
+    """In the folders SPEAKING: the sample of an experiment is hundreds of clips of 2 ms each."""
+    from edgelearn.data.audio import synthetic
+
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name in SPEAKING:
+            patch.setattr(synthetic, "speak", speak_once)
         yield
 
 

@@ -93,7 +93,11 @@ class Clients:
         return self.examples.y[chosen]
 
     def moved(self, x: Source, targets: np.ndarray) -> np.ndarray:
-        """Return the values of a client's own after it trained with `x` and `targets`, float32 (own_size,)."""
+        """Return what a client's own values become, float32 (own_size,).
+
+        It is called before the network is trained with `x` and `targets`: both follow the gradient at the weights that
+        the client received.
+        """
         return np.empty(0, np.float32)
 
     def answer(self, data: bytes) -> bytes:
@@ -125,6 +129,7 @@ class Clients:
         targets = self.targets(client, chosen, own)
         begun = start_of(self.compressor, received, kept)
         self.trainer.load(self.weights | dict(zip(self.names, begun, strict=True)))
+        moved = self.moved(x, targets)
         history = self.trainer.fit(x, targets, epochs)
         trained = self.trainer.weights
         changes = [trained[name] - before for name, before in zip(self.names, begun, strict=True)]
@@ -133,7 +138,7 @@ class Clients:
         else:
             rng = np.random.default_rng([self.seed, _COMPRESSION, number, client])
             payload = at_round(self.compressor, number).encode(changes, rng, kept)
-        payload += self.moved(x, targets).tobytes()
+        payload += moved.tobytes()
         last = {name: values[-1] for name, values in history.history.items() if name != "seconds"}
         metrics = last | {"seconds": round(time.perf_counter() - start, 4), **self._bytes()}
         return Reply(number, client, payload, len(x), metrics), kept

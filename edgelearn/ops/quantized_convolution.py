@@ -21,6 +21,7 @@ from .window import Window
 QUAD = 4  # products that a unit adds up
 LONGEST_ROW = 256  # pixels in a row of their own
 MOST_DEPTH = 12  # channels of several taps in a tile of the weights' gradient
+MOST_SUMS = 28  # vectors of sums of a tile
 ITEMS = 16  # work-items of a compute unit
 
 
@@ -66,7 +67,7 @@ def emit_forward(
     if quantized_units.multiplies(e, x.tensor):
         quantized_units.emit_forward(e, window, geometry.images, x, kernel, target, epilogue, flops)
         return
-    candidates = tiles.of_convolution(e.traits, out_width, out.blocks)
+    candidates = _tiles(e.traits, out_width, out.blocks)
     with e.choose("quantized_convolution_forward", geometry.problem(channels, out.channels), candidates) as choice:
         count = geometry.images * out_height * ceil_div(out_width, choice["tile"]) * (out.blocks // choice["panels"])
         e.launch(
@@ -96,7 +97,7 @@ def emit_backward_data(
     if quantized_units.multiplies(e, x):
         quantized_units.emit_backward_data(e, window, geometry.images, prepared, dy, target, flops)
         return
-    candidates = tiles.of_convolution(e.traits, ceil_div(window.width, stride), x.blocks)
+    candidates = _tiles(e.traits, ceil_div(window.width, stride), x.blocks)
     with e.choose("quantized_convolution_backward_data", geometry.problem(x.channels, out), candidates) as choice:
         across = stride * ceil_div(window.width, choice["tile"] * stride)
         count = geometry.images * window.height * across * (x.blocks // choice["panels"])
@@ -157,6 +158,15 @@ def emit_backward_weights(
 def _items(e: Emitter, count: int) -> int:
     """Work-items for `count` tiles: few with a unit, since each sums up the weights of its tiles first."""
     return min(count, ITEMS * e.traits.compute_units) if e.traits.quads else count
+
+
+def _tiles(traits: Traits, width: int, blocks: int) -> list[KernelConfig]:
+    """Neighbouring outputs x blocks of channels of a tile; with a unit, no more sums than registers hold."""
+    choices = tiles.of_convolution(traits, width, blocks)
+    best = choices[0]
+    if traits.quads and best["tile"] * best["panels"] > MOST_SUMS:
+        best = best | {"tile": max(tiles.up_to(tiles.ROW_TILES, MOST_SUMS // best["panels"]))}
+    return [best, *(choice for choice in choices if choice != best)]
 
 
 def _row_of_quads(x: Tensor) -> int:

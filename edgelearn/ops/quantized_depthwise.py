@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from edgelearn.launch import KernelConfig
 
-from . import tiles
+from . import quads, tiles
 from .depthwise import DepthwiseConv2D
 from .emit import Emitter, Epilogue, Traits
 from .formats import NumberFormat
@@ -14,6 +16,9 @@ from .sums import LONGEST_SUM, Sum, start_sum
 from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 
+UNITS = ("VNNI512", "AVX512BW")  # which shuffle four pixels of 16 channels at a time
+QUAD_TILES = (1, 2, 4, 8)
+ITEMS = 16  # work-items of a compute unit
 GROUP_GPU = 128
 EXACT = 1 << 24  # the most that float32 counts to by ones
 
@@ -34,12 +39,12 @@ def emit_forward(
     with e.choose("quantized_depthwise_forward", problem, _tiles(e.traits, out.width)) as choice:
         count = out.images * out.height * ceil_div(out.width, choice["tile"]) * out.blocks * (BLOCK // vector)
         e.launch(
-            "quantized_depthwise.cl", "quantized_depthwise_forward", (target.items(e, count, group),),
+            "quantized_depthwise.cl", "quantized_depthwise_forward", (target.items(e, _items(e, count), group),),
             *x.read, *kernel.read, *target.result_arguments(e), value.images, value.height, value.width, out.height,
             out.width, out.blocks, *epilogue.arguments,
             group=group, whole=True, flops=op.flops(value.shape[1:]) * value.images,
             per_channel=kernel.format.per_channel, vector_width=vector,
-            floats=_exact(window.taps, x.format, kernel.format), **choice, **window.macros, **epilogue.macros,
+            **_products(e.traits, window.taps, x.format, kernel.format), **choice, **window.macros, **epilogue.macros,
             **target.result_macros(e),
         )  # fmt: skip
 
@@ -59,12 +64,12 @@ def emit_backward_data(
     with e.choose("quantized_depthwise_backward_data", problem, _tiles(e.traits, ceil_div(x.width, stride))) as choice:
         count = x.images * x.height * ceil_div(x.width, choice["tile"] * stride) * x.blocks * (BLOCK // vector)
         e.launch(
-            "quantized_depthwise.cl", "quantized_depthwise_backward_data", (target.items(e, count, group),),
+            "quantized_depthwise.cl", "quantized_depthwise_backward_data", (target.items(e, _items(e, count), group),),
             *dy.read, *prepared.read, *target.result_arguments(e), x.images, x.height, x.width, given.height,
             given.width, x.blocks, *target.mask_arguments,
             group=group, whole=True, flops=op.flops(x.shape[1:]) * x.images, per_channel=prepared.format.per_channel,
-            vector_width=vector, floats=_exact(window.taps, dy.format, prepared.format), **choice, **window.macros,
-            **target.mask_macros, **target.result_macros(e),
+            vector_width=vector, **_products(e.traits, window.taps, dy.format, prepared.format), **choice,
+            **window.macros, **target.mask_macros, **target.result_macros(e),
         )  # fmt: skip
 
 
@@ -90,10 +95,25 @@ def emit_backward_weights(
             "quantized_depthwise.cl", "quantized_depthwise_backward_weights", (kernel_sum.groups, value.blocks),
             *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
             value.images, value.height, value.width, given.height, given.width, rows, kernel_sum.groups, value.blocks,
-            int(add), flops=op.flops(value.shape[1:]) * value.images, floats=False, **choice,
+            int(add), flops=op.flops(value.shape[1:]) * value.images, **_unit(e.traits, {"floats": False}), **choice,
             **window.macros,
         )  # fmt: skip
         return kernel_sum, dy_sum
+
+
+def _items(e: Emitter, count: int) -> int:
+    """Work-items for `count` tiles: few with a unit, since each makes quads of its taps first."""
+    return min(count, ITEMS * e.traits.compute_units) if e.traits.quads in UNITS else count
+
+
+def _products(traits: Traits, terms: int, *formats: NumberFormat) -> dict[str, Any]:
+    """Macros that say how sums of `terms` products are computed."""
+    return _unit(traits, {"floats": _exact(terms, *formats)})
+
+
+def _unit(traits: Traits, otherwise: dict[str, Any]) -> dict[str, Any]:
+    """Macros of a unit that makes and multiplies quads, or these `otherwise`."""
+    return quads.macros(traits) if traits.quads in UNITS else otherwise
 
 
 def _group(e: Emitter) -> int:
@@ -107,6 +127,7 @@ def _exact(terms: int, *formats: NumberFormat) -> bool:
 
 
 def _tiles(traits: Traits, width: int) -> list[KernelConfig]:
-    """Neighbouring outputs of a tile."""
-    best = {"tile": tiles.depthwise_tile(traits, width)}
+    """Neighbouring outputs of a tile; with a unit, even ones, since two outputs of 3 x 3 taps share a quad."""
+    by_quads = next((size for size in QUAD_TILES if size >= width), QUAD_TILES[-1])
+    best = {"tile": by_quads if traits.quads in UNITS else tiles.depthwise_tile(traits, width)}
     return tiles.worth_trying(best, tile=tiles.up_to(tiles.DEPTHWISE_TILES, width))

@@ -1,11 +1,7 @@
 // The loops of a convolution of 8-bit integers on a unit that adds up four products at a time (quads.h), instead of
 // those in window_products.h, which says what whoever includes this defines.
-//
-// One factor is unsigned: its bytes are 128 above the signed ones. With x = q + 128 and a = zero + 128, the sum of
-// (q - zero) * w is the sum of x * w less a times that of w. Pixels in the padding hold a, so they add nothing.
+#include "quad_columns.h"
 
-#define OFFSET 0x80808080                 // 128 in each byte: signed to unsigned, and back
-#define ONES 0x01010101
 #define COLUMNS_FORWARD SPAN              // that a tile meets in a row of its input
 #define COLUMNS_BACKWARD (TILE + (KERNEL_W - 1) * DILATION_X / STRIDE_X + 1)
 #define STRIP(columns) (((columns) * IN_BLOCK + QUAD - 1) / BLOCK + 1)  // of 16 bytes
@@ -135,38 +131,23 @@ INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s
   write_gradients(target, sum, s, image, iy, ix, panel);
 }
 
-INLINE int within(const int i, const int count) { return i < 0 ? 0 : i < count ? i : count - 1; }
-
 // The quads of four pixels of a row from column `first` on, every STRIDE_X-th, as unsigned bytes: lane i has the
 // values number `channel` + i. Pixels outside the row, and those behind the first `count`, hold what padding does.
 INLINE Quads quads_of_pixels(Data row, const int first, const int count, const int width, const int channel,
                              const short zero) {
-#if IN_BLOCK == BLOCK && STRIDE_X == 1
-  const int outside = first < -QUAD ? QUAD : first < 0 ? -first : 0, rest = width - first;
-  const int stop = rest < count ? rest : count;
-  return quads_of_some(row + first * BLOCK, outside, stop < outside ? outside : stop, (char)zero) ^ (Quads)OFFSET;
+#if IN_BLOCK == BLOCK
+  return quads_of_columns(row, first, STRIDE_X, count, width, zero);
 #else
-#define AT(q) *(__global const Row_at_any_place *)(row + (first + (q) * STRIDE_X) * IN_BLOCK + skipped)
-  const int skipped = IN_BLOCK == BLOCK ? 0 : channel;
-  if (count == QUAD && first >= 0 && (first + (QUAD - 1) * STRIDE_X) * IN_BLOCK + skipped + BLOCK <= width * IN_BLOCK)
+#define AT(q) *(__global const Row_at_any_place *)(row + (first + (q) * STRIDE_X) * IN_BLOCK + channel)
+  if (count == QUAD && first >= 0 && (first + (QUAD - 1) * STRIDE_X) * IN_BLOCK + channel + BLOCK <= width * IN_BLOCK)
     return quads_of_four(AT(0), AT(1), AT(2), AT(3)) ^ (Quads)OFFSET;
 #undef AT
-  int mask = count < QUAD ? (1 << 8 * count) - 1 : -1;
-#if IN_BLOCK == BLOCK
-  UNROLL for (int q = 0; q < QUAD; q++) {
-    const int ix = first + q * STRIDE_X;
-    if (ix < 0 || ix >= width) mask &= ~(255 << 8 * q);
-  }
-#define AT(q) *(__global const Row_in_memory *)(row + within(first + (q) * STRIDE_X, width) * BLOCK)
-  const Quads quads = quads_of_four(AT(0), AT(1), AT(2), AT(3)) ^ (Quads)OFFSET;
-#else
 #define AT(q) as_char16(*(const Bytes_in_memory *)((const char *)strip + (q) * STRIDE_X * IN_BLOCK + channel))
+  const int mask = count < QUAD ? (1 << 8 * count) - 1 : -1;
   Pixel strip[STRIP((QUAD - 1) * STRIDE_X + WIDE) + 1];
   load_strip(strip, row, first, (QUAD - 1) * STRIDE_X + WIDE, width, zero);
-  const Quads quads = quads_of_four(AT(0), AT(1), AT(2), AT(3));
-#endif
+  return (quads_of_four(AT(0), AT(1), AT(2), AT(3)) & mask) | ((zero + 128) * ONES & ~mask);
 #undef AT
-  return (quads & mask) | ((zero + 128) * ONES & ~mask);
 #endif
 }
 

@@ -67,14 +67,29 @@ INLINE Record scaled_record(const Record v, const Record inverse, const Record l
   return t > highest ? highest : t;
 }
 
+// The next integer that is not above t; in one instruction where the compiler says so
+#ifdef __has_builtin
+#if __has_builtin(__builtin_elementwise_floor)
+#define FLOOR __builtin_elementwise_floor
+#endif
+#endif
+INLINE V whole_below(const V t) {
+#ifdef FLOOR
+  return FLOOR(t);
+#else
+  const V near = nearest(t);
+  return near - (near > t ? (V)1 : (V)0);
+#endif
+}
+
 // The integer of v less the zero point, as a float. `uniform` numbers are in [0, 1); rounding to nearest ignores them.
 INLINE V quantized(const V v, const V inverse, const V lowest, const V highest, const V uniform) {
-  const V t = scaled(v, inverse, lowest, highest), near = nearest(t);
+  const V t = scaled(v, inverse, lowest, highest);
 #if STOCHASTIC
-  const V below = near - (near > t ? (V)1 : (V)0);
+  const V below = whole_below(t);
   return below + (uniform < t - below ? (V)1 : (V)0);
 #else
-  return near;
+  return nearest(t);
 #endif
 }
 

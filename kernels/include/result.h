@@ -99,7 +99,7 @@ INLINE void write_result(const Result r, RangeStatistics *s, const int block, co
   observe_clipping(s, v * inverse, lowest, highest);
   observe_rounding(s, v, w);
 #if WRITTEN == INT8
-  store_int8(target, t + r.zero);
+  store_int8(target, t, (V)r.zero);
 #else
   store(target, w + (v - v));  // an infinity becomes a NaN, which is noticed; the end of the range would not be
 #endif

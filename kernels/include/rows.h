@@ -36,7 +36,7 @@ INLINE V load_row(__global const float *x, const Row row) {
 INLINE void store_row(__global Written *y, const Row row, const V v) {
   if (row.is_cut) for (int i = 0; i < row.count; i++) y[row.start + i] = (Written)ELEMENT(v, i);
 #if WRITTEN == INT8
-  else store_int8(y + row.start, v);
+  else store_int8(y + row.start, v, (V)0);
 #elif WRITTEN == FLOAT32
   else store(y + row.start, v);
 #endif

@@ -52,7 +52,7 @@ INLINE void observe(RangeStatistics *s, const V v) {
 // `exact` is the integer of a value less the zero point, before rounding and clipping to [lowest, highest].
 INLINE void observe_clipping(RangeStatistics *s, const V exact, const V lowest, const V highest) {
 #if STATISTICS
-  s->clipped += ((exact < lowest - 0.5f) | (exact > highest + 0.5f)) ? (V)1 : (V)0;
+  s->clipped = ((exact < lowest - 0.5f) | (exact > highest + 0.5f)) ? s->clipped + 1.0f : s->clipped;
 #endif
 }
 

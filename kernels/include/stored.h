@@ -24,9 +24,9 @@ INLINE Ints load_centred(bytes pointer, const short zero) {
 INLINE V dequantized(bytes pointer, const V scale, const V zero) {
   return (VECTOR(convert_float)(load_int8(pointer)) - zero) * scale;
 }
-// `q`: whole numbers as floats
-INLINE void store_int8(__global char *pointer, const V q) {
-  *(__global Chars *)pointer = VECTOR(convert_char)(VECTOR(as_int)(q + ROUND_SHIFT) - (Ints)0x4B400000);
+// The whole numbers q + zero, all of them floats
+INLINE void store_int8(__global char *pointer, const V q, const V zero) {
+  *(__global Chars *)pointer = VECTOR(convert_char)(VECTOR(as_int)(q + (zero + ROUND_SHIFT)) - (Ints)0x4B400000);
 }
 
 // A stored input, bound by INPUT_STORED(x) in a kernel's arguments and STORED_START(x), or STORED_JOB(x, word) for

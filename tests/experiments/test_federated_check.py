@@ -12,7 +12,8 @@ from federated_tiny import TinyFederation
 from edgelearn.cli import main
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
 from edgelearn.experiments.federated.check import VICTIMS, check
-from edgelearn.experiments.federated.processes import HOME, end, end_left_over, record
+from edgelearn.experiments.federated.guard import HOME, LAB, start_guard, this_lab
+from edgelearn.experiments.federated.processes import end, end_left_over, record
 
 SLOW = bool(os.environ.get("EDGELEARN_SLOW_TESTS"))
 TINY = FederatedConfig("tiny", clients=2, rounds=2)
@@ -66,3 +67,19 @@ def test_left_over_processes_end(tmp_path):
         for process in (own, other):
             end(process)
             process.stdout.close()
+
+
+def test_a_guard_ends_the_processes_of_a_dead_lab(tmp_path):
+    """Those of the same folder that another lab started go on."""
+    command = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+    own, other = (
+        subprocess.Popen(command, start_new_session=True, env=os.environ | {HOME: str(tmp_path), LAB: lab})
+        for lab in (this_lab(), "another")
+    )
+    guard = start_guard(tmp_path)
+    try:
+        guard.stdin.close()  # as the end of this process would
+        assert own.wait(30) and not guard.wait(30) and other.poll() is None
+    finally:
+        for process in (own, other, guard):
+            end(process)

@@ -1,5 +1,7 @@
 """Depthwise convolutions on integers."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,9 +41,24 @@ def test_stochastic_rounding(bench, rng):
     check_stochastic(op, family, bench, rng, (5, 6, 17))
 
 
-def test_sums_too_large_for_floats(bench, rng, monkeypatch):
-    monkeypatch.setattr(family, "EXACT", 0)
+@pytest.mark.parametrize("exact", (family.EXACT, 0))
+def test_without_a_unit(bench, rng, monkeypatch, exact):
+    """Sums are floats, or integers where floats don't hold them."""
+    monkeypatch.setattr(family, "EXACT", exact)
+    bench.traits = replace(bench.traits, find_units=tuple)
     check_integers(DepthwiseConv2D(3, strides=2, padding="same"), family, bench, rng, (5, 6, 17))
+
+
+def test_another_unit_gives_the_same_integers(bench, rng):
+    if "AVX512BW" not in bench.context.device.units:
+        pytest.skip("the device hasn't this unit")
+    bench.traits = replace(bench.traits, find_units=lambda: ("AVX512BW",))
+    check_integers(DepthwiseConv2D((2, 3), strides=3, padding=((0, 1), (2, 1))), family, bench, rng, (5, 8, 17))
+
+
+def test_taps_that_reach_over_several_quads(bench, rng):
+    op = DepthwiseConv2D((2, 5), dilation_rate=2, padding=((1, 0), (3, 2)))
+    check_integers(op, family, bench, rng, (4, 8, 18))
 
 
 def test_as_gpus_do(bench, rng):

@@ -26,7 +26,8 @@ from edgelearn.errors import RunError
 from edgelearn.experiments.on_ray import ENVIRONMENT as RAY
 
 from .certificates import Keys
-from .processes import HOME, end, end_all, record
+from .guard import HOME, LAB, end_all, start_guard, this_lab
+from .processes import end, record
 
 MODULE = "app"  # the module that Flower loads, in the app's folder
 CONNECTION = "lab"  # the name of the SuperLink in Flower's configuration
@@ -78,6 +79,7 @@ class Deployment:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         record(self.folder)
+        self._guard = start_guard(self.folder)
         self.port = self.port or _free_port()
         self.keys = Keys(self.folder / "keys", self.nodes, self.listen) if self.tls else None
         try:
@@ -126,6 +128,8 @@ class Deployment:
 
     def close(self) -> None:
         """End all processes, and those that they started."""
+        with self._guard:
+            self._guard.kill()
         for process in reversed(self.processes.values()):
             end(process)
         end_all(self.folder)
@@ -208,7 +212,7 @@ class Deployment:
         scripts, modules = sysconfig.get_path("scripts"), [entry or os.getcwd() for entry in sys.path]
         plain = {name: value for name, value in os.environ.items() if "COLOR" not in name}  # Jupyter forces colours
         return plain | _ENVIRONMENT | {
-            HOME: str(self.folder), "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
+            HOME: str(self.folder), LAB: this_lab(), "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
             "PYTHONPATH": os.pathsep.join(modules),
         }  # fmt: skip
 

@@ -1,10 +1,9 @@
-"""Processes of Flower, which start others in sessions of their own: found by their environment, and ended."""
+"""Which process started a deployment, and what a dead one left behind."""
 
 from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 
@@ -12,7 +11,8 @@ import psutil
 
 from edgelearn import atomic
 
-HOME = "FLWR_HOME"  # of the environment: the deployment's folder, in all of its processes
+from .guard import end_all
+
 _FILE = "lab.json"  # number and time of creation of the process that started them
 _PATIENCE = 5  # seconds
 
@@ -34,17 +34,6 @@ def end_left_over(folder: Path) -> None:
     if not lives:
         end_all(folder)
         (folder / _FILE).unlink(missing_ok=True)
-
-
-def end_all(folder: Path) -> None:
-    """End every process of a deployment for good, and wait until they are gone."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(HOME) == str(folder):
-                process.kill()
-                found.append(process)
-    psutil.wait_procs(found, _PATIENCE)
 
 
 def end(process: Popen) -> None:

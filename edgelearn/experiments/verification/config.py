@@ -26,6 +26,7 @@ class VerificationConfig(FederatedConfig):
     - `steps`: updates of a user in a round (default 1).
     - `vector_rate`: learning rate of embeddings (default: the strategy's, 0.1).
     - `spread_rate`: learning rate of the server's step of "fedaws" (default: the strategy's, 0.01).
+    - `nearest`: other users' embeddings from which "fedaws" moves each away (default: the strategy's, 10).
     - `augment`: mask frames and bands of recordings, anew in each round (default False).
     - `largest_update`: as in FederatedConfig (default None: losses of 0 make changes of 0, beside which others are
       large).
@@ -40,6 +41,7 @@ class VerificationConfig(FederatedConfig):
     steps: int | None = setting(1, "updates of a user in a round", minimum=1)
     vector_rate: float | None = setting(None, "learning rate of embeddings", above=0)
     spread_rate: float | None = setting(None, "learning rate of the server's step of fedaws", above=0)
+    nearest: int | None = setting(None, "embeddings from which fedaws moves each away", minimum=1)
     augment: bool = setting(False, "mask frames and bands of recordings, anew in each round")
     largest_update: float | None = setting(None, "times the median length that an update may have", above=1)
     validation_frequency: int = setting(50, "verify users after so many rounds", minimum=1)
@@ -49,7 +51,7 @@ class VerificationConfig(FederatedConfig):
         try:
             return make_verification_strategy(
                 self.strategy, size=size, rate=self.server_rate, vector_rate=self.vector_rate,
-                spread_rate=self.spread_rate,
+                spread_rate=self.spread_rate, nearest=self.nearest,
             )  # fmt: skip
         except (PlanError, DataError) as error:
             raise ConfigError("strategy", str(error)) from None

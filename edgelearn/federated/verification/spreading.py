@@ -15,7 +15,8 @@ def spread(embeddings: np.ndarray, rate: float, strength: float = 10.0, nearest:
     - `embeddings`: of all users, of length 1: float (users, size).
     - `rate`: learning rate of the step.
     - `strength`: the paper's λ (default 10).
-    - `nearest`: other users that each is moved away from (default 10; all, if there are fewer).
+    - `nearest`: other users that each is moved away from (default 10; all, if there are fewer). With all, a step only
+      takes the mean off, and embeddings may meet two by two: choose fewer where there are few users.
 
     Raises ShapeError for something else than a matrix of finite values.
     """

@@ -42,7 +42,12 @@ class VerificationStrategy(FedAdam):
         """Draw the vector of a user for a simulation, float32 (size,), from the user's number and a seed."""
 
     def moved(self, vector: np.ndarray, outputs: np.ndarray) -> np.ndarray:
-        """Return the user's vector after local training. `outputs` are those of the user's recordings (n, size)."""
+        """Return the user's vector after a round.
+
+        Arguments:
+        - `vector`: the user's before the round, float32 (size,).
+        - `outputs`: for the user's recordings of the round, by the weights that the user received (n, size).
+        """
         return vector
 
 

@@ -32,6 +32,15 @@ def test_spreading_moves_users_apart(rng):
     assert np.allclose(np.linalg.norm(w, axis=1), 1, atol=1e-6) and (w @ w.T - np.eye(12)).max() < 0.3
 
 
+def test_users_that_meet_are_parted_from_the_nearest_alone():
+    """A step away from all others only takes their mean off: with mean 0, two users who are nearly alike stay so."""
+    a, b = unit(np.array([[1.0, 0.2], [1.0, -0.2]]))
+    w = np.stack([a, -a, b, -b])
+    np.testing.assert_allclose(spread(w, 0.1, nearest=3), w, atol=1e-6)
+    apart = spread(w, 0.01, nearest=1)
+    assert apart[0] @ apart[2] < a @ b - 0.1 and np.allclose(apart[::2], -apart[1::2], atol=1e-6)
+
+
 def test_one_user_stays():
     assert spread(np.array([[3.0, 4.0]]), 1.0).tolist() == [[np.float32(0.6), np.float32(0.8)]]
 

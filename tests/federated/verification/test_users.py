@@ -11,7 +11,7 @@ from edgelearn.experiments.verification import VerificationRounds
 from edgelearn.federated import Examples, Instruction, LocalGrid, NoCompression, Reply, Settings
 from edgelearn.federated.codewords import code_of, user_number
 from edgelearn.federated.masking import Masks
-from edgelearn.federated.verification import Users, make_verification_strategy, scores
+from edgelearn.federated.verification import PositivesAlone, Users, make_verification_strategy, scores
 from edgelearn.ops import SGD, Dense, ReLU
 
 USERS, SIZE = 4, 127
@@ -92,6 +92,23 @@ def test_fedaws_verifies_users():
     found.rounds.own = np.zeros_like(found.rounds.own)
     found.rounds.restore(tensors, position)
     assert np.array_equal(found.rounds.own, tensors["own"]) and found.rounds.own.any(1).all()
+
+
+def test_embeddings_follow_the_weights_that_were_received(monkeypatch):
+    """Both gradients are those at the received weights, as in the paper: after a step with a rate of 1 the network's
+    outputs agree with the old embedding, which would then stay where it is."""
+    seen, moved = [], PositivesAlone.moved
+
+    def listening(self, vector, outputs):
+        seen.append(outputs)
+        return moved(self, vector, outputs)
+
+    monkeypatch.setattr(PositivesAlone, "moved", listening)
+    found = federate("positives", 1)
+    received = el.Model(network(), seed=0).predict(np.concatenate(found.data))
+    assert len(seen) == USERS
+    for outputs in seen:
+        assert np.abs(outputs[:, None] - received).max(-1).min(-1).max() < 1e-5
 
 
 def test_users_who_were_not_drawn_have_no_embedding_yet():
