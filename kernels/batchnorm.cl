@@ -31,11 +31,6 @@ INLINE size_t set_row_at(const Rows rows, const int block, const int row) {
 
 #define CHUNK (512 * MEMBERS)  // rows that are summed by themselves, and stay in a first-level cache
 #define MEMBER (ITEM % MEMBERS)
-#if GROUP > VECTORS
-#define SEVERAL __attribute__((opencl_unroll_hint(4)))  // rows whose reads don't wait for one another
-#else
-#define SEVERAL
-#endif
 
 // Inputs of normalization and its results, by channel
 typedef struct { input gamma, beta; output scale, shift, mean, inverse, moving_mean, moving_variance; } Parts;

@@ -75,7 +75,7 @@ KERNEL finish_sum(OUTPUT(total), OUTPUT(flags)
     const size_t at = ((size_t)block * m + row) * BLOCK;
 #if PARTIALS
     V v = (V)0;
-    for (int g = first; g < groups; g += step)
+    SEVERAL for (int g = first; g < groups; g += step)
       v += load(JOB_ITEM_START(partials, 3) + (size_t)g * blocks * m * BLOCK + at);
 #if SHARED
     v = group_sum(v, shares);

@@ -82,9 +82,9 @@ INLINE void write_weights(const Weights target, Ints sum[DEPTH][PANELS], const i
     rest += v - v;
   }
 #if CHECKED
-  float sum_of_rest = 0.0f;
-  for (int i = 0; i < BLOCK; i++) sum_of_rest += ELEMENT(rest, i);
-  *target.flag = sum_of_rest == 0.0f ? 0.0f : 1.0f;
+  const float8 eighths = rest.lo + rest.hi;
+  const float4 quarters = eighths.lo + eighths.hi;
+  *target.flag = quarters.s0 + quarters.s1 + (quarters.s2 + quarters.s3) == 0.0f ? 0.0f : 1.0f;
 #endif
 }
 #if BY_QUADS

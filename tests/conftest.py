@@ -6,6 +6,7 @@ the test that runs the command."""
 import shlex
 import signal
 from collections import OrderedDict
+from functools import lru_cache, wraps
 
 import pytest
 
@@ -13,13 +14,17 @@ from edgelearn.runtime import build, source
 
 # Files that take longest, longest first: the processes that share the tests begin with them, and end together.
 SLOW = (
-    "tests/notebooks/test_notebooks.py", "tests/ops/test_tiles.py", "tests/experiments/test_memory.py",
-    "tests/models/test_against_keras.py", "tests/compile/test_rematerialiser.py", "tests/compile/test_integer_steps.py",
-    "tests/lab/bench/test_peers.py", "tests/docs/test_examples.py", "tests/ops/test_compute.py",
-    "tests/experiments/test_precision_job.py", "tests/models/test_models.py", "tests/compile/test_networks.py",
+    "tests/notebooks/test_notebooks.py", "tests/models/test_against_keras.py", "tests/ops/test_tiles.py",
+    "tests/docs/test_examples.py", "tests/experiments/test_memory.py", "tests/experiments/test_federated_engines.py",
+    "tests/compile/test_rematerialiser.py", "tests/compile/test_integer_steps.py", "tests/lab/bench/test_peers.py",
+    "tests/compile/test_planner.py", "tests/ops/test_compute.py", "tests/experiments/test_precision_job.py",
+    "tests/experiments/test_federated.py", "tests/compile/test_compute_types.py", "tests/models/test_models.py",
+    "tests/compile/test_networks.py",
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
 SHARED = ("compile", "keywords", "models", "test_memory.py", "test_precision_job.py", "train")
+SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested
+CLIPS = 2000  # synthesised ones that are kept, of 64 kB
 PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
 
 
@@ -84,6 +89,25 @@ def _networks_share_kernels(request):
             patch.setattr(tiles, "panels", few(tiles.panels, lambda blocks: 1))
             patch.setattr(tiles, "row_tile", few(tiles.row_tile, lambda width: 4 if width >= 4 else 1))
             patch.setattr(tiles, "depthwise_tile", few(tiles.depthwise_tile, lambda width, stride=1: 4))
+        yield
+
+
+@pytest.fixture(scope="session")
+def speak_once():
+    from edgelearn.data.audio import synthetic
+
+    keep = lru_cache(CLIPS)(synthetic.speak)
+    return wraps(synthetic.speak)(lambda *arguments: keep(*arguments).copy())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _words_are_synthesised_once(request, speak_once):
+    """In the folders SPEAKING: the sample of an experiment is hundreds of clips of 2 ms each."""
+    from edgelearn.data.audio import synthetic
+
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name in SPEAKING:
+            patch.setattr(synthetic, "speak", speak_once)
         yield
 
 

@@ -51,7 +51,8 @@ def place(lives: Sequence[Lifetime], alignment: int) -> tuple[dict[Buffer, int],
             if other_first <= last and first <= other_last:
                 if other_start - start >= size:
                     break
-                start = max(start, other_stop)
+                if other_stop > start:  # half of the time that max() takes
+                    start = other_stop
         offsets[life.buffer] = start
         insort(placed, (start, number, start + size, first, last))
     return offsets, max((stop for _, _, stop, _, _ in placed), default=0)

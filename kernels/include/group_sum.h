@@ -2,6 +2,13 @@
 #define MEMBERS (GROUP / VECTORS)
 #define IS_FIRST_MEMBER (get_local_id(0) < VECTORS)
 
+// Before a loop of a member over rows: on GPUs several are read before the first is added.
+#if GROUP > VECTORS
+#define SEVERAL __attribute__((opencl_unroll_hint(4)))
+#else
+#define SEVERAL
+#endif
+
 // Local memory for group_sum, declared by the kernel
 #if GROUP > VECTORS
 #define LOCAL_SHARES(name) __local V name[GROUP]

@@ -17,8 +17,15 @@ PICTURES = {  # at least
 }  # fmt: skip
 NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
 SMALLER = {  # what a notebook's own text is replaced with, so that its test is quick; every cell still runs
-    "02_speed": [('["forward:1", "train:1"]', '["train:1"]'), ("rounds=5", "rounds=2")],
-    "05_precision": [("claims.counters(choice.device) + claims.steps", "claims.steps"), ("epochs=2", "epochs=1")],
+    "02_speed": [
+        ('["forward:1", "train:1"]', '["train:1"]'), ("rounds=5", "rounds=2"),
+        ("time_precisions(el.models.mobilenet_v1()", "time_precisions(el.models.mobilenet_v1((64, 64, 3), 0.25, 5)"),
+    ],
+    "05_precision": [
+        ("claims.counters(choice.device) + claims.steps", "claims.steps"), ("epochs=2", "epochs=1"),
+        ("0.25, 5), choice.device, 1", "0.25, 5), choice.device, 1, rounds=2"),
+        ('"everything*"', '"everything, in-hindsight"'),
+    ],
     "06_memory": [
         ('"mobilenet_v2", (64, 32, 16, 8, 4)', '"mobilenet_v2_cifar", (4, 2, 1)'), ("rounds=5", "rounds=2"),
         ("revnet110", "revnet38"),
