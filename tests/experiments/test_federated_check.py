@@ -29,6 +29,19 @@ def test_other_bits_are_noticed(tmp_path, monkeypatch):
     assert [each.passed for each in checked(tmp_path, ["local", "deployed"], (0, 1), 0)] == [True, False] * 2
 
 
+def test_a_kill_that_came_too_late_is_tried_again_earlier(tmp_path, monkeypatch):
+    module, moments = "edgelearn.experiments.federated.check", []
+
+    def killed(job, victim, moment):
+        moments.append(moment)
+        return "same", "what happened", len(moments) == 2
+
+    monkeypatch.setattr(f"{module}._whole", lambda job: ("same", 1.0))
+    monkeypatch.setattr(f"{module}._killed", killed)
+    assert [each.passed for each in checked(tmp_path, ["local"], (0,), 2)] == [True, True, None]
+    assert moments[1] == moments[0] / 2 and moments[4] == moments[2] / 4 and len(moments) == 5
+
+
 def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(FederatedExperiment, "tasks", TinyFederation.tasks)
     command = ["federated", "check", "tiny", "--engines", "local", "--seeds", "0", "--rounds", "1", "--kills", "0"]
