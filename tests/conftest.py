@@ -62,6 +62,7 @@ def _programs_are_shared():
         return contexts[device.index]
 
     def shared_program(own, source, options=()):
+        options = [*options, *_optimisation(own.device, options)]
         key = own.device.index, source, tuple(options)
         programs[key] = programs.pop(key, None) or compile_new(own, source, options)
         if len(programs) > PROGRAMS:
@@ -72,6 +73,12 @@ def _programs_are_shared():
         patch.setattr(context, "open_context", shared_context)
         patch.setattr(kernels, "build", shared_program)
         yield
+
+
+def _optimisation(device, options):
+    """None for kernels of GPUs on a CPU, where nothing but their results matters: compilers take three times as long
+    for them, up to 4 s a kernel. CPUs' own have work-groups of one item."""
+    return [] if device.is_gpu or "-DGROUP=1" in options else ["-cl-opt-disable"]
 
 
 @pytest.fixture(autouse=True, scope="module")
