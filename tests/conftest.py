@@ -11,6 +11,7 @@ from functools import lru_cache, wraps
 import pytest
 
 from edgelearn.runtime import build, source
+from edgelearn.runtime.faults import POCL
 
 # Files that take longest, longest first: the processes that share the tests begin with them, and end together.
 SLOW = (
@@ -76,9 +77,9 @@ def _programs_are_shared():
 
 
 def _optimisation(device, options):
-    """None for kernels of GPUs on a CPU, where nothing but their results matters: compilers take three times as long
-    for them, up to 4 s a kernel. CPUs' own have work-groups of one item."""
-    return [] if device.is_gpu or "-DGROUP=1" in options else ["-cl-opt-disable"]
+    """None for kernels of GPUs on a CPU, where nothing but their results matters: PoCL's compiler takes three times as
+    long for them, up to 4 s a kernel. CPUs' own have work-groups of one item."""
+    return ["-cl-opt-disable"] if device.platform == POCL and "-DGROUP=1" not in options else []
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -80,6 +80,17 @@ def entangled() -> Network:
     return head(net)
 
 
+def streams() -> Network:
+    """Two streams of a reversible network, in turn added to: a sum that has the gradient of the last one must not pass it
+    on while the other stream still adds to it."""
+    net = Network("streams", (6, 7, 3))
+    x = unit(net, "stem", Conv2D(20, 3, padding="same", use_bias=False), relu=None)
+    one = net.add("one_add", Add(), x, unit(net, "one", Conv2D(20, 1, use_bias=False), x, relu=None))
+    two = net.add("two_add", Add(), x, unit(net, "two", Conv2D(20, 1, use_bias=False), one, relu=None))
+    net.add("both", Add(), two, one)
+    return head(net)
+
+
 def inception() -> Network:
     """Four branches from one ReLU, joined at channels that no block of 16 begins with."""
     net = Network("inception", (6, 7, 3))
@@ -188,7 +199,9 @@ def odd() -> Network:
     return net
 
 
-NETWORKS = {f.__name__: f for f in (residual, entangled, inception, preactivation, lenet, separable, broadcasted, odd)}
+NETWORKS = {
+    f.__name__: f for f in (residual, entangled, streams, inception, preactivation, lenet, separable, broadcasted, odd)
+}
 
 
 def drawn(network: Network, seed: int = 0) -> tuple[Arrays, np.ndarray, np.ndarray]:
@@ -257,7 +270,9 @@ def test_step_as_on_a_gpu(kernels, name, batchnorm):
 
 
 @pytest.mark.parametrize("micro", [1, 2, 3])
-@pytest.mark.parametrize("name", ["residual", "entangled", "preactivation", "separable", "broadcasted", "odd"])
+@pytest.mark.parametrize(
+    "name", ["residual", "entangled", "streams", "preactivation", "separable", "broadcasted", "odd"]
+)
 def test_step_with_batch_statistics(kernels, name, micro):
     check_step(kernels, NETWORKS[name](), micro, "batch")
 

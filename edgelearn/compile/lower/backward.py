@@ -109,18 +109,17 @@ class BackwardPass:
         return Target(self.gradients[name], mask, stage.activation, accumulate)
 
     def _pass_on(self, stage: Stage, dz: Tensor) -> list[str]:
-        """Names of the inputs of a sum whose gradient is `dz` itself, without a copy: those that nothing else reads,
-        and of the others one, if those are done with `dz` before more is added to it."""
-        if not stage.op or not stage.op.op.passes_gradient:
+        """Names of the inputs of a sum whose gradient is `dz` itself, without a copy: those that only read it, and one
+        other, which may add to it or pass it on, if those are done with it by then."""
+        if not _passes(stage):
             return []
-        network = self.lowering.network
-        passed, shared = [], []
-        for name in stage.inputs:
-            if stage.inputs.count(name) == 1 and self._takes(name, dz):
-                (passed if len(network.consumers(name)) == 1 else shared).append(name)
-        for name in shared:
-            others = [node.name for node in network.consumers(name) if node.name != stage.op.name]
-            if all(self._places[other] < self._places[done] for other in others for done in passed):
+        consumers = self.lowering.network.consumers
+        takers = [name for name in stage.inputs if stage.inputs.count(name) == 1 and self._takes(name, dz)]
+        passed = [name for name in takers if len(consumers(name)) == 1 and not _passes(self._stages[name])]
+        read = [self._places[name] for name in passed]
+        for name in takers:
+            changes = [name, *(node.name for node in consumers(name) if node.name != stage.op.name)]
+            if name not in passed and all(self._places[change] < place for change in changes for place in read):
                 passed.append(name)
                 break
         self.gradients |= dict.fromkeys(passed, dz)
@@ -252,3 +251,8 @@ class BackwardPass:
         lowering = self.lowering
         single = len(lowering.network.consumers(name)) == 1 and name not in self.gradients
         return below.name in lowering.integer and not lowering.uses_batch(below) and single
+
+
+def _passes(stage: Stage) -> bool:
+    """True for sums, whose inputs may have the output's gradient."""
+    return stage.op is not None and stage.op.op.passes_gradient
