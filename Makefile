@@ -9,8 +9,9 @@ ARGS ?=
 WORKERS ?= 2
 
 OCLGRIND ?= oclgrind
-# Oclgrind 21.10 can't run what LLVM makes of restrict; and kernels of GPUs take more than its 32 kB of local memory.
-OCLGRIND_ARGS ?= --data-races --local-mem-size 65536 --build-options -Drestrict=
+# Oclgrind 21.10 can't run what LLVM makes of restrict and of its own floor; and kernels of GPUs take more than its 32 kB
+# of local memory.
+OCLGRIND_ARGS ?= --data-races --local-mem-size 65536 --build-options "-Drestrict= -DFLOOR=floor"
 OCLGRIND_TESTS ?= --smallest tests/ops tests/runtime/test_self_test.py
 
 .PHONY: flowers test torture docs notebooks oclgrind clean

@@ -68,7 +68,7 @@ INLINE Record scaled_record(const Record v, const Record inverse, const Record l
 }
 
 // The next integer that is not above t; in one instruction where the compiler says so
-#ifdef __has_builtin
+#if !defined(FLOOR) && defined(__has_builtin)
 #if __has_builtin(__builtin_elementwise_floor)
 #define FLOOR __builtin_elementwise_floor
 #endif

@@ -81,7 +81,7 @@ def entangled() -> Network:
 
 
 def streams() -> Network:
-    """Two streams of a reversible network, in turn added to: a sum that has the gradient of the last one must not pass it
+    """Two streams of a reversible network, in turn added to: a sum with the gradient of the last one must not pass it
     on while the other stream still adds to it."""
     net = Network("streams", (6, 7, 3))
     x = unit(net, "stem", Conv2D(20, 3, padding="same", use_bias=False), relu=None)

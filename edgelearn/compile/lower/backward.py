@@ -111,11 +111,11 @@ class BackwardPass:
     def _pass_on(self, stage: Stage, dz: Tensor) -> list[str]:
         """Names of the inputs of a sum whose gradient is `dz` itself, without a copy: those that only read it, and one
         other, which may add to it or pass it on, if those are done with it by then."""
-        if not _passes(stage):
+        if not (stage.op and stage.op.op.passes_gradient):
             return []
         consumers = self.lowering.network.consumers
         takers = [name for name in stage.inputs if stage.inputs.count(name) == 1 and self._takes(name, dz)]
-        passed = [name for name in takers if len(consumers(name)) == 1 and not _passes(self._stages[name])]
+        passed = [name for name in takers if len(consumers(name)) == 1 and not self._passes(name)]
         read = [self._places[name] for name in passed]
         for name in takers:
             changes = [name, *(node.name for node in consumers(name) if node.name != stage.op.name)]
@@ -124,6 +124,11 @@ class BackwardPass:
                 break
         self.gradients |= dict.fromkeys(passed, dz)
         return passed
+
+    def _passes(self, name: str) -> bool:
+        """True if layer `name` is a sum, and may pass its gradient on."""
+        op = self._stages[name].op
+        return op is not None and op.op.passes_gradient
 
     def _takes(self, name: str, dz: Tensor) -> bool:
         """True if `dz` can be the gradient of layer `name`, which has none yet."""
@@ -251,8 +256,3 @@ class BackwardPass:
         lowering = self.lowering
         single = len(lowering.network.consumers(name)) == 1 and name not in self.gradients
         return below.name in lowering.integer and not lowering.uses_batch(below) and single
-
-
-def _passes(stage: Stage) -> bool:
-    """True for sums, whose inputs may have the output's gradient."""
-    return stage.op is not None and stage.op.op.passes_gradient
