@@ -82,6 +82,8 @@ class Op:
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
         Op.registry[cls.__name__] = cls
+        if "emit_backward" in vars(cls):  # a gradient of its own, not that of the op it is derived from
+            cls.passes_gradient = vars(cls).get("passes_gradient", False)
 
     @property
     def config(self) -> dict:

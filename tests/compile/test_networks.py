@@ -20,6 +20,7 @@ from edgelearn.ops import (
     GlobalAveragePooling2D,
     MaxPooling2D,
     Mean,
+    Op,
     ReLU,
     Reshape,
     SiLU,
@@ -252,6 +253,19 @@ def check_step(kernels, network: Network, micro: int, batchnorm: str = "moving",
 @pytest.mark.parametrize("name", NETWORKS)
 def test_step_with_kept_statistics(kernels, name, micro):
     check_step(kernels, NETWORKS[name](), micro)
+
+
+def test_an_op_derived_from_a_sum_has_its_own_gradient(monkeypatch):
+    monkeypatch.setattr(Op, "registry", {})
+
+    class Weighted(Add):
+        def emit_backward(self, *arguments):
+            raise NotImplementedError
+
+    class Named(Add):
+        pass
+
+    assert Add.passes_gradient and Named.passes_gradient and not Weighted.passes_gradient
 
 
 def test_gradients_of_sums_are_not_copied(kernels):
