@@ -172,7 +172,7 @@ def _sequence(value: Any, kind: Any, place: str, depth: int) -> Any:
 def _scalar(value: Any, kind: Any, place: str) -> Any:
     if kind is Finite:
         if not isfinite(value := _scalar(value, float, place)):
-            raise _wrong(value, "a finite number", place)
+            raise _wrong(value, _name(Finite), place)
         return value
     if kind is float and type(value) is int:
         try:
@@ -198,8 +198,8 @@ def _plain(value: Any, place: str, depth: int) -> Any:
 
 
 _NAMES = {
-    bool: "true or false", int: "a whole number", float: "a number", str: "a text", NoneType: "null", None: "null",
-    dict: "an object", list: "a list", tuple: "a list",
+    bool: "true or false", int: "a whole number", float: "a number", Finite: "a finite number", str: "a text",
+    NoneType: "null", None: "null", dict: "an object", list: "a list", tuple: "a list",
 }  # fmt: skip
 
 

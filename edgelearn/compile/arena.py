@@ -42,7 +42,7 @@ def alive(lives: Iterable[Lifetime], at: int) -> list[Buffer]:
 
 def place(lives: Sequence[Lifetime], alignment: int) -> tuple[dict[Buffer, int], int]:
     """Return (offset of each buffer, size of the arena), multiples of `alignment`."""
-    placed: list[tuple[int, int, int, int, int]] = []  # (start, number, stop, first, last): numbers don't matter
+    placed: list[tuple[int, int, int, int, int]] = []  # (start, number, stop, first, last); numbers keep the order
     offsets: dict[Buffer, int] = {}
     for number, life in enumerate(sorted(lives, key=lambda life: (-life.buffer.nbytes, life.first))):
         size = -(-life.buffer.nbytes // alignment) * alignment

@@ -137,5 +137,5 @@ def _results(folder: Path) -> Iterator[tuple[Path, TuningResults]]:
 
 @lru_cache(64)
 def _loaded(path: Path, version: tuple[int, ...] | None) -> TuningResults:
-    """Results that are read again only when the file is another one: every plan asks for them."""
+    """Read results once for each version of a file, since every plan asks for them."""
     return load(path)

@@ -66,7 +66,7 @@ INLINE void add_row(Quads sum[TILE], Data row, const int first, const int width,
   }
 }
 
-// As in depthwise_products.h
+// The same functions as in depthwise_products.h: outputs of a tile, and gradients of its inputs
 INLINE void forward_tile(Quads sum[TILE], Data plane, const Taps taps, const Sizes s, const int oy, const int ox,
                          const short zero) {
   Quads excess = (Quads)0;

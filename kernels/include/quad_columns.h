@@ -1,7 +1,7 @@
 // Pixels of a row as unsigned quads (quads.h), for units whose first factor is unsigned: bytes are 128 above the signed
 // ones. With x = q + 128 and a = zero + 128, the sum of (q - zero) * w is the sum of x * w less a times that of w.
 // Pixels in the padding hold a, so they add nothing.
-#define OFFSET 0x80808080                 // 128 in each byte: signed to unsigned, and back
+#define OFFSET 0x80808080  // 128 in each byte: signed to unsigned, and back
 #define ONES 0x01010101
 
 INLINE int within(const int i, const int count) { return i < 0 ? 0 : i < count ? i : count - 1; }

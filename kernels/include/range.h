@@ -52,14 +52,15 @@ INLINE V field(input range, const int number, const int block) {
 INLINE V nearest(const V t) { return (t + ROUND_SHIFT) - ROUND_SHIFT; }
 INLINE Record nearest_of_record(const Record t) { return (t + ROUND_SHIFT) - ROUND_SHIFT; }
 
-// v / scale, kept within [lowest, highest]: the format's least and most integer less the zero point. A NaN stays a NaN.
+// v / scale, kept within [lowest, highest]: the format's least and most integer less the zero point. A NaN stays a NaN;
+// on NVIDIA's GPUs it becomes `lowest`, which takes fewer instructions, and is noticed where values are observed.
 INLINE V scaled(const V v, const V inverse, const V lowest, const V highest) {
-  V t = v * inverse;
-#ifdef __NV_CL_C_VERSION  // fewer instructions; a NaN becomes an end, and is noticed where values are observed
-  return fmin(fmax(t, lowest), highest);
+#ifdef __NV_CL_C_VERSION
+  return fmin(fmax(v * inverse, lowest), highest);
+#else
+  const V t = v * inverse, bounded = t < lowest ? lowest : t;
+  return bounded > highest ? highest : bounded;
 #endif
-  t = t < lowest ? lowest : t;
-  return t > highest ? highest : t;
 }
 INLINE Record scaled_record(const Record v, const Record inverse, const Record lowest, const Record highest) {
   Record t = v * inverse;

@@ -269,7 +269,7 @@ def test_an_op_derived_from_a_sum_has_its_own_gradient(monkeypatch):
 
 
 def test_gradients_of_sums_are_not_copied(kernels):
-    """But through the derivative of a fused ReLU, and where a tensor's gradient has to be a sum of its own."""
+    """A copy is left through the derivative of a fused ReLU, and where a tensor's gradient is a sum of its own."""
     copies = {}
     for make in (residual, entangled):
         plan = make_plan(Request(make(), optimizer=SGD(RATE), batchnorm="batch"), kernels.context.device)

@@ -83,7 +83,7 @@ def test_left_over_processes_end(tmp_path):
 
 
 def test_a_guard_ends_the_processes_of_a_dead_lab(tmp_path):
-    """Those of the same folder that another lab started go on."""
+    """Processes of another lab go on, in the same folder too."""
     command = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
     own, other = (
         subprocess.Popen(command, start_new_session=True, env=os.environ | {HOME: str(tmp_path), LAB: lab})

@@ -66,7 +66,7 @@ def test_unpadded_input(bench, rng, channels):
 
 @pytest.mark.parametrize("channels", (1, 3, 15))
 def test_padded_input(bench, rng, channels):
-    """As matrix units read it: padding holds the zero point."""
+    """Padding holds the zero point, as matrix units need it."""
     v = F(rng.standard_normal((2, 3, 5, channels)) - 0.5)
     record, scale, zero = record_of(bench, PLAIN, -2, 1)
     assert zero

@@ -46,8 +46,7 @@ def largest_micro_batch(search: Search) -> int:
     most, over = 1, min(size, search.most_examples(search.tried) + 1)
     while over - most > 1:
         middle = (most + over) // 2
-        found = search.with_micro_batch(middle)
-        if not found.is_hopeless and found.is_feasible():
+        if _fits(search.with_micro_batch(middle)):
             most = middle
         else:
             over = middle
@@ -81,14 +80,18 @@ def _smaller_micro_batch(search: Search) -> str:
     return f"{text}."
 
 
+def _fits(search: Search) -> bool:
+    """True if a plan fits. No plan is tried where a single launch uses more than a budget."""
+    return not search.is_hopeless and search.is_feasible()
+
+
 def _other(search: Search) -> str:
     """The nearest combination of precision, trained layers and micro-batch that fits, as a sentence; none is empty."""
     for combination, micro_batch in _others(search):
         request, network = search.first.request, combination.network(search.first.request.network)
         with suppress(PlanError):  # a precision that this network can't have
             other = replace(request, network=network, precision=combination.formats, micro_batch=micro_batch)
-            found = search.with_request(other)
-            if not found.is_hopeless and found.is_feasible():
+            if _fits(search.with_request(other)):
                 size = f", micro-batch {micro_batch}" if micro_batch < request.micro_batch else ""
                 return f"What fits: {combination.name}{size}."
     return ""

@@ -85,7 +85,7 @@ def _whole(job: Job) -> tuple[str, float]:
 
 
 def _killed_in_time(job: Job, victim: str, moment: float) -> tuple[str, str, bool]:
-    """As `_killed`; a run that ended before its kill is made again, and killed earlier."""
+    """Call `_killed`. A run that ended before its kill is made again, and killed earlier."""
     outcome = _killed(job, victim, moment)
     for attempt in range(1, _ATTEMPTS):
         if outcome[2]:
@@ -95,7 +95,7 @@ def _killed_in_time(job: Job, victim: str, moment: float) -> tuple[str, str, boo
 
 
 def _killed(job: Job, victim: str, moment: float) -> tuple[str, str, bool]:
-    """Kill a process of a run at a moment, and resume the run; returns its digest, what happened, and if it was hit."""
+    """Kill a process of a run at a moment, and resume the run. Return its digest, what happened, and True after a hit."""
     process = multiprocessing.get_context("spawn").Process(target=train, args=(job,))
     process.start()
     assert process.pid is not None
