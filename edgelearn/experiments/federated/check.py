@@ -95,7 +95,7 @@ def _killed_in_time(job: Job, victim: str, moment: float) -> tuple[str, str, boo
 
 
 def _killed(job: Job, victim: str, moment: float) -> tuple[str, str, bool]:
-    """Kill a process of a run at a moment and resume the run. Return its digest, what happened, and True after a hit."""
+    """Kill a process of a run and resume the run. Return its digest, what happened, and True after a hit."""
     process = multiprocessing.get_context("spawn").Process(target=train, args=(job,))
     process.start()
     assert process.pid is not None
