@@ -178,7 +178,7 @@ class CombinationResults(Displayed):
             )
         left.set_yticks(range(len(rows)), [row.combination.name for row in rows])
         left.invert_yaxis()
-        middle.legend(fontsize=9, frameon=False)
+        figure.legend(loc="outside upper center", ncols=len(MEMORY), fontsize=9, frameon=False)
         words = (f"Test {rows[0].measure}" + (" (%)" if share else ""), "Memory (MB)", "A step (ms)")
         for axes, word in zip((left, middle, right), words, strict=True):
             axes.set_xlabel(word, fontsize=11)
