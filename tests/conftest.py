@@ -24,6 +24,7 @@ SLOW = (
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
 SHARED = ("compile", "keywords", "models", "test_memory.py", "test_precision_job.py", "train")
+UNOPTIMISED = ("compile",)  # folders whose kernels compute less than PoCL takes to optimise them
 SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested
 CLIPS = 2000  # synthesised ones that are kept, of 64 kB
 PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
@@ -97,6 +98,14 @@ def _networks_share_kernels(request):
             patch.setattr(tiles, "panels", few(tiles.panels, lambda blocks: 1))
             patch.setattr(tiles, "row_tile", few(tiles.row_tile, lambda width: 4 if width >= 4 else 1))
             patch.setattr(tiles, "depthwise_tile", few(tiles.depthwise_tile, lambda width, stride=1: 4))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _kernels_compile_sooner(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name in UNOPTIMISED:
+            patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
         yield
 
 

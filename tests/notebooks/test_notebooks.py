@@ -19,18 +19,19 @@ NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
 SMALLER = {  # what a notebook's own text is replaced with, so that its test is quick; every cell still runs
     "02_speed": [
         ('["forward:1", "train:1"]', '["train:1"]'), ("rounds=5", "rounds=2"),
-        ("time_precisions(el.models.mobilenet_v1()", "time_precisions(el.models.mobilenet_v1((64, 64, 3), 0.25, 5)"),
+        ("time_precisions(el.models.mobilenet_v1()", "time_precisions(el.models.ds_cnn()"),
     ],
     "05_precision": [
         ("claims.counters(choice.device) + claims.steps", "claims.steps"), ("epochs=2", "epochs=1"),
-        ("0.25, 5), choice.device, 1", "0.25, 5), choice.device, 1, rounds=2"),
+        ("mobilenet_v1((96, 96, 3), 0.25, 5), choice.device, 1", "ds_cnn(), choice.device, 1, rounds=2"),
         ('"everything*"', '"everything, in-hindsight"'),
     ],
     "06_memory": [
         ('"mobilenet_v2", (64, 32, 16, 8, 4)', '"mobilenet_v2_cifar", (4, 2, 1)'), ("rounds=5", "rounds=2"),
         ("revnet110", "revnet38"),
     ],
-    "08_federated": [("RunStore(), 12", "RunStore(), 2")],
+    # tests/experiments/test_federated_engines.py compares the bits of a deployment
+    "08_federated": [("RunStore(), 12", "RunStore(), 2"), ('weights_after("deployed")', 'weights_after("local")')],
 }  # fmt: skip
 SILENCE = 6.0  # processor seconds without a sign of life: 3 seconds of two cores
 TOLERANCE = 0.03  # of numbers in committed outputs

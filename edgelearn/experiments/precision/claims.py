@@ -14,7 +14,7 @@ from edgelearn.experiments.claim import Claim
 from edgelearn.graph import Network
 from edgelearn.lab.runs import RunStore
 from edgelearn.launch import Traffic
-from edgelearn.models import mobilenet_v1, mobilenet_v2, resnet18, vgg16
+from edgelearn.models import ds_cnn, mobilenet_v1, mobilenet_v2, resnet18, vgg16
 from edgelearn.ops import SGD
 from edgelearn.runtime import Context, Kernels, Session
 
@@ -104,7 +104,7 @@ def _is_padded(network: Network, layer: str) -> bool:
 
 def steps(device: Device, batch: int = 4) -> list[Claim]:
     """Steps of a small network: traffic and memory are as predicted, int8 activations take a quarter of the bytes."""
-    network = mobilenet_v1((96, 96, 3), 0.25, 5)
+    network = ds_cnn()
     plans = {}
     for name, config in (("int8", PrecisionConfig(integers=True)), (FLOAT, VARIANTS[FLOAT])):
         request = Request(network, batch, batch, SGD(0.01), precision=config.precision)
