@@ -130,12 +130,12 @@ KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const in
   input partials = ITEM_START(partials);
   const int block = get_group_id(0);
   V mean = (V)0, squares = (V)0;
-  for (int g = MEMBER; g < groups; g += MEMBERS) {
+  SEVERAL for (int g = MEMBER; g < groups; g += MEMBERS) {
     const float n = (g + 1) * count < m ? count : m - g * count;
     mean += load(partials + (size_t)(g * 2 * blocks + block) * BLOCK) * (n / m);
   }
   mean = group_sum(mean, shares);
-  for (int g = MEMBER; g < groups; g += MEMBERS) {
+  SEVERAL for (int g = MEMBER; g < groups; g += MEMBERS) {
     const float n = (g + 1) * count < m ? count : m - g * count;
     const V d = load(partials + (size_t)(g * 2 * blocks + block) * BLOCK) - mean;
     squares += load(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK) + d * d * n;
@@ -244,7 +244,7 @@ INLINE int set_of(const Rows rows, const int block, const int row) {
 }
 
 // The same to a result that may be quantized, and whose range statistics are taken. Here m counts all rows of a block,
-// of which a work-item takes DRAWN_ROWS at a time.
+// of which a work-item takes a band at a time.
 KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RESULT_ARGUMENTS, SET_ARGUMENTS,
                                 const int blocks_y) {
   LOCAL_RECORDS(shared);
@@ -253,16 +253,16 @@ KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RES
   const Result result = RESULT(m);
   const Rows rows = SET_ROWS;
   RangeStatistics s = NO_STATISTICS;
-  const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
-  FOR_BANDS(at, bands, blocks_y) {
-    const int block = at.block, first = at.band * DRAWN_ROWS;
+  FOR_BANDS(at, BANDS(m), blocks_y) {
+    const int block = at.block;
     const Decoding decoding = decoding_of(y, block);
-    const Uniform uniform = draw(result, block, first, 1);
-    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
-      const int row = first + i, set = set_of(rows, block, row);
+    V normal[BAND_ROWS];
+    FOR_ROWS(i, row, at, m) {
+      const int set = set_of(rows, block, row);
       const V v = LOAD_STORED(y, row_at(block, m, row), decoding) * load(scale + set) + load(shift + set);
-      write_result(result, &s, block, row, activate(v), uniform.of[i]);
+      normal[i] = activate(v);
     }
+    write_band(result, &s, at, normal);
   }
   WRITE_STATISTICS(s, shared);
 }
@@ -302,7 +302,7 @@ KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviat
   input partials = ITEM_START(partials);
   const int block = get_group_id(0), at = block * BLOCK;
   V sum = (V)0, product = (V)0;
-  for (int g = MEMBER; g < groups; g += MEMBERS) {
+  SEVERAL for (int g = MEMBER; g < groups; g += MEMBERS) {
     sum += load(partials + (size_t)(g * 2 * blocks + block) * BLOCK);
     product += load(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK);
   }
@@ -343,17 +343,17 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
   const Result result = RESULT(m);
   const Rows rows = SET_ROWS;
   RangeStatistics s = NO_STATISTICS;
-  const int bands = (m + DRAWN_ROWS - 1) / DRAWN_ROWS;
-  FOR_BANDS(at, bands, blocks_y) {
-    const int block = at.block, first = at.band * DRAWN_ROWS;
+  FOR_BANDS(at, BANDS(m), blocks_y) {
+    const int block = at.block;
     const Decoding decoding = decoding_of(y, block);
-    const Uniform uniform = draw(result, block, first, 1);
-    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
-      const int row = first + i, set = set_of(rows, block, row);
+    V gradient[BAND_ROWS];
+    FOR_ROWS(i, row, at, m) {
+      const int set = set_of(rows, block, row);
       const V a = load(scale + set), k = load(slope + set), o = load(offset + set);
       const V v = LOAD_STORED(y, row_at(block, m, row), decoding);
-      write_result(result, &s, block, row, load(dz + row_at(block, m, row)) * a + v * k + o, uniform.of[i]);
+      gradient[i] = load(dz + row_at(block, m, row)) * a + v * k + o;
     }
+    write_band(result, &s, at, gradient);
   }
   WRITE_STATISTICS(s, shared);
 }
