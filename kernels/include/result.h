@@ -108,33 +108,6 @@ INLINE void write_result(const Result r, RangeStatistics *s, const int block, co
 #endif
 }
 
-// The rows of a band, which a work-item handles at a time: neighbours on CPUs; on GPUs every eighth of 32, so that a warp's
-// work-items read and write neighbouring words, several rows at once. m rows have so many BANDS (FOR_BANDS).
-#if GROUP > 1
-#define BAND_ROWS 4
-#define BAND_STEP 8
-#define BANDS(m) (((m) + BAND_ROWS * BAND_STEP - 1) / (BAND_ROWS * BAND_STEP) * BAND_STEP)
-#define BAND_ROW(band, i) ((band) / BAND_STEP * (BAND_ROWS * BAND_STEP) + (band) % BAND_STEP + (i) * BAND_STEP)
-#else
-#define BAND_ROWS DRAWN_ROWS
-#define BAND_STEP 1
-#define BANDS(m) (((m) + BAND_ROWS - 1) / BAND_ROWS)
-#define BAND_ROW(band, i) ((band) * BAND_ROWS + (i))
-#endif
-#define FOR_ROWS(i, row, at, m)                       \
-  UNROLL for (int i = 0, row; i < BAND_ROWS; i++)     \
-    if ((row = BAND_ROW((at).band, i)) < (m))
-
-INLINE void write_band(const Result r, RangeStatistics *s, const Bands at, const V values[BAND_ROWS]) {
-  UNROLL for (int first = 0; first < BAND_ROWS; first += DRAWN_ROWS) {
-    const Uniform uniform = draw(r, at.block, BAND_ROW(at.band, first), BAND_STEP);
-    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) {
-      const int row = BAND_ROW(at.band, first + i);
-      if (row < r.m) write_result(r, s, at.block, row, values[first + i], uniform.of[i]);
-    }
-  }
-}
-
 // The activation whose derivative is applied to a gradient
 #if MASK && MASKED_BY == INT8
 typedef struct { bytes activation; float scale, zero; } Mask;
