@@ -58,16 +58,14 @@ INLINE void convolve(const Target target, input_values x, input_values u, output
 }
 
 // y = activation((x * w) * scale + shift)
-KERNEL winograd_forward(INPUT(x), INPUT(u), OUTPUT(y), OUTPUT(workspace), const int images, const int height,
-                        const int width, const int out_height, const int out_width, const int channels,
+KERNEL winograd_forward(INPUT(x), INPUT(u), OUTPUT(y), OUTPUT(workspace), SIZES_ARGUMENTS, const int channels,
                         const int out_blocks EPILOGUE_ARGUMENTS) {
   const Target target = {{START(y), 0}, EPILOGUE, 0};
   convolve(target, START(x), START(u), START(workspace), SIZES, channels, out_blocks);
 }
 
 // dx = dy * w backwards: dy is the input, and u of the transposed kernel, FLIPPED
-KERNEL winograd_backward_data(INPUT(x), INPUT(u), OUTPUT(workspace), const int images, const int height,
-                              const int width, const int out_height, const int out_width, const int channels,
+KERNEL winograd_backward_data(INPUT(x), INPUT(u), OUTPUT(workspace), SIZES_ARGUMENTS, const int channels,
                               const int out_blocks, GRADIENT_ARGUMENTS) {
   const Target target = {GRADIENT, {0, 0}, 1};
   convolve(target, START(x), START(u), START(workspace), SIZES, channels, out_blocks);

@@ -39,8 +39,7 @@ INLINE void transform_output_gradients(output chunk, input dy, const Sizes s, co
 
 // partials[group]: [out/16][9][channels][16] = (add ? what was there : 0) + the sum of x * dy over the `span` tiles of
 // a group. A work-item computes IN_BLOCKS x OUT_BLOCKS blocks of them at a time, at all points.
-KERNEL winograd_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), OUTPUT(workspace), const int images,
-                                 const int height, const int width, const int out_height, const int out_width,
+KERNEL winograd_backward_weights(INPUT(x), INPUT(dy), OUTPUT(partials), OUTPUT(workspace), SIZES_ARGUMENTS,
                                  const int channels, const int out_blocks, const int groups, const int span,
                                  const int add) {
   const Sizes s = SIZES;

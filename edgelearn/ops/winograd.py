@@ -33,14 +33,11 @@ def applies(e: Emitter, window: Window, x: Tensor) -> bool:
 def with_tiles(traits: Traits, x: Tensor, y: Tensor, plain: list[KernelConfig]) -> list[KernelConfig]:
     """`plain` candidates and these kernels', for outputs `y` or gradients of inputs, best guess first."""
     wide = traits.vector_width >= 16
-    found: list[KernelConfig] = [
-        {"chunk": chunk, "panels": panels}
-        for chunk in ((14, 8) if wide else (6,))
-        for panels in tiles.dividing((2, 1) if wide else (1,), y.blocks)
-    ]
-    best, rows = found[0], ceil_div(_tiles(y), found[0]["chunk"]) * found[0]["chunk"]
-    nbytes = _items(traits, ceil_div(rows, best["chunk"])) * _convolution_bytes(best, x) + _kernel_bytes(x, y)
-    return _sorted(found, plain, traits, x, y, FORWARD, rows, nbytes)
+    chunk, panels = (14, (2, 1)) if wide else (6, (1,))
+    found: list[KernelConfig] = [{"chunk": chunk, "panels": count} for count in tiles.dividing(panels, y.blocks)]
+    chunks = ceil_div(_tiles(y), chunk)
+    nbytes = _items(traits, chunks) * _convolution_bytes(found[0], x) + _kernel_bytes(x, y)
+    return _sorted(found, plain, traits, x, y, FORWARD, chunks * chunk, nbytes)
 
 
 def with_weight_tiles(traits: Traits, x: Tensor, dy: Tensor, plain: list[KernelConfig]) -> list[KernelConfig]:
@@ -86,8 +83,8 @@ def emit_backward_weights(
         "winograd_weights.cl", "winograd_backward_weights", (items,),
         x.read, dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
         _workspace(e, items * _weights_bytes(tile)).write,
-        x.images, x.height, x.width, dy.height, dy.width, x.channels, dy.blocks, kernel_sum.groups, span, int(add),
-        flops=_flops(count, x, dy), pad_top=top, pad_left=left, **tile,
+        x.images, x.height, x.width, dy.height, dy.width, top, left, x.channels, dy.blocks, kernel_sum.groups, span,
+        int(add), flops=_flops(count, x, dy), **tile,
     )  # fmt: skip
     return kernel_sum
 
@@ -106,8 +103,8 @@ def _convolve(
     items = _items(e.traits, ceil_div(_tiles(y), tile["chunk"]))
     e.launch(
         "winograd.cl", name, (items,), *tensors, _workspace(e, items * _convolution_bytes(tile, x)).write,
-        x.images, x.height, x.width, y.height, y.width, x.channels, y.blocks, *arguments,
-        flops=_flops(_tiles(y), x, y), pad_top=pads[0], pad_left=pads[1], **tile, **macros,
+        x.images, x.height, x.width, y.height, y.width, *pads, x.channels, y.blocks, *arguments,
+        flops=_flops(_tiles(y), x, y), **tile, **macros,
     )  # fmt: skip
 
 

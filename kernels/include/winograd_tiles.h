@@ -1,6 +1,12 @@
 // Tiles of Winograd's filtering (winograd.h) in images, and what a work-item keeps of a chunk of CHUNK tiles.
-#include "window.h"
 #include "winograd.h"
+
+// Sizes of the images that tiles are read from and written to, and the padding above and to the left
+typedef struct { int images, height, width, out_height, out_width, top, left; } Sizes;
+#define SIZES_ARGUMENTS                                                                                       \
+  const int images, const int height, const int width, const int out_height, const int out_width, const int top, \
+      const int left
+#define SIZES ((Sizes){images, height, width, out_height, out_width, top, left})
 
 // The first output pixel of a tile
 typedef struct { int image, y, x; } Place;
@@ -40,7 +46,7 @@ INLINE void transform_inputs(output chunk, input_values x, const Sizes s, const 
     const Place p = place_of(s, first + t);
     V points[POINTS];
     input_values plane = x + (size_t)((block + b) * s.images + p.image) * s.height * s.width * BLOCK;
-    load_pixels(points, 4, plane, p.y - PAD_TOP, p.x - PAD_LEFT, s.height, s.width);
+    load_pixels(points, 4, plane, p.y - s.top, p.x - s.left, s.height, s.width);
     transform_input(points);
     store_points(chunk, blocks, b, t, points);
   }
