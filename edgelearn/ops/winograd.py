@@ -4,9 +4,10 @@ A work-item transforms a chunk of tiles, each of 2 x 2 outputs, into a workspace
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from edgelearn.launch import Access, In, KernelConfig
+from edgelearn.launch import Access, KernelConfig
 
 from . import tiles
 from .emit import Emitter, Epilogue, Traits
@@ -66,9 +67,7 @@ def emit_backward_data(
     (top, _), (left, _) = window.padding
     u = _transformed(e, transposed, dy.channels, flipped=True)
     tensors, pads = [dy.read, u.read], (2 - top, 2 - left)
-    _convolve(
-        e, "winograd_backward_data", tile, pads, dy, target.tensor, tensors, target.arguments, target.macros
-    )  # fmt: skip
+    _convolve(e, "winograd_backward_data", tile, pads, dy, target.tensor, tensors, target.arguments, target.macros)
 
 
 def emit_backward_weights(
@@ -96,8 +95,8 @@ def _convolve(
     pads: Pair,
     x: Tensor,
     y: Tensor,
-    tensors: list[Access],
-    arguments: list[In] | list[Access],
+    tensors: Sequence[Access],
+    arguments: Sequence[Access],
     macros: dict[str, Any],
 ) -> None:
     items = _items(e.traits, ceil_div(_tiles(y), tile["chunk"]))
