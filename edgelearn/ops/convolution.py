@@ -206,7 +206,7 @@ def _tiles(e: Emitter, window: Window, x: Tensor, y: Tensor, width: int, product
     neighbours, as a number of matrix `products`."""
     plain = tiles.of_convolution(e.traits, width, y.blocks)
     if winograd.applies(e, window, x):
-        return winograd.with_tiles(e.traits, x, y, plain)
+        return winograd.with_tiles(e.traits, window, x, y, plain)
     if not e.traits.gpu or x.block < 16:
         return plain
     rows = ceil_div(y.rows, products)
@@ -222,7 +222,7 @@ def _depths(e: Emitter, window: Window, x: Tensor, dy: Tensor) -> list[KernelCon
         return [*convolution_local.weight_tiles(traits, window.taps * x.channels, dy.rows, dy.channels), best]
     depths, panels = tiles.dividing(tiles.DEPTHS, x.block), tiles.dividing(tiles.PANELS, dy.blocks)
     plain = tiles.worth_trying(best, depth=depths, panels=panels, items=tiles.items(traits))
-    return winograd.with_weight_tiles(traits, x, dy, plain) if winograd.applies(e, window, x) else plain
+    return winograd.with_weight_tiles(traits, window, x, dy, plain) if winograd.applies(e, window, x) else plain
 
 
 def _by_group(x: np.ndarray, groups: int) -> np.ndarray:

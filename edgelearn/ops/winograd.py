@@ -5,6 +5,7 @@ A work-item transforms a chunk of tiles, each of 2 x 2 outputs, into a workspace
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from edgelearn.launch import Access, KernelConfig
@@ -20,7 +21,7 @@ POINTS = 16  # products of a tile for each pair of channels; the convolution its
 ITEMS = 2  # work-items of a compute unit
 # Work beside the products, as measured (PoCL, AVX-512): transforms of tiles, as a factor, and transforms of the kernel,
 # as a number of tiles
-FORWARD, WEIGHTS = (1.1, 30), (1.3, 10)
+FORWARD, WEIGHTS = (1.1, 18), (1.3, 10)
 GAIN = 0.95  # of the time of the plain kernel, at most
 ROOM = 2  # times what the layer itself holds: more workspace than that is not taken
 
@@ -31,24 +32,26 @@ def applies(e: Emitter, window: Window, x: Tensor) -> bool:
     return same_rows and not e.traits.gpu and x.block == BLOCK and (e.compute.type, x.dtype) == ("fp32", "float32")
 
 
-def with_tiles(traits: Traits, x: Tensor, y: Tensor, plain: list[KernelConfig]) -> list[KernelConfig]:
+def with_tiles(traits: Traits, window: Window, x: Tensor, y: Tensor, plain: list[KernelConfig]) -> list[KernelConfig]:
     """`plain` candidates and these kernels', for outputs `y` or gradients of inputs, best guess first."""
     wide = traits.vector_width >= 16
     chunk, panels = (14, (2, 1)) if wide else (6, (1,))
     found: list[KernelConfig] = [{"chunk": chunk, "panels": count} for count in tiles.dividing(panels, y.blocks)]
     chunks = ceil_div(_tiles(y), chunk)
     nbytes = _items(traits, chunks) * _convolution_bytes(found[0], x) + _kernel_bytes(x, y)
-    return _sorted(found, plain, traits, x, y, FORWARD, chunks * chunk, nbytes)
+    return _sorted(found, plain, traits, window, x, y, _work(FORWARD, chunks * chunk), nbytes)
 
 
-def with_weight_tiles(traits: Traits, x: Tensor, dy: Tensor, plain: list[KernelConfig]) -> list[KernelConfig]:
+def with_weight_tiles(
+    traits: Traits, window: Window, x: Tensor, dy: Tensor, plain: list[KernelConfig]
+) -> list[KernelConfig]:
     """`plain` candidates and these kernels', for the gradient of the weights, best guess first."""
     ins, outs = (tiles.dividing((4, 3, 2, 1), t.blocks)[0] for t in (x, dy))
     chunks = (32, 16) if ins * outs > 4 else (16, 32)
     sizes = {"depth": tiles.product_depth(traits), "in_blocks": ins, "out_blocks": outs, "panels": 2 - outs % 2}
     found = [{"chunk": chunk, **sizes} for chunk in chunks]
     nbytes = ITEMS * traits.compute_units * _weights_bytes(found[0])
-    return _sorted(found, plain, traits, x, dy, WEIGHTS, _tiles(dy), nbytes)
+    return _sorted(found, plain, traits, window, x, dy, _work(WEIGHTS, _tiles(dy)), nbytes)
 
 
 def emit_forward(
@@ -75,7 +78,7 @@ def emit_backward_weights(
 ) -> Sum:
     (top, _), (left, _) = window.padding
     count, parts = _tiles(dy), x.blocks // tile["in_blocks"] * (dy.blocks // tile["out_blocks"])
-    groups, _ = e.split_rows(count, parts, tile["chunk"], 2 * ITEMS)
+    groups, _ = e.split_rows(count, parts, tile["chunk"], ITEMS)
     kernel_sum, span = start_sum(e, gradient, count, max(groups, ceil_div(count, LONGEST_SUM)))
     items = _items(e.traits, parts * kernel_sum.groups)
     e.launch(
@@ -121,17 +124,30 @@ def _sorted(
     found: list[KernelConfig],
     plain: list[KernelConfig],
     traits: Traits,
+    window: Window,
     x: Tensor,
     y: Tensor,
-    beside: tuple[float, int],
-    rows: int,
+    work: float,
     nbytes: int,
 ) -> list[KernelConfig]:
     """Candidates with `found` first if they are thought faster, and need no more than `ROOM`."""
-    factor, kernel_tiles = beside
-    faster = POINTS * (rows + kernel_tiles) * factor < GAIN * 9 * y.rows
+    faster = work < GAIN * x.images * prod(_products(window))
     small = nbytes <= ROOM * (x.buffer.nbytes + y.buffer.nbytes + 9 * _kernel_bytes(x, y) // POINTS)
     return [*found, *plain] if faster and small and traits.vector_width >= 16 else [*plain, *found]
+
+
+def _work(beside: tuple[float, int], count: int) -> float:
+    factor, kernel_tiles = beside
+    return POINTS * factor * (count + kernel_tiles)
+
+
+def _products(window: Window) -> list[int]:
+    """Products of the plain kernel for each pair of channels along y and x: it skips those with padding."""
+    axes = zip((window.height, window.width), window.output, window.padding, strict=True)
+    return [
+        sum(max(0, min(out, size + before - tap) - max(0, before - tap)) for tap in range(3))
+        for size, out, (before, _) in axes
+    ]
 
 
 def _tiles(y: Tensor) -> int:
