@@ -117,7 +117,9 @@ def same(one, other):
     return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
-@pytest.mark.parametrize("strategy", [FedAvg(), FedAvgM(decay=0.9), FedAdam(), FedYogi()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "strategy", [FedAvg(), FedAvgM(decay=0.9), FedAdam(), FedYogi()], ids=lambda s: type(s).__name__
+)
 def test_the_same_bits_again_and_from_every_round(federation, strategy):
     bits = Bits()
     whole = rounds_of(federation, strategy, fraction=0.5)
