@@ -1,82 +1,5 @@
 // Batch normalization (Ioffe and Szegedy 2015), with moving or with batch statistics; of y as it is stored.
-#include "elementwise.h"
-#include "group_sum.h"
-#include "jobs.h"
-#include "result.h"
-
-// With SUB_BANDS > 1 every sub-band of an image's height has statistics of its own (Chang et al. 2021). A set is 16
-// channels of one sub-band, or without sub-bands 16 channels; a set is what `block` counts. The m rows of a set share
-// statistics; an image has `share` of them.
-#ifndef SUB_BANDS
-#define SUB_BANDS 1
-#endif
-typedef struct { int m, share; } Rows;
-#if SUB_BANDS > 1
-#define SET_ARGUMENTS const int m, const int share
-#define SET_ROWS ((Rows){m, share})
-#else
-#define SET_ARGUMENTS const int m
-#define SET_ROWS ((Rows){m, m})
-#endif
-
-// Where a row of a set lies
-INLINE size_t set_row_at(const Rows rows, const int block, const int row) {
-#if SUB_BANDS > 1
-  const size_t images = (size_t)(block / SUB_BANDS) * (rows.m / rows.share) + row / rows.share;
-  return ((images * SUB_BANDS + block % SUB_BANDS) * rows.share + row % rows.share) * BLOCK;
-#else
-  return row_at(block, rows.m, row);
-#endif
-}
-
-#define CHUNK (512 * MEMBERS)  // rows that are summed by themselves, and stay in a first-level cache
-#define MEMBER (ITEM % MEMBERS)
-
-// Inputs of normalization and its results, by channel
-typedef struct { input gamma, beta; output scale, shift, mean, inverse, moving_mean, moving_variance; } Parts;
-#define PARTS_ARGUMENTS                                                                                      \
-  INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(shift), OUTPUT(mean_out), OUTPUT(deviation_inverse),      \
-  OUTPUT(moving_mean), OUTPUT(moving_variance)
-#define PARTS                                                                                                \
-  ((Parts){ITEM_START(gamma), ITEM_START(beta), ITEM_START(scale), ITEM_START(shift), ITEM_START(mean_out),  \
-           ITEM_START(deviation_inverse), ITEM_START(moving_mean), ITEM_START(moving_variance)})
-
-typedef struct { V scale, shift; } Affine;
-
-// Scale, shift and 1 / deviation from a mean and a biased variance; moving averages moved as Keras does:
-// moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum from the host, which float32 would
-// round. The first member of a work-group writes them, if it `writes`.
-INLINE Affine write_statistics(const Parts parts, const int block, const V mean, const V variance, const float epsilon,
-                               const float pace, const int writes) {
-  const int at = block * BLOCK;
-  const V inverse = (V)1 / sqrt(variance + epsilon), s = load(parts.gamma + at) * inverse;
-  const V t = load(parts.beta + at) - mean * s;
-  if (!IS_FIRST_MEMBER || !writes) return (Affine){s, t};
-  store(parts.scale + at, s);
-  store(parts.shift + at, t);
-  store(parts.mean + at, mean);
-  store(parts.inverse + at, inverse);
-  const V old_mean = load(parts.moving_mean + at), old_variance = load(parts.moving_variance + at);
-  store(parts.moving_mean + at, old_mean + (mean - old_mean) * pace);
-  store(parts.moving_variance + at, old_variance + (variance - old_variance) * pace);
-  return (Affine){s, t};
-}
-
-typedef struct { V sum, product; } GradientSums;  // of dz, and of dz * normalized y
-typedef struct { V slope, offset; } Backward;     // dx = dz * scale - y * slope + offset
-
-// Gradients of gamma and beta from the sums of dz and of dz * normalized y, and what the gradient of y needs: nothing
-// but the scale where statistics are moving ones (`moving`), which do not depend on y. The first member of a work-group
-// writes them, if it `writes`.
-INLINE Backward write_gradients(output dgamma, output dbeta, const GradientSums sums, const V scale, const V mean,
-                                const V inverse, const int m, const int moving, const int add, const int writes) {
-  if (IS_FIRST_MEMBER && writes) {
-    store(dbeta, add ? load(dbeta) + sums.sum : sums.sum);
-    store(dgamma, add ? load(dgamma) + sums.product : sums.product);
-  }
-  const V k = moving ? (V)0 : scale * inverse * sums.product * (1.0f / m);
-  return (Backward){k, moving ? (V)0 : k * mean - scale * sums.sum * (1.0f / m)};
-}
+#include "batchnorm.h"
 
 // Moving statistics as a scale and a shift: scale = gamma / sqrt(var + epsilon), shift = beta + (bias - mean) * scale.
 // A job a layer, a work-item a block of channels.
@@ -111,7 +34,8 @@ KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), SET_ARGUMENTS, const 
   const int start = group * count, stop = start + count < m ? start + count : m, first = start + MEMBER;
   const Decoding decoding = decoding_of(y, block / SUB_BANDS);
   V mean = (V)0, squares = (V)0;
-  SEVERAL for (int row = first; row < stop; row += MEMBERS) mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
+  SEVERAL for (int row = first; row < stop; row += MEMBERS)
+    mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
   mean = group_sum(mean, shares);
   mean *= 1.0f / (stop - start);
   SEVERAL for (int row = first; row < stop; row += MEMBERS) {
@@ -124,57 +48,12 @@ KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), SET_ARGUMENTS, const 
   store(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, squares);
 }
 
-// The rows of the groups whose partial sums a kernel combines: m rows of a set, `count` a group
-typedef struct { int m, sets, count, groups; } Groups;
-
-// Groups combined (Chan, Golub and LeVeque 1983) to the batch's mean and biased variance; scale and shift from them
-INLINE Affine combined_statistics(input partials, const Parts parts, const Groups of, const int block,
-                                  const float epsilon, const float pace, const int writes, __local V *shares) {
-  V mean = (V)0, squares = (V)0;
-  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
-    const float n = (g + 1) * of.count < of.m ? of.count : of.m - g * of.count;
-    mean += load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) * (n / of.m);
-  }
-  mean = group_sum(mean, shares);
-  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
-    const float n = (g + 1) * of.count < of.m ? of.count : of.m - g * of.count;
-    const V d = load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) - mean;
-    squares += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK) + d * d * n;
-  }
-  squares = group_sum(squares, shares);
-  return write_statistics(parts, block, mean, squares * (1.0f / of.m), epsilon, pace, writes);
-}
-
+// Statistics of groups of rows combined
 KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const int blocks, const int count,
                          const int groups, const float epsilon, const float pace) {
   LOCAL_SHARES(shares);
   const Groups of = {m, blocks, count, groups};
   combined_statistics(ITEM_START(partials), PARTS, of, get_group_id(0), epsilon, pace, 1, shares);
-}
-
-// The same of a set by one work-group, and what its rows are multiplied by: y is read from memory once, chunk by chunk,
-// if the cache holds it.
-INLINE Affine whole_statistics(const Stored y, const Decoding decoding, const Parts parts, const Rows rows,
-                               const int block, const int m, const float epsilon, const float pace,
-                               __local V *shares) {
-  V mean = (V)0, squares = (V)0;
-  for (int start = 0; start < m; start += CHUNK) {
-    const int count = m - start < CHUNK ? m - start : CHUNK;
-    V sum = (V)0, chunk_squares = (V)0;
-    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS)
-      sum += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
-    sum = group_sum(sum, shares);
-    const V center = sum * (1.0f / count);
-    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS) {
-      const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - center;
-      chunk_squares += d * d;
-    }
-    chunk_squares = group_sum(chunk_squares, shares);
-    const V step = center - mean;
-    mean += step * ((float)count / (start + count));
-    squares += chunk_squares + step * step * ((float)start * count / (start + count));
-  }
-  return write_statistics(parts, block, mean, squares * (1.0f / m), epsilon, pace, 1);
 }
 
 // Statistics and z in one launch, a work-group a set
@@ -194,26 +73,6 @@ KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), SET_ARG
   }
 }
 
-// The sets of a work-group, spread evenly: PoCL gives neighbours to one core, so the first ones mustn't have all of few
-// sets.
-typedef struct { int first, last; } Sets;
-INLINE Sets sets_of_group(const int sets) {
-  const int group = get_group_id(0), groups = (int)get_global_size(0) / GROUP;
-  return (Sets){group * sets / groups, (group + 1) * sets / groups};
-}
-
-// Writes the normalized rows of [start, stop) of a block to a result.
-INLINE void normalize_rows(const Result result, RangeStatistics *s, const Stored y, const Decoding decoding,
-                           const int block, const int start, const int stop, const Affine affine) {
-  for (int first = start + MEMBER * DRAWN_ROWS; first < stop; first += MEMBERS * DRAWN_ROWS) {
-    const Uniform uniform = draw(result, block, first, 1);
-    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < stop) {
-      const V v = LOAD_STORED(y, row_at(block, result.m, first + i), decoding) * affine.scale + affine.shift;
-      write_result(result, s, block, first + i, activate(v), uniform.of[i]);
-    }
-  }
-}
-
 // The same to a result that may be quantized; a work-group takes none, one or several sets. Without sub-bands.
 KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, const int m, const int all_blocks,
                             const float epsilon, const float pace) {
@@ -230,14 +89,6 @@ KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, 
     normalize_rows(result, &s, y, decoding, block, 0, m, affine);
   }
   WRITE_STATISTICS(s, shared);
-}
-
-// The rows of a set that a work-group normalizes, where several share a set, or none is left for it. Without sub-bands.
-typedef struct { int block, first, last; } Slice;
-INLINE Slice slice_of_group(const int sets, const int m) {
-  const int slices = (int)get_global_size(0) / GROUP / sets, group = get_group_id(0), rows = (m + slices - 1) / slices;
-  const int first = group % slices * rows, last = first + rows < m ? first + rows : m;
-  return (Slice){group / slices, first, last};
 }
 
 // finish_statistics and normalize_forward in one launch: every work-group combines the groups' sums, the first one of a
@@ -292,15 +143,6 @@ KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT_VAL
   }
 }
 
-// Where the statistics of a row of a block lie, m being all rows of it
-INLINE int set_of(const Rows rows, const int block, const int row) {
-#if SUB_BANDS > 1
-  return (block * SUB_BANDS + row / rows.share % SUB_BANDS) * BLOCK;
-#else
-  return block * BLOCK;
-#endif
-}
-
 // The same to a result that may be quantized, and whose range statistics are taken. Here m counts all rows of a block,
 // of which a work-item takes DRAWN_ROWS at a time.
 KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RESULT_ARGUMENTS, SET_ARGUMENTS,
@@ -350,21 +192,6 @@ KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(
   if (!IS_FIRST_MEMBER) return;
   store(partials + (size_t)(group * 2 * blocks + block) * BLOCK, sum);
   store(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, product);
-}
-
-// What the gradient of y needs of a set: the scale, and what the statistics lead to
-typedef struct { V scale, mean, inverse; } Moments;
-#define MOMENTS(block)                                                                              \
-  ((Moments){load(ITEM_START(scale) + (block) * BLOCK), load(ITEM_START(mean_in) + (block) * BLOCK), \
-             load(ITEM_START(deviation_inverse) + (block) * BLOCK)})
-
-INLINE GradientSums combined_sums(input partials, const Groups of, const int block, __local V *shares) {
-  V sum = (V)0, product = (V)0;
-  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
-    sum += load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK);
-    product += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK);
-  }
-  return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
 }
 
 // dbeta = sum dz, dgamma = sum dz * normalized y, and slope and offset for normalize_backward
@@ -425,25 +252,6 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
   WRITE_STATISTICS(s, shared);
 }
 
-// The sums of a set of dz and dz * normalized y, chunk by chunk
-INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding decoding, const Rows rows,
-                               const int block, const int m, const V mean, const V inverse, __local V *shares) {
-  V sum = (V)0, product = (V)0;
-  for (int start = 0; start < m; start += CHUNK) {
-    const int stop = start + CHUNK < m ? start + CHUNK : m;
-    V chunk_sum = (V)0, chunk_product = (V)0;
-    SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
-      const size_t here = set_row_at(rows, block, row);
-      const V g = load(dz + here);
-      chunk_sum += g;
-      chunk_product += g * ((LOAD_STORED(y, here, decoding) - mean) * inverse);
-    }
-    sum += chunk_sum;
-    product += chunk_product;
-  }
-  return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
-}
-
 // group_gradients, finish_gradients and normalize_backward in one launch, a work-group a set
 KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
                       OUTPUT(dgamma), OUTPUT(dbeta), SET_ARGUMENTS, const int blocks, const int moving, const int add,
@@ -464,20 +272,6 @@ KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mea
   for (int row = MEMBER; row < m; row += MEMBERS) {
     const size_t here = set_row_at(rows, block, row);
     write_gradient(dx, here, load(dz + here) * s - LOAD_STORED(y, here, decoding) * b.slope + b.offset);
-  }
-}
-
-// Writes the gradients of rows [start, stop) of a block to a result.
-INLINE void gradient_rows(const Result result, RangeStatistics *statistics, input_values dz, const Stored y,
-                          const Decoding decoding, const int block, const int start, const int stop, const V scale,
-                          const Backward b) {
-  for (int first = start + MEMBER * DRAWN_ROWS; first < stop; first += MEMBERS * DRAWN_ROWS) {
-    const Uniform uniform = draw(result, block, first, 1);
-    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < stop) {
-      const size_t here = row_at(block, result.m, first + i);
-      write_result(result, statistics, block, first + i,
-                   load(dz + here) * scale - LOAD_STORED(y, here, decoding) * b.slope + b.offset, uniform.of[i]);
-    }
   }
 }
 
@@ -508,14 +302,6 @@ KERNEL whole_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), IN
 
 // finish_gradients and normalize_backward in one launch: every work-group combines the groups' sums, the first one of a
 // set writes dgamma and dbeta. Without sub-bands.
-#define FINISHED_GRADIENTS(b, slice, moments)                                                                     \
-  const Groups of = {m, sets, 0, groups};                                                                         \
-  const Moments moments = MOMENTS(slice.block);                                                                   \
-  const GradientSums sums = combined_sums(ITEM_START(partials), of, slice.block, shares);                         \
-  const Backward b = write_gradients(                                                                             \
-      ITEM_START(dgamma) + slice.block * BLOCK, ITEM_START(dbeta) + slice.block * BLOCK, sums, moments.scale,     \
-      moments.mean, moments.inverse, m, moving, add, slice.first == 0)
-
 KERNEL finish_backward(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in),
                        INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta), const int m, const int sets,
                        const int groups, const int moving, const int add, GRADIENT_ARGUMENTS) {
@@ -545,7 +331,8 @@ KERNEL finish_backward_result(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y)
   const Slice slice = slice_of_group(sets, m);
   if (slice.block < sets) {
     FINISHED_GRADIENTS(b, slice, moments);
-    gradient_rows(result, &s, dz, y, decoding_of(y, slice.block), slice.block, slice.first, slice.last, moments.scale, b);
+    const Decoding decoding = decoding_of(y, slice.block);
+    gradient_rows(result, &s, dz, y, decoding, slice.block, slice.first, slice.last, moments.scale, b);
   }
   WRITE_STATISTICS(s, shared);
 }
