@@ -45,13 +45,13 @@ typedef struct { V scale, shift; } Affine;
 
 // Scale, shift and 1 / deviation from a mean and a biased variance; moving averages moved as Keras does:
 // moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum from the host, which float32 would
-// round. The first member of a work-group writes them.
+// round. The first member of a work-group writes them, if it `writes`.
 INLINE Affine write_statistics(const Parts parts, const int block, const V mean, const V variance, const float epsilon,
-                               const float pace) {
+                               const float pace, const int writes) {
   const int at = block * BLOCK;
   const V inverse = (V)1 / sqrt(variance + epsilon), s = load(parts.gamma + at) * inverse;
   const V t = load(parts.beta + at) - mean * s;
-  if (!IS_FIRST_MEMBER) return (Affine){s, t};
+  if (!IS_FIRST_MEMBER || !writes) return (Affine){s, t};
   store(parts.scale + at, s);
   store(parts.shift + at, t);
   store(parts.mean + at, mean);
@@ -62,19 +62,20 @@ INLINE Affine write_statistics(const Parts parts, const int block, const V mean,
   return (Affine){s, t};
 }
 
-typedef struct { V slope, offset; } Backward;  // dx = dz * scale - y * slope + offset
+typedef struct { V sum, product; } GradientSums;  // of dz, and of dz * normalized y
+typedef struct { V slope, offset; } Backward;     // dx = dz * scale - y * slope + offset
 
 // Gradients of gamma and beta from the sums of dz and of dz * normalized y, and what the gradient of y needs: nothing
 // but the scale where statistics are moving ones (`moving`), which do not depend on y. The first member of a work-group
-// writes them.
-INLINE Backward write_gradients(output dgamma, output dbeta, const V sum, const V product, const V scale, const V mean,
-                                const V inverse, const int m, const int moving, const int add) {
-  if (IS_FIRST_MEMBER) {
-    store(dbeta, add ? load(dbeta) + sum : sum);
-    store(dgamma, add ? load(dgamma) + product : product);
+// writes them, if it `writes`.
+INLINE Backward write_gradients(output dgamma, output dbeta, const GradientSums sums, const V scale, const V mean,
+                                const V inverse, const int m, const int moving, const int add, const int writes) {
+  if (IS_FIRST_MEMBER && writes) {
+    store(dbeta, add ? load(dbeta) + sums.sum : sums.sum);
+    store(dgamma, add ? load(dgamma) + sums.product : sums.product);
   }
-  const V k = moving ? (V)0 : scale * inverse * product * (1.0f / m);
-  return (Backward){k, moving ? (V)0 : k * mean - scale * sum * (1.0f / m)};
+  const V k = moving ? (V)0 : scale * inverse * sums.product * (1.0f / m);
+  return (Backward){k, moving ? (V)0 : k * mean - scale * sums.sum * (1.0f / m)};
 }
 
 // Moving statistics as a scale and a shift: scale = gamma / sqrt(var + epsilon), shift = beta + (bias - mean) * scale.
@@ -123,26 +124,32 @@ KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), SET_ARGUMENTS, const 
   store(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, squares);
 }
 
+// The rows of the groups whose partial sums a kernel combines: m rows of a set, `count` a group
+typedef struct { int m, sets, count, groups; } Groups;
+
 // Groups combined (Chan, Golub and LeVeque 1983) to the batch's mean and biased variance; scale and shift from them
+INLINE Affine combined_statistics(input partials, const Parts parts, const Groups of, const int block,
+                                  const float epsilon, const float pace, const int writes, __local V *shares) {
+  V mean = (V)0, squares = (V)0;
+  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
+    const float n = (g + 1) * of.count < of.m ? of.count : of.m - g * of.count;
+    mean += load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) * (n / of.m);
+  }
+  mean = group_sum(mean, shares);
+  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
+    const float n = (g + 1) * of.count < of.m ? of.count : of.m - g * of.count;
+    const V d = load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) - mean;
+    squares += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK) + d * d * n;
+  }
+  squares = group_sum(squares, shares);
+  return write_statistics(parts, block, mean, squares * (1.0f / of.m), epsilon, pace, writes);
+}
+
 KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const int blocks, const int count,
                          const int groups, const float epsilon, const float pace) {
   LOCAL_SHARES(shares);
-  input partials = ITEM_START(partials);
-  const int block = get_group_id(0);
-  V mean = (V)0, squares = (V)0;
-  for (int g = MEMBER; g < groups; g += MEMBERS) {
-    const float n = (g + 1) * count < m ? count : m - g * count;
-    mean += load(partials + (size_t)(g * 2 * blocks + block) * BLOCK) * (n / m);
-  }
-  mean = group_sum(mean, shares);
-  for (int g = MEMBER; g < groups; g += MEMBERS) {
-    const float n = (g + 1) * count < m ? count : m - g * count;
-    const V d = load(partials + (size_t)(g * 2 * blocks + block) * BLOCK) - mean;
-    squares += load(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK) + d * d * n;
-  }
-  squares = group_sum(squares, shares);
-  if (!IS_FIRST_MEMBER) return;
-  write_statistics(PARTS, block, mean, squares * (1.0f / m), epsilon, pace);
+  const Groups of = {m, blocks, count, groups};
+  combined_statistics(ITEM_START(partials), PARTS, of, get_group_id(0), epsilon, pace, 1, shares);
 }
 
 // The same of a set by one work-group, and what its rows are multiplied by: y is read from memory once, chunk by chunk,
@@ -167,7 +174,7 @@ INLINE Affine whole_statistics(const Stored y, const Decoding decoding, const Pa
     mean += step * ((float)count / (start + count));
     squares += chunk_squares + step * step * ((float)start * count / (start + count));
   }
-  return write_statistics(parts, block, mean, squares * (1.0f / m), epsilon, pace);
+  return write_statistics(parts, block, mean, squares * (1.0f / m), epsilon, pace, 1);
 }
 
 // Statistics and z in one launch, a work-group a set
@@ -195,6 +202,18 @@ INLINE Sets sets_of_group(const int sets) {
   return (Sets){group * sets / groups, (group + 1) * sets / groups};
 }
 
+// Writes the normalized rows of [start, stop) of a block to a result.
+INLINE void normalize_rows(const Result result, RangeStatistics *s, const Stored y, const Decoding decoding,
+                           const int block, const int start, const int stop, const Affine affine) {
+  for (int first = start + MEMBER * DRAWN_ROWS; first < stop; first += MEMBERS * DRAWN_ROWS) {
+    const Uniform uniform = draw(result, block, first, 1);
+    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < stop) {
+      const V v = LOAD_STORED(y, row_at(block, result.m, first + i), decoding) * affine.scale + affine.shift;
+      write_result(result, s, block, first + i, activate(v), uniform.of[i]);
+    }
+  }
+}
+
 // The same to a result that may be quantized; a work-group takes none, one or several sets. Without sub-bands.
 KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, const int m, const int all_blocks,
                             const float epsilon, const float pace) {
@@ -208,13 +227,52 @@ KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, 
   for (int block = sets.first; block < sets.last; block++) {
     const Decoding decoding = decoding_of(y, block);
     const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace, shares);
-    for (int first = MEMBER * DRAWN_ROWS; first < m; first += MEMBERS * DRAWN_ROWS) {
-      const Uniform uniform = draw(result, block, first, 1);
-      UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
-        const V v = LOAD_STORED(y, row_at(block, m, first + i), decoding) * affine.scale + affine.shift;
-        write_result(result, &s, block, first + i, activate(v), uniform.of[i]);
-      }
-    }
+    normalize_rows(result, &s, y, decoding, block, 0, m, affine);
+  }
+  WRITE_STATISTICS(s, shared);
+}
+
+// The rows of a set that a work-group normalizes, where several share a set, or none is left for it. Without sub-bands.
+typedef struct { int block, first, last; } Slice;
+INLINE Slice slice_of_group(const int sets, const int m) {
+  const int slices = (int)get_global_size(0) / GROUP / sets, group = get_group_id(0), rows = (m + slices - 1) / slices;
+  const int first = group % slices * rows, last = first + rows < m ? first + rows : m;
+  return (Slice){group / slices, first, last};
+}
+
+// finish_statistics and normalize_forward in one launch: every work-group combines the groups' sums, the first one of a
+// set writes what they lead to.
+KERNEL finish_forward(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), const int m, const int sets,
+                      const int count, const int groups, const float epsilon, const float pace) {
+  LOCAL_SHARES(shares);
+  const Stored y = STORED_START(y);
+  output_values z = ITEM_START(z);
+  const Slice slice = slice_of_group(sets, m);
+  if (slice.block >= sets) return;
+  const Groups of = {m, sets, count, groups};
+  const Affine affine = combined_statistics(ITEM_START(partials), PARTS, of, slice.block, epsilon, pace,
+                                            slice.first == 0, shares);
+  const Decoding decoding = decoding_of(y, slice.block);
+  SEVERAL for (int row = slice.first + MEMBER; row < slice.last; row += MEMBERS) {
+    const size_t at = row_at(slice.block, m, row);
+    store(z + at, activate(LOAD_STORED(y, at, decoding) * affine.scale + affine.shift));
+  }
+}
+
+KERNEL finish_forward_result(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, const int m,
+                             const int sets, const int count, const int groups, const float epsilon,
+                             const float pace) {
+  LOCAL_RECORDS(shared);
+  LOCAL_SHARES(shares);
+  const Stored y = STORED_START(y);
+  const Result result = RESULT(m);
+  RangeStatistics s = NO_STATISTICS;
+  const Slice slice = slice_of_group(sets, m);
+  if (slice.block < sets) {
+    const Groups of = {m, sets, count, groups};
+    const Affine affine = combined_statistics(ITEM_START(partials), PARTS, of, slice.block, epsilon, pace,
+                                              slice.first == 0, shares);
+    normalize_rows(result, &s, y, decoding_of(y, slice.block), slice.block, slice.first, slice.last, affine);
   }
   WRITE_STATISTICS(s, shared);
 }
@@ -294,24 +352,33 @@ KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(
   store(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, product);
 }
 
+// What the gradient of y needs of a set: the scale, and what the statistics lead to
+typedef struct { V scale, mean, inverse; } Moments;
+#define MOMENTS(block)                                                                              \
+  ((Moments){load(ITEM_START(scale) + (block) * BLOCK), load(ITEM_START(mean_in) + (block) * BLOCK), \
+             load(ITEM_START(deviation_inverse) + (block) * BLOCK)})
+
+INLINE GradientSums combined_sums(input partials, const Groups of, const int block, __local V *shares) {
+  V sum = (V)0, product = (V)0;
+  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
+    sum += load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK);
+    product += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK);
+  }
+  return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
+}
+
 // dbeta = sum dz, dgamma = sum dz * normalized y, and slope and offset for normalize_backward
-KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviation_inverse), OUTPUT(dgamma),
+KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(dgamma),
                         OUTPUT(dbeta), OUTPUT(slope), OUTPUT(offset), const int m, const int blocks, const int groups,
                         const int moving, const int add) {
   LOCAL_SHARES(shares);
-  input partials = ITEM_START(partials);
   const int block = get_group_id(0), at = block * BLOCK;
-  V sum = (V)0, product = (V)0;
-  for (int g = MEMBER; g < groups; g += MEMBERS) {
-    sum += load(partials + (size_t)(g * 2 * blocks + block) * BLOCK);
-    product += load(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK);
-  }
-  sum = group_sum(sum, shares);
-  product = group_sum(product, shares);
+  const Groups of = {m, blocks, 0, groups};
+  const GradientSums sums = combined_sums(ITEM_START(partials), of, block, shares);
   if (!IS_FIRST_MEMBER) return;
-  const Backward b = write_gradients(
-      ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sum, product, load(ITEM_START(scale) + at),
-      load(ITEM_START(mean) + at), load(ITEM_START(deviation_inverse) + at), m, moving, add);
+  const Moments moments = MOMENTS(block);
+  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, moments.scale, moments.mean,
+                                     moments.inverse, m, moving, add, 1);
   store(ITEM_START(slope) + at, (V)0 - b.slope);
   store(ITEM_START(offset) + at, b.offset);
 }
@@ -359,7 +426,6 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
 }
 
 // The sums of a set of dz and dz * normalized y, chunk by chunk
-typedef struct { V sum, product; } GradientSums;
 INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding decoding, const Rows rows,
                                const int block, const int m, const V mean, const V inverse, __local V *shares) {
   V sum = (V)0, product = (V)0;
@@ -393,11 +459,25 @@ KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mea
   const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
   const V s = load(ITEM_START(scale) + at);
   const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, shares);
-  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums.sum, sums.product, s, mean,
-                                     inverse, m, moving, add);
+  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, s, mean, inverse, m,
+                                     moving, add, 1);
   for (int row = MEMBER; row < m; row += MEMBERS) {
     const size_t here = set_row_at(rows, block, row);
     write_gradient(dx, here, load(dz + here) * s - LOAD_STORED(y, here, decoding) * b.slope + b.offset);
+  }
+}
+
+// Writes the gradients of rows [start, stop) of a block to a result.
+INLINE void gradient_rows(const Result result, RangeStatistics *statistics, input_values dz, const Stored y,
+                          const Decoding decoding, const int block, const int start, const int stop, const V scale,
+                          const Backward b) {
+  for (int first = start + MEMBER * DRAWN_ROWS; first < stop; first += MEMBERS * DRAWN_ROWS) {
+    const Uniform uniform = draw(result, block, first, 1);
+    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < stop) {
+      const size_t here = row_at(block, result.m, first + i);
+      write_result(result, statistics, block, first + i,
+                   load(dz + here) * scale - LOAD_STORED(y, here, decoding) * b.slope + b.offset, uniform.of[i]);
+    }
   }
 }
 
@@ -419,16 +499,53 @@ KERNEL whole_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), IN
     const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
     const V s = load(ITEM_START(scale) + at);
     const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, shares);
-    const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums.sum, sums.product, s, mean,
-                                       inverse, m, moving, add);
-    for (int first = MEMBER * DRAWN_ROWS; first < m; first += MEMBERS * DRAWN_ROWS) {
-      const Uniform uniform = draw(result, block, first, 1);
-      UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
-        const size_t here = row_at(block, m, first + i);
-        write_result(result, &statistics, block, first + i,
-                     load(dz + here) * s - LOAD_STORED(y, here, decoding) * b.slope + b.offset, uniform.of[i]);
-      }
-    }
+    const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, s, mean, inverse, m,
+                                       moving, add, 1);
+    gradient_rows(result, &statistics, dz, y, decoding, block, 0, m, s, b);
   }
   WRITE_STATISTICS(statistics, shared);
+}
+
+// finish_gradients and normalize_backward in one launch: every work-group combines the groups' sums, the first one of a
+// set writes dgamma and dbeta. Without sub-bands.
+#define FINISHED_GRADIENTS(b, slice, moments)                                                                     \
+  const Groups of = {m, sets, 0, groups};                                                                         \
+  const Moments moments = MOMENTS(slice.block);                                                                   \
+  const GradientSums sums = combined_sums(ITEM_START(partials), of, slice.block, shares);                         \
+  const Backward b = write_gradients(                                                                             \
+      ITEM_START(dgamma) + slice.block * BLOCK, ITEM_START(dbeta) + slice.block * BLOCK, sums, moments.scale,     \
+      moments.mean, moments.inverse, m, moving, add, slice.first == 0)
+
+KERNEL finish_backward(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in),
+                       INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta), const int m, const int sets,
+                       const int groups, const int moving, const int add, GRADIENT_ARGUMENTS) {
+  LOCAL_SHARES(shares);
+  input_values dz = ITEM_START(dz);
+  const Stored y = STORED_START(y);
+  const Gradient dx = GRADIENT;
+  const Slice slice = slice_of_group(sets, m);
+  if (slice.block >= sets) return;
+  FINISHED_GRADIENTS(b, slice, moments);
+  const Decoding decoding = decoding_of(y, slice.block);
+  SEVERAL for (int row = slice.first + MEMBER; row < slice.last; row += MEMBERS) {
+    const size_t at = row_at(slice.block, m, row);
+    write_gradient(dx, at, load(dz + at) * moments.scale - LOAD_STORED(y, at, decoding) * b.slope + b.offset);
+  }
+}
+
+KERNEL finish_backward_result(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in),
+                              INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta), RESULT_ARGUMENTS, const int m,
+                              const int sets, const int groups, const int moving, const int add) {
+  LOCAL_RECORDS(shared);
+  LOCAL_SHARES(shares);
+  input_values dz = ITEM_START(dz);
+  const Stored y = STORED_START(y);
+  const Result result = RESULT(m);
+  RangeStatistics s = NO_STATISTICS;
+  const Slice slice = slice_of_group(sets, m);
+  if (slice.block < sets) {
+    FINISHED_GRADIENTS(b, slice, moments);
+    gradient_rows(result, &s, dz, y, decoding_of(y, slice.block), slice.block, slice.first, slice.last, moments.scale, b);
+  }
+  WRITE_STATISTICS(s, shared);
 }
