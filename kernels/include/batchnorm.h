@@ -209,8 +209,8 @@ INLINE void gradient_rows(const Result result, RangeStatistics *statistics, inpu
   }
 }
 
-// What the gradient of y needs, in kernels that combine the groups' sums themselves. The first work-group of a set writes
-// dgamma and dbeta.
+// What the gradient of y needs, in kernels that combine the groups' sums themselves. The first work-group of a set
+// writes dgamma and dbeta.
 #define FINISHED_GRADIENTS(b, slice, moments)                                                                     \
   const Groups of = {m, sets, 0, groups};                                                                         \
   const Moments moments = MOMENTS(slice.block);                                                                   \
