@@ -1,81 +1,5 @@
 // Batch normalization (Ioffe and Szegedy 2015), with moving or with batch statistics; of y as it is stored.
-#include "elementwise.h"
-#include "group_sum.h"
-#include "jobs.h"
-#include "result.h"
-
-// With SUB_BANDS > 1 every sub-band of an image's height has statistics of its own (Chang et al. 2021). A set is 16
-// channels of one sub-band, or without sub-bands 16 channels; a set is what `block` counts. The m rows of a set share
-// statistics; an image has `share` of them.
-#ifndef SUB_BANDS
-#define SUB_BANDS 1
-#endif
-typedef struct { int m, share; } Rows;
-#if SUB_BANDS > 1
-#define SET_ARGUMENTS const int m, const int share
-#define SET_ROWS ((Rows){m, share})
-#else
-#define SET_ARGUMENTS const int m
-#define SET_ROWS ((Rows){m, m})
-#endif
-
-// Where a row of a set lies
-INLINE size_t set_row_at(const Rows rows, const int block, const int row) {
-#if SUB_BANDS > 1
-  const size_t images = (size_t)(block / SUB_BANDS) * (rows.m / rows.share) + row / rows.share;
-  return ((images * SUB_BANDS + block % SUB_BANDS) * rows.share + row % rows.share) * BLOCK;
-#else
-  return row_at(block, rows.m, row);
-#endif
-}
-
-#define CHUNK (512 * MEMBERS)  // rows that are summed by themselves, and stay in a first-level cache
-#define MEMBER (ITEM % MEMBERS)
-
-// Inputs of normalization and its results, by channel
-typedef struct { input gamma, beta; output scale, shift, mean, inverse, moving_mean, moving_variance; } Parts;
-#define PARTS_ARGUMENTS                                                                                      \
-  INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(shift), OUTPUT(mean_out), OUTPUT(deviation_inverse),      \
-  OUTPUT(moving_mean), OUTPUT(moving_variance)
-#define PARTS                                                                                                \
-  ((Parts){ITEM_START(gamma), ITEM_START(beta), ITEM_START(scale), ITEM_START(shift), ITEM_START(mean_out),  \
-           ITEM_START(deviation_inverse), ITEM_START(moving_mean), ITEM_START(moving_variance)})
-
-typedef struct { V scale, shift; } Affine;
-
-// Scale, shift and 1 / deviation from a mean and a biased variance; moving averages moved as Keras does:
-// moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum from the host, which float32 would
-// round. The first member of a work-group writes them.
-INLINE Affine write_statistics(const Parts parts, const int block, const V mean, const V variance, const float epsilon,
-                               const float pace) {
-  const int at = block * BLOCK;
-  const V inverse = (V)1 / sqrt(variance + epsilon), s = load(parts.gamma + at) * inverse;
-  const V t = load(parts.beta + at) - mean * s;
-  if (!IS_FIRST_MEMBER) return (Affine){s, t};
-  store(parts.scale + at, s);
-  store(parts.shift + at, t);
-  store(parts.mean + at, mean);
-  store(parts.inverse + at, inverse);
-  const V old_mean = load(parts.moving_mean + at), old_variance = load(parts.moving_variance + at);
-  store(parts.moving_mean + at, old_mean + (mean - old_mean) * pace);
-  store(parts.moving_variance + at, old_variance + (variance - old_variance) * pace);
-  return (Affine){s, t};
-}
-
-typedef struct { V slope, offset; } Backward;  // dx = dz * scale - y * slope + offset
-
-// Gradients of gamma and beta from the sums of dz and of dz * normalized y, and what the gradient of y needs: nothing
-// but the scale where statistics are moving ones (`moving`), which do not depend on y. The first member of a work-group
-// writes them.
-INLINE Backward write_gradients(output dgamma, output dbeta, const V sum, const V product, const V scale, const V mean,
-                                const V inverse, const int m, const int moving, const int add) {
-  if (IS_FIRST_MEMBER) {
-    store(dbeta, add ? load(dbeta) + sum : sum);
-    store(dgamma, add ? load(dgamma) + product : product);
-  }
-  const V k = moving ? (V)0 : scale * inverse * product * (1.0f / m);
-  return (Backward){k, moving ? (V)0 : k * mean - scale * sum * (1.0f / m)};
-}
+#include "batchnorm.h"
 
 // Moving statistics as a scale and a shift: scale = gamma / sqrt(var + epsilon), shift = beta + (bias - mean) * scale.
 // A job a layer, a work-item a block of channels.
@@ -110,7 +34,8 @@ KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), SET_ARGUMENTS, const 
   const int start = group * count, stop = start + count < m ? start + count : m, first = start + MEMBER;
   const Decoding decoding = decoding_of(y, block / SUB_BANDS);
   V mean = (V)0, squares = (V)0;
-  SEVERAL for (int row = first; row < stop; row += MEMBERS) mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
+  SEVERAL for (int row = first; row < stop; row += MEMBERS)
+    mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
   mean = group_sum(mean, shares);
   mean *= 1.0f / (stop - start);
   SEVERAL for (int row = first; row < stop; row += MEMBERS) {
@@ -123,51 +48,12 @@ KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), SET_ARGUMENTS, const 
   store(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, squares);
 }
 
-// Groups combined (Chan, Golub and LeVeque 1983) to the batch's mean and biased variance; scale and shift from them
+// Statistics of groups of rows combined
 KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const int blocks, const int count,
                          const int groups, const float epsilon, const float pace) {
   LOCAL_SHARES(shares);
-  input partials = ITEM_START(partials);
-  const int block = get_group_id(0);
-  V mean = (V)0, squares = (V)0;
-  for (int g = MEMBER; g < groups; g += MEMBERS) {
-    const float n = (g + 1) * count < m ? count : m - g * count;
-    mean += load(partials + (size_t)(g * 2 * blocks + block) * BLOCK) * (n / m);
-  }
-  mean = group_sum(mean, shares);
-  for (int g = MEMBER; g < groups; g += MEMBERS) {
-    const float n = (g + 1) * count < m ? count : m - g * count;
-    const V d = load(partials + (size_t)(g * 2 * blocks + block) * BLOCK) - mean;
-    squares += load(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK) + d * d * n;
-  }
-  squares = group_sum(squares, shares);
-  if (!IS_FIRST_MEMBER) return;
-  write_statistics(PARTS, block, mean, squares * (1.0f / m), epsilon, pace);
-}
-
-// The same of a set by one work-group, and what its rows are multiplied by: y is read from memory once, chunk by chunk,
-// if the cache holds it.
-INLINE Affine whole_statistics(const Stored y, const Decoding decoding, const Parts parts, const Rows rows,
-                               const int block, const int m, const float epsilon, const float pace,
-                               __local V *shares) {
-  V mean = (V)0, squares = (V)0;
-  for (int start = 0; start < m; start += CHUNK) {
-    const int count = m - start < CHUNK ? m - start : CHUNK;
-    V sum = (V)0, chunk_squares = (V)0;
-    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS)
-      sum += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
-    sum = group_sum(sum, shares);
-    const V center = sum * (1.0f / count);
-    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS) {
-      const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - center;
-      chunk_squares += d * d;
-    }
-    chunk_squares = group_sum(chunk_squares, shares);
-    const V step = center - mean;
-    mean += step * ((float)count / (start + count));
-    squares += chunk_squares + step * step * ((float)start * count / (start + count));
-  }
-  return write_statistics(parts, block, mean, squares * (1.0f / m), epsilon, pace);
+  const Groups of = {m, blocks, count, groups};
+  combined_statistics(ITEM_START(partials), PARTS, of, get_group_id(0), epsilon, pace, 1, shares);
 }
 
 // Statistics and z in one launch, a work-group a set
@@ -187,14 +73,6 @@ KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), SET_ARG
   }
 }
 
-// The sets of a work-group, spread evenly: PoCL gives neighbours to one core, so the first ones mustn't have all of few
-// sets.
-typedef struct { int first, last; } Sets;
-INLINE Sets sets_of_group(const int sets) {
-  const int group = get_group_id(0), groups = (int)get_global_size(0) / GROUP;
-  return (Sets){group * sets / groups, (group + 1) * sets / groups};
-}
-
 // The same to a result that may be quantized; a work-group takes none, one or several sets. Without sub-bands.
 KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, const int m, const int all_blocks,
                             const float epsilon, const float pace) {
@@ -208,13 +86,44 @@ KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, 
   for (int block = sets.first; block < sets.last; block++) {
     const Decoding decoding = decoding_of(y, block);
     const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace, shares);
-    for (int first = MEMBER * DRAWN_ROWS; first < m; first += MEMBERS * DRAWN_ROWS) {
-      const Uniform uniform = draw(result, block, first, 1);
-      UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
-        const V v = LOAD_STORED(y, row_at(block, m, first + i), decoding) * affine.scale + affine.shift;
-        write_result(result, &s, block, first + i, activate(v), uniform.of[i]);
-      }
-    }
+    normalize_rows(result, &s, y, decoding, block, 0, m, affine);
+  }
+  WRITE_STATISTICS(s, shared);
+}
+
+// finish_statistics and normalize_forward in one launch: every work-group combines the groups' sums, the first one of a
+// set writes what they lead to.
+KERNEL finish_forward(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), const int m, const int sets,
+                      const int count, const int groups, const float epsilon, const float pace) {
+  LOCAL_SHARES(shares);
+  const Stored y = STORED_START(y);
+  output_values z = ITEM_START(z);
+  const Slice slice = slice_of_group(sets, m);
+  if (slice.block >= sets) return;
+  const Groups of = {m, sets, count, groups};
+  const Affine affine = combined_statistics(ITEM_START(partials), PARTS, of, slice.block, epsilon, pace,
+                                            slice.first == 0, shares);
+  const Decoding decoding = decoding_of(y, slice.block);
+  SEVERAL for (int row = slice.first + MEMBER; row < slice.last; row += MEMBERS) {
+    const size_t at = row_at(slice.block, m, row);
+    store(z + at, activate(LOAD_STORED(y, at, decoding) * affine.scale + affine.shift));
+  }
+}
+
+KERNEL finish_forward_result(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, const int m,
+                             const int sets, const int count, const int groups, const float epsilon,
+                             const float pace) {
+  LOCAL_RECORDS(shared);
+  LOCAL_SHARES(shares);
+  const Stored y = STORED_START(y);
+  const Result result = RESULT(m);
+  RangeStatistics s = NO_STATISTICS;
+  const Slice slice = slice_of_group(sets, m);
+  if (slice.block < sets) {
+    const Groups of = {m, sets, count, groups};
+    const Affine affine = combined_statistics(ITEM_START(partials), PARTS, of, slice.block, epsilon, pace,
+                                              slice.first == 0, shares);
+    normalize_rows(result, &s, y, decoding_of(y, slice.block), slice.block, slice.first, slice.last, affine);
   }
   WRITE_STATISTICS(s, shared);
 }
@@ -232,15 +141,6 @@ KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT_VAL
     const size_t at = set_row_at(rows, band.block, row);
     store(z + at, activate(LOAD_STORED(y, at, decoding) * s + t));
   }
-}
-
-// Where the statistics of a row of a block lie, m being all rows of it
-INLINE int set_of(const Rows rows, const int block, const int row) {
-#if SUB_BANDS > 1
-  return (block * SUB_BANDS + row / rows.share % SUB_BANDS) * BLOCK;
-#else
-  return block * BLOCK;
-#endif
 }
 
 // The same to a result that may be quantized, and whose range statistics are taken. Here m counts all rows of a block,
@@ -295,23 +195,17 @@ KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(
 }
 
 // dbeta = sum dz, dgamma = sum dz * normalized y, and slope and offset for normalize_backward
-KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean), INPUT(deviation_inverse), OUTPUT(dgamma),
+KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(dgamma),
                         OUTPUT(dbeta), OUTPUT(slope), OUTPUT(offset), const int m, const int blocks, const int groups,
                         const int moving, const int add) {
   LOCAL_SHARES(shares);
-  input partials = ITEM_START(partials);
   const int block = get_group_id(0), at = block * BLOCK;
-  V sum = (V)0, product = (V)0;
-  for (int g = MEMBER; g < groups; g += MEMBERS) {
-    sum += load(partials + (size_t)(g * 2 * blocks + block) * BLOCK);
-    product += load(partials + (size_t)((g * 2 + 1) * blocks + block) * BLOCK);
-  }
-  sum = group_sum(sum, shares);
-  product = group_sum(product, shares);
+  const Groups of = {m, blocks, 0, groups};
+  const GradientSums sums = combined_sums(ITEM_START(partials), of, block, shares);
   if (!IS_FIRST_MEMBER) return;
-  const Backward b = write_gradients(
-      ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sum, product, load(ITEM_START(scale) + at),
-      load(ITEM_START(mean) + at), load(ITEM_START(deviation_inverse) + at), m, moving, add);
+  const Moments moments = MOMENTS(block);
+  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, moments.scale, moments.mean,
+                                     moments.inverse, m, moving, add, 1);
   store(ITEM_START(slope) + at, (V)0 - b.slope);
   store(ITEM_START(offset) + at, b.offset);
 }
@@ -358,26 +252,6 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
   WRITE_STATISTICS(s, shared);
 }
 
-// The sums of a set of dz and dz * normalized y, chunk by chunk
-typedef struct { V sum, product; } GradientSums;
-INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding decoding, const Rows rows,
-                               const int block, const int m, const V mean, const V inverse, __local V *shares) {
-  V sum = (V)0, product = (V)0;
-  for (int start = 0; start < m; start += CHUNK) {
-    const int stop = start + CHUNK < m ? start + CHUNK : m;
-    V chunk_sum = (V)0, chunk_product = (V)0;
-    SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
-      const size_t here = set_row_at(rows, block, row);
-      const V g = load(dz + here);
-      chunk_sum += g;
-      chunk_product += g * ((LOAD_STORED(y, here, decoding) - mean) * inverse);
-    }
-    sum += chunk_sum;
-    product += chunk_product;
-  }
-  return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
-}
-
 // group_gradients, finish_gradients and normalize_backward in one launch, a work-group a set
 KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
                       OUTPUT(dgamma), OUTPUT(dbeta), SET_ARGUMENTS, const int blocks, const int moving, const int add,
@@ -393,8 +267,8 @@ KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mea
   const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
   const V s = load(ITEM_START(scale) + at);
   const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, shares);
-  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums.sum, sums.product, s, mean,
-                                     inverse, m, moving, add);
+  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, s, mean, inverse, m,
+                                     moving, add, 1);
   for (int row = MEMBER; row < m; row += MEMBERS) {
     const size_t here = set_row_at(rows, block, row);
     write_gradient(dx, here, load(dz + here) * s - LOAD_STORED(y, here, decoding) * b.slope + b.offset);
@@ -419,16 +293,46 @@ KERNEL whole_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), IN
     const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
     const V s = load(ITEM_START(scale) + at);
     const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, shares);
-    const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums.sum, sums.product, s, mean,
-                                       inverse, m, moving, add);
-    for (int first = MEMBER * DRAWN_ROWS; first < m; first += MEMBERS * DRAWN_ROWS) {
-      const Uniform uniform = draw(result, block, first, 1);
-      UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < m) {
-        const size_t here = row_at(block, m, first + i);
-        write_result(result, &statistics, block, first + i,
-                     load(dz + here) * s - LOAD_STORED(y, here, decoding) * b.slope + b.offset, uniform.of[i]);
-      }
-    }
+    const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, s, mean, inverse, m,
+                                       moving, add, 1);
+    gradient_rows(result, &statistics, dz, y, decoding, block, 0, m, s, b);
   }
   WRITE_STATISTICS(statistics, shared);
+}
+
+// finish_gradients and normalize_backward in one launch: every work-group combines the groups' sums, the first one of a
+// set writes dgamma and dbeta. Without sub-bands.
+KERNEL finish_backward(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in),
+                       INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta), const int m, const int sets,
+                       const int groups, const int moving, const int add, GRADIENT_ARGUMENTS) {
+  LOCAL_SHARES(shares);
+  input_values dz = ITEM_START(dz);
+  const Stored y = STORED_START(y);
+  const Gradient dx = GRADIENT;
+  const Slice slice = slice_of_group(sets, m);
+  if (slice.block >= sets) return;
+  FINISHED_GRADIENTS(b, slice, moments);
+  const Decoding decoding = decoding_of(y, slice.block);
+  SEVERAL for (int row = slice.first + MEMBER; row < slice.last; row += MEMBERS) {
+    const size_t at = row_at(slice.block, m, row);
+    write_gradient(dx, at, load(dz + at) * moments.scale - LOAD_STORED(y, at, decoding) * b.slope + b.offset);
+  }
+}
+
+KERNEL finish_backward_result(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in),
+                              INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta), RESULT_ARGUMENTS, const int m,
+                              const int sets, const int groups, const int moving, const int add) {
+  LOCAL_RECORDS(shared);
+  LOCAL_SHARES(shares);
+  input_values dz = ITEM_START(dz);
+  const Stored y = STORED_START(y);
+  const Result result = RESULT(m);
+  RangeStatistics s = NO_STATISTICS;
+  const Slice slice = slice_of_group(sets, m);
+  if (slice.block < sets) {
+    FINISHED_GRADIENTS(b, slice, moments);
+    const Decoding decoding = decoding_of(y, slice.block);
+    gradient_rows(result, &s, dz, y, decoding, slice.block, slice.first, slice.last, moments.scale, b);
+  }
+  WRITE_STATISTICS(s, shared);
 }

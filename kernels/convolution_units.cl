@@ -64,8 +64,8 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
   const int panels = (n + BLOCK - 1) / BLOCK;
   const Taps taps_y = {0, 1, KERNEL_H, INPUT_Y(0, 0), DILATION_Y}, taps_x = {0, 1, KERNEL_W, INPUT_X(0, 0), DILATION_X};
   const Product product = {rows, images, height, width, k, panels, taps_y, taps_x};
-  const int steps = blocks * TAPS;
-  Walk walk = start_walk(product, p, START(x), START(w), steps, out_height, out_width, STRIDE_Y, STRIDE_X);
+  const int taps = blocks * TAPS, steps = (taps + TOGETHER - 1) / TOGETHER;
+  Walk walk = start_walk(product, p, START(x), START(w), taps, out_height, out_width, STRIDE_Y, STRIDE_X);
   Sums sum[TALL][WIDE];
   clear(sum);
   MULTIPLY_STEPS(COPY_PIXELS, MULTIPLY_PIXELS, room, steps);
@@ -127,9 +127,9 @@ KERNEL convolution_units_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUT
   output dw = START(partials) + (size_t)group * panels * TAPS * k * BLOCK;
 #define WRITE(row, channel, v)                                                                                \
   {                                                                                                           \
-    const int block = (row) / BLOCK / TAPS, depth = block * BLOCK + (row) % BLOCK;                            \
+    const int number = (row) / SHARE, block = number / TAPS, depth = block * BLOCK + (row) % SHARE;           \
     if (block < blocks && depth < k && channel < panels * BLOCK) {                                            \
-      const size_t weight_row = (size_t)((channel) / BLOCK) * (TAPS * k) + (row) / BLOCK % TAPS * k + depth;  \
+      const size_t weight_row = (size_t)((channel) / BLOCK) * (TAPS * k) + number % TAPS * k + depth;         \
       output to = dw + weight_row * BLOCK + (channel) % BLOCK;                                                \
       store(to, add ? v + load(to) : v);                                                                      \
     }                                                                                                         \

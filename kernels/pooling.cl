@@ -127,6 +127,53 @@ KERNEL max_backward(INPUT_VALUES(x), INPUT_VALUES(y), INPUT_VALUES(dy), ROWS_ARG
   }
 }
 
+typedef VECTOR(char) Taps;
+typedef __global char *restrict taps;
+
+// The number of the tap of each window that first holds the maximum y; -1 beside a NaN
+KERNEL max_taps(INPUT_VALUES(x), INPUT_VALUES(y), OUTPUT_OF(char, chosen), ROWS_ARGUMENTS, SIZES_ARGUMENTS) {
+  input_values x = ITEM_START(x), y = ITEM_START(y);
+  taps chosen = ITEM_START(chosen);
+  const Band band = band_of(m, count);
+  const int images = m / (out_height * out_width);
+  for (int row = band.start; row < band.stop; row++) {
+    const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
+    input_values plane = x + row_at(band.block, images, image) * height * width;
+    const V most = load(y + row_at(band.block, m, row));
+    Ints first = (Ints)-1;
+    UNROLL for (int tap = TAPS - 1; tap >= 0; tap--) {
+      const int iy = INPUT_Y(oy, tap / KERNEL_W), ix = INPUT_X(ox, tap % KERNEL_W);
+      if ((uint)iy < (uint)height && (uint)ix < (uint)width)
+        first = load(plane + (iy * width + ix) * BLOCK) == most ? (Ints)tap : first;
+    }
+    *(__global Taps *)(chosen + row_at(band.block, m, row)) = VECTOR(convert_char)(first);
+  }
+}
+
+// max_backward, given max_taps
+KERNEL max_backward_taps(INPUT_OF(char, chosen), INPUT_VALUES(dy), ROWS_ARGUMENTS, SIZES_ARGUMENTS,
+                         GRADIENT_ARGUMENTS) {
+  __global const char *restrict chosen = ITEM_START(chosen);
+  input_values dy = ITEM_START(dy);
+  const Gradient dx = GRADIENT;
+  const Band band = band_of(m, count);
+  const int images = m / (height * width);
+  const Sizes sizes = SIZES;
+  for (int row = band.start; row < band.stop; row++) {
+    const int image = row / (height * width), py = row / width % height, px = row % width;
+    const size_t plane_index = (size_t)band.block * images + image;
+    const Box outputs = outputs_with(sizes, py, px);
+    V sum = (V)0;
+    for (int oy = outputs.top; oy < outputs.bottom; oy++) for (int ox = outputs.left; ox < outputs.right; ox++) {
+      const size_t at = (plane_index * out_height * out_width + oy * out_width + ox) * BLOCK;
+      const int tap = (py - INPUT_Y(oy, 0)) * KERNEL_W + px - INPUT_X(ox, 0);
+      const Ints first = VECTOR(convert_int)(*(__global const Taps *)(chosen + at));
+      sum += first == (Ints)tap ? load(dy + at) : (V)0;
+    }
+    write_gradient(dx, row_at(band.block, m, row), sum);
+  }
+}
+
 KERNEL average_backward(INPUT_VALUES(dy), ROWS_ARGUMENTS, SIZES_ARGUMENTS, GRADIENT_ARGUMENTS) {
   input_values dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;

@@ -273,8 +273,9 @@ class Rounds(TrainedModel):
     def _apply(self, changes: list[np.ndarray], number: int) -> None:
         """Trained parameters follow the strategy; statistics of BatchNorm are averaged."""
         trained, self._server = self.strategy.step([changes[i] for i in self._trained], self._server, number)
+        scale = np.float32(self.strategy.scale(number))
         for index, change in zip(self._trained, trained, strict=True):
-            changes[index] = change
+            changes[index] = scale * change
         changed = {name: self._weights[name] + change for name, change in zip(self.names, changes, strict=True)}
         self.weights = self._weights | changed
 

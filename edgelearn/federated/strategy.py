@@ -24,9 +24,11 @@ class Strategy(ABC):
 
     Arguments:
     - `proximal`: μ of the term μ/2 ‖w − w_received‖² in each client's loss (default 0: none).
+    - `decay`: factor of the server's steps from one round to the next, above 0 and at most 1 (default 1: none).
     """
 
     proximal: float = 0.0
+    decay: float = 1.0
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -46,13 +48,17 @@ class Strategy(ABC):
         """
         return own
 
+    def scale(self, number: int) -> float:
+        """Factor of the step of round `number` (from 1)."""
+        return self.decay ** (number - 1)
+
     def initial_state(self, shapes: Sequence[tuple[int, ...]]) -> State:
         """The state before the first round: zeros."""
         return {slot: [np.zeros(shape, np.float32) for shape in shapes] for slot in self.slots}
 
     @abstractmethod
     def step(self, mean: Arrays, state: State, number: int) -> tuple[Arrays, State]:
-        """Return (change of the weights, new state).
+        """Return (change of the weights, new state). The change is then multiplied by `scale(number)`.
 
         Arguments:
         - `mean`: mean of the clients' changes, by number of examples, float32.
@@ -166,20 +172,21 @@ STRATEGIES: dict[str, type[Strategy]] = {
 }  # fmt: skip
 
 
-def make_strategy(name: str, proximal: float, rate: float | None = None) -> Strategy:
+def make_strategy(name: str, proximal: float, rate: float | None = None, decay: float = 1.0) -> Strategy:
     """Return a strategy by name.
 
     Arguments:
     - `name`: a key of STRATEGIES.
     - `proximal`: μ of "fedprox"; the others have no proximal term.
     - `rate`: the server's learning rate (default None: the strategy's).
+    - `decay`: factor of the server's steps from one round to the next (default 1).
 
     Raises PlanError for an unknown name, and for a rate where the strategy has none.
     """
     if name not in STRATEGIES:
         raise PlanError(f"'{name}' is no strategy: choose {', '.join(STRATEGIES)}.")
     kind = STRATEGIES[name]
-    settings = {"proximal": proximal} if name == "fedprox" else {}
+    settings = {"decay": decay} | ({"proximal": proximal} if name == "fedprox" else {})
     if rate is not None:
         if kind is FedAvg:
             raise PlanError(f"{name} has no learning rate of the server: leave it out, or choose fedavgm.")

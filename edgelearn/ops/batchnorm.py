@@ -19,6 +19,8 @@ from .target import Target
 from .tensor import BLOCK, Shape, Tensor
 
 WHOLE_ROWS = 1024  # that a work-group of a GPU goes through three times while three launches begin
+SLICES_GPU = 8  # work-groups that normalize, a compute unit of a GPU
+ITEMS_GPU = 256  # work-items of 16 channels that a compute unit of a GPU has for sums over rows
 
 
 @dataclass(frozen=True)
@@ -172,17 +174,24 @@ def emit_batch(
             with e.replay():
                 emit_normalize(e, y, s, z, activation)
             return s
-        members = e.traits.members
-        groups, count = e.split_rows(sets.rows, sets.count * members)
+        members, groups, count = _divide(e, sets)
         partials = e.tensor("partial statistics", (groups, 2, sets.count * 16))
         e.launch(
             "batchnorm.cl", "group_statistics", (groups * members, sets.count), *reads(y), partials.write,
-            *sets.arguments, sets.count, count, **sets.macros,
+            *sets.arguments, sets.count, count, group=group_size(e), **sets.macros,
         )  # fmt: skip
+        if slices := _slices(e, sets, z):
+            results = s.scale.write, s.shift.write, s.mean.write, s.inverse.write
+            inputs = partials.read, *reads(y), w["gamma"].read, w["beta"].read, *results, *moving
+            behind = sets.rows, sets.count, count, groups, *pace
+            _launch_slices(e, "finish_forward", sets, slices, inputs, z, behind, activation.macros())
+            with e.replay():
+                emit_normalize(e, y, s, z, activation)
+            return s
         e.launch(
             "batchnorm.cl", "finish_statistics", (sets.count * members,), partials.read, w["gamma"].read,
             w["beta"].read, s.scale.write, s.shift.write, s.mean.write, s.inverse.write, *moving,
-            sets.rows, sets.count, count, groups, *pace,
+            sets.rows, sets.count, count, groups, *pace, group=group_size(e),
         )  # fmt: skip
         emit_normalize(e, y, s, z, activation)
     return s
@@ -234,18 +243,23 @@ def emit_backward(
                 behind = sets.rows, sets.count, *flags
                 _launch_result(e, "whole_backward_result", sets, sets.count * group, inputs, target, behind)
             return
-        members = e.traits.members
-        groups, count = e.split_rows(sets.rows, sets.count * members)
+        members, groups, count = _divide(e, sets)
         partials = e.tensor("partial gradients", (groups, 2, sets.count * 16))
         e.launch(
             "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, *reads(y), s.mean.read,
-            s.inverse.read, partials.write, *sets.arguments, sets.count, count, **sets.macros,
+            s.inverse.read, partials.write, *sets.arguments, sets.count, count, group=group_size(e), **sets.macros,
             **dz.value_macros,
         )  # fmt: skip
+        if target and (slices := _slices(e, sets, target)):
+            inputs = partials.read, dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read, *sums
+            behind = sets.rows, sets.count, groups, int(kept), int(add)
+            _launch_slices(e, "finish_backward", sets, slices, inputs, target, behind, {})
+            return
         slope, offset = e.tensor("slope", s.scale.shape), e.tensor("offset", s.scale.shape)
         e.launch(
             "batchnorm.cl", "finish_gradients", (sets.count * members,), partials.read, s.scale.read, s.mean.read,
             s.inverse.read, *sums, slope.write, offset.write, sets.rows, sets.count, groups, int(kept), int(add),
+            group=group_size(e),
         )  # fmt: skip
         if target and not target.is_plain:
             inputs = (dz.read, *reads(y), s.scale.read, slope.read, offset.read)
@@ -256,6 +270,40 @@ def emit_backward(
                 "batchnorm.cl", "normalize_backward", (groups, sets.count), dz.read, *reads(y), s.scale.read,
                 slope.read, offset.read, *sets.arguments, count, *target.arguments, **target.macros, **sets.macros,
             )  # fmt: skip
+
+
+def _divide(e: Emitter, sets: Sets) -> tuple[int, int, int]:
+    """(members of a work-group that share sums, groups that the rows of a set are divided into, rows of a group)"""
+    if not e.traits.gpu:
+        return e.traits.members, *e.split_rows(sets.rows, sets.count * e.traits.members)
+    members = group_size(e) * e.traits.vector // BLOCK
+    return members, *e.split_rows(sets.rows, sets.count * members, least=4 * members, items=ITEMS_GPU)
+
+
+def _slices(e: Emitter, sets: Sets, target: Target) -> int:
+    """Work-groups of a GPU that share the rows of all sets to normalize them, each of which sums up the sums of groups
+    itself; 0 where a launch of its own does that."""
+    if not e.traits.gpu or "sub_bands" in sets.macros:
+        return 0
+    groups = target.statistics.parts.rows if target.statistics else SLICES_GPU * e.traits.compute_units
+    return groups if groups >= sets.count else 0
+
+
+def _launch_slices(
+    e: Emitter, kernel: str, sets: Sets, slices: int, inputs: tuple[Access, ...], target: Target,
+    behind: tuple[int | float, ...], macros: dict[str, Any],
+) -> None:  # fmt: skip
+    items = slices * group_size(e)
+    if not target.is_plain:
+        _launch_result(e, f"{kernel}_result", sets, items, inputs, target, behind, **macros)
+        return
+    backward = kernel == "finish_backward"
+    arguments = (*inputs, *behind, *target.arguments) if backward else (*inputs, target.tensor.write, *behind)
+    macros |= target.macros if backward else target.tensor.value_macros
+    e.launch(
+        "batchnorm.cl", kernel, (items,), *arguments, group=group_size(e), whole=True, vector_width=e.traits.vector,
+        **sets.macros, **macros,
+    )  # fmt: skip
 
 
 def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: Any) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 from edgelearn.errors import ShapeError
 from edgelearn.launch import KernelConfig
 
-from . import convolution_local, convolution_units, grouped, pointwise, tiles
+from . import convolution_local, convolution_units, grouped, pointwise, tiles, winograd
 from .base import Arrays, Gradients, LinearOp, Weight, is_count
-from .emit import Emitter, Epilogue, Traits
+from .emit import Emitter, Epilogue
 from .reduce import emit_channel_sums
 from .sums import LONGEST_SUM, Sum, start_sum
 from .target import Target
@@ -108,10 +108,13 @@ class Conv2D(LinearOp):
             pointwise.emit_forward(e, x, kernel, y, epilogue)
         else:
             flops = self.flops(x.shape[1:]) * x.images
-            candidates = _tiles(e.traits, window, x, y, y.width)
+            candidates = _tiles(e, window, x, y, y.width)
             with e.choose("convolution_forward", self._problem(window, x), candidates) as choice:
                 if "slices" in choice:
                     convolution_local.emit_forward(e, choice, window, x, kernel, y, epilogue, flops)
+                    return
+                if "chunk" in choice:
+                    winograd.emit_forward(e, choice, window, x, kernel, y, epilogue)
                     return
                 e.launch(
                     "convolution.cl", "convolution_forward",
@@ -135,10 +138,13 @@ class Conv2D(LinearOp):
             pointwise.emit_backward_data(e, prepared, dy, target)
         else:
             stride, flops = window.strides[1], self.flops(x.shape[1:]) * x.images
-            candidates = _tiles(e.traits, window, dy, x, ceil_div(x.width, stride), prod(window.strides))
+            candidates = _tiles(e, window, dy, x, ceil_div(x.width, stride), prod(window.strides))
             with e.choose("convolution_backward_data", self._problem(window, x), candidates) as choice:
                 if "slices" in choice:
                     convolution_local.emit_backward_data(e, choice, window, prepared, dy, target, flops)
+                    return
+                if "chunk" in choice:
+                    winograd.emit_backward_data(e, choice, window, prepared, dy, target)
                     return
                 parts = x.images * x.height * stride * ceil_div(x.width, choice["tile"] * stride)
                 e.launch(
@@ -160,12 +166,15 @@ class Conv2D(LinearOp):
         if self.groups > 1:
             dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
             return grouped.emit_backward_weights(e, window, self.groups, x, dy, gradient, add), dy_sum
-        candidates = _depths(e.traits, window, x, dy)
+        candidates = _depths(e, window, x, dy)
         with e.choose("convolution_backward_weights", self._problem(window, x), candidates) as choice:
             if "slices" in choice:
                 flops = self.flops(x.shape[1:]) * x.images
                 return convolution_local.emit_backward_weights(e, choice, window, x, dy, gradient, sums, add, flops)
-            kernel_sum = self._emit_backward_weights(e, window, x, dy, gradient, add, choice)
+            if "chunk" in choice:
+                kernel_sum = winograd.emit_backward_weights(e, choice, window, x, dy, gradient, add)
+            else:
+                kernel_sum = self._emit_backward_weights(e, window, x, dy, gradient, add, choice)
         return kernel_sum, emit_channel_sums(e, dy, sums, add) if sums else None
 
     def _emit_backward_weights(
@@ -192,25 +201,28 @@ class Conv2D(LinearOp):
         return *window.problem(x.images, x.channels), self.filters
 
 
-def _tiles(traits: Traits, window: Window, x: Tensor, y: Tensor, width: int, products: int = 1) -> list[KernelConfig]:
+def _tiles(e: Emitter, window: Window, x: Tensor, y: Tensor, width: int, products: int = 1) -> list[KernelConfig]:
     """Tile sizes for a convolution, or for its gradient to the input, that reads `x` and writes `y` in rows of `width`
     neighbours, as a number of matrix `products`."""
-    plain = tiles.of_convolution(traits, width, y.blocks)
-    if not traits.gpu or x.block < 16:
+    plain = tiles.of_convolution(e.traits, width, y.blocks)
+    if winograd.applies(e, window, x):
+        return winograd.with_tiles(e.traits, window, x, y, plain)
+    if not e.traits.gpu or x.block < 16:
         return plain
     rows = ceil_div(y.rows, products)
-    return [*convolution_local.tiles(traits, rows, window.taps * x.channels, y.channels), plain[0]]
+    return [*convolution_local.tiles(e.traits, rows, window.taps * x.channels, y.channels), plain[0]]
 
 
-def _depths(traits: Traits, window: Window, x: Tensor, dy: Tensor) -> list[KernelConfig]:
+def _depths(e: Emitter, window: Window, x: Tensor, dy: Tensor) -> list[KernelConfig]:
     """Tile sizes for the weights' gradient: channels, blocks of filters, and work-items a compute unit."""
-    depth = min(x.block, 2 if traits.gpu else 8)
+    traits, depth = e.traits, min(x.block, 2 if e.traits.gpu else 8)
     depth = depth if x.block % depth == 0 else x.block
     best = {"depth": depth, "panels": tiles.panels(traits, dy.blocks), "items": 0}
     if traits.gpu and x.block == 16:
         return [*convolution_local.weight_tiles(traits, window.taps * x.channels, dy.rows, dy.channels), best]
     depths, panels = tiles.dividing(tiles.DEPTHS, x.block), tiles.dividing(tiles.PANELS, dy.blocks)
-    return tiles.worth_trying(best, depth=depths, panels=panels, items=tiles.items(traits))
+    plain = tiles.worth_trying(best, depth=depths, panels=panels, items=tiles.items(traits))
+    return winograd.with_weight_tiles(traits, window, x, dy, plain) if winograd.applies(e, window, x) else plain
 
 
 def _by_group(x: np.ndarray, groups: int) -> np.ndarray:

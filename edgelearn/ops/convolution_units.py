@@ -17,12 +17,14 @@ from .window import Window
 def emit_forward(
     e: Emitter, window: Window, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue, flops: int
 ) -> None:
+    together = _together(window, x)
     problem = y.rows, window.taps * x.channels, y.channels
     with _choose(e, "forward", window, problem, tiles(e.traits, *problem)) as tile:
         images = y.rows // (window.output[0] * window.output[1])
         _launch(
             e, "forward", tile, window, x, (y.rows, y.channels), x.read, kernel.read, y.write, images, window.height,
-            window.width, *window.output, x.channels, y.channels, *epilogue.arguments, flops=flops, **epilogue.macros,
+            window.width, *window.output, x.channels, y.channels, *epilogue.arguments, flops=flops, together=together,
+            **epilogue.macros,
         )  # fmt: skip
 
 
@@ -43,7 +45,8 @@ def emit_backward_data(e: Emitter, window: Window, transposed: Tensor, dy: Tenso
 def emit_backward_weights(
     e: Emitter, window: Window, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool, flops: int
 ) -> tuple[Sum, Sum | None]:
-    rows = window.taps * x.blocks * BLOCK
+    together = _together(window, x)
+    rows = ceil_div(window.taps, together) * x.blocks * BLOCK
     problem = rows, dy.rows, dy.channels
     with _choose(e, "backward_weights", window, problem, weight_tiles(e.traits, *problem)) as tile:
         kernel_sum, span = start_sum(e, gradient, dy.rows, split(e.traits, tile, *problem))
@@ -51,9 +54,15 @@ def emit_backward_weights(
         _launch(
             e, "backward_weights", tile, window, x, (rows, dy.channels, kernel_sum.groups), x.read, dy.read,
             kernel_sum.target.update if add else kernel_sum.target.write, images, window.height, window.width,
-            *window.output, x.channels, dy.channels, span, int(add), flops=flops,
+            *window.output, x.channels, dy.channels, span, int(add), flops=flops, together=together,
         )  # fmt: skip
     return kernel_sum, emit_channel_sums(e, dy, sums, add) if sums else None
+
+
+def _together(window: Window, x: Tensor) -> int:
+    """Taps of a step of the depth: several where 16 bytes hold all channels of `x`."""
+    piece = 8 if x.is_halves else 4
+    return BLOCK // piece if window.taps > 1 and x.channels <= piece else 1
 
 
 def _choose(e: Emitter, name: str, window: Window, problem: tuple[int, ...], candidates: list[KernelConfig]):

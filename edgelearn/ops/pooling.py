@@ -16,6 +16,8 @@ from .emit import Emitter
 from .tensor import Shape, Tensor
 from .window import Padding, Pair, Window, pair
 
+MOST_TAPS = 127  # whose numbers 8 bits hold
+
 
 @dataclass(frozen=True)
 class GlobalAveragePooling2D(Op):
@@ -133,6 +135,26 @@ class MaxPooling2D(Pooling2D):
             dx[region] += dy * first
             waiting &= ~first
         return [window.crop(dx)], {}
+
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        """On GPUs in two launches, where windows overlap: each is searched once, not for each of its pixels."""
+        (x,), target = inputs, only(targets)
+        window = self.window(x.shape[1:])
+        overlap = any(size > stride for size, stride in zip(pair(self.pool_size), window.strides, strict=True))
+        if not e.traits.gpu or not overlap or window.taps > MOST_TAPS:
+            super().emit_backward(e, inputs, y, dy, targets)
+            return
+        chosen, sizes = e.tensor("taps of maxima", y.shape, dtype="int8"), (x.height, x.width, y.height, y.width)
+        groups, count = e.bands(y.rows, y.blocks)
+        e.launch(
+            "pooling.cl", "max_taps", (groups, y.blocks), x.read, y.read, chosen.write, y.rows, count, *sizes,
+            **window.macros, **y.value_macros,
+        )  # fmt: skip
+        groups, count = e.bands(x.rows, x.blocks)
+        e.launch(
+            "pooling.cl", "max_backward_taps", (groups, x.blocks), chosen.read, dy.read, x.rows, count, *sizes,
+            *target.arguments, **window.macros, **target.macros,
+        )  # fmt: skip
 
     def _compared(self, x: Tensor, y: Tensor) -> list[In]:
         return [x.read, y.read]

@@ -3,7 +3,8 @@
 //
 // A work-group computes ROWS rows x COLUMNS channels, a warp of it WARP_ROWS x WARP_COLUMNS. It goes through the depth
 // in steps of 16 values: in a forward product 16 channels of a tap, in a weight gradient 16 pixels. BATCH steps are
-// copied to local memory at a time, and STAGES batches are on their way.
+// copied to local memory at a time, and STAGES batches are on their way. Where x has few channels, a step has as many
+// taps TOGETHER, SHARE values each.
 #define LEFT_CHUNKS (ROWS * CHUNKS)       // of a step
 #define RIGHT_CHUNKS (COLUMNS * CHUNKS)
 #define STEP_CHUNKS (LEFT_CHUNKS + RIGHT_CHUNKS)
@@ -17,6 +18,10 @@
 #define BATCH (2 / PARTS)
 #endif
 #define STAGES 3
+#ifndef TOGETHER
+#define TOGETHER 1
+#endif
+#define SHARE (BLOCK / TOGETHER)
 #define LEFT_COPIES (LEFT_CHUNKS > GROUP ? LEFT_CHUNKS / GROUP : 1)     // of a work-item and a step
 #define RIGHT_COPIES (RIGHT_CHUNKS > GROUP ? RIGHT_CHUNKS / GROUP : 1)
 #define LEFT_STEPS (GROUP > LEFT_CHUNKS ? GROUP / LEFT_CHUNKS : 1)      // that a work-group copies at once
@@ -42,11 +47,14 @@ INLINE __global const Chunk *chunk_at(factors row, const size_t rows) {
 // OWN_STEP. Copy j is a piece of row ROW_OF of block BLOCK_OF of 16 columns.
 #define OWN_STEP(chunks) ((int)get_local_id(0) / (chunks))
 #define COPY_OF(j, chunks) (((j) * GROUP + (int)get_local_id(0)) % (chunks))
-#define PIECE_START ((int)get_local_id(0) % CHUNKS * PIECE)
+#define OWN_PIECE ((int)get_local_id(0) % CHUNKS)
+#define COLUMN_START (OWN_PIECE * PIECE)
+#define TAP_OF_PIECE (OWN_PIECE * PIECE / SHARE)  // of the taps together, for the left side
+#define CHANNEL_START (OWN_PIECE * PIECE % SHARE)
 #define ROW_OF(j, chunks) (COPY_OF(j, chunks) / CHUNKS % 16)
 #define BLOCK_OF(j, chunks) (COPY_OF(j, chunks) / (CHUNKS * 16))
 #define TARGET_OF(j, chunks) \
-  (BLOCK_OF(j, chunks) * 16 * CHUNKS + chunk(ROW_OF(j, chunks), (int)get_local_id(0) % CHUNKS))
+  (BLOCK_OF(j, chunks) * 16 * CHUNKS + chunk(ROW_OF(j, chunks), OWN_PIECE))
 
 // In passes of `steps` steps: the steps of a batch that this work-item copies, in turn
 #define FOR_OWN_STEPS(step, chunks, steps)                                                              \
@@ -103,7 +111,7 @@ INLINE Step step_behind(Step step, const Product product, const int count) {
   return step;
 }
 
-// The next steps to copy, of `steps`
+// The next steps to copy, of `steps`: each work-item walks the taps that it copies.
 typedef struct {
   int steps;
   Step of_left, of_right;
@@ -116,19 +124,20 @@ INLINE Walk start_walk(const Product product, const Place p, factors x, factors 
   const Step first = {0, 0, 0, 0};
   Walk walk;
   walk.steps = steps;
-  walk.of_left = step_behind(first, product, OWN_STEP(LEFT_CHUNKS));
-  walk.of_right = step_behind(first, product, OWN_STEP(RIGHT_CHUNKS));
+  const int slot = DEPTH_OF(ROW_OF(0, RIGHT_CHUNKS));  // that of all its copies
+  walk.of_left = step_behind(first, product, OWN_STEP(LEFT_CHUNKS) * TOGETHER + TAP_OF_PIECE);
+  walk.of_right = step_behind(first, product, OWN_STEP(RIGHT_CHUNKS) * TOGETHER + slot / SHARE);
   UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
     const int r = p.first_row + COPY_OF(j, LEFT_CHUNKS) / CHUNKS;
     const int y = r / across % down * stride_y, column = r % across * stride_x;
     walk.y[j] = r < product.rows ? y : -(1 << 30);
     walk.x[j] = column;
     const long row = ((long)(r / (across * down)) * product.height + y) * product.width + column;
-    walk.left[j] = x + row * BLOCK + PIECE_START;
+    walk.left[j] = x + row * BLOCK + CHANNEL_START;
   }
   UNROLL for (int j = 0; j < RIGHT_COPIES; j++) {
-    const int panel = p.first_column / BLOCK + BLOCK_OF(j, RIGHT_CHUNKS), depth = DEPTH_OF(ROW_OF(j, RIGHT_CHUNKS));
-    walk.right[j] = w + ((size_t)panel * (TAPS * product.k) + depth) * BLOCK + PIECE_START;
+    const int panel = p.first_column / BLOCK + BLOCK_OF(j, RIGHT_CHUNKS), depth = slot % SHARE;
+    walk.right[j] = w + ((size_t)panel * (TAPS * product.k) + depth) * BLOCK + COLUMN_START;
     walk.depth[j] = panel < product.panels ? depth : 1 << 30;
   }
   return walk;
@@ -146,7 +155,7 @@ INLINE void copy_batch(__local Chunk *to, const Product product, Walk *walk, con
       copy_chunk(to + step * STEP_CHUNKS + TARGET_OF(j, LEFT_CHUNKS), chunk_at(walk->left[j], from),
                  valid && at.number < walk->steps, fill);
     }
-    walk->of_left = step_behind(at, product, AT_ONCE(LEFT_STEPS));
+    walk->of_left = step_behind(at, product, AT_ONCE(LEFT_STEPS) * TOGETHER);
   }
   FOR_OWN_STEPS(step, RIGHT_CHUNKS, RIGHT_STEPS) {
     const Step at = walk->of_right;
@@ -155,7 +164,7 @@ INLINE void copy_batch(__local Chunk *to, const Product product, Walk *walk, con
     if (step < BATCH) UNROLL for (int j = 0; j < RIGHT_COPIES; j++)
       copy_chunk(to + step * STEP_CHUNKS + LEFT_CHUNKS + TARGET_OF(j, RIGHT_CHUNKS), chunk_at(walk->right[j], row),
                  walk->depth[j] + depth < product.k && at.number < walk->steps, (Chunk)0);
-    walk->of_right = step_behind(at, product, AT_ONCE(RIGHT_STEPS));
+    walk->of_right = step_behind(at, product, AT_ONCE(RIGHT_STEPS) * TOGETHER);
   }
 }
 
@@ -196,18 +205,19 @@ INLINE Seen start_seen(const Place p, factors x, factors dy, const Sizes s, cons
   seen.y = r / s.out_width % s.out_height;
   seen.x = r % s.out_width;
   UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
-    const int number = p.first_row / BLOCK + BLOCK_OF(j, LEFT_CHUNKS), tap = number % TAPS, block = number / TAPS;
+    const int number = (p.first_row / BLOCK + BLOCK_OF(j, LEFT_CHUNKS)) * TOGETHER + TAP_OF_PIECE;
+    const int tap = number % TAPS, block = number / TAPS;
     const int add_y = INPUT_Y(0, tap / KERNEL_W), add_x = INPUT_X(0, tap % KERNEL_W);
     seen.add_y[j] = block < blocks ? add_y : -(1 << 30);
     seen.add_x[j] = add_x;
     const long plane = (long)block * s.images * s.height * s.width;
-    seen.left[j] = x + (plane + add_y * s.width + add_x) * BLOCK + PIECE_START;
+    seen.left[j] = x + (plane + add_y * s.width + add_x) * BLOCK + CHANNEL_START;
   }
   UNROLL for (int j = 0; j < RIGHT_COPIES; j++) {
     const int panel = p.first_column / BLOCK + BLOCK_OF(j, RIGHT_CHUNKS);
     seen.is_panel[j] = panel < panels;
     const size_t plane = (size_t)panel * s.images * s.out_height * s.out_width;
-    seen.right[j] = dy + plane * BLOCK + PIECE_START;
+    seen.right[j] = dy + plane * BLOCK + COLUMN_START;
   }
   return seen;
 }

@@ -17,13 +17,25 @@
 #define LOCAL_SHARES(name) __local V *const name = 0
 #endif
 
+// In two rounds: shares of the same channels become SUMMED sums, then one.
+#if MEMBERS > 8
+#define SUMMED 8
+#else
+#define SUMMED 1
+#endif
 INLINE V group_sum(const V v, __local V *shares) {
 #if GROUP > VECTORS
-  const int mine = FIRST_CHANNEL / VECTOR_WIDTH;
-  shares[get_local_id(0)] = v;
+  const int me = get_local_id(0), mine = me % VECTORS;
+  shares[me] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (me < SUMMED * VECTORS) {
+    V sum = shares[me];
+    UNROLL for (int i = 1; i < MEMBERS / SUMMED; i++) sum += shares[me + i * SUMMED * VECTORS];
+    shares[me] = sum;
+  }
   barrier(CLK_LOCAL_MEM_FENCE);
   V sum = shares[mine];
-  for (int i = 1; i < MEMBERS; i++) sum += shares[i * VECTORS + mine];
+  UNROLL for (int i = 1; i < SUMMED; i++) sum += shares[i * VECTORS + mine];
   barrier(CLK_LOCAL_MEM_FENCE);
   return sum;
 #else

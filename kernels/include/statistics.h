@@ -45,7 +45,11 @@ INLINE void observe(RangeStatistics *s, const V v) {
 #if STATISTICS
   s->least = lower(s->least, v);
   s->most = higher(s->most, v);
+#ifdef __NV_CL_C_VERSION  // one instruction, not two
+  s->clipped = fma(v, (V)0, s->clipped);
+#else
   s->clipped += v - v;
+#endif
 #endif
 }
 

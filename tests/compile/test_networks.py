@@ -249,6 +249,16 @@ def check_step(kernels, network: Network, micro: int, batchnorm: str = "moving",
         close(weight, w, np.abs(w).max() + RATE * largest, name)
 
 
+@pytest.mark.parametrize("batchnorm", ["moving", "batch"])
+def test_step_with_winograd_tiles(kernels, batchnorm):
+    net = Network("wide", (28, 30, 3))
+    for name in "ab":
+        net.add(name, Conv2D(32, 3, padding="same"))
+        net.add(f"{name}_bn", BatchNormalization())
+        net.add(f"{name}_silu", SiLU())
+    check_step(kernels, head(net), 2, batchnorm, traits=Traits(compute_units=2, vector_width=16))
+
+
 @pytest.mark.parametrize("micro", [1, 2, 3])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_step_with_kept_statistics(kernels, name, micro):

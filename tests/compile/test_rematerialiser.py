@@ -164,6 +164,31 @@ def test_as_on_a_gpu(kernels, batchnorm):
             assert np.array_equal(g, found[0][name]), name
 
 
+def test_transformed_kernels_are_made_again(kernels):
+    """Of convolutions by Winograd's tiles, as if everything were stored."""
+    network, found = Network("wide", (36, 36, 3)), []
+    for name in "abc":
+        network.add(name, Conv2D(32, 3, padding="same"))
+        network.add(f"{name}_bn", BatchNormalization())
+        network.add(f"{name}_relu", ReLU())
+    weights, x, labels = drawn(head(network))
+    for activation_memory in ({}, everything(network)):
+        request = Request(network, EXAMPLES, 2, SGD(0.0), "batch", activation_memory=activation_memory)
+        plan = make_plan(request, kernels.context.device, traits=Traits(compute_units=2, vector_width=16))
+        used = [launch.kernel for launch in plan.program(Kind.TRAIN).micro]
+        assert {"winograd_kernel", "winograd_backward_data", "winograd_backward_weights"} <= set(used)
+        session = Session(plan, kernels.context, kernels)
+        session.load(weights)
+        assert session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)[2]
+        assert session.allocated_bytes == session.plan.peak_bytes
+        found.append((used.count("winograd_forward"), session.gradients()))
+        session.close()
+    (stored, expected), (recomputed, gradients) = found
+    assert recomputed > stored
+    for name, g in gradients.items():
+        assert np.array_equal(g, expected[name]), name
+
+
 @pytest.mark.parametrize(
     ("make", "policy", "size", "n"),
     (

@@ -62,15 +62,18 @@ def gradient(w, x, y):
     return {"dense/kernel": x.T @ error, "dense/bias": error.sum(0)}
 
 
-def test_fedavg_equals_numpy(federation):
-    rounds, clients = rounds_of(federation), federation[1]
+@pytest.mark.parametrize("decay", (1.0, 0.5))
+def test_fedavg_equals_numpy(federation, decay):
+    """Also with steps of the server that halve from round to round."""
+    rounds, clients = rounds_of(federation, FedAvg(decay=decay)), federation[1]
     expected = {name: np.float64(array) for name, array in clients.weights.items()}
     rounds.fit()
-    for _ in range(3):
+    for number in range(3):
         means = [gradient(expected, np.float64(X[part]), Y[part]) for part in clients.examples.parts]
         shares = np.array(clients.examples.sizes) / len(X)
         expected = {
-            n: w - RATE * sum(s * g[n] for s, g in zip(shares, means, strict=True)) for n, w in expected.items()
+            n: w - decay**number * RATE * sum(s * g[n] for s, g in zip(shares, means, strict=True))
+            for n, w in expected.items()
         }
     for name, array in rounds.weights.items():
         assert array.dtype == np.float32
@@ -114,7 +117,9 @@ def same(one, other):
     return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
-@pytest.mark.parametrize("strategy", [FedAvg(), FedAvgM(), FedAdam(), FedYogi()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "strategy", [FedAvg(), FedAvgM(decay=0.9), FedAdam(), FedYogi()], ids=lambda s: type(s).__name__
+)
 def test_the_same_bits_again_and_from_every_round(federation, strategy):
     bits = Bits()
     whole = rounds_of(federation, strategy, fraction=0.5)

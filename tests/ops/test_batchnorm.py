@@ -216,6 +216,16 @@ def test_quantized_as_it_is_written(bench, rng, channels, dtype, rounding):
     check_quantized(bench, rng, 6, 5, 31, channels, dtype=dtype, rounding=rounding)
 
 
+def test_as_gpus_do(bench, rng, monkeypatch):
+    """Several work-groups normalize a set, each of which combines what groups of rows have left."""
+    bench.traits, seen, launch = Traits(gpu=True, compute_units=2), set(), bench.launch
+    monkeypatch.setattr(bench, "launch", lambda *a, **kw: (seen.add(a[1]), launch(*a, **kw)))
+    check_forward(bench, rng, 600, 33)
+    check_backward(bench, rng, 600, 31, kept=False)
+    check_quantized(bench, rng, 6, 5, 31, 33, dtype="int8", rounding="stochastic")
+    assert seen >= {f"finish_{way}{kind}" for way in ("forward", "backward") for kind in ("", "_result")}
+
+
 def test_gradients_without_a_target(bench, rng):
     y, dz, w = rng.standard_normal((70, 5)), rng.standard_normal((70, 5)), draw_weights(rng, 5)
     s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), None)

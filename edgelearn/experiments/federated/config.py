@@ -29,6 +29,7 @@ class FederatedConfig(TrainingConfig):
     - `alpha`: of "dirichlet" (default 0.5). `labels_per_client`: of "labels" (default 1).
     - `proximal`: μ of "fedprox" (default 0.01).
     - `server_rate`: learning rate of "fedavgm", "fedadam" and "fedyogi" (default: the strategy's).
+    - `server_decay`: factor of the server's steps from one round to the next (default 1). 0.995 leaves 8 % after 500.
     - `normalization`: "batch" (default; its moving statistics are averaged like weights) or "group".
     - `compress`: how updates are sent: "float32" (default), "int8", "topk:0.01", "topk:0.01+int8",
       "topk:0.01+int8+warmup:5" or "topk:0.01+int8+warmup:5+ahead".
@@ -62,6 +63,7 @@ class FederatedConfig(TrainingConfig):
     labels_per_client: int = setting(1, "of the partition labels", minimum=1)
     proximal: float = setting(0.01, "μ of fedprox", minimum=0)
     server_rate: float | None = setting(None, "learning rate of fedavgm, fedadam, fedyogi", above=0)
+    server_decay: float = setting(1.0, "factor of the server's steps from round to round", above=0, maximum=1)
     normalization: str = setting("batch", "BatchNormalization or GroupNormalization", choices=("batch", "group"))
     compress: str = setting(
         "float32", "how updates are sent: float32, int8, topk:0.01 or topk:0.01+int8", check=make_compressor
@@ -103,7 +105,7 @@ class FederatedConfig(TrainingConfig):
 
     def make_strategy(self) -> Strategy:
         """The strategy with its settings."""
-        return make_strategy(self.strategy, self.proximal, self.server_rate)
+        return make_strategy(self.strategy, self.proximal, self.server_rate, self.server_decay)
 
     def make_compressor(self) -> Compressor:
         """The compressor of the clients' updates."""

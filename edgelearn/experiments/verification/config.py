@@ -50,8 +50,8 @@ class VerificationConfig(FederatedConfig):
         size = self.clients if self.strategy == "softmax" else self.size
         try:
             return make_verification_strategy(
-                self.strategy, size=size, rate=self.server_rate, vector_rate=self.vector_rate,
-                spread_rate=self.spread_rate, nearest=self.nearest,
+                self.strategy, size=size, rate=self.server_rate, decay=self.server_decay,
+                vector_rate=self.vector_rate, spread_rate=self.spread_rate, nearest=self.nearest,
             )  # fmt: skip
         except (PlanError, DataError) as error:
             raise ConfigError("strategy", str(error)) from None

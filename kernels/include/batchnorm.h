@@ -1,0 +1,220 @@
+// What kernels of batch normalization share: which rows have statistics in common, and what follows from their sums.
+#include "elementwise.h"
+#include "group_sum.h"
+#include "jobs.h"
+#include "result.h"
+
+// With SUB_BANDS > 1 every sub-band of an image's height has statistics of its own (Chang et al. 2021). A set is 16
+// channels of one sub-band, or without sub-bands 16 channels; a set is what `block` counts. The m rows of a set share
+// statistics; an image has `share` of them.
+#ifndef SUB_BANDS
+#define SUB_BANDS 1
+#endif
+typedef struct { int m, share; } Rows;
+#if SUB_BANDS > 1
+#define SET_ARGUMENTS const int m, const int share
+#define SET_ROWS ((Rows){m, share})
+#else
+#define SET_ARGUMENTS const int m
+#define SET_ROWS ((Rows){m, m})
+#endif
+
+// Where a row of a set lies
+INLINE size_t set_row_at(const Rows rows, const int block, const int row) {
+#if SUB_BANDS > 1
+  const size_t images = (size_t)(block / SUB_BANDS) * (rows.m / rows.share) + row / rows.share;
+  return ((images * SUB_BANDS + block % SUB_BANDS) * rows.share + row % rows.share) * BLOCK;
+#else
+  return row_at(block, rows.m, row);
+#endif
+}
+
+#define CHUNK (512 * MEMBERS)  // rows that are summed by themselves, and stay in a first-level cache
+#define MEMBER (ITEM % MEMBERS)
+
+// Inputs of normalization and its results, by channel
+typedef struct { input gamma, beta; output scale, shift, mean, inverse, moving_mean, moving_variance; } Parts;
+#define PARTS_ARGUMENTS                                                                                      \
+  INPUT(gamma), INPUT(beta), OUTPUT(scale), OUTPUT(shift), OUTPUT(mean_out), OUTPUT(deviation_inverse),      \
+  OUTPUT(moving_mean), OUTPUT(moving_variance)
+#define PARTS                                                                                                \
+  ((Parts){ITEM_START(gamma), ITEM_START(beta), ITEM_START(scale), ITEM_START(shift), ITEM_START(mean_out),  \
+           ITEM_START(deviation_inverse), ITEM_START(moving_mean), ITEM_START(moving_variance)})
+
+typedef struct { V scale, shift; } Affine;
+
+// Scale, shift and 1 / deviation from a mean and a biased variance; moving averages moved as Keras does:
+// moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum from the host, which float32 would
+// round. The first member of a work-group writes them, if it `writes`.
+INLINE Affine write_statistics(const Parts parts, const int block, const V mean, const V variance, const float epsilon,
+                               const float pace, const int writes) {
+  const int at = block * BLOCK;
+  const V inverse = (V)1 / sqrt(variance + epsilon), s = load(parts.gamma + at) * inverse;
+  const V t = load(parts.beta + at) - mean * s;
+  if (!IS_FIRST_MEMBER || !writes) return (Affine){s, t};
+  store(parts.scale + at, s);
+  store(parts.shift + at, t);
+  store(parts.mean + at, mean);
+  store(parts.inverse + at, inverse);
+  const V old_mean = load(parts.moving_mean + at), old_variance = load(parts.moving_variance + at);
+  store(parts.moving_mean + at, old_mean + (mean - old_mean) * pace);
+  store(parts.moving_variance + at, old_variance + (variance - old_variance) * pace);
+  return (Affine){s, t};
+}
+
+typedef struct { V sum, product; } GradientSums;  // of dz, and of dz * normalized y
+typedef struct { V slope, offset; } Backward;     // dx = dz * scale - y * slope + offset
+
+// Gradients of gamma and beta from the sums of dz and of dz * normalized y, and what the gradient of y needs: nothing
+// but the scale where statistics are moving ones (`moving`), which do not depend on y. The first member of a work-group
+// writes them, if it `writes`.
+INLINE Backward write_gradients(output dgamma, output dbeta, const GradientSums sums, const V scale, const V mean,
+                                const V inverse, const int m, const int moving, const int add, const int writes) {
+  if (IS_FIRST_MEMBER && writes) {
+    store(dbeta, add ? load(dbeta) + sums.sum : sums.sum);
+    store(dgamma, add ? load(dgamma) + sums.product : sums.product);
+  }
+  const V k = moving ? (V)0 : scale * inverse * sums.product * (1.0f / m);
+  return (Backward){k, moving ? (V)0 : k * mean - scale * sums.sum * (1.0f / m)};
+}
+
+// The rows of the groups whose partial sums a kernel combines: m rows of a set, `count` a group
+typedef struct { int m, sets, count, groups; } Groups;
+
+// Groups combined (Chan, Golub and LeVeque 1983) to the batch's mean and biased variance; scale and shift from them
+INLINE Affine combined_statistics(input partials, const Parts parts, const Groups of, const int block,
+                                  const float epsilon, const float pace, const int writes, __local V *shares) {
+  V mean = (V)0, squares = (V)0;
+  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
+    const float n = (g + 1) * of.count < of.m ? of.count : of.m - g * of.count;
+    mean += load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) * (n / of.m);
+  }
+  mean = group_sum(mean, shares);
+  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
+    const float n = (g + 1) * of.count < of.m ? of.count : of.m - g * of.count;
+    const V d = load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) - mean;
+    squares += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK) + d * d * n;
+  }
+  squares = group_sum(squares, shares);
+  return write_statistics(parts, block, mean, squares * (1.0f / of.m), epsilon, pace, writes);
+}
+
+// The statistics of a set by one work-group, and what its rows are multiplied by: y is read from memory once, chunk by
+// chunk, if the cache holds it.
+INLINE Affine whole_statistics(const Stored y, const Decoding decoding, const Parts parts, const Rows rows,
+                               const int block, const int m, const float epsilon, const float pace,
+                               __local V *shares) {
+  V mean = (V)0, squares = (V)0;
+  for (int start = 0; start < m; start += CHUNK) {
+    const int count = m - start < CHUNK ? m - start : CHUNK;
+    V sum = (V)0, chunk_squares = (V)0;
+    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS)
+      sum += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
+    sum = group_sum(sum, shares);
+    const V center = sum * (1.0f / count);
+    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS) {
+      const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - center;
+      chunk_squares += d * d;
+    }
+    chunk_squares = group_sum(chunk_squares, shares);
+    const V step = center - mean;
+    mean += step * ((float)count / (start + count));
+    squares += chunk_squares + step * step * ((float)start * count / (start + count));
+  }
+  return write_statistics(parts, block, mean, squares * (1.0f / m), epsilon, pace, 1);
+}
+
+// The sets of a work-group, spread evenly: PoCL gives neighbours to one core, so the first ones mustn't have all of few
+// sets.
+typedef struct { int first, last; } Sets;
+INLINE Sets sets_of_group(const int sets) {
+  const int group = get_group_id(0), groups = (int)get_global_size(0) / GROUP;
+  return (Sets){group * sets / groups, (group + 1) * sets / groups};
+}
+
+// Writes the normalized rows of [start, stop) of a block to a result.
+INLINE void normalize_rows(const Result result, RangeStatistics *s, const Stored y, const Decoding decoding,
+                           const int block, const int start, const int stop, const Affine affine) {
+  for (int first = start + MEMBER * DRAWN_ROWS; first < stop; first += MEMBERS * DRAWN_ROWS) {
+    const Uniform uniform = draw(result, block, first, 1);
+    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < stop) {
+      const V v = LOAD_STORED(y, row_at(block, result.m, first + i), decoding) * affine.scale + affine.shift;
+      write_result(result, s, block, first + i, activate(v), uniform.of[i]);
+    }
+  }
+}
+
+// The rows of a set that a work-group normalizes, where several share a set, or none is left for it. Without sub-bands.
+typedef struct { int block, first, last; } Slice;
+INLINE Slice slice_of_group(const int sets, const int m) {
+  const int slices = (int)get_global_size(0) / GROUP / sets, group = get_group_id(0), rows = (m + slices - 1) / slices;
+  const int first = group % slices * rows, last = first + rows < m ? first + rows : m;
+  return (Slice){group / slices, first, last};
+}
+
+// Where the statistics of a row of a block lie, m being all rows of it
+INLINE int set_of(const Rows rows, const int block, const int row) {
+#if SUB_BANDS > 1
+  return (block * SUB_BANDS + row / rows.share % SUB_BANDS) * BLOCK;
+#else
+  return block * BLOCK;
+#endif
+}
+
+// What the gradient of y needs of a set: the scale, and what the statistics lead to
+typedef struct { V scale, mean, inverse; } Moments;
+#define MOMENTS(block)                                                                              \
+  ((Moments){load(ITEM_START(scale) + (block) * BLOCK), load(ITEM_START(mean_in) + (block) * BLOCK), \
+             load(ITEM_START(deviation_inverse) + (block) * BLOCK)})
+
+INLINE GradientSums combined_sums(input partials, const Groups of, const int block, __local V *shares) {
+  V sum = (V)0, product = (V)0;
+  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
+    sum += load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK);
+    product += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK);
+  }
+  return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
+}
+
+// The sums of a set of dz and dz * normalized y, chunk by chunk
+INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding decoding, const Rows rows,
+                               const int block, const int m, const V mean, const V inverse, __local V *shares) {
+  V sum = (V)0, product = (V)0;
+  for (int start = 0; start < m; start += CHUNK) {
+    const int stop = start + CHUNK < m ? start + CHUNK : m;
+    V chunk_sum = (V)0, chunk_product = (V)0;
+    SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
+      const size_t here = set_row_at(rows, block, row);
+      const V g = load(dz + here);
+      chunk_sum += g;
+      chunk_product += g * ((LOAD_STORED(y, here, decoding) - mean) * inverse);
+    }
+    sum += chunk_sum;
+    product += chunk_product;
+  }
+  return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
+}
+
+// Writes the gradients of rows [start, stop) of a block to a result.
+INLINE void gradient_rows(const Result result, RangeStatistics *statistics, input_values dz, const Stored y,
+                          const Decoding decoding, const int block, const int start, const int stop, const V scale,
+                          const Backward b) {
+  for (int first = start + MEMBER * DRAWN_ROWS; first < stop; first += MEMBERS * DRAWN_ROWS) {
+    const Uniform uniform = draw(result, block, first, 1);
+    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < stop) {
+      const size_t here = row_at(block, result.m, first + i);
+      write_result(result, statistics, block, first + i,
+                   load(dz + here) * scale - LOAD_STORED(y, here, decoding) * b.slope + b.offset, uniform.of[i]);
+    }
+  }
+}
+
+// What the gradient of y needs, in kernels that combine the groups' sums themselves. The first work-group of a set
+// writes dgamma and dbeta.
+#define FINISHED_GRADIENTS(b, slice, moments)                                                                     \
+  const Groups of = {m, sets, 0, groups};                                                                         \
+  const Moments moments = MOMENTS(slice.block);                                                                   \
+  const GradientSums sums = combined_sums(ITEM_START(partials), of, slice.block, shares);                         \
+  const Backward b = write_gradients(                                                                             \
+      ITEM_START(dgamma) + slice.block * BLOCK, ITEM_START(dbeta) + slice.block * BLOCK, sums, moments.scale,     \
+      moments.mean, moments.inverse, m, moving, add, slice.first == 0)
