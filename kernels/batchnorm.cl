@@ -180,15 +180,8 @@ KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(
   const Decoding decoding = decoding_of(y, block / SUB_BANDS);
   const V mean = load(ITEM_START(mean_in) + block * BLOCK);
   const V inverse = load(ITEM_START(deviation_inverse) + block * BLOCK);
-  V sum = (V)0, product = (V)0;
-  SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
-    const size_t at = set_row_at(rows, block, row);
-    const V g = load(dz + at);
-    sum += g;
-    product += g * ((LOAD_STORED(y, at, decoding) - mean) * inverse);
-  }
-  sum = group_sum(sum, shares);
-  product = group_sum(product, shares);
+  const GradientSums own = sums_of_rows(dz, y, decoding, rows, block, start, stop, mean, inverse);
+  const V sum = group_sum(own.sum, shares), product = group_sum(own.product, shares);
   if (!IS_FIRST_MEMBER) return;
   store(partials + (size_t)(group * 2 * blocks + block) * BLOCK, sum);
   store(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, product);

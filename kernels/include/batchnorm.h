@@ -176,21 +176,28 @@ INLINE GradientSums combined_sums(input partials, const Groups of, const int blo
   return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
 }
 
+// A work-item's sums of rows [start, stop) of a set of dz and dz * normalized y
+INLINE GradientSums sums_of_rows(input_values dz, const Stored y, const Decoding decoding, const Rows rows,
+                                 const int block, const int start, const int stop, const V mean, const V inverse) {
+  V sum = (V)0, product = (V)0;
+  SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
+    const size_t here = set_row_at(rows, block, row);
+    const V g = load(dz + here);
+    sum += g;
+    product += g * ((LOAD_STORED(y, here, decoding) - mean) * inverse);
+  }
+  return (GradientSums){sum, product};
+}
+
 // The sums of a set of dz and dz * normalized y, chunk by chunk
 INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding decoding, const Rows rows,
                                const int block, const int m, const V mean, const V inverse, __local V *shares) {
   V sum = (V)0, product = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int stop = start + CHUNK < m ? start + CHUNK : m;
-    V chunk_sum = (V)0, chunk_product = (V)0;
-    SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
-      const size_t here = set_row_at(rows, block, row);
-      const V g = load(dz + here);
-      chunk_sum += g;
-      chunk_product += g * ((LOAD_STORED(y, here, decoding) - mean) * inverse);
-    }
-    sum += chunk_sum;
-    product += chunk_product;
+    const GradientSums chunk = sums_of_rows(dz, y, decoding, rows, block, start, stop, mean, inverse);
+    sum += chunk.sum;
+    product += chunk.product;
   }
   return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
 }

@@ -165,7 +165,7 @@ def test_as_on_a_gpu(kernels, batchnorm):
 
 
 def test_transformed_kernels_are_made_again(kernels):
-    """Of convolutions by Winograd's tiles, as if everything were stored."""
+    """Gradients of convolutions by Winograd's tiles have the same bits as if everything were stored."""
     network, found = Network("wide", (36, 36, 3)), []
     for name in "abc":
         network.add(name, Conv2D(32, 3, padding="same"))

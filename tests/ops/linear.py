@@ -7,7 +7,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import Epilogue, LinearOp, Target, finish
+from edgelearn.ops import Conv2D, Epilogue, LinearOp, Target, finish
 from edgelearn.ops.function import RELU, RELU6
 from edgelearn.runtime import Kernels
 
@@ -141,3 +141,15 @@ def check_geometry(make, kernels: Kernels, shape, data) -> None:
     close(bench.get(ty), y)
     close(bench.get(tdx), dx)
     close(bench.get(tg), gradients["kernel"].reshape(weight.packed_shape))
+
+
+def check_long_sums(bench, rng, filters: int, images: int) -> None:
+    """Weights' gradients of 3 x 3 convolutions keep their digits where all products have one sign, as behind a ReLU:
+    rounding errors do not cancel."""
+    op = Conv2D(filters, 3, padding="same", use_bias=False)
+    x = np.float64(np.float32(rng.uniform(0, 1, (images, 112, 112, filters))))
+    _, gradients = op.reference_backward([x], {"kernel": np.zeros((3, 3, filters, filters))}, x)
+    tx, tg = bench.put(x), bench.empty((9, filters, filters))
+    finish.emit_sum(bench, op.emit_backward_weights(bench, tx, tx, tg, None, add=False)[0])
+    bench.run()
+    close(bench.get(tg), gradients["kernel"].reshape(9, filters, filters), 1e-5)

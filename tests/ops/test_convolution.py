@@ -1,12 +1,11 @@
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgelearn.ops import Conv2D, finish
+from edgelearn.ops import Conv2D
 
-from .harness import SIZES, close
-from .linear import check_geometry, check_linear
+from .harness import SIZES
+from .linear import check_geometry, check_linear, check_long_sums
 
 
 @pytest.mark.parametrize("channels", SIZES)
@@ -43,11 +42,4 @@ def test_geometry(kernels, data):
 
 
 def test_long_sums_keep_their_digits(bench, rng):
-    """All of one sign, as behind a ReLU: rounding errors do not cancel."""
-    op = Conv2D(2, 3, padding="same", use_bias=False)
-    x = np.float64(np.float32(rng.uniform(0, 1, (16, 112, 112, 2))))
-    _, gradients = op.reference_backward([x], {"kernel": np.zeros((3, 3, 2, 2))}, x)
-    tx, tg = bench.put(x), bench.empty((9, 2, 2))
-    finish.emit_sum(bench, op.emit_backward_weights(bench, tx, tx, tg, None, add=False)[0])
-    bench.run()
-    close(bench.get(tg), gradients["kernel"].reshape(9, 2, 2), 1e-5)
+    check_long_sums(bench, rng, 2, 16)

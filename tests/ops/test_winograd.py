@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgelearn.ops import Compute, Conv2D, Epilogue, Target, finish
+from edgelearn.ops import Compute, Conv2D, Epilogue, Target
 
-from .harness import Workbench, close
-from .linear import check_every_choice, check_linear
+from .harness import Workbench
+from .linear import check_every_choice, check_linear, check_long_sums
 
 
 class Winograd(Workbench):
@@ -50,14 +50,7 @@ def test_geometry(kernels, size, padding, images):
 
 
 def test_long_sums_keep_their_digits(bench, rng):
-    """All of one sign, as behind a ReLU: rounding errors do not cancel."""
-    op = Conv2D(16, 3, padding="same", use_bias=False)
-    x = np.float64(np.float32(rng.uniform(0, 1, (4, 112, 112, 16))))
-    _, gradients = op.reference_backward([x], {"kernel": np.zeros((3, 3, 16, 16))}, x)
-    tx, tg = bench.put(x), bench.empty((9, 16, 16))
-    finish.emit_sum(bench, op.emit_backward_weights(bench, tx, tx, tg, None, add=False)[0])
-    bench.run()
-    close(bench.get(tg), gradients["kernel"].reshape(9, 16, 16), 1e-5)
+    check_long_sums(bench, rng, 16, 4)
 
 
 def chosen(bench: Workbench, op: Conv2D, shape: tuple[int, ...], images: int = 1) -> set[str]:
