@@ -19,6 +19,7 @@ from edgelearn.train import Callback, Model, Position, TrainedModel
 from edgelearn.train.callbacks.base import CallbackList
 from edgelearn.train.status import Logs, TrainingStatus
 
+from .averaging import Average
 from .compression.arrays import checked
 from .compression.downlink import Downlink
 from .compressor import Compressor, Decoder, NoCompression, at_round
@@ -30,7 +31,7 @@ from .screening import Update, screen
 from .strategy import Strategy
 
 _SAMPLING, _DOWN = 32, 38  # separate these random streams from others of the same seed
-_DOWNLINK = "downlink/"  # before its tensors in a checkpoint
+_DOWNLINK, _AVERAGE = "downlink/", "average/"  # before their tensors in a checkpoint
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Settings:
     - `deadline`: seconds after which a round goes on without those that are missing (default None: it waits).
     - `largest`: an update longer than so many times the median of the round is left out (default 10; None: none is).
     - `validation_frequency`: test after every so many rounds, and after the last (default 1).
+    - `average`: decay of the exponential mean of the rounds' weights that is tested and left in the model; clients get
+      the weights themselves (default 0: none, what is tested are the weights themselves).
     """
 
     clients: int
@@ -54,6 +57,7 @@ class Settings:
     deadline: float | None = None
     largest: float | None = 10.0
     validation_frequency: int = 1
+    average: float = 0.0
 
     def drawn(self, number: int) -> list[int]:
         """The clients of round `number` (from 1), ascending; they depend on the seed and the round alone."""
@@ -105,7 +109,7 @@ class Rounds(TrainedModel):
     """The server's side of a federation. For callbacks a round is an epoch, and a client a step of it.
 
     Arguments:
-    - `model`: the network, its initial weights, and what tests it.
+    - `model`: the network, its initial weights, and what tests it. It has the averaged weights where there are any.
     - `names`: the weights that travel, in the order of the arrays of a message.
     - `settings`: of the rounds.
     - `strategy`: makes a change of the weights of the clients' updates.
@@ -135,6 +139,8 @@ class Rounds(TrainedModel):
         self._server = strategy.initial_state([self.shapes[index] for index in self._trained])
         self.own = np.zeros((settings.clients, strategy.own_size), np.float32)
         self._downlink = Downlink(down, [self._weights[name] for name in self.names]) if down else None
+        self._average = Average(settings.average) if settings.average else None
+        self.tested_own = self.own  # of the clients, as they belong to the model's weights
         self._notify = CallbackList(self, [])
 
     @property
@@ -152,10 +158,10 @@ class Rounds(TrainedModel):
     @weights.setter
     def weights(self, weights: Weights) -> None:
         self._weights = dict(weights)
-        self.model.weights = weights
+        self._test_these()
 
     def swap_averages(self) -> None:
-        raise RunError("A federation keeps no moving average of its weights.")
+        raise RunError("A federation's model has the averaged weights by itself: see `average` of its settings.")
 
     def state(self) -> tuple[Weights, dict]:
         tensors = {f"weights/{name}": self._weights[name] for name in self.names}
@@ -165,6 +171,8 @@ class Rounds(TrainedModel):
             tensors["own"] = self.own.copy()
         if self._downlink:
             tensors |= {f"{_DOWNLINK}{name}": array for name, array in self._downlink.state().items()}
+        if self._average and self._average.arrays:
+            tensors |= {f"{_AVERAGE}{n}": a for n, a in zip(self._to_average(), self._average.arrays, strict=True)}
         return tensors, {"round": self.position.epoch}
 
     def restore(self, tensors: Weights, position: dict) -> None:
@@ -181,6 +189,9 @@ class Rounds(TrainedModel):
             if self._downlink:
                 kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
                 self._downlink.restore(kept)
+            if self._average:
+                now = self._to_average() if number else {}
+                self._average.arrays = [_stored(tensors, f"{_AVERAGE}{n}", a.shape) for n, a in now.items()]
         except KeyError as error:
             raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
         except records.RecordError as error:
@@ -189,6 +200,7 @@ class Rounds(TrainedModel):
             raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
         self._server, self.own, self.status.position = server, np.array(own), Position(epoch=number)
         self.weights = self._weights | weights
+        self._test_averages()
 
     def evaluate(self, x, y) -> Logs:
         return self.model.evaluate(x, y)
@@ -238,9 +250,12 @@ class Rounds(TrainedModel):
         changes = self.privacy.mean(updates, len(drawn), number) if self.privacy else mean(updates)
         self._apply(changes, number)
         self._arrange(updates)
+        if self._average:
+            self._average.add(list(self._to_average().values()), number)
         logs = self._logs(updates)
         if number % self.settings.validation_frequency == 0 or number == self.settings.rounds:
             logs |= self._evaluate()
+        self._test_averages()
         logs |= {"clients": len(updates), "left_out": len(left_out)}
         logs |= {"up_bytes": record.up["total"], "down_bytes": record.down["total"]}
         if self.privacy:
@@ -288,7 +303,29 @@ class Rounds(TrainedModel):
             self.own[known] = self.strategy.arranged(self.own[known])
 
     def _evaluate(self) -> Logs:
-        return {f"val_{name}": value for name, value in self.evaluate(*self.test).items()}
+        """Figures of the weights that are tested; with averages, those of the weights themselves beside them."""
+        raw = self.evaluate(*self.test)
+        if not self._average or not self._average.arrays:
+            return {f"val_{name}": value for name, value in raw.items()}
+        self._test_averages()
+        averaged = {f"val_{name}": value for name, value in self.evaluate(*self.test).items()}
+        return averaged | {f"val_raw_{name}": value for name, value in raw.items()}
+
+    def _to_average(self) -> dict[str, np.ndarray]:
+        """The arrays that are averaged, as the server has them now, by name."""
+        own = {"own": self.own} if self.strategy.own_size else {}
+        return {name: self._weights[name] for name in self.names} | own
+
+    def _test_these(self) -> None:
+        """Put the server's own weights into the model."""
+        self.model.weights, self.tested_own = self._weights, self.own
+
+    def _test_averages(self) -> None:
+        """Put the averages into the model, if there are any."""
+        if self._average and self._average.arrays:
+            averages = dict(zip(self._to_average(), self._average.arrays, strict=True))
+            self.tested_own = averages.pop("own", self.own)
+            self.model.weights = self._weights | averages
 
     def _logs(self, updates: Sequence[Update]) -> Logs:
         """The clients' metrics, by number of examples."""

@@ -87,6 +87,19 @@ def test_masked_rounds_of_single_updates(tmp_path):
     assert not np.array_equal(*weights) and np.allclose(*weights, atol=1e-5)  # masked ones are rounded to 2^-20
 
 
+def test_averaged_weights_are_tested_and_kept(store, whole):
+    config = FederatedConfig("tiny", **SETTINGS, average=0.5, validation_frequency=3)
+    assert FederatedExperiment.start(config, store, [], log=lambda line: None)
+    run = store.open(store.list()[0].id)
+    tensors, plain = run.load_checkpoint()[0], whole.load_checkpoint()[0]
+    assert all(tensors[name].tobytes() == array.tobytes() for name, array in plain.items())
+    kept = load_model(run).weights["dense/kernel"]
+    assert kept.tobytes() == tensors["average/dense/kernel"].tobytes() != tensors["weights/dense/kernel"].tobytes()
+    results = run.record["results"]
+    assert results["raw_accuracy"] == whole.record["results"]["accuracy"]
+    assert results["raw_loss"] == whole.record["results"]["loss"] != results["loss"]
+
+
 @pytest.mark.parametrize("moment", ["client:1", "row"])
 def test_killed_and_resumed_gives_the_same_bits(tmp_path, whole, moment):
     store = RunStore(tmp_path)

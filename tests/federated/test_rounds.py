@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.errors import FormatError, RunError
+from edgelearn.errors import FormatError, PlanError, RunError
 from edgelearn.federated import (
     IID,
     ClientMemory,
@@ -130,6 +130,62 @@ def test_the_same_bits_again_and_from_every_round(federation, strategy):
         resumed.fit()
         assert same(resumed.state()[0], whole.state()[0])
     assert len({tensors["weights/dense/kernel"].tobytes() for tensors, _ in bits.states}) == 3
+
+
+def test_averages_are_tested_and_clients_get_the_weights_themselves(federation):
+    """The mean of rounds 1 to n by shares of decay^(n - number), which add up to 1; float64 says the same."""
+    bits, logs, models = Bits(), [], []
+
+    class Tested(Callback):
+        def on_epoch_end(self, epoch, found):
+            logs.append(found)
+            models.append(dict(rounds.model.weights))
+
+    plain, plain_logs = rounds_of(federation, rounds=5), []
+    plain.fit([bits, collecting(plain_logs)])
+    rounds = rounds_of(federation, rounds=5, average=0.6)
+    rounds.fit([Tested()])
+    each = [tensors for tensors, _ in bits.states]
+    assert same({f"weights/{name}": array for name, array in rounds.weights.items()}, each[-1])
+    for number in range(1, 6):
+        shares = 0.6 ** np.arange(number - 1, -1, -1.0)
+        for name, array in models[number - 1].items():
+            expected = np.tensordot(shares / shares.sum(), [np.float64(t[f"weights/{name}"]) for t in each[:number]], 1)
+            np.testing.assert_allclose(array, expected, atol=1e-6)
+    for name, value in rounds.model.evaluate(X, Y).items():
+        assert logs[-1][f"val_{name}"] == value
+        assert logs[-1][f"val_raw_{name}"] == plain_logs[-1][f"val_{name}"]
+    assert logs[-1]["val_loss"] != logs[-1]["val_raw_loss"]
+    assert logs[0]["val_loss"] == logs[0]["val_raw_loss"]  # one round is its own mean
+
+
+@pytest.mark.parametrize("frequency", (1, 2, 3))
+def test_averages_are_resumed(federation, frequency):
+    settings = {"rounds": 5, "average": 0.9, "fraction": 0.5, "validation_frequency": frequency}
+    bits, whole = Bits(), rounds_of(federation, FedAdam(), **settings)
+    whole.fit([bits])
+    tested = {name: array.copy() for name, array in whole.model.weights.items()}
+    for tensors, position in bits.states:
+        resumed = rounds_of(federation, FedAdam(), **settings)
+        resumed.restore(tensors, position)
+        resumed.fit()
+        assert same(resumed.state()[0], whole.state()[0]) and same(resumed.model.weights, tested)
+    without = {name: array for name, array in bits.states[0][0].items() if not name.startswith("average/")}
+    with pytest.raises(FormatError):
+        rounds_of(federation, FedAdam(), **settings).restore(without, {"round": 1})
+
+
+@pytest.mark.parametrize("decay", (-0.1, 1.0, np.nan))
+def test_decays_that_cannot_be(federation, decay):
+    with pytest.raises(PlanError):
+        rounds_of(federation, average=decay)
+
+
+def collecting(logs):
+    """A callback that adds each round's figures to `logs`."""
+    callback = Callback()
+    callback.on_epoch_end = lambda epoch, found: logs.append(found)
+    return callback
 
 
 def test_a_checkpoint_of_another_strategy_is_refused(federation):

@@ -30,9 +30,11 @@ class FederatedConfig(TrainingConfig):
     - `proximal`: μ of "fedprox" (default 0.01).
     - `server_rate`: learning rate of "fedavgm", "fedadam" and "fedyogi" (default: the strategy's).
     - `server_decay`: factor of the server's steps from one round to the next (default 1). 0.995 leaves 8 % after 500.
+    - `average`: decay of the exponential mean of the rounds' weights that is tested and kept; clients get the weights
+      themselves (default 0: none). 0.99 is about the mean of 100 rounds.
     - `normalization`: "batch" (default; its moving statistics are averaged like weights) or "group".
     - `compress`: how updates are sent: "float32" (default), "int8", "topk:0.01", "topk:0.01+int8",
-      "topk:0.01+int8+warmup:5" or "topk:0.01+int8+warmup:5+ahead".
+      "topk:0.15+sign", "topk:0.01+int8+warmup:5" or "topk:0.01+int8+warmup:5+ahead".
     - `compress_down`: how weights are sent to clients that have those of the message before (default "float32").
     - `budget`: memory of a client, such as "2 MB" (default: as much as it takes).
     - `deadline`: seconds after which a round goes on without the clients that are missing (default: it waits).
@@ -64,12 +66,22 @@ class FederatedConfig(TrainingConfig):
     proximal: float = setting(0.01, "μ of fedprox", minimum=0)
     server_rate: float | None = setting(None, "learning rate of fedavgm, fedadam, fedyogi", above=0)
     server_decay: float = setting(1.0, "factor of the server's steps from round to round", above=0, maximum=1)
+    average: float = setting(
+        0.0,
+        "decay of the mean of the rounds' weights that is tested and kept, such as 0.99 (0: none)",
+        minimum=0,
+        maximum=0.99999,
+    )
     normalization: str = setting("batch", "BatchNormalization or GroupNormalization", choices=("batch", "group"))
     compress: str = setting(
-        "float32", "how updates are sent: float32, int8, topk:0.01 or topk:0.01+int8", check=make_compressor
+        "float32",
+        "how updates are sent: float32, int8, topk:0.01, topk:0.01+int8 or topk:0.15+sign",
+        check=make_compressor,
     )
     compress_down: str = setting(
-        "float32", "how weights are sent: float32, int8, topk:0.01 or topk:0.01+int8", check=make_compressor
+        "float32",
+        "how weights are sent: float32, int8, topk:0.01, topk:0.01+int8 or topk:0.15+sign",
+        check=make_compressor,
     )
     budget: str | None = setting(None, "memory of a client, such as 2MB", metavar="SIZE")
     deadline: float | None = setting(None, "seconds to wait for the clients of a round", above=0)

@@ -165,7 +165,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         config = self.config
         return Settings(
             config.clients or 0, self.epochs, config.fraction, config.seed, config.deadline, config.largest_update,
-            config.validation_frequency,
+            config.validation_frequency, config.average,
         )  # fmt: skip
 
     def grid(self, run: Run) -> Grid:
@@ -187,7 +187,9 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     def sources(self) -> list[str]:
         sizes, strategy = self.examples.sizes, self.config.strategy
         clients = f"{len(sizes)} clients with {min(sizes)} to {max(sizes)} examples, {strategy}, {self.epochs} rounds"
-        return [*super().sources(), clients]
+        decay = self.config.average
+        averaged = [f"Tested and kept: the mean of the rounds' weights, decay {decay:g}"] if decay else []
+        return [*super().sources(), clients, *averaged]
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
         if self.config.engine != "local" and self.carrier is None:

@@ -31,11 +31,12 @@ class VerificationRounds(Rounds):
 
     @property
     def vectors(self) -> np.ndarray:
-        """Vectors of all users (users, size); with FedUV each is known to its user alone, and here to the lab."""
+        """Vectors of all users (users, size), averaged like the model's weights; with FedUV each is known to its user
+        alone, and here to the lab."""
         users, seed = range(self.settings.clients), self.settings.seed
         if not self.strategy.own_size:
             return np.stack([self.strategy.vector(user, seed) for user in users])
-        return np.stack([own if own.any() else self.strategy.vector(u, seed) for u, own in enumerate(self.own)])
+        return np.stack([own if own.any() else self.strategy.vector(u, seed) for u, own in enumerate(self.tested_own)])
 
     def report(self, x, y) -> Report:
         """Return how well each user's test data are told from other users', and from unseen people's."""

@@ -1,14 +1,14 @@
-from math import ceil
+from math import ceil, log2
 
 import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, NonFiniteError, PlanError, UsageError
-from edgelearn.federated.compression import ErrorFeedback, Int8, TopK, indices, make_compressor
+from edgelearn.federated.compression import ErrorFeedback, Int8, Signs, TopK, indices, make_compressor
 from edgelearn.federated.compressor import NoCompression, Partly, at_round, start_of
 
 SHAPES = [(3, 3, 1, 64), (64,), (), (40, 601), (0, 5), (1,)]
-NAMES = ("float32", "int8", "topk:0.01", "topk:0.01+int8")
+NAMES = ("float32", "int8", "topk:0.01", "topk:0.01+int8", "topk:0.15+sign")
 
 
 def update(seed: int) -> list[np.ndarray]:
@@ -37,7 +37,8 @@ def test_there_and_back(name):
 
 
 @pytest.mark.parametrize(
-    "name, most", [("float32", 1), ("int8", 0.26), ("topk:0.01", 0.014), ("topk:0.01+int8", 0.006)]
+    "name, most",
+    [("float32", 1), ("int8", 0.26), ("topk:0.01", 0.0131), ("topk:0.01+int8", 0.0055), ("topk:0.15+sign", 0.026)],
 )
 def test_bytes(name, most):
     size, values = len(make_compressor(name).encode(update(1), generator(), {})), sum(a.size for a in update(1))
@@ -107,25 +108,66 @@ def test_of_equal_entries_the_first_are_sent():
 def test_indices(rng, limit, count):
     for places in (np.arange(count), limit - count + np.arange(count), np.sort(rng.permutation(limit)[:count])):
         data = indices.pack(places, limit)
-        assert len(data) == indices.size(limit, count)
+        assert len(data) <= indices.most(limit, count)
         assert indices.unpack(data, limit, count).tolist() == places.tolist()
 
 
-def test_indices_are_small():
-    """At one of a hundred, no code can do with less than 8.08 bits an index."""
-    assert indices.size(242_000, 2420) * 8 / 2420 < 8.7
+@pytest.mark.parametrize(
+    "share, bits", [(0.001, 11.41), (0.01, 8.08), (0.05, 5.73), (0.1, 4.69), (0.15, 4.07), (0.2, 3.61)]
+)
+def test_indices_are_small(rng, share, bits):
+    """No code can do with less than the entropy, `bits` an index on average, for indices drawn at random."""
+    assert abs((-share * log2(share) - (1 - share) * log2(1 - share)) / share - bits) < 0.005
+    limit, count = 1_000_000, int(share * 1_000_000)
+    places = np.sort(rng.choice(limit, count, replace=False))
+    assert bits * 0.99 < len(indices.pack(places, limit)) * 8 / count < bits * 1.03
+
+
+def test_the_most_bytes_of_indices():
+    """Those whose gaps waste no low bits: the first index is the largest possible."""
+    for limit, count in ((1000, 37), (23050, 4000), (64, 1)):
+        last = limit - count
+        places = np.arange(count) + (last - last % (1 << indices.low_bits(limit, count)))
+        assert len(indices.pack(places, limit)) == indices.most(limit, count)
 
 
 def test_damaged_indices_are_refused(rng):
     refused = 0
     for _ in range(300):
-        data = rng.bytes(indices.size(1000, 37))
+        data = rng.bytes(int(rng.integers(indices.most(1000, 37) + 1)))
         try:
             places = indices.unpack(data, 1000, 37)
             assert len(places) == 37 and (np.diff(places) > 0).all() and places[-1] < 1000
+            assert indices.pack(places, 1000) == data
         except FormatError:
             refused += 1
     assert refused > 200
+    good = indices.pack(np.arange(0, 1000, 30), 1000)
+    for damaged in (good[:-1], good + b"\0", b"", good + b"\1"):
+        with pytest.raises(FormatError):
+            indices.unpack(damaged, 1000, 34)
+
+
+def test_signs_with_a_mean_for_each_array():
+    """Sparse ternary compression: of each array, what is sent has its sign and the mean size of what is sent."""
+    arrays = update(4)
+    flat = np.concatenate([np.float64(a).ravel() for a in arrays])
+    chosen = np.zeros(len(flat), bool)
+    chosen[np.argsort(-np.abs(flat), kind="stable")[: ceil(0.15 * len(flat))]] = True
+    decoded = TopK(0.15, Signs()).decode(TopK(0.15, Signs()).encode(arrays, generator(), {}), SHAPES)
+    ends = np.cumsum([a.size for a in arrays])
+    for array, found, end in zip(arrays, decoded, ends, strict=True):
+        mine = chosen[end - array.size : end].reshape(array.shape)
+        mean = np.abs(np.float64(array[mine])).mean() if mine.any() else 0
+        np.testing.assert_allclose(found, np.where(mine, np.sign(array) * mean, 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("damage", (np.nan, np.inf, -1.0))
+def test_bad_means_are_refused(damage):
+    with pytest.raises(FormatError):
+        Signs().decode(np.float32([damage]).tobytes() + b"\x80", [(2,)])
+    with pytest.raises(FormatError):
+        Signs().decode(np.float32([1]).tobytes() + b"\x81", [(2,)])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,13 +185,13 @@ def test_bad_scales_are_refused(scale):
         Int8().decode(np.float32([scale]).tobytes() + b"\x7f\x7f", [(2,)])
 
 
-@pytest.mark.parametrize("compressor", (Int8(), TopK(0.5)))
+@pytest.mark.parametrize("compressor", (Int8(), TopK(0.5), TopK(0.5, Signs())))
 def test_nan_is_not_compressed(compressor):
     with pytest.raises(NonFiniteError):
         compressor.encode([np.float32([1, np.nan])], generator(), {})
 
 
-@pytest.mark.parametrize("name", ("topk:0.1", "topk:0.1+int8"))
+@pytest.mark.parametrize("name", ("topk:0.1", "topk:0.1+int8", "topk:0.2+sign"))
 def test_error_feedback_loses_nothing(name):
     """What was sent, and what is kept, add up to all updates."""
     compressor, state, sent = make_compressor(name), {}, [np.zeros(shape) for shape in SHAPES]
@@ -167,7 +209,19 @@ def test_state_of_another_network_is_refused():
 
 
 @pytest.mark.parametrize(
-    "name", ("int4", "topk", "topk:2", "topk:0", "topk:x", "topk:nan", "topk:0.1+", "topk:0.1+int4")
+    "name",
+    (
+        "int4",
+        "topk",
+        "topk:2",
+        "topk:0",
+        "topk:x",
+        "topk:nan",
+        "topk:0.1+",
+        "topk:0.1+int4",
+        "sign",
+        "topk:0.1+int8+sign",
+    ),
 )
 def test_unknown_names(name):
     with pytest.raises((UsageError, PlanError)):
@@ -176,4 +230,5 @@ def test_unknown_names(name):
 
 def test_names():
     assert isinstance(make_compressor("float32"), NoCompression)
+    assert make_compressor("topk:0.15+sign+ahead") == ErrorFeedback(TopK(0.15, Signs()), ahead=True)
     assert make_compressor("topk:0.02+int8") == ErrorFeedback(TopK(0.02, Int8()))

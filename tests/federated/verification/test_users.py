@@ -34,7 +34,7 @@ class Listening(LocalGrid):
         return outcomes
 
 
-def federate(name: str, rounds: int, masked: bool = False, fraction: float = 1.0):
+def federate(name: str, rounds: int, masked: bool = False, fraction: float = 1.0, average: float = 0.0):
     """A federation that has ended: its rounds, users' data, messages, and scores of the data against all vectors."""
     rng = np.random.default_rng(0)
     centres = 2 * rng.standard_normal((USERS, 6))
@@ -42,7 +42,7 @@ def federate(name: str, rounds: int, masked: bool = False, fraction: float = 1.0
     strategy = make_verification_strategy(name, size=SIZE, rate=0.01)
     x, owners = np.concatenate(data), np.repeat(range(USERS), 20)
     examples = Examples(x, owners, [np.flatnonzero(owners == user) for user in range(USERS)])
-    settings = Settings(USERS, rounds, fraction, largest=None, validation_frequency=rounds)
+    settings = Settings(USERS, rounds, fraction, largest=None, validation_frequency=rounds, average=average)
     masks = Masks(settings.drawn) if masked else None
     model = el.Model(network(), seed=0).compile(SGD(1.0), strategy.loss)
     with model.trainer(batch_size=6) as trainer:
@@ -116,6 +116,25 @@ def test_users_who_were_not_drawn_have_no_embedding_yet():
     assert found.rounds.own.any(1).sum() == 2
     drawn = found.rounds.strategy.vector(0, 0)
     assert [np.array_equal(v, drawn) for v in found.rounds.vectors].count(True) == (0 not in found.messages[0][0])
+
+
+def test_embeddings_are_averaged_like_the_weights(monkeypatch):
+    """Those that are tested; the server and the users keep the embeddings themselves. Users who were drawn late have
+    zeros before, which change the length of a mean, and no score."""
+    kept, arranged = [], VerificationRounds._arrange
+    monkeypatch.setattr(VerificationRounds, "_arrange", lambda self, updates: [
+        arranged(self, updates), kept.append(self.own.astype(np.float64))])  # fmt: skip
+    found = federate("fedaws", 6, fraction=0.5, average=0.8)
+    shares = 0.8 ** np.arange(5, -1, -1.0)
+    mean = np.tensordot(shares / shares.sum(), kept, 1)
+    known = mean.any(1)
+    np.testing.assert_allclose(found.rounds.vectors[known], mean[known], atol=1e-6)
+    assert np.array_equal(np.float32(kept[-1]), found.rounds.own)
+    tensors, position = found.rounds.state()
+    again, tested = found.rounds, found.rounds.vectors
+    again.tested_own = again.own = np.zeros_like(again.own)
+    again.restore(tensors, position)
+    assert np.array_equal(again.vectors, tested) and np.array_equal(again.own, np.float32(kept[-1]))
 
 
 def test_the_same_seed_gives_the_same_messages():
