@@ -262,9 +262,9 @@ KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
   const Job job = find_job(START(table), jobs, 7);
   input extremes = JOB_START(extremes, 1);
   const int bits = job.words[3], symmetric = job.words[4], blocks = job.words[5], parts = job.words[6];
-  const int step = PER_CHANNEL ? blocks : 1, first = job.item / GROUP;
+  const int block = job.item / GROUP, first = block * parts, count = PER_CHANNEL ? parts : blocks * parts;
   V least = (V)0, most = (V)0;
-  for (int at = first + job.item % GROUP * step; at < blocks * parts; at += GROUP * step) {
+  for (int at = first + job.item % GROUP; at < first + count; at += GROUP) {
     least = lower(least, load(extremes + (size_t)at * 2 * BLOCK));
     most = higher(most, load(extremes + ((size_t)at * 2 + 1) * BLOCK));
   }
@@ -272,7 +272,7 @@ KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
   most = extreme_of_group(most, 1, shared);
   if (get_local_id(0) > 0) return;
 #if PER_CHANNEL
-  output fields = JOB_START(range, 2) + (size_t)first * BLOCK * BLOCK;
+  output fields = JOB_START(range, 2) + (size_t)block * BLOCK * BLOCK;
   const Parameters p = parameters_of(least, most, bits, symmetric);
   store(fields + SCALE_OF * BLOCK, p.scale);
   store(fields + INVERSE * BLOCK, 1.0f / p.scale);

@@ -80,25 +80,26 @@ KERNEL integer_channel_sums(INPUT_QUANTIZED(x), OUTPUT(sums), const int m, const
   store(total, v);
 }
 
-// [out/16][taps][in][16] -> [in/16][taps][out][16], 16 rows of the result a work-item
+// [out/16][taps][in][16] -> [in/16][taps][out][16]; a work-item has 16 input channels of a tap
 KERNEL transpose_integers(INPUT_OF(char, w), OUTPUT_OF(char, t), JOBS) {
   if (ITEM >= items) return;
   const Job job = find_job(START(table), jobs, 6);
   const int taps = job.words[3], inputs = job.words[4], outputs = job.words[5];
-  const int out_blocks = (outputs + BLOCK - 1) / BLOCK, out = job.item % out_blocks;
-  const int tap = job.item / out_blocks % taps, in = job.item / (out_blocks * taps);
-  const int rows = inputs - in * BLOCK, columns = outputs - out * BLOCK;  // those that there are
-  bytes from = JOB_START(w, 1) + ((size_t)(out * taps + tap) * inputs + in * BLOCK) * BLOCK;
-  __global char *to = JOB_START(t, 2) + ((size_t)(in * taps + tap) * outputs + out * BLOCK) * BLOCK;
-  Quads quads[BLOCK / QUAD];  // of four rows each
-  UNROLL for (int k = 0; k < BLOCK / QUAD; k++)
-    quads[k] = k * QUAD + QUAD <= rows ? quads_of_rows(from + k * QUAD * BLOCK)
-                                       : quads_of_few(from + k * QUAD * BLOCK, rows - k * QUAD);
-  Quads all[BLOCK / QUAD];
-  rows_of_quads(all, quads);
-  UNROLL for (int k = 0; k < BLOCK / QUAD; k++) {
-    __global int *row = (__global int *)(to + k * QUAD * BLOCK);
-    if (k * QUAD + QUAD <= columns) *(__global Quads_in_memory *)row = all[k];
-    else for (int i = 0; i < (columns - k * QUAD) * QUAD; i++) row[i] = ((int *)&all[k])[i];
+  const int tap = job.item % taps, in = job.item / taps * BLOCK, rows = inputs - in;  // those that there are
+  bytes from = JOB_START(w, 1) + ((size_t)tap * inputs + in) * BLOCK;
+  __global char *to = JOB_START(t, 2) + (size_t)job.item * outputs * BLOCK;
+  for (int out = 0; out < outputs; out += BLOCK) {
+    Quads quads[BLOCK / QUAD], all[BLOCK / QUAD];  // of four rows each, of four columns each
+    UNROLL for (int k = 0; k < BLOCK / QUAD; k++)
+      quads[k] = k * QUAD + QUAD <= rows ? quads_of_rows(from + k * QUAD * BLOCK)
+                                         : quads_of_few(from + k * QUAD * BLOCK, rows - k * QUAD);
+    rows_of_quads(all, quads);
+    UNROLL for (int k = 0; k < BLOCK / QUAD; k++) {
+      const int columns = outputs - out - k * QUAD;
+      __global int *row = (__global int *)(to + (out + k * QUAD) * BLOCK);
+      if (columns >= QUAD) *(__global Quads_in_memory *)row = all[k];
+      else for (int i = 0; i < columns * QUAD; i++) row[i] = ((int *)&all[k])[i];
+    }
+    from += (size_t)taps * inputs * BLOCK;
   }
 }

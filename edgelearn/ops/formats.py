@@ -180,19 +180,18 @@ class Format(NumberFormat):
 
         Arguments:
         - `scale`, `zero`: see `parameters`.
-        - `uniform`: numbers of [0, 1), one a value, that decide stochastic rounding.
+        - `uniform`: numbers of (0, 1), one a value: stochastic rounding adds them, and takes the integer below.
         - `inverse`: 1 / scale as a device has rounded it, which some GPUs do differently.
 
         Raises PlanError if `uniform` is missing.
         """
         t = v * (np.ones((), np.asarray(scale).dtype) / scale if inverse is None else inverse)
-        t = np.clip(t, self.least - zero, self.most - zero).astype(t.dtype)
-        if self.rounding == "nearest":
-            return np.int64(np.rint(t)) + zero
-        if uniform is None:
-            raise PlanError("Stochastic rounding needs uniform numbers: give one for each value.")
-        floor = np.floor(t)
-        return np.int64(floor + (uniform < t - floor)) + zero
+        if self.rounding == "stochastic":
+            if uniform is None:
+                raise PlanError("Stochastic rounding needs uniform numbers: give one for each value.")
+            t = np.floor(t + np.asarray(uniform, t.dtype))
+        t = np.clip(t, self.least - zero, self.most - zero)
+        return np.int64(np.rint(t)) + zero
 
     def decode(self, encoded, scale, zero) -> np.ndarray:
         """The values that integers stand for, in the precision of `scale`."""

@@ -18,12 +18,24 @@ def uniform(name: str, shape: Shape, seed: int, step: int, first: int = 0) -> np
     - `shape`: (examples, ..., channels).
     - `first`: place of the first example in the mini-batch (default 0).
     """
-    words = ceil_div(shape[-1], BLOCK) * BLOCK
-    counter = np.zeros((shape[0], prod(shape[1:-1]) * words // 4, 4), np.uint32)
+    return (_drawn(name, shape, seed, step, first, 4) >> 8) * 2.0**-24
+
+
+def rounding_numbers(name: str, shape: Shape, seed: int, step: int, first: int = 0) -> np.ndarray:
+    """The numbers of (0, 1), odd multiples of 2**-17, by which stochastic rounding decides for a tensor: a value is
+    rounded up with a probability that is off by 2**-17 at most. Arguments as of `uniform`."""
+    return _drawn(name, shape, seed, step, first, 8) * 2.0**-16 + 2.0**-17
+
+
+def _drawn(name: str, shape: Shape, seed: int, step: int, first: int, values: int) -> np.ndarray:
+    """The bits of each value of a tensor, of whose counters each serves so many `values`."""
+    channels = ceil_div(shape[-1], BLOCK) * BLOCK
+    counter = np.zeros((shape[0], prod(shape[1:-1]) * channels // values, 4), np.uint32)
     counter[..., 0] = np.arange(counter.shape[1])
     counter[..., 1] = np.arange(first, first + shape[0])[:, None]
     counter[..., 2:] = layer_code(name), step
-    return (philox(counter, seed).reshape(*shape[:-1], words)[..., : shape[-1]] >> 8) * 2.0**-24
+    bits = philox(counter, seed).astype("<u4").view(f"<u{16 // values}")
+    return bits.reshape(*shape[:-1], channels)[..., : shape[-1]]
 
 
 def layer_code(layer: str) -> int:

@@ -78,7 +78,7 @@ def emit_transposed(e: Emitter, kernel: QuantizedTensor, taps: int) -> Quantized
     inputs, outputs = kernel.tensor.rows // taps, kernel.tensor.channels
     y = e.tensor("integer kernel transposed", (taps, outputs, inputs), Role.PREPARED, dtype="int8")
     e.job(
-        "quantized_copy.cl", "transpose_integers", y.blocks * taps * kernel.tensor.blocks, kernel.tensor.read, y.write,
+        "quantized_copy.cl", "transpose_integers", y.blocks * taps, kernel.tensor.read, y.write,
         numbers=(taps, inputs, outputs), whole=True, **quads.macros(e.traits),
     )  # fmt: skip
     return replace(kernel, tensor=y)

@@ -202,18 +202,26 @@ INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding d
   return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
 }
 
+// Writes the gradients of `count` rows of a block from `first` on to a result.
+INLINE void gradient_of_drawn(const Result result, RangeStatistics *statistics, input_values dz, const Stored y,
+                              const Decoding decoding, const int block, const int first, const int count, const V scale,
+                              const Backward b) {
+  const Uniform uniform = draw(result, block, first, 1);
+  UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (i < count) {
+    const size_t here = row_at(block, result.m, first + i);
+    write_result(result, statistics, block, first + i,
+                 load(dz + here) * scale - LOAD_STORED(y, here, decoding) * b.slope + b.offset, uniform.of[i]);
+  }
+}
+
 // Writes the gradients of rows [start, stop) of a block to a result.
 INLINE void gradient_rows(const Result result, RangeStatistics *statistics, input_values dz, const Stored y,
                           const Decoding decoding, const int block, const int start, const int stop, const V scale,
                           const Backward b) {
-  for (int first = start + MEMBER * DRAWN_ROWS; first < stop; first += MEMBERS * DRAWN_ROWS) {
-    const Uniform uniform = draw(result, block, first, 1);
-    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < stop) {
-      const size_t here = row_at(block, result.m, first + i);
-      write_result(result, statistics, block, first + i,
-                   load(dz + here) * scale - LOAD_STORED(y, here, decoding) * b.slope + b.offset, uniform.of[i]);
-    }
-  }
+  int first = start + MEMBER * DRAWN_ROWS;
+  for (; first + DRAWN_ROWS <= stop; first += MEMBERS * DRAWN_ROWS)
+    gradient_of_drawn(result, statistics, dz, y, decoding, block, first, DRAWN_ROWS, scale, b);
+  if (first < stop) gradient_of_drawn(result, statistics, dz, y, decoding, block, first, stop - first, scale, b);
 }
 
 // What the gradient of y needs, in kernels that combine the groups' sums themselves. The first work-group of a set

@@ -10,15 +10,15 @@ static uint4 philox(uint4 counter, uint2 key) {
   return counter;
 }
 
-// Words for DRAWN rows of 16 values, for CPUs, whose vector units draw them side by side: two chains, since each
-// multiplication waits for the one before. Row i takes four counters from `first`[i] on, which is x, with y[i].
-#define DRAWN 4
-typedef struct { uint16 of[DRAWN]; } Words;
-static Words philox_rows(const uint4 first, const uint4 y, const uint z, const uint w, uint2 key) {
+// Words for DRAWN rows of 16 values of 16 bits, for CPUs, whose vector units draw them side by side: two chains, since
+// each multiplication waits for the one before. Row i takes two counters from `first`[i] on, which is x, with y[i].
+#define DRAWN 8
+typedef struct { ushort16 of[DRAWN]; } DrawnRows;
+#define TWICE(v) ((ulong8)((v).x, (v).x, (v).y, (v).y, (v).z, (v).z, (v).w, (v).w))
+static DrawnRows philox_rows(const uint8 first, const uint8 y, const uint z, const uint w, uint2 key) {
   // Words are the low halves of 64 bits, since that is where vector units multiply; the high halves hold anything.
-  const ulong8 low = (ulong8)0xFFFFFFFF, steps = (ulong8)(0, 1, 2, 3, 0, 1, 2, 3);
-  ulong8 a[2] = {(ulong8)((ulong4)first.x, (ulong4)first.y) + steps, (ulong8)((ulong4)first.z, (ulong4)first.w) + steps};
-  ulong8 b[2] = {(ulong8)((ulong4)y.x, (ulong4)y.y), (ulong8)((ulong4)y.z, (ulong4)y.w)};
+  const ulong8 low = (ulong8)0xFFFFFFFF, steps = (ulong8)(0, 1, 0, 1, 0, 1, 0, 1);
+  ulong8 a[2] = {TWICE(first.lo) + steps, TWICE(first.hi) + steps}, b[2] = {TWICE(y.lo), TWICE(y.hi)};
   ulong8 c[2] = {(ulong8)z, (ulong8)z}, d[2] = {(ulong8)w, (ulong8)w};
   __attribute__((opencl_unroll_hint(10))) for (int round = 0; round < 10; round++) {
     __attribute__((opencl_unroll_hint(2))) for (int i = 0; i < 2; i++) {
@@ -31,11 +31,13 @@ static Words philox_rows(const uint4 first, const uint4 y, const uint z, const u
     key.x += 0x9E3779B9u;
     key.y += 0xBB67AE85u;
   }
-  Words words;
+  DrawnRows rows;
   __attribute__((opencl_unroll_hint(2))) for (int i = 0; i < 2; i++) {
     const ulong8 x = (a[i] & low) | (b[i] << 32), u = (c[i] & low) | (d[i] << 32);
-    words.of[2 * i] = as_uint16((ulong8)(x.s0, u.s0, x.s1, u.s1, x.s2, u.s2, x.s3, u.s3));
-    words.of[2 * i + 1] = as_uint16((ulong8)(x.s4, u.s4, x.s5, u.s5, x.s6, u.s6, x.s7, u.s7));
+    rows.of[4 * i] = as_ushort16((ulong4)(x.s0, u.s0, x.s1, u.s1));
+    rows.of[4 * i + 1] = as_ushort16((ulong4)(x.s2, u.s2, x.s3, u.s3));
+    rows.of[4 * i + 2] = as_ushort16((ulong4)(x.s4, u.s4, x.s5, u.s5));
+    rows.of[4 * i + 3] = as_ushort16((ulong4)(x.s6, u.s6, x.s7, u.s7));
   }
-  return words;
+  return rows;
 }

@@ -52,14 +52,14 @@ INLINE V field(input range, const int number, const int block) {
 INLINE V nearest(const V t) { return (t + ROUND_SHIFT) - ROUND_SHIFT; }
 INLINE Record nearest_of_record(const Record t) { return (t + ROUND_SHIFT) - ROUND_SHIFT; }
 
-// v / scale, kept within [lowest, highest]: the format's least and most integer less the zero point. A NaN stays a NaN;
-// on NVIDIA's GPUs it becomes `lowest`, which takes fewer instructions, and is noticed where values are observed.
-INLINE V scaled(const V v, const V inverse, const V lowest, const V highest) {
+// t, kept within [lowest, highest]: the format's least and most integer less the zero point. A NaN stays a NaN; on
+// NVIDIA's GPUs it becomes `lowest`, which takes fewer instructions, and is noticed where values are observed.
+INLINE V bounded(const V t, const V lowest, const V highest) {
 #ifdef __NV_CL_C_VERSION
-  return fmin(fmax(v * inverse, lowest), highest);
+  return fmin(fmax(t, lowest), highest);
 #else
-  const V t = v * inverse, bounded = t < lowest ? lowest : t;
-  return bounded > highest ? highest : bounded;
+  const V above = t < lowest ? lowest : t;
+  return above > highest ? highest : above;
 #endif
 }
 INLINE Record scaled_record(const Record v, const Record inverse, const Record lowest, const Record highest) {
@@ -83,42 +83,47 @@ INLINE V whole_below(const V t) {
 #endif
 }
 
-// The integer of v less the zero point, as a float. `uniform` numbers are in [0, 1); rounding to nearest ignores them.
+// The integer of v less the zero point, as a float. Rounding to nearest ignores the `uniform` number of (0, 1), which
+// stochastic rounding adds before it takes the integer below. A NaN stays a NaN, as in `bounded`.
 INLINE V quantized(const V v, const V inverse, const V lowest, const V highest, const V uniform) {
-  const V t = scaled(v, inverse, lowest, highest);
+#pragma OPENCL FP_CONTRACT OFF
 #if STOCHASTIC
-  const V below = whole_below(t);
-  return below + (uniform < t - below ? (V)1 : (V)0);
+  return bounded(whole_below(v * inverse + uniform), lowest, highest);
 #else
-  return nearest(t);
+  return nearest(bounded(v * inverse, lowest, highest));
 #endif
 }
 
-// Uniform numbers of [0, 1) for the values of DRAWN_ROWS rows: CPUs draw those of four rows side by side.
+// Uniform numbers of (0, 1) for the values of DRAWN_ROWS rows: CPUs draw those of eight rows side by side.
 #if VECTOR_WIDTH == 4
 #define DRAWN_ROWS 1
 typedef uint RowNumbers;
 #define ROW_STEPS 0
 #else
-#define DRAWN_ROWS 4
-typedef uint4 RowNumbers;
-#define ROW_STEPS ((uint4)(0, 1, 2, 3))
+#define DRAWN_ROWS 8
+typedef uint8 RowNumbers;
+#define ROW_STEPS ((uint8)(0, 1, 2, 3, 4, 5, 6, 7))
 #endif
 typedef struct { V of[DRAWN_ROWS]; } Uniform;
 
 #if STOCHASTIC
 #include "philox.h"
-// Row i begins with value number first[i], a multiple of 4, of example number example[i] of the mini-batch. The numbers
-// are the same whatever the device and the micro-batch.
+// Row i begins with value number first[i], a multiple of VECTOR_WIDTH, of example number example[i] of the mini-batch.
+// The numbers are the same whatever the device and the micro-batch: value i has half number i % 8, the low ones first,
+// of the four words of counter (i / 8, example, tensor, step). A half of 16 bits h stands for (h + 0.5) / 65536: a value
+// is rounded up with a probability that is off by 2^-17 at most.
 INLINE Uniform uniform_numbers(const RowNumbers first, const RowNumbers example, const uint tensor, const uint step,
                                const uint2 seed) {
 #if VECTOR_WIDTH == 4
-  const uint4 words = philox((uint4)(first / 4, example, tensor, step), seed);
-  return (Uniform){{convert_float4(words >> 8) * 0x1p-24f}};
+  const uint4 words = philox((uint4)(first / 8, example, tensor, step), seed);
+  const uint2 own = first & 4 ? words.hi : words.lo;
+  return (Uniform){{convert_float4((uint4)(own.x & 0xFFFF, own.x >> 16, own.y & 0xFFFF, own.y >> 16)) * 0x1p-16f
+                    + 0x1p-17f}};
 #else
-  const Words words = philox_rows(first / 4, example, tensor, step, seed);
+  const DrawnRows drawn = philox_rows(first / 8, example, tensor, step, seed);
   Uniform uniform;
-  for (int i = 0; i < DRAWN_ROWS; i++) uniform.of[i] = convert_float16(as_int16(words.of[i] >> 8)) * 0x1p-24f;
+  UNROLL for (int i = 0; i < DRAWN_ROWS; i++)
+    uniform.of[i] = convert_float16(convert_int16(drawn.of[i])) * 0x1p-16f + 0x1p-17f;
   return uniform;
 #endif
 }

@@ -48,7 +48,7 @@ INLINE void observe(RangeStatistics *s, const V v) {
 #ifdef __NV_CL_C_VERSION  // one instruction, not two
   s->clipped = fma(v, (V)0, s->clipped);
 #else
-  s->clipped += v - v;
+  s->clipped += v * 0.0f;  // which may become one instruction, as v - v doesn't
 #endif
 #endif
 }

@@ -26,8 +26,8 @@ typedef struct { input w, scale; int m, blocks, inputs, outputs, block, start, s
 INLINE KernelRows kernel_rows(const Job job, const int word, input w, input scale) {
   __global const int *numbers = job.words + word;
   const int m = numbers[0], blocks = numbers[1], count = numbers[2], part = job.item / GROUP;
-  const int start = part / blocks * count;
-  return (KernelRows){w, scale, m, blocks, numbers[3], numbers[4], part % blocks,
+  const int parts = (m + count - 1) / count, start = part % parts * count;
+  return (KernelRows){w, scale, m, blocks, numbers[3], numbers[4], part / parts,
                       start + job.item % GROUP, start + count < m ? start + count : m};
 }
 

@@ -11,7 +11,7 @@ from edgelearn.compile import Precision, Request
 from edgelearn.graph import INPUT, Network
 from edgelearn.graph.fuse import Stage, fuse
 from edgelearn.ops import Float16, ReLU, Softmax
-from edgelearn.ops.philox import uniform
+from edgelearn.ops.philox import rounding_numbers
 
 Arrays = dict[str, np.ndarray]
 
@@ -74,8 +74,8 @@ class Twin:
         corner = 0.5
         if fmt.rounding == "stochastic":
             shape = v.shape if kind != "weights" else (1, *v.shape)
-            drawn = uniform(name, shape, self.request.seed, step, first).reshape(v.shape)
-            corner = drawn
+            drawn = rounding_numbers(name, shape, self.request.seed, step, first).reshape(v.shape)
+            corner = 1 - drawn
         distance = np.abs(t - np.floor(t) - corner)[inside] / np.maximum(np.abs(t[inside]), 1)
         self.closest = min(self.closest, distance.min(initial=np.inf))
         return fmt.decode(fmt.encode(v, scale, zero, drawn), scale, zero)

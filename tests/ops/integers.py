@@ -199,10 +199,12 @@ def check_stochastic(op: LinearOp, family, bench: Workbench, rng: np.random.Gene
 
 
 def draw(shape, name: str, seed: int, step: int) -> np.ndarray:
-    """The numbers of [0, 1) that decide how the values of a tensor are rounded."""
+    """The numbers of (0, 1) that decide how the values of a tensor are rounded."""
     words = ceil_div(shape[-1], 16) * 16
-    counter = np.zeros((shape[0], prod(shape[1:-1]) * words // 4, 4), np.uint32)
+    counter = np.zeros((shape[0], prod(shape[1:-1]) * words // 8, 4), np.uint32)
     counter[..., 0] = np.arange(counter.shape[1])
     counter[..., 1] = np.arange(shape[0])[:, None]
     counter[..., 2:] = layer_code(name), step
-    return F((philox(counter, seed).reshape(*shape[:-1], words)[..., : shape[-1]] >> 8) * 2.0**-24)
+    drawn = philox(counter, seed)
+    halves = np.stack([drawn & 0xFFFF, drawn >> 16], -1).reshape(*shape[:-1], words)
+    return F((halves[..., : shape[-1]] + 0.5) / 2**16)

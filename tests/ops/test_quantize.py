@@ -4,7 +4,7 @@ import pytest
 from edgelearn.ops import Format
 from edgelearn.ops.control import NONFINITE, SEED, SEEN, STEP, Control
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Percentile, RunningMinMax
-from edgelearn.ops.philox import uniform
+from edgelearn.ops.philox import rounding_numbers
 from edgelearn.ops.quantize import (
     BLEND,
     FIELDS,
@@ -111,7 +111,7 @@ def test_plain_images(bench, rng):
 def test_stochastic_rounding(bench, rng, channels, block, dtype):
     """By seed, step, tensor, example and value alone: neither micro-batches nor blocks make a difference."""
     fmt, v = Format(4, True, "stochastic"), np.float32(rng.normal(0, 1, (5, 3, 4, channels)))
-    drawn = uniform("layer/activation", v.shape, SEED_USED, STEP_USED, 7)
+    drawn = rounding_numbers("layer/activation", v.shape, SEED_USED, STEP_USED, 7)
     for first, last in ((0, 5), (0, 2), (2, 5)):
         q = quantizer(bench, fmt, Fixed(-2, 2), next_low=-2, next_high=2)
         bench.training = control_of(bench, seen=7 + first)
@@ -241,7 +241,9 @@ def test_weights(bench, rng, channels, per_channel, rounding):
     emit_learn_range(bench, q, found, control, OWN)
     bench.run()
     axes = (0, 1) if per_channel else None
-    drawn = uniform("layer/weights", (1, *v.shape), SEED_USED, STEP_USED)[0] if rounding == "stochastic" else None
+    drawn = None
+    if rounding == "stochastic":
+        drawn = rounding_numbers("layer/weights", (1, *v.shape), SEED_USED, STEP_USED)[0]
     ranges = bench.get(channel_ranges)[:, :channels] if per_channel else bench.get(q.record)[0]
     assert np.array_equal(bench.get(y), expected_of(fmt, v, v.min(axes), v.max(axes), drawn, ranges))
     record = record_of(bench, q.record)
