@@ -137,11 +137,11 @@ class MaxPooling2D(Pooling2D):
         return [window.crop(dx)], {}
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        """On GPUs in two launches, where windows overlap: each is searched once, not for each of its pixels."""
+        """In two launches where windows overlap: each is searched once, not for each of its pixels."""
         (x,), target = inputs, only(targets)
         window = self.window(x.shape[1:])
         overlap = any(size > stride for size, stride in zip(pair(self.pool_size), window.strides, strict=True))
-        if not e.traits.gpu or not overlap or window.taps > MOST_TAPS:
+        if not overlap or window.taps > MOST_TAPS:
             super().emit_backward(e, inputs, y, dy, targets)
             return
         chosen, sizes = e.tensor("taps of maxima", y.shape, dtype="int8"), (x.height, x.width, y.height, y.width)
