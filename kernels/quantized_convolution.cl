@@ -36,7 +36,7 @@ typedef struct {
   Kept *kept;
 } Outputs;
 typedef struct { Result result; RangeStatistics *statistics; Mask mask; input w_range; float step; Kept *kept; } Gradients;
-typedef struct { output partials; int channels, out_blocks, group, add; float step; __global float *flag; } Weights;
+typedef struct { output partials; int channels, out_blocks, group, add; float step; V *rest; } Weights;
 #ifndef CHECKED
 #define CHECKED 0
 #endif
@@ -72,20 +72,14 @@ INLINE void write_gradients(const Gradients target, Ints sum[TILE][PANELS], cons
 
 INLINE void write_weights(const Weights target, Ints sum[DEPTH][PANELS], const int tap, const int channel,
                           const int panel) {
-  V rest = (V)0;  // 0 as long as all that is written is finite
   UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < target.channels) UNROLL for (int j = 0; j < PANELS; j++) {
     const size_t block = target.group * target.out_blocks + panel + j;
     output dw = target.partials + ((block * (TAPS / WIDE) + tap) * target.channels + channel + i) * BLOCK;
     V v = VECTOR(convert_float)(sum[i][j]) * target.step;
     if (target.add) v += load(dw);
     store(dw, v);
-    rest += v - v;
+    *target.rest += v - v;
   }
-#if CHECKED
-  const float8 eighths = rest.lo + rest.hi;
-  const float4 quarters = eighths.lo + eighths.hi;
-  *target.flag = quarters.s0 + quarters.s1 + (quarters.s2 + quarters.s3) == 0.0f ? 0.0f : 1.0f;
-#endif
 }
 #if BY_QUADS
 #include "quad_products.h"
@@ -144,8 +138,8 @@ KERNEL quantized_convolution_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(
 }
 
 // partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image,
-// output row) pairs; a work-item has one tap, or WIDE of them, DEPTH channels of x and PANELS blocks of dy. CHECKED: it
-// sets a flag if what it writes isn't finite.
+// output row) pairs; a work-item has one tap, or WIDE of them, DEPTH channels of x and a share of dy's blocks, PANELS at a
+// time. CHECKED: it sets a flag if what it writes isn't finite.
 KERNEL quantized_convolution_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy), OUTPUT(partials),
                                               const int images, const int height, const int width, const int channels,
                                               const int out_height, const int out_width, const int rows,
@@ -158,12 +152,14 @@ KERNEL quantized_convolution_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZE
   const int deep = channels * WIDE, depth_tiles = (deep + DEPTH - 1) / DEPTH;
   const int tap = get_global_id(0) / depth_tiles, channel = get_global_id(0) % depth_tiles * DEPTH;
   if (tap >= TAPS / WIDE) return;
-  const int panel = get_global_id(1) * PANELS, group = get_global_id(2);
+  const int tiles = out_blocks / PANELS, shares = get_global_size(1), share = get_global_id(1), group = get_global_id(2);
   const int first = group * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
-  Weights target = {START(partials), deep, out_blocks, group, add, x_range[SCALE_OF] * dy_range[SCALE_OF], 0};
+  V rest = (V)0;  // 0 as long as all that is written is finite
+  const Weights target = {START(partials), deep, out_blocks, group, add, x_range[SCALE_OF] * dy_range[SCALE_OF], &rest};
+  for (int tile = share * tiles / shares; tile < (share + 1) * tiles / shares; tile++)
+    weight_tile(target, START(x), START(dy), SIZES, tap, channel, tile * PANELS, first, last, (short)x_range[ZERO],
+                (short)dy_range[ZERO]);
 #if CHECKED
-  target.flag = START(flags) + get_global_id(1) * (TAPS / WIDE * depth_tiles) + get_global_id(0);
+  START(flags)[share * (TAPS / WIDE * depth_tiles) + get_global_id(0)] = sum_of(rest) == 0.0f ? 0.0f : 1.0f;
 #endif
-  weight_tile(target, START(x), START(dy), SIZES, tap, channel, panel, first, last, (short)x_range[ZERO],
-              (short)dy_range[ZERO]);
 }

@@ -134,15 +134,15 @@ def emit_backward_weights(
     dy_sum = quantized_copy.emit_channel_sums(e, dy, sums, add) if sums else None
     with e.choose("quantized_convolution_backward_weights", problem, candidates) as choice:
         depth, panels = choice["depth"], choice["panels"]
-        work = (window.taps // wide * ceil_div(value.channels * wide, depth), given.blocks // panels)
+        across, down = window.taps // wide * ceil_div(value.channels * wide, depth), given.blocks // panels
+        work = across, min(down, _items(e, across * down) // across + 1)
         image_rows = geometry.images * out_height
-        tiles_of_taps = window.taps * ceil_div(value.channels, depth) * work[1]
-        _, rows = e.split_rows(image_rows, tiles_of_taps, 1 if e.traits.gpu else 4)
+        _, rows = e.split_rows(image_rows, across * down, 1 if e.traits.gpu else 4)
         rows = min(rows, max(1, LONGEST_SUM // out_width))
         kernel_sum, rows = start_sum(e, gradient, image_rows, ceil_div(image_rows, rows))
         check_accumulators(e.layer, rows * out_width, x.format, dy.format)
         checked = kernel_sum.partials is None
-        flags_name = f"{gradient.buffer.name} flags of {prod(work)} tiles"
+        flags_name = f"{gradient.buffer.name} flags of {prod(work)} items"
         flags = e.tensor(flags_name, (1, prod(work)), Role.CHECK) if checked else None
         e.launch(
             "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, kernel_sum.groups),
@@ -156,7 +156,7 @@ def emit_backward_weights(
 
 
 def _items(e: Emitter, count: int) -> int:
-    """Work-items for `count` tiles: few with a unit, since each sums up the weights of its tiles first."""
+    """Work-items for `count` tiles: few with a unit, since some of the work is the same for neighbouring tiles."""
     return min(count, ITEMS * e.traits.compute_units) if e.traits.quads else count
 
 

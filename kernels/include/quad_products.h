@@ -26,13 +26,14 @@ INLINE void load_strip(Pixel *strip, Data row, const int first, const int column
                                      : (Pixel)(padding * ONES);
   }
 #else
-  const int start = first * IN_BLOCK, pieces = STRIP(columns);
-  if (start >= 0 && start + pieces * BLOCK <= width * IN_BLOCK) {
-    __global const Bytes_in_memory *from = (__global const Bytes_in_memory *)(row + start);
-    UNROLL for (int i = 0; i < pieces; i++) strip[i] = from[i] ^ (Pixel)OFFSET;
-  } else for (int i = 0; i < columns * IN_BLOCK; i++) {
-    const int at = start + i;
-    ((uchar *)strip)[i] = at >= 0 && at < width * IN_BLOCK ? (uchar)(row[at] + 128) : (uchar)padding;
+  const int start = first * IN_BLOCK, stop = width * IN_BLOCK, pieces = STRIP(columns);
+  __global const Bytes_in_memory *from = (__global const Bytes_in_memory *)(row + start);
+  if (start >= 0 && start + pieces * BLOCK <= stop) UNROLL for (int i = 0; i < pieces; i++) strip[i] = from[i] ^ (Pixel)OFFSET;
+  else for (int i = 0; i < pieces; i++) {
+    const int at = start + i * BLOCK;
+    if (at >= 0 && at + BLOCK <= stop) strip[i] = from[i] ^ (Pixel)OFFSET;
+    else for (int j = 0; j < BLOCK; j++)
+      ((uchar *)&strip[i])[j] = at + j >= 0 && at + j < stop ? (uchar)(row[at + j] + 128) : (uchar)padding;
   }
 #endif
 }
