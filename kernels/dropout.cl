@@ -26,7 +26,7 @@ KERNEL dropout(INPUT(x), INPUT_OF(uint, scalars), INPUT(counters), ROWS_ARGUMENT
     const int draws = drawn > 1 || row == band.start || row % pixels == 0;
     if (draws) for (int quarter = 0; quarter < BLOCK / 4; quarter++) {
       const uint first = (row % drawn * blocks + band.block) * (BLOCK / 4) + quarter;
-      const uint4 words = philox((uint4)(first, before + row / pixels, layer, scalars[STEP]), seed);
+      const uint4 words = philox((uint4)(first, before + row / pixels, layer, scalars[STEP]), seed, 10);
       ELEMENT(factor, quarter * 4) = dropout_factor(words.x, rate, scale);
       ELEMENT(factor, quarter * 4 + 1) = dropout_factor(words.y, rate, scale);
       ELEMENT(factor, quarter * 4 + 2) = dropout_factor(words.z, rate, scale);

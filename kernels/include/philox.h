@@ -1,7 +1,9 @@
 // Philox4x32-10 (Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"): four random words
-// from a counter and a key alone, so that any work-item can draw any of them, and draw them again.
-static uint4 philox(uint4 counter, uint2 key) {
-  for (int round = 0; round < 10; round++) {
+// from a counter and a key alone, so that any work-item can draw any of them, and draw them again. The authors propose 10
+// rounds; 7 are the fewest with which their tests find nothing, and enough to round by.
+#define FEW_ROUNDS 7
+INLINE uint4 philox(uint4 counter, uint2 key, const int rounds) {
+  for (int round = 0; round < rounds; round++) {
     const ulong a = (ulong)0xD2511F53u * counter.x, b = (ulong)0xCD9E8D57u * counter.z;
     counter = (uint4)((uint)(b >> 32) ^ counter.y ^ key.x, (uint)b, (uint)(a >> 32) ^ counter.w ^ key.y, (uint)a);
     key.x += 0x9E3779B9u;
@@ -10,7 +12,7 @@ static uint4 philox(uint4 counter, uint2 key) {
   return counter;
 }
 
-// Words for DRAWN rows of 16 values of 16 bits, for CPUs, whose vector units draw them side by side: two chains, since
+// Words for DRAWN rows of 16 values of 16 bits after FEW_ROUNDS, for CPUs, whose vector units draw them side by side: two chains, since
 // each multiplication waits for the one before. Row i takes two counters from `first`[i] on, which is x, with y[i].
 #define DRAWN 8
 typedef struct { ushort16 of[DRAWN]; } DrawnRows;
@@ -20,7 +22,7 @@ static DrawnRows philox_rows(const uint8 first, const uint8 y, const uint z, con
   const ulong8 low = (ulong8)0xFFFFFFFF, steps = (ulong8)(0, 1, 0, 1, 0, 1, 0, 1);
   ulong8 a[2] = {TWICE(first.lo) + steps, TWICE(first.hi) + steps}, b[2] = {TWICE(y.lo), TWICE(y.hi)};
   ulong8 c[2] = {(ulong8)z, (ulong8)z}, d[2] = {(ulong8)w, (ulong8)w};
-  __attribute__((opencl_unroll_hint(10))) for (int round = 0; round < 10; round++) {
+  __attribute__((opencl_unroll_hint(FEW_ROUNDS))) for (int round = 0; round < FEW_ROUNDS; round++) {
     __attribute__((opencl_unroll_hint(2))) for (int i = 0; i < 2; i++) {
       const ulong8 p = (a[i] & low) * 0xD2511F53ul, q = (c[i] & low) * 0xCD9E8D57ul;
       a[i] = q >> 32 ^ b[i] ^ key.x;

@@ -115,7 +115,7 @@ typedef struct { V of[DRAWN_ROWS]; } Uniform;
 INLINE Uniform uniform_numbers(const RowNumbers first, const RowNumbers example, const uint tensor, const uint step,
                                const uint2 seed) {
 #if VECTOR_WIDTH == 4
-  const uint4 words = philox((uint4)(first / 8, example, tensor, step), seed);
+  const uint4 words = philox((uint4)(first / 8, example, tensor, step), seed, FEW_ROUNDS);
   const uint2 own = first & 4 ? words.hi : words.lo;
   return (Uniform){{convert_float4((uint4)(own.x & 0xFFFF, own.x >> 16, own.y & 0xFFFF, own.y >> 16)) * 0x1p-16f
                     + 0x1p-17f}};

@@ -242,7 +242,7 @@ def trained(start, precision: Precision, steps: int = 80, n: int = 16) -> float:
     """The mean loss of the last steps of a training from scratch on noisy pictures of five kinds, with batch
     statistics."""
     network, losses = small(), []
-    for seed in (0, 1):
+    for seed in range(4):  # one alone differs by 0.02 from rounding
         rng = np.random.default_rng(seed)
         kinds = 0.5 * rng.standard_normal((5, *network.input_shape))
         request = Request(network, n, n, SGD(0.05, momentum=0.9), "batch", seed=seed, precision=precision)

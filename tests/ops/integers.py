@@ -205,6 +205,6 @@ def draw(shape, name: str, seed: int, step: int) -> np.ndarray:
     counter[..., 0] = np.arange(counter.shape[1])
     counter[..., 1] = np.arange(shape[0])[:, None]
     counter[..., 2:] = layer_code(name), step
-    drawn = philox(counter, seed)
+    drawn = philox(counter, seed, 7)
     halves = np.stack([drawn & 0xFFFF, drawn >> 16], -1).reshape(*shape[:-1], words)
     return F((halves[..., : shape[-1]] + 0.5) / 2**16)

@@ -31,6 +31,13 @@ def test_known_answers(counter, key, drawn):
     assert philox(np.array(counter, np.uint32), key).tolist() == drawn
 
 
+def test_known_answers_of_fewer_rounds():
+    drawn = philox(np.zeros(4, np.uint32), 0, rounds=7)
+    assert drawn.tolist() == word("5f6fb709", "0d893f64", "4f121f81", "4f730a48")
+    drawn = philox(np.full(4, 0xFFFFFFFF, np.uint32), 2**64 - 1, rounds=7)
+    assert drawn.tolist() == word("5207ddc2", "45165e59", "4d8ee751", "8c52f662")
+
+
 def training(bench, seed: int = BIG, step: int = 2**31 + 5, seen: int = 0) -> None:
     """Have the workbench train: scalars and counters as a session writes them."""
     scalars, counters = np.zeros((1, 16), np.float32), np.zeros((1, 16), np.float32)
