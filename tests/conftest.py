@@ -12,6 +12,7 @@ import pytest
 
 from edgelearn.runtime import build, source
 from edgelearn.runtime.faults import POCL
+from tests import few_tiles
 
 # Files that take longest, longest first: the processes that share the tests begin with them, and end together.
 SLOW = (
@@ -85,19 +86,10 @@ def _optimisation(device, options):
 
 @pytest.fixture(autouse=True, scope="module")
 def _networks_share_kernels(request):
-    """In the folders SHARED, by tiles of few sizes: one kernel serves layers of many shapes, and small ones compile
-    sooner. Tiles of all sizes are tried in tests/ops; those of a device are in all processes that tests start."""
-    from edgelearn.ops import tiles
-
-    def few(chosen, size):
-        return lambda traits, *shape: chosen(traits, *shape) if traits.gpu else size(*shape)
-
+    """In the folders SHARED, by tiles of few sizes; those of a device are in all processes that tests start."""
     with pytest.MonkeyPatch.context() as patch:
         if {request.path.parent.name, request.path.name} & set(SHARED):
-            patch.setattr(tiles, "product_rows", few(tiles.product_rows, lambda rows: 4 if rows >= 4 else 1))
-            patch.setattr(tiles, "panels", few(tiles.panels, lambda blocks: 1))
-            patch.setattr(tiles, "row_tile", few(tiles.row_tile, lambda width: 4 if width >= 4 else 1))
-            patch.setattr(tiles, "depthwise_tile", few(tiles.depthwise_tile, lambda width, stride=1: 4))
+            few_tiles.use(patch.setattr)
         yield
 
 

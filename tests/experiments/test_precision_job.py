@@ -1,4 +1,4 @@
-"""Trainings on the embedded drawings, and what is made of them."""
+"""Trainings of a tiny task in place of the sample, and what is made of them."""
 
 import json
 from dataclasses import replace
@@ -23,13 +23,14 @@ from edgelearn.experiments.precision.experiment import TRACE
 from edgelearn.experiments.precision.sweep import EXPECTED, VariantResult, device_names
 from edgelearn.experiments.precision.tasks import TASKS
 from edgelearn.experiments.precision.timing import Times, time_steps
-from edgelearn.experiments.trained import predict
+from edgelearn.experiments.trained import Pictures, load_model, predict
 from edgelearn.graph import Network
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, Flatten
 from edgelearn.runtime import choose_device
 from edgelearn.train import Callback, RangeTrace
 from edgelearn.train.callbacks import progress
+from tests.experiments import precision_tiny
 
 BASE = PrecisionConfig("sample", epochs=1)
 ROWS = ["fp32", "everything, in-hindsight", "everything, current"]
@@ -47,6 +48,13 @@ class StopAt(Callback):
 class StopWhileCompiling(Callback):
     def on_compile(self, done, total):
         self.model.stop_training = True
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _the_sample_is_tiny():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TASKS, "sample", precision_tiny.KIND)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +92,11 @@ def test_a_finished_run_names_pictures(swept, tmp_path):
     picture = tmp_path / "tulip.png"
     Image.fromarray(draw_flower("tulips", 99, 0, 160)).save(picture)
     ((path, answer),) = predict([str(picture)], store)
-    assert path == str(picture) and answer[0][0] == "tulips" and answer[0][1] > 0.2
-    assert {name for name, _ in answer} <= set(store.open(store.list()[0].id).record["data"]["classes"])
+    run = store.open(store.list()[0].id)
+    expected = load_model(run).predict(Pictures(precision_tiny.SIZE).load(str(picture)))[0]
+    named = dict(zip(run.record["data"]["classes"], expected, strict=True))
+    assert path == str(picture) and [name for name, _ in answer] == sorted(named, key=named.get, reverse=True)[:3]
+    assert [share for _, share in answer] == pytest.approx([named[name] for name, _ in answer])
 
 
 class DivergeAt(StopAt):

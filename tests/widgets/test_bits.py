@@ -1,15 +1,17 @@
 import pytest
 
 from edgelearn.errors import DataError
-from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment
+from edgelearn.experiments.precision import TASKS, PrecisionConfig, PrecisionExperiment
 from edgelearn.lab.runs import RunStore
 from edgelearn.widgets import BitsView
+from tests.experiments import precision_tiny
 
 BASE = PrecisionConfig("sample", epochs=1)
 
 
 @pytest.fixture
-def view(tmp_path):
+def view(tmp_path, monkeypatch):
+    monkeypatch.setitem(TASKS, "sample", precision_tiny.KIND)
     view = BitsView(RunStore(tmp_path / "runs"), BASE)
     yield view
     view.close()

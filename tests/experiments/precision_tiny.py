@@ -1,0 +1,54 @@
+"""A task of precision experiments that takes no time: noisy squares of five colours, and a network of four stages."""
+
+import numpy as np
+
+import edgelearn as el
+from edgelearn.data.drawn_flowers import KINDS
+from edgelearn.data.preprocess import normalize
+from edgelearn.experiments.cifar10 import drawn_weights
+from edgelearn.experiments.task import Task, TaskKind
+from edgelearn.experiments.trained import Pictures
+from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU, Softmax
+from edgelearn.train import PictureSource, Subset
+
+SIZE, TRAIN, TEST, BATCH = 16, 800, 200, 50
+
+
+def load(config):
+    rng = np.random.default_rng(config.seed)
+    labels = (np.arange(TRAIN + TEST) % len(KINDS)).astype(np.int32)
+    colors = np.linspace(40, 215, len(KINDS))[labels, None] * [1, 0.5, -1] + [0, 60, 255]
+    noise = rng.integers(-30, 30, (TRAIN + TEST, SIZE, SIZE, 3))
+    pixels = np.clip(colors[:, None, None] + noise, 0, 255).astype(np.uint8)
+    pictures = PictureSource(len(pixels), SIZE, lambda indices, size: pixels[indices], normalize)
+    train, test = np.arange(TRAIN), np.arange(TRAIN, TRAIN + TEST)
+    data = {
+        "origin": "drawn", "description": "Drawn squares.", "classes": list(KINDS), "train": TRAIN, "test": TEST,
+        "skipped": 0,
+    }  # fmt: skip
+    return Task(
+        el.Model(_network(), None, config.device, config.seed),
+        (Subset(pictures, train), labels[train]),
+        (Subset(pictures, test), labels[test]),
+        lambda steps: el.SGD(0.05, momentum=0.9),
+        data,
+        drawn_weights(config.seed),
+        BATCH,
+        "batch",
+        Pictures(SIZE),
+    )
+
+
+def _network():
+    network = el.Network("tiny", (SIZE, SIZE, 3))
+    network.add("conv", Conv2D(16, 3, strides=2, padding="same", use_bias=False))
+    network.add("bn", BatchNormalization())
+    network.add("relu", ReLU(6))
+    network.add("depthwise", DepthwiseConv2D(3, padding="same"))
+    network.add("pool", GlobalAveragePooling2D())
+    network.add("dense", Dense(len(KINDS)))
+    network.add("softmax", Softmax())
+    return network
+
+
+KIND = TaskKind("Noisy squares, a tiny network", 6, BATCH, load)
