@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from fnmatch import fnmatch
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_contenders_agree_on_a_network_with_residual_blocks():
     names = [entry.name for entry in CONTENDERS if entry.available() and entry.name != "tinygrad"]
     if len(names) < 2:
         pytest.skip("no other framework is installed")
-    workload = Workload("train_bn", 2, network="resnet18_cifar")
+    workload = Workload("train_bn", 2, network=f"{Path(__file__).with_name('residual.py')}:narrow")
     report = run([workload], names, ["edgelearn", "torch eager", "keras function"], config=ONCE)
     assert [variant.error for variant in report.variants] == [None] * len(names)
     assert disagreeing(report.variants) == []
