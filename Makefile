@@ -1,12 +1,13 @@
 # Every target but `clean` makes the virtual environment first, and again what pyproject.toml changes in it.
 #   make flowers ARGS="--epochs 10"     PYTHON: the interpreter to make the environment with     VENV: where it lies
-#   make test WORKERS=4                 how many processes share the tests' files
+#   make test WORKERS=4                 how many processes share the tests' files; of three, one may wait for something
+#                                       while the others keep two cores busy
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 
 OCLGRIND ?= oclgrind
 # Oclgrind 21.10 can't run what LLVM makes of restrict and of its own floor; and kernels of GPUs take more than its 32 kB
