@@ -1,5 +1,5 @@
-"""Tiles of few sizes, with which one kernel serves layers of many shapes, and small ones compile sooner. For tests about
-networks, not about tiles; those of all sizes are tried in tests/ops."""
+"""Tiles of few sizes: one kernel serves layers of many shapes, and small ones compile sooner. For tests about networks,
+not about tiles; those of all sizes are tried in tests/ops."""
 
 from edgelearn.ops import tiles
 
