@@ -6,12 +6,31 @@
 #include "gradient.h"
 #include "gathered.h"
 
-#define OUT_WIDTH (WARP_COLUMNS + 8)      // of a row of sums in local memory
+#define OUT_COLUMNS (WARP_COLUMNS < 32 ? WARP_COLUMNS : 32)  // of a warp's sums that local memory has room for
+#define OUT_WIDTH (OUT_COLUMNS + 8)
 #define WARP_SUMS (16 * OUT_WIDTH)
 #define OUT_CHUNKS (GROUP / 32 * WARP_SUMS / 4)
 #define ROOM (STAGED_CHUNKS > OUT_CHUNKS ? STAGED_CHUNKS : OUT_CHUNKS)
 #define PLACE place_of(get_group_id(0), get_group_id(1))
 
+#if UNIT == WGMMA
+// sum += the products of a batch
+INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Place p, const int gathered,
+                     __local uint *exchange) {
+  const uint left = chunk_number(batch) + p.warp_row / 64 * 64 * CHUNKS;
+  const uint right = chunk_number(batch) + LEFT_CHUNKS + p.warp_column * CHUNKS;
+  BEGIN_PRODUCTS;
+  UNROLL for (int step = 0; step < BATCH; step++) {
+    const ulong b = matrix_at(right + step * STEP_CHUNKS);
+    UNROLL for (int i = 0; i < TALL; i++) {
+      const ulong a = matrix_at(left + step * STEP_CHUNKS + i * 64 * CHUNKS);
+      if (gathered) MULTIPLY_64(sum[i], a, b, 0);
+      else MULTIPLY_64(sum[i], a, b, 1);
+    }
+  }
+  END_PRODUCTS;
+}
+#else
 // sum += the products of a batch. `gathered`: the left factor's rows are pixels, else the depth.
 INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Place p, const int gathered,
                      __local uint *exchange) {
@@ -20,28 +39,30 @@ INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Pla
     Left b[WIDE / 2];
     UNROLL for (int j = 0; j < WIDE / 2; j++) b[j] = right_columns(right, p.warp_column + j * 16, part);
     UNROLL for (int i = 0; i < TALL; i++) {
-      const int row = p.warp_row + i * 16;
+      const int row = p.warp_row + i * NEXT_ROWS;
       const Left a = gathered ? left_rows(left, row, part) : left_columns(left, row, part);
       UNROLL for (int j = 0; j < WIDE; j++)
         sum[i][j] = add_product(sum[i][j], a, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
     }
   }
 }
+#endif
 
-// Hands the sums out in vectors of four channels, 16 rows of a warp at a time: WRITE(row, channel, v).
+// Hands the sums out in vectors of four channels, 16 rows and OUT_COLUMNS of a warp at a time: WRITE(row, channel, v).
 #define WRITE_SUMS(WRITE, sum, room, p)                                                                            \
+  UNROLL for (int i = 0; i < TALL; i++) HOLD(sum[i]);                                                              \
   __local float *const mine = (__local float *)room + get_local_id(0) / 32 * WARP_SUMS;                            \
-  UNROLL for (int i = 0; i < TALL; i++) {                                                                          \
-    UNROLL for (int j = 0; j < WIDE; j++) {                                                                        \
+  UNROLL for (int i = 0; i < TALL; i++) UNROLL for (int first = 0; first < WARP_COLUMNS; first += OUT_COLUMNS) {   \
+    UNROLL for (int j = 0; j < OUT_COLUMNS / 8; j++) {                                                             \
       __local float *to = mine + LANE / 4 * OUT_WIDTH + j * 8 + LANE % 4 * 2;                                      \
-      *(__local float2 *)to = sum[i][j].xy;                                                                        \
-      *(__local float2 *)(to + 8 * OUT_WIDTH) = sum[i][j].zw;                                                      \
+      *(__local float2 *)to = sum[i][first / 8 + j].xy;                                                            \
+      *(__local float2 *)(to + 8 * OUT_WIDTH) = sum[i][first / 8 + j].zw;                                          \
     }                                                                                                              \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
-    UNROLL for (int part = 0; part < WARP_COLUMNS / 8; part++) {                                                   \
+    UNROLL for (int part = 0; part < OUT_COLUMNS / 8; part++) {                                                    \
       const int at = part * 32 + LANE, r = at / 4 % 16, c = at / 64 * 16 + at % 4 * 4;                             \
       const V v = *(__local const V *)(mine + r * OUT_WIDTH + c);                                                  \
-      WRITE(p.first_row + p.warp_row + i * 16 + r, p.first_column + p.warp_column + c, v);                         \
+      WRITE(p.first_row + p.warp_row + i * NEXT_ROWS + r, p.first_column + p.warp_column + first + c, v);          \
     }                                                                                                              \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
   }
@@ -56,14 +77,14 @@ INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Pla
 KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int images, const int height,
                                  const int width, const int out_height, const int out_width, const int k,
                                  const int n EPILOGUE_ARGUMENTS) {
-  __local Chunk room[ROOM];
+  __local Chunk room[ROOM] ALIGNED;
   LOCAL_EXCHANGE(exchange);
   output_values y = START(y);
   const Place p = PLACE;
   const int rows = images * out_height * out_width, blocks = (k + BLOCK - 1) / BLOCK;
   const int panels = (n + BLOCK - 1) / BLOCK;
   const Taps taps_y = {0, 1, KERNEL_H, INPUT_Y(0, 0), DILATION_Y}, taps_x = {0, 1, KERNEL_W, INPUT_X(0, 0), DILATION_X};
-  const Product product = {rows, images, height, width, k, panels, taps_y, taps_x};
+  const Product product = {rows, height, width, k, blocks, panels, images * height * width, taps_y, taps_x};
   const int taps = blocks * TAPS, steps = (taps + TOGETHER - 1) / TOGETHER;
   Walk walk = start_walk(product, p, START(x), START(w), taps, out_height, out_width, STRIDE_Y, STRIDE_X);
   Sums sum[TALL][WIDE];
@@ -83,7 +104,7 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
 KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const int images, const int height,
                                        const int width, const int in_height, const int in_width, const int k,
                                        const int n, GRADIENT_ARGUMENTS) {
-  __local Chunk room[ROOM];
+  __local Chunk room[ROOM] ALIGNED;
   LOCAL_EXCHANGE(exchange);
   const Gradient dx = GRADIENT;
   const Place p = PLACE;
@@ -94,7 +115,7 @@ KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const i
   const Taps taps_y = taps_of(top, STRIDE_Y, DILATION_Y, KERNEL_H, PAD_TOP);
   const Taps taps_x = taps_of(edge, STRIDE_X, DILATION_X, KERNEL_W, PAD_LEFT);
   const int count = taps_y.count * taps_x.count, steps = p.first_row < rows ? blocks * count : 0;
-  const Product product = {rows, images, height, width, k, panels, taps_y, taps_x};
+  const Product product = {rows, height, width, k, blocks, panels, images * height * width, taps_y, taps_x};
   Walk walk = start_walk(product, p, START(x), START(w), steps, rows ? down : 1, rows ? across : 1, 1, 1);
   Sums sum[TALL][WIDE];
   clear(sum);
@@ -114,7 +135,7 @@ KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const i
 KERNEL convolution_units_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials), const int images,
                                           const int height, const int width, const int out_height, const int out_width,
                                           const int k, const int n, const int span, const int add) {
-  __local Chunk room[ROOM];
+  __local Chunk room[ROOM] ALIGNED;
   LOCAL_EXCHANGE(exchange);
   const Place p = PLACE;
   const int rows = images * out_height * out_width, group = get_group_id(2), panels = (n + BLOCK - 1) / BLOCK;

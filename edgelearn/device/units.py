@@ -29,15 +29,19 @@ class Unit:
 
 QUADS = "add_quads_of_blocks"  # see kernels/include/quads.h
 TILES = "add_products_of_tiles"  # see kernels/include/matrix_units.h
+WARPGROUPS = "add_products_of_warpgroups"  # see kernels/include/warpgroups.h
 
 UNITS = (  # the fastest first
+    Unit("WGMMA", ("bf16", "fp16"), ("gpu",), WARPGROUPS),
     Unit("MMA", ("bf16", "fp16", "tf32", "int8"), ("gpu",), TILES),
     Unit("VNNI512", ("int8",), ("cpu",), QUADS),
     Unit("AVX512BW", ("int8",), ("cpu",), QUADS),
     Unit("AVX2", ("int8",), ("cpu",), QUADS),
     Unit("INTEGER_DOT", ("int8",), ("cpu", "gpu", "accelerator"), QUADS, "cl_khr_integer_dot_product"),
     Unit("QCOM_DOT", ("int8",), ("gpu",), QUADS, "cl_qcom_dot_product8"),
-    Unit("PLAIN_MMA", (), (), TILES),  # plain C in place of matrix units, for tests: no device is found to have it
+    # Plain C in place of matrix units, for tests: no device is found to have it
+    Unit("PLAIN_MMA", (), (), TILES),
+    Unit("PLAIN_WGMMA", ("bf16", "fp16"), (), WARPGROUPS),
 )
 
 
@@ -46,6 +50,11 @@ def first_of(found: tuple[str, ...], dtype: str) -> str:
     return next((unit.name for unit in UNITS if unit.name in found and dtype in unit.types), "")
 
 
+def with_probe(probe: str) -> tuple[str, ...]:
+    """The units that `probe` tests."""
+    return tuple(unit.name for unit in UNITS if unit.probe == probe)
+
+
 def first_with(probe: str, found: tuple[str, ...]) -> str:
     """The fastest unit of those `found` that `probe` tests; "" if there is none."""
-    return next((unit.name for unit in UNITS if unit.name in found and unit.probe == probe), "")
+    return next((name for name in with_probe(probe) if name in found), "")

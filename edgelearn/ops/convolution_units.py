@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from edgelearn.device.units import WARPGROUPS, with_probe
 from edgelearn.launch import KernelConfig
 
 from .emit import Emitter, Epilogue
 from .formats import StoredType
-from .matrix_tiles import NAMES, group_size, split, tiles, weight_tiles
+from .matrix_tiles import HALVES, HALVES_BY_WARPGROUPS, NAMES, TF32, Steps, group_size, split, tiles, weight_tiles
 from .reduce import emit_channel_sums
 from .sums import Sum, start_sum
 from .target import Target
@@ -19,7 +20,7 @@ def emit_forward(
 ) -> None:
     together = _together(window, x)
     problem = y.rows, window.taps * x.channels, y.channels
-    with _choose(e, "forward", window, problem, tiles(e.traits, *problem)) as tile:
+    with _choose(e, "forward", window, problem, tiles(e.traits, *problem, _steps(e))) as tile:
         images = y.rows // (window.output[0] * window.output[1])
         _launch(
             e, "forward", tile, window, x, (y.rows, y.channels), x.read, kernel.read, y.write, images, window.height,
@@ -34,7 +35,7 @@ def emit_backward_data(e: Emitter, window: Window, transposed: Tensor, dy: Tenso
     rows = images * ceil_div(window.height, strides[0]) * ceil_div(window.width, strides[1])
     products = strides[0] * strides[1]
     problem = rows, ceil_div(window.taps * dy.channels, products), dx.channels
-    with _choose(e, "backward_data", window, problem, tiles(e.traits, *problem)) as tile:
+    with _choose(e, "backward_data", window, problem, tiles(e.traits, *problem, _steps(e))) as tile:
         _launch(
             e, "backward_data", tile, window, dy, (rows, dx.channels, products), dy.read, transposed.read, images,
             *window.output, window.height, window.width, dy.channels, dx.channels, *target.arguments, flops=flops,
@@ -48,7 +49,7 @@ def emit_backward_weights(
     together = _together(window, x)
     rows = ceil_div(window.taps, together) * x.blocks * BLOCK
     problem = rows, dy.rows, dy.channels
-    with _choose(e, "backward_weights", window, problem, weight_tiles(e.traits, *problem)) as tile:
+    with _choose(e, "backward_weights", window, problem, weight_tiles(e.traits, *problem, _steps(e))) as tile:
         kernel_sum, span = start_sum(e, gradient, dy.rows, split(e.traits, tile, *problem))
         images = x.rows // (window.height * window.width)
         _launch(
@@ -65,6 +66,17 @@ def _together(window: Window, x: Tensor) -> int:
     return BLOCK // piece if window.taps > 1 and x.channels <= piece else 1
 
 
+def _steps(e: Emitter) -> Steps:
+    """The tiles to choose from, with how long their steps take."""
+    if _unit(e) in with_probe(WARPGROUPS):
+        return HALVES_BY_WARPGROUPS
+    return HALVES if e.compute.stores_halves else TF32
+
+
+def _unit(e: Emitter) -> str:
+    return e.traits.unit(e.compute.type) or "PLAIN_MMA"
+
+
 def _choose(e: Emitter, name: str, window: Window, problem: tuple[int, ...], candidates: list[KernelConfig]):
     return e.choose(f"units_{name}_{e.compute.type}", (*problem, *window.kernel), candidates)
 
@@ -75,7 +87,7 @@ def _launch(
 ) -> None:  # fmt: skip
     group, sizes = group_size(tile), {name: tile[name] for name in NAMES}
     grid = (ceil_div(size[0], tile["rows"]) * group, ceil_div(size[1], tile["columns"]), *size[2:])
-    macros |= {"unit": e.traits.unit(e.compute.type) or "PLAIN_MMA", "type": StoredType.of(x.dtype)} | x.value_macros
+    macros |= {"unit": _unit(e), "type": StoredType.of(x.dtype)} | x.value_macros
     e.launch(
         "convolution_units.cl", f"convolution_units_{name}", grid, *arguments, whole=True, group=group, flops=flops,
         **sizes, **window.macros, **macros,

@@ -8,52 +8,62 @@ from .emit import Traits
 from .sums import LONGEST_SUM
 from .tensor import ceil_div
 
-# Rows and channels of a work-group's tile, and of a warp's
-NAMES = ("rows", "columns", "warp_rows", "warp_columns")
-# How long a step of such a tile takes on an H100, beside the largest
-STEP = {(128, 128): 1.0, (128, 64): 0.96, (64, 128): 1.05, (64, 64): 0.62, (128, 32): 0.75, (64, 32): 0.55}
+# Rows and channels of a work-group's tile, and of a warp's; steps of the depth that are copied at a time
+NAMES = ("rows", "columns", "warp_rows", "warp_columns", "batch")
 LARGEST = 128 * 128
-SHAPES = (
-    (128, 128, 64, 32), (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 32, 32), (128, 32, 32, 16), (64, 32, 16, 16),
-)  # fmt: skip
-
-
-def _sides(tile: KernelConfig) -> int:
-    return tile["rows"] + tile["columns"]
-
-
-TILES: list[KernelConfig] = [dict(zip(NAMES, shape, strict=True)) for shape in SHAPES]
-BATCHES = (4, 2)  # steps of 16 integers that are copied at a time, as far as local memory has room for three batches
-INTEGER_TILES = [tile | {"batch": batch} for tile in TILES for batch in BATCHES if batch * _sides(tile) <= 768]
+Steps = dict[tuple[int, ...], float]  # how long a step takes, by tile, beside one of 128 x 128
+# Of halves and integers on an H100, the others on an H200
+HALVES: Steps = {
+    (128, 128, 64, 32, 2): 1.0, (128, 64, 32, 32, 2): 0.96, (64, 128, 32, 32, 2): 1.05, (64, 64, 32, 32, 2): 0.62,
+    (128, 32, 32, 16, 2): 0.75, (64, 32, 16, 16, 2): 0.55,
+}  # fmt: skip
+TF32: Steps = {
+    (128, 128, 64, 64, 1): 1.0, (128, 64, 64, 64, 1): 0.54, (128, 64, 32, 64, 1): 0.56, (64, 64, 32, 32, 2): 0.36,
+    (64, 64, 32, 64, 2): 0.36, (64, 32, 16, 32, 2): 0.26,
+}  # fmt: skip
+HALVES_BY_WARPGROUPS: Steps = {  # see kernels/include/warpgroups.h
+    (128, 128, 16, 128, 2): 1.0, (128, 128, 32, 64, 2): 1.0, (128, 128, 32, 128, 2): 1.02, (256, 128, 32, 128, 1): 2.06,
+    (64, 128, 16, 128, 2): 0.56, (128, 64, 32, 64, 2): 0.59, (256, 64, 32, 64, 1): 1.18, (256, 64, 64, 64, 1): 1.12,
+    (64, 64, 16, 64, 4): 0.34, (128, 32, 16, 32, 2): 0.46, (64, 32, 16, 32, 4): 0.23,
+}  # fmt: skip
+BATCHES = (4, 2)  # of integers, as far as local memory has room for three
+INTEGERS: Steps = {
+    (*shape, batch): step
+    for (*shape, _), step in HALVES.items()
+    for batch in BATCHES
+    if batch * (shape[0] + shape[1]) <= 768
+}
 WAVES = (1, 2, 4)  # work-groups a compute unit that a weight gradient is split into
 ADDING = 240  # products that a partial sum takes the time of, to be written and read
 
 
-def tiles(
-    traits: Traits, rows: int, depth: int, channels: int, candidates: list[KernelConfig] = TILES
-) -> list[KernelConfig]:
-    """`candidates` for a product of `rows` x `channels`, best guess first."""
-    return sorted(candidates, key=lambda tile: _cost(traits, tile, rows, depth, channels))
+def tiles(traits: Traits, rows: int, depth: int, channels: int, steps: Steps) -> list[KernelConfig]:
+    """The tiles of `steps` for a product of `rows` x `channels`, best guess first."""
+    return sorted(_configs(steps), key=lambda tile: _cost(traits, tile, steps, rows, depth, channels))
 
 
-def weight_tiles(
-    traits: Traits, rows: int, depth: int, channels: int, candidates: list[KernelConfig] = TILES
-) -> list[KernelConfig]:
-    """`candidates` for a gradient of `rows` x `channels`, summed over `depth` rows of activations."""
+def weight_tiles(traits: Traits, rows: int, depth: int, channels: int, steps: Steps) -> list[KernelConfig]:
+    """The tiles of `steps` for a gradient of `rows` x `channels`, summed over `depth` rows of activations."""
 
     def total(tile: KernelConfig) -> float:
         parts = split(traits, tile, rows, depth, channels)
         adding_up = ADDING * rows * channels * parts / traits.compute_units
-        return _cost(traits, tile, rows, ceil_div(depth, parts), channels, parts) + adding_up
+        return _cost(traits, tile, steps, rows, ceil_div(depth, parts), channels, parts) + adding_up
 
-    return sorted((tile | {"waves": waves} for waves in WAVES for tile in candidates), key=total)
+    return sorted((tile | {"waves": waves} for waves in WAVES for tile in _configs(steps)), key=total)
 
 
-def _cost(traits: Traits, tile: KernelConfig, rows: int, depth: int, channels: int, parts: int = 1) -> float:
+def _configs(steps: Steps) -> list[KernelConfig]:
+    return [dict(zip(NAMES, tile, strict=True)) for tile in steps]
+
+
+def _cost(
+    traits: Traits, tile: KernelConfig, steps: Steps, rows: int, depth: int, channels: int, parts: int = 1
+) -> float:
     """Estimated work of a compute unit, in products of the largest tile: compute units hold several work-groups, but
     the last ones leave some idle."""
     rounds = max(1.0, _groups(tile, rows, channels) * parts / traits.compute_units)
-    return rounds * STEP[tile["rows"], tile["columns"]] * LARGEST * (depth + 100)
+    return rounds * steps[tuple(tile[name] for name in NAMES)] * LARGEST * (depth + 100)
 
 
 def _groups(tile: KernelConfig, rows: int, channels: int) -> int:

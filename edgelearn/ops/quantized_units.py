@@ -7,7 +7,7 @@ from edgelearn.launch import KernelConfig
 from . import quantized_copy as quantized_copy
 from .emit import Emitter, Epilogue
 from .formats import StoredType
-from .matrix_tiles import INTEGER_TILES, NAMES, group_size, split, tiles, weight_tiles
+from .matrix_tiles import INTEGERS, NAMES, group_size, split, tiles, weight_tiles
 from .quantized_tensor import QuantizedTensor, check_accumulators
 from .sums import Sum, start_sum
 from .target import Target
@@ -59,7 +59,7 @@ def emit_backward_weights(
     rows = window.taps * x.tensor.blocks * BLOCK
     problem = rows, given.rows, given.channels
     dy_sum = quantized_copy.emit_channel_sums(e, dy, sums, add) if sums else None
-    candidates = weight_tiles(e.traits, *problem, INTEGER_TILES)
+    candidates = weight_tiles(e.traits, *problem, INTEGERS)
     with e.choose("quantized_units_backward_weights", (*problem, *window.kernel), candidates) as tile:
         kernel_sum, span = start_sum(e, gradient, given.rows, split(e.traits, tile, *problem))
         check_accumulators(e.layer, span, x.format, dy.format)
@@ -73,7 +73,7 @@ def emit_backward_weights(
 
 
 def _choose(e: Emitter, name: str, window: Window, problem: tuple[int, int, int]):
-    candidates = tiles(e.traits, *problem, INTEGER_TILES)
+    candidates = tiles(e.traits, *problem, INTEGERS)
     return e.choose(f"quantized_units_{name}", (*problem, *window.kernel), candidates)
 
 
@@ -85,7 +85,7 @@ def _groups(target: Target, tiles: int) -> int:
 def _launch(
     e: Emitter, name: str, tile: KernelConfig, window: Window, groups: tuple[int, ...], *arguments, flops: int, **macros
 ) -> None:
-    group, sizes = group_size(tile), {name: tile[name] for name in (*NAMES, "batch")}
+    group, sizes = group_size(tile), {name: tile[name] for name in NAMES}
     e.launch(
         "quantized_units.cl", f"quantized_units_{name}", (groups[0] * group, *groups[1:]), *arguments, whole=True,
         group=group, flops=flops, unit=e.traits.matrix_unit, type=StoredType.INT8, **sizes, **window.macros, **macros,

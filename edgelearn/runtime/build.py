@@ -17,11 +17,13 @@ from edgelearn.errors import KernelError
 from .context import Context
 from .driver_caches import POCL_CACHE, prepare
 from .faults import POCL
+from .ptx import for_sm_90a
 
 VARIABLE = "EDGELEARN_PROGRAMS"
 DIGEST = hashlib.sha256
 DIGEST_BYTES = DIGEST().digest_size
 KEEP_THEIR_OWN = (POCL,)  # platforms that find compiled programs again
+FOR_SM_90A = "-DUNIT=WGMMA"  # option of programs that hold instructions as comments (ptx.py)
 ROOM = 4_000_000  # bytes that PoCL needs for a program
 
 
@@ -44,10 +46,13 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
             path.unlink(missing_ok=True)
     _require_room(context.device)
     program = _without_remarks(cl.Program(context.cl_context, source), options)
-    if path is None:
+    marked = FOR_SM_90A in options
+    if path is None and not marked:
         return program
     binary = program.get_info(cl.program_info.BINARIES)[0]
-    return _from_binary(context, binary) if _save(path, binary) else program
+    if marked:
+        binary = for_sm_90a(binary)
+    return _from_binary(context, binary) if (path and _save(path, binary)) or marked else program
 
 
 def folder() -> Path | None:

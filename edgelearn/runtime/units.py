@@ -88,7 +88,26 @@ def multiply_tiles(context: Context, unit: Unit) -> Iterator[tuple[np.ndarray, n
         yield _run(context, unit, macros, (*factors, np.zeros((16, 16), np.float32)), 32, 32), x @ w
 
 
-PROBES = {"add_quads_of_blocks": multiply_quads, "add_products_of_tiles": multiply_tiles}
+def multiply_by_warpgroups(context: Context, unit: Unit) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """As `multiply_tiles`: x of 64 x 16, as it is and transposed in blocks, times w of 16 x 32."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-8, 8, shape, endpoint=True).astype(np.float32) for shape in ((64, 16), (16, 32)))
+    transposed = x.reshape(4, 16, 16).transpose(0, 2, 1)
+    blocks = w.reshape(16, 2, 16).transpose(1, 0, 2)
+    for kind in unit.types:
+        fmt = HALVES[kind]
+        code = int(StoredType.of(fmt.storage))
+        for number, left in enumerate((x, transposed)):
+            macros = {"TYPE": code, "VALUES": code, "VECTOR_WIDTH": 4, "TRANSPOSED": number}
+            factors = [fmt.encode(v.reshape(-1, 16).copy()) for v in (left, blocks)]
+            yield _run(context, unit, macros, (*factors, np.zeros((64, 32), np.float32)), 128, 128), x @ w
+
+
+PROBES = {
+    "add_quads_of_blocks": multiply_quads,
+    "add_products_of_tiles": multiply_tiles,
+    "add_products_of_warpgroups": multiply_by_warpgroups,
+}
 
 
 def _run(

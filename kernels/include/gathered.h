@@ -4,7 +4,7 @@
 // A work-group computes ROWS rows x COLUMNS channels, a warp of it WARP_ROWS x WARP_COLUMNS. It goes through the depth
 // in steps of 16 values: in a forward product 16 channels of a tap, in a weight gradient 16 pixels. BATCH steps are
 // copied to local memory at a time, and STAGES batches are on their way. Where x has few channels, a step has as many
-// taps TOGETHER, SHARE values each.
+// taps TOGETHER, SHARE values each. With WARPGROUPS, four neighbouring warps share tiles of 64 rows, 16 each.
 #define LEFT_CHUNKS (ROWS * CHUNKS)       // of a step
 #define RIGHT_CHUNKS (COLUMNS * CHUNKS)
 #define STEP_CHUNKS (LEFT_CHUNKS + RIGHT_CHUNKS)
@@ -14,10 +14,15 @@
 #define WARPS_ACROSS (COLUMNS / WARP_COLUMNS)
 #define TALL (WARP_ROWS / 16)
 #define WIDE (WARP_COLUMNS / 8)
-#ifndef BATCH
-#define BATCH (2 / PARTS)
+#if WARPGROUPS
+#define NEXT_ROWS 64  // from 16 rows of a warp to the next ones
+#else
+#define NEXT_ROWS 16
 #endif
 #define STAGES 3
+// Taps read nearly the same of x. A compute unit finds floats in its own cache if the taps of a block follow one another;
+// halves are faster without.
+#define READ_AGAIN (TYPE == FLOAT32)
 #ifndef TOGETHER
 #define TOGETHER 1
 #endif
@@ -29,61 +34,82 @@
 #define PIECE (16 / (int)sizeof(Factor))  // values of a chunk
 #define STAGED_CHUNKS (STAGES * BATCH * STEP_CHUNKS)
 
+// Products of UNIT WGMMA run beside what comes next (warpgroups.h).
+#if UNIT == WGMMA
+#include "warpgroups.h"
+#define IF_ASYNC(statement) statement
+#define IF_SYNC(statement)
+#else
+#define IF_ASYNC(statement)
+#define IF_SYNC(statement) statement
+#define WAIT_FOR_PRODUCTS
+#define HOLD(s)
+#define ALIGNED
+#endif
+
 typedef struct { int first_row, first_column, warp_row, warp_column; } Place;  // of the group's tile, and the warp's
 
 INLINE Place place_of(const int row_tile, const int column_tile) {
   const int warp = get_local_id(0) / 32;
-  return (Place){row_tile * ROWS, column_tile * COLUMNS, warp / WARPS_ACROSS * WARP_ROWS,
-                 warp % WARPS_ACROSS * WARP_COLUMNS};
+#if WARPGROUPS
+  const int number = warp / 4, row = number / WARPS_ACROSS * 4 * WARP_ROWS + warp % 4 * 16;
+#else
+  const int number = warp, row = number / WARPS_ACROSS * WARP_ROWS;
+#endif
+  return (Place){row_tile * ROWS, column_tile * COLUMNS, row, number % WARPS_ACROSS * WARP_COLUMNS};
 }
 
 INLINE int is_in(const int at, const int size) { return (uint)at < (uint)size; }
-INLINE __global const Chunk *chunk_at(factors row, const size_t rows) {
-  return (__global const Chunk *)(row + rows * BLOCK);
+INLINE __global const Chunk *chunk_at(factors row, const int rows) {
+  return (__global const Chunk *)(row + (long)rows * BLOCK);
 }
 
 // What a work-item copies: pieces of rows, always the same ones, of a side of the product that has so many `chunks` a
 // step. A work-group with more work-items than that copies GROUP / chunks steps at once, a work-item the one of number
-// OWN_STEP. Copy j is a piece of row ROW_OF of block BLOCK_OF of 16 columns.
-#define OWN_STEP(chunks) ((int)get_local_id(0) / (chunks))
-#define COPY_OF(j, chunks) (((j) * GROUP + (int)get_local_id(0)) % (chunks))
+// OWN_STEP. Copy j is a piece of row ROW_OF of block BLOCK_OF of 16 columns: a work-group has a multiple of 16 * CHUNKS
+// work-items, so that all copies of a work-item and a side are of one row.
+#define OWN_STEP(chunks) (GROUP > chunks ? (int)get_local_id(0) / (chunks) : 0)
+#define OWN_CHUNK(chunks) (GROUP > chunks ? (int)get_local_id(0) % (chunks) : (int)get_local_id(0))
 #define OWN_PIECE ((int)get_local_id(0) % CHUNKS)
 #define COLUMN_START (OWN_PIECE * PIECE)
 #define TAP_OF_PIECE (OWN_PIECE * PIECE / SHARE)  // of the taps together, for the left side
 #define CHANNEL_START (OWN_PIECE * PIECE % SHARE)
-#define ROW_OF(j, chunks) (COPY_OF(j, chunks) / CHUNKS % 16)
-#define BLOCK_OF(j, chunks) (COPY_OF(j, chunks) / (CHUNKS * 16))
-#define TARGET_OF(j, chunks) \
-  (BLOCK_OF(j, chunks) * 16 * CHUNKS + chunk(ROW_OF(j, chunks), OWN_PIECE))
+#define BLOCK_CHUNKS (16 * CHUNKS)
+#define ROW_OF(chunks) (OWN_CHUNK(chunks) / CHUNKS % 16)
+#define BLOCK_OF(j, chunks) (OWN_CHUNK(chunks) / BLOCK_CHUNKS + (j) * (GROUP / BLOCK_CHUNKS))
+#define TARGET_OF(j, chunks) (BLOCK_OF(j, chunks) * BLOCK_CHUNKS + chunk(ROW_OF(chunks), OWN_PIECE))
 
 // In passes of `steps` steps: the steps of a batch that this work-item copies, in turn
 #define FOR_OWN_STEPS(step, chunks, steps)                                                              \
   UNROLL for (int pass = 0, step = OWN_STEP(chunks); pass < BATCH; pass += steps, step += steps)
 #define AT_ONCE(steps) (steps < BATCH ? steps : BATCH)
+#define BATCH_CHUNKS (BATCH * STEP_CHUNKS)
 
 INLINE void clear(Sums sum[TALL][WIDE]) {
   UNROLL for (int i = 0; i < TALL; i++) UNROLL for (int j = 0; j < WIDE; j++) sum[i][j] = (Sums)0;
 }
 
 // Runs the pipeline: COPY(to) begins to copy the next batch of steps, some of which may lie behind the last one;
-// MULTIPLY(batch) takes a batch.
+// MULTIPLY(batch) takes a batch, or begins to: WAIT_FOR_PRODUCTS waits until that is done.
 #define MULTIPLY_STEPS(COPY, MULTIPLY, room, steps)                                                                \
   int filling = 0, full = 0;                                                                                       \
-  for (int stage = 0; stage < STAGES - 1; stage++) {                                                               \
-    COPY(room + filling * BATCH * STEP_CHUNKS);                                                                    \
+  for (; filling < (STAGES - 1) * BATCH_CHUNKS; filling += BATCH_CHUNKS) {                                         \
+    COPY(room + filling);                                                                                          \
     COMMIT_COPIES;                                                                                                 \
-    filling++;                                                                                                     \
   }                                                                                                                \
   for (int step = 0; step < steps; step += BATCH) {                                                                \
     WAIT_FOR_ALL_BUT_ONE;                                                                                          \
+    WAIT_FOR_PRODUCTS;                                                                                             \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
-    COPY(room + filling * BATCH * STEP_CHUNKS);                                                                    \
+    IF_ASYNC(MULTIPLY(room + full));                                                                               \
+    COPY(room + filling);                                                                                          \
     COMMIT_COPIES;                                                                                                 \
-    MULTIPLY(room + full * BATCH * STEP_CHUNKS);                                                                   \
-    filling = filling + 1 < STAGES ? filling + 1 : 0;                                                              \
-    full = full + 1 < STAGES ? full + 1 : 0;                                                                       \
+    IF_SYNC(MULTIPLY(room + full));                                                                                \
+    filling = filling + BATCH_CHUNKS < STAGED_CHUNKS ? filling + BATCH_CHUNKS : 0;                                 \
+    full = full + BATCH_CHUNKS < STAGED_CHUNKS ? full + BATCH_CHUNKS : 0;                                          \
   }                                                                                                                \
   WAIT_FOR_COPIES;                                                                                                 \
+  WAIT_FOR_PRODUCTS;                                                                                               \
   barrier(CLK_LOCAL_MEM_FENCE)
 
 // The taps of one axis that pixels meet: every `every`-th from `first` on, `count` of them. The first one reads x at
@@ -91,80 +117,114 @@ INLINE void clear(Sums sum[TALL][WIDE]) {
 typedef struct { int first, every, count, offset, step; } Taps;
 
 // A forward product, or one for the gradient of an input: `rows` pixels of a grid, `down` x `across` an image. A
-// pixel's place times a stride, plus what a tap adds, is where it reads x, of height x width; there are zeros around x.
+// pixel's place times a stride, plus what a tap adds, is where it reads x, of height x width; there are zeros around x. A block of
+// x has `plane` rows.
 typedef struct {
-  int rows, images, height, width, k, panels;
+  int rows, height, width, k, blocks, panels, plane;
   Taps y, x;
 } Product;
 
-// A step: 16 channels of a tap; the blocks of a tap follow one another.
+// A step: 16 channels of a tap. The blocks of a tap follow one another, or the taps of a block.
 typedef struct { int number, block, at_y, at_x; } Step;
 
-INLINE Step step_behind(Step step, const Product product, const int count) {
-  const int blocks = (product.k + BLOCK - 1) / BLOCK;
-  step.number += count;
-  for (step.block += count; step.block >= blocks; step.block -= blocks)
-    if (++step.at_x == product.x.count) {
-      step.at_x = 0;
-      step.at_y++;
+// Moves a step on by `count`. True if it is of another tap then.
+INLINE int move_on(Step *step, const Product product, const int count) {
+  step->number += count;
+#if READ_AGAIN
+  if (product.x.count == 0) return 0;  // pixels that meet no tap: there are no steps
+  for (step->at_x += count; step->at_x >= product.x.count; step->at_x -= product.x.count)
+    if (++step->at_y == product.y.count) {
+      step->at_y = 0;
+      step->block++;
     }
-  return step;
+#else
+  step->block += count;
+  if (step->block < product.blocks) return 0;
+  for (; step->block >= product.blocks; step->block -= product.blocks)
+    if (++step->at_x == product.x.count) {
+      step->at_x = 0;
+      step->at_y++;
+    }
+#endif
+  return 1;
 }
 
-// The next steps to copy, of `steps`: each work-item walks the taps that it copies.
+// The next steps to copy, of `steps`: each work-item walks the taps that it copies. `from` is how far from a pixel's own
+// place it reads, `row` the first row of the weights; copies j whose bits are set in `inside` and `panels` have anything
+// to read.
 typedef struct {
   int steps;
   Step of_left, of_right;
   factors left[LEFT_COPIES], right[RIGHT_COPIES];
-  int y[LEFT_COPIES], x[LEFT_COPIES], depth[RIGHT_COPIES];
+  int y[LEFT_COPIES], x[LEFT_COPIES];
+  int from, row, slot;
+  uint inside, panels;
 } Walk;
+
+INLINE void meet_pixels(Walk *walk, const Product product) {
+  const Step at = walk->of_left;
+  const int add_y = product.y.offset + at.at_y * product.y.step, add_x = product.x.offset + at.at_x * product.x.step;
+  walk->from = at.block * product.plane + add_y * product.width + add_x;
+  walk->inside = 0;
+  UNROLL for (int j = 0; j < LEFT_COPIES; j++)
+    if (is_in(walk->y[j] + add_y, product.height) && is_in(walk->x[j] + add_x, product.width)) walk->inside |= 1u << j;
+}
+
+INLINE void meet_weights(Walk *walk, const Product product) {
+  const Step at = walk->of_right;
+  const int ky = product.y.first + at.at_y * product.y.every, kx = product.x.first + at.at_x * product.x.every;
+  walk->row = (ky * KERNEL_W + kx) * product.k + at.block * BLOCK;
+}
 
 INLINE Walk start_walk(const Product product, const Place p, factors x, factors w, const int steps,
                        const int down, const int across, const int stride_y, const int stride_x) {
   const Step first = {0, 0, 0, 0};
   Walk walk;
   walk.steps = steps;
-  const int slot = DEPTH_OF(ROW_OF(0, RIGHT_CHUNKS));  // that of all its copies
-  walk.of_left = step_behind(first, product, OWN_STEP(LEFT_CHUNKS) * TOGETHER + TAP_OF_PIECE);
-  walk.of_right = step_behind(first, product, OWN_STEP(RIGHT_CHUNKS) * TOGETHER + slot / SHARE);
+  walk.of_left = walk.of_right = first;
+  walk.panels = 0;
   UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
-    const int r = p.first_row + COPY_OF(j, LEFT_CHUNKS) / CHUNKS;
+    const int r = p.first_row + BLOCK_OF(j, LEFT_CHUNKS) * 16 + ROW_OF(LEFT_CHUNKS);
     const int y = r / across % down * stride_y, column = r % across * stride_x;
     walk.y[j] = r < product.rows ? y : -(1 << 30);
     walk.x[j] = column;
     const long row = ((long)(r / (across * down)) * product.height + y) * product.width + column;
     walk.left[j] = x + row * BLOCK + CHANNEL_START;
   }
+  const int slot = DEPTH_OF(ROW_OF(RIGHT_CHUNKS));
+  walk.slot = slot % SHARE;
   UNROLL for (int j = 0; j < RIGHT_COPIES; j++) {
-    const int panel = p.first_column / BLOCK + BLOCK_OF(j, RIGHT_CHUNKS), depth = slot % SHARE;
-    walk.right[j] = w + ((size_t)panel * (TAPS * product.k) + depth) * BLOCK + COLUMN_START;
-    walk.depth[j] = panel < product.panels ? depth : 1 << 30;
+    const int panel = p.first_column / BLOCK + BLOCK_OF(j, RIGHT_CHUNKS);
+    walk.right[j] = w + ((size_t)panel * (TAPS * product.k) + walk.slot) * BLOCK + COLUMN_START;
+    if (panel < product.panels) walk.panels |= 1u << j;
   }
+  move_on(&walk.of_left, product, OWN_STEP(LEFT_CHUNKS) * TOGETHER + TAP_OF_PIECE);
+  move_on(&walk.of_right, product, OWN_STEP(RIGHT_CHUNKS) * TOGETHER + slot / SHARE);
+  meet_pixels(&walk, product);
+  meet_weights(&walk, product);
   return walk;
 }
 
 // Begins to copy a batch; `fill` stands for a zero of x.
 INLINE void copy_batch(__local Chunk *to, const Product product, Walk *walk, const Chunk fill) {
   FOR_OWN_STEPS(step, LEFT_CHUNKS, LEFT_STEPS) {
-    const Step at = walk->of_left;
-    const int add_y = product.y.offset + at.at_y * product.y.step, add_x = product.x.offset + at.at_x * product.x.step;
-    const long plane = (long)at.block * product.images * product.height * product.width;
-    const long from = plane + add_y * product.width + add_x;
-    if (step < BATCH) UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
-      const int valid = is_in(walk->y[j] + add_y, product.height) && is_in(walk->x[j] + add_x, product.width);
-      copy_chunk(to + step * STEP_CHUNKS + TARGET_OF(j, LEFT_CHUNKS), chunk_at(walk->left[j], from),
-                 valid && at.number < walk->steps, fill);
-    }
-    walk->of_left = step_behind(at, product, AT_ONCE(LEFT_STEPS) * TOGETHER);
+    const uint valid = walk->of_left.number < walk->steps ? walk->inside : 0;
+    if (step < BATCH) UNROLL for (int j = 0; j < LEFT_COPIES; j++)
+      copy_chunk(to + step * STEP_CHUNKS + TARGET_OF(j, LEFT_CHUNKS), chunk_at(walk->left[j], walk->from),
+                 valid & 1u << j, fill, READ_AGAIN);
+    const int count = AT_ONCE(LEFT_STEPS) * TOGETHER;
+    if (move_on(&walk->of_left, product, count)) meet_pixels(walk, product);
+    else walk->from += count * product.plane;
   }
   FOR_OWN_STEPS(step, RIGHT_CHUNKS, RIGHT_STEPS) {
     const Step at = walk->of_right;
-    const int ky = product.y.first + at.at_y * product.y.every, kx = product.x.first + at.at_x * product.x.every;
-    const int depth = at.block * BLOCK, row = (ky * KERNEL_W + kx) * product.k + depth;
+    const uint valid = at.number < walk->steps && at.block * BLOCK + walk->slot < product.k ? walk->panels : 0;
     if (step < BATCH) UNROLL for (int j = 0; j < RIGHT_COPIES; j++)
-      copy_chunk(to + step * STEP_CHUNKS + LEFT_CHUNKS + TARGET_OF(j, RIGHT_CHUNKS), chunk_at(walk->right[j], row),
-                 walk->depth[j] + depth < product.k && at.number < walk->steps, (Chunk)0);
-    walk->of_right = step_behind(at, product, AT_ONCE(RIGHT_STEPS) * TOGETHER);
+      copy_chunk(to + step * STEP_CHUNKS + LEFT_CHUNKS + TARGET_OF(j, RIGHT_CHUNKS),
+                 chunk_at(walk->right[j], walk->row), valid & 1u << j, (Chunk)0, 0);
+    const int count = AT_ONCE(RIGHT_STEPS) * TOGETHER;
+    if (move_on(&walk->of_right, product, count)) meet_weights(walk, product);
+    else walk->row += count * BLOCK;
   }
 }
 
@@ -190,20 +250,25 @@ INLINE Taps taps_of(const int residue, const int stride, const int dilation, con
 // x), meets, and row `right_row` of dy.
 typedef struct {
   int left_row, right_row, image, y, x;
+  int images_on, rows_on, columns_on;  // from one pixel to the next
   factors left[LEFT_COPIES], right[RIGHT_COPIES];
-  int add_y[LEFT_COPIES], add_x[LEFT_COPIES], is_panel[RIGHT_COPIES];
+  int add_y[LEFT_COPIES], add_x[LEFT_COPIES];
+  uint panels;
 } Seen;
 
-// A work-group has a multiple of 16 * CHUNKS work-items, so that all copies of a work-item and a side are of one row.
 INLINE Seen start_seen(const Place p, factors x, factors dy, const Sizes s, const int blocks,
                        const int panels, const int row) {
-  const int r = row + OWN_STEP(LEFT_CHUNKS) * 16 + ROW_OF(0, LEFT_CHUNKS);
+  const int r = row + OWN_STEP(LEFT_CHUNKS) * 16 + ROW_OF(LEFT_CHUNKS), on = 16 * AT_ONCE(LEFT_STEPS);
   Seen seen;
   seen.left_row = r;
-  seen.right_row = row + OWN_STEP(RIGHT_CHUNKS) * 16 + ROW_OF(0, RIGHT_CHUNKS);
+  seen.right_row = row + OWN_STEP(RIGHT_CHUNKS) * 16 + ROW_OF(RIGHT_CHUNKS);
   seen.image = r / (s.out_width * s.out_height);
   seen.y = r / s.out_width % s.out_height;
   seen.x = r % s.out_width;
+  seen.images_on = on / (s.out_width * s.out_height);
+  seen.rows_on = on / s.out_width % s.out_height;
+  seen.columns_on = on % s.out_width;
+  seen.panels = 0;
   UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
     const int number = (p.first_row / BLOCK + BLOCK_OF(j, LEFT_CHUNKS)) * TOGETHER + TAP_OF_PIECE;
     const int tap = number % TAPS, block = number / TAPS;
@@ -215,9 +280,9 @@ INLINE Seen start_seen(const Place p, factors x, factors dy, const Sizes s, cons
   }
   UNROLL for (int j = 0; j < RIGHT_COPIES; j++) {
     const int panel = p.first_column / BLOCK + BLOCK_OF(j, RIGHT_CHUNKS);
-    seen.is_panel[j] = panel < panels;
     const size_t plane = (size_t)panel * s.images * s.out_height * s.out_width;
-    seen.right[j] = dy + plane * BLOCK + COLUMN_START;
+    seen.right[j] = dy + (plane + seen.right_row) * BLOCK + COLUMN_START;
+    if (panel < panels) seen.panels |= 1u << j;
   }
   return seen;
 }
@@ -226,22 +291,31 @@ INLINE Seen start_seen(const Place p, factors x, factors dy, const Sizes s, cons
 INLINE void copy_seen(__local Chunk *to, Seen *seen, const Sizes s, const int stop, const Chunk fill) {
   FOR_OWN_STEPS(step, LEFT_CHUNKS, LEFT_STEPS) {
     const int inside = seen->left_row < stop, y = seen->y * STRIDE_Y, x = seen->x * STRIDE_X;
-    const long from = ((long)seen->image * s.height + y) * s.width + x;
+    const int from = (seen->image * s.height + y) * s.width + x;
     if (step < BATCH) UNROLL for (int j = 0; j < LEFT_COPIES; j++)
       copy_chunk(to + step * STEP_CHUNKS + TARGET_OF(j, LEFT_CHUNKS), chunk_at(seen->left[j], from),
                  inside && is_in(y + seen->add_y[j], s.height) && is_in(x + seen->add_x[j], s.width),
-                 inside ? fill : (Chunk)0);
+                 inside ? fill : (Chunk)0, READ_AGAIN);
     seen->left_row += 16 * AT_ONCE(LEFT_STEPS);
-    for (seen->x += 16 * AT_ONCE(LEFT_STEPS); seen->x >= s.out_width; seen->x -= s.out_width)
-      if (++seen->y == s.out_height) {
-        seen->y = 0;
-        seen->image++;
-      }
+    seen->x += seen->columns_on;
+    seen->y += seen->rows_on;
+    seen->image += seen->images_on;
+    if (seen->x >= s.out_width) {
+      seen->x -= s.out_width;
+      seen->y++;
+    }
+    if (seen->y >= s.out_height) {
+      seen->y -= s.out_height;
+      seen->image++;
+    }
   }
   FOR_OWN_STEPS(step, RIGHT_CHUNKS, RIGHT_STEPS) {
+    const uint valid = seen->right_row < stop ? seen->panels : 0;
+    const int count = 16 * AT_ONCE(RIGHT_STEPS);
     if (step < BATCH) UNROLL for (int j = 0; j < RIGHT_COPIES; j++)
-      copy_chunk(to + step * STEP_CHUNKS + LEFT_CHUNKS + TARGET_OF(j, RIGHT_CHUNKS),
-                 chunk_at(seen->right[j], seen->right_row), seen->right_row < stop && seen->is_panel[j], (Chunk)0);
-    seen->right_row += 16 * AT_ONCE(RIGHT_STEPS);
+      copy_chunk(to + step * STEP_CHUNKS + LEFT_CHUNKS + TARGET_OF(j, RIGHT_CHUNKS), chunk_at(seen->right[j], 0),
+                 valid & 1u << j, (Chunk)0, 0);
+    UNROLL for (int j = 0; j < RIGHT_COPIES; j++) seen->right[j] += count * BLOCK;
+    seen->right_row += count;
   }
 }

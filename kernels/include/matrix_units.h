@@ -1,15 +1,20 @@
 // Products of small matrices by a warp of 32 work-items that hold parts of them in registers. MMA: NVIDIA's matrix
-// units, by inline PTX. PLAIN_MMA: the same in plain C, to test the others with. TYPE says what is multiplied:
+// units, by inline PTX. WGMMA: those of NVIDIA's Hopper, by which four warps multiply matrices in local memory
+// (warpgroups.h). PLAIN_MMA and PLAIN_WGMMA: the same in plain C, to test the others with. TYPE says what is multiplied:
 // BFLOAT16, FLOAT16, or FLOAT32, rounded to TF32, whose sums are float32; or INT8, whose sums are int32.
 //
 // A tile in local memory has rows of 16 values, CHUNKS pieces of 16 bytes, in an order that keeps the banks of local
 // memory apart: chunk(row, piece). A product is deep PARTS times DEEP values. A register of the left factor, 16 rows by
 // DEEP, or of the right one, DEEP by 8 columns, holds 4 bytes: two halves or a float.
 #define PLAIN_MMA 0
+#define PLAIN_WGMMA 12
 #define MMA 10
+#define WGMMA 11
 #ifndef UNIT
 #define UNIT PLAIN_MMA
 #endif
+#define BY_PTX (UNIT == MMA || UNIT == WGMMA)
+#define WARPGROUPS (UNIT == WGMMA || UNIT == PLAIN_WGMMA)
 #ifndef TYPE
 #define TYPE FLOAT32
 #endif
@@ -58,12 +63,17 @@ INLINE int chunk(const int row, const int piece) {
 // Word `w` of a row
 INLINE int word(const int row, const int w) { return chunk(row, w / 4) * 4 + w % 4; }
 
-#if UNIT == MMA
+#if BY_PTX
+#define COPY_16_BYTES(cache)                                                                \
+  __asm__ volatile("cp.async." cache ".shared.global [%0], [%1], 16, %2;"                  \
+                   : : "r"(address_of(to)), "l"(from), "r"(bytes) : "memory")
 INLINE uint address_of(__local const Chunk *p) { return (uint)(ulong)p; }
 
 // Begin to copy 16 bytes to local memory. If not `valid`, zeros; of integers, `fill`, which stands for zeros.
-// COMMIT_COPIES makes a batch of copies, and WAIT_FOR_COPIES waits until all batches are there, or all but the last.
-INLINE void copy_chunk(__local Chunk *to, __global const Chunk *from, const int valid, const Chunk fill) {
+// `again`: the compute unit soon reads the same again, and its cache keeps it. COMMIT_COPIES makes a batch of copies, and
+// WAIT_FOR_COPIES waits until all batches are there, or all but the last.
+INLINE void copy_chunk(__local Chunk *to, __global const Chunk *from, const int valid, const Chunk fill,
+                       const int again) {
 #if TYPE == INT8
   if (!valid) {
     *to = fill;
@@ -71,7 +81,8 @@ INLINE void copy_chunk(__local Chunk *to, __global const Chunk *from, const int 
   }
 #endif
   const int bytes = valid ? 16 : 0;
-  __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(address_of(to)), "l"(from), "r"(bytes) : "memory");
+  if (again) COPY_16_BYTES("ca");
+  else COPY_16_BYTES("cg");
 }
 #define COMMIT_COPIES __asm__ volatile("cp.async.commit_group;" : : : "memory")
 #define WAIT_FOR_COPIES __asm__ volatile("cp.async.wait_group 0;" : : : "memory")
@@ -125,7 +136,8 @@ INLINE Sums add_product(Sums sum, const Left a, const Right b, __local uint *exc
 #else
 #undef UNROLL
 #define UNROLL __attribute__((opencl_unroll_hint(1)))  // barriers in unrolled loops take minutes to compile
-INLINE void copy_chunk(__local Chunk *to, __global const Chunk *from, const int valid, const Chunk fill) {
+INLINE void copy_chunk(__local Chunk *to, __global const Chunk *from, const int valid, const Chunk fill,
+                       const int again) {
   *to = valid ? *from : fill;
 }
 #define COMMIT_COPIES
@@ -212,7 +224,7 @@ INLINE uint tf32_at(__local const Chunk *tile, const int row, const int column) 
 // left factor, loaded row by row, has depths 4 t to 4 t + 3 in that lane: so row `slot` of the right one holds depth
 // DEPTH_OF(slot). Products of two transposed factors don't mind.
 #define DEPTH_OF(slot) ((slot) % 8 / 2 * 4 + (slot) % 2 + (slot) / 8 * 2)
-#if UNIT == MMA
+#if BY_PTX
 INLINE uint even_bytes(const uint a, const uint b) {
   uint r;
   __asm__("prmt.b32 %0, %1, %2, 0x6420;" : "=r"(r) : "r"(a), "r"(b));

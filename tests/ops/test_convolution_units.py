@@ -41,6 +41,17 @@ def test_halves(bench, rng, name, kind):
     every_choice(bench, lambda: check_linear_halves(halves, rng, op, shape))
 
 
+@pytest.mark.parametrize("name", EMULATED)
+def test_warpgroups(bench, rng, name):
+    """How they share rows, by plain code."""
+    halves = Halves(bench, "bf16")
+    bench.traits = Traits(gpu=True, compute_units=2, find_units=lambda: ("PLAIN_WGMMA",))
+    bench.compute = Compute("bf16")
+    op, shape = SHAPES[name]
+    bench.turn = 1  # tiles of several warpgroups
+    check_linear_halves(halves, rng, op, shape)
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_tf32(bench, rng, name):
     """From values that TF32 has: products are as exact as those of floats."""

@@ -29,7 +29,7 @@ def test_every_shipped_choice_is_used(path):
     for name, measured in results.workloads.items():
         assert 0 < measured["after"] <= measured["before"] * NOISE, name
         text, _, compute = name.partition(", ")
-        own = replace(traits, find_units=lambda: ("MMA",) if gpu else ("VNNI512",)) if compute else traits
+        own = replace(traits, find_units=lambda: ("WGMMA", "MMA") if gpu else ("VNNI512",)) if compute else traits
         work = Work.parse(text, compute or "fp32")
         assert work.name == name
         decisions = make_plan(work.request, device, traits=own).decisions

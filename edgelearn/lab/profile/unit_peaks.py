@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edgelearn.device.units import QUADS, UNITS, Unit
+from edgelearn.device.units import QUADS, TILES, UNITS, WARPGROUPS, Unit
 from edgelearn.launch import Buffer, Launch, Out, Role
 from edgelearn.ops.formats import StoredType
 from edgelearn.runtime import Context
@@ -12,7 +12,11 @@ from edgelearn.runtime import Context
 CHAINS, ROUNDS, REPEATS = 12, 4096, 16
 QUAD_OPS = 16 * 4 * 2  # of a vector of quads
 WARP, GROUP = 32, 128
-ROWS, COLUMNS = 16, 8  # of a product by a warp
+# The kernel, how many products of a round it makes, and the rows and columns of a warp's part of a product
+REPEATED = {
+    TILES: ("repeat_products", CHAINS, 16, 8),
+    WARPGROUPS: ("repeat_products_of_warpgroups", 4, 16, 128),
+}
 DEPTHS = {"int8": 32, "bf16": 16, "fp16": 16, "tf32": 8}
 STORED = {
     "int8": StoredType.INT8, "bf16": StoredType.BFLOAT16, "fp16": StoredType.FLOAT16, "tf32": StoredType.FLOAT32,
@@ -54,5 +58,6 @@ def _products(context: Context, unit: Unit, kind: str, rounds: int = ROUNDS) -> 
     if kind != "int8":
         macros["VALUES"] = code
     named = tuple(sorted(macros.items()))
-    launch = Launch("unit_peaks.cl", "repeat_products", named, (items,), GROUP, (Out(sums), rounds))
-    return launch, items // WARP * rounds * CHAINS * ROWS * COLUMNS * DEPTHS[kind] * 2
+    kernel, products, rows, columns = REPEATED[unit.probe]
+    launch = Launch("unit_peaks.cl", kernel, named, (items,), GROUP, (Out(sums), rounds))
+    return launch, items // WARP * rounds * products * rows * columns * DEPTHS[kind] * 2

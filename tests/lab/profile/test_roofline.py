@@ -60,7 +60,8 @@ def test_kernels_of_units_stand_below_the_roof_of_their_type(device):
     depthwise = {"depthwise_forward", "depthwise_backward_data", "depthwise_backward_weights"}
     for compute, unit, kernels in (
         ("int8", "VNNI512", "quantized_convolution"), ("int8", "MMA", "quantized_units"),
-        ("bf16", "MMA", "convolution_units"), ("tf32", "MMA", "convolution_units"),
+        ("bf16", "MMA", "convolution_units"), ("bf16", "WGMMA", "convolution_units"),
+        ("tf32", "MMA", "convolution_units"),
     ):  # fmt: skip
         traits = replace(Traits.of(device), find_units=lambda unit=unit: (unit,))
         precision = named_precision(compute) if compute == "int8" else Precision()

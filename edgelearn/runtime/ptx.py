@@ -1,0 +1,17 @@
+"""PTX, the assembly that NVIDIA's OpenCL compiler returns as a binary: use instructions that it has no target for.
+
+Kernels write such instructions as comments (kernels/include/warpgroups.h). Once the compiler has turned their operands
+into registers, the marks are removed, and the text names the target that has the instructions.
+"""
+
+from __future__ import annotations
+
+import re
+
+MARK = b"//sm_90a: "
+TARGET = re.compile(rb"^\.target sm_90\b", re.MULTILINE)
+
+
+def for_sm_90a(ptx: bytes) -> bytes:
+    """`ptx` with the instructions of sm_90a that it holds as comments."""
+    return TARGET.sub(b".target sm_90a", ptx).replace(MARK, b"")
