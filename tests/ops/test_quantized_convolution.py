@@ -117,6 +117,8 @@ def test_shares_of_a_gradient_are_floats(bench):
 
 @pytest.mark.parametrize("scale", (1.0, np.inf))
 def test_a_gradient_that_is_not_finite_is_flagged(bench, rng, scale):
+    if bench.traits.gpu:
+        pytest.skip("GPUs split even small sums: the launch that adds the parts up checks them")
     fields = np.float32([[scale, 1, 0, *[0] * 13]])
     x = QuantizedTensor(bench.put(rng.integers(1, 9, (1, 4, 5, 6)), dtype="int8"), bench.put(fields), PLAIN)
     found, _ = family.emit_backward_weights(bench, Conv2D(6, 1), x, x, bench.empty((1, 1, 6, 6)), None, add=False)

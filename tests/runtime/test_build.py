@@ -75,3 +75,14 @@ def test_a_driver_that_finds_its_programs_again_is_asked_for_binaries_by_name(co
     monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path / "mine"))
     assert run(context, build.build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
     assert len(list((tmp_path / "mine").iterdir())) == 1
+
+
+@pytest.mark.parametrize("kept", (True, False))
+def test_binaries_with_marked_instructions_are_rewritten(context, monkeypatch, kept):
+    """Also where none is kept."""
+    if not kept:
+        monkeypatch.setenv("EDGELEARN_PROGRAMS", "")
+    other = build.build(context, SOURCE, ["-DVALUE=3"]).get_info(cl.program_info.BINARIES)[0]
+    monkeypatch.setattr(build, "for_sm_90a", lambda binary: other)
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=4"])) == {4.0}
+    assert run(context, build.build(context, SOURCE, ["-DVALUE=5", build.FOR_SM_90A])) == {3.0}
