@@ -121,6 +121,8 @@ class Rounds(TrainedModel):
       (default None: their mean by examples). Whether another client is aggregated must then not depend on a change's
       length, so none is left out for it.
     - `down`: compressor of the weights that are sent, which clients must use too (default None: all as float32).
+
+    Raises PlanError for an `average` of the settings that isn't 0 or between 0 and 1.
     """
 
     def __init__(
