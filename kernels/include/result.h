@@ -98,7 +98,9 @@ INLINE void write_result(const Result r, RangeStatistics *s, const int block, co
   const V t = quantized(v, inverse, lowest, highest, uniform), w = t * r.scale;
   observe_clipping(s, v * inverse, lowest, highest);
   observe_rounding(s, v, w);
-#if WRITTEN == INT8
+#if WRITTEN == INT8 && !STOCHASTIC
+  store_nearest_int8(target, bounded(v * inverse, lowest, highest), r.zero);
+#elif WRITTEN == INT8
   store_int8(target, t, (V)r.zero);
 #else
   store(target, w + (v - v));  // an infinity becomes a NaN, which is noticed; the end of the range would not be

@@ -28,6 +28,10 @@ INLINE V dequantized(bytes pointer, const V scale, const V zero) {
 INLINE void store_int8(__global char *pointer, const V q, const V zero) {
   *(__global Chars *)pointer = VECTOR(convert_char)(VECTOR(as_int)(q + (zero + ROUND_SHIFT)) - (Ints)0x4B400000);
 }
+// The whole numbers nearest to t, as by `nearest`, plus zero: with ROUND_SHIFT they are the lowest bits of a float.
+INLINE void store_nearest_int8(__global char *pointer, const V t, const float zero) {
+  *(__global Chars *)pointer = VECTOR(convert_char)(VECTOR(as_int)(t + ROUND_SHIFT) - (Ints)(0x4B400000 - (int)zero));
+}
 
 // A stored input, bound by INPUT_STORED(x) in a kernel's arguments and STORED_START(x), or STORED_JOB(x, word) for
 // STORED_WORDS words of a job. Its record is there for INT8 alone.
