@@ -138,28 +138,28 @@ KERNEL quantized_convolution_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(
 }
 
 // partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over `rows` (image,
-// output row) pairs; a work-item has one tap, or WIDE of them, DEPTH channels of x and a share of dy's blocks, PANELS at a
-// time. CHECKED: it sets a flag if what it writes isn't finite.
+// output row) pairs. A tile has one tap, or WIDE of them, DEPTH channels of x and PANELS blocks of dy; each of `items`
+// work-items has neighbouring ones, which lie one after the other in memory. CHECKED: it sets a flag if what it writes
+// isn't finite.
 KERNEL quantized_convolution_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy), OUTPUT(partials),
                                               const int images, const int height, const int width, const int channels,
                                               const int out_height, const int out_width, const int rows,
-                                              const int out_blocks, const int add
+                                              const int out_blocks, const int items, const int add
 #if CHECKED
                                               , OUTPUT(flags)
 #endif
                                               ) {
   input x_range = START(x_range), dy_range = START(dy_range);
-  const int deep = channels * WIDE, depth_tiles = (deep + DEPTH - 1) / DEPTH;
-  const int tap = get_global_id(0) / depth_tiles, channel = get_global_id(0) % depth_tiles * DEPTH;
-  if (tap >= TAPS / WIDE) return;
-  const int tiles = out_blocks / PANELS, shares = get_global_size(1), share = get_global_id(1), group = get_global_id(2);
+  const int deep = channels * WIDE, depth_tiles = (deep + DEPTH - 1) / DEPTH, tiles = TAPS / WIDE * depth_tiles;
+  const int item = get_global_id(0), panel = get_global_id(1) * PANELS, group = get_global_id(2);
+  if (item >= items) return;
   const int first = group * rows, total = images * out_height, last = first + rows < total ? first + rows : total;
   V rest = (V)0;  // 0 as long as all that is written is finite
   const Weights target = {START(partials), deep, out_blocks, group, add, x_range[SCALE_OF] * dy_range[SCALE_OF], &rest};
-  for (int tile = share * tiles / shares; tile < (share + 1) * tiles / shares; tile++)
-    weight_tile(target, START(x), START(dy), SIZES, tap, channel, tile * PANELS, first, last, (short)x_range[ZERO],
-                (short)dy_range[ZERO]);
+  for (int tile = item * tiles / items; tile < (item + 1) * tiles / items; tile++)
+    weight_tile(target, START(x), START(dy), SIZES, tile / depth_tiles, tile % depth_tiles * DEPTH, panel, first, last,
+                (short)x_range[ZERO], (short)dy_range[ZERO]);
 #if CHECKED
-  START(flags)[share * (TAPS / WIDE * depth_tiles) + get_global_id(0)] = sum_of(rest) == 0.0f ? 0.0f : 1.0f;
+  START(flags)[get_global_id(1) * items + item] = sum_of(rest) == 0.0f ? 0.0f : 1.0f;
 #endif
 }

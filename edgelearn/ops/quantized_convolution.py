@@ -135,7 +135,7 @@ def emit_backward_weights(
     with e.choose("quantized_convolution_backward_weights", problem, candidates) as choice:
         depth, panels = choice["depth"], choice["panels"]
         across, down = window.taps // wide * ceil_div(value.channels * wide, depth), given.blocks // panels
-        work = across, min(down, _items(e, across * down) // across + 1)
+        work = min(across, _items(e, across * down) // down + 1), down
         image_rows = geometry.images * out_height
         _, rows = e.split_rows(image_rows, across * down, 1 if e.traits.gpu else 4)
         rows = min(rows, max(1, LONGEST_SUM // out_width))
@@ -147,7 +147,7 @@ def emit_backward_weights(
         e.launch(
             "quantized_convolution.cl", "quantized_convolution_backward_weights", (*work, kernel_sum.groups),
             *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
-            *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, int(add),
+            *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, work[0], int(add),
             *([flags.write] if flags else []), checked=checked, whole=True, flops=flops,
             in_block=value.block, tile=1, panels=panels, depth=depth, **quads.macros(e.traits),
             **window.macros,
