@@ -80,15 +80,17 @@ KERNEL integer_channel_sums(INPUT_QUANTIZED(x), OUTPUT(sums), const int m, const
   store(total, v);
 }
 
-// [out/16][taps][in][16] -> [in/16][taps][out][16]; a work-item has 16 input channels of a tap
+// [out/16][taps][in][16] -> [in/16][taps][out][16]; a work-item has 16 input channels of a tap, and
+// of `span` blocks of outputs
 KERNEL transpose_integers(INPUT_OF(char, w), OUTPUT_OF(char, t), JOBS) {
   if (ITEM >= items) return;
-  const Job job = find_job(START(table), jobs, 6);
-  const int taps = job.words[3], inputs = job.words[4], outputs = job.words[5];
-  const int tap = job.item % taps, in = job.item / taps * BLOCK, rows = inputs - in;  // those that there are
-  bytes from = JOB_START(w, 1) + ((size_t)tap * inputs + in) * BLOCK;
-  __global char *to = JOB_START(t, 2) + (size_t)job.item * outputs * BLOCK;
-  for (int out = 0; out < outputs; out += BLOCK) {
+  const Job job = find_job(START(table), jobs, 7);
+  const int taps = job.words[3], inputs = job.words[4], outputs = job.words[5], span = job.words[6] * BLOCK;
+  const int parts = (outputs + span - 1) / span, first = job.item % parts * span, place = job.item / parts;
+  const int tap = place % taps, in = place / taps * BLOCK, rows = inputs - in;  // those that there are
+  bytes from = JOB_START(w, 1) + (((size_t)first / BLOCK * taps + tap) * inputs + in) * BLOCK;
+  __global char *to = JOB_START(t, 2) + (size_t)place * outputs * BLOCK;
+  for (int out = first; out < first + span && out < outputs; out += BLOCK) {
     Quads quads[BLOCK / QUAD], all[BLOCK / QUAD];  // of four rows each, of four columns each
     UNROLL for (int k = 0; k < BLOCK / QUAD; k++)
       quads[k] = k * QUAD + QUAD <= rows ? quads_of_rows(from + k * QUAD * BLOCK)

@@ -77,9 +77,11 @@ def emit_transposed(e: Emitter, kernel: QuantizedTensor, taps: int) -> Quantized
     """Emit the job that transposes a kernel, as transpose.emit_transposed."""
     inputs, outputs = kernel.tensor.rows // taps, kernel.tensor.channels
     y = e.tensor("integer kernel transposed", (taps, outputs, inputs), Role.PREPARED, dtype="int8")
+    blocks = kernel.tensor.blocks
+    span = 1 if e.traits.gpu else blocks  # CPUs write in the order of memory, GPUs need many work-items
     e.job(
-        "quantized_copy.cl", "transpose_integers", y.blocks * taps, kernel.tensor.read, y.write,
-        numbers=(taps, inputs, outputs), whole=True, **quads.macros(e.traits),
+        "quantized_copy.cl", "transpose_integers", y.blocks * taps * ceil_div(blocks, span), kernel.tensor.read,
+        y.write, numbers=(taps, inputs, outputs, span), whole=True, **quads.macros(e.traits),
     )  # fmt: skip
     return replace(kernel, tensor=y)
 
