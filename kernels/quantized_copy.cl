@@ -80,8 +80,8 @@ KERNEL integer_channel_sums(INPUT_QUANTIZED(x), OUTPUT(sums), const int m, const
   store(total, v);
 }
 
-// [out/16][taps][in][16] -> [in/16][taps][out][16]; a work-item has 16 input channels of a tap, and
-// of `span` blocks of outputs
+// [out/16][taps][in][16] -> [in/16][taps][out][16]; a work-item has 16 input channels of a tap and
+// `span` blocks of outputs
 KERNEL transpose_integers(INPUT_OF(char, w), OUTPUT_OF(char, t), JOBS) {
   if (ITEM >= items) return;
   const Job job = find_job(START(table), jobs, 7);

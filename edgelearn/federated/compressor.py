@@ -56,13 +56,17 @@ def start_of(
 class NoCompression:
     """float32, little-endian, packed without gaps."""
 
+    def size(self, shapes: Shapes) -> int:
+        """Bytes of a message."""
+        return 4 * sum(map(prod, shapes))
+
     def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
         return b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)
 
     def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
         sizes = [prod(shape) for shape in shapes]
-        if len(data) != 4 * sum(sizes):
-            raise FormatError(f"{len(data):,} bytes are not the {4 * sum(sizes):,} of {sum(sizes):,} float32 values.")
+        if len(data) != (size := self.size(shapes)):
+            raise FormatError(f"{len(data):,} bytes are not the {size:,} of {sum(sizes):,} float32 values.")
         flat = np.frombuffer(data, "<f4").astype(np.float32)
         parts = np.split(flat, np.cumsum(sizes)[:-1])
         return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
@@ -95,7 +99,7 @@ class Partly:
 
     def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
         lossy, exact = self._divided(shapes)
-        end = len(data) - 4 * sum(map(prod, exact))
+        end = len(data) - NoCompression().size(exact)
         if end < 0:
             raise FormatError(f"{len(data):,} bytes are too few for {len(exact)} arrays of float32.")
         parts = iter(self.compressor.decode(data[:end], lossy)), iter(NoCompression().decode(data[end:], exact))

@@ -257,7 +257,8 @@ class Rounds(TrainedModel):
         logs = self._logs(updates)
         if number % self.settings.validation_frequency == 0 or number == self.settings.rounds:
             logs |= self._evaluate()
-        self._test_averages()
+        else:
+            self._test_averages()
         logs |= {"clients": len(updates), "left_out": len(left_out)}
         logs |= {"up_bytes": record.up["total"], "down_bytes": record.down["total"]}
         if self.privacy:
@@ -305,7 +306,7 @@ class Rounds(TrainedModel):
             self.own[known] = self.strategy.arranged(self.own[known])
 
     def _evaluate(self) -> Logs:
-        """Figures of the weights that are tested; with averages, those of the weights themselves beside them."""
+        """Test the weights themselves and, if there are any, the averages, which stay in the model."""
         raw = self.evaluate(*self.test)
         if not self._average or not self._average.arrays:
             return {f"val_{name}": value for name, value in raw.items()}

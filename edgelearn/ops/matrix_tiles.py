@@ -12,7 +12,7 @@ from .tensor import ceil_div
 NAMES = ("rows", "columns", "warp_rows", "warp_columns", "batch")
 LARGEST = 128 * 128
 Steps = dict[tuple[int, ...], float]  # how long a step takes, by tile, beside one of 128 x 128
-# Of halves and integers on an H100, the others on an H200
+# Steps of halves and integers were timed on an H100, the others on an H200
 HALVES: Steps = {
     (128, 128, 64, 32, 2): 1.0, (128, 64, 32, 32, 2): 0.96, (64, 128, 32, 32, 2): 1.05, (64, 64, 32, 32, 2): 0.62,
     (128, 32, 32, 16, 2): 0.75, (64, 32, 16, 16, 2): 0.55,

@@ -30,7 +30,7 @@ def rounding_numbers(name: str, shape: Shape, seed: int, step: int, first: int =
 
 
 def _drawn(name: str, shape: Shape, seed: int, step: int, first: int, values: int = 4, rounds: int = 10) -> np.ndarray:
-    """The bits of each value of a tensor, of whose counters each serves so many `values`."""
+    """Random bits for each value of a tensor. The four words of a counter serve `values` of them, 4 or 8."""
     channels = ceil_div(shape[-1], BLOCK) * BLOCK
     counter = np.zeros((shape[0], prod(shape[1:-1]) * channels // values, 4), np.uint32)
     counter[..., 0] = np.arange(counter.shape[1])

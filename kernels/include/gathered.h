@@ -117,8 +117,8 @@ INLINE void clear(Sums sum[TALL][WIDE]) {
 typedef struct { int first, every, count, offset, step; } Taps;
 
 // A forward product, or one for the gradient of an input: `rows` pixels of a grid, `down` x `across` an image. A
-// pixel's place times a stride, plus what a tap adds, is where it reads x, of height x width; there are zeros around x. A block of
-// x has `plane` rows.
+// pixel's place times a stride, plus what a tap adds, is where it reads x, of height x width; there are zeros around x. A
+// block of x has `plane` rows.
 typedef struct {
   int rows, height, width, k, blocks, panels, plane;
   Taps y, x;

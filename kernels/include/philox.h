@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"): four random words
-// from a counter and a key alone, so that any work-item can draw any of them, and draw them again. The authors propose 10
+// Philox4x32 (Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"): four random words from
+// a counter and a key alone, so that any work-item can draw any of them, and draw them again. The authors propose 10
 // rounds; 7 are the fewest with which their tests find nothing, and enough to round by.
 #define FEW_ROUNDS 7
 INLINE uint4 philox(uint4 counter, uint2 key, const int rounds) {
@@ -12,8 +12,9 @@ INLINE uint4 philox(uint4 counter, uint2 key, const int rounds) {
   return counter;
 }
 
-// Words for DRAWN rows of 16 values of 16 bits after FEW_ROUNDS, for CPUs, whose vector units draw them side by side: two chains, since
-// each multiplication waits for the one before. Row i takes two counters from `first`[i] on, which is x, with y[i].
+// Random bits for DRAWN rows of 16 values, 16 each, after FEW_ROUNDS, for CPUs, whose vector units draw them side by
+// side: two chains, since each multiplication waits for the one before. Row i takes two counters from `first`[i] on,
+// which is x, with y[i].
 #define DRAWN 8
 typedef struct { ushort16 of[DRAWN]; } DrawnRows;
 #define TWICE(v) ((ulong8)((v).x, (v).x, (v).y, (v).y, (v).z, (v).z, (v).w, (v).w))

@@ -28,8 +28,9 @@ INLINE void load_strip(Pixel *strip, Data row, const int first, const int column
 #else
   const int start = first * IN_BLOCK, stop = width * IN_BLOCK, pieces = STRIP(columns);
   __global const Bytes_in_memory *from = (__global const Bytes_in_memory *)(row + start);
-  if (start >= 0 && start + pieces * BLOCK <= stop) UNROLL for (int i = 0; i < pieces; i++) strip[i] = from[i] ^ (Pixel)OFFSET;
-  else for (int i = 0; i < pieces; i++) {
+  if (start >= 0 && start + pieces * BLOCK <= stop) {
+    UNROLL for (int i = 0; i < pieces; i++) strip[i] = from[i] ^ (Pixel)OFFSET;
+  } else for (int i = 0; i < pieces; i++) {
     const int at = start + i * BLOCK;
     if (at >= 0 && at + BLOCK <= stop) strip[i] = from[i] ^ (Pixel)OFFSET;
     else for (int j = 0; j < BLOCK; j++)

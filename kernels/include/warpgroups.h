@@ -16,9 +16,9 @@
 #define FACTORS ".f32.f16.f16 "
 #endif
 
-// What the instruction reads of a factor: where it starts in local memory, in chunks, as are the distances between blocks
-// of 16 columns and between groups of 8 rows; and how pieces are swapped there, as `chunk` does with rows of 32 bytes.
-// An address must be a multiple of 256 bytes.
+// The instruction finds a factor by a word that says where it starts in local memory, how far apart blocks of 16 columns
+// and groups of 8 rows are, all in chunks, and how pieces are swapped, as `chunk` does with rows of 32 bytes. An address
+// must be a multiple of 256 bytes.
 #define ALIGNED __attribute__((aligned(256)))
 #define BETWEEN_BLOCKS (16 * CHUNKS)
 #define BETWEEN_GROUPS (8 * CHUNKS)

@@ -42,8 +42,8 @@ CELL_BYTES, NOTEBOOK_BYTES = 150_000, 600_000
 WIDGETS = ("application/vnd.jupyter.widget-view+json", "application/vnd.jupyter.widget-state+json")
 OWN_PATHS = re.compile(r"/(home|root|tmp|work|Users|opt|usr|var)/|site-packages|[A-Z]:\\")
 
-# What a kernel, and each process that it starts, does before anything else: any name or address that isn't this
-# machine's is refused, and layers share kernels, so that fewer are compiled.
+# A kernel, and each process that it starts, runs this before anything else: it refuses any name or address that isn't
+# this machine's, and lets layers share kernels, so that fewer are compiled.
 SITE = """
 import socket
 

@@ -85,10 +85,9 @@ class TopK:
 
     def _values_size(self, shapes: Shapes) -> int:
         """Bytes of the values in a message."""
-        k = self._counts(shapes)[1]
-        if isinstance(self.values, Signs):  # the means of all arrays, however many entries each sends
-            return self.values.size([(k,), *[(0,)] * (len(shapes) - 1)])
-        return self.values.size([(k,)]) if isinstance(self.values, Int8) else 4 * k
+        k, others = self._counts(shapes)[1], len(shapes) - 1
+        # However many entries each array sends: the size depends on how many all send, and on the number of arrays.
+        return self.values.size([(k,), *[(0,)] * (others if isinstance(self.values, Signs) else 0)])
 
     def _counts(self, shapes: Shapes) -> tuple[int, int]:
         """(all entries, those that are sent)."""

@@ -124,7 +124,7 @@ def test_indices_are_small(rng, share, bits):
 
 
 def test_the_most_bytes_of_indices():
-    """Those whose gaps waste no low bits: the first index is the largest possible."""
+    """Indices take most bytes if the first one is as large as can be, and its gap fills all its low bits' steps."""
     for limit, count in ((1000, 37), (23050, 4000), (64, 1)):
         last = limit - count
         places = np.arange(count) + (last - last % (1 << indices.low_bits(limit, count)))

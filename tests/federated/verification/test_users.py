@@ -119,8 +119,8 @@ def test_users_who_were_not_drawn_have_no_embedding_yet():
 
 
 def test_embeddings_are_averaged_like_the_weights(monkeypatch):
-    """Those that are tested; the server and the users keep the embeddings themselves. Users who were drawn late have
-    zeros before, which change the length of a mean, and no score."""
+    """The embeddings that are tested are averages; the server and the users keep the embeddings themselves. A user who
+    was first drawn late has zeros before: they change the length of the average, and no score."""
     kept, arranged = [], VerificationRounds._arrange
     monkeypatch.setattr(VerificationRounds, "_arrange", lambda self, updates: [
         arranged(self, updates), kept.append(self.own.astype(np.float64))])  # fmt: skip
