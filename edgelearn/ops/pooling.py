@@ -142,8 +142,8 @@ class MaxPooling2D(Pooling2D):
         return [window.crop(dx)], {}
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        """In two launches where windows overlap: each is searched once, not for each of its pixels. Where `x` and `y` are
-        8-bit integers, always."""
+        """In two launches where windows overlap, or hold 8-bit integers: each is searched once, not for each of its
+        pixels."""
         (x,), target = inputs, only(targets)
         window = self.window(x.shape[1:])
         overlap = any(size > stride for size, stride in zip(pair(self.pool_size), window.strides, strict=True))
