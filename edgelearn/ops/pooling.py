@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -97,7 +96,7 @@ class Pooling2D(Op):
         groups, count = e.bands(y.rows, y.blocks)
         e.launch(
             "pooling.cl", f"{self.kind}_forward", (groups, y.blocks), x.read, y.write, y.rows, count, x.height,
-            x.width, y.height, y.width, **self.window(x.shape[1:]).macros, **_type_macros(y),
+            x.width, y.height, y.width, **self.window(x.shape[1:]).macros, **y.value_macros,
         )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
@@ -122,10 +121,6 @@ class MaxPooling2D(Pooling2D):
     selects = True
     compares = True
 
-    @property
-    def selects_integers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return prod(pair(self.pool_size)) <= MOST_TAPS
-
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         window = self.window(inputs[0].shape[1:])
         padded = window.pad(inputs[0], -np.inf)
@@ -142,19 +137,18 @@ class MaxPooling2D(Pooling2D):
         return [window.crop(dx)], {}
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        """In two launches where windows overlap, or hold 8-bit integers: each is searched once, not for each of its
-        pixels."""
+        """In two launches where windows overlap: each is searched once, not for each of its pixels."""
         (x,), target = inputs, only(targets)
         window = self.window(x.shape[1:])
         overlap = any(size > stride for size, stride in zip(pair(self.pool_size), window.strides, strict=True))
-        if window.taps > MOST_TAPS or not (overlap or x.dtype == "int8"):
+        if not overlap or window.taps > MOST_TAPS:
             super().emit_backward(e, inputs, y, dy, targets)
             return
         chosen, sizes = e.tensor("taps of maxima", y.shape, dtype="int8"), (x.height, x.width, y.height, y.width)
         groups, count = e.bands(y.rows, y.blocks)
         e.launch(
             "pooling.cl", "max_taps", (groups, y.blocks), x.read, y.read, chosen.write, y.rows, count, *sizes,
-            **window.macros, **_type_macros(y),
+            **window.macros, **y.value_macros,
         )  # fmt: skip
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
@@ -183,11 +177,6 @@ class AveragePooling2D(Pooling2D):
         for _, _, region in window.slices():
             dx[region] += dy / _pixels(window)
         return [window.crop(dx)], {}
-
-
-def _type_macros(y: Tensor) -> dict[str, int]:
-    """VALUES, or INTEGERS in kernels/pooling.cl."""
-    return {"integers": 1} if y.dtype == "int8" else y.value_macros
 
 
 def _pixels(window: Window) -> np.ndarray:

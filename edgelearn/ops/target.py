@@ -56,9 +56,7 @@ class Target:
     @property
     def arguments(self) -> list[Access]:
         write = self.tensor.update if self.accumulate else self.tensor.write
-        if isinstance(self.mask, QuantizedTensor):
-            return [write, *self.mask.read]
-        return [write] if self.mask is None else [write, self.mask.read_output_of(self.activation)]
+        return [write] if self.mask is None else [write, tensor_of(self.mask).read_output_of(self.activation)]
 
     @property
     def mask_macros(self) -> dict[str, Any]:
