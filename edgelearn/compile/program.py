@@ -52,6 +52,8 @@ class Program(Displayed):
     - `inputs`: the network's inputs, by name.
     - `outputs`: its outputs, by name; without the head that a loss computes itself.
     - `rematerialisation`: what became of its activations.
+    - `measure`: once weights are loaded, before the first `prepare`: extremes of kernels, which updates leave from then
+      on.
     """
 
     prepare: list[Launch]
@@ -60,6 +62,7 @@ class Program(Displayed):
     inputs: dict[str, Tensor]
     outputs: dict[str, Tensor]
     rematerialisation: Rematerialisation
+    measure: list[Launch]
 
     @property
     def y(self) -> Tensor:
@@ -73,7 +76,12 @@ class Program(Displayed):
 
     @property
     def launches(self) -> list[Launch]:
+        """Those of a mini-batch that is one micro-batch."""
         return self.prepare + self.micro + self.finish
+
+    @property
+    def all_launches(self) -> list[Launch]:
+        return self.measure + self.launches
 
     @property
     def inverted(self) -> dict[Buffer, Buffer]:

@@ -15,6 +15,7 @@ from .compute import Compute
 from .control import Control
 from .function import LINEAR, Function
 from .jobs import Job, Row, arguments, batches, layer, rows
+from .pieces import Pieces
 from .tensor import BLOCK, Shape, Tensor, blocked_bytes
 
 
@@ -30,6 +31,7 @@ class Emitter:
     - `decision`: that launches belong to while `choose` is open, else None.
     - `compute`: the type that linear layers multiply in (default fp32).
     - `jobs`: collected by `job`, launched by `emit_jobs`.
+    - `pieces`: of the parameters whose update is being emitted, if it is to leave their extremes; else None.
     """
 
     traits: Traits
@@ -39,6 +41,7 @@ class Emitter:
     decision: Decision | None = None
     jobs: list[Job] = field(default_factory=list)
     compute: Compute = Compute()  # noqa: RUF009
+    pieces: Pieces | None = None
 
     @contextmanager
     def choose(self, kernel: str, shape: Sequence[int], candidates: Sequence[KernelConfig]) -> Iterator[KernelConfig]:

@@ -181,15 +181,24 @@ def kernel_numbers(view: KernelView, y: Tensor) -> tuple[int, ...]:
 
 
 def emit_quantized_weights(
-    e: Emitter, q: Quantizer, view: KernelView, y: Tensor, statistics: RangeStatistics | None, control: Control | None
-) -> None:
+    e: Emitter,
+    q: Quantizer,
+    view: KernelView,
+    y: Tensor,
+    statistics: RangeStatistics | None,
+    control: Control | None,
+    measure: Emitter | None = None,
+) -> Tensor:
     """Emit the jobs for y = the kernel as `view` describes it, quantized by its own range. Rounding is stochastic only
-    if `control` is given."""
+    if `control` is given.
+
+    Returns the extremes of its parts, two blocks each, (2 * parts, 16); the job that takes them goes to `measure`
+    (default: `e`)."""
     parts, per_channel = weight_parts(y), q.channels is not None
     items = parts * e.traits.group
     extremes = e.tensor(f"{q.name} extremes", (2 * parts, 16), Role.PREPARED)
     target, size = q.channels or q.record, kernel_numbers(view, y)
-    e.job(
+    (measure or e).job(
         "quantize.cl", "weight_statistics", items, *view.read, extremes.write, numbers=size, whole=True, **view.macros,
     )  # fmt: skip
     e.job(
@@ -204,3 +213,4 @@ def emit_quantized_weights(
         statistics=statistics is not None, traced=bool(statistics and statistics.traced), stochastic=random,
         per_channel=per_channel, written=StoredType.of(y.dtype), **view.macros,
     )  # fmt: skip
+    return extremes

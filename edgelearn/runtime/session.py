@@ -54,10 +54,10 @@ class Session:
         self._counters = np.zeros(16, np.float32)  # of the last mini-batch
         self._examples = 0  # of the micro-batch that is on the device
         self._prepared: ProgramKey | None = None  # whose weights are prepared, since none have changed
+        self._measured = False  # True once extremes of the kernels are known
         self.feed = Feed(plan, self.memory)
-        training = plan.request.optimizer is not None
-        programs = [p for key, p in plan.programs.items() if key.kind is Kind.TRAIN or not training]
-        self.kernels.compile([launch for program in programs for launch in program.launches], progress)
+        programs = [p for key, p in plan.programs.items() if key.kind is Kind.TRAIN or plan.request.optimizer is None]
+        self.kernels.compile([launch for program in programs for launch in program.all_launches], progress)
         for role in self.memory.by_role:  # last of all: what fails before drops memory that nothing is writing to
             self.memory.fill_zero(role)
 
@@ -73,7 +73,7 @@ class Session:
         for buffer, fill in self.plan.storage.fill.items():
             self.memory.send(buffer, fill(weights))
         self.context.finish()
-        self.ranges_known, self._prepared = False, None
+        self.ranges_known, self._prepared, self._measured = False, None, False
 
     def weights(self) -> Weights:
         """Copy the weights that training may have changed, float32 under the names and shapes of the network: trained
@@ -183,8 +183,9 @@ class Session:
         sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
         for index, (n, (x, targets)) in enumerate(zip(sizes, micro_batches, strict=True)):
             key, self._examples = ProgramKey(Kind.TRAIN, n, ranges, index == 0), n
-            if index == 0:
-                self._run(key, "prepare")
+            for part in ("measure", "prepare")[int(self._measured) :] if index == 0 else ():
+                self._run(key, part)
+            self._measured = True
             self.feed.send(x, targets)
             self._run(key, "micro")
 
@@ -210,8 +211,7 @@ class Session:
         key = self._forward_key(Kind.EVALUATE, len(targets) if n is None else n)
         self._begin(key.examples)
         self._forward(key, x, targets)
-        loss, correct, _ = self._end(1)
-        return loss, correct
+        return self._end(1)[:2]
 
     @property
     def by_output(self) -> dict[str, tuple[float, float]]:
@@ -246,17 +246,14 @@ class Session:
     def predict(self, x: Examples | None, n: int) -> Any:
         """Return the network's output (n, ...) for one micro-batch, by name if it has several. None stands for the x
         that is on the device from the call before."""
-        key = self._forward_key(Kind.PREDICT, n)
-        self._forward(key, x)
-        tensors = self.plan.programs[key].outputs
+        tensors = self._forward(self._forward_key(Kind.PREDICT, n), x)
         found = {name: unpack(self.memory.read(y.buffer), y.shape) for name, y in tensors.items()}
         return found if len(found) > 1 else next(iter(found.values()))
 
     def predict_packed(self, x: Examples | None, n: int) -> np.ndarray:
         """Return the network's first output for one micro-batch in the device's layout."""
-        key = self._forward_key(Kind.PREDICT, n)
-        self._forward(key, x)
-        return self.memory.read(next(iter(self.plan.programs[key].outputs.values())).buffer)
+        tensors = self._forward(self._forward_key(Kind.PREDICT, n), x)
+        return self.memory.read(next(iter(tensors.values())).buffer)
 
     def first_nonfinite(
         self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int, rate: float, step: int
@@ -312,8 +309,9 @@ class Session:
 
     @property
     def traffic(self) -> Traffic:
-        """Bytes that the launches enqueued so far move."""
-        return sum((Traffic.of(runner.launches, runner.runs) for runner in self._runners.values()), Traffic())
+        """Bytes that the launches of steps and predictions so far move."""
+        moved = (Traffic.of(r.launches, r.runs) for (_, part), r in self._runners.items() if part != "measure")
+        return sum(moved, Traffic())
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -329,12 +327,14 @@ class Session:
     def _forward_key(self, kind: Kind, n: int) -> ProgramKey:
         return ProgramKey(kind, n, self.plan.ranges(kind, self.ranges_known))
 
-    def _forward(self, key: ProgramKey, x: Examples | None, targets: Targets | None = None) -> None:
+    def _forward(self, key: ProgramKey, x: Examples | None, targets: Targets | None = None) -> dict[str, Tensor]:
+        """Run a forward pass; the tensors of its outputs."""
         self.feed.send(x, targets)
         if self._prepared != key:
             self._run(key, "prepare")
             self._prepared = key
         self._run(key, "micro")
+        return self._program(key).outputs
 
     def _begin(self, examples: int, rate: float = 0.0, step: int = 0) -> None:
         self.feed.begin(examples, rate, step, self.loss_scale)
@@ -360,7 +360,7 @@ class Session:
                 raise DeviceError(
                     f"There is no memory for a micro-batch of {key.examples}: steps have ended. Start another session."
                 )
-            self.kernels.compile(program.launches, self._progress)
+            self.kernels.compile(program.all_launches, self._progress)
             self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self.memory.at)
         return self._runners[key, part]
 

@@ -6,6 +6,7 @@ from edgelearn.ops import LAMB, SGD, Adam, AdamW, Lion, RMSprop
 from edgelearn.ops.control import CORRECTION, LEARNING_RATE, LOSS, NONFINITE, SECOND_CORRECTION, STEP, Control
 from edgelearn.ops.finish import emit_finite_check, emit_sum
 from edgelearn.ops.optimizers.base import CHUNK
+from edgelearn.ops.pieces import Pieces
 from edgelearn.ops.sums import Sum
 
 RULES = {
@@ -71,6 +72,36 @@ def test_several_steps(bench, rng, name, decays):
         w, slots = optimizer.reference_update(shrunk, g, slots, RATE, step)
         for actual, expected in zip(trainer.read(), [w, *slots], strict=True):
             assert np.abs(actual - expected).max() < 2e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.measures])
+def test_extremes_of_pieces(bench, rng, name):
+    """Of those that ask for them, 0 included; the others are updated all the same, and a bad step leaves all."""
+    w, g = rng.standard_normal(SIZE) + 2.0, rng.standard_normal(SIZE)
+    trainer, plain = Trainer(bench, RULES[name], w), Trainer(bench, RULES[name], w)
+    plain.update(g)
+    stops = (5, 6, 20, SIZE // 16)
+    places = (2, -1, 0, -1)
+    extremes = bench.empty((4, 16))
+    rows = tuple(zip((0, *stops), stops, places, strict=False))
+    bench.pieces = Pieces(len(rows), bench.table(rows), (extremes,))
+    trainer.update(g)
+    trainer.update(np.full(SIZE, np.nan))
+    for kept, now in zip(plain.read(), trainer.read(), strict=True):
+        assert np.array_equal(kept, now)
+    new = trainer.read()[0].reshape(-1, 16)
+    for start, stop, place in rows:
+        if place >= 0:
+            expected = np.minimum(new[start:stop].min(0), 0), np.maximum(new[start:stop].max(0), 0)
+            assert np.array_equal(bench.get(extremes)[place : place + 2], expected)
+
+
+def test_a_rule_of_ones_own_leaves_no_extremes():
+    class Own(SGD):
+        def emit_update(self, *arguments):
+            pass
+
+    assert SGD.measures and not Own.measures and not LAMB.measures
 
 
 def test_formulas_by_hand():

@@ -46,13 +46,15 @@ def lower(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -
         lowering.at("loss")
         weights = [losses.weight(name) for name in losses.by_output] if len(answers) > 1 else []
         emit_count(micro, answers, lowering.control, lowering.n, weights)
+    lowering.measure.emit_jobs()
     lowering.prepare.emit_jobs()
     outputs = {name: lowering.values[logits[name] if name in losses.by_output else name] for name in network.outputs}
     floats = {name: y for name, y in outputs.items() if isinstance(y, Tensor)}
     assert floats.keys() == outputs.keys()
     program = Program(
-        lowering.prepare.launches, micro.launches, lowering.finish.launches, lowering.inputs, floats, rematerialisation
-    )
+        lowering.prepare.launches, micro.launches, lowering.finish.launches, lowering.inputs, floats, rematerialisation,
+        lowering.measure.launches,
+    )  # fmt: skip
     return program, lowering
 
 

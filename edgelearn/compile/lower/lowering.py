@@ -42,7 +42,7 @@ def input_block(network: Network) -> int:
 class Lowering:
     """Everything that the passes of one program share.
 
-    - `prepare`, `micro`, `finish`: emitters of the program's three lists.
+    - `measure`, `prepare`, `micro`, `finish`: emitters of the program's lists.
     - `n`, `first`, `trains`: examples of the micro-batch; gradients start anew; there is a backward pass.
     - `losses`, `controls`: of the outputs, and the numbers that each shares with the host.
     - `logits`: the layer that the loss of each output takes: see `logits_of`.
@@ -62,15 +62,17 @@ class Lowering:
         heads = {name for name in self.losses.by_output if self.logits[name] != name}
         self.stages = without_heads(fuse(self.network), {n for n in heads if not self.network.consumers(n)})
         self.trained = trained_stages(self.network, self.stages)
-        self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(3))
+        self.measure, self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(4))
         self.micro.training = self.control if self.trains else None
         self.micro.compute = request.compute
         self.inputs = {
             name: Tensor(x.buffer, (self.n, *self.network.inputs[name]), x.block) for name, x in storage.inputs.items()
         }
+        measured = self.trains and not traits.gpu and request.optimizer is not None and request.optimizer.measures
         self.quantizers = Quantizers(
-            request.precision, storage, self.prepare, self.micro, key.ranges, self.trains, self.first
-        )
+            request.precision, storage, self.prepare, self.micro, key.ranges, self.trains, self.first,
+            self.measure if measured else None,
+        )  # fmt: skip
         self.rematerialiser = Rematerialiser(self.network, request.activation_memory, self.micro)
         self.values: dict[str, Stored] = dict(self.inputs)
         self.before_norm: dict[str, Stored] = {}
@@ -89,7 +91,7 @@ class Lowering:
 
     def at(self, layer: str) -> None:
         """Attribute what is emitted from here on to `layer`."""
-        self.prepare.layer = self.micro.layer = self.finish.layer = layer
+        self.measure.layer = self.prepare.layer = self.micro.layer = self.finish.layer = layer
 
     def uses_batch(self, stage: Stage) -> bool:
         """True if the stage's BatchNorm uses batch statistics. As in Keras, a frozen one uses the stored ones."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from edgelearn.launch import Role
-from edgelearn.ops import Optimizer
+from collections.abc import Mapping
+
+from edgelearn.launch import Buffer, Role
+from edgelearn.ops import Optimizer, Tensor
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
 from edgelearn.ops.optimizers.average import emit_average
 from edgelearn.ops.optimizers.base import AVERAGE, REFERENCE
 from edgelearn.ops.optimizers.commit import emit_commit
 from edgelearn.ops.optimizers.norms import Clipping
 from edgelearn.ops.optimizers.proximal import emit_proximal
+from edgelearn.ops.pieces import Pieces
+from edgelearn.ops.quantize import WEIGHT_ROWS
+from edgelearn.ops.tensor import BLOCK
 
 from .lowering import Lowering
 
@@ -61,9 +66,37 @@ def _emit_rules(lowering: Lowering, optimizer: Optimizer) -> None:
         finish.emit_jobs()
         return
     starts = [storage.offsets[slot] for slot in storage.slots if slot.name in optimizer.slots]
+    extremes = lowering.quantizers.kernels.extremes
     whole = [(0, storage.sizes[Role.PARAMETER], False)]
     for offset, nbytes, decay in storage.ranges if optimizer.weight_decay else whole:
         if nbytes:
             w, g = (storage.stretch(role, offset, nbytes) for role in (Role.PARAMETER, Role.GRADIENT))
             slots = [storage.stretch(Role.OPTIMIZER, start + offset, nbytes) for start in starts]
+            finish.pieces = _pieces(lowering, offset, nbytes, extremes) if extremes else None
             optimizer.emit_update(finish, w, g, slots, control, decay)
+
+
+def _pieces(lowering: Lowering, offset: int, nbytes: int, extremes: Mapping[Buffer, Tensor]) -> Pieces | None:
+    """The parameters in `nbytes` bytes from `offset`, in pieces of kernels as `extremes` has them, and of all between
+    them; None if there is no such kernel."""
+    storage, unit = lowering.storage, 4 * BLOCK
+    found, rows, done = [], [], 0
+
+    def skip(stop: int) -> None:
+        rows.extend((start, min(start + WEIGHT_ROWS, stop), -1) for start in range(done, stop, WEIGHT_ROWS))
+
+    for w in storage.parameters.values():
+        first, measured = (storage.offsets[w.buffer] - offset) // unit, extremes.get(w.buffer)
+        if measured is None or not 0 <= first < nbytes // unit:
+            continue
+        found.append(measured)
+        skip(first)
+        target = storage.offsets[measured.buffer] // unit
+        for block in range(w.blocks):
+            for start in range(0, w.rows, WEIGHT_ROWS):
+                at = first + block * w.rows
+                rows.append((at + start, at + min(start + WEIGHT_ROWS, w.rows), target))
+                target += 2
+        done = first + w.blocks * w.rows
+    skip(nbytes // unit)
+    return Pieces(len(rows), lowering.finish.table(tuple(rows)), tuple(found)) if found else None

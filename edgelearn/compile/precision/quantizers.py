@@ -39,6 +39,7 @@ class Quantizers:
     - `mode`: how ranges are obtained (see Precision.mode).
     - `training`: also collect the statistics of tensors, in `statistics`.
     - `first`: statistics start anew.
+    - `measure`: takes the jobs that measure kernels where updates do so from then on (default None: they don't).
     """
 
     def __init__(
@@ -50,11 +51,12 @@ class Quantizers:
         mode: RangeMode,
         training: bool,
         first: bool,
+        measure: Emitter | None = None,
     ) -> None:
         self.precision, self.storage, self.prepare, self.micro = precision, storage, prepare, micro
         self.mode, self.training, self.first = mode, training, first
         self.statistics = RangeCollector(precision, storage, training)
-        self.kernels = RoundedKernels(precision, storage, prepare, self.statistics)
+        self.kernels = RoundedKernels(precision, storage, prepare, self.statistics, measure)
 
     def input(self, layer: str, x: Tensor, integers: bool) -> Stored:
         """The network's input `x`, as `integers` if all its readers accept them. A format without a range rounds it in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgelearn.compile.storage import Storage
-from edgelearn.launch import Role
+from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Emitter, Tensor
 from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.control import Control
@@ -18,10 +18,23 @@ from .range_collector import RangeCollector
 
 
 class RoundedKernels:
-    """Emits the jobs of `prepare` that round kernels, each once; a kernel in float32 is returned as it is."""
+    """Emits the jobs of `prepare` that round kernels, each once; a kernel in float32 is returned as it is.
 
-    def __init__(self, precision: Precision, storage: Storage, prepare: Emitter, statistics: RangeCollector) -> None:
+    With `measure`, the jobs that take the extremes of kernels themselves go there: `extremes`, by the kernel's buffer,
+    are those that updates leave then.
+    """
+
+    def __init__(
+        self,
+        precision: Precision,
+        storage: Storage,
+        prepare: Emitter,
+        statistics: RangeCollector,
+        measure: Emitter | None,
+    ) -> None:
         self.precision, self.storage, self.prepare, self.statistics = precision, storage, prepare, statistics
+        self.measure = measure
+        self.extremes: dict[Buffer, Tensor] = {}
         self._made: dict[tuple[str, str], Tensor] = {}
 
     def floats(self, layer: str, kernel: Tensor) -> Stored:
@@ -86,7 +99,11 @@ class RoundedKernels:
             y = self._made[key] = self.storage.tensor(name, kernel.shape, Role.PREPARED, layer=layer, dtype=dtype)
             known, parts = self.statistics.knows(q.name), weight_parts(kernel)
             statistics = None if known else self.statistics.of(q, parts, OWN)
-            emit_quantized_weights(self.prepare, q, KernelView(kernel), y, statistics, self._control)
+            extremes = emit_quantized_weights(
+                self.prepare, q, KernelView(kernel), y, statistics, self._control, self.measure
+            )
+            if self.measure:
+                self.extremes[kernel.buffer] = extremes
         return self._made[key]
 
     def _encoded(self, fmt: NumberFormat, name: str, layer: str, view: KernelView) -> Stored:

@@ -26,6 +26,8 @@ class Adam(Optimizer):
     - `epsilon`: added to the root of the squares' average (default 1e-7).
     """
 
+    measures = True
+
     learning_rate: object = 0.001
     beta_1: float = 0.9
     beta_2: float = 0.999

@@ -48,6 +48,12 @@ class Optimizer:
     proximal: float = field(default=0.0, kw_only=True)
 
     per_tensor: ClassVar[bool] = False  # `emit_update` gets one parameter tensor at a time, and may emit jobs
+    measures: ClassVar[bool] = False  # its kernels leave the extremes of what they update (see Pieces)
+
+    def __init_subclass__(cls, **kwargs) -> None:
+        super().__init_subclass__(**kwargs)
+        if "emit_update" in vars(cls):  # a rule of its own, not that of the optimizer it is derived from
+            cls.measures = vars(cls).get("measures", False)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -91,15 +97,18 @@ class Optimizer:
         raise NotImplementedError
 
     def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
-        """Emit the update of a range of parameters in memory; `decay`: with weight decay."""
+        """Emit the update of a range of parameters in memory; `decay`: with weight decay. An optimizer that `measures`
+        leaves the extremes of the emitter's `pieces`, if it has any."""
         raise NotImplementedError
 
     def _launch(self, e, kernel, w, g, slots, control, decay, *settings, **macros) -> None:
-        blocks, chunk = w.nbytes // 64, chunk_of(e)
+        blocks, chunk, pieces = w.nbytes // 64, chunk_of(e), e.pieces
+        items, measured = ceil_div(blocks, chunk), ()
+        if pieces:
+            items, measured, macros = pieces.count, pieces.arguments, macros | {"measured": True}
         e.launch(
-            "optimizer.cl", kernel, (ceil_div(blocks, chunk),), InOut(w), In(g), control.scalars.read,
-            control.counters.read, blocks, float(self.weight_decay if decay else 0.0), *map(InOut, slots), *settings,
-            chunk=chunk, **macros,
+            "optimizer.cl", kernel, (items,), InOut(w), In(g), control.scalars.read, control.counters.read, blocks,
+            float(self.weight_decay if decay else 0.0), *measured, *map(InOut, slots), *settings, chunk=chunk, **macros,
         )  # fmt: skip
 
 

@@ -24,6 +24,8 @@ class Lion(Optimizer):
     - `beta_2`: decay of the momentum (default 0.99).
     """
 
+    measures = True
+
     learning_rate: object = 0.001
     beta_1: float = 0.9
     beta_2: float = 0.99

@@ -27,6 +27,8 @@ class RMSprop(Optimizer):
     - `centered`: subtract the square of the average gradient from the average of the squares (default False).
     """
 
+    measures = True
+
     learning_rate: object = 0.001
     rho: float = 0.9
     momentum: float = 0.0

@@ -17,6 +17,8 @@ from .base import Optimizer
 class SGD(Optimizer):
     """Gradient descent; with `momentum` v = momentum v - rate g, w += v; `nesterov` looks ahead (Sutskever 2013)."""
 
+    measures = True
+
     momentum: float = 0.0
     nesterov: bool = False
 
