@@ -70,6 +70,20 @@ INLINE void write_gradients(const Gradients target, Ints sum[TILE][PANELS], cons
   }
 }
 
+// A gradient is read again at the end of the step, when a CPU's cache holds other things: writing past the cache spares
+// reading it first.
+INLINE void store_past_cache(output pointer, const V v) {
+#if defined(__has_builtin) && GROUP == 1
+#if __has_builtin(__builtin_nontemporal_store)
+  __builtin_nontemporal_store(v, (__global V *)pointer);
+#define WRITES_PAST_CACHE 1
+#endif
+#endif
+#ifndef WRITES_PAST_CACHE
+  store(pointer, v);
+#endif
+}
+
 INLINE void write_weights(const Weights target, Ints sum[DEPTH][PANELS], const int tap, const int channel,
                           const int panel) {
   UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < target.channels) UNROLL for (int j = 0; j < PANELS; j++) {
@@ -77,7 +91,7 @@ INLINE void write_weights(const Weights target, Ints sum[DEPTH][PANELS], const i
     output dw = target.partials + ((block * (TAPS / WIDE) + tap) * target.channels + channel + i) * BLOCK;
     V v = VECTOR(convert_float)(sum[i][j]) * target.step;
     if (target.add) v += load(dw);
-    store(dw, v);
+    store_past_cache(dw, v);
     *target.rest += v - v;
   }
 }

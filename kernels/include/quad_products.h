@@ -66,19 +66,30 @@ INLINE void add_products(Quads sum[TILE][PANELS], const char *strip, const int s
   }
 }
 
-// sum -= a * the weights of a tap: what unsigned bytes add too much
-INLINE void correct(Quads sum[TILE][PANELS], const Kept *kept, const int tap, const short zero) {
+// totals += the sums of the weights of a tap
+INLINE void count_tap(Quads totals[PANELS], const Kept *kept, const int tap) {
+  UNROLL for (int j = 0; j < PANELS; j++) totals[j] += kept->totals[tap][j];
+}
+
+// sum = -a * the weights of the taps counted: what unsigned bytes will add too much
+INLINE void start_sums(Quads sum[TILE][PANELS], const Quads totals[PANELS], const short zero) {
   UNROLL for (int j = 0; j < PANELS; j++) {
-    const Quads excess = kept->totals[tap][j] * (zero + 128);
-    UNROLL for (int i = 0; i < TILE; i++) sum[i][j] -= excess;
+    const Quads excess = totals[j] * (zero + 128);
+    UNROLL for (int i = 0; i < TILE; i++) sum[i][j] = -excess;
   }
 }
 
 INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, const int channels, const int image,
                          const int oy, const int ox, const int panel, const short zero) {
-  Quads sum[TILE][PANELS];
+  Quads sum[TILE][PANELS], totals[PANELS];
   Pixel strip[STRIP(COLUMNS_FORWARD)];
-  clear(&sum[0][0], TILE * PANELS);
+  clear(totals, PANELS);
+  if (zero != -128) {
+    keep_totals(target.kept, w, channels, panel);
+    for (int ky = 0; ky < KERNEL_H; ky++) if (INPUT_Y(oy, ky) >= 0 && INPUT_Y(oy, ky) < s.height)
+      for (int kx = 0; kx < KERNEL_W; kx++) count_tap(totals, target.kept, ky * KERNEL_W + kx);
+  }
+  start_sums(sum, totals, zero);
   const int panel_stride = TAPS * channels * BLOCK;
   for (int ky = 0; ky < KERNEL_H; ky++) {
     const int iy = INPUT_Y(oy, ky);
@@ -95,27 +106,27 @@ INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, co
       }
     }
   }
-  if (zero != -128) {
-    keep_totals(target.kept, w, channels, panel);
-    for (int ky = 0; ky < KERNEL_H; ky++) if (INPUT_Y(oy, ky) >= 0 && INPUT_Y(oy, ky) < s.height)
-      for (int kx = 0; kx < KERNEL_W; kx++) correct(sum, target.kept, ky * KERNEL_W + kx, zero);
-  }
   write_outputs(target, sum, s, image, oy, ox, panel);
 }
 
 INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s, const int out, const int image,
                           const int iy, const int ix, const int panel, const short zero) {
-  Quads sum[TILE][PANELS];
+  Quads sum[TILE][PANELS], totals[PANELS];
   Pixel strip[STRIP(COLUMNS_BACKWARD)];
-  clear(&sum[0][0], TILE * PANELS);
+  clear(totals, PANELS);
   keep_totals(target.kept, t, out, panel);
+  for (int ky = 0; ky < KERNEL_H; ky++) {
+    const int reach_y = REACH_Y(iy, ky);
+    if (reach_y < 0 || reach_y % STRIDE_Y != 0 || reach_y / STRIDE_Y >= s.out_height) continue;
+    for (int kx = 0; kx < KERNEL_W; kx++)
+      if (REACH_X(ix, kx) % STRIDE_X == 0) count_tap(totals, target.kept, ky * KERNEL_W + kx);
+  }
+  start_sums(sum, totals, zero);
   const int panel_stride = TAPS * out * BLOCK;
   const int far = REACH_X(ix, KERNEL_W - 1), edge = (far < 0 ? far - STRIDE_X + 1 : far) / STRIDE_X;
   for (int ky = 0; ky < KERNEL_H; ky++) {
     const int reach_y = REACH_Y(iy, ky), oy = reach_y / STRIDE_Y;
     if (reach_y < 0 || reach_y % STRIDE_Y != 0 || oy >= s.out_height) continue;
-    for (int kx = 0; kx < KERNEL_W; kx++)
-      if (REACH_X(ix, kx) % STRIDE_X == 0) correct(sum, target.kept, ky * KERNEL_W + kx, zero);
     for (int first = 0; first < out; first += BLOCK) {
       const int count = out - first < BLOCK ? out - first : BLOCK;
       Data plane = dy + (size_t)(first / BLOCK * s.images + image) * s.out_height * s.out_width * BLOCK;
