@@ -11,6 +11,7 @@ from edgelearn.display import Displayed
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
 from edgelearn.ops import Traits
+from edgelearn.ops.quantize import Quantizer
 from edgelearn.units import MB
 
 from . import arena
@@ -79,6 +80,11 @@ class Plan(Displayed):
     def ranges(self, kind: Kind, known: bool = True, step: int = 0) -> RangeMode:
         """How the program that does `kind` in `step` of a training gets ranges, whether or not they are `known`."""
         return self.request.precision.mode(kind is Kind.TRAIN, known, step)
+
+    @cached_property
+    def observed_on_host(self) -> list[Quantizer]:
+        """The quantizers whose next range the host computes."""
+        return [q for q in self.storage.quantizers.values() if q.observer.on_host]
 
     def micro_batches(self, examples: int) -> list[int]:
         """Sizes of the micro-batches of `examples` examples: see `Request.micro_batches`."""

@@ -197,10 +197,9 @@ class Session:
     def _learn_ranges(self) -> None:
         """Update the ranges whose observers run on the host, in one read and one write."""
         self.ranges_known = True
-        on_host = [q for q in self.plan.storage.quantizers.values() if q.observer.on_host]
-        if on_host:
+        if self.plan.observed_on_host:
             words = self.memory.read_role(Role.RANGE)
-            for q in on_host:
+            for q in self.plan.observed_on_host:
                 record = self._record(words, q)
                 record[:] = moved(q.observer, record)
             self.memory.write_role(Role.RANGE, words)

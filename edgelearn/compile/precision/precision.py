@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from edgelearn import records
 from edgelearn.errors import FormatError, PlanError
@@ -120,7 +121,7 @@ class Precision:
         """True if any tensor is rounded to integers."""
         return any(has_range(getattr(self, kind)) for kind in KINDS)
 
-    @property
+    @cached_property
     def _observers(self) -> list[Observer]:
         return [self.observer_of(kind) for kind in KINDS[1:] if has_range(getattr(self, kind))]
 
