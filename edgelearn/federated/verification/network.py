@@ -16,16 +16,15 @@ from edgelearn.ops import (
 )
 
 FILTERS = (16, 32, 48, 64)
-HIDDEN = 128  # units; a linear layer behind them turns to as many users' codewords at most
 _GROUPS = 8
 
 
 def speaker_network(input_shape: tuple[int, int, int] = (51, 40, 1), outputs: int = 127) -> Network:
-    """A network of depthwise separable convolutions for verification of speakers, with 31,472 weights at 127 outputs.
+    """A network of depthwise separable convolutions for verification of speakers, with 19,184 weights at 127 outputs.
 
     It has GroupNormalization: clients have recordings of one person each, whose batch statistics say nothing of others.
-    The hidden layer of 128 units has SiLU. Its inputs are pooled, at least 0 and much alike for all voices. With ReLU
-    a third of its units are 0 for everybody, have no gradient and stay so; codewords need the rank of all of them.
+    The hidden layer has SiLU. Its inputs are pooled, at least 0 and much alike for all voices. With ReLU a third of its
+    units are 0 for everybody, have no gradient and stay so; codewords need the rank of all of them.
 
     Arguments:
     - `input_shape`: (frames, bands, 1) of log-mel energies (default: 51 frames of 40 bands).
@@ -39,7 +38,7 @@ def speaker_network(input_shape: tuple[int, int, int] = (51, 40, 1), outputs: in
         _unit(network, f"block{block}_depthwise", DepthwiseConv2D(3, 2, **convolution))
         _unit(network, f"block{block}_pointwise", Conv2D(filters, 1, **convolution))
     network.add("pool", GlobalAveragePooling2D())
-    network.add("hidden", Dense(HIDDEN))
+    network.add("hidden", Dense(FILTERS[-1]))
     network.add("hidden_silu", SiLU())
     network.add("verification", Dense(outputs, use_bias=False))
     return network
