@@ -20,10 +20,11 @@ INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Pla
   const uint left = chunk_number(batch) + p.warp_row / 64 * 64 * CHUNKS;
   const uint right = chunk_number(batch) + LEFT_CHUNKS + p.warp_column * CHUNKS;
   BEGIN_PRODUCTS;
-  UNROLL for (int step = 0; step < BATCH; step++) {
-    const ulong b = matrix_at(right + step * STEP_CHUNKS);
+  UNROLL for (int step = 0; step < BATCH; step++) UNROLL for (int part = 0; part < PARTS; part++) {
+    const uint at = step * STEP_CHUNKS + part * 2;
+    const ulong b = matrix_at(right + at);
     UNROLL for (int i = 0; i < TALL; i++) {
-      const ulong a = matrix_at(left + step * STEP_CHUNKS + i * 64 * CHUNKS);
+      const ulong a = matrix_at(left + at + i * 64 * CHUNKS);
       if (gathered) MULTIPLY_64(sum[i], a, b, 0);
       else MULTIPLY_64(sum[i], a, b, 1);
     }
@@ -73,7 +74,7 @@ INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Pla
 #define COPY_DEPTHS(to) copy_seen(to, &seen, SIZES, stop, (Chunk)0)
 #define MULTIPLY_DEPTHS(batch) multiply(sum, batch, p, 0, exchange)
 
-// y = activation((x * w) * scale + shift)
+// y = activation((x * w) * scale + shift); with DEPTH_ROWS, given transposed weights [k/16][taps][n][16]
 KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int images, const int height,
                                  const int width, const int out_height, const int out_width, const int k,
                                  const int n EPILOGUE_ARGUMENTS) {
@@ -84,7 +85,7 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
   const int rows = images * out_height * out_width, blocks = (k + BLOCK - 1) / BLOCK;
   const int panels = (n + BLOCK - 1) / BLOCK;
   const Taps taps_y = {0, 1, KERNEL_H, INPUT_Y(0, 0), DILATION_Y}, taps_x = {0, 1, KERNEL_W, INPUT_X(0, 0), DILATION_X};
-  const Product product = {rows, height, width, k, blocks, panels, images * height * width, taps_y, taps_x};
+  const Product product = {rows, height, width, k, n, blocks, images * height * width, taps_y, taps_x};
   const int taps = blocks * TAPS, steps = (taps + TOGETHER - 1) / TOGETHER;
   Walk walk = start_walk(product, p, START(x), START(w), taps, out_height, out_width, STRIDE_Y, STRIDE_X);
   Sums sum[TALL][WIDE];
@@ -98,7 +99,7 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
 #undef WRITE
 }
 
-// dx = dy * w backwards, given transposed weights [n/16][taps][k][16]: here x is dy, k counts the forward pass's output
+// dx = dy * w backwards, given transposed weights [n/16][taps][k][16], with DEPTH_ROWS w itself: here x is dy, k counts the forward pass's output
 // channels, and height and width are those of dy. Pixels of dx that meet the same taps, every STRIDE_Y-th row and
 // STRIDE_X-th column of an image, are a product of their own: number get_global_id(2).
 KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const int images, const int height,
@@ -115,7 +116,7 @@ KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const i
   const Taps taps_y = taps_of(top, STRIDE_Y, DILATION_Y, KERNEL_H, PAD_TOP);
   const Taps taps_x = taps_of(edge, STRIDE_X, DILATION_X, KERNEL_W, PAD_LEFT);
   const int count = taps_y.count * taps_x.count, steps = p.first_row < rows ? blocks * count : 0;
-  const Product product = {rows, height, width, k, blocks, panels, images * height * width, taps_y, taps_x};
+  const Product product = {rows, height, width, k, n, blocks, images * height * width, taps_y, taps_x};
   Walk walk = start_walk(product, p, START(x), START(w), steps, rows ? down : 1, rows ? across : 1, 1, 1);
   Sums sum[TALL][WIDE];
   clear(sum);

@@ -68,7 +68,7 @@ KERNEL quantized_units_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_AR
   const Result result = RESULT(rows);
   const Epilogue epilogue = EPILOGUE;
   const Taps taps_y = {0, 1, KERNEL_H, INPUT_Y(0, 0), DILATION_Y}, taps_x = {0, 1, KERNEL_W, INPUT_X(0, 0), DILATION_X};
-  const Product product = {rows, height, width, k, depths, panels, images * height * width, taps_y, taps_x};
+  const Product product = {rows, height, width, k, n, depths, images * height * width, taps_y, taps_x};
   RangeStatistics s = NO_STATISTICS;
   FOR_TILES(tile, down * across) {
     const Place p = place_of(tile / across, tile % across);
@@ -121,7 +121,7 @@ KERNEL quantized_units_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(t), RE
     const Taps taps_y = taps_of(from_y, STRIDE_Y, DILATION_Y, KERNEL_H, PAD_TOP);
     const Taps taps_x = taps_of(from_x, STRIDE_X, DILATION_X, KERNEL_W, PAD_LEFT);
     const int steps = p.first_row < rows ? depths * taps_y.count * taps_x.count : 0;
-    const Product product = {rows, height, width, k, depths, panels, images * height * width, taps_y, taps_x};
+    const Product product = {rows, height, width, k, n, depths, images * height * width, taps_y, taps_x};
     Walk walk = start_walk(product, p, START(dy), START(t), steps, line_count, length, 1, 1);
     CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
     MULTIPLY_STEPS(COPY_PIXELS, MULTIPLY_PIXELS, room, steps);

@@ -68,16 +68,16 @@ KERNEL transpose_blocks(TRANSPOSE_ARGUMENTS) {
 }
 #endif
 
-// t = w * scale for a depthwise kernel [channels/16][taps][16]; a job a layer, a work-item a block of channels
+// t = w * scale for a kernel [channels/16][rows][16]; a job a layer, so many work-items a block of channels
 KERNEL scale_taps(INPUT(w), OUTPUT(t), INPUT(scale), JOBS) {
   if (ITEM >= items) return;
-  const Job job = find_job(START(table), jobs, 5);
+  const Job job = find_job(START(table), jobs, 6);
   input w = JOB_ITEM_START(w, 1);
   output t = JOB_ITEM_START(t, 2);
-  const int taps = job.words[4];
-  const V s = load(JOB_ITEM_START(scale, 3) + job.item * BLOCK);
-  for (int tap = 0; tap < taps; tap++) {
-    const size_t at = ((size_t)job.item * taps + tap) * BLOCK;
+  const int rows = job.words[4], together = job.words[5], block = job.item / together;
+  const V s = load(JOB_ITEM_START(scale, 3) + block * BLOCK);
+  for (int row = job.item % together; row < rows; row += together) {
+    const size_t at = ((size_t)block * rows + row) * BLOCK;
     store(t + at, load(w + at) * s);
   }
 }

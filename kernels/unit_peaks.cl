@@ -41,7 +41,7 @@ KERNEL repeat_products(OUTPUT_OF(Chain, sums), const int rounds) {
   START(sums)[get_global_id(0)] = total;
 }
 
-// sums[item] = the sum of what a work-item holds of `rounds` products of 64 x 16 by 16 x 128, of zeros
+// sums[item] = the sum of what a work-item holds of four times `rounds` products of 64 x DEEP by DEEP x 128, of zeros
 KERNEL repeat_products_of_warpgroups(OUTPUT_OF(Chain, sums), const int rounds) {
   __local Chunk left[64 * CHUNKS] ALIGNED, right[128 * CHUNKS] ALIGNED;
   for (int i = get_local_id(0); i < 128 * CHUNKS; i += GROUP) left[i % (64 * CHUNKS)] = right[i] = (Chunk)0;

@@ -45,6 +45,7 @@ KERNEL add_products_of_tiles(INPUT_OF(Factor, x), INPUT_OF(Factor, w), OUTPUT(su
 }
 
 // sums, 64 x 32, = the product of x and w, of 16 x 32 in blocks, by a warpgroup. TRANSPOSED: of x transposed, in blocks.
+// DEPTH_ROWS: w is transposed.
 KERNEL add_products_of_warpgroups(INPUT_OF(Factor, x), INPUT_OF(Factor, w), OUTPUT(sums)) {
   __local Chunk left[64 * CHUNKS] ALIGNED, right[32 * CHUNKS] ALIGNED;
   for (int i = get_local_id(0); i < 64 * CHUNKS; i += GROUP) {
@@ -58,9 +59,11 @@ KERNEL add_products_of_warpgroups(INPUT_OF(Factor, x), INPUT_OF(Factor, w), OUTP
   barrier(CLK_LOCAL_MEM_FENCE);
   Sums sum[4] = {(Sums)0, (Sums)0, (Sums)0, (Sums)0};
   BEGIN_PRODUCTS;
-  const ulong a = matrix_at(chunk_number(left)), b = matrix_at(chunk_number(right));
-  if (TRANSPOSED) MULTIPLY_64(sum, a, b, 1);
-  else MULTIPLY_64(sum, a, b, 0);
+  for (int part = 0; part < PARTS; part++) {
+    const ulong a = matrix_at(chunk_number(left) + part * 2), b = matrix_at(chunk_number(right) + part * 2);
+    if (TRANSPOSED) MULTIPLY_64(sum, a, b, 1);
+    else MULTIPLY_64(sum, a, b, 0);
+  }
   END_PRODUCTS;
   WAIT_FOR_PRODUCTS;
   HOLD(sum);

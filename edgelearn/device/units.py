@@ -32,7 +32,7 @@ TILES = "add_products_of_tiles"  # see kernels/include/matrix_units.h
 WARPGROUPS = "add_products_of_warpgroups"  # see kernels/include/warpgroups.h
 
 UNITS = (  # the fastest first
-    Unit("WGMMA", ("bf16", "fp16"), ("gpu",), WARPGROUPS),
+    Unit("WGMMA", ("bf16", "fp16", "tf32"), ("gpu",), WARPGROUPS),
     Unit("MMA", ("bf16", "fp16", "tf32", "int8"), ("gpu",), TILES),
     Unit("VNNI512", ("int8",), ("cpu",), QUADS),
     Unit("AVX512BW", ("int8",), ("cpu",), QUADS),
@@ -41,7 +41,7 @@ UNITS = (  # the fastest first
     Unit("QCOM_DOT", ("int8",), ("gpu",), QUADS, "cl_qcom_dot_product8"),
     # Plain C in place of matrix units, for tests: no device is found to have it
     Unit("PLAIN_MMA", (), (), TILES),
-    Unit("PLAIN_WGMMA", ("bf16", "fp16"), (), WARPGROUPS),
+    Unit("PLAIN_WGMMA", ("bf16", "fp16", "tf32"), (), WARPGROUPS),
 )
 
 

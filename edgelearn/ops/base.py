@@ -11,6 +11,7 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
+from .compute import Compute
 from .emit import Emitter, Epilogue
 from .function import LINEAR, Function
 from .initializers import INITIALIZERS
@@ -180,16 +181,25 @@ class LinearOp(Op):
     has_epilogue: ClassVar[bool] = True
 
     def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
-        """Emit y = epilogue(x * kernel)."""
+        """Emit y = epilogue(x * kernel), where `kernel` is as `forward_view` says."""
         raise NotImplementedError
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
-        """The kernel as `emit_backward_data` reads it, each output channel multiplied by its scale."""
+        """The kernel as `emit_backward_data` reads it unless products read rows along the depth (`Compute`)."""
         raise NotImplementedError
 
+    def forward_view(self, compute: Compute, x: Tensor, kernel: Tensor) -> KernelView:
+        """The kernel as `emit_linear` reads it."""
+        return self.view(x, kernel, None) if compute.depth_rows else KernelView(kernel)
+
+    def backward_view(self, compute: Compute, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
+        """The kernel as `emit_backward_data` reads it, each output channel multiplied by its scale."""
+        view = self.view(x, kernel, scale)
+        return replace(view, taps=0) if compute.depth_rows else view
+
     def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
-        """Emit the jobs, once a mini-batch, that write `view` to a tensor."""
-        return emit_prepared(e, self.view(x, kernel, scale))
+        """Emit the jobs, once a mini-batch, that write `backward_view` to a tensor."""
+        return emit_prepared(e, self.backward_view(e.compute, x, kernel, scale))
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         """Emit the gradient of `x` from the prepared kernel."""

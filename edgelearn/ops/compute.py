@@ -58,6 +58,13 @@ class Compute:
         return self.type != "fp32" and not self.plain
 
     @property
+    def depth_rows(self) -> bool:
+        """True if both factors of a product are read in rows along the depth (DEPTH_ROWS in
+        kernels/include/matrix_units.h): forward products read transposed kernels, those for the gradient of the input
+        kernels as they are."""
+        return self.uses_units and self.type == "tf32"
+
+    @property
     def macros(self) -> dict[str, int]:
         """TF32 in kernels/include/values.h."""
         return {"tf32": 1} if self.type == "tf32" else {}

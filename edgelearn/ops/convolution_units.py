@@ -7,7 +7,9 @@ from edgelearn.launch import KernelConfig
 
 from .emit import Emitter, Epilogue
 from .formats import StoredType
-from .matrix_tiles import HALVES, HALVES_BY_WARPGROUPS, NAMES, TF32, Steps, group_size, split, tiles, weight_tiles
+from .matrix_tiles import (
+    HALVES, HALVES_BY_WARPGROUPS, NAMES, TF32, TF32_BY_WARPGROUPS, Steps, group_size, split, tiles, weight_tiles,
+)  # fmt: skip
 from .reduce import emit_channel_sums
 from .sums import Sum, start_sum
 from .target import Target
@@ -20,7 +22,7 @@ def emit_forward(
 ) -> None:
     together = _together(window, x)
     problem = y.rows, window.taps * x.channels, y.channels
-    with _choose(e, "forward", window, problem, tiles(e.traits, *problem, _steps(e))) as tile:
+    with _choose(e, "forward", window, problem, tiles(e.traits, *problem, _steps(e, "forward"))) as tile:
         images = y.rows // (window.output[0] * window.output[1])
         _launch(
             e, "forward", tile, window, x, (y.rows, y.channels), x.read, kernel.read, y.write, images, window.height,
@@ -29,15 +31,15 @@ def emit_forward(
         )  # fmt: skip
 
 
-def emit_backward_data(e: Emitter, window: Window, transposed: Tensor, dy: Tensor, target: Target, flops: int) -> None:
+def emit_backward_data(e: Emitter, window: Window, prepared: Tensor, dy: Tensor, target: Target, flops: int) -> None:
     dx, strides = target.tensor, window.strides
     images = dx.rows // (window.height * window.width)
     rows = images * ceil_div(window.height, strides[0]) * ceil_div(window.width, strides[1])
     products = strides[0] * strides[1]
     problem = rows, ceil_div(window.taps * dy.channels, products), dx.channels
-    with _choose(e, "backward_data", window, problem, tiles(e.traits, *problem, _steps(e))) as tile:
+    with _choose(e, "backward_data", window, problem, tiles(e.traits, *problem, _steps(e, "backward_data"))) as tile:
         _launch(
-            e, "backward_data", tile, window, dy, (rows, dx.channels, products), dy.read, transposed.read, images,
+            e, "backward_data", tile, window, dy, (rows, dx.channels, products), dy.read, prepared.read, images,
             *window.output, window.height, window.width, dy.channels, dx.channels, *target.arguments, flops=flops,
             **target.macros,
         )  # fmt: skip
@@ -49,7 +51,8 @@ def emit_backward_weights(
     together = _together(window, x)
     rows = ceil_div(window.taps, together) * x.blocks * BLOCK
     problem = rows, dy.rows, dy.channels
-    with _choose(e, "backward_weights", window, problem, weight_tiles(e.traits, *problem, _steps(e))) as tile:
+    steps = _steps(e, "backward_weights")
+    with _choose(e, "backward_weights", window, problem, weight_tiles(e.traits, *problem, steps)) as tile:
         kernel_sum, span = start_sum(e, gradient, dy.rows, split(e.traits, tile, *problem))
         images = x.rows // (window.height * window.width)
         _launch(
@@ -66,15 +69,22 @@ def _together(window: Window, x: Tensor) -> int:
     return BLOCK // piece if window.taps > 1 and x.channels <= piece else 1
 
 
-def _steps(e: Emitter) -> Steps:
+def _steps(e: Emitter, name: str) -> Steps:
     """The tiles to choose from, with how long their steps take."""
-    if _unit(e) in with_probe(WARPGROUPS):
-        return HALVES_BY_WARPGROUPS
+    if _unit(e, name) in with_probe(WARPGROUPS):
+        return HALVES_BY_WARPGROUPS if e.compute.stores_halves else TF32_BY_WARPGROUPS
     return HALVES if e.compute.stores_halves else TF32
 
 
-def _unit(e: Emitter) -> str:
-    return e.traits.unit(e.compute.type) or "PLAIN_MMA"
+def _has_depth_rows(e: Emitter, name: str) -> bool:
+    """False for gradients of weights: their depth is pixels, and rows in memory are channels."""
+    return e.compute.depth_rows and name != "backward_weights"
+
+
+def _unit(e: Emitter, name: str) -> str:
+    """Warpgroups take floats in rows along the depth alone."""
+    suits = e.compute.stores_halves or _has_depth_rows(e, name)
+    return (e.traits.unit(e.compute.type) if suits else e.traits.matrix_unit) or "PLAIN_MMA"
 
 
 def _choose(e: Emitter, name: str, window: Window, problem: tuple[int, ...], candidates: list[KernelConfig]):
@@ -87,7 +97,9 @@ def _launch(
 ) -> None:  # fmt: skip
     group, sizes = group_size(tile), {name: tile[name] for name in NAMES}
     grid = (ceil_div(size[0], tile["rows"]) * group, ceil_div(size[1], tile["columns"]), *size[2:])
-    macros |= {"unit": _unit(e), "type": StoredType.of(x.dtype)} | x.value_macros
+    macros |= {"unit": _unit(e, name), "type": StoredType.of(x.dtype)} | x.value_macros
+    if _has_depth_rows(e, name):
+        macros["depth_rows"] = 1
     e.launch(
         "convolution_units.cl", f"convolution_units_{name}", grid, *arguments, whole=True, group=group, flops=flops,
         **sizes, **window.macros, **macros,

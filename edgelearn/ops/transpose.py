@@ -1,4 +1,4 @@
-"""Kernels as `emit_backward_data` reads them: transposed and scaled."""
+"""Kernels as products read them: transposed, scaled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from .emit import Emitter
 from .tensor import Shape, Tensor, ceil_div
 
 
+ROWS_TOGETHER = 256  # work-items of a GPU for a block of channels that is scaled
+
+
 @dataclass(frozen=True)
 class KernelView:
-    """A kernel as `emit_backward_data` reads it.
+    """A kernel as a product reads it.
 
     Arguments:
     - `kernel`: the weights.
@@ -71,15 +74,11 @@ def emit_transposed(e: Emitter, kernel: Tensor, taps: int, scale: Tensor | None)
 
 
 def emit_scaled_taps(e: Emitter, kernel: Tensor, scale: Tensor) -> Tensor:
-    """Emit the job that multiplies a depthwise kernel by its channels' scales."""
+    """Emit the job that multiplies a kernel by its output channels' scales."""
     scaled = e.tensor("kernel scaled", kernel.shape, Role.PREPARED)
+    together = min(kernel.rows, ROWS_TOGETHER) if e.traits.gpu else 1
     e.job(
-        "transpose.cl",
-        "scale_taps",
-        kernel.blocks,
-        kernel.read,
-        scaled.write,
-        scale.read,
-        numbers=(kernel.rows,),
-    )
+        "transpose.cl", "scale_taps", kernel.blocks * together, kernel.read, scaled.write, scale.read,
+        numbers=(kernel.rows, together),
+    )  # fmt: skip
     return scaled

@@ -89,12 +89,17 @@ def multiply_tiles(context: Context, unit: Unit) -> Iterator[tuple[np.ndarray, n
 
 
 def multiply_by_warpgroups(context: Context, unit: Unit) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """As `multiply_tiles`: x of 64 x 16, as it is and transposed in blocks, times w of 16 x 32."""
+    """As `multiply_tiles`: x of 64 x 16, as it is and transposed in blocks, times w of 16 x 32. Floats: x as it is, and
+    w transposed."""
     rng = np.random.default_rng(0)
     x, w = (rng.integers(-8, 8, shape, endpoint=True).astype(np.float32) for shape in ((64, 16), (16, 32)))
     transposed = x.reshape(4, 16, 16).transpose(0, 2, 1)
     blocks = w.reshape(16, 2, 16).transpose(1, 0, 2)
     for kind in unit.types:
+        if kind == "tf32":
+            macros = {"TYPE": int(StoredType.FLOAT32), "VECTOR_WIDTH": 4, "TRANSPOSED": 0, "DEPTH_ROWS": 1}
+            yield _run(context, unit, macros, (x, w.T.copy(), np.zeros((64, 32), np.float32)), 128, 128), x @ w
+            continue
         fmt = HALVES[kind]
         code = int(StoredType.of(fmt.storage))
         for number, left in enumerate((x, transposed)):

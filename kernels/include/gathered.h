@@ -116,11 +116,11 @@ INLINE void clear(Sums sum[TALL][WIDE]) {
 // `offset` from the pixel's own place, each next one `step` further.
 typedef struct { int first, every, count, offset, step; } Taps;
 
-// A forward product, or one for the gradient of an input: `rows` pixels of a grid, `down` x `across` an image. A
-// pixel's place times a stride, plus what a tap adds, is where it reads x, of height x width; there are zeros around x. A
-// block of x has `plane` rows.
+// A forward product, or one for the gradient of an input: `rows` pixels of a grid, `down` x `across` an image, times a
+// kernel of k input and n output channels. A pixel's place times a stride, plus what a tap adds, is where it reads x, of
+// height x width; there are zeros around x. A block of x has `plane` rows.
 typedef struct {
-  int rows, height, width, k, blocks, panels, plane;
+  int rows, height, width, k, n, blocks, plane;
   Taps y, x;
 } Product;
 
@@ -150,7 +150,7 @@ INLINE int move_on(Step *step, const Product product, const int count) {
 }
 
 // The next steps to copy, of `steps`: each work-item walks the taps that it copies. `from` is how far from a pixel's own
-// place it reads, `row` the first row of the weights; copies j whose bits are set in `inside` and `panels` have anything
+// place it reads, `row` the first row of the weights; copies j whose bits are set in `inside` and `columns` have anything
 // to read.
 typedef struct {
   int steps;
@@ -158,7 +158,7 @@ typedef struct {
   factors left[LEFT_COPIES], right[RIGHT_COPIES];
   int y[LEFT_COPIES], x[LEFT_COPIES];
   int from, row, slot;
-  uint inside, panels;
+  uint inside, columns;
 } Walk;
 
 INLINE void meet_pixels(Walk *walk, const Product product) {
@@ -173,7 +173,12 @@ INLINE void meet_pixels(Walk *walk, const Product product) {
 INLINE void meet_weights(Walk *walk, const Product product) {
   const Step at = walk->of_right;
   const int ky = product.y.first + at.at_y * product.y.every, kx = product.x.first + at.at_x * product.x.every;
-  walk->row = (ky * KERNEL_W + kx) * product.k + at.block * BLOCK;
+  const int tap = ky * KERNEL_W + kx;
+#if DEPTH_ROWS
+  walk->row = (at.block * TAPS + tap) * product.n;
+#else
+  walk->row = tap * product.k + at.block * BLOCK;
+#endif
 }
 
 INLINE Walk start_walk(const Product product, const Place p, factors x, factors w, const int steps,
@@ -182,7 +187,7 @@ INLINE Walk start_walk(const Product product, const Place p, factors x, factors 
   Walk walk;
   walk.steps = steps;
   walk.of_left = walk.of_right = first;
-  walk.panels = 0;
+  walk.columns = 0;
   UNROLL for (int j = 0; j < LEFT_COPIES; j++) {
     const int r = p.first_row + BLOCK_OF(j, LEFT_CHUNKS) * 16 + ROW_OF(LEFT_CHUNKS);
     const int y = r / across % down * stride_y, column = r % across * stride_x;
@@ -191,15 +196,25 @@ INLINE Walk start_walk(const Product product, const Place p, factors x, factors 
     const long row = ((long)(r / (across * down)) * product.height + y) * product.width + column;
     walk.left[j] = x + row * BLOCK + CHANNEL_START;
   }
-  const int slot = DEPTH_OF(ROW_OF(RIGHT_CHUNKS));
+#if DEPTH_ROWS
+  const int right_tap = TAP_OF_PIECE;
+  walk.slot = 0;
+  UNROLL for (int j = 0; j < RIGHT_COPIES; j++) {
+    const int column = p.first_column + BLOCK_OF(j, RIGHT_CHUNKS) * BLOCK + ROW_OF(RIGHT_CHUNKS);
+    walk.right[j] = w + (size_t)column * BLOCK + CHANNEL_START;
+    if (column < product.n) walk.columns |= 1u << j;
+  }
+#else
+  const int slot = DEPTH_OF(ROW_OF(RIGHT_CHUNKS)), right_tap = slot / SHARE;
   walk.slot = slot % SHARE;
   UNROLL for (int j = 0; j < RIGHT_COPIES; j++) {
-    const int panel = p.first_column / BLOCK + BLOCK_OF(j, RIGHT_CHUNKS);
-    walk.right[j] = w + ((size_t)panel * (TAPS * product.k) + walk.slot) * BLOCK + COLUMN_START;
-    if (panel < product.panels) walk.panels |= 1u << j;
+    const int column = p.first_column + BLOCK_OF(j, RIGHT_CHUNKS) * BLOCK;
+    walk.right[j] = w + ((size_t)(column / BLOCK) * (TAPS * product.k) + walk.slot) * BLOCK + COLUMN_START;
+    if (column < product.n) walk.columns |= 1u << j;
   }
+#endif
   move_on(&walk.of_left, product, OWN_STEP(LEFT_CHUNKS) * TOGETHER + TAP_OF_PIECE);
-  move_on(&walk.of_right, product, OWN_STEP(RIGHT_CHUNKS) * TOGETHER + slot / SHARE);
+  move_on(&walk.of_right, product, OWN_STEP(RIGHT_CHUNKS) * TOGETHER + right_tap);
   meet_pixels(&walk, product);
   meet_weights(&walk, product);
   return walk;
@@ -218,7 +233,7 @@ INLINE void copy_batch(__local Chunk *to, const Product product, Walk *walk, con
   }
   FOR_OWN_STEPS(step, RIGHT_CHUNKS, RIGHT_STEPS) {
     const Step at = walk->of_right;
-    const uint valid = at.number < walk->steps && at.block * BLOCK + walk->slot < product.k ? walk->panels : 0;
+    const uint valid = at.number < walk->steps && at.block * BLOCK + walk->slot < product.k ? walk->columns : 0;
     if (step < BATCH) UNROLL for (int j = 0; j < RIGHT_COPIES; j++)
       copy_chunk(to + step * STEP_CHUNKS + LEFT_CHUNKS + TARGET_OF(j, RIGHT_CHUNKS),
                  chunk_at(walk->right[j], walk->row), valid & 1u << j, (Chunk)0, 0);

@@ -6,6 +6,9 @@
 // A tile in local memory has rows of 16 values, CHUNKS pieces of 16 bytes, in an order that keeps the banks of local
 // memory apart: chunk(row, piece). A product is deep PARTS times DEEP values. A register of the left factor, 16 rows by
 // DEEP, or of the right one, DEEP by 8 columns, holds 4 bytes: two halves or a float.
+//
+// With DEPTH_ROWS, the rows of the right factor's tiles are its columns, so that those of both factors run along the
+// depth: WGMMA takes floats only so, and others load them faster.
 #define PLAIN_MMA 0
 #define PLAIN_WGMMA 12
 #define MMA 10
@@ -17,6 +20,9 @@
 #define WARPGROUPS (UNIT == WGMMA || UNIT == PLAIN_WGMMA)
 #ifndef TYPE
 #define TYPE FLOAT32
+#endif
+#ifndef DEPTH_ROWS
+#define DEPTH_ROWS 0
 #endif
 
 #if TYPE == FLOAT32
@@ -51,7 +57,9 @@ typedef uint2 Right;
 #define LANE ((int)get_local_id(0) % 32)
 
 INLINE int chunk(const int row, const int piece) {
-#if TYPE == FLOAT32
+#if DEPTH_ROWS
+  return row * CHUNKS + (piece ^ (row >> 1 & 3));
+#elif TYPE == FLOAT32
   return row * CHUNKS + (piece ^ ((row >> 1 & 1) * 2 + (row >> 2 & 1)));
 #elif TYPE == INT8
   return row;
@@ -263,6 +271,9 @@ INLINE Left left_columns(__local const Chunk *tile, const int column, const int 
 // Sixteen columns of the right factor from `column` on, as two of 8. Of integers, column c of the first is column 2 c,
 // that of the second column 2 c + 1.
 INLINE Left right_columns(__local const Chunk *tile, const int column, const int part) {
+#if DEPTH_ROWS
+  return left_rows(tile, column, part).xzyw;
+#else
   tile += column * CHUNKS;
 #if TYPE == FLOAT32
   const int k = part * 8 + LANE % 4, n = LANE / 4;
@@ -273,5 +284,6 @@ INLINE Left right_columns(__local const Chunk *tile, const int column, const int
 #else
   const int piece = 0;
   return LOAD_TRANSPOSED(tile, ROWS_FIRST);
+#endif
 #endif
 }

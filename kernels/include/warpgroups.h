@@ -1,5 +1,6 @@
 // Products by warpgroups: WGMMA lets four neighbouring warps multiply 64 rows by WARP_COLUMNS columns, reading both
-// factors of halves from local memory, while the work-items go on. A warp gets 16 of the rows.
+// factors from local memory, while the work-items go on. A warp gets 16 of the rows. Halves may lie transposed there;
+// the rows of floats must run along the depth (DEPTH_ROWS), and the last 13 of their bits don't count.
 //
 // Only a target named sm_90a has these instructions, and NVIDIA's OpenCL compiler has no such target. So they are written
 // as comments, which runtime/ptx.py turns into instructions in the PTX that the compiler returns.
@@ -10,21 +11,28 @@
 #define WAIT_FOR_PRODUCTS \
   __asm__ volatile(SM_90A "wgmma.wait_group.sync.aligned 0; fence.proxy.async.shared::cta;" : : : "memory")
 
-#if TYPE == BFLOAT16
-#define FACTORS ".f32.bf16.bf16 "
+#if TYPE == FLOAT32
+#define FACTORS "k8.f32.tf32.tf32 "
+#define TRANSPOSED_FACTORS(left)
+#define SWAPPED 2UL
+#elif TYPE == BFLOAT16
+#define FACTORS "k16.f32.bf16.bf16 "
 #else
-#define FACTORS ".f32.f16.f16 "
+#define FACTORS "k16.f32.f16.f16 "
+#endif
+#if TYPE != FLOAT32
+#define TRANSPOSED_FACTORS(left) ", " #left ", 1"
+#define SWAPPED 3UL
 #endif
 
 // The instruction finds a factor by a word that says where it starts in local memory, how far apart blocks of 16 columns
-// and groups of 8 rows are, all in chunks, and how pieces are swapped, as `chunk` does with rows of 32 bytes. An address
-// must be a multiple of 256 bytes.
-#define ALIGNED __attribute__((aligned(256)))
+// and groups of 8 rows are, all in chunks, and how pieces are SWAPPED, as `chunk` does: in rows of 64 bytes, or of 32.
+// Tiles start at a multiple of 8 rows.
+#define ALIGNED __attribute__((aligned(8 * 16 * CHUNKS)))
 #define BETWEEN_BLOCKS (16 * CHUNKS)
 #define BETWEEN_GROUPS (8 * CHUNKS)
-#define ROWS_OF_32_BYTES (3UL << 62)
 INLINE ulong matrix_at(const uint first) {
-  return (first | (uint)BETWEEN_BLOCKS << 16) | (ulong)BETWEEN_GROUPS << 32 | ROWS_OF_32_BYTES;
+  return (first | (uint)BETWEEN_BLOCKS << 16) | (ulong)BETWEEN_GROUPS << 32 | SWAPPED << 62;
 }
 INLINE uint chunk_number(__local const Chunk *p) { return address_of(p) >> 4; }
 
@@ -52,8 +60,8 @@ INLINE uint chunk_number(__local const Chunk *p) { return address_of(p) >> 4; }
 #define TEXT_EXPANDED(number) #number
 #define TEXT(number) TEXT_EXPANDED(number)
 #define MULTIPLY_64(s, a, b, transposed)                                                                               \
-  __asm__ volatile(SM_90A "wgmma.mma_async.sync.aligned.m64n" TEXT(WARP_COLUMNS) "k16" FACTORS "{" NUMBERS "}, " OPERANDS \
-                   ", 1, 1, 1, " #transposed ", 1;" : ALL_SUMS(s) : "l"(a), "l"(b) : "memory")
+  __asm__ volatile(SM_90A "wgmma.mma_async.sync.aligned.m64n" TEXT(WARP_COLUMNS) FACTORS "{" NUMBERS "}, " OPERANDS      \
+                   ", 1, 1, 1" TRANSPOSED_FACTORS(transposed) ";" : ALL_SUMS(s) : "l"(a), "l"(b) : "memory")
 
 // Keeps the compiler from reading sums before WAIT_FOR_PRODUCTS.
 #define HOLD(s) __asm__ volatile("" : ALL_SUMS(s) : : "memory")

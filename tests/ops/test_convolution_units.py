@@ -5,6 +5,7 @@ import pytest
 
 from edgelearn.ops import Compute, Conv2D, Dense, Epilogue, Target, Traits, finish
 from edgelearn.ops.function import RELU6
+from edgelearn.ops.transpose import emit_prepared
 
 from .harness import Workbench, close, every_choice
 from .test_compute import Halves, check_linear_halves, rounded
@@ -45,19 +46,33 @@ def test_halves(bench, rng, name, kind):
 def test_warpgroups(bench, rng, name):
     """How they share rows, by plain code."""
     halves = Halves(bench, "bf16")
-    bench.traits = Traits(gpu=True, compute_units=2, find_units=lambda: ("PLAIN_WGMMA",))
-    bench.compute = Compute("bf16")
+    emulate_warpgroups(bench, "bf16")
     op, shape = SHAPES[name]
-    bench.turn = 1  # tiles of several warpgroups
     check_linear_halves(halves, rng, op, shape)
+
+
+def emulate_warpgroups(bench: Workbench, kind: str) -> None:
+    bench.traits = Traits(gpu=True, compute_units=2, find_units=lambda: ("PLAIN_WGMMA",))
+    bench.compute = Compute(kind)
+    bench.turn = 1  # tiles of several warpgroups
+
+
+@pytest.mark.parametrize("name", EMULATED)
+def test_tf32_by_warpgroups(bench, rng, name):
+    """How they share rows, by plain code."""
+    emulate_warpgroups(bench, "tf32")
+    check_tf32(bench, rng, *SHAPES[name])
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_tf32(bench, rng, name):
-    """From values that TF32 has: products are as exact as those of floats."""
     if not has(bench, "tf32") and name not in EMULATED:
         pytest.skip("no matrix units")
-    op, shape = SHAPES[name]
+    check_tf32(bench, rng, *SHAPES[name])
+
+
+def check_tf32(bench: Workbench, rng: np.random.Generator, op, shape) -> None:
+    """From values that TF32 has: products are as exact as those of floats."""
     weight = op.weights(shape)["kernel"]
     x, kernel = (rounded(rng.standard_normal(s).astype(np.float32)) for s in ((2, *shape), weight.shape))
     y = op.reference_forward([x], {"kernel": kernel})
@@ -66,8 +81,10 @@ def test_tf32(bench, rng, name):
     tx, tk, ts, tdy = (bench.put(v) for v in (x, kernel.reshape(weight.packed_shape), shift, dy))
     ty, tdx, tg, tsums = (bench.empty(shape) for shape in (y.shape, x.shape, weight.packed_shape, y.shape[-1:]))
 
+    epilogue = Epilogue(None, ts, RELU6)
+
     def check() -> None:
-        op.emit_linear(bench, tx, tk, ty, Epilogue(None, ts, RELU6))
+        op.emit_linear(bench, tx, emit_prepared(bench, op.forward_view(bench.compute, tx, tk)), ty, epilogue)
         op.emit_backward_data(bench, tx, op.emit_prepared(bench, tx, tk, None), tdy, Target(tdx))
         for found in op.emit_backward_weights(bench, tx, tdy, tg, tsums, False):
             finish.emit_sum(bench, found)

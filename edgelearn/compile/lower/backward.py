@@ -198,9 +198,11 @@ class BackwardPass:
     def _prepared_kernel(self, stage: Stage, x: Tensor, scale: Tensor | None) -> Stored:
         """The kernel as the gradient of the input needs it, times `scale`."""
         op, lowering, kernels = linear(stage), self.lowering, self.quantizers.kernels
-        if lowering.request.compute.stores_halves:
-            return lowering.halves(stage, op.view(x, lowering.master_kernel(stage), scale))
-        if encoded := kernels.viewed(stage.name, op.view(x, lowering.master_kernel(stage), scale)):
+        compute = lowering.request.compute
+        view = op.backward_view(compute, x, lowering.master_kernel(stage), scale)
+        if compute.stores_halves:
+            return lowering.halves(stage, view)
+        if encoded := kernels.viewed(stage.name, view):
             return encoded
         kernel = lowering.kernel(stage)
         assert isinstance(kernel, Tensor)

@@ -15,6 +15,7 @@ from edgelearn.ops.copy import emit_padded
 from edgelearn.ops.quantized import activation_of, family
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
 from edgelearn.ops.tensor import BLOCK, Tensor, pack
+from edgelearn.ops.transpose import emit_prepared
 
 from .emitter import stored_as
 from .lowering import Lowering, linear, norm
@@ -119,16 +120,29 @@ class ForwardPass:
         frozen = frozen and not self.lowering.request.compute.stores_halves
         if frozen and stage.norm is not None:
             kernel, bias = self._folded(stage)
+            kernel = self._viewed(stage, x, kernel)
             linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation))
             return
-        with stored_as(self.micro, [self.lowering.kernel(stage)], x.dtype) as (kernel,):
+        with stored_as(self.micro, [self._kernel(stage, x)], x.dtype) as (kernel,):
             linear(stage).emit_linear(self.micro, x, kernel, out, self._epilogue(stage))
+
+    def _kernel(self, stage: Stage, x: Tensor) -> Stored:
+        """The kernel as the stage's linear op reads it, given `x`."""
+        view = linear(stage).forward_view(self.lowering.request.compute, x, self.lowering.master_kernel(stage))
+        if view.changes and (encoded := self.quantizers.kernels.viewed(stage.name, view)):
+            return encoded
+        kernel = self.lowering.kernel(stage)
+        return self._viewed(stage, x, kernel) if isinstance(kernel, Tensor) else kernel
+
+    def _viewed(self, stage: Stage, x: Tensor, kernel: Tensor) -> Tensor:
+        view = linear(stage).forward_view(self.lowering.request.compute, x, kernel)
+        return emit_prepared(self.lowering.prepare, view)
 
     def _before_norm(self, stage: Stage, x: Tensor) -> Stored:
         """A linear op on floats, whose output batch statistics normalize."""
         y = self.micro.tensor("before BatchNorm", (self.lowering.n, *stage.nodes[0].shape), dtype=x.dtype)
         epilogue = Epilogue(None, self.lowering.bias(stage))
-        with stored_as(self.micro, [self.lowering.kernel(stage)], x.dtype) as (kernel,):
+        with stored_as(self.micro, [self._kernel(stage, x)], x.dtype) as (kernel,):
             linear(stage).emit_linear(self.micro, x, kernel, y, epilogue)
         return self.quantizers.norm_input(stage.name, y)
 

@@ -64,7 +64,7 @@ class Lowering:
         self.trained = trained_stages(self.network, self.stages)
         self.measure, self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(4))
         self.micro.training = self.control if self.trains else None
-        self.micro.compute = request.compute
+        self.prepare.compute = self.micro.compute = request.compute
         self.inputs = {
             name: Tensor(x.buffer, (self.n, *self.network.inputs[name]), x.block) for name, x in storage.inputs.items()
         }
