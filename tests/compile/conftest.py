@@ -3,6 +3,7 @@
 import pytest
 
 from edgelearn.compile import Request, make_plan
+from edgelearn.ops import Traits
 from edgelearn.runtime import Context, Kernels, Session, list_devices
 
 
@@ -16,8 +17,8 @@ def start(kernels):
     """Opens sessions of plans with weights loaded, and closes them after the test."""
     opened = []
 
-    def open_session(request: Request, weights) -> Session:
-        opened.append(Session(make_plan(request, kernels.context.device), kernels.context, kernels))
+    def open_session(request: Request, weights, traits: Traits | None = None) -> Session:
+        opened.append(Session(make_plan(request, kernels.context.device, traits=traits), kernels.context, kernels))
         opened[-1].load(weights)
         return opened[-1]
 

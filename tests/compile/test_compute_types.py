@@ -40,6 +40,21 @@ def test_steps(start, name, make, batchnorm):
     assert 1e-5 < off < BOUNDS[name]
 
 
+@pytest.mark.parametrize("batchnorm", ("moving", "batch"))
+def test_depth_rows(start, batchnorm):
+    """By units, forward products read transposed kernels and those for the gradient of the input scaled ones: as
+    plain code without units, whose rounding is the same."""
+    network = residual()
+    weights, x, labels = drawn(network, 1)
+    request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, compute=Compute("tf32", plain=True))
+    traits = Traits(gpu=True, compute_units=2, find_units=lambda: ("PLAIN_WGMMA",))
+    found = []
+    for session in (start(request, weights), start(replace(request, compute=Compute("tf32")), weights, traits)):
+        loss, _, _ = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
+        found.append(session.gradients() | {"loss": loss})
+    assert distance(*found) < 1e-3
+
+
 def test_bytes_of_halves(kernels):
     traits = Traits(gpu=True, compute_units=132, find_units=lambda: ("MMA",))
     request = Request(resnet18((224, 224, 3)), 32, 32, SGD(0.1, momentum=0.9), "batch")
