@@ -27,13 +27,13 @@ KERNEL pad_channels(INPUT(x), ROWS_ARGUMENTS, const int channels, GRADIENT_ARGUM
   }
 }
 
-// y = a + b
+// y = activation(a + b)
 KERNEL add(INPUT_VALUES(a), INPUT_VALUES(b), OUTPUT_VALUES(y), ROWS_ARGUMENTS) {
   input_values a = ITEM_START(a), b = ITEM_START(b);
   output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {
     const size_t at = row_at(band.block, m, row);
-    store(y + at, load(a + at) + load(b + at));
+    store(y + at, activate(load(a + at) + load(b + at)));
   }
 }

@@ -1,10 +1,10 @@
-"""Fusion: a linear op and the BatchNorm and activation that follow it run as one kernel."""
+"""Fusion: a linear op and the BatchNorm and activation that follow it run as one kernel; so do a sum and an activation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgelearn.ops import BatchNormalization, LinearOp
+from edgelearn.ops import Add, BatchNormalization, LinearOp
 from edgelearn.ops.function import LINEAR, Function
 
 from .network import Network, Node
@@ -15,7 +15,8 @@ class Stage:
     """Consecutive layers that are computed together, each reading the one before.
 
     Arguments:
-    - `nodes`: a linear op, a BatchNorm and an activation, each of them optional; or any other op alone.
+    - `nodes`: a linear op, a BatchNorm and an activation, each of them optional; a sum and an activation; or any other
+      op alone.
     """
 
     nodes: tuple[Node, ...]
@@ -51,9 +52,13 @@ class Stage:
         return self.output.op.epilogue if len(self.nodes) > 1 else LINEAR
 
 
-def fuse(network: Network) -> list[Stage]:
+def fuse(network: Network, sums: bool = False) -> list[Stage]:
     """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that one, which
-    has no other reader and is no output."""
+    has no other reader and is no output.
+
+    Arguments:
+    - `sums`: an activation joins a sum of two tensors, too (default False).
+    """
     stages: list[Stage] = []
     fused: set[str] = set()
     outputs = network.outputs if network.nodes else ()
@@ -62,12 +67,19 @@ def fuse(network: Network) -> list[Stage]:
             continue
         nodes = [node]
         while len(readers := network.consumers(nodes[-1].name)) == 1 and nodes[-1].name not in outputs:
-            if not readers[0].op.fuses_after(nodes[-1].op):
+            op = readers[0].op
+            after_sum = sums and op.epilogue != LINEAR and _adds_two(network, nodes[-1])
+            if not after_sum and not op.fuses_after(nodes[-1].op):
                 break
             nodes += readers
         fused |= {node.name for node in nodes}
         stages.append(Stage(tuple(nodes)))
     return stages
+
+
+def _adds_two(network: Network, node: Node) -> bool:
+    shapes = network.input_shapes(node.inputs)
+    return type(node.op) is Add and len(shapes) == 2 and shapes[0] == shapes[1]
 
 
 def trained_stages(network: Network, stages: list[Stage]) -> set[str]:

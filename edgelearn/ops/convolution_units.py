@@ -8,8 +8,17 @@ from edgelearn.launch import KernelConfig
 from .emit import Emitter, Epilogue
 from .formats import StoredType
 from .matrix_tiles import (
-    HALVES, HALVES_BY_WARPGROUPS, NAMES, TF32, TF32_BY_WARPGROUPS, Steps, group_size, split, tiles, weight_tiles,
-)  # fmt: skip
+    HALVES,
+    HALVES_BY_WARPGROUPS,
+    NAMES,
+    TF32,
+    TF32_BY_WARPGROUPS,
+    Steps,
+    group_size,
+    split,
+    tiles,
+    weight_tiles,
+)
 from .reduce import emit_channel_sums
 from .sums import Sum, start_sum
 from .target import Target

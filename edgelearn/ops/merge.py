@@ -15,6 +15,7 @@ from .base import Arrays, Gradients, Op, Targets
 from .broadcast import emit_repeated, emit_summed
 from .copy import emit_copy
 from .emit import Emitter
+from .function import LINEAR, Function
 from .gather import Axis, emit_gather
 from .operands import Gradient, Operand, aligned, broadcast, reduced
 from .target import Target
@@ -51,14 +52,18 @@ class Add(Op):
         started = len(whole) > 1
         if started:
             a, b, *whole = whole
-            groups, count = e.bands(y.rows, y.blocks, 64)
-            e.launch(
-                "elementwise.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
-                **y.value_macros,
-            )  # fmt: skip
+            self.emit_activated(e, a, b, y)
         for x in whole + repeated:
             _emit_whole(e, x, Target(y, accumulate=started))
             started = True
+
+    def emit_activated(self, e: Emitter, a: Tensor, b: Tensor, y: Tensor, activation: Function = LINEAR) -> None:
+        """Emit y = activation(a + b), all of one shape."""
+        groups, count = e.bands(y.rows, y.blocks, 64)
+        e.launch(
+            "elementwise.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
+            **activation.macros(), **y.value_macros,
+        )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         for x, target in zip(inputs, targets, strict=True):

@@ -31,6 +31,7 @@ class Target:
       multiplied.
     - `activation`: that activation.
     - `accumulate`: add to the share of the gradient that another reader of the tensor has written.
+    - `masks_sum`: the derivative multiplies the sum with the other readers' shares (default: this share alone).
     - `statistics`: where statistics of what is written go.
     """
 
@@ -39,6 +40,7 @@ class Target:
     activation: Function = LINEAR
     accumulate: bool = False
     statistics: RangeStatistics | None = None
+    masks_sum: bool = False
 
     @property
     def tensor(self) -> Tensor:
@@ -61,7 +63,8 @@ class Target:
     @property
     def mask_macros(self) -> dict[str, Any]:
         """MASK, MASKED_BY and ACTIVATION in kernels/include/result.h."""
-        macros: dict[str, Any] = {"mask": self.mask is not None, **self.activation.macros()}
+        mask = "MASK_SUM" if self.masks_sum else self.mask is not None
+        macros: dict[str, Any] = {"mask": mask, **self.activation.macros()}
         return macros | ({"masked_by": StoredType.INT8} if isinstance(self.mask, QuantizedTensor) else {})
 
     @property

@@ -10,7 +10,6 @@ from edgelearn.launch import In, Role
 from .emit import Emitter
 from .tensor import Shape, Tensor, ceil_div
 
-
 ROWS_TOGETHER = 256  # work-items of a GPU for a block of channels that is scaled
 
 

@@ -1,8 +1,10 @@
 // How a backward kernel writes the gradient of its input, or any kernel a plain result.
-// MASK: the input is the output of a fused activation; the gradient is multiplied by its derivative.
+// MASK: the input is the output of a fused activation; the gradient is multiplied by its derivative: this share of it,
+// or, as MASK_SUM, the sum with the shares of all other consumers, which none of them has multiplied.
 // ACCUMULATE: another consumer of the input has already written its share, to which this one is added.
 #include "activation.h"
 
+#define MASK_SUM 2
 #ifndef MASK
 #define MASK 0
 #endif
@@ -21,11 +23,14 @@ typedef struct { output_values dx; input_values activation; } Gradient;
 #endif
 
 INLINE void write_gradient(const Gradient gradient, const size_t at, V v) {
-#if MASK
+#if MASK && MASK != MASK_SUM
   v = through_activation(load(gradient.activation + at), v);
 #endif
 #if ACCUMULATE
   v += load(gradient.dx + at);
+#endif
+#if MASK == MASK_SUM
+  v = through_activation(load(gradient.activation + at), v);
 #endif
   store(gradient.dx + at, v);
 }

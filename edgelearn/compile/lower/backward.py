@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from edgelearn.errors import PlanError
+from edgelearn.graph.ancestors import ancestors
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Node
 from edgelearn.ops import Loss, Target, batchnorm, finish
@@ -23,11 +25,15 @@ from .parameters import emit_parameter_gradients, gradient_workspace
 
 
 class BackwardPass:
-    """Emits the loss, then the trained stages in reverse order. `gradients`: of layers' outputs, by name."""
+    """Emits the loss, then the trained stages in reverse order. `gradients`: of layers' outputs, by name. `unmasked`:
+    names of those not yet multiplied by the derivative of an activation, which the last reader's share will be."""
 
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.micro, self.quantizers = lowering, lowering.micro, lowering.quantizers
         self.gradients: dict[str, Stored] = {}
+        self.unmasked: set[str] = set()
+        nodes, logits = lowering.network.nodes, [lowering.logits[name] for name in lowering.losses.by_output]
+        self._reached = ancestors(logits, lambda name: nodes[name].inputs if name in nodes else ())
         self._stages = {stage.output.name: stage for stage in lowering.stages}
         self._places = {node.name: place for place, stage in enumerate(lowering.stages) for node in stage.nodes}
 
@@ -80,7 +86,7 @@ class BackwardPass:
         dtype, passed = lowering.stored(stage), self._pass_on(stage, dz)
         with stored_as(self.micro, [*inputs, lowering.values[stage.output.name], dz], dtype) as (*own, y, dz):
             targets = [
-                None if name in passed else self._target(name, value if isinstance(value, Tensor) else x)
+                None if name in passed else self._target(name, value if isinstance(value, Tensor) else x, stage)
                 for name, value, x in zip(stage.inputs, inputs, own, strict=True)
             ]
             lowering.at(stage.name)
@@ -92,8 +98,9 @@ class BackwardPass:
                 else:
                     self._op(stage.op, own, y, dz, targets)
 
-    def _target(self, name: str, value: Stored) -> Target | None:
-        """Where to write the gradient of layer `name`, whose output is `value`; None if nothing below is trained."""
+    def _target(self, name: str, value: Stored, reader: Stage | None = None) -> Target | None:
+        """Where `reader`, or the loss, writes the gradient of layer `name`, whose output is `value`; None if nothing
+        below is trained."""
         stage = self._below(name)
         if stage is None:
             return None
@@ -105,8 +112,17 @@ class BackwardPass:
                 value.dtype if isinstance(value, Tensor) else "float32",
             )
             self.gradients[name] = self.micro.tensor("output gradient", shape, dtype=dtype)
-        mask = value if stage.activation != LINEAR else None
-        return Target(self.gradients[name], mask, stage.activation, accumulate)
+        masks_sum = name in self.unmasked and not self._has_writers(name, reader)
+        if masks_sum:
+            self.unmasked.remove(name)
+        mask = value if stage.activation != LINEAR and name not in self.unmasked else None
+        return Target(self.gradients[name], mask, stage.activation, accumulate, masks_sum=masks_sum)
+
+    def _has_writers(self, name: str, reader: Stage | None) -> bool:
+        """True if stages before `reader` will add their shares to the gradient of layer `name`."""
+        place = self._places[reader.name] if reader else inf
+        readers = [node.name for node in self.lowering.network.consumers(name)]
+        return any(n in self._reached and self._places[n] < place for n in readers)
 
     def _pass_on(self, stage: Stage, dz: Tensor) -> list[str]:
         """Names of the inputs of a sum whose gradient is `dz` itself, without a copy: those that only read it, and one
@@ -114,7 +130,7 @@ class BackwardPass:
         if not (stage.op and stage.op.op.passes_gradient):
             return []
         consumers = self.lowering.network.consumers
-        takers = [name for name in stage.inputs if stage.inputs.count(name) == 1 and self._takes(name, dz)]
+        takers = [name for name in stage.inputs if stage.inputs.count(name) == 1 and self._takes(name, dz, stage)]
         passed = [name for name in takers if len(consumers(name)) == 1 and not self._passes(name)]
         read = [self._places[name] for name in passed]
         for name in takers:
@@ -123,6 +139,7 @@ class BackwardPass:
                 passed.append(name)
                 break
         self.gradients |= dict.fromkeys(passed, dz)
+        self.unmasked |= {name for name in passed if self._stages[name].activation != LINEAR}
         return passed
 
     def _passes(self, name: str) -> bool:
@@ -130,10 +147,12 @@ class BackwardPass:
         op = self._stages[name].op
         return op is not None and op.op.passes_gradient
 
-    def _takes(self, name: str, dz: Tensor) -> bool:
-        """True if `dz` can be the gradient of layer `name`, which has none yet."""
+    def _takes(self, name: str, dz: Tensor, reader: Stage) -> bool:
+        """True if `dz` can be the gradient of layer `name`, which has none yet, or what others add their shares to."""
         below, value = self._below(name), self.lowering.values[name]
-        if below is None or below.activation != LINEAR or name in self.gradients:
+        if below is None or name in self.gradients:
+            return False
+        if below.activation != LINEAR and not self._has_writers(name, reader):
             return False
         dtype = value.dtype if isinstance(value, Tensor) else "float32"
         rounded = below.is_linear and self.quantizers.rounds("gradients", below.name)  # in place, unless to integers

@@ -9,9 +9,10 @@ import numpy as np
 
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Network
-from edgelearn.ops import Epilogue, Target, batchnorm
+from edgelearn.ops import Add, Epilogue, Target, batchnorm
 from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.copy import emit_padded
+from edgelearn.ops.function import LINEAR
 from edgelearn.ops.quantized import activation_of, family
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
 from edgelearn.ops.tensor import BLOCK, Tensor, pack
@@ -75,6 +76,8 @@ class ForwardPass:
                 self._linear(stage, own[0], out)
             elif stage.op is None:
                 batchnorm.emit_normalize(self.micro, own[0], self._statistics(stage), Target(out), stage.activation)
+            elif isinstance(stage.op.op, Add) and stage.activation != LINEAR:
+                stage.op.op.emit_activated(self.micro, own[0], own[1], out, stage.activation)
             else:
                 stage.op.op.emit_forward(self.micro, [*own, *lowering.weights(stage.op).values()], out)
         lowering.values[stage.output.name] = self._finished(stage, out, quantized)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edgelearn.compile.memory.rematerialiser import Rematerialiser
+from edgelearn.compile.precision.precision import Precision
 from edgelearn.compile.precision.quantizers import Quantizers
 from edgelearn.compile.program import Kind, ProgramKey
 from edgelearn.compile.request import Request
@@ -60,7 +61,8 @@ class Lowering:
         self.controls = {name: self._control(name) for name in self.losses.by_output}
         self.logits = {name: logits_of(self.network, name, losses.by_output.get(name)) for name in self.network.outputs}
         heads = {name for name in self.losses.by_output if self.logits[name] != name}
-        self.stages = without_heads(fuse(self.network), {n for n in heads if not self.network.consumers(n)})
+        stages = fuse(self.network, sums=request.precision == Precision())  # else sums are rounded, too
+        self.stages = without_heads(stages, {n for n in heads if not self.network.consumers(n)})
         self.trained = trained_stages(self.network, self.stages)
         self.measure, self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(4))
         self.micro.training = self.control if self.trains else None
