@@ -1,4 +1,4 @@
-"""Fusion: a linear op and the BatchNorm and activation that follow it run as one kernel; so do a sum and an activation."""
+"""Fusion: a linear op and the BatchNorm and activation behind it run as one kernel; so do a sum and an activation."""
 
 from __future__ import annotations
 
