@@ -152,7 +152,7 @@ class BackwardPass:
         below, value = self._below(name), self.lowering.values[name]
         if below is None or name in self.gradients:
             return False
-        if below.activation != LINEAR and not self._has_writers(name, reader):
+        if below.activation != LINEAR and (self.lowering.rounds or not self._has_writers(name, reader)):
             return False
         dtype = value.dtype if isinstance(value, Tensor) else "float32"
         rounded = below.is_linear and self.quantizers.rounds("gradients", below.name)  # in place, unless to integers

@@ -45,6 +45,7 @@ class Lowering:
 
     - `measure`, `prepare`, `micro`, `finish`: emitters of the program's lists.
     - `n`, `first`, `trains`: examples of the micro-batch; gradients start anew; there is a backward pass.
+    - `rounds`: the precision rounds tensors.
     - `losses`, `controls`: of the outputs, and the numbers that each shares with the host.
     - `logits`: the layer that the loss of each output takes: see `logits_of`.
     - `stages`, `trained`: the fused network without heads that losses compute themselves, and the names of stages that
@@ -61,7 +62,8 @@ class Lowering:
         self.controls = {name: self._control(name) for name in self.losses.by_output}
         self.logits = {name: logits_of(self.network, name, losses.by_output.get(name)) for name in self.network.outputs}
         heads = {name for name in self.losses.by_output if self.logits[name] != name}
-        stages = fuse(self.network, sums=request.precision == Precision())  # else sums are rounded, too
+        self.rounds = request.precision != Precision()
+        stages = fuse(self.network, sums=not self.rounds)  # else sums are rounded, too
         self.stages = without_heads(stages, {n for n in heads if not self.network.consumers(n)})
         self.trained = trained_stages(self.network, self.stages)
         self.measure, self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(4))
