@@ -18,6 +18,7 @@ from edgelearn.ops import (
     Dropout,
     Flatten,
     GlobalAveragePooling2D,
+    LeakyReLU,
     MaxPooling2D,
     Mean,
     Op,
@@ -89,6 +90,23 @@ def streams() -> Network:
     one = net.add("one_add", Add(), x, unit(net, "one", Conv2D(20, 1, use_bias=False), x, relu=None))
     two = net.add("two_add", Add(), x, unit(net, "two", Conv2D(20, 1, use_bias=False), one, relu=None))
     net.add("both", Add(), two, one)
+    return head(net)
+
+
+def shared() -> Network:
+    """A fused LeakyReLU that takes the gradient of a sum, to which two layers add, before its derivative multiplies all;
+    nobody reads the first layer that reads it."""
+    net = Network("shared", (6, 7, 3))
+    net.add("stem", Conv2D(20, 3, padding="same"))
+    x = net.add("stem_relu", LeakyReLU(0.3))
+    net.add("unread", Conv2D(5, 1), x)
+    one = net.add("one", Conv2D(20, 3, padding="same"), x)
+    two = net.add("two", Conv2D(20, 1), x)
+    net.add("both", Add(), one, two)
+    net.add("both_relu", LeakyReLU(0.3))
+    three = net.add("three", Conv2D(20, 1))
+    net.add("sum", Add(), three, x)
+    net.add("relu", ReLU())
     return head(net)
 
 
@@ -201,7 +219,8 @@ def odd() -> Network:
 
 
 NETWORKS = {
-    f.__name__: f for f in (residual, entangled, streams, inception, preactivation, lenet, separable, broadcasted, odd)
+    f.__name__: f
+    for f in (residual, entangled, streams, shared, inception, preactivation, lenet, separable, broadcasted, odd)
 }
 
 
@@ -281,13 +300,14 @@ def test_an_op_derived_from_a_sum_has_its_own_gradient(monkeypatch):
 def test_gradients_of_sums_are_not_copied(kernels):
     """A copy is left where a tensor's gradient is a sum of its own."""
     copies = {}
-    for make in (residual, entangled):
+    for make in (residual, entangled, shared):
         plan = make_plan(Request(make(), optimizer=SGD(RATE), batchnorm="batch"), kernels.context.device)
         copies[make.__name__] = [launch.layer for launch in plan.step_launches if launch.kernel == "copy"]
-    assert copies == {"residual": [], "entangled": ["third", "second", "first"]}
+        assert not [launch.layer for launch in plan.step_launches if launch.source == "activation.cl"]
+    assert copies == {"residual": [], "entangled": ["third", "second", "first"], "shared": []}
 
 
-@pytest.mark.parametrize("name", ["separable", "broadcasted"])
+@pytest.mark.parametrize("name", ["residual", "shared", "separable", "broadcasted"])
 @pytest.mark.parametrize("batchnorm", ["moving", "batch"])
 def test_step_as_on_a_gpu(kernels, name, batchnorm):
     check_step(kernels, NETWORKS[name](), 2, batchnorm, traits=Traits(gpu=True, compute_units=8))

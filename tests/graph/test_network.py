@@ -11,6 +11,7 @@ from edgelearn.graph.fuse import fuse
 from edgelearn.interop.fold import fold_batchnorm
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import (
+    Add,
     BatchNormalization,
     Concatenate,
     Conv2D,
@@ -279,6 +280,16 @@ class TestSeveral:
         assert ["conv", "relu"] in [[node.name for node in stage.nodes] for stage in fuse(net)]
         net.outputs = ("kind", "conv")
         assert ["conv"] in [[node.name for node in stage.nodes] for stage in fuse(net)]
+
+    def test_sums_and_activations(self):
+        """Only of two tensors of one shape."""
+        net = Network("sums", {"a": (4, 4, 3), "b": (4, 4, 3), "row": (1, 4, 3)})
+        for name, inputs in (("pair", "ab"), ("three", ("a", "b", "a")), ("repeated", ("a", "row"))):
+            net.add(name, Add(), *inputs)
+            net.add(f"{name}_relu", ReLU())
+        names = [[node.name for node in stage.nodes] for stage in fuse(net, sums=True)]
+        assert names == [["pair", "pair_relu"], ["three"], ["three_relu"], ["repeated"], ["repeated_relu"]]
+        assert all(len(stage.nodes) == 1 for stage in fuse(net))
 
     def test_frozen_part_with_all_inputs(self):
         net = two_by_two().freeze("conv")
