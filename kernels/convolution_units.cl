@@ -99,9 +99,9 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
 #undef WRITE
 }
 
-// dx = dy * w backwards, given transposed weights [n/16][taps][k][16], with DEPTH_ROWS w itself: here x is dy, k counts the forward pass's output
-// channels, and height and width are those of dy. Pixels of dx that meet the same taps, every STRIDE_Y-th row and
-// STRIDE_X-th column of an image, are a product of their own: number get_global_id(2).
+// dx = dy * w backwards, given transposed weights [n/16][taps][k][16], with DEPTH_ROWS w itself: here x is dy, k counts
+// the forward pass's output channels, and height and width are those of dy. Pixels of dx that meet the same taps, every
+// STRIDE_Y-th row and STRIDE_X-th column of an image, are a product of their own: number get_global_id(2).
 KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const int images, const int height,
                                        const int width, const int in_height, const int in_width, const int k,
                                        const int n, GRADIENT_ARGUMENTS) {

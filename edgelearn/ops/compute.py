@@ -15,8 +15,8 @@ class Compute:
     """The type that convolutions and dense layers multiply in. Sums and master weights are float32.
 
     Arguments:
-    - `type`: `"fp32"` (default); `"tf32"`, float32 tensors whose values are rounded to 11 bits as they are multiplied (or
-      cut, by the unit WGMMA);
+    - `type`: `"fp32"` (default); `"tf32"`, float32 tensors whose values are rounded to 11 bits as they are multiplied,
+      or cut to them by the unit WGMMA;
       `"bf16"` or `"fp16"`, which also store activations and their gradients as halves. `"fp16"` scales the loss.
     - `plain`: compute without matrix units, on any device: as exact, and slow (default False).
 

@@ -72,7 +72,7 @@ class Dense(LinearOp):
         return kernel if few else super().emit_prepared(e, x, kernel, scale)
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
-        if len(prepared.shape) == 3 or e.compute.uses_units:  # transposed; else it is the kernel itself
+        if len(prepared.shape) == 3 or e.compute.uses_units:  # else few rows of floats
             pointwise.emit_backward_data(e, prepared, dy, target)
         else:
             pointwise.emit_few_rows_backward_data(e, prepared, dy, target)

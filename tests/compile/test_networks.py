@@ -94,8 +94,8 @@ def streams() -> Network:
 
 
 def shared() -> Network:
-    """A fused LeakyReLU takes the gradient of a sum, to which two layers add before its derivative multiplies all. Nobody
-    reads the first layer that reads it."""
+    """A fused LeakyReLU takes the gradient of a sum, to which two layers add before its derivative multiplies all. The
+    first layer that reads it is read by nobody."""
     net = Network("shared", (6, 7, 3))
     net.add("stem", Conv2D(20, 3, padding="same"))
     x = net.add("stem_relu", LeakyReLU(0.3))

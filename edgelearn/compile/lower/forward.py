@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -123,7 +124,8 @@ class ForwardPass:
         frozen = frozen and not self.lowering.request.compute.stores_halves
         if frozen and stage.norm is not None:
             kernel, bias = self._folded(stage)
-            kernel = self._viewed(stage, x, kernel)
+            view = linear(stage).forward_view(self.lowering.request.compute, x, kernel)
+            kernel = emit_prepared(self.lowering.prepare, view)
             linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation))
             return
         with stored_as(self.micro, [self._kernel(stage, x)], x.dtype) as (kernel,):
@@ -132,14 +134,13 @@ class ForwardPass:
     def _kernel(self, stage: Stage, x: Tensor) -> Stored:
         """The kernel as the stage's linear op reads it, given `x`."""
         view = linear(stage).forward_view(self.lowering.request.compute, x, self.lowering.master_kernel(stage))
-        if view.changes and (encoded := self.quantizers.kernels.viewed(stage.name, view)):
+        if not view.changes:
+            return self.lowering.kernel(stage)
+        if encoded := self.quantizers.kernels.viewed(stage.name, view):
             return encoded
         kernel = self.lowering.kernel(stage)
-        return self._viewed(stage, x, kernel) if isinstance(kernel, Tensor) else kernel
-
-    def _viewed(self, stage: Stage, x: Tensor, kernel: Tensor) -> Tensor:
-        view = linear(stage).forward_view(self.lowering.request.compute, x, kernel)
-        return emit_prepared(self.lowering.prepare, view)
+        assert isinstance(kernel, Tensor)
+        return emit_prepared(self.lowering.prepare, replace(view, kernel=kernel))
 
     def _before_norm(self, stage: Stage, x: Tensor) -> Stored:
         """A linear op on floats, whose output batch statistics normalize."""
