@@ -108,7 +108,8 @@ def user_number(user: int, seed: int = 0) -> int:
     Numbers that count up from 0 would share most bits, and users' codewords would have much in common. `seed` shifts
     them all (default 0).
     """
-    return (user * 0x9E3779B1 + seed * 0x85EBCA6B + 0x27D4EB2F) & 0xFFFFFFFF  # an odd factor: no two are the same
+    mixed = int(user) * 0x9E3779B1 + int(seed) * 0x85EBCA6B + 0x27D4EB2F  # an odd factor: no two are the same
+    return mixed & 0xFFFFFFFF
 
 
 @cache

@@ -79,6 +79,10 @@ def test_codewords_of_users_are_unlike():
     assert abs((words @ words.T / 127)[~np.eye(50, dtype=bool)].mean()) < 0.03
 
 
+def test_a_user_may_be_a_number_of_numpy():
+    assert np.array_equal(FedUV().vector(np.int64(7), 0), FedUV().vector(7, 0))
+
+
 def test_unknown_strategys():
     with pytest.raises(PlanError):
         make_verification_strategy("centre")
