@@ -1,4 +1,6 @@
 // Pooling over blocked matrices. Windows never count their padding.
+#include "blocked.h"
+#include "stored.h"
 #include "elementwise.h"
 #include "group_sum.h"
 #include "window.h"
@@ -54,12 +56,35 @@ INLINE Box outputs_with(const Sizes s, const int iy, const int ix) {
                first_with(reach_x, KERNEL_W, STRIDE_X), end_with(reach_x, STRIDE_X, s.out_width)};
 }
 
-INLINE V maximum(input_values plane, const Box box, const int width) {
-  V most = load(plane + (box.top * width + box.left) * BLOCK);
-  for (int iy = box.top; iy < box.bottom; iy++) for (int ix = box.left; ix < box.right; ix++) {
-    const V v = load(plane + (iy * width + ix) * BLOCK);
-    most = ((v > most) | (v != v)) ? v : most;  // a NaN stays
-  }
+// The maxima are selected among VALUES or, with INTEGERS, among 8-bit integers as they are stored. Numbers are as wide
+// as what is compared.
+#ifndef INTEGERS
+#define INTEGERS 0
+#endif
+#if INTEGERS
+typedef char Candidate;
+typedef Chars Candidates, Numbers;
+INLINE Candidates candidates_at(__global const char *p) { return *(__global const Chars *)p; }
+INLINE void write_selected(__global char *p, const Candidates v) { *(__global Chars *)p = v; }
+INLINE Candidates larger(const Candidates v, const Candidates most) { return v > most ? v : most; }
+INLINE Chars chars_of(const Numbers numbers) { return numbers; }
+#else
+typedef Value Candidate;
+typedef V Candidates;
+typedef Ints Numbers;
+INLINE Candidates candidates_at(__global const Value *p) { return load(p); }
+INLINE void write_selected(__global Value *p, const Candidates v) { store(p, v); }
+INLINE Candidates larger(const Candidates v, const Candidates most) {
+  return ((v > most) | (v != v)) ? v : most;  // a NaN stays
+}
+INLINE Chars chars_of(const Numbers numbers) { return VECTOR(convert_char)(numbers); }
+#endif
+typedef __global const Candidate *restrict candidates;
+
+INLINE Candidates maximum(candidates plane, const Box box, const int width) {
+  Candidates most = candidates_at(plane + (box.top * width + box.left) * BLOCK);
+  for (int iy = box.top; iy < box.bottom; iy++) for (int ix = box.left; ix < box.right; ix++)
+    most = larger(candidates_at(plane + (iy * width + ix) * BLOCK), most);
   return most;
 }
 
@@ -71,16 +96,16 @@ INLINE V average(input_values plane, const Box box, const int width) {
 }
 #endif
 
-KERNEL max_forward(INPUT_VALUES(x), OUTPUT_VALUES(y), ROWS_ARGUMENTS, SIZES_ARGUMENTS) {
-  input_values x = ITEM_START(x);
-  output_values y = ITEM_START(y);
+KERNEL max_forward(INPUT_OF(Candidate, x), OUTPUT_OF(Candidate, y), ROWS_ARGUMENTS, SIZES_ARGUMENTS) {
+  candidates x = ITEM_START(x);
+  __global Candidate *restrict y = ITEM_START(y);
   const Band band = band_of(m, count);
   const int images = m / (out_height * out_width);
   const Sizes sizes = SIZES;
   for (int row = band.start; row < band.stop; row++) {
     const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
-    input_values plane = x + row_at(band.block, images, image) * height * width;
-    store(y + row_at(band.block, m, row), maximum(plane, window_of(sizes, oy, ox), width));
+    candidates plane = x + row_at(band.block, images, image) * height * width;
+    write_selected(y + row_at(band.block, m, row), maximum(plane, window_of(sizes, oy, ox), width));
   }
 }
 
@@ -127,26 +152,24 @@ KERNEL max_backward(INPUT_VALUES(x), INPUT_VALUES(y), INPUT_VALUES(dy), ROWS_ARG
   }
 }
 
-typedef VECTOR(char) Taps;
-typedef __global char *restrict taps;
-
 // The number of the tap of each window that first holds the maximum y; -1 beside a NaN
-KERNEL max_taps(INPUT_VALUES(x), INPUT_VALUES(y), OUTPUT_OF(char, chosen), ROWS_ARGUMENTS, SIZES_ARGUMENTS) {
-  input_values x = ITEM_START(x), y = ITEM_START(y);
-  taps chosen = ITEM_START(chosen);
+KERNEL max_taps(INPUT_OF(Candidate, x), INPUT_OF(Candidate, y), OUTPUT_OF(char, chosen), ROWS_ARGUMENTS,
+                SIZES_ARGUMENTS) {
+  candidates x = ITEM_START(x), y = ITEM_START(y);
+  __global char *restrict chosen = ITEM_START(chosen);
   const Band band = band_of(m, count);
   const int images = m / (out_height * out_width);
   for (int row = band.start; row < band.stop; row++) {
     const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
-    input_values plane = x + row_at(band.block, images, image) * height * width;
-    const V most = load(y + row_at(band.block, m, row));
-    Ints first = (Ints)-1;
+    candidates plane = x + row_at(band.block, images, image) * height * width;
+    const Candidates most = candidates_at(y + row_at(band.block, m, row));
+    Numbers first = (Numbers)-1;
     UNROLL for (int tap = TAPS - 1; tap >= 0; tap--) {
       const int iy = INPUT_Y(oy, tap / KERNEL_W), ix = INPUT_X(ox, tap % KERNEL_W);
       if ((uint)iy < (uint)height && (uint)ix < (uint)width)
-        first = load(plane + (iy * width + ix) * BLOCK) == most ? (Ints)tap : first;
+        first = candidates_at(plane + (iy * width + ix) * BLOCK) == most ? (Numbers)tap : first;
     }
-    *(__global Taps *)(chosen + row_at(band.block, m, row)) = VECTOR(convert_char)(first);
+    *(__global Chars *)(chosen + row_at(band.block, m, row)) = chars_of(first);
   }
 }
 
@@ -167,7 +190,7 @@ KERNEL max_backward_taps(INPUT_OF(char, chosen), INPUT_VALUES(dy), ROWS_ARGUMENT
     for (int oy = outputs.top; oy < outputs.bottom; oy++) for (int ox = outputs.left; ox < outputs.right; ox++) {
       const size_t at = (plane_index * out_height * out_width + oy * out_width + ox) * BLOCK;
       const int tap = (py - INPUT_Y(oy, 0)) * KERNEL_W + px - INPUT_X(ox, 0);
-      const Ints first = VECTOR(convert_int)(*(__global const Taps *)(chosen + at));
+      const Ints first = VECTOR(convert_int)(*(__global const Chars *)(chosen + at));
       sum += first == (Ints)tap ? load(dy + at) : (V)0;
     }
     write_gradient(dx, row_at(band.block, m, row), sum);

@@ -74,6 +74,7 @@ class Op:
     registry: ClassVar[dict[str, type[Op]]] = {}
     random: ClassVar[bool] = False  # training draws random numbers
     selects: ClassVar[bool] = False  # every output value is one of the inputs or 0, so it has their number format
+    selects_integers: ClassVar[bool] = False  # its kernels select among 8-bit integers as they are stored, too
     passes_gradient: ClassVar[bool] = False  # the gradient of each input of the output's shape is that of the output
     compares: ClassVar[bool] = False  # the backward pass searches the inputs for the output's values
     invertible: ClassVar[bool] = False  # `emit_inverse` restores the first input

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -96,7 +97,7 @@ class Pooling2D(Op):
         groups, count = e.bands(y.rows, y.blocks)
         e.launch(
             "pooling.cl", f"{self.kind}_forward", (groups, y.blocks), x.read, y.write, y.rows, count, x.height,
-            x.width, y.height, y.width, **self.window(x.shape[1:]).macros, **y.value_macros,
+            x.width, y.height, y.width, **self.window(x.shape[1:]).macros, **_type_macros(y),
         )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
@@ -121,6 +122,10 @@ class MaxPooling2D(Pooling2D):
     selects = True
     compares = True
 
+    @property
+    def selects_integers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return prod(pair(self.pool_size)) <= MOST_TAPS
+
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         window = self.window(inputs[0].shape[1:])
         padded = window.pad(inputs[0], -np.inf)
@@ -137,18 +142,19 @@ class MaxPooling2D(Pooling2D):
         return [window.crop(dx)], {}
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        """In two launches where windows overlap: each is searched once, not for each of its pixels."""
+        """In two launches where windows overlap, or hold 8-bit integers: each is searched once, not for each of its
+        pixels."""
         (x,), target = inputs, only(targets)
         window = self.window(x.shape[1:])
         overlap = any(size > stride for size, stride in zip(pair(self.pool_size), window.strides, strict=True))
-        if not overlap or window.taps > MOST_TAPS:
+        if window.taps > MOST_TAPS or not (overlap or x.dtype == "int8"):
             super().emit_backward(e, inputs, y, dy, targets)
             return
         chosen, sizes = e.tensor("taps of maxima", y.shape, dtype="int8"), (x.height, x.width, y.height, y.width)
         groups, count = e.bands(y.rows, y.blocks)
         e.launch(
             "pooling.cl", "max_taps", (groups, y.blocks), x.read, y.read, chosen.write, y.rows, count, *sizes,
-            **window.macros, **y.value_macros,
+            **window.macros, **_type_macros(y),
         )  # fmt: skip
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
@@ -177,6 +183,11 @@ class AveragePooling2D(Pooling2D):
         for _, _, region in window.slices():
             dx[region] += dy / _pixels(window)
         return [window.crop(dx)], {}
+
+
+def _type_macros(y: Tensor) -> dict[str, int]:
+    """VALUES, or INTEGERS in kernels/pooling.cl."""
+    return {"integers": 1} if y.dtype == "int8" else y.value_macros
 
 
 def _pixels(window: Window) -> np.ndarray:

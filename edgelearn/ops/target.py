@@ -58,7 +58,9 @@ class Target:
     @property
     def arguments(self) -> list[Access]:
         write = self.tensor.update if self.accumulate else self.tensor.write
-        return [write] if self.mask is None else [write, tensor_of(self.mask).read_output_of(self.activation)]
+        if isinstance(self.mask, QuantizedTensor):
+            return [write, *self.mask.read]
+        return [write] if self.mask is None else [write, self.mask.read_output_of(self.activation)]
 
     @property
     def mask_macros(self) -> dict[str, Any]:

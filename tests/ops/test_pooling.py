@@ -4,9 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D, Target
+from edgelearn.ops import AveragePooling2D, Format, GlobalAveragePooling2D, MaxPooling2D, Target
+from edgelearn.ops.function import RELU6
 
-from .harness import SIZES, Workbench
+from .harness import SIZES, Workbench, close
+from .integers import Drawn, exactly
 from .plain import check_plain
 
 BOTH = pytest.mark.parametrize("kind", [MaxPooling2D, AveragePooling2D])
@@ -101,3 +103,21 @@ def test_max_keeps_a_nan(bench, pixel):
     MaxPooling2D(3).emit_forward(bench, [bench.put(x)], ty)
     bench.run()
     assert np.array_equal(bench.get(ty).ravel(), [16.0, np.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize("channels", SIZES)
+@pytest.mark.parametrize("op", [MaxPooling2D(3, 2, "same"), MaxPooling2D(2), MaxPooling2D((2, 3), (1, 2))])
+def test_max_of_integers(bench, rng, op, channels):
+    """Selected as they are stored; the gradient is that of the floats that they stand for, masked by ReLU6."""
+    x = Drawn(bench, rng, (2, 5, 7, channels), Format())
+    y = op.reference_forward([x.q.astype(np.float64)], {})
+    ty, tdx = bench.empty(y.shape, dtype="int8"), bench.empty(x.q.shape)
+    op.emit_forward(bench, [x.ranged.tensor], ty)
+    bench.run()
+    exactly(bench.get(ty, int(x.zero)), y)
+
+    dy = rng.standard_normal(y.shape)
+    (dx,), _ = op.reference_backward([x.q.astype(np.float64)], {}, dy)
+    op.emit_backward(bench, [x.ranged.tensor], ty, bench.put(dy), [Target(tdx, x.ranged, RELU6)])
+    bench.run()
+    close(bench.get(tdx), np.where((x.values > 0) & (x.values < 6), dx, 0))

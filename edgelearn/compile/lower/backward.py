@@ -15,7 +15,7 @@ from edgelearn.ops.control import Answers
 from edgelearn.ops.copy import emit_copy
 from edgelearn.ops.function import LINEAR
 from edgelearn.ops.quantized import activation_of, family
-from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers, tensor_of
 from edgelearn.ops.sums import Sum
 from edgelearn.ops.tensor import Tensor
 
@@ -81,7 +81,7 @@ class BackwardPass:
             self._integers(stage, inputs[0], dz)
             return
         assert isinstance(dz, Tensor)
-        if self._through_integers(stage, dz):
+        if self._through_integers(stage, dz) or self._through_selection(stage, dz):
             return
         dtype, passed = lowering.stored(stage), self._pass_on(stage, dz)
         with stored_as(self.micro, [*inputs, lowering.values[stage.output.name], dz], dtype) as (*own, y, dz):
@@ -188,6 +188,18 @@ class BackwardPass:
         self.lowering.at(stage.name)
         if target:
             quantized_copy.emit_to_floats(self.micro, dz, replace(target, mask=y, activation=function))
+        return True
+
+    def _through_selection(self, stage: Stage, dz: Tensor) -> bool:
+        """Emit the gradient of an op that selected among integers, unless that isn't what the stage is."""
+        values, name = self.lowering.values, stage.inputs[0]
+        x, y = values[name], values[stage.output.name]
+        if not (stage.op and stage.op.op.selects_integers and is_integers(x) and is_integers(y)):
+            return False
+        target = self._target(name, x, stage)
+        self.lowering.at(stage.name)
+        if target:
+            stage.op.op.emit_backward(self.micro, [tensor_of(x)], tensor_of(y), dz, [target])
         return True
 
     def _norm(self, stage: Stage, y: Stored, dz: Tensor, target: Target | None, stored_statistics: bool) -> None:

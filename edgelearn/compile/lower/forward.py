@@ -84,10 +84,19 @@ class ForwardPass:
         lowering.values[stage.output.name] = self._finished(stage, out, quantized)
 
     def _of_integers(self, stage: Stage, inputs: list[Stored]) -> Stored | None:
-        """The output, in integers, of a sum or an activation of integers; None for other stages."""
+        """The output, in integers, of a sum or an activation of integers or of a selection among them; None for other
+        stages."""
         integers = [x for x in inputs if isinstance(x, QuantizedTensor) and is_integers(x)]
         name = stage.output.name
-        if stage.op is None or len(integers) < len(inputs) or not self.quantizers.stores("activations", name):
+        if stage.op is None or len(integers) < len(inputs):
+            return None
+        if stage.op.op.selects_integers:
+            (x,) = integers
+            shape = (self.lowering.n, *stage.output.shape)
+            y = replace(x, tensor=self.micro.tensor("encoded activations", shape, dtype="int8"))
+            stage.op.op.emit_forward(self.micro, [x.tensor], y.tensor)
+            return y
+        if not self.quantizers.stores("activations", name):
             return None
         activation = activation_of(stage.op.op, [x.shape for x in integers])
         if activation is None:
