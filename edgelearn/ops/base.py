@@ -76,6 +76,7 @@ class Op:
     selects: ClassVar[bool] = False  # every output value is one of the inputs or 0, so it has their number format
     selects_integers: ClassVar[bool] = False  # its kernels select among 8-bit integers as they are stored, too
     passes_gradient: ClassVar[bool] = False  # the gradient of each input of the output's shape is that of the output
+    masks_sums: ClassVar[bool] = False  # its kernels write gradients by gradient.h, and so know `Target.masks_sum`
     compares: ClassVar[bool] = False  # the backward pass searches the inputs for the output's values
     invertible: ClassVar[bool] = False  # `emit_inverse` restores the first input
     has_values: ClassVar[bool] = False  # its kernels read and write VALUES, halves too (kernels/include/values.h)
@@ -86,6 +87,8 @@ class Op:
         Op.registry[cls.__name__] = cls
         if "emit_backward" in vars(cls):  # a gradient of its own, not that of the op it is derived from
             cls.passes_gradient = vars(cls).get("passes_gradient", False)
+        if "emit_backward_data" in vars(cls):
+            cls.masks_sums = vars(cls).get("masks_sums", False)
 
     @property
     def config(self) -> dict:

@@ -47,6 +47,7 @@ class Conv2D(LinearOp):
     kernel_initializer: str = "glorot_uniform"
 
     has_values = True
+    masks_sums = True
 
     def window(self, shape: Shape) -> Window:
         return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))

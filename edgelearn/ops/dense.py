@@ -34,6 +34,7 @@ class Dense(LinearOp):
     kernel_initializer: str = "glorot_uniform"
 
     has_values = True
+    masks_sums = True
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1:

@@ -46,6 +46,7 @@ class DepthwiseConv2D(LinearOp):
     depth_multiplier: int = 1
 
     has_values = True
+    masks_sums = True
 
     def window(self, shape: Shape) -> Window:
         return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))

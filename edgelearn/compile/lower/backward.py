@@ -112,17 +112,19 @@ class BackwardPass:
                 value.dtype if isinstance(value, Tensor) else "float32",
             )
             self.gradients[name] = self.micro.tensor("output gradient", shape, dtype=dtype)
-        masks_sum = name in self.unmasked and not self._has_writers(name, reader)
+        masks_sum = name in self.unmasked and not self._writers(name, reader)
         if masks_sum:
             self.unmasked.remove(name)
         mask = value if stage.activation != LINEAR and name not in self.unmasked else None
         return Target(self.gradients[name], mask, stage.activation, accumulate, masks_sum=masks_sum)
 
-    def _has_writers(self, name: str, reader: Stage | None) -> bool:
-        """True if stages before `reader` will add their shares to the gradient of layer `name`."""
+    def _writers(self, name: str, reader: Stage | None) -> list[Node]:
+        """Layers before `reader` that will add their shares to the gradient of layer `name`, the last one to do so
+        first."""
         place = self._places[reader.name] if reader else inf
-        readers = [node.name for node in self.lowering.network.consumers(name)]
-        return any(n in self._reached and self._places[n] < place for n in readers)
+        readers = (node for node in self.lowering.network.consumers(name) if node.name in self._reached)
+        before = [node for node in readers if self._places[node.name] < place]
+        return sorted(before, key=lambda node: self._places[node.name])
 
     def _pass_on(self, stage: Stage, dz: Tensor) -> list[str]:
         """Names of the inputs of a sum whose gradient is `dz` itself, without a copy: those that only read it, and one
@@ -152,8 +154,10 @@ class BackwardPass:
         below, value = self._below(name), self.lowering.values[name]
         if below is None or name in self.gradients:
             return False
-        if below.activation != LINEAR and (self.lowering.rounds or not self._has_writers(name, reader)):
-            return False
+        if below.activation != LINEAR:
+            writers = self._writers(name, reader)
+            if self.lowering.rounds or not writers or not writers[0].op.masks_sums:
+                return False
         dtype = value.dtype if isinstance(value, Tensor) else "float32"
         rounded = below.is_linear and self.quantizers.rounds("gradients", below.name)  # in place, unless to integers
         return (not rounded or below.name in self.lowering.integer) and (value.shape, dtype) == (dz.shape, dz.dtype)
