@@ -82,9 +82,15 @@ INLINE Chars chars_of(const Numbers numbers) { return VECTOR(convert_char)(numbe
 typedef __global const Candidate *restrict candidates;
 
 INLINE Candidates maximum(candidates plane, const Box box, const int width) {
-  Candidates most = candidates_at(plane + (box.top * width + box.left) * BLOCK);
-  for (int iy = box.top; iy < box.bottom; iy++) for (int ix = box.left; ix < box.right; ix++)
-    most = larger(candidates_at(plane + (iy * width + ix) * BLOCK), most);
+  plane += (box.top * width + box.left) * BLOCK;
+  Candidates most = candidates_at(plane);
+  if (box.bottom - box.top == KERNEL_H && box.right - box.left == KERNEL_W) {
+    UNROLL for (int tap = 1; tap < TAPS; tap++)
+      most = larger(candidates_at(plane + (tap / KERNEL_W * width + tap % KERNEL_W) * BLOCK), most);
+    return most;
+  }
+  for (int y = 0; y < box.bottom - box.top; y++) for (int x = 0; x < box.right - box.left; x++)
+    most = larger(candidates_at(plane + (y * width + x) * BLOCK), most);
   return most;
 }
 
