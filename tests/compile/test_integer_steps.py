@@ -9,7 +9,7 @@ from edgelearn.compile import Kind, Precision, Request, make_plan
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role, Traffic
-from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Flatten, Float16, Format, ReLU
+from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Flatten, Float16, Format, MaxPooling2D, ReLU
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax
 from edgelearn.ops.quantize import NEXT_LOW
 
@@ -28,9 +28,22 @@ PRECISIONS = {
 }
 
 
+def pooled() -> Network:
+    """Maxima between convolutions: of windows that overlap, and of others."""
+    net = Network("pooled", (13, 11, 3))
+    for name, pool in (("a", MaxPooling2D(3, 2, "same")), ("b", MaxPooling2D())):
+        net.add(name, Conv2D(20, 3, padding="same"))
+        net.add(f"{name}_norm", BatchNormalization())
+        net.add(f"{name}_relu", ReLU())
+        net.add(f"{name}_pool", pool)
+    net.add("flatten", Flatten())
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
 @pytest.mark.parametrize("batchnorm", ("batch", "moving"))
 @pytest.mark.parametrize("name", PRECISIONS)
-@pytest.mark.parametrize("make", (residual, separable))
+@pytest.mark.parametrize("make", (residual, separable, pooled))
 def test_steps_agree_with_simulated_ones(start, make, name, batchnorm):
     """Up to values so near a corner that float32 rounds them either way; with kept statistics, kernels for the pass to
     data are rounded a second time, with scales in them."""
@@ -49,6 +62,33 @@ def test_steps_agree_with_simulated_ones(start, make, name, batchnorm):
     for parameter, g in gradients.items():
         assert np.linalg.norm(g - others[parameter]) <= 0.05 * np.linalg.norm(others[parameter]) + 1e-4, parameter
     assert set(records) == set(other_records)
+
+
+def test_maxima_are_selected_among_integers(kernels):
+    plan = make_plan(Request(pooled(), 3, 3, SGD(0.1), "batch", precision=STATIC), kernels.context.device)
+    for part in plan.program(Kind.TRAIN, 3), plan.program(Kind.EVALUATE, 3):
+        launches = [launch for launch in part.launches if launch.layer in ("a_pool", "b_pool")]
+        assert {launch.kernel for launch in launches} <= {"max_forward", "max_taps", "max_backward_taps"}
+        assert sum(launch.kernel == "max_forward" for launch in launches) == 2
+
+
+@pytest.mark.parametrize("name", ("in hindsight", "some in float32"))
+def test_updates_leave_the_ranges_that_kernels_have(start, name):
+    """A session that goes on, and one that starts from its state and measures the kernels."""
+    network = residual()
+    weights, x, labels = drawn(network, 0)
+    precision = fitting(PRECISIONS[name], network)
+    request = Request(network, EXAMPLES, 2, SGD(0.1, momentum=0.9), "batch", seed=5, precision=precision)
+    one = start(request, weights)
+    for step in (1, 2, 3):
+        one.train(batches(one, x, labels), EXAMPLES, 0.1, step)
+    other = start(request, weights | one.weights())
+    other.load_records(one.records())
+    other.load_optimizer_state(one.optimizer_state())
+    for session in (one, other):
+        session.train(batches(session, x, labels), EXAMPLES, 0.1, 4)
+    for parameter, w in one.weights().items():
+        assert np.array_equal(w, other.weights()[parameter]), parameter
 
 
 def chain() -> Network:
