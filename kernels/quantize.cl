@@ -308,6 +308,7 @@ KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
   input range = JOB_START(range, RANGE_WORD);
   const V scale = field(range, SCALE_OF, k.block), inverse = field(range, INVERSE, k.block);
   const V zero = field(range, ZERO, k.block), lowest = bottom - zero, highest = top - zero;
+  const Ints whole_zero = VECTOR(as_int)(zero + ROUND_SHIFT) - (Ints)0x4B400000;
 #if STOCHASTIC
   __global const uint *scalars = JOB_START(scalars, SCALARS_WORD);
   const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
@@ -323,7 +324,9 @@ KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
 #endif
     const V t = quantized(v, inverse, lowest, highest, uniform), w = t * scale + (v - v);
     const size_t at = ((size_t)k.block * k.m + row) * BLOCK;
-#if WRITTEN == INT8
+#if WRITTEN == INT8 && !STOCHASTIC
+    store_nearest_above(y + at, bounded(v * inverse, lowest, highest), whole_zero);
+#elif WRITTEN == INT8
     store_int8(y + at, t, zero);
 #else
     store(y + at, w);

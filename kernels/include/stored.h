@@ -29,8 +29,11 @@ INLINE void store_int8(__global char *pointer, const V q, const V zero) {
   *(__global Chars *)pointer = VECTOR(convert_char)(VECTOR(as_int)(q + (zero + ROUND_SHIFT)) - (Ints)0x4B400000);
 }
 // The whole numbers nearest to t, as by `nearest`, plus zero: with ROUND_SHIFT they are the lowest bits of a float.
+INLINE void store_nearest_above(__global char *pointer, const V t, const Ints zero) {
+  *(__global Chars *)pointer = VECTOR(convert_char)(VECTOR(as_int)(t + ROUND_SHIFT) - ((Ints)0x4B400000 - zero));
+}
 INLINE void store_nearest_int8(__global char *pointer, const V t, const float zero) {
-  *(__global Chars *)pointer = VECTOR(convert_char)(VECTOR(as_int)(t + ROUND_SHIFT) - (Ints)(0x4B400000 - (int)zero));
+  store_nearest_above(pointer, t, (Ints)(int)zero);
 }
 
 // A stored input, bound by INPUT_STORED(x) in a kernel's arguments and STORED_START(x), or STORED_JOB(x, word) for
