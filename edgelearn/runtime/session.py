@@ -183,9 +183,11 @@ class Session:
         sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
         for index, (n, (x, targets)) in enumerate(zip(sizes, micro_batches, strict=True)):
             key, self._examples = ProgramKey(Kind.TRAIN, n, ranges, index == 0), n
-            for part in ("measure", "prepare")[int(self._measured) :] if index == 0 else ():
-                self._run(key, part)
-            self._measured = True
+            if index == 0 and not self._measured:
+                self._run(key, "measure")
+                self._measured = True  # updates leave the extremes from here on
+            if index == 0:
+                self._run(key, "prepare")
             self.feed.send(x, targets)
             self._run(key, "micro")
 
@@ -311,8 +313,6 @@ class Session:
         """Bytes that the launches of steps and predictions so far move."""
         moved = (Traffic.of(r.launches, r.runs) for (_, part), r in self._runners.items() if part != "measure")
         return sum(moved, Traffic())
-
-    # -- inside --------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _ranges_left(self) -> Iterator[None]:
