@@ -27,7 +27,7 @@ class VerificationConfig(FederatedConfig):
     - `vector_rate`: learning rate of embeddings (default: the strategy's, 0.1).
     - `spread_rate`: learning rate of the server's step of "fedaws" (default: the strategy's, 0.01).
     - `nearest`: other users' embeddings from which "fedaws" moves each away (default: the strategy's, 10).
-    - `augment`: mask frames and bands of recordings, anew in each round (default False).
+    - `augment`: mask frames and bands of recordings, anew in each round (default True).
     - `largest_update`: as in FederatedConfig (default None: losses of 0 make changes of 0, beside which others are
       large).
     - `validation_frequency`: users are verified after so many rounds (default 50), and at the end.
@@ -42,7 +42,7 @@ class VerificationConfig(FederatedConfig):
     vector_rate: float | None = setting(None, "learning rate of embeddings", above=0)
     spread_rate: float | None = setting(None, "learning rate of the server's step of fedaws", above=0)
     nearest: int | None = setting(None, "embeddings from which fedaws moves each away", minimum=1)
-    augment: bool = setting(False, "mask frames and bands of recordings, anew in each round")
+    augment: bool = setting(True, "mask frames and bands of recordings, anew in each round")
     largest_update: float | None = setting(None, "times the median length that an update may have", above=1)
     validation_frequency: int = setting(50, "verify users after so many rounds", minimum=1)
 
