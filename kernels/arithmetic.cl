@@ -20,7 +20,7 @@ INLINE V divide_forward(const V a, const V b) { return a / b; }
 INLINE V divide_first(const V a, const V b, const V g) { return g / b; }
 INLINE V divide_second(const V a, const V b, const V g) { return -g * (a / b) / b; }
 
-// Of equal operands the first one has the gradient, as in TensorFlow. A NaN is passed on.
+// The first of equal operands has the gradient, as in TensorFlow. A NaN is passed on.
 INLINE V maximum_forward(const V a, const V b) { return ((a < b) | (b != b)) ? b : a; }
 INLINE V maximum_first(const V a, const V b, const V g) { return a >= b ? g : (V)0; }
 INLINE V maximum_second(const V a, const V b, const V g) { return a >= b ? (V)0 : g; }

@@ -305,7 +305,7 @@ INLINE int tap_of(const int row) { return row / BLOCK % TAPS; }
 INLINE int block_of(const int row) { return row / BLOCK / TAPS; }
 INLINE int channel_of_row(const int row) { return block_of(row) * BLOCK + row % BLOCK; }
 
-// What a weight gradient reads of x: `rows` pixels of dy in all, of which this group has those before `stop`
+// Input of a weight gradient, from x: `rows` pixels of dy in all, of which this group has those before `stop`
 typedef struct { input_values x; int rows, images, height, width, out_height, out_width, stop; } Seen;
 typedef struct { int y[LEFT_FOURS], x[LEFT_FOURS]; } Offsets;  // that the taps of a work-item's vectors add
 

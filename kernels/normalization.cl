@@ -59,7 +59,7 @@ typedef enum { OF_VALUES, OF_SQUARES, OF_GRADIENTS } Terms;
 typedef struct { V first, second; } Pair;
 typedef struct { input x, dy, gamma; float mean, inverse; } Set_inputs;
 
-// What a block and row of a set adds: values; squares of centered values; or gradients behind gamma, and their products
+// Terms that a block and row of a set adds: values; squares of centered values; or gradients behind gamma, and their products
 // with the normalized values.
 INLINE Pair term_of(const Terms terms, const Set_inputs in, const Sets s, const Set set, const int block,
                     const int row) {

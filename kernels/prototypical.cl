@@ -18,7 +18,7 @@ INLINE size_t at(const int row, const int c, const int rows) {
   return ((size_t)(c / BLOCK) * rows + row) * BLOCK + c % BLOCK;
 }
 
-// Whether prototype m is right for a label; all dummies are for an unknown one
+// True if prototype m is right for a label; all dummies are for an unknown one
 INLINE int is_right(const int m, const int label) { return label >= WAYS ? m >= WAYS : m == label; }
 
 INLINE float mean_of_class(__global const float *x, const int n, const int k, const int c) {

@@ -76,7 +76,7 @@ class Program(Displayed):
 
     @property
     def launches(self) -> list[Launch]:
-        """Those of a mini-batch that is one micro-batch."""
+        """The launches of a step whose mini-batch is a single micro-batch."""
         return self.prepare + self.micro + self.finish
 
     @property

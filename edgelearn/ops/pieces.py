@@ -11,7 +11,7 @@ from .tensor import Tensor
 
 @dataclass(frozen=True)
 class Pieces:
-    """What the work-items of an update take, one each.
+    """Division of the parameters into pieces: each work-item of an update takes one.
 
     Arguments:
     - `count`: number of pieces.

@@ -1,4 +1,4 @@
-// What kernels of batch normalization share: which rows have statistics in common, and what follows from their sums.
+// Shared by the kernels of batch normalization: which rows have statistics in common, and what follows from their sums.
 #include "elementwise.h"
 #include "group_sum.h"
 #include "jobs.h"
@@ -161,7 +161,7 @@ INLINE int set_of(const Rows rows, const int block, const int row) {
 #endif
 }
 
-// What the gradient of y needs of a set: the scale, and what the statistics lead to
+// Numbers of a set for the gradient of y: the scale, and what the statistics lead to
 typedef struct { V scale, mean, inverse; } Moments;
 #define MOMENTS(block)                                                                              \
   ((Moments){load(ITEM_START(scale) + (block) * BLOCK), load(ITEM_START(mean_in) + (block) * BLOCK), \
@@ -224,7 +224,7 @@ INLINE void gradient_rows(const Result result, RangeStatistics *statistics, inpu
   if (first < stop) gradient_of_drawn(result, statistics, dz, y, decoding, block, first, stop - first, scale, b);
 }
 
-// What the gradient of y needs, in kernels that combine the groups' sums themselves. The first work-group of a set
+// The numbers for the gradient of y in kernels that combine the groups' sums themselves. The first work-group of a set
 // writes dgamma and dbeta.
 #define FINISHED_GRADIENTS(b, slice, moments)                                                                     \
   const Groups of = {m, sets, 0, groups};                                                                         \

@@ -64,7 +64,7 @@ INLINE __global const Chunk *chunk_at(factors row, const int rows) {
   return (__global const Chunk *)(row + (long)rows * BLOCK);
 }
 
-// What a work-item copies: pieces of rows, always the same ones, of a side of the product that has so many `chunks` a
+// A work-item copies pieces of rows, always the same ones, of a side of the product that has so many `chunks` a
 // step. A work-group with more work-items than that copies GROUP / chunks steps at once, a work-item the one of number
 // OWN_STEP. Copy j is a piece of row ROW_OF of block BLOCK_OF of 16 columns: a work-group has a multiple of 16 * CHUNKS
 // work-items, so that all copies of a work-item and a side are of one row.

@@ -3,7 +3,7 @@
 #include "group_total.h"
 #include "scalars.h"
 
-// What every loss reads and writes: losses and right answers by row, with WEIGHTED a weight of each row, and with
+// Arguments that all losses have: losses and right answers by row, with WEIGHTED a weight of each row, and with
 // GRADIENT dx. Targets are `labels`, a class number for each row, or `targets`, a value for each of x.
 #if GRADIENT
 #define GRADIENT_ARGUMENTS , INPUT(scalars), OUTPUT(dx)

@@ -42,7 +42,7 @@ INLINE void store_row(__global Written *y, const Row row, const V v) {
 #endif
 }
 
-// What is rounded: x, or with IN_PLACE y itself
+// The tensor to round: x, or with IN_PLACE y itself
 #if IN_PLACE
 #define ROUNDED_ARGUMENTS OUTPUT(y)
 #define ROUNDED_SOURCE START(y)

@@ -33,7 +33,7 @@ INLINE void load_pixels(V *pixels, const int size, input_values plane, const int
   }
 }
 
-// What a work-item keeps of a chunk of tiles: [POINTS][blocks][CHUNK][16]
+// Memory of a work-item for a chunk of tiles: [POINTS][blocks][CHUNK][16]
 INLINE void store_points(output chunk, const int blocks, const int block, const int tile, const V points[POINTS]) {
   UNROLL for (int i = 0; i < POINTS; i++)
     store(chunk + ((size_t)(i * blocks + block) * CHUNK + tile) * BLOCK, points[i]);

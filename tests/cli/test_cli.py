@@ -133,7 +133,7 @@ def test_doctor(capsys, monkeypatch, tmp_path):
 
 
 def test_tune(capsys, refused, monkeypatch, tmp_path):
-    """What the command finds is used by plans, and `devices` says so."""
+    """Plans use the figures that the command finds, and `devices` says so."""
     monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path / "mine"))
     monkeypatch.setattr(tuned.store, "shipped", lambda: tmp_path / "none")
     device = list_devices()[0]

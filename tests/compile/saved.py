@@ -1,4 +1,4 @@
-"""What a plan keeps for the backward pass."""
+"""Tensors that a plan keeps for the backward pass."""
 
 from edgelearn.compile import Kind, Plan
 from edgelearn.compile.accounting import stored

@@ -1,4 +1,4 @@
-"""What policies choose, and what plans make of it, byte by byte."""
+"""Choices of policies, and the plans that follow from them, byte by byte."""
 
 import re
 
@@ -162,7 +162,7 @@ def test_invertible_mobilenet_v2(kernels, batchnorm):
 
 @pytest.mark.parametrize(("filters", "bottleneck"), [((32, 32, 64, 128), False), ((32, 128, 256, 512), True)])
 def test_memory_of_revnets_does_not_grow_with_depth(kernels, filters, bottleneck):
-    """Of the activations: a micro-batch of 32 pictures, where statistics, which do grow, count for little."""
+    """Stored activations are counted for a micro-batch of 32: statistics, which do grow, count for little."""
 
     def of(units: int, policy: str) -> int:
         network = revnet("revnet", units, filters, bottleneck)

@@ -75,7 +75,7 @@ def test_stored_halves_are_what_simulated_ones_are(start, make, batchnorm):
 
 @pytest.mark.parametrize("batchnorm", ("moving", "batch"))
 def test_saved_activations_are_a_half_or_a_quarter(kernels, batchnorm):
-    """Of a whole network, all of it trained. What integers keep besides is the input, and vectors of BatchNorm."""
+    """The whole network is trained. Besides integers a plan keeps the input and vectors of BatchNorm."""
     network = mobilenet_v1((128, 128, 3), 0.25, 5)
     integers = Precision(Format(symmetric=True), Format(), Format(), norm_inputs=Format(), simulated=False)
     saved, planned = {}, {}

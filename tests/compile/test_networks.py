@@ -200,7 +200,7 @@ def broadcasted() -> Network:
 
 
 def odd() -> Network:
-    """What nobody builds: a tensor added to itself, reshapes, an input with two readers, a layer that nobody reads,
+    """Unusual networks: a tensor added to itself, reshapes, an input with two readers, a layer that nobody reads,
     logits behind a ReLU, and a softmax after the layer that nobody reads."""
     net = Network("odd", (4, 5, 3))
     a = net.add("a", Conv2D(20, 1), INPUT)

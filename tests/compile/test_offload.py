@@ -139,7 +139,7 @@ def test_pages_are_in_one_place(kernels):
 
 
 def test_ways_side_by_side(start):
-    """What is recomputed from what is paged or kept in fewer bits."""
+    """Tensors are recomputed from others that are paged or kept in fewer bits."""
     network = NETWORKS["residual"]()
     exact = {"a_add": Offload(), "a_relu": Recompute(), "b1": Offload(), "b1_bn": Recompute(), "b1_relu": Recompute()}
     request = Request(network, EXAMPLES, 2, SGD(0.05), "batch")

@@ -1,4 +1,4 @@
-"""What a plan promises before anything runs, and whether sessions keep it."""
+"""Promises of a plan before anything runs, and the sessions that keep them."""
 
 from dataclasses import replace
 

@@ -332,7 +332,7 @@ def test_refusals_say_what_a_micro_batch_of_one_needs(kernels, batchnorm):
 
 
 def test_refused_predictions_are_planned_once(kernels, monkeypatch):
-    """What tries one size after the other doesn't read what is said of another one."""
+    """A search through sizes doesn't read what is said of another one."""
     planned = []
     monkeypatch.setattr(planner, "Layout", lambda *args: planned.append(args) or Layout(*args))
     with pytest.raises(PlanError, match="now 8"):

@@ -92,7 +92,7 @@ def test_steps(start, make, name, micro, batchnorm):
 
 @dataclass(frozen=True)
 class Widest(Observer):
-    """Of a user's own, as the documentation has it."""
+    """An observer of a user's own, as in the documentation."""
 
     def next(self, low, high, least, most, updates):
         return np.minimum(low, least), np.maximum(high, most)

@@ -1,4 +1,4 @@
-"""What is kept of tensors instead of the tensors: masks, halves, integers."""
+"""Strategies that keep something smaller than a tensor: masks, halves, integers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a new user looks for is answered under a heading that search finds: every word of the question is in it."""
+"""Questions of a new user are answered under headings that search finds: every word of the question is in it."""
 
 import pytest
 

@@ -159,7 +159,7 @@ class StopAt(Callback):
 
 
 def test_trainings_have_the_bits_of_keeping_all(store):
-    """Of the reversible network: interrupted and gone on with, and inverting, against keeping everything."""
+    """A reversible network that inverts, interrupted and resumed, learns as one that keeps everything."""
     kept = MemoryExperiment.start(replace(BASE, reversible=True), store, [], lambda text: None)
     inverting = replace(BASE, reversible=True, activation_memory="invertible")
     assert MemoryExperiment.start(inverting, store, [StopAt()], lambda text: None) is None

@@ -55,7 +55,7 @@ def rounds_of(federation, strategy=None, grid=None, records=None, **settings):
 
 
 def gradient(w, x, y):
-    """Of the mean cross-entropy of softmax regression, float64."""
+    """Gradients of the mean cross-entropy of softmax regression, float64."""
     logits = x @ w["dense/kernel"] + w["dense/bias"]
     p = np.exp(logits - logits.max(1, keepdims=True))
     error = (p / p.sum(1, keepdims=True) - np.eye(CLASSES)[y]) / len(x)

@@ -141,7 +141,7 @@ def normalized() -> Network:
 
 
 def grouped() -> Network:
-    """What Keras doesn't have: transposed convolutions in groups."""
+    """Layers that Keras doesn't have: transposed convolutions in groups."""
     net = Network("grouped", (4, 5, 6))
     net.add("transposed", Conv2DTranspose(9, 3, 2, "same", groups=3))
     net.add("flat", Flatten())

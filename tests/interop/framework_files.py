@@ -64,7 +64,7 @@ def functions():
 
 
 def others():
-    """What is rarer: extremes, unit length, layer normalization, padded channels, logarithms of probabilities."""
+    """Rarer layers: extremes, unit length, layer normalization, padded channels, logarithms of probabilities."""
     x = keras.Input((8, 8, 8))
     a, b = keras.ops.split(x, 2, axis=-1)
     y = L.Conv2D(8, 3, activation="gelu", name="conv")(keras.ops.maximum(a, b))

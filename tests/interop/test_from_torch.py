@@ -13,7 +13,7 @@ nn, F = torch.nn, torch.nn.functional
 
 
 class Small(nn.Module):
-    """What networks for pictures have: shuffled and gated channels, in-place sums, several poolings."""
+    """Layers of networks for pictures: shuffled and gated channels, in-place sums, several poolings."""
 
     def __init__(self):
         super().__init__()

@@ -178,7 +178,7 @@ def sources(layer):
 
 
 def is_close_race(pooling, x):
-    """Whether two values above 0 of one window are less than LEAD apart. Those at 0 come out of a rectifier, where no
+    """True if two values above 0 of one window are less than LEAD apart. Those at 0 come out of a rectifier, where no
     gradient goes on."""
     windows = tf.image.extract_patches(
         x, (1, *pooling.pool_size, 1), (1, *pooling.strides, 1), (1, 1, 1, 1), pooling.padding.upper()

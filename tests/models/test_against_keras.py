@@ -39,7 +39,7 @@ NETWORKS = {
 
 @pytest.fixture(scope="module")
 def keras_folder(tmp_path_factory):
-    """What Keras computes for all NETWORKS, in one process of its own."""
+    """Results of Keras for all NETWORKS, in one process of its own."""
     folder = tmp_path_factory.mktemp("keras")
     command = [sys.executable, SCRIPT, json.dumps(NETWORKS), folder]
     run = subprocess.run(command, capture_output=True, text=True)

@@ -23,12 +23,13 @@ NETWORKS = {
     "bcresnet trained": bcresnet(softmax=False, dropout=0.0),
     "ds_cnn": ds_cnn(softmax=False),
 }
-# Of gradients. With trained weights some ReLU's input is so near to 0 that float32 rounds it across, PyTorch's as well.
+# Tolerances of gradients. With trained weights some input of a ReLU is so near to 0 that float32 has another sign, in
+# PyTorch as well.
 TOLERANCES = {"bcresnet": 3e-4, "bcresnet trained": 3e-2, "ds_cnn": 3e-4}
 
 
 class Case:
-    """What PyTorch found for a network."""
+    """Results of PyTorch for a network."""
 
     def __init__(self, name: str, folder: Path) -> None:
         arguments = []

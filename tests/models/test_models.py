@@ -1,4 +1,4 @@
-"""What the networks are, and that they can be trained from their own beginning."""
+"""The shapes of the networks, which can be trained from their own beginning."""
 
 import numpy as np
 import pytest

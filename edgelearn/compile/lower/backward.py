@@ -112,19 +112,19 @@ class BackwardPass:
                 value.dtype if isinstance(value, Tensor) else "float32",
             )
             self.gradients[name] = self.micro.tensor("output gradient", shape, dtype=dtype)
-        masks_sum = name in self.unmasked and not self._writers(name, reader)
+        masks_sum = name in self.unmasked and self._last_writer(name, reader) is None
         if masks_sum:
             self.unmasked.remove(name)
         mask = value if stage.activation != LINEAR and name not in self.unmasked else None
         return Target(self.gradients[name], mask, stage.activation, accumulate, masks_sum=masks_sum)
 
-    def _writers(self, name: str, reader: Stage | None) -> list[Node]:
-        """Layers before `reader` that will add their shares to the gradient of layer `name`, the last one to do so
-        first."""
+    def _last_writer(self, name: str, reader: Stage | None) -> Node | None:
+        """The last of the layers before `reader` that will add their shares to the gradient of layer `name`: the first
+        one of the network, whose backward pass runs in reverse. None if there is none."""
         place = self._places[reader.name] if reader else inf
         readers = (node for node in self.lowering.network.consumers(name) if node.name in self._reached)
-        before = [node for node in readers if self._places[node.name] < place]
-        return sorted(before, key=lambda node: self._places[node.name])
+        before = (node for node in readers if self._places[node.name] < place)
+        return min(before, key=lambda node: self._places[node.name], default=None)
 
     def _pass_on(self, stage: Stage, dz: Tensor) -> list[str]:
         """Names of the inputs of a sum whose gradient is `dz` itself, without a copy: those that only read it, and one
@@ -155,8 +155,8 @@ class BackwardPass:
         if below is None or name in self.gradients:
             return False
         if below.activation != LINEAR:
-            writers = self._writers(name, reader)
-            if self.lowering.rounds or not writers or not writers[0].op.masks_sums:
+            last = self._last_writer(name, reader)
+            if self.lowering.rounds or last is None or not last.op.masks_sums:
                 return False
         dtype = value.dtype if isinstance(value, Tensor) else "float32"
         rounded = below.is_linear and self.quantizers.rounds("gradients", below.name)  # in place, unless to integers

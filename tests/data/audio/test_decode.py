@@ -48,7 +48,7 @@ def test_truncated_files_are_refused(encode, tone, kind, subtype, part):
 
 
 def test_a_wav_of_unknown_length_is_read(encode, tone):
-    """What writes to a pipe can't go back to say how long it was."""
+    """A program that writes to a pipe can't go back to say how long it was."""
     piped = bytearray(encode(tone()))
     at = piped.index(b"data") + 4
     piped[at : at + 4] = struct.pack("<I", 0xFFFFFFFF)

@@ -33,7 +33,7 @@ def clips():
 
 @pytest.fixture(scope="module")
 def tensorflow(clips, tmp_path_factory):
-    """What TensorFlow computes of the clips, see tf_features.py."""
+    """Features of the clips by TensorFlow: see tf_features.py."""
     if find_spec("tensorflow") is None:
         pytest.skip("tensorflow isn't installed: nothing to compare features with")
     folder = tmp_path_factory.mktemp("features")

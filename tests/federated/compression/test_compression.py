@@ -193,7 +193,7 @@ def test_nan_is_not_compressed(compressor):
 
 @pytest.mark.parametrize("name", ("topk:0.1", "topk:0.1+int8", "topk:0.2+sign"))
 def test_error_feedback_loses_nothing(name):
-    """What was sent, and what is kept, add up to all updates."""
+    """The entries sent and the entries kept add up to all updates."""
     compressor, state, sent = make_compressor(name), {}, [np.zeros(shape) for shape in SHAPES]
     for seed in range(30):
         data = compressor.encode(update(1), generator(seed), state)

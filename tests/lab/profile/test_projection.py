@@ -16,7 +16,7 @@ REQUEST = Request(network(), BATCH, MICRO, SGD())
 
 
 def record(kind: str, share: float) -> DeviceRecord:
-    """Of a device that reaches this share of the roof at whatever it does."""
+    """Figures of a device that reaches this share of the roof at whatever it does."""
     points = (Point("pointwise_forward", 1, 10, 10, 1.0, share), Point("sgd", 2, 0, 10, 2.0, 2 * share))
     facts = {"platform": "p", "name": f"{kind} {share}", "kind": kind, "compute_units": 2}
     return DeviceRecord(facts, "2026-01-01", Peaks(10.0, {1: 10.0}, 0.1), (StepRecord("step", 3.5, points),))
