@@ -4,6 +4,7 @@
 // channels.
 #include "integers.h"
 #include "epilogue.h"
+#include "residual.h"
 
 typedef bytes Data;
 typedef Ints Sum;
@@ -31,6 +32,7 @@ typedef struct {
   Result result;
   RangeStatistics *statistics;
   Epilogue epilogue;
+  Residual residual;
   input w_range;
   float step;
   Kept *kept;
@@ -51,7 +53,8 @@ INLINE void write_outputs(const Outputs target, Ints sum[TILE][PANELS], const Si
       const int row = (image * s.out_height + oy) * s.out_width + ox + i;
       if (i % DRAWN_ROWS == 0) uniform = draw(target.result, panel + j, row, 1);
       write_result(target.result, target.statistics, panel + j, row,
-                   apply(affine, VECTOR(convert_float)(sum[i][j]) * step), uniform.of[i % DRAWN_ROWS]);
+                   with_residual(target.residual, apply(affine, VECTOR(convert_float)(sum[i][j]) * step),
+                                 result_at(target.result, panel + j, row)), uniform.of[i % DRAWN_ROWS]);
     }
   }
 }
@@ -109,17 +112,18 @@ INLINE Place place_of(const int tile, const int images, const int height, const 
                  part % across};
 }
 
-// y = activation((x * w) * scale + shift)
+// y = activation((x * w) * scale + shift), or the sum of that and another tensor (residual.h)
 KERNEL quantized_convolution_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_ARGUMENTS, const int images,
                                      const int height, const int width, const int channels, const int out_height,
-                                     const int out_width, const int out_blocks EPILOGUE_ARGUMENTS) {
+                                     const int out_width, const int out_blocks EPILOGUE_ARGUMENTS
+                                     RESIDUAL_ARGUMENTS) {
   LOCAL_RECORDS(shared);
   input x_range = START(x_range);
   RangeStatistics s = NO_STATISTICS;
   Kept kept;
   kept.panel = -1;
-  const Outputs target = {RESULT(images * out_height * out_width), &s, EPILOGUE, START(w_range), x_range[SCALE_OF],
-                          &kept};
+  const Outputs target = {RESULT(images * out_height * out_width), &s, EPILOGUE, RESIDUAL_START, START(w_range),
+                          x_range[SCALE_OF], &kept};
   const int across = (out_width + TILE - 1) / TILE;
   const Tiles tiles = tiles_of_item(images * out_height * across * (out_blocks / PANELS));
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {

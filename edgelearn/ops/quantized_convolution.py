@@ -13,6 +13,7 @@ from .convolution import Conv2D
 from .dense import Dense
 from .emit import Emitter, Epilogue, Traits
 from .quantized_tensor import QuantizedTensor, check_accumulators
+from .residual import Residual
 from .sums import LONGEST_SUM, Sum, start_sum
 from .target import Target
 from .tensor import Tensor, ceil_div
@@ -57,8 +58,9 @@ def emit_forward(
     kernel: QuantizedTensor,
     target: Target,
     epilogue: Epilogue,
+    residual: Residual | None = None,
 ) -> None:
-    """target = activation((x * kernel) * scale + shift)"""
+    """target = activation((x * kernel) * scale + shift), or its sum with a `residual` where `adds_residuals`."""
     geometry = Geometry.of(op, x.tensor, 1, x.tensor.rows)
     window, (out_height, out_width) = geometry.window, geometry.window.output
     channels, out = x.tensor.channels, target.tensor
@@ -73,11 +75,16 @@ def emit_forward(
         e.launch(
             "quantized_convolution.cl", "quantized_convolution_forward", (target.items(e, _items(e, count)),),
             *x.read, *kernel.read, *target.result_arguments(e), *geometry.sizes, channels, out_height, out_width,
-            out.blocks, *epilogue.arguments,
+            out.blocks, *epilogue.arguments, *(residual.arguments if residual else []),
             whole=True, flops=flops, in_block=x.tensor.block, depth=1,
             per_channel=kernel.format.per_channel, **quads.macros(e.traits), **choice, **window.macros,
-            **epilogue.macros, **target.result_macros(e),
+            **epilogue.macros, **(residual.macros if residual else {}), **target.result_macros(e),
         )  # fmt: skip
+
+
+def adds_residuals(e: Emitter, x: QuantizedTensor) -> bool:
+    """True if the kernels that multiply `x` can add to their results."""
+    return not quantized_units.multiplies(e, x.tensor)
 
 
 def emit_backward_data(

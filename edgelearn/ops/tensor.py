@@ -58,6 +58,8 @@ def pack(array: np.ndarray, block: int = BLOCK, dtype: str = "float32", empty: E
 def unpack(packed: np.ndarray, shape: Shape, block: int = BLOCK) -> np.ndarray:
     """The inverse of `pack`: `shape` from the flat or blocked words."""
     rows, channels = prod(shape[:-1]), shape[-1]
+    if rows == 1:
+        return packed.reshape(-1)[:channels].reshape(shape).copy()
     matrix = np.empty((rows, channels), packed.dtype)
     for start, columns in zip(range(0, channels, block), packed.reshape(-1, rows, block), strict=False):
         matrix[:, start : start + block] = columns[:, : channels - start]

@@ -83,6 +83,9 @@ class Feed:
         """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
         if isinstance(source, FeatureCache):
             return source.device_layout(indices, self._empty)
+        first, count = int(indices[0]), len(indices)
+        if isinstance(source, np.ndarray) and np.array_equal(indices, np.arange(first, first + count)):
+            return self.pack(source[first : first + count])  # neighbours: sent without a copy of them
         return self.pack(source[indices])
 
     def begin(self, examples: int, rate: float, step: int, scale: float = 1.0) -> None:

@@ -4,7 +4,11 @@
 
 #define COLUMNS_FORWARD SPAN              // that a tile meets in a row of its input
 #define COLUMNS_BACKWARD (TILE + (KERNEL_W - 1) * DILATION_X / STRIDE_X + 1)
-#define STRIP(columns) (((columns) * IN_BLOCK + QUAD - 1) / BLOCK + 1)  // of 16 bytes
+#if IN_BLOCK == BLOCK
+#define STRIP(columns) (((columns) + QUAD - 1) / QUAD * QUAD)  // of 16 bytes, in whole quads
+#else
+#define STRIP(columns) (((columns) * IN_BLOCK + QUAD - 1) / BLOCK + 1)
+#endif
 
 typedef int4 Pixel;
 typedef Pixel __attribute__((aligned(4))) Pixel_in_memory;
@@ -13,10 +17,21 @@ typedef int __attribute__((aligned(1))) Quad_in_memory;
 
 INLINE void clear(Quads *sum, const int count) { UNROLL for (int i = 0; i < count; i++) sum[i] = (Quads)0; }
 
+INLINE int clamp_quad(const int i) { return i < 0 ? 0 : i < QUAD ? i : QUAD; }
+
 // strip = the pixels of a row from column `first` on, as unsigned bytes
 INLINE void load_strip(Pixel *strip, Data row, const int first, const int columns, const int width, const short zero) {
   const int padding = zero + 128;
-#if IN_BLOCK == BLOCK
+#if IN_BLOCK == BLOCK && ROWS_AT_ONCE
+  Data from = row + first * BLOCK;
+  if (first >= 0 && first + STRIP(columns) <= width) {
+    UNROLL for (int q = 0; q < columns; q += QUAD)
+      *(Quads_in_memory *)(strip + q) = *(__global const Quads_in_memory *)(from + q * BLOCK) ^ (Quads)OFFSET;
+  } else UNROLL for (int q = 0; q < columns; q += QUAD) {
+    const int outside = clamp_quad(-first - q), stop = clamp_quad(width - first - q);
+    *(Quads_in_memory *)(strip + q) = rows_of_some(from + q * BLOCK, outside, stop, (char)zero) ^ (Quads)OFFSET;
+  }
+#elif IN_BLOCK == BLOCK
   if (first >= 0 && first + columns <= width) {
     __global const Pixel_in_memory *from = (__global const Pixel_in_memory *)(row + first * BLOCK);
     UNROLL for (int q = 0; q < columns; q++) strip[q] = from[q] ^ (Pixel)OFFSET;

@@ -6,6 +6,7 @@
 //   quads_of_some(p, first, stop, other): of four rows of which only those from number `first` to `stop` - 1 are read;
 //     the bytes of the rest are `other`
 //   quads_of_four(a, b, c, d): of four rows that needn't be neighbours
+//   rows_of_some(p, first, stop, other): what quads_of_some reads, row by row as in memory; with ROWS_AT_ONCE alone
 #define PLAIN_QUADS 0
 #define VNNI512 1
 #define AVX512BW 2
@@ -87,10 +88,13 @@ INLINE Quads columns_of(const Rows rows) {
       12, 28, 44, 60, 13, 29, 45, 61, 14, 30, 46, 62, 15, 31, 47, 63), Quads);
 }
 INLINE Quads quads_of_rows(__global const char *p) { return columns_of(*(__global const Rows_in_memory *)p); }
-INLINE Quads quads_of_some(__global const char *p, const int first, const int stop, const char other) {
+#define ROWS_AT_ONCE 1
+INLINE Quads rows_of_some(__global const char *p, const int first, const int stop, const char other) {
   const ushort mask = (1 << 4 * stop) - (1 << 4 * first);
-  const Quads others = (Quads)((other & 255) * 0x01010101);
-  return columns_of(__builtin_astype(__builtin_ia32_loaddqusi512_mask((__global const int *)p, others, mask), Rows));
+  return __builtin_ia32_loaddqusi512_mask((__global const int *)p, (Quads)((other & 255) * 0x01010101), mask);
+}
+INLINE Quads quads_of_some(__global const char *p, const int first, const int stop, const char other) {
+  return columns_of(__builtin_astype(rows_of_some(p, first, stop, other), Rows));
 }
 INLINE Pair_of_rows pair_of(const char16 a, const char16 b) {
   return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
@@ -104,6 +108,7 @@ INLINE Quads quads_of_four(const char16 a, const char16 b, const char16 c, const
       61, 62, 63));
 }
 #else
+#define ROWS_AT_ONCE 0
 INLINE Quads quads_of_rows(__global const char *p) { return quads_of_few(p, QUAD); }
 INLINE Quads quads_of_some(__global const char *p, const int first, const int stop, const char other) {
   Quads quads = (Quads)0;

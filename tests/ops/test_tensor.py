@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 
 from edgelearn.launch import Buffer, InOut, Role
-from edgelearn.ops import Emitter, Tensor, Traits
+from edgelearn.ops import Emitter, Tensor, Traits, pack, unpack
 from edgelearn.ops.pointwise import emit_backward_weights
 
 
@@ -30,3 +30,12 @@ def test_chunks_of_rows_read_everything_once():
     assert sum(read) == x.buffer.nbytes + dy.buffer.nbytes
     moved = [gradient.buffer.nbytes * (1 if launch is e.launches[0] else 2) for launch in e.launches]
     assert [launch.nbytes for launch in e.launches] == list(np.add(read, moved))
+
+
+def test_what_is_unpacked_is_its_own():
+    """One row, as several."""
+    for shape in ((1, 19), (3, 19), (16,)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        packed = pack(x)
+        found = unpack(packed, shape)
+        assert np.array_equal(found, x) and not np.shares_memory(found, packed)

@@ -10,7 +10,8 @@ import numpy as np
 
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Network
-from edgelearn.ops import Add, Epilogue, Target, batchnorm
+from edgelearn.ops import Add, Conv2D, Dense, Epilogue, Target, batchnorm
+from edgelearn.ops import quantized_convolution as quantized_convolution
 from edgelearn.ops import quantized_copy as quantized_copy
 from edgelearn.ops.copy import emit_padded
 from edgelearn.ops.function import LINEAR
@@ -19,6 +20,7 @@ from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers
 from edgelearn.ops.tensor import BLOCK, Tensor, pack
 from edgelearn.ops.transpose import emit_prepared
 
+from . import residual
 from .emitter import stored_as
 from .lowering import Lowering, linear, norm
 
@@ -28,6 +30,7 @@ class ForwardPass:
 
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.micro, self.quantizers = lowering, lowering.micro, lowering.quantizers
+        self._computed: set[str] = set()  # stages that the kernel of an earlier one has computed
 
     def quantize_inputs(self) -> None:
         """Round the network's inputs: each to integers if all its readers multiply them."""
@@ -57,12 +60,18 @@ class ForwardPass:
     def emit(self, stage: Stage, quantized: bool) -> None:
         """Emit a stage, and round its output if `quantized`."""
         lowering = self.lowering
+        if stage.name in self._computed:
+            return
         lowering.at(stage.name)
         inputs = [lowering.values[name] for name in stage.inputs]
         x = inputs[0]
         if isinstance(x, QuantizedTensor) and is_integers(x) and lowering.may_multiply_integers(stage):
             lowering.integer.add(stage.name)
-            lowering.values[stage.output.name] = self._integers(stage, x, quantized)
+            if behind := residual.stages_behind(lowering, stage, x):
+                lowering.values[behind[-1].output.name] = self._sum(stage, x, behind)
+                self._computed |= {each.name for each in behind}
+            else:
+                lowering.values[stage.output.name] = self._integers(stage, x, quantized)
             return
         if quantized and (y := self._of_integers(stage, inputs)):
             lowering.values[stage.output.name] = y
@@ -130,10 +139,11 @@ class ForwardPass:
     def _linear(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         """A linear op on floats, with stored statistics if a BatchNorm follows."""
         frozen = stage.name not in self.lowering.trained and not self.quantizers.rounds("weights", stage.name)
-        frozen, prepare = frozen and not self.lowering.request.compute.stores_halves, self.lowering.prepare
+        frozen = frozen and not self.lowering.request.compute.stores_halves
         if frozen and stage.norm is not None:
             kernel, bias = self._folded(stage)
-            kernel = emit_prepared(prepare, linear(stage).forward_view(prepare, x, kernel))
+            view = linear(stage).forward_view(self.lowering.request.compute, x, kernel)
+            kernel = emit_prepared(self.lowering.prepare, view)
             linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation))
             return
         with stored_as(self.micro, [self._kernel(stage, x)], x.dtype) as (kernel,):
@@ -141,8 +151,14 @@ class ForwardPass:
 
     def _kernel(self, stage: Stage, x: Tensor) -> Stored:
         """The kernel as the stage's linear op reads it, given `x`."""
-        lowering = self.lowering
-        return lowering.kernel(stage, linear(stage).forward_view(lowering.prepare, x, lowering.master_kernel(stage)))
+        view = linear(stage).forward_view(self.lowering.request.compute, x, self.lowering.master_kernel(stage))
+        if not view.changes:
+            return self.lowering.kernel(stage)
+        if encoded := self.quantizers.kernels.viewed(stage.name, view):
+            return encoded
+        kernel = self.lowering.kernel(stage)
+        assert isinstance(kernel, Tensor)
+        return emit_prepared(self.lowering.prepare, replace(view, kernel=kernel))
 
     def _before_norm(self, stage: Stage, x: Tensor) -> Stored:
         """A linear op on floats, whose output batch statistics normalize."""
@@ -168,6 +184,17 @@ class ForwardPass:
         out = self._output(stage)
         emit(Target(out), epilogue)
         return self._rounded(stage, out) if quantized else out
+
+    def _sum(self, stage: Stage, x: QuantizedTensor, behind: list[Stage]) -> Stored:
+        """The output of the stages `behind` a stage that multiplies integers, all computed by its kernel."""
+        op, kernel, epilogue = linear(stage), self.lowering.kernel(stage), self._epilogue(stage)
+        assert isinstance(op, Conv2D | Dense) and isinstance(kernel, QuantizedTensor)
+        added, output = residual.residual_of(self.lowering, stage, behind), behind[-1].output
+
+        def emit(target: Target) -> None:
+            quantized_convolution.emit_forward(self.micro, op, x, kernel, target, epilogue, added)
+
+        return self.quantizers.write("activations", output.name, (self.lowering.n, *output.shape), emit)
 
     def _integers_before_norm(self, stage: Stage, emit: Callable[..., None]) -> Stored:
         shape, epilogue = (self.lowering.n, *stage.nodes[0].shape), Epilogue(None, self.lowering.bias(stage))

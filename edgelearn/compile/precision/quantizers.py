@@ -115,18 +115,31 @@ class Quantizers:
         fmt = self.precision.format(kind, layer)
         return not self.precision.simulated and fmt is not None and fmt.storage == "int8"
 
+    def knows_range(self, kind: str, layer: str) -> bool:
+        """True if a tensor is stored as integers by a range that is known before it is computed."""
+        ranged = self.stores(kind, layer) and self.quantizes(kind, layer)
+        return ranged and self.precision.is_static(kind, self.mode, self.training)
+
+    def known_range(self, kind: str, layer: str) -> Quantizer:
+        """The quantizer of a tensor whose range is known; the range comes into use."""
+        fmt = self.precision.format(kind, layer)
+        assert has_range(fmt)
+        q = self._quantizer(fmt, kind, layer)
+        emit_next_range(self.prepare, q)
+        return q
+
     def write(self, kind: str, layer: str, shape: Shape, emit: Emit, integers: bool = True) -> Stored:
         """The tensor that `emit` writes to its target, quantized: as `integers`, or as the floats that these stand for.
         With a static range `emit` quantizes it; else it writes floats, whose statistics give the range."""
         fmt = self.precision.format(kind, layer)
         assert has_range(fmt)
-        q = self._quantizer(fmt, kind, layer)
+        static = self.precision.is_static(kind, self.mode, self.training)
+        q = self.known_range(kind, layer) if static else self._quantizer(fmt, kind, layer)
         if integers:
             y = self._integers(kind, q, shape)
         else:
             y = QuantizedTensor(self.micro.tensor(f"quantized {kind}", shape), q.record, q.format, q.name)
-        if self.precision.is_static(kind, self.mode, self.training):
-            emit_next_range(self.prepare, q)
+        if static:
             target = Target(y, statistics=self._statistics(q, y.tensor))
             if kind == "gradients":  # which are never recomputed
                 emit(target)
