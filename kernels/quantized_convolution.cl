@@ -3,8 +3,7 @@
 // point; taps in the padding contribute nothing. A work-item computes TILE outputs of a row x PANELS blocks of 16
 // channels.
 #include "integers.h"
-#include "epilogue.h"
-#include "residual.h"
+#include "bounds.h"
 
 typedef bytes Data;
 typedef Ints Sum;
@@ -53,8 +52,8 @@ INLINE void write_outputs(const Outputs target, Ints sum[TILE][PANELS], const Si
       const int row = (image * s.out_height + oy) * s.out_width + ox + i;
       if (i % DRAWN_ROWS == 0) uniform = draw(target.result, panel + j, row, 1);
       write_result(target.result, target.statistics, panel + j, row,
-                   with_residual(target.residual, apply(affine, VECTOR(convert_float)(sum[i][j]) * step),
-                                 result_at(target.result, panel + j, row)), uniform.of[i % DRAWN_ROWS]);
+                   ended(affine, target.residual, VECTOR(convert_float)(sum[i][j]) * step,
+                         result_at(target.result, panel + j, row)), uniform.of[i % DRAWN_ROWS]);
     }
   }
 }
@@ -122,8 +121,8 @@ KERNEL quantized_convolution_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RES
   RangeStatistics s = NO_STATISTICS;
   Kept kept;
   kept.panel = -1;
-  const Outputs target = {RESULT(images * out_height * out_width), &s, EPILOGUE, RESIDUAL_START, START(w_range),
-                          x_range[SCALE_OF], &kept};
+  const Outputs target = {within_bounds(RESULT(images * out_height * out_width)), &s, EPILOGUE, RESIDUAL_START,
+                          START(w_range), x_range[SCALE_OF], &kept};
   const int across = (out_width + TILE - 1) / TILE;
   const Tiles tiles = tiles_of_item(images * out_height * across * (out_blocks / PANELS));
   for (int tile = tiles.first; tile < tiles.last; tile += tiles.step) {

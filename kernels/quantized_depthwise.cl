@@ -3,7 +3,7 @@
 // work-item computes TILE outputs of a row, loading each input column once. UNIT: four products at a time. Else FLOATS:
 // sums of so few products are exact in floats, contracted or not, and vector units add those up faster.
 #include "integers.h"
-#include "epilogue.h"
+#include "bounds.h"
 #include "window.h"
 
 typedef bytes Data;
@@ -65,7 +65,7 @@ KERNEL quantized_depthwise_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESUL
                                    const int all_blocks EPILOGUE_ARGUMENTS) {
   LOCAL_RECORDS(shared);
   input x_range = START(x_range), w_range = RANGE_START(w_range);
-  const Result result = RESULT(images * out_height * out_width);
+  const Result result = within_bounds(RESULT(images * out_height * out_width));
   const int across = (out_width + TILE - 1) / TILE;
   const short zero = (short)x_range[ZERO];
   RangeStatistics s = NO_STATISTICS;
@@ -85,7 +85,8 @@ KERNEL quantized_depthwise_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESUL
     Uniform uniform;
     UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width) {
       if (i % DRAWN_ROWS == 0) uniform = draw(result, at.block, first + i, 1);
-      write_result(result, &s, at.block, first + i, apply(affine, value_of(sum[i]) * step),
+      write_result(result, &s, at.block, first + i,
+                   ended(affine, RESIDUAL_START, value_of(sum[i]) * step, result_at(result, at.block, first + i)),
                    uniform.of[i % DRAWN_ROWS]);
     }
   }

@@ -34,12 +34,13 @@ INLINE Affine affine_of(const Epilogue epilogue, const int channel) {
   return affine;
 }
 
-INLINE V apply(const Affine affine, V v) {
+INLINE V scaled(const Affine affine, V v) {
 #if SCALE
   v *= affine.scale;
 #endif
 #if SHIFT
   v += affine.shift;
 #endif
-  return activate(v);
+  return v;
 }
+INLINE V apply(const Affine affine, const V v) { return activate(scaled(affine, v)); }

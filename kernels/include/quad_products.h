@@ -4,11 +4,9 @@
 
 #define COLUMNS_FORWARD SPAN              // that a tile meets in a row of its input
 #define COLUMNS_BACKWARD (TILE + (KERNEL_W - 1) * DILATION_X / STRIDE_X + 1)
-#if IN_BLOCK == BLOCK
-#define STRIP(columns) (((columns) + QUAD - 1) / QUAD * QUAD)  // of 16 bytes, in whole quads
-#else
-#define STRIP(columns) (((columns) * IN_BLOCK + QUAD - 1) / BLOCK + 1)
-#endif
+// Of 16 bytes, in whole quads of them
+#define PIECES(columns) (((columns) * IN_BLOCK + QUAD - 1) / BLOCK + 1)
+#define STRIP(columns) ((IN_BLOCK == BLOCK ? (columns) + QUAD - 1 : PIECES(columns) + QUAD - 1) / QUAD * QUAD)
 
 typedef int4 Pixel;
 typedef Pixel __attribute__((aligned(4))) Pixel_in_memory;
@@ -22,7 +20,7 @@ INLINE int clamp_quad(const int i) { return i < 0 ? 0 : i < QUAD ? i : QUAD; }
 // strip = the pixels of a row from column `first` on, as unsigned bytes
 INLINE void load_strip(Pixel *strip, Data row, const int first, const int columns, const int width, const short zero) {
   const int padding = zero + 128;
-#if IN_BLOCK == BLOCK && ROWS_AT_ONCE
+#if IN_BLOCK == BLOCK && ROWS_AT_ONCE && TAPS > 1  // pixels of one tap, read once each, are there sooner one by one
   Data from = row + first * BLOCK;
   if (first >= 0 && first + STRIP(columns) <= width) {
     UNROLL for (int q = 0; q < columns; q += QUAD)
@@ -40,8 +38,14 @@ INLINE void load_strip(Pixel *strip, Data row, const int first, const int column
     strip[q] = ix >= 0 && ix < width ? *(__global const Pixel_in_memory *)(row + ix * BLOCK) ^ (Pixel)OFFSET
                                      : (Pixel)(padding * ONES);
   }
+#elif ROWS_AT_ONCE
+  const int start = first * IN_BLOCK, stop = width * IN_BLOCK;
+  UNROLL for (int i = 0; i < PIECES(columns); i += QUAD) {
+    const int at = start + i * BLOCK;
+    *(Quads_in_memory *)(strip + i) = bytes_of_some(row + at, -at, stop - at, (char)zero) ^ (Quads)OFFSET;
+  }
 #else
-  const int start = first * IN_BLOCK, stop = width * IN_BLOCK, pieces = STRIP(columns);
+  const int start = first * IN_BLOCK, stop = width * IN_BLOCK, pieces = PIECES(columns);
   __global const Bytes_in_memory *from = (__global const Bytes_in_memory *)(row + start);
   if (start >= 0 && start + pieces * BLOCK <= stop) {
     UNROLL for (int i = 0; i < pieces; i++) strip[i] = from[i] ^ (Pixel)OFFSET;
@@ -57,16 +61,16 @@ INLINE void load_strip(Pixel *strip, Data row, const int first, const int column
 // Four rows of weights from p on, of which `count` count
 INLINE Quads weights_of_rows(Data p, const int count) { return count < QUAD ? quads_of_few(p, count) : quads_of_rows(p); }
 
-// The sums of the weights of PANELS blocks over the channels, tap by tap
-INLINE void keep_totals(Kept *kept, Data w, const int channels, const int panel) {
+// The sums of the weights of PANELS blocks over the channels and over `together` neighbouring taps at a time
+INLINE void keep_totals(Kept *kept, Data w, const int channels, const int panel, const int together) {
   if (kept->panel == panel) return;
   kept->panel = panel;
-  for (int tap = 0; tap < TAPS; tap++) UNROLL for (int j = 0; j < PANELS; j++) {
+  for (int tap = 0; tap < TAPS; tap += together) UNROLL for (int j = 0; j < PANELS; j++) {
     Data weights = w + ((size_t)(panel + j) * TAPS + tap) * channels * BLOCK;
     Quads total = (Quads)0;
-    for (int c = 0; c < channels; c += QUAD)
-      total = add_quads(total, (Quads)ONES, weights_of_rows(weights + c * BLOCK, channels - c));
-    kept->totals[tap][j] = total;
+    for (int row = 0; row < together * channels; row += QUAD)
+      total = add_quads(total, (Quads)ONES, weights_of_rows(weights + row * BLOCK, together * channels - row));
+    kept->totals[tap / together][j] = total;
   }
 }
 
@@ -81,9 +85,9 @@ INLINE void add_products(Quads sum[TILE][PANELS], const char *strip, const int s
   }
 }
 
-// totals += the sums of the weights of a tap
-INLINE void count_tap(Quads totals[PANELS], const Kept *kept, const int tap) {
-  UNROLL for (int j = 0; j < PANELS; j++) totals[j] += kept->totals[tap][j];
+// totals += the kept sums number `index`
+INLINE void count_kept(Quads totals[PANELS], const Kept *kept, const int index) {
+  UNROLL for (int j = 0; j < PANELS; j++) totals[j] += kept->totals[index][j];
 }
 
 // sum = -a * the weights of the taps counted: what unsigned bytes will add too much
@@ -100,9 +104,9 @@ INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, co
   Pixel strip[STRIP(COLUMNS_FORWARD)];
   clear(totals, PANELS);
   if (zero != -128) {
-    keep_totals(target.kept, w, channels, panel);
-    for (int ky = 0; ky < KERNEL_H; ky++) if (INPUT_Y(oy, ky) >= 0 && INPUT_Y(oy, ky) < s.height)
-      for (int kx = 0; kx < KERNEL_W; kx++) count_tap(totals, target.kept, ky * KERNEL_W + kx);
+    keep_totals(target.kept, w, channels, panel, KERNEL_W);
+    for (int ky = 0; ky < KERNEL_H; ky++)
+      if (INPUT_Y(oy, ky) >= 0 && INPUT_Y(oy, ky) < s.height) count_kept(totals, target.kept, ky);
   }
   start_sums(sum, totals, zero);
   const int panel_stride = TAPS * channels * BLOCK;
@@ -129,12 +133,12 @@ INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s
   Quads sum[TILE][PANELS], totals[PANELS];
   Pixel strip[STRIP(COLUMNS_BACKWARD)];
   clear(totals, PANELS);
-  keep_totals(target.kept, t, out, panel);
+  keep_totals(target.kept, t, out, panel, 1);
   for (int ky = 0; ky < KERNEL_H; ky++) {
     const int reach_y = REACH_Y(iy, ky);
     if (reach_y < 0 || reach_y % STRIDE_Y != 0 || reach_y / STRIDE_Y >= s.out_height) continue;
     for (int kx = 0; kx < KERNEL_W; kx++)
-      if (REACH_X(ix, kx) % STRIDE_X == 0) count_tap(totals, target.kept, ky * KERNEL_W + kx);
+      if (REACH_X(ix, kx) % STRIDE_X == 0) count_kept(totals, target.kept, ky * KERNEL_W + kx);
   }
   start_sums(sum, totals, zero);
   const int panel_stride = TAPS * out * BLOCK;

@@ -7,6 +7,7 @@
 //     the bytes of the rest are `other`
 //   quads_of_four(a, b, c, d): of four rows that needn't be neighbours
 //   rows_of_some(p, first, stop, other): what quads_of_some reads, row by row as in memory; with ROWS_AT_ONCE alone
+//   bytes_of_some(p, first, stop, other): likewise, but `first` and `stop` count bytes and may lie outside
 #define PLAIN_QUADS 0
 #define VNNI512 1
 #define AVX512BW 2
@@ -92,6 +93,12 @@ INLINE Quads quads_of_rows(__global const char *p) { return columns_of(*(__globa
 INLINE Quads rows_of_some(__global const char *p, const int first, const int stop, const char other) {
   const ushort mask = (1 << 4 * stop) - (1 << 4 * first);
   return __builtin_ia32_loaddqusi512_mask((__global const int *)p, (Quads)((other & 255) * 0x01010101), mask);
+}
+INLINE Quads bytes_of_some(__global const char *p, const int first, const int stop, const char other) {
+  const ulong below = first <= 0 ? 0 : first < 64 ? (1UL << first) - 1 : ~0UL;
+  const ulong mask = stop <= 0 ? 0 : stop < 64 ? (1UL << stop) - 1 : ~0UL;
+  const Rows rows = __builtin_ia32_loaddquqi512_mask((__global const Rows *)p, (Rows)other, mask & ~below);
+  return __builtin_astype(rows, Quads);
 }
 INLINE Quads quads_of_some(__global const char *p, const int first, const int stop, const char other) {
   return columns_of(__builtin_astype(rows_of_some(p, first, stop, other), Rows));

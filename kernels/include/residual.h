@@ -44,13 +44,16 @@ typedef struct { int none; } Residual;
 #define RESIDUAL_START ((Residual){0})
 #endif
 
-// What is written at `at` instead of v
-INLINE V with_residual(const Residual r, V v, const size_t at) {
+// The sum at `at` of a result v and the other tensor, as an activation of it takes it
+INLINE V residual_sum(const Residual r, const V v, const size_t at) {
 #if RESIDUAL
-  v = rounded(r.own, v) + dequantized(r.other + at, r.other_scale, r.other_zero);
+  const V sum = rounded(r.own, v) + dequantized(r.other + at, r.other_scale, r.other_zero);
 #endif
 #if RESIDUAL == 2
-  v = JOIN(SUM_ACTIVATION, forward)(rounded(r.sum, v), SUM_ACTIVATION_A, SUM_ACTIVATION_B);
-#endif
+  return rounded(r.sum, sum);
+#elif RESIDUAL
+  return sum;
+#else
   return v;
+#endif
 }
