@@ -13,6 +13,7 @@ from edgelearn.launch.launch import Launch, Many, scalar
 from edgelearn.launch.transfer import Await, Transfer
 
 from .context import Context
+from .enqueue import without_event
 from .kernels import Kernels
 from .transfer_queue import TransferQueue
 
@@ -77,10 +78,16 @@ class Runner:
         local = (launch.group,) + (1,) * (len(launch.grid) - 1)
         grid, queue = (first, *launch.grid[1:]), self.context.queue
 
-        def step() -> Any:
-            return cl.enqueue_nd_range_kernel(queue, kernel, grid, local)
-
         self._arguments.append(values)  # clSetKernelArg does not keep buffers alive
+        with_event = partial(cl.enqueue_nd_range_kernel, queue, kernel, grid, local)
+        enqueue = None if self.context.profiling else without_event(queue, kernel, grid, local)
+        if enqueue is None:
+            return with_event
+
+        def step() -> None:
+            if enqueue():
+                with_event()  # raises the error by its name
+
         return step
 
     def close(self) -> None:
