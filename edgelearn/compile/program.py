@@ -52,8 +52,7 @@ class Program(Displayed):
     - `inputs`: the network's inputs, by name.
     - `outputs`: its outputs, by name; without the head that a loss computes itself.
     - `rematerialisation`: what became of its activations.
-    - `measure`: once weights are loaded, before the first `prepare`: extremes of kernels, which updates leave from then
-      on.
+    - `measure`: as weights are loaded: extremes of kernels, which updates leave from then on.
     """
 
     prepare: list[Launch]

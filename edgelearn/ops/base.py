@@ -11,14 +11,13 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .compute import Compute
 from .emit import Emitter, Epilogue
 from .function import LINEAR, Function
 from .initializers import INITIALIZERS
 from .sums import Sum
 from .target import Target
 from .tensor import Shape, Tensor
-from .transpose import KernelView, emit_prepared
+from .transpose import KernelView
 
 Arrays = dict[str, np.ndarray]
 Gradients = tuple[list[np.ndarray], Arrays]  # of the inputs, and of the trainable weights by role
@@ -192,18 +191,14 @@ class LinearOp(Op):
         """The kernel as `emit_backward_data` reads it unless products read rows along the depth (`Compute`)."""
         raise NotImplementedError
 
-    def forward_view(self, compute: Compute, x: Tensor, kernel: Tensor) -> KernelView:
+    def forward_view(self, e: Emitter, x: Tensor, kernel: Tensor) -> KernelView:
         """The kernel as `emit_linear` reads it."""
-        return self.view(x, kernel, None) if compute.depth_rows else KernelView(kernel)
+        return self.view(x, kernel, None) if e.compute.depth_rows else KernelView(kernel)
 
-    def backward_view(self, compute: Compute, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
+    def backward_view(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         """The kernel as `emit_backward_data` reads it, each output channel multiplied by its scale."""
         view = self.view(x, kernel, scale)
-        return replace(view, taps=0) if compute.depth_rows else view
-
-    def emit_prepared(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> Tensor:
-        """Emit the jobs, once a mini-batch, that write `backward_view` to a tensor."""
-        return emit_prepared(e, self.backward_view(e.compute, x, kernel, scale))
+        return replace(view, taps=0) if e.compute.depth_rows else view
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         """Emit the gradient of `x` from the prepared kernel."""

@@ -54,7 +54,6 @@ class Session:
         self._counters = np.zeros(16, np.float32)  # of the last mini-batch
         self._examples = 0  # of the micro-batch that is on the device
         self._prepared: ProgramKey | None = None  # whose weights are prepared, since none have changed
-        self._measured = False  # True once extremes of the kernels are known
         self.feed = Feed(plan, self.memory)
         programs = [p for key, p in plan.programs.items() if key.kind is Kind.TRAIN or plan.request.optimizer is None]
         self.kernels.compile([launch for program in programs for launch in program.all_launches], progress)
@@ -64,16 +63,19 @@ class Session:
     # -- weights -------------------------------------------------------------------------------------------------
 
     def load(self, weights: Weights) -> None:
-        """Copy weights to the device: trained and frozen ones, folded where the plan folds. Raises FormatError if some
-        are missing."""
+        """Copy weights to the device: trained and frozen ones, folded where the plan folds. Where updates leave the
+        extremes of kernels, those of the weights are taken now. Raises FormatError if some are missing."""
         if missing := self.plan.request.network.parameters.keys() - weights.keys():
             raise FormatError(
                 f"The weights lack '{min(missing)}'. If its layer was added after the Model was made, create another."
             )
         for buffer, fill in self.plan.storage.fill.items():
             self.memory.send(buffer, fill(weights))
+        trains = next((key for key in self.plan.programs if key.kind is Kind.TRAIN), None)
+        if trains:
+            self._run(trains, "measure")
         self.context.finish()
-        self.ranges_known, self._prepared, self._measured = False, None, False
+        self.ranges_known, self._prepared = False, None
 
     def weights(self) -> Weights:
         """Copy the weights that training may have changed, float32 under the names and shapes of the network: trained
@@ -183,9 +185,6 @@ class Session:
         sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
         for index, (n, (x, targets)) in enumerate(zip(sizes, micro_batches, strict=True)):
             key, self._examples = ProgramKey(Kind.TRAIN, n, ranges, index == 0), n
-            if index == 0 and not self._measured:
-                self._run(key, "measure")
-                self._measured = True  # updates leave the extremes from here on
             if index == 0:
                 self._run(key, "prepare")
             self.feed.send(x, targets)

@@ -198,6 +198,18 @@ def test_a_failed_step_changes_nothing(start):
     assert culprit and "input" in culprit[1].name
 
 
+def test_a_culprit_is_found_in_weights_that_no_step_has_seen(start):
+    """Updates leave the extremes of kernels: those of weights as they are loaded must be known without a step."""
+    network = chain()
+    weights, x, labels = drawn(network, 0)
+    session = start(Request(network, EXAMPLES, 2, SGD(0.1), precision=STATIC), weights)
+    assert session.train(batches(session, x, labels), EXAMPLES, 0.1, 1)[2]
+    for load in (session, start(session.plan.request, weights)):
+        load.load({name: w * np.float32(1e25 if name.endswith("kernel") else 1) for name, w in weights.items()})
+        culprit = load.first_nonfinite(batches(load, x, labels), EXAMPLES, 0.1, 1)
+        assert culprit, "products of such kernels overflow"
+
+
 def test_predictions_prepare_weights_once_until_they_change(start):
     network = chain()
     weights, x, labels = drawn(network, 0)

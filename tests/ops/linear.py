@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from edgelearn.errors import ShapeError
 from edgelearn.ops import Conv2D, Epilogue, LinearOp, Target, finish
 from edgelearn.ops.function import RELU, RELU6
+from edgelearn.ops.transpose import emit_prepared
 from edgelearn.runtime import Kernels
 
 from .harness import KernelConfig, Workbench, close, every_choice
@@ -42,7 +43,7 @@ def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape
     tdy = bench.put(dy)
     if block == 16:
         tdx = bench.empty(x.shape)
-        prepared = op.emit_prepared(bench, tx, tk, ts)
+        prepared = emit_prepared(bench, op.backward_view(bench, tx, tk, ts))
         op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx))
         bench.run()
         close(bench.get(tdx), dx)
@@ -87,7 +88,7 @@ def check_every_choice(
             finish.emit_sum(bench, found)
         if block == 16:
             tdx = bench.put(share)
-            prepared = op.emit_prepared(bench, tx, tk, ts)
+            prepared = emit_prepared(bench, op.backward_view(bench, tx, tk, ts))
             op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx, tx, RELU6, accumulate=True))
         bench.run()
         close(bench.get(ty), np.clip(y * scale + shift, 0, 6))
@@ -134,7 +135,7 @@ def check_geometry(make, kernels: Kernels, shape, data) -> None:
     tx, tk, tdy = bench.put(x), bench.put(kernel.reshape(weight.packed_shape)), bench.put(dy)
     ty, tdx, tg = bench.empty(y.shape), bench.empty(x.shape), bench.empty(weight.packed_shape)
     op.emit_linear(bench, tx, tk, ty, Epilogue())
-    op.emit_backward_data(bench, tx, op.emit_prepared(bench, tx, tk, None), tdy, Target(tdx))
+    op.emit_backward_data(bench, tx, emit_prepared(bench, op.backward_view(bench, tx, tk, None)), tdy, Target(tdx))
     kernel_sum, _ = op.emit_backward_weights(bench, tx, tdy, tg, None, add=False)
     finish.emit_sum(bench, kernel_sum)
     bench.run()

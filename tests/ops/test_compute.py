@@ -26,6 +26,7 @@ from edgelearn.ops.copy import emit_copy, emit_padded
 from edgelearn.ops.function import LINEAR, RELU6
 from edgelearn.ops.reduce import emit_channel_sums
 from edgelearn.ops.tensor import pack
+from edgelearn.ops.transpose import emit_prepared
 from edgelearn.tuned import Traits
 
 from .harness import Workbench, close
@@ -165,7 +166,7 @@ def test_tf32(bench, rng, name):
     ty, tdx, tdy, tg = bench.empty(y.shape), bench.empty(x.shape), bench.put(dy), bench.empty(weight.packed_shape)
     bench.compute = Compute("tf32", plain=True)
     op.emit_linear(bench, tx, tk, ty, Epilogue())
-    op.emit_backward_data(bench, tx, op.emit_prepared(bench, tx, tk, None), tdy, Target(tdx))
+    op.emit_backward_data(bench, tx, emit_prepared(bench, op.backward_view(bench, tx, tk, None)), tdy, Target(tdx))
     kernel_sum, _ = op.emit_backward_weights(bench, tx, tdy, tg, None, False)
     finish.emit_sum(bench, kernel_sum)
     bench.run()

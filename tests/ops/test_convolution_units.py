@@ -84,8 +84,8 @@ def check_tf32(bench: Workbench, rng: np.random.Generator, op, shape) -> None:
     epilogue = Epilogue(None, ts, RELU6)
 
     def check() -> None:
-        op.emit_linear(bench, tx, emit_prepared(bench, op.forward_view(bench.compute, tx, tk)), ty, epilogue)
-        op.emit_backward_data(bench, tx, op.emit_prepared(bench, tx, tk, None), tdy, Target(tdx))
+        op.emit_linear(bench, tx, emit_prepared(bench, op.forward_view(bench, tx, tk)), ty, epilogue)
+        op.emit_backward_data(bench, tx, emit_prepared(bench, op.backward_view(bench, tx, tk, None)), tdy, Target(tdx))
         for found in op.emit_backward_weights(bench, tx, tdy, tg, tsums, False):
             finish.emit_sum(bench, found)
         bench.run()

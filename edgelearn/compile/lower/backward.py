@@ -226,22 +226,10 @@ class BackwardPass:
         emit_parameter_gradients(self.lowering, stage, x, dy, statistics)
         if target is not None:
             assert isinstance(dy, Tensor)
-            prepared = self._prepared_kernel(stage, x, statistics.scale if statistics else None)
-            with stored_as(self.micro, [prepared], dy.dtype) as (kernel,):
-                linear(stage).emit_backward_data(self.micro, x, kernel, dy, target)
-
-    def _prepared_kernel(self, stage: Stage, x: Tensor, scale: Tensor | None) -> Stored:
-        """The kernel as the gradient of the input needs it, times `scale`."""
-        op, lowering, kernels = linear(stage), self.lowering, self.quantizers.kernels
-        compute = lowering.request.compute
-        view = op.backward_view(compute, x, lowering.master_kernel(stage), scale)
-        if compute.stores_halves:
-            return lowering.halves(stage, view)
-        if encoded := kernels.viewed(stage.name, view):
-            return encoded
-        kernel = lowering.kernel(stage)
-        assert isinstance(kernel, Tensor)
-        return op.emit_prepared(lowering.prepare, x, kernel, scale)
+            op, lowering, scale = linear(stage), self.lowering, statistics.scale if statistics else None
+            view = op.backward_view(lowering.prepare, x, lowering.master_kernel(stage), scale)
+            with stored_as(self.micro, [lowering.kernel(stage, view)], dy.dtype) as (kernel,):
+                op.emit_backward_data(self.micro, x, kernel, dy, target)
 
     def _before_norm(
         self, stage: Stage, dz: Stored, integers: bool = False
@@ -273,7 +261,7 @@ class BackwardPass:
         if below is None:
             return
         view = op.view(x.tensor, lowering.master_kernel(stage), statistics.scale if statistics else None)
-        prepared = self.quantizers.kernels.viewed_integers(stage.name, view)
+        prepared = lowering.kernel(stage, view)
 
         def emit(target: Target) -> None:
             family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dy, target)

@@ -139,11 +139,10 @@ class ForwardPass:
     def _linear(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         """A linear op on floats, with stored statistics if a BatchNorm follows."""
         frozen = stage.name not in self.lowering.trained and not self.quantizers.rounds("weights", stage.name)
-        frozen = frozen and not self.lowering.request.compute.stores_halves
+        frozen, prepare = frozen and not self.lowering.request.compute.stores_halves, self.lowering.prepare
         if frozen and stage.norm is not None:
             kernel, bias = self._folded(stage)
-            view = linear(stage).forward_view(self.lowering.request.compute, x, kernel)
-            kernel = emit_prepared(self.lowering.prepare, view)
+            kernel = emit_prepared(prepare, linear(stage).forward_view(prepare, x, kernel))
             linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation))
             return
         with stored_as(self.micro, [self._kernel(stage, x)], x.dtype) as (kernel,):
@@ -151,14 +150,8 @@ class ForwardPass:
 
     def _kernel(self, stage: Stage, x: Tensor) -> Stored:
         """The kernel as the stage's linear op reads it, given `x`."""
-        view = linear(stage).forward_view(self.lowering.request.compute, x, self.lowering.master_kernel(stage))
-        if not view.changes:
-            return self.lowering.kernel(stage)
-        if encoded := self.quantizers.kernels.viewed(stage.name, view):
-            return encoded
-        kernel = self.lowering.kernel(stage)
-        assert isinstance(kernel, Tensor)
-        return emit_prepared(self.lowering.prepare, replace(view, kernel=kernel))
+        lowering = self.lowering
+        return lowering.kernel(stage, linear(stage).forward_view(lowering.prepare, x, lowering.master_kernel(stage)))
 
     def _before_norm(self, stage: Stage, x: Tensor) -> Stored:
         """A linear op on floats, whose output batch statistics normalize."""

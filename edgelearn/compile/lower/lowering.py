@@ -119,15 +119,15 @@ class Lowering:
         takes = first.op.takes_halves(*self.network.input_shapes(first.inputs))
         return self.request.compute.stored if takes else "float32"
 
-    def kernel(self, stage: Stage) -> Stored:
-        """The kernel that forward and backward pass read, rounded."""
-        kernels, kernel = self.quantizers.kernels, self.master_kernel(stage)
+    def kernel(self, stage: Stage, view: KernelView | None = None) -> Stored:
+        """The kernel, rounded, as `view` of the one that is updated describes it (default: as it is)."""
+        kernels, view = self.quantizers.kernels, view or KernelView(self.master_kernel(stage))
         if self.request.compute.stores_halves:
-            return self.halves(stage, KernelView(kernel))
+            return self._halved(stage, view)
         rounded = kernels.integers if stage.name in self.integer else kernels.floats
-        return rounded(stage.name, kernel)
+        return rounded(stage.name, view)
 
-    def halves(self, stage: Stage, view: KernelView) -> Tensor:
+    def _halved(self, stage: Stage, view: KernelView) -> Tensor:
         """The kernel as `view` describes it, in halves."""
         dtype = self.request.compute.stored
         name = f"{stage.name}/kernel {'as the input gradient reads it' if view.changes else 'in halves'}"

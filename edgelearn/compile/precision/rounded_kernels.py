@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgelearn.compile.storage import Storage
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Emitter, Tensor
@@ -11,7 +13,7 @@ from edgelearn.ops.formats import Format, NumberFormat, StoredType, has_range
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import OWN, Quantizer, emit_quantized_weights, weight_parts
 from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
-from edgelearn.ops.transpose import KernelView
+from edgelearn.ops.transpose import KernelView, emit_prepared
 
 from .precision import Precision
 from .range_collector import RangeCollector
@@ -37,35 +39,26 @@ class RoundedKernels:
         self.extremes: dict[Buffer, Tensor] = {}
         self._made: dict[tuple[str, str], Tensor] = {}
 
-    def floats(self, layer: str, kernel: Tensor) -> Stored:
-        """For passes that compute in float32: integers as the floats they stand for, others as they are stored."""
-        fmt = self._format(layer)
-        if fmt is None:
-            return kernel
+    def floats(self, layer: str, view: KernelView) -> Stored:
+        """For passes that compute in float32: integers as the floats they stand for. A format without a range stores
+        its own, rounded after scaling."""
+        fmt, kernel = self._format(layer), view.kernel
+        if fmt is not None and not has_range(fmt) and self._dtype(fmt) != "float32":
+            name = f"{layer}/prepared weights" if view.changes else f"{layer}/weights"
+            return QuantizedTensor(self._encoded(fmt, name, layer, view), None, fmt, name)
         if has_range(fmt):
-            return self._quantized(fmt, layer, kernel, "float32")
-        return self._encoded(fmt, f"{layer}/weights", layer, KernelView(kernel))
+            kernel = self._quantized(fmt, layer, kernel, "float32")
+        elif fmt is not None:
+            kernel = self._encoded(fmt, f"{layer}/weights", layer, KernelView(kernel))
+        return emit_prepared(self.prepare, replace(view, kernel=kernel))
 
-    def integers(self, layer: str, kernel: Tensor) -> QuantizedTensor:
-        """For passes that multiply integers."""
-        fmt = self._integer_format(layer)
-        q = self._quantizer(fmt, layer, kernel)
-        return QuantizedTensor(self._quantized(fmt, layer, kernel, "int8"), q.channels or q.record, fmt, q.name)
-
-    def viewed(self, layer: str, view: KernelView) -> Stored | None:
-        """For the backward pass to data, as a format without a range stores it: rounded after scaling. None if the
-        kernel isn't stored so."""
-        fmt = self._format(layer)
-        if fmt is None or has_range(fmt) or self._dtype(fmt) == "float32":
-            return None
-        return self._encoded(fmt, f"{layer}/prepared weights" if view.changes else f"{layer}/weights", layer, view)
-
-    def viewed_integers(self, layer: str, view: KernelView) -> QuantizedTensor:
-        """For the backward pass to data: the same integers or, where `view` scales them or sums over channels that have
+    def integers(self, layer: str, view: KernelView) -> QuantizedTensor:
+        """For passes that multiply integers: the kernel's or, where `view` scales them or sums over channels that have
         steps of their own, others with a range of their own."""
         fmt, name = self._integer_format(layer), f"{layer}/prepared weights"
         if view.scale is None and not (view.taps and fmt.per_channel):
-            integers = self.integers(layer, view.kernel)
+            q, kernel = self._quantizer(fmt, layer, view.kernel), self._quantized(fmt, layer, view.kernel, "int8")
+            integers = QuantizedTensor(kernel, q.channels or q.record, fmt, q.name)
             return quantized_copy.emit_transposed(self.prepare, integers, view.taps) if view.taps else integers
         record = self.storage.tensor(f"{name} range", (1, 16), Role.PREPARED)
         fields = (16, view.shape[-1])
@@ -106,14 +99,14 @@ class RoundedKernels:
                 self.extremes[kernel.buffer] = extremes
         return self._made[key]
 
-    def _encoded(self, fmt: NumberFormat, name: str, layer: str, view: KernelView) -> Stored:
+    def _encoded(self, fmt: NumberFormat, name: str, layer: str, view: KernelView) -> Tensor:
         key, dtype = (name, "encoded"), self._dtype(fmt)
         if key not in self._made:
             y = self.storage.tensor(f"{name}, encoded", view.shape, Role.PREPARED, layer=layer, dtype=dtype)
             self._made[key] = y
             statistics = self.statistics.of_rangeless(name, weight_parts(y))
             fmt.emit_encode_weights(self.prepare, view, y, statistics)
-        return self._made[key] if dtype == "float32" else QuantizedTensor(self._made[key], None, fmt, name)
+        return self._made[key]
 
     @property
     def _control(self) -> Control | None:

@@ -29,6 +29,7 @@ from edgelearn.ops.function import LINEAR
 from edgelearn.ops.jobs import Row
 from edgelearn.ops.loss import emit_count
 from edgelearn.ops.tensor import BLOCK
+from edgelearn.ops.transpose import emit_prepared
 from edgelearn.runtime import Context, Kernels, Runner
 
 from .ops import OpProblem, digest
@@ -123,7 +124,7 @@ def _linear(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     results: Results = [lambda: stand.get(y)]
     if not spec.reads_pictures:
         dx = stand.tensor("dx", problem.x.shape)
-        prepared = op.emit_prepared(stand, x, kernel, None)
+        prepared = emit_prepared(stand, op.backward_view(stand, x, kernel, None))
         stand.emit_jobs()
         op.emit_backward_data(stand, x, prepared, dy, Target(dx))
         results.append(lambda: stand.get(dx))
