@@ -27,7 +27,7 @@ from .grid import Grid, Outcome
 from .masking import Masks
 from .messages import Instruction, Reply, Size, size_of
 from .privacy import Privacy
-from .screening import Update, screen
+from .screening import Lengths, Update, screen
 from .strategy import Strategy
 
 _SAMPLING, _DOWN = 32, 38  # separate these random streams from others of the same seed
@@ -44,7 +44,8 @@ class Settings:
     - `fraction`: share of the clients that train in a round (default 1).
     - `seed`: draws the clients of each round (default 0).
     - `deadline`: seconds after which a round goes on without those that are missing (default None: it waits).
-    - `largest`: an update longer than so many times the median of the round is left out (default 10; None: none is).
+    - `largest`: an update longer than so many times the longest median of a round so far is left out (default 10; None:
+      none is).
     - `validation_frequency`: test after every so many rounds, and after the last (default 1).
     - `average`: decay of the exponential mean of the rounds' weights that is tested and left in the model; clients get
       the weights themselves (default 0: none, what is tested are the weights themselves).
@@ -132,7 +133,7 @@ class Rounds(TrainedModel):
     ) -> None:  # fmt: skip
         self.model, self.names, self.settings, self.strategy, self.grid = model, list(names), settings, strategy, grid
         self.test, self.compressor, self.record = test, compressor or NoCompression(), record
-        self.privacy = privacy
+        self.privacy, self._lengths = privacy, Lengths(None if privacy else settings.largest)
         self.status = TrainingStatus(epochs=settings.rounds, steps_per_epoch=len(settings.drawn(1)))
         self._weights = dict(model.weights)
         self.shapes = [self._weights[name].shape for name in self.names]
@@ -175,7 +176,7 @@ class Rounds(TrainedModel):
             tensors |= {f"{_DOWNLINK}{name}": array for name, array in self._downlink.state().items()}
         if self._average and self._average.arrays:
             tensors |= {f"{_AVERAGE}{n}": a for n, a in zip(self._to_average(), self._average.arrays, strict=True)}
-        return tensors, {"round": self.position.epoch}
+        return tensors, {"round": self.position.epoch, "median": self._lengths.median}
 
     def restore(self, tensors: Weights, position: dict) -> None:
         """Return to where `state` was called. Raises FormatError if it was called on another federation."""
@@ -187,6 +188,7 @@ class Rounds(TrainedModel):
                 for slot in self.strategy.slots
             }
             number = records.convert(position["round"], int)
+            self._lengths.median = records.convert(position["median"], Finite)
             own = _stored(tensors, "own", self.own.shape) if self.strategy.own_size else self.own
             if self._downlink:
                 kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
@@ -197,7 +199,7 @@ class Rounds(TrainedModel):
         except KeyError as error:
             raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
         except records.RecordError as error:
-            raise FormatError(f"The checkpoint's number of rounds is damaged: {error}.") from None
+            raise FormatError(f"The checkpoint's rounds are damaged: {error}.") from None
         if not 0 <= number <= self.settings.rounds:
             raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
         self._server, self.own, self.status.position = server, np.array(own), Position(epoch=number)
@@ -236,9 +238,8 @@ class Rounds(TrainedModel):
         drawn = self.settings.drawn(number)
         sent = self._instructions(drawn, number)
         outcomes = self.grid.exchange(sent, self.settings.deadline, self._arrived)
-        largest = None if self.privacy else self.settings.largest
         updates, left_out = screen(
-            outcomes, number, self.shapes, at_round(self.compressor, number), largest, self.strategy.own_size
+            outcomes, number, self.shapes, at_round(self.compressor, number), self._lengths, self.strategy.own_size
         )  # fmt: skip
         if self._downlink:
             for client in left_out:  # whatever it has: next time it gets all weights

@@ -42,8 +42,35 @@ class Update:
         return sqrt(sum(float(np.vdot(array, array)) for array in map(np.float64, self.arrays)))
 
 
+@dataclass
+class Lengths:
+    """How long a change may be. Changes get short once most clients know their examples; one that has something left to
+    learn is long beside them, and is believed as long as earlier rounds had such changes.
+
+    Arguments:
+    - `largest`: times the largest median length of a round so far that a change may have; None: any.
+    - `median`: the largest so far (default 0: there was no round).
+    """
+
+    largest: float | None
+    median: float = 0.0
+
+    def too_long(self, norms: Mapping[int, float]) -> dict[int, str]:
+        """Return why some of a round's changes are too long, by client.
+
+        Arguments:
+        - `norms`: their lengths, by client.
+        """
+        if self.largest is None or not norms:
+            return {}
+        self.median = max(self.median, _median(norms.values()))
+        reason = f"more than {self.largest:g} times the longest median of a round"
+        limit = self.largest * self.median
+        return {c: f"its change is {norm:.3g} long, {reason}" for c, norm in norms.items() if norm > limit}
+
+
 def screen(
-    outcomes: Mapping[int, Outcome], number: int, shapes: Shapes, compressor: Decoder, largest: float | None,
+    outcomes: Mapping[int, Outcome], number: int, shapes: Shapes, compressor: Decoder, lengths: Lengths,
     own_size: int = 0,
 ) -> tuple[list[Update], dict[int, str]]:  # fmt: skip
     """Return (updates to aggregate, by ascending client; why the others are left out, by client).
@@ -53,7 +80,7 @@ def screen(
     - `number`: of the round.
     - `shapes`: of the arrays that travel.
     - `compressor`: of the replies.
-    - `largest`: how many times the median length of the round's changes one may have; None: any.
+    - `lengths`: that changes may have; they learn from the round's.
     - `own_size`: number of values of a client's own, which follow the change (default 0).
     """
     updates, left_out = [], {}
@@ -62,12 +89,7 @@ def screen(
             updates.append(_update(outcome, number, client, shapes, compressor, own_size))
         except FormatError as error:
             left_out[client] = str(error)
-    norms = {update.client: update.norm for update in updates}
-    if largest is not None and norms:
-        limit = largest * _median(norms.values())
-        for client, norm in norms.items():
-            if norm > limit:
-                left_out[client] = f"its change is {norm:.3g} long, more than {largest:g} times the median"
+    left_out |= lengths.too_long({update.client: update.norm for update in updates})
     return _bounded([update for update in updates if update.client not in left_out]), left_out
 
 

@@ -283,6 +283,27 @@ def test_clients_that_fail_or_lie_are_left_out(federation, lie):
     assert same(tampered.state()[0], without.state()[0])
 
 
+def test_a_client_with_something_left_to_learn_is_believed(federation):
+    """Long beside changes of clients that know their examples by heart, as in a round before; a resumed run knows."""
+
+    def scaled(scale):
+        return changed(lambda p: (np.float32(scale) * np.frombuffer(p, "<f4")).tobytes())
+
+    def grid(other):
+        return Tampering(federation[1], dict.fromkeys((0, 1, 3), scaled(1e-3)) | {2: scaled(other)})
+
+    for other, believed in ((1, True), (1e3, False)):
+        first, records = rounds_of(federation, rounds=1), []
+        first.fit()
+        resumed = rounds_of(federation, grid=grid(other), records=records, rounds=2)
+        resumed.restore(*first.state())
+        resumed.fit()
+        assert [each["client"] for each in records[0].clients] == ([0, 1, 2, 3] if believed else [0, 1, 3])
+    alone = rounds_of(federation, grid=grid(1), records=records, rounds=1)
+    alone.fit()
+    assert "longest median" in records[1].left_out["2"], "there was no round with such changes"
+
+
 def test_a_client_cannot_claim_to_matter_more_than_ten_others(federation):
     """The median of the clients' examples is 7, so a client counts for 70 at most, whatever it says."""
     found = []

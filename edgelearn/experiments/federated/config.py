@@ -38,7 +38,8 @@ class FederatedConfig(TrainingConfig):
     - `compress_down`: how weights are sent to clients that have those of the message before (default "float32").
     - `budget`: memory of a client, such as "2 MB" (default: as much as it takes).
     - `deadline`: seconds after which a round goes on without the clients that are missing (default: it waits).
-    - `largest_update`: an update longer than so many times the round's median is left out (default 10).
+    - `largest_update`: an update longer than so many times the longest median of a round so far is left out (default
+      10).
     - `validation_frequency`: test after so many rounds (default 1), and at the end.
     - `masked`: hide each client's change from the server by masks that cancel in the sum: a demonstration of secure
       aggregation (default False).
@@ -85,7 +86,9 @@ class FederatedConfig(TrainingConfig):
     )
     budget: str | None = setting(None, "memory of a client, such as 2MB", metavar="SIZE")
     deadline: float | None = setting(None, "seconds to wait for the clients of a round", above=0)
-    largest_update: float | None = setting(10.0, "times the median length that an update may have", above=1)
+    largest_update: float | None = setting(
+        10.0, "times the longest median length of a round that an update may have", above=1
+    )
     validation_frequency: int = setting(1, "test after so many rounds", minimum=1)
     masked: bool = setting(False, "hide each client's change from the server: a demonstration")
     clip: float | None = setting(None, "differential privacy: largest length of a client's change", above=0)

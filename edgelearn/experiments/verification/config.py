@@ -43,7 +43,9 @@ class VerificationConfig(FederatedConfig):
     spread_rate: float | None = setting(None, "learning rate of the server's step of fedaws", above=0)
     nearest: int | None = setting(None, "embeddings from which fedaws moves each away", minimum=1)
     augment: bool = setting(True, "mask frames and bands of recordings, anew in each round")
-    largest_update: float | None = setting(None, "times the median length that an update may have", above=1)
+    largest_update: float | None = setting(
+        None, "times the longest median length of a round that an update may have", above=1
+    )
     validation_frequency: int = setting(50, "verify users after so many rounds", minimum=1)
 
     def make_strategy(self) -> VerificationStrategy:
