@@ -55,6 +55,7 @@ class RocView(ipywidgets.VBox):
         for color, (name, scores) in zip(PALETTE, self.impostors.items(), strict=False):
             axes.plot(rates(scores, thresholds), right, color=color, label=name)
             axes.plot(*(rates(each, np.array([self.threshold])) for each in (scores, self.own)), "o", color=color)
+        axes.plot([0, 1], [0, 1], "--", color="0.6", linewidth=1, label="guessing")
         axes.set(xlabel="others accepted", ylabel="own accepted", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
         axes.legend(frameon=False, loc="lower right")
         axes.grid(alpha=0.3)

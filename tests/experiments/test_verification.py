@@ -32,7 +32,7 @@ def test_report():
 def test_nobody_is_in_two_parts():
     task = VerificationExperiment.load(VerificationConfig(seed=3, augment=False)).task
     (x, owners), (tested, tested_owners) = task.train, task.test
-    assert np.bincount(owners).tolist() == [18] * 9 and np.bincount(tested_owners + 1).tolist() == [18, *[6] * 9]
+    assert np.bincount(owners).tolist() == [36] * 9 and np.bincount(tested_owners + 1).tolist() == [36, *[12] * 9]
     rows = np.concatenate([x, tested]).reshape(len(x) + len(tested), -1)
     assert len(np.unique(rows, axis=0)) == len(rows)
 

@@ -86,7 +86,7 @@ def _english(config: VerificationConfig) -> FederatedTask:
 
 
 def _sample(config: VerificationConfig) -> FederatedTask:
-    return _speakers(config, embedded_words(6, 12, 4), 24)
+    return _speakers(config, embedded_words(6, 12, 8), 48)
 
 
 def _cifar10(config: VerificationConfig) -> FederatedTask:
