@@ -123,7 +123,9 @@ def _check(options: argparse.Namespace) -> Answer:
         if engine != "local":
             require_flower(engine)
     with ExitStack() as stack:
-        folder = options.runs or stack.enter_context(TemporaryDirectory(prefix="edgelearn-check-"))
+        folder = options.runs or stack.enter_context(
+            TemporaryDirectory(prefix="edgelearn-check-", ignore_cleanup_errors=True)
+        )
         claims = []
         for each in check(
             FederatedExperiment, config, options.engines, options.seeds, options.kills, Path(folder), print

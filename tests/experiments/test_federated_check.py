@@ -42,6 +42,22 @@ def test_a_kill_that_came_too_late_is_tried_again_earlier(tmp_path, monkeypatch)
     assert moments[1] == moments[0] / 2 and moments[4] == moments[2] / 4 and len(moments) == 5
 
 
+def test_an_interrupted_check_leaves_no_run_behind(tmp_path, monkeypatch):
+    module, labs = "edgelearn.experiments.federated.check", []
+
+    def interrupted(lab, program):
+        assert lab.is_running()
+        labs.append(lab)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"{module}._whole", lambda job: ("same", 0.0))
+    monkeypatch.setattr(f"{module}._process", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        checked(tmp_path, ["local"], (0,), 1)
+    (lab,) = labs
+    assert not lab.is_running()
+
+
 def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(FederatedExperiment, "tasks", TinyFederation.tasks)
     command = ["federated", "check", "tiny", "--engines", "local", "--seeds", "0", "--rounds", "1", "--kills", "0"]

@@ -101,13 +101,17 @@ def _killed(job: Job, victim: str, moment: float) -> tuple[str, str, bool]:
     assert process.pid is not None
     program = VICTIMS[job.config.to_dict()["engine"]][victim]
     lab, start, hit = psutil.Process(process.pid), time.monotonic(), False
-    while process.is_alive() and not hit:
-        if time.monotonic() - start >= moment and (found := _process(lab, program)):
-            with suppress(psutil.NoSuchProcess):
-                found.kill()
-                hit = True
-        time.sleep(_POLL_SECONDS)
-    process.join()
+    try:
+        while process.is_alive() and not hit:
+            if time.monotonic() - start >= moment and (found := _process(lab, program)):
+                with suppress(psutil.NoSuchProcess):
+                    found.kill()
+                    hit = True
+            time.sleep(_POLL_SECONDS)
+        process.join()
+    finally:
+        process.kill()  # still there only if the check is interrupted
+        process.join()
     run = find(job)
     rounds = len(run.history()) if run else 0
     what = f"killed after {rounds} rounds" if hit else "ended before the kill"
