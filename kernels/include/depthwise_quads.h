@@ -48,21 +48,23 @@ INLINE void load_taps_backward(Taps taps, bytes w, const int block, const int re
   }
 }
 
+// Which pixels of a tile's quads exist: the same in all rows that it meets
+typedef ushort Masks[TILE][ROW_QUADS(COLUMNS_FORWARD)];
+INLINE int clamp_quad(const int i) { return i < 0 ? 0 : i < QUAD ? i : QUAD; }
+INLINE void set_masks(Masks masks, const int first, const int width, const int columns, const int step) {
+  UNROLL for (int i = 0; i < TILE; i += SHARING(columns, step)) UNROLL for (int g = 0; g < ROW_QUADS(columns); g++) {
+    const int column = first + i * step + g * QUAD;
+    masks[i][g] = mask_of_rows(clamp_quad(-column), clamp_quad(width - column));
+  }
+}
+
 // sum[i] += the products of the columns of a row from `first` + i * `step` on with a row of taps
-INLINE void add_row(Quads sum[TILE], Data row, const int first, const int width, const Quads *taps, const int columns,
+INLINE void add_row(Quads sum[TILE], Data row, const int first, const Masks masks, const Quads *taps, const int columns,
                     const int step, const short zero) {
-  if (first >= 0 && first + (TILE - 1) * step + ROW_QUADS(columns) * QUAD <= width) {
-    UNROLL for (int i = 0; i < TILE; i += SHARING(columns, step)) UNROLL for (int g = 0; g < ROW_QUADS(columns); g++) {
-      const Quads x = quads_of_rows(row + (first + i * step + g * QUAD) * BLOCK) ^ (Quads)OFFSET;
-      UNROLL for (int j = 0; j < SHARING(columns, step); j++)
-        if (i + j < TILE) sum[i + j] = add_quads(sum[i + j], x, taps[g + j]);
-    }
-  } else {
-    UNROLL for (int i = 0; i < TILE; i += SHARING(columns, step)) UNROLL for (int g = 0; g < ROW_QUADS(columns); g++) {
-      const Quads x = quads_of_columns(row, first + i * step + g * QUAD, 1, QUAD, width, zero);
-      UNROLL for (int j = 0; j < SHARING(columns, step); j++)
-        if (i + j < TILE) sum[i + j] = add_quads(sum[i + j], x, taps[g + j]);
-    }
+  UNROLL for (int i = 0; i < TILE; i += SHARING(columns, step)) UNROLL for (int g = 0; g < ROW_QUADS(columns); g++) {
+    const Quads x = quads_by_mask(row + (first + i * step + g * QUAD) * BLOCK, masks[i][g], (char)zero) ^ (Quads)OFFSET;
+    UNROLL for (int j = 0; j < SHARING(columns, step); j++)
+      if (i + j < TILE) sum[i + j] = add_quads(sum[i + j], x, taps[g + j]);
   }
 }
 
@@ -70,12 +72,14 @@ INLINE void add_row(Quads sum[TILE], Data row, const int first, const int width,
 INLINE void forward_tile(Quads sum[TILE], Data plane, const Taps taps, const Sizes s, const int oy, const int ox,
                          const short zero) {
   Quads excess = (Quads)0;
+  Masks masks;
   clear(sum, TILE);
+  set_masks(masks, INPUT_X(ox, 0), s.width, COLUMNS_FORWARD, STRIDE_X);
   UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {
     const int iy = INPUT_Y(oy, ky);
     if (iy < 0 || iy >= s.height) continue;
     excess += taps[ky][TOTAL];
-    add_row(sum, plane + iy * s.width * BLOCK, INPUT_X(ox, 0), s.width, taps[ky], COLUMNS_FORWARD, STRIDE_X, zero);
+    add_row(sum, plane + iy * s.width * BLOCK, INPUT_X(ox, 0), masks, taps[ky], COLUMNS_FORWARD, STRIDE_X, zero);
   }
   UNROLL for (int i = 0; i < TILE; i++) sum[i] -= excess * (zero + 128);
 }
@@ -83,13 +87,15 @@ INLINE void forward_tile(Quads sum[TILE], Data plane, const Taps taps, const Siz
 INLINE void backward_tile(Quads sum[TILE], Data plane, const Taps taps, const Sizes s, const int iy, const int ox,
                           const int residue, const short zero) {
   Quads excess = (Quads)0;
+  Masks masks;
   clear(sum, TILE);
+  set_masks(masks, ox + first_reach(residue), s.out_width, COLUMNS_BACKWARD, 1);
   UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {
     const int reach_y = REACH_Y(iy, ky), oy = reach_y / STRIDE_Y;
     if (reach_y < 0 || reach_y % STRIDE_Y != 0 || oy >= s.out_height) continue;
     excess += taps[ky][TOTAL];
-    add_row(sum, plane + oy * s.out_width * BLOCK, ox + first_reach(residue), s.out_width, taps[ky], COLUMNS_BACKWARD,
-            1, zero);
+    add_row(sum, plane + oy * s.out_width * BLOCK, ox + first_reach(residue), masks, taps[ky], COLUMNS_BACKWARD, 1,
+            zero);
   }
   UNROLL for (int i = 0; i < TILE; i++) sum[i] -= excess * (zero + 128);
 }

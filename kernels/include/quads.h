@@ -7,6 +7,7 @@
 //     the bytes of the rest are `other`
 //   quads_of_four(a, b, c, d): of four rows that needn't be neighbours
 //   rows_of_some(p, first, stop, other): what quads_of_some reads, row by row as in memory; with ROWS_AT_ONCE alone
+//   mask_of_rows(first, stop), quads_by_mask(p, mask, other): quads_of_some in two steps; loads may share the first
 //   bytes_of_some(p, first, stop, other): likewise, but `first` and `stop` count bytes and may lie outside
 #define PLAIN_QUADS 0
 #define VNNI512 1
@@ -90,9 +91,12 @@ INLINE Quads columns_of(const Rows rows) {
 }
 INLINE Quads quads_of_rows(__global const char *p) { return columns_of(*(__global const Rows_in_memory *)p); }
 #define ROWS_AT_ONCE 1
-INLINE Quads rows_of_some(__global const char *p, const int first, const int stop, const char other) {
-  const ushort mask = (1 << 4 * stop) - (1 << 4 * first);
+INLINE ushort mask_of_rows(const int first, const int stop) { return (1 << 4 * stop) - (1 << 4 * first); }
+INLINE Quads rows_by_mask(__global const char *p, const ushort mask, const char other) {
   return __builtin_ia32_loaddqusi512_mask((__global const int *)p, (Quads)((other & 255) * 0x01010101), mask);
+}
+INLINE Quads rows_of_some(__global const char *p, const int first, const int stop, const char other) {
+  return rows_by_mask(p, mask_of_rows(first, stop), other);
 }
 INLINE Quads bytes_of_some(__global const char *p, const int first, const int stop, const char other) {
   const ulong below = first <= 0 ? 0 : first < 64 ? (1UL << first) - 1 : ~0UL;
@@ -100,8 +104,11 @@ INLINE Quads bytes_of_some(__global const char *p, const int first, const int st
   const Rows rows = __builtin_ia32_loaddquqi512_mask((__global const Rows *)p, (Rows)other, mask & ~below);
   return __builtin_astype(rows, Quads);
 }
+INLINE Quads quads_by_mask(__global const char *p, const ushort mask, const char other) {
+  return columns_of(__builtin_astype(rows_by_mask(p, mask, other), Rows));
+}
 INLINE Quads quads_of_some(__global const char *p, const int first, const int stop, const char other) {
-  return columns_of(__builtin_astype(rows_of_some(p, first, stop, other), Rows));
+  return quads_by_mask(p, mask_of_rows(first, stop), other);
 }
 INLINE Pair_of_rows pair_of(const char16 a, const char16 b) {
   return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
