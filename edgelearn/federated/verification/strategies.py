@@ -126,7 +126,8 @@ class FedAwS(PositivesAlone):
     positive labels").
 
     Arguments: those of PositivesAlone, and
-    - `spread_rate`: learning rate of `spread` (default 0.01).
+    - `spread_rate`: learning rate of `spread` (default 0.01). With large rates embeddings jump from round to round, and
+      the network learns targets that shake: lower it together with `vector_rate`.
     - `strength`, `nearest`: of `spread` (default 10 and 10, as published).
     """
 
