@@ -84,7 +84,8 @@ class Feed:
         if isinstance(source, FeatureCache):
             return source.device_layout(indices, self._empty)
         first, count = int(indices[0]), len(indices)
-        if isinstance(source, np.ndarray) and np.array_equal(indices, np.arange(first, first + count)):
+        in_memory = type(source) is np.ndarray  # a memmap is copied ahead of time, which reads the file
+        if in_memory and np.array_equal(indices, np.arange(first, first + count)):
             return self.pack(source[first : first + count])  # neighbours: sent without a copy of them
         return self.pack(source[indices])
 
