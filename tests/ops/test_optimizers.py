@@ -77,6 +77,8 @@ def test_several_steps(bench, rng, name, decays):
 @pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.measures])
 def test_extremes_of_pieces(bench, rng, name):
     """Extremes of kernels that ask for them include 0. Others are updated all the same; a bad step leaves all."""
+    if bench.traits.gpu:
+        pytest.skip("Updates on GPUs leave no extremes.")
     w, g = rng.standard_normal(SIZE) + 2.0, rng.standard_normal(SIZE)
     trainer, plain = Trainer(bench, RULES[name], w), Trainer(bench, RULES[name], w)
     plain.update(g)

@@ -7,6 +7,7 @@ import pytest
 
 from edgelearn.launch import Buffer, Launch, Out, Role
 from edgelearn.runtime import Context, Kernels, Runner, list_devices
+from edgelearn.runtime.build import build
 from edgelearn.runtime.enqueue import without_event
 
 DEVICES = list_devices()
@@ -56,7 +57,7 @@ def added(device):
     import pyopencl as cl
 
     context = Context(device)
-    kernel = cl.Program(context.cl_context, ADD).build().add
+    kernel = build(context, ADD).add
     buffer = cl.Buffer(context.cl_context, cl.mem_flags.COPY_HOST_PTR, hostbuf=np.zeros(64, np.float32))
     kernel.set_args(buffer)
     return context, kernel, buffer
