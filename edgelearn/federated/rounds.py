@@ -188,7 +188,7 @@ class Rounds(TrainedModel):
                 for slot in self.strategy.slots
             }
             number = records.convert(position["round"], int)
-            self._lengths.median = records.convert(position["median"], Finite)
+            self._lengths.median = records.convert(position["median"], Finite)  # type: ignore[arg-type]  a NewType
             own = _stored(tensors, "own", self.own.shape) if self.strategy.own_size else self.own
             if self._downlink:
                 kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
