@@ -67,12 +67,16 @@ def costs() -> list[Claim]:
 
 def counted(network: Network, observer: str, device: Device) -> dict[str, tuple[int, float]]:
     """(counted bytes, formula's bytes) for each convolution in a forward pass of one example on integers. Counted are
-    the bytes that the layer's launches read and write, without VECTORS."""
+    the bytes that the layer's launches read and write, without VECTORS and without what a convolution that computes the
+    sum behind it adds: a launch reads the layer's input first."""
     precision = PrecisionConfig(integers=True, observer=observer).precision
     plan = make_plan(Request(network, precision=precision, loss=None), device)
     moved: dict[str, int] = {}
-    for (layer, _, tensor, _), nbytes in Traffic.of(plan.program(Kind.PREDICT).micro).items():
-        if not tensor.endswith(VECTORS):
+    inputs: dict[tuple[str, str], str] = {}
+    for (layer, kernel, tensor, direction), nbytes in Traffic.of(plan.program(Kind.PREDICT).micro).items():
+        is_value = direction == "read" and tensor.endswith("activations")
+        is_added = is_value and inputs.setdefault((layer, kernel), tensor) != tensor
+        if not is_added and not tensor.endswith(VECTORS):
             moved[layer] = moved.get(layer, 0) + nbytes
     static = precision.observer.static
     costs = {layer: layer_traffic(network, layer) for layer in convolutions(network)}
