@@ -69,9 +69,10 @@ class Dense(LinearOp):
         return KernelView(kernel, 1, scale)
 
     def backward_view(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
-        few = scale is None and pointwise.has_few_rows(e, x)
-        few = few and not (e.compute.uses_units or e.compute.stores_halves)
-        return KernelView(kernel) if few else super().backward_view(e, x, kernel, scale)
+        transposes = e.compute.uses_units or e.compute.stores_halves
+        if scale is None and not transposes and pointwise.has_few_rows(e, x):
+            return KernelView(kernel)
+        return super().backward_view(e, x, kernel, scale)
 
     def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
         if len(prepared.shape) == 3 or e.compute.uses_units:  # else few rows of floats

@@ -41,7 +41,7 @@ INLINE Result within_bounds(Result r) {
   return r;
 }
 
-// What is written at `at`, from sums times their step
+// The value to write at `at`, from sums times their step
 INLINE V ended(const Affine affine, const Residual residual, const V v, const size_t at) {
 #if RESIDUAL
   const V sum = residual_sum(residual, apply(affine, v), at);

@@ -50,7 +50,6 @@ INLINE void load_taps_backward(Taps taps, bytes w, const int block, const int re
 
 // Which pixels of a tile's quads exist: the same in all rows that it meets
 typedef ushort Masks[TILE][ROW_QUADS(COLUMNS_FORWARD)];
-INLINE int clamp_quad(const int i) { return i < 0 ? 0 : i < QUAD ? i : QUAD; }
 INLINE void set_masks(Masks masks, const int first, const int width, const int columns, const int step) {
   UNROLL for (int i = 0; i < TILE; i += SHARING(columns, step)) UNROLL for (int g = 0; g < ROW_QUADS(columns); g++) {
     const int column = first + i * step + g * QUAD;

@@ -4,7 +4,7 @@
 
 #define COLUMNS_FORWARD SPAN              // that a tile meets in a row of its input
 #define COLUMNS_BACKWARD (TILE + (KERNEL_W - 1) * DILATION_X / STRIDE_X + 1)
-// Of 16 bytes, in whole quads of them
+// Pieces of 16 bytes that `columns` pixels take, and the length of a strip: pieces in whole quads
 #define PIECES(columns) (((columns) * IN_BLOCK + QUAD - 1) / BLOCK + 1)
 #define STRIP(columns) ((IN_BLOCK == BLOCK ? (columns) + QUAD - 1 : PIECES(columns) + QUAD - 1) / QUAD * QUAD)
 
@@ -14,8 +14,6 @@ typedef Pixel __attribute__((aligned(1))) Bytes_in_memory;
 typedef int __attribute__((aligned(1))) Quad_in_memory;
 
 INLINE void clear(Quads *sum, const int count) { UNROLL for (int i = 0; i < count; i++) sum[i] = (Quads)0; }
-
-INLINE int clamp_quad(const int i) { return i < 0 ? 0 : i < QUAD ? i : QUAD; }
 
 // strip = the pixels of a row from column `first` on, as unsigned bytes
 INLINE void load_strip(Pixel *strip, Data row, const int first, const int columns, const int width, const short zero) {

@@ -4,7 +4,7 @@
 //   quads_of_rows(p): four rows of 16 bytes, one after the other, as the 16 quads of their columns
 //   quads_of_few(p, rows): of fewer rows, filled up with zeros
 //   quads_of_some(p, first, stop, other): of four rows of which only those from number `first` to `stop` - 1 are read;
-//     the bytes of the rest are `other`
+//     the bytes of the rest are `other`; clamp_quad(i) brings a row's number into 0 to 4
 //   quads_of_four(a, b, c, d): of four rows that needn't be neighbours
 //   rows_of_some(p, first, stop, other): what quads_of_some reads, row by row as in memory; with ROWS_AT_ONCE alone
 //   mask_of_rows(first, stop), quads_by_mask(p, mask, other): quads_of_some in two steps; loads may share the first
@@ -22,6 +22,7 @@
 #define QUAD 4
 typedef int16 Quads;
 typedef Quads __attribute__((aligned(4))) Quads_in_memory;
+INLINE int clamp_quad(const int i) { return i < 0 ? 0 : i < QUAD ? i : QUAD; }
 
 #if UNIT == VNNI512
 INLINE Quads add_quads(const Quads sum, const Quads x, const Quads w) {

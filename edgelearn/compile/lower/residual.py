@@ -24,7 +24,7 @@ def stages_behind(lowering: Lowering, stage: Stage, x: QuantizedTensor) -> list[
 
 
 def residual_of(lowering: Lowering, stage: Stage, behind: list[Stage]) -> Residual:
-    """What the kernel of `stage` adds to compute the stages `behind` it; the ranges come into use."""
+    """The sum that the kernel of `stage` computes for the stages `behind` it. Their ranges come into use."""
     (other,) = (name for name in behind[0].inputs if name != stage.output.name)
     summand = lowering.values[other]
     assert isinstance(summand, QuantizedTensor)
