@@ -236,6 +236,7 @@ HANDLERS = {
     "CONCATENATION": concatenate,
     "CONV_2D": conv,
     "DEPTHWISE_CONV_2D": depthwise,
+    "DENSIFY": same,
     "DEPTH_TO_SPACE": depth_to_space,
     "DEQUANTIZE": same,
     "DIV": _arithmetic(arithmetic.divide),

@@ -11,13 +11,18 @@ import numpy as np
 from edgelearn.errors import FormatError
 
 from ..importing import ForeignGraph, Operator, Quantization, TensorInfo, fuse_dilated
-from . import metadata, schema
+from . import metadata, schema, sparsity
 from .flatbuffer import Buffer, Table
 
 SIGNATURE = b"TFL3"  # at byte 4
 RANK = 8  # axes of a tensor at most
 EXPANSION = 8  # times the file's size that all constants may take: int4 becomes float32
+SPARSITY = 8  # times that, for sparse ones
 LEAST = 1 << 20
+TURNED = (
+    "Scales of {} tensors (the first: '{}') are said to lie along an axis that they don't have: they were read along "
+    "the only axis of their number, as TensorFlow Lite Micro does; LiteRT refuses the file."
+)
 
 
 def read(path: Path) -> ForeignGraph:
@@ -46,6 +51,7 @@ class _Reader:
         self.room = max(LEAST, EXPANSION * len(buffer.data))
         self.tensors: list[TensorInfo] = []
         self.constants: dict[str, np.ndarray] = {}
+        self.turned: list[str] = []  # tensors whose scales lie along an axis that they don't have
 
     def graph(self) -> ForeignGraph:
         names = set[str]()
@@ -61,10 +67,11 @@ class _Reader:
             raise self.buffer.damaged(f"its inputs are {inputs} and its outputs {outputs}")
         known = metadata.read(self.buffer, self.model, self.buffers, self.path)
         infos = {info.name: info for info in self.tensors}
+        notes = (TURNED.format(len(self.turned), self.turned[0]),) if self.turned else ()
         graph = ForeignGraph(
             "TFLite", self.subgraph.text(4) or self.path.stem, tuple(infos[name] for name in inputs),
             outputs, tuple(operators), self.constants, infos, known.preprocessing,
-            known.class_names, known.texts,
+            known.class_names, known.texts, notes=notes,
         )  # fmt: skip
         return fuse_dilated(graph, dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), _dilated))
 
@@ -81,12 +88,12 @@ class _Reader:
         sizes: tuple[int | None, ...] = shape
         if len(signature) == len(shape):
             sizes = tuple(None if n == -1 else n for n in signature)
-        self.tensors.append(TensorInfo(name, sizes, dtype, "NHWC" if len(shape) == 4 else "", quantization))
+        layout, is_state = "NHWC" if len(shape) == 4 else "", bool(table.number(5, "B"))
+        self.tensors.append(TensorInfo(name, sizes, dtype, layout, quantization, is_state))
         data = self._data(table.number(2, "I"), name)
         if data.size:
-            if table.table(6, name):
-                raise FormatError(f"{self.path}: '{name}' is sparse. Convert the model without sparsity.")
-            self.constants[name] = self._constant(data, name, shape, dtype, quantization)
+            sparse = table.table(6, f"the sparsity of '{name}'")
+            self.constants[name] = self._constant(data, name, shape, dtype, quantization, sparse)
 
     def _quantization(self, table: Table, name: str, shape: tuple[int, ...], dtype: str) -> Quantization | None:
         record = table.table(4, f"the quantization of '{name}'")
@@ -98,6 +105,9 @@ class _Reader:
         axis = record.number(6, "i")
         if not zero_point.size:
             zero_point = np.zeros(scale.size, np.int64)
+        if axis >= len(shape) and shape.count(scale.size) == 1 < scale.size:
+            axis = shape.index(scale.size)
+            self.turned.append(name)
         fits = scale.size == 1 or (0 <= axis < len(shape) and shape[axis] == scale.size)
         if zero_point.size not in (1, scale.size) or not fits or not np.isfinite(scale).all():
             raise self.buffer.damaged(
@@ -118,11 +128,12 @@ class _Reader:
         return table.array(0, "u1")
 
     def _constant(
-        self, data: np.ndarray, name: str, shape: tuple[int, ...], dtype: str, quantization: Quantization | None
-    ) -> np.ndarray:
+        self, data: np.ndarray, name: str, shape: tuple[int, ...], dtype: str, quantization: Quantization | None,
+        sparse: Table | None,
+    ) -> np.ndarray:  # fmt: skip
         """The tensor's values, those of integers with a scale as float32."""
         count = prod(shape)
-        self.room -= 4 * count
+        self.room -= 4 * count // (SPARSITY if sparse else 1)
         if self.room < 0:
             raise self.buffer.damaged(f"tensor '{name}' and those before it take more bytes than the file can hold")
         if dtype == "string":
@@ -131,18 +142,24 @@ class _Reader:
             stored = np.dtype({"bfloat16": "uint16", "int4": "int8"}.get(dtype, dtype)).newbyteorder("<")
         except TypeError:
             raise FormatError(f"{self.path}: constant '{name}' has the type {dtype}, not numbers.") from None
-        expected = -(-count // 2) if dtype == "int4" else count * stored.itemsize
+        places = sparsity.places(sparse, shape) if sparse else None
+        held = count if places is None else len(places)
+        expected = -(-held // 2) if dtype == "int4" else held * stored.itemsize
         if data.size != expected:
             raise self.buffer.damaged(
                 f"tensor '{name}' is {dtype} of shape {shape}, {expected:,} bytes, and its buffer has {data.size:,}"
             )
         if dtype == "int4":
-            nibbles = np.stack([data & 15, data >> 4], 1).reshape(-1)[:count].astype(np.int8)
-            values = np.where(nibbles > 7, nibbles - 16, nibbles).reshape(shape)
+            nibbles = np.stack([data & 15, data >> 4], 1).reshape(-1)[:held].astype(np.int8)
+            values = np.where(nibbles > 7, nibbles - 16, nibbles)
         elif dtype == "bfloat16":
-            values = (data.view(stored).astype(np.uint32) << 16).view(np.float32).reshape(shape)
+            values = (data.view(stored).astype(np.uint32) << 16).view(np.float32)
         else:
-            values = data.view(stored).reshape(shape)
+            values = data.view(stored)
+        if places is not None:
+            values, there = np.zeros(count, values.dtype), values
+            values[places] = there
+        values = values.reshape(shape)
         if quantization and values.dtype.kind in "iu":
             return dequantize(values, quantization)
         return values.astype(np.float32) if values.dtype == np.float16 else values

@@ -58,18 +58,21 @@ class Builder:
         self.name, self.layout = name, layout
         self.inputs: dict[str, Shape] = {}
         self.layers: dict[str, Layer] = {}
+        self.notes: list[str] = []  # as of a Translation
         self.operator = Operator("", "layer", (), ())  # being translated; its name becomes the layer's
         self._suffix = ""
         self._arranged: dict[tuple[str, tuple[int, ...], tuple[int, ...], Shape], str] = {}
 
     def input(self, tensor: TensorInfo, name: str = INPUT) -> Value:
-        """Declare an input of the network. Raises FormatError for a shape with an open size other than the batch."""
-        if tensor.shape is None or not tensor.shape or None in tensor.shape[1:]:
+        """Declare an input of the network. A vector of known size has no batch: it is one example. Raises FormatError
+        for a shape with an open size other than the batch."""
+        if not tensor.shape or None in tensor.shape[1:] or tensor.shape == (None,):
             raise FormatError(
                 f"Input '{tensor.name}' has the open shape {tensor.shape}: give the sizes of an example with "
                 f"input_shape=(height, width, channels)."
             )
-        batch, *rest = tensor.shape
+        has_batch = len(tensor.shape) > 1
+        batch, *rest = tensor.shape if has_batch else (1, *tensor.shape)
         sizes = tuple(int(n) for n in rest if n is not None)
         order = tuple(range(len(sizes)))
         if tensor.layout == "NCHW" and len(sizes) == 3:
@@ -78,7 +81,8 @@ class Builder:
             raise FormatError(f"Input '{tensor.name}' has the shape {tensor.shape}: sizes are 1 or more.")
         layer = name if name == INPUT and not self.inputs else self._unique(name)
         self.inputs[layer] = sizes
-        return Value.of(layer, sizes, order, batch or 1)
+        value = Value.of(layer, sizes, order, batch or 1)
+        return value if has_batch else replace(value, axes=value.axes[1:])
 
     def op(self, kind: str, *args, **config) -> Op:
         """An op by its class name. Raises UnsupportedError if edgelearn doesn't have it."""

@@ -40,6 +40,7 @@ class TensorInfo:
     - `dtype`: NumPy's name of its type (default "float32").
     - `layout`: "NHWC" or "NCHW" for images, else "" (default). The network's input has the order NHWC either way.
     - `quantization`: scale and zero point (default none).
+    - `is_state`: True if it keeps its value from one call to the next (default False).
     """
 
     name: str
@@ -47,6 +48,7 @@ class TensorInfo:
     dtype: str = "float32"
     layout: str = ""
     quantization: Quantization | None = None
+    is_state: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class ForeignGraph:
     - `class_names`: names of the classes, where the file tells (default none).
     - `metadata`: other texts of the file (default none).
     - `hint`: between which tensors a network may lie, if the file doesn't say (default "").
+    - `notes`: oddities of the file, and how they were read, as sentences (default none).
     """
 
     format: str
@@ -108,6 +111,7 @@ class ForeignGraph:
     class_names: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     hint: str = ""
+    notes: tuple[str, ...] = ()
 
     def check_ends(self) -> None:
         """Raises FormatError, with the hint, if there are no inputs or no outputs."""
@@ -131,7 +135,8 @@ class ForeignGraph:
             if name not in made and name not in known:
                 raise FormatError(f"'{self.name}' has no tensor '{name:.200}'. It has {', '.join(list(made)[:20])}, …")
         chosen = tuple(known.get(name, TensorInfo(name, None)) for name in inputs) or self.inputs
-        outputs, given = outputs or self.outputs, {info.name for info in chosen}
+        outputs = outputs or self.outputs
+        given = {info.name for info in chosen} | {info.name for info in known.values() if info.is_state}
         replace(self, inputs=chosen, outputs=outputs).check_ends()
         needed, waiting = set[str](), list(outputs)
         while waiting:
@@ -153,4 +158,6 @@ class ForeignGraph:
 def _resized(info: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
     """The tensor with the sizes of an example in edgelearn's order."""
     sizes = (shape[2], shape[0], shape[1]) if info.layout == "NCHW" and len(shape) == 3 else tuple(shape)
+    if info.shape and len(info.shape) == len(sizes) == 1 and info.shape[0] is not None:
+        return replace(info, shape=sizes)  # without a batch
     return replace(info, shape=(info.shape[0] if info.shape else None, *sizes))

@@ -34,6 +34,7 @@ class Translation:
       another layer, or nothing, have none.
     - `outputs`: layer by name of the tensor that it holds, where it holds one.
     - `problems`: every operator that has no counterpart.
+    - `notes`: oddities of the file, and how they were read, as sentences (default none).
     """
 
     graph: ForeignGraph
@@ -42,6 +43,7 @@ class Translation:
     layers: Mapping[str, tuple[str, ...]]
     outputs: Mapping[str, str]
     problems: tuple[Problem, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def quantization(self) -> dict[str, Quantization]:
@@ -90,6 +92,11 @@ def translate(
     for tensor in graph.inputs:
         name = tensor.name if len(graph.inputs) > 1 else INPUT
         walk.found[tensor.name] = walk.once(walk.builder.input(tensor, name), tensor.name)
+        if tensor.shape and len(tensor.shape) == 1:
+            walk.builder.notes.append(
+                f"'{tensor.name}' has the shape {tensor.shape}, without a batch: it is read as one example. Give "
+                f"arrays of the shape (n, {tensor.shape[0]})."
+            )
     for operator in graph.operators:
         walk.step(operator)
     return walk.finish()
@@ -112,6 +119,11 @@ class _Walk:
 
     def step(self, operator: Operator) -> None:
         """Translate one operator."""
+        states = [name for name in operator.inputs if name in self.graph.tensors and self.graph.tensors[name].is_state]
+        if states:
+            reason = f"It keeps a state between calls, '{states[0]}', and recurrent state isn't read yet."
+            self._problem(operator, reason, self.nearest.get(operator.kind, ""))
+            return
         handler = self.handlers.get(operator.kind)
         if handler is None:
             self._problem(operator, "edgelearn has no such operator.", self.nearest.get(operator.kind, ""))
@@ -170,7 +182,8 @@ class _Walk:
                 layers[origin] = (*layers.get(origin, ()), name)
         known = {*network.nodes, *self.builder.inputs} if network else set()
         held = {name: x.layer for name, x in self.found.items() if isinstance(x, Value) and x.layer in known}
-        return Translation(self.graph, network, weights, layers, held, tuple(self.problems))
+        notes = (*self.graph.notes, *self.builder.notes)
+        return Translation(self.graph, network, weights, layers, held, tuple(self.problems), notes)
 
     def _problem(self, operator: Operator, reason: str, nearest: str) -> None:
         """Note a problem, and go on behind it with the shapes that the file tells."""

@@ -43,14 +43,14 @@ def inspect(
     translation = import_graph(model, inputs=inputs, outputs=outputs, input_shape=input_shape)
     if translation.network is None:
         return _problems(translation, Path(model).name)
-    return _inspect(translation.network, Path(model).name)
+    return _inspect(translation.network, Path(model).name, translation.notes)
 
 
-def _inspect(network: Network, source: str) -> Inspection:
+def _inspect(network: Network, source: str, remarks: tuple[str, ...] = ()) -> Inspection:
     saved, notes = _saved_bytes(network)
     layers = tuple(_layer(network, node, saved) for node in network.nodes.values())
     outputs: dict[str, Shape | None] = {name: network.shape_of(name) for name in network.outputs}
-    return Inspection(network.name, source, dict(network.inputs), outputs, layers, (), notes)
+    return Inspection(network.name, source, dict(network.inputs), outputs, layers, (), (*remarks, *notes))
 
 
 def _layer(network: Network, node: Node, saved: Counter[str] | None) -> LayerReport:
@@ -102,4 +102,5 @@ def _problems(translation: Translation, source: str) -> Inspection:
         layers.append(LayerReport(operator.name, operator.kind, reads, shape, forward=supported, backward=supported))
     note = "Rows are the file's operators: sizes are known once all of them can be imported."
     outputs: dict[str, Shape | None] = dict.fromkeys(graph.outputs)
-    return Inspection(graph.name, source, begins, outputs, tuple(layers), translation.problems, (note,))
+    notes = (*translation.notes, note)
+    return Inspection(graph.name, source, begins, outputs, tuple(layers), translation.problems, notes)

@@ -56,7 +56,7 @@ class Inspection:
     - `inputs`, `outputs`: shapes by name, without the batch.
     - `layers`: a report for each layer; for a file with problems, for each of its operators.
     - `problems`: operators of the file that edgelearn doesn't have, each with its attributes and what works instead.
-    - `notes`: what could not be found out, and why.
+    - `notes`: oddities of the file and how they were read; what could not be found out, and why.
     """
 
     name: str

@@ -1,0 +1,150 @@
+"""TFLite files of every kind compute here what they do in LiteRT."""
+
+import numpy as np
+import pytest
+import tflite_files
+from test_imported_files import infer
+
+import edgelearn as el
+from edgelearn.errors import FormatError, UnsupportedError
+from edgelearn.interop import import_graph
+
+RNG = np.random.default_rng(0)
+
+
+def test_scales_along_an_axis_that_a_bias_does_not_have(tmp_path):
+    """As in TensorFlow Lite Micro's person_detect: quantized_dimension 3 of a bias."""
+    file, kernel = tflite_files.File(), RNG.integers(-127, 128, (4, 1, 1, 3), np.int8)
+    bias, scales = RNG.integers(-99, 99, 4, np.int32), np.float32([0.01, 0.02, 0.03, 0.04])
+    file.tensor("x", (1, 5, 5, 3), "int8", scale=0.1)
+    file.constant("kernel", kernel, scale=scales)
+    file.constant("bias", bias, scale=0.1 * scales, axis=3)
+    file.tensor("y", (1, 5, 5, 4), "int8", scale=0.5)
+    file.operator("CONV_2D", ["x", "kernel", "bias"], ["y"], "Conv2DOptions", strideW=1, strideH=1)
+    path = file.write(tmp_path / "m.tflite", ["x"], ["y"])
+    weights = import_graph(path).model_file().weights
+    assert np.allclose(weights["y/bias"], bias * 0.1 * scales, rtol=1e-6)
+    (note,) = (note for note in el.inspect(path).notes if "'bias'" in note)
+    assert "axis" in note
+    file.constant("bias", bias, scale=0.1 * scales[:3], axis=3)
+    with pytest.raises(FormatError, match="'bias'"):
+        import_graph(file.write(tmp_path / "m.tflite", ["x"], ["y"]))
+
+
+def sparse(file, array, order, blocked, formats):
+    """(SparsityParameters, the values) of an array: levels as in TensorFlow Lite's format_converter."""
+    s, rank = file.schema, array.ndim
+    blocks = dict(zip(blocked, [2, 4], strict=False))
+    split = array.reshape([n for axis, size in enumerate(array.shape)
+                           for n in (size // blocks.get(axis, 1), blocks.get(axis, 1))])  # fmt: skip
+    places = [2 * n if n < rank else 2 * blocked[n - rank] + 1 for n in order]
+    levels = split.transpose([*places, *(2 * n + 1 for n in range(rank) if n not in blocks)])
+    levels = levels.reshape(levels.shape[: len(order)])
+    record, kept = s.SparsityParametersT(), [()]
+    record.traversalOrder, record.blockMap, record.dimMetadata = list(order), list(blocked), []
+    for place, kind in enumerate(formats):
+        level = s.DimensionMetadataT()
+        level.format = {"dense": 0, "csr": 1}[kind]
+        children = [[i for i in range(levels.shape[place]) if kind == "dense" or levels[(*k, i)].any()] for k in kept]
+        if kind == "dense":
+            level.denseSize = levels.shape[place]
+        else:
+            lengths, wide = np.cumsum([0, *map(len, children)]), place % 2
+            level.arraySegmentsType, level.arraySegments = 1, s.Int32VectorT()
+            level.arraySegments.values = lengths.astype(np.int32)
+            level.arrayIndicesType = 3 - wide
+            level.arrayIndices = (s.Uint16VectorT if wide else s.Uint8VectorT)()
+            level.arrayIndices.values = np.concatenate(children).astype(np.uint16 if wide else np.uint8)
+        record.dimMetadata.append(level)
+        kept = [(*k, i) for k, found in zip(kept, children, strict=True) for i in found]
+    return record, np.array([levels[k] for k in kept], array.dtype)
+
+
+@pytest.mark.parametrize(
+    ("order", "blocked", "formats"),
+    [
+        ((0, 1), (), ("dense", "csr")),
+        ((1, 0), (), ("csr", "csr")),
+        ((0, 1, 2), (1,), ("dense", "csr", "dense")),
+        ((1, 0, 2, 3), (0, 1), ("dense", "csr", "dense", "dense")),
+        ((0, 1, 3, 2), (0, 1), ("csr", "csr", "dense", "dense")),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_sparse_weights(order, blocked, formats, dtype, tmp_path):
+    kernel = RNG.standard_normal((6, 8)).astype(dtype)
+    kernel[[0, 3], :4] = kernel[4:] = kernel[:, 6:] = 0
+    file = tflite_files.File()
+    record, values = sparse(file, kernel, order, blocked, formats)
+    assert len(values) < kernel.size
+    file.tensor("x", (1, 8))
+    file.tensor("sparse", kernel.shape, dtype, values, sparsity=record)
+    file.tensor("dense", kernel.shape, dtype)
+    file.tensor("kernel", kernel.shape)
+    file.tensor("y", (1, 6))
+    file.operator("DENSIFY", ["sparse"], ["dense"])
+    if dtype == "float16":
+        file.operator("DEQUANTIZE", ["dense"], ["kernel"])
+    file.operator("FULLY_CONNECTED", ["x", "kernel" if dtype == "float16" else "dense", ""], ["y"],
+                  "FullyConnectedOptions")  # fmt: skip
+    path = file.write(tmp_path / "m.tflite", ["x"], ["y"])
+    imported = import_graph(path).model_file()
+    assert np.array_equal(imported.weights["y/kernel"], kernel.T.astype(np.float32))
+    x = RNG.standard_normal((1, 8)).astype(np.float32)
+    assert np.allclose(infer(imported, x), tflite_files.run(path, x), atol=1e-5)
+
+
+def test_damaged_sparsity(tmp_path):
+    kernel = np.eye(4, dtype=np.float32)
+    for damage in ("order", "segments", "indices", "size"):
+        file = tflite_files.File()
+        record, values = sparse(file, kernel, (0, 1), (), ("dense", "csr"))
+        if damage == "order":
+            record.traversalOrder = [0, 0]
+        elif damage == "segments":
+            record.dimMetadata[1].arraySegments.values = np.int32([0, 3, 2, 3, 4])
+        elif damage == "indices":
+            record.dimMetadata[1].arrayIndices.values[2] = 4
+        else:
+            record.dimMetadata[0].denseSize = 1 << 30
+        file.tensor("x", (1, 4)), file.tensor("y", (1, 4))
+        file.tensor("kernel", kernel.shape, data=values, sparsity=record)
+        file.operator("FULLY_CONNECTED", ["x", "kernel", ""], ["y"], "FullyConnectedOptions")
+        path = file.write(tmp_path / "m.tflite", ["x"], ["y"])
+        with pytest.raises(FormatError, match=r"m\.tflite is damaged.*'kernel'"):
+            el.load(path)
+
+
+def test_an_operator_with_a_state_is_named(tmp_path):
+    """As in TensorFlow Lite Micro's keyword_scrambled_8bit."""
+    file = tflite_files.File()
+    file.tensor("x", (1, 6)), file.tensor("state", (1, 12), isVariable=True), file.tensor("y", (1, 4))
+    file.constant("features", np.zeros((4, 6), np.float32)), file.constant("time", np.zeros((4, 3), np.float32))
+    file.operator("SVDF", ["x", "features", "time", "", "state"], ["y"], "SVDFOptions", rank=1)
+    path = file.write(tmp_path / "m.tflite", ["x"], ["y"])
+    for read in (import_graph, el.inspect):
+        (problem,) = read(path).problems
+        assert problem.kind == "SVDF" and "'state'" in problem.reason and "between calls" in problem.reason
+    with pytest.raises(UnsupportedError, match="recurrent state"):
+        el.load(path)
+
+
+def test_an_input_without_a_batch(tmp_path):
+    """As YAMNet's waveform."""
+    file, kernel = tflite_files.File(), RNG.standard_normal((3, 3, 3, 1)).astype(np.float32)
+    file.tensor("wave", (48,)), file.tensor("picture", (1, 6, 8, 1)), file.tensor("y", (1, 4, 6, 3))
+    file.constant("kernel", kernel), file.constant("bias", np.zeros(3, np.float32))
+    file.constant("sizes", np.int32([1, 6, 8, 1]))
+    file.operator("RESHAPE", ["wave", "sizes"], ["picture"])
+    file.operator("CONV_2D", ["picture", "kernel", "bias"], ["y"], "Conv2DOptions", padding=1, strideW=1, strideH=1)
+    path = file.write(tmp_path / "m.tflite", ["wave"], ["y"])
+    found = import_graph(path)
+    assert found.network.inputs == {"input": (48,)}
+    x = RNG.standard_normal((1, 48)).astype(np.float32)
+    assert np.allclose(infer(found.model_file(), x), tflite_files.run(path, x[0]), atol=1e-5)
+    assert any("(n, 48)" in note for note in found.notes)
+    assert import_graph(path, input_shape=(48,)).network.inputs == {"input": (48,)}
+    file.tensor("wave", ())
+    file.write(path, ["wave"], ["y"])
+    with pytest.raises(FormatError, match=r"\(\)"):
+        import_graph(path)
