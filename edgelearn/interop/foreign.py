@@ -30,9 +30,9 @@ from edgelearn.extensions import import_path
 from .limits import watched
 
 SCRIPT = Path(__file__).with_name("foreign_worker.py")
-SECONDS = 5.0  # of a processor that a small file may take
+SECONDS = 3.0  # of a processor that a small file may take
 BYTES_PER_SECOND = 10_000_000  # a large file may take longer
-LEAST = 1 << 28  # bytes that the arrays of a small file may take
+LEAST = 1 << 26  # bytes that the arrays of a small file may take
 EXPANSION = 8  # times its own size that a large file may unpack to
 NUMBERS = "fiub"  # kinds of NumPy types
 IDLE = 20  # seconds for which a process is kept; it ends itself after 30

@@ -18,6 +18,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,9 +30,9 @@ from .formats import FORMATS, FileFormat
 from .mutations import damage_bytes
 from .processes import ROOT, environment
 
-LONGEST = 10.0  # seconds of an attack
+LONGEST = 20.0  # seconds of an attack
 START = 180.0  # seconds until a process has started
-MOST = 1 << 30  # bytes that reading one file may take
+MOST = 220 << 20  # bytes that reading one file may take
 CEILING = 3 << 30  # bytes that the process gets, so that the machine survives
 COMMAND = ("-m", "tests.torture.damaged_files")
 
@@ -66,7 +67,7 @@ def attack(file_format: FileFormat, folder: Path, seed: int, first: int, last: i
         path.write_bytes(damaged(file_format, good, seed, number))
         before, start = _resident(), time.perf_counter()
         result = _result(file_format, path)
-        yield {"number": number, "result": result, "seconds": time.perf_counter() - start, "bytes": _peak() - before}
+        yield {"number": number, "result": result, "seconds": time.perf_counter() - start, "bytes": _growth(before)}
 
 
 def run(
@@ -165,22 +166,34 @@ def _result(file_format: FileFormat, path: Path) -> str:
     return "read"
 
 
-def _resident() -> int:
-    """Bytes of memory of this process, whose peak is measured anew from here."""
+def _resident() -> dict[int, int]:
+    """Bytes of memory of this process and of those that it started; their peaks are measured anew from here."""
+    found = {}
+    for number in _processes():
+        with suppress(OSError):
+            Path(f"/proc/{number}/clear_refs").write_text("5")
+        found[number] = _status("VmRSS", number)
+    return found
+
+
+def _growth(before: dict[int, int]) -> int:
+    """Bytes by which these processes grew at most, and those that were started since take."""
+    return sum(max(0, _status("VmHWM", number) - before.get(number, 0)) for number in _processes())
+
+
+def _processes() -> list[int]:
+    import psutil
+
+    return [os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))]
+
+
+def _status(name: str, process: int | str = "self") -> int:
+    """Bytes in a line of a process's status; 0 for one that has ended."""
     try:
-        Path("/proc/self/clear_refs").write_text("5")
+        text = Path(f"/proc/{process}/status").read_text()
     except OSError:
-        return 1 << 62
-    return _status("VmRSS")
-
-
-def _peak() -> int:
-    return _status("VmHWM")
-
-
-def _status(name: str) -> int:
-    text = Path("/proc/self/status").read_text()
-    return int(text.partition(f"{name}:")[2].split(maxsplit=1)[0]) << 10
+        return 0
+    return int((text.partition(f"{name}:")[2].split(maxsplit=1) or ["0"])[0]) << 10
 
 
 def _limit_memory() -> None:

@@ -43,12 +43,11 @@ from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePoolin
 from edgelearn.ops.formats import Format
 from edgelearn.tuned import TuningResults, launch_times, store
 
-from . import federations, graphdef, saved_models, tfrecords
+from . import federations, graphdef, keras_models, saved_models, tfrecords
 from .file_format import FileFormat, Read
+from .keras_models import damage_archive
 from .messages import damage_onnx, make_onnx
 from .mutations import (
-    damage_archive,
-    damage_hdf5_model,
     damage_json,
     damage_lines,
     damage_png,
@@ -94,37 +93,6 @@ def _keras(folder: Path) -> Path:
             inside.attrs["weight_names"] = np.array(names, "S") if names else np.array([], "S1")
             for name in names:
                 inside.create_dataset(name, data=weights[name.removesuffix(":0")], compression="gzip")
-    return path
-
-
-LAYERS = [
-    ("Conv2D", {"name": "conv", "filters": 4, "kernel_size": [3, 3], "strides": [1, 1], "padding": "same",
-                "data_format": "channels_last", "dilation_rate": [1, 1], "activation": "relu", "use_bias": True}),
-    ("BatchNormalization", {"name": "norm", "axis": [3], "epsilon": 1e-3, "momentum": 0.99}),
-    ("GlobalAveragePooling2D", {"name": "pool", "data_format": "channels_last"}),
-    ("Dense", {"name": "dense", "units": 2, "activation": "softmax", "use_bias": True}),
-]  # fmt: skip
-SHAPES = {"conv": [(3, 3, 3, 4), (4,)], "norm": [(4,)] * 4, "dense": [(4, 2), (2,)]}
-
-
-def _keras_model(folder: Path) -> Path:
-    """A whole model of Keras 2 in HDF5."""
-    import h5py
-
-    path = folder / "model.h5"
-    first = {"class_name": "InputLayer", "config": {"name": "input", "batch_input_shape": [None, 8, 8, 3]}}
-    layers = [first, *({"class_name": kind, "config": config} for kind, config in LAYERS)]
-    with h5py.File(path, "w") as file:
-        config = {"class_name": "Sequential", "config": {"name": "small", "layers": layers}}
-        file.attrs["model_config"], file.attrs["keras_version"] = json.dumps(config), "2.12.0"
-        weights = file.create_group("model_weights")
-        weights.attrs["layer_names"] = np.array([config["name"] for _, config in LAYERS], "S")
-        for _, config in LAYERS:
-            group, shapes = weights.create_group(config["name"]), SHAPES.get(config["name"], [])
-            names = [f"{config['name']}/{number}" for number in range(len(shapes))]
-            group.attrs["weight_names"] = np.array(names, "S") if names else np.array([], "S1")
-            for name, shape in zip(names, shapes, strict=True):
-                group.create_dataset(name, data=np.full(shape, 0.5, np.float32))
     return path
 
 
@@ -312,8 +280,10 @@ FORMATS: list[FileFormat] = [
     FileFormat("weights (Keras HDF5)", _keras, lambda path: keras_h5.read_weights(path, network())),
     FileFormat("TFLite", _exported(".tflite"), read_model, needs=("tflite", "flatbuffers")),
     FileFormat("weights (Keras 3)", _keras_3_weights, lambda path: keras_h5.read_weights(path, network())),
-    FileFormat("Keras model (HDF5)", _keras_model, read_model, damage_hdf5_model),
+    FileFormat("Keras model (HDF5)", keras_models.sequential, read_model, keras_models.damage_attributes),
+    FileFormat("Keras functional model (HDF5)", keras_models.functional, read_model, keras_models.damage_attributes),
     FileFormat("Keras archive", _exported(".keras"), read_model, damage_archive, needs=("keras", "tensorflow")),
+    FileFormat("Keras functional archive", keras_models.archive, read_model, damage_archive),
     FileFormat("TensorFlow GraphDef", _graphdef, read_model),
     FileFormat("TFRecord", tfrecords.make, tfrecords.read, tfrecords.damage,
                needs=("tensorflow", "tensorflow_datasets", "importlib_resources")),

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import struct
-import zipfile
 import zlib
 from collections.abc import Callable
 from random import Random
 from typing import Any
-
-import numpy as np
 
 Damage = Callable[[bytes, Random], bytes]
 
@@ -51,36 +47,6 @@ def damage_json(data: bytes, rng: Random) -> bytes:
     if rng.random() < 0.02:
         return rng.choice((DEEP.encode(), b"", b"null", b"[]", b"{}", b"3", b'"text"', b"\xff\xfe{}"))
     return _dump(_damage_value(json.loads(data), rng))
-
-
-def damage_archive(data: bytes, rng: Random) -> bytes:
-    """Damage one member of a zip archive, whose checksums fit again; JSON by its values."""
-    content, out = io.BytesIO(data), io.BytesIO()
-    with zipfile.ZipFile(content) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
-        names = old.namelist()
-        chosen = rng.choice(names)
-        for name in names:
-            member = old.read(name)
-            if name == chosen:
-                member = (damage_json if name.endswith(".json") and rng.random() < 0.8 else damage_bytes)(member, rng)
-            new.writestr(name, member)
-    return out.getvalue()
-
-
-def damage_hdf5_model(data: bytes, rng: Random) -> bytes:
-    """Damage the configuration of a Keras model in HDF5, or a list of names."""
-    import h5py
-
-    content = io.BytesIO(data)
-    with h5py.File(content, "r+") as file:
-        config = json.loads(file.attrs["model_config"])
-        text = damage_json(json.dumps(config).encode(), rng).decode("utf-8", "replace").replace("\0", "")
-        if len(text) < 60_000:  # what an attribute holds
-            file.attrs["model_config"] = text
-        if rng.random() < 0.2:
-            names = file["model_weights"].attrs
-            names["layer_names"] = np.array([*names["layer_names"], rng.choice((b"x", b"../x", b""))], "S")
-    return content.getvalue()
 
 
 def damage_lines(data: bytes, rng: Random) -> bytes:

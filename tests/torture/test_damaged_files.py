@@ -1,14 +1,17 @@
 """A short part of the torture suite: a few damaged files of every format, and faults that are planted and found."""
 
+import json
 import mmap
 import os
 import time
+from contextlib import suppress
 
 import pytest
 
-from edgelearn.errors import FormatError
+from edgelearn.errors import EdgelearnError, FormatError
+from edgelearn.interop.formats import read_model
 
-from . import damaged_files
+from . import damaged_files, keras_models
 from .damaged_files import MOST, attack, damaged, missing
 from .formats import FORMATS, FileFormat
 
@@ -29,6 +32,19 @@ def test_damaged_files_are_read_or_refused(file_format, tmp_path):
     assert [each for each in outcomes if each["result"] not in ("read", "refused")] == []
     assert max(each["bytes"] for each in outcomes) < MOST
     assert any(each["result"] == "refused" for each in outcomes)
+
+
+@pytest.mark.parametrize("value", [3, "text", [1, 2], None, {"x": 1}], ids=repr)
+def test_settings_and_classes_of_other_types_are_refused(value, tmp_path):
+    """Also where Keras 3 writes a layer's name beside its settings, and reading went on without them."""
+    good = keras_models.structure()
+    for place in range(len(good["config"]["layers"])):
+        for part in ("class_name", "config"):
+            config = json.loads(json.dumps(good))
+            config["config"]["layers"][place][part] = value
+            keras_models.write_hdf5(tmp_path / "model.h5", config, "3.6.0", keras_models.FUNCTIONAL)
+            with suppress(EdgelearnError):
+                read_model(tmp_path / "model.h5")
 
 
 def test_an_attack_can_be_repeated(tmp_path):

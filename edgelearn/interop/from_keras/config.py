@@ -221,8 +221,14 @@ class _Parser:
 
 
 def _layers(config: Any) -> list[Any]:
-    """The layers of a model; the first Keras wrote a Sequential's without anything around them."""
-    return config if isinstance(config, list) else config["layers"]
+    """The layers of a model; the first Keras wrote a Sequential's without anything around them. Raises TypeError for
+    a layer whose class or settings are of another type."""
+    layers = config if isinstance(config, list) else config["layers"]
+    for place, layer in enumerate(layers):
+        kind, own = layer["class_name"], layer["config"]
+        if not isinstance(kind, str) or not isinstance(own, dict | list if kind in MODELS else dict):
+            raise TypeError(f"layer {place} has the class {kind!r:.60} and the settings {own!r:.60}")
+    return layers
 
 
 def _name(layer: Mapping[str, Any]) -> str:
