@@ -1,7 +1,7 @@
 // Softmax with cross-entropy over logits [classes/16][n][16]; one work-group a row: an example, or a pixel of one.
 #include "logits.h"
 
-// p = softmax(x), padding zero
+// p = softmax(x), with LOGARITHM log softmax(x); padding zero
 KERNEL softmax(INPUT(x), OUTPUT(p), const int n, const int classes) {
   __local float shares[GROUP];
   __local int places[GROUP];
@@ -14,7 +14,11 @@ KERNEL softmax(INPUT(x), OUTPUT(p), const int n, const int classes) {
   sum = group_total(sum, shares);
   for (int c = me; c < padded(classes); c += GROUP) {
     const size_t at = logit_at(c, n, example);
+#if LOGARITHM
+    p[at] = c < classes ? x[at] - top - log(sum) : 0.0f;
+#else
     p[at] = c < classes ? exp(x[at] - top) / sum : 0.0f;
+#endif
   }
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgelearn.ops import Activation, Conv2D, Dense, Flatten, GlobalAveragePooling2D, Softmax
+from edgelearn.ops import Activation, Conv2D, Dense, Flatten, GlobalAveragePooling2D, LogSoftmax, Softmax
 
 from .ancestors import ancestors
 from .network import Network, Node
@@ -55,7 +55,7 @@ def _classifier(network: Network) -> Node | None:
         if isinstance(node.op, Dense | Conv2D):
             pointwise = isinstance(node.op, Dense) or node.op.window(shapes[0]).is_pointwise
             single = isinstance(node.op, Dense) or shapes[0][:2] == (1, 1)
-            scores = any(isinstance(op, Softmax) for op in passed)
+            scores = any(isinstance(op, LogSoftmax | Softmax) for op in passed)
             plain = single and not any(isinstance(op, Activation) for op in passed)
             return node if pointwise and (scores or plain) else None
         if node.op.weights(*shapes) or node.inputs[0] not in network.nodes:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from edgelearn.graph import Network, Node
-from edgelearn.ops import Softmax
+from edgelearn.ops import LogSoftmax, Softmax
 
 
 def without_softmax(network: Network) -> tuple[list[Node], tuple[str, ...]]:
-    """The layers without a Softmax at an output that no other layer reads; the layers that give the outputs then."""
+    """The layers without a Softmax or LogSoftmax at an output that no other layer reads; the layers that give the outputs then."""
     ends = {
         name: network.nodes[name].inputs[0]
         for name in network.outputs
-        if isinstance(network.nodes[name].op, Softmax) and not network.consumers(name)
+        if isinstance(network.nodes[name].op, LogSoftmax | Softmax) and not network.consumers(name)
     }
     nodes = [node for node in network.nodes.values() if node.name not in ends]
     return nodes, tuple(ends.get(name, name) for name in network.outputs)

@@ -38,7 +38,7 @@ from .reshape import Flatten, Reshape
 from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
 from .scale import Bias, PReLU, Scale
 from .slice import Slice
-from .softmax_cross_entropy import Softmax, SoftmaxCrossEntropy
+from .softmax_cross_entropy import LogSoftmax, Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
 from .target import Target
@@ -101,6 +101,7 @@ __all__ = [
     "Lion",
     "LocalResponseNormalization",
     "Log",
+    "LogSoftmax",
     "Loss",
     "Losses",
     "Max",

@@ -1,4 +1,4 @@
-"""Softmax, and its cross-entropy with class numbers."""
+"""Softmax, its logarithm, and its cross-entropy with class numbers."""
 
 from __future__ import annotations
 
@@ -47,6 +47,37 @@ class Softmax(Op):
 
 
 @dataclass(frozen=True)
+class LogSoftmax(Op):
+    """Logarithms of probabilities over the last axis, finite where a probability is too small for a float: the largest
+    input is subtracted first. As a network's last layer it is trained together with the cross-entropy, as Softmax
+    is."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        shifted = inputs[0] - inputs[0].max(-1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        return [dy - Softmax().reference_forward(inputs, weights) * dy.sum(-1, keepdims=True)], {}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        (x,) = inputs
+        e.launch(
+            "softmax_cross_entropy.cl", "softmax", (x.rows * e.traits.group,), x.read, y.write, x.rows, x.channels,
+            whole=True, gradient=False, logarithm=True,
+        )  # fmt: skip
+
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        target, padded = only(targets), y.channels % y.block != 0
+        e.launch(
+            "softmax.cl", "log_softmax_backward", (y.rows * e.traits.members,), y.read, dy.read, y.rows, y.blocks,
+            *((y.channels,) if padded else ()), *target.arguments, padded=padded, **target.macros,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class SoftmaxCrossEntropy(Loss):
     """Softmax and cross-entropy on class numbers: -sum target log softmax(outputs), with target = (1 - label_smoothing)
     one-hot + label_smoothing / classes (Szegedy et al. 2016, section 7).
@@ -73,9 +104,7 @@ class SoftmaxCrossEntropy(Loss):
         n, classes = outputs.shape
         target = np.full_like(outputs, self.label_smoothing / classes)
         target[np.arange(n), targets] += 1 - self.label_smoothing
-        p = Softmax().reference_forward([outputs], {})
-        log_p = outputs - outputs.max(-1, keepdims=True)
-        log_p = log_p - np.log(np.exp(log_p).sum(-1, keepdims=True))
+        p, log_p = (op.reference_forward([outputs], {}) for op in (Softmax(), LogSoftmax()))
         return -(target * log_p).sum(-1), (p - target) / n
 
     def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.compile.lower.heads import logits_of
+from edgelearn.compile.lower.heads import head_of
 from edgelearn.compile.plan import Plan
 from edgelearn.compile.program import Kind, Program, ProgramKey
 from edgelearn.compile.storage import Weights
@@ -226,8 +226,8 @@ class Session:
         network, tensors = self.plan.request.network, self._program(self._forward_key(Kind.EVALUATE, n)).outputs
         found = {name: unpack(self.memory.read(y.buffer), y.shape) for name, y in tensors.items()}
         for name, loss in self.plan.request.losses.by_output.items():
-            if logits_of(network, name, loss) != name:
-                found[name] = network.nodes[name].op.reference_forward([found[name]], {})
+            for node in head_of(network, name, loss):
+                found[name] = node.op.reference_forward([found[name]], {})
         return found
 
     def compute_gradients(self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int, step: int) -> Weights:

@@ -10,6 +10,7 @@ from edgelearn.errors import DataError
 from edgelearn.graph import INPUT, Network
 from edgelearn.graph.fuse import fuse
 from edgelearn.interop.weights import Weights
+from edgelearn.ops import LogSoftmax, Softmax
 from edgelearn.ops.formats import Format
 from edgelearn.ops.observers import InHindsightMinMax
 from edgelearn.ops.quantize import FIELDS, first_record
@@ -21,7 +22,7 @@ def observed(network: Network) -> list[str]:
     """Return the layers whose outputs have a range: as a training with a Precision has them. Outputs of the network,
     and the logits in front of a softmax there, stay float32."""
     outputs = set(network.outputs)
-    logits = {name for end in outputs if type(network.nodes[end].op).__name__ == "Softmax"
+    logits = {name for end in outputs if isinstance(network.nodes[end].op, LogSoftmax | Softmax)
               for name in network.nodes[end].inputs}  # fmt: skip
     stages = [stage.output for stage in fuse(network)]
     return [node.name for node in stages if not node.op.selects and node.name not in outputs | logits]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.compile.lower.heads import check_heads
 from edgelearn.errors import PlanError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.ops import Loss, Losses, pack
@@ -55,10 +56,12 @@ def labeled(
       outputs also a dictionary (default: 1 each).
     - `class_weight`: a number for each class (default: 1 each).
 
-    Raises ShapeError for what doesn't fit, PlanError for weights that the loss has no use for.
+    Raises ShapeError for what doesn't fit, PlanError for weights that the loss has no use for, and for a head that is
+    reshaped to other rows.
     """
     source = as_source(x, network)
     losses = loss if isinstance(loss, Losses) else Losses(dict.fromkeys(network.outputs, loss))
+    check_heads(network, losses)
     given = _by_output(y, network, losses)
     values = {
         name: as_targets(given[name], len(source), network.nodes[name].shape, each)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.ops import Softmax, SoftmaxCrossEntropy
+from edgelearn.ops import LogSoftmax, Softmax, SoftmaxCrossEntropy, Target
 from edgelearn.ops.control import CORRECT, LOSS, SEEN
 from edgelearn.ops.loss import emit_count
 
@@ -101,9 +101,24 @@ def test_nan_reaches_the_loss(bench, rng, where):
 
 
 @pytest.mark.parametrize("channels", SIZES)
-def test_softmax_inside_a_network(bench, rng, channels):
-    check_plain(Softmax(), bench, rng, (channels,))
-    check_plain(Softmax(), bench, rng, (3, 4, channels))
+@pytest.mark.parametrize("op", (Softmax(), LogSoftmax()), ids=str)
+def test_inside_a_network(bench, rng, op, channels):
+    check_plain(op, bench, rng, (channels,))
+    check_plain(op, bench, rng, (3, 4, channels))
+
+
+@pytest.mark.parametrize("classes", (2, 10, 33))
+def test_the_logarithm_of_tiny_probabilities_is_finite(bench, rng, classes):
+    """exp(-2000) is 0: Softmax, then Log gives -infinity and gradients that are NaN."""
+    x = rng.uniform(-1000, 1000, (4, classes))
+    x[0, :2] = -1000, 1000
+    dy = rng.standard_normal(x.shape)
+    tx, ty, tdx = bench.put(x), bench.empty(x.shape), bench.empty(x.shape)
+    LogSoftmax().emit_forward(bench, [tx], ty)
+    LogSoftmax().emit_backward(bench, [tx], ty, bench.put(dy), [Target(tdx)])
+    bench.run()
+    close(bench.get(ty), LogSoftmax().reference_forward([x], {}), 1e-6)
+    close(bench.get(tdx), LogSoftmax().reference_backward([x], {}, dy)[0][0], 2e-4)  # exp of a float near 2000
 
 
 @pytest.mark.parametrize("shape", [(9,), (2, 3, 5)])

@@ -5,7 +5,19 @@ import pytest
 
 from edgelearn.errors import NonFiniteError, PlanError, ShapeError
 from edgelearn.graph import Network
-from edgelearn.ops import SGD, Adam, Conv2D, Dense, Flatten, GlobalAveragePooling2D, ReLU, Reshape, Sigmoid, Softmax
+from edgelearn.ops import (
+    SGD,
+    Adam,
+    Conv2D,
+    Dense,
+    Flatten,
+    GlobalAveragePooling2D,
+    LogSoftmax,
+    ReLU,
+    Reshape,
+    Sigmoid,
+    Softmax,
+)
 from edgelearn.ops.losses import (
     BinaryCrossentropy,
     CategoricalCrossentropy,
@@ -15,6 +27,7 @@ from edgelearn.ops.losses import (
     SoftmaxCrossEntropy,
 )
 from edgelearn.train import Model
+from edgelearn.train.metric import TopKAccuracy
 from edgelearn.train.targets import as_targets, labeled
 
 from .toys import CLASSES, examples, same, toy_network
@@ -203,11 +216,27 @@ def test_errors_name_what_is_given_and_what_to_give(y, shape, loss, words):
 
 
 def test_probabilities_behind_a_reshape_are_no_logits():
-    """They would be taken for logits without a word."""
-    net = vector(Softmax(), Reshape((3,)))
-    with pytest.raises(PlanError, match="softmax"):
-        Model(net).compile(SGD(0.1)).fit(np.ones((2, 5)), [0, 1])
-    assert Model(net).compile(SGD(0.1), MeanSquaredError()).fit(np.ones((2, 5)), np.ones((2, 3))).epoch == [0]
+    """They would be taken for logits without a word. To predict, no loss is needed."""
+    net = pixels(Softmax(), Flatten())
+    x = np.random.default_rng(0).standard_normal((2, 4, 5, 3)).astype(np.float32)
+    model = Model(net).compile(SGD(0.1))
+    assert np.allclose(model.predict(x).reshape(2, 20, 3).sum(-1), 1, atol=1e-5)
+    for train in (model.fit, model.evaluate):
+        with pytest.raises(PlanError, match=r"softmax.*\(4, 5, 3\) to \(60,\)"):
+            train(x, [0, 1])
+    assert model.compile(SGD(0.1), MeanSquaredError()).fit(x, np.ones((2, 60))).epoch == [0]
+
+
+@pytest.mark.parametrize("kind", (Softmax, LogSoftmax))
+def test_a_head_may_be_reshaped(kind):
+    """As exporters write it: the loss takes the head's input if the rows stay."""
+    x, y = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32), np.arange(6) % 3
+    plain, reshaped = (Model(vector(*ends), seed=0) for ends in ((Softmax(),), (kind(), Reshape((1, 1, 3)), Flatten())))
+    expected = plain.compile(SGD(0.1)).fit(x, y, epochs=2).history
+    found = reshaped.compile(SGD(0.1), metrics=[TopKAccuracy(2)]).fit(x, y, epochs=2).history
+    assert found["loss"] == expected["loss"] and same(plain.weights, reshaped.weights)
+    outputs = plain.predict(x)
+    assert np.allclose(reshaped.predict(x), outputs if kind is Softmax else np.log(outputs), atol=1e-5)
 
 
 def test_a_target_that_is_not_finite_is_named():

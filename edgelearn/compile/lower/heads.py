@@ -1,33 +1,44 @@
-"""Heads: a Softmax or Sigmoid at an output that the loss computes itself, more exactly, from the layer before."""
+"""Heads: a Softmax, LogSoftmax or Sigmoid at an output that the loss computes itself, more exactly, from the layer
+before."""
 
 from __future__ import annotations
 
 from edgelearn.errors import PlanError
 from edgelearn.graph.fuse import Stage
-from edgelearn.graph.network import Network
-from edgelearn.ops import Flatten, Loss, Reshape
+from edgelearn.graph.network import Network, Node
+from edgelearn.ops import Flatten, Loss, Losses, Reshape
 
-HEADS = ("Softmax", "Sigmoid")  # names of ops
+LIKE = {"Softmax": ("Softmax", "LogSoftmax")}  # heads that a loss which names the first computes: names of ops
+HEADS = ("Softmax", "LogSoftmax", "Sigmoid")
 
 
-def logits_of(network: Network, output: str, loss: Loss | None) -> str:
-    """The layer whose values the loss of an output takes: the one below the head, or the output itself. Without a loss,
-    the same layer for any head: its values stay float32 in every precision.
+def head_of(network: Network, output: str, loss: Loss | None) -> list[Node]:
+    """The layers at an output that its loss leaves out: a head, and what reshapes it without changing its rows. Empty if
+    there is no head. Without a loss, a head of any kind at the very end: the layer below stays float32 in every
+    precision."""
+    nodes = _head(network, output, loss)
+    return nodes if nodes and nodes[0].shape[-1] == nodes[-1].shape[-1] else []
 
-    Raises PlanError if a head is hidden behind a reshape, where it would be taken for logits.
-    """
-    node = network.nodes[output]
-    kind = type(node.op).__name__
-    if kind in HEADS if loss is None else kind == loss.head:
-        return node.inputs[0]
-    while isinstance(node.op, Flatten | Reshape) and node.inputs[0] in network.nodes:
-        node = network.nodes[node.inputs[0]]
-    if loss is not None and type(node.op).__name__ == loss.head:
-        raise PlanError(
-            f"{type(loss).__name__} takes logits, but '{output}' reshapes probabilities of '{node.name}': "
-            f"put the {loss.head} at the end, which the loss then takes as its own, or leave it out."
-        )
-    return output
+
+def check_heads(network: Network, losses: Losses) -> None:
+    """Raises PlanError if a head is reshaped to other rows: a loss would take probabilities for logits."""
+    for output, loss in losses.by_output.items():
+        nodes = _head(network, output, loss)
+        if nodes and nodes[0].shape[-1] != nodes[-1].shape[-1]:
+            raise PlanError(
+                f"{type(loss).__name__} takes logits, but '{output}' reshapes probabilities of '{nodes[0].name}', "
+                f"{nodes[0].shape} to {nodes[-1].shape}: to train, put the {type(nodes[0].op).__name__} at the end, "
+                f"which the loss then takes as its own, or leave it out."
+            )
+
+
+def _head(network: Network, output: str, loss: Loss | None) -> list[Node]:
+    """The layers from a head to the output, empty if there is none."""
+    kinds = HEADS if loss is None else LIKE.get(loss.head, (loss.head,))
+    nodes = [network.nodes[output]]
+    while loss and isinstance(nodes[0].op, Flatten | Reshape) and nodes[0].inputs[0] in network.nodes:
+        nodes.insert(0, network.nodes[nodes[0].inputs[0]])
+    return nodes if type(nodes[0].op).__name__ in kinds else []
 
 
 def without_heads(stages: list[Stage], heads: set[str]) -> list[Stage]:

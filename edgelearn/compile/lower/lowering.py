@@ -22,7 +22,7 @@ from edgelearn.ops.tensor import Tensor
 from edgelearn.ops.transpose import KernelView
 
 from .emitter import StorageEmitter
-from .heads import logits_of, without_heads
+from .heads import check_heads, head_of, without_heads
 
 
 def input_blocks(network: Network) -> dict[str, int]:
@@ -47,7 +47,7 @@ class Lowering:
     - `n`, `first`, `trains`: examples of the micro-batch; gradients start anew; there is a backward pass.
     - `rounds`: the precision rounds tensors.
     - `losses`, `controls`: of the outputs, and the numbers that each shares with the host.
-    - `logits`: the layer that the loss of each output takes: see `logits_of`.
+    - `logits`: the layer that the loss of each output takes: the one below its head, or the output itself.
     - `stages`, `trained`: the fused network without heads that losses compute themselves, and the names of stages that
       a gradient must reach. Stages below are frozen: they are folded in every program.
     - `values`, `before_norm`, `statistics`, `integer`: left by the forward pass: outputs by layer, inputs of BatchNorms
@@ -60,11 +60,14 @@ class Lowering:
         losses = request.losses
         self.losses = Losses({}) if key.kind is Kind.PREDICT else losses
         self.controls = {name: self._control(name) for name in self.losses.by_output}
-        self.logits = {name: logits_of(self.network, name, losses.by_output.get(name)) for name in self.network.outputs}
-        heads = {name for name in self.losses.by_output if self.logits[name] != name}
+        ends = {name: head_of(self.network, name, losses.by_output.get(name)) for name in self.network.outputs}
+        self.logits = {name: nodes[0].inputs[0] if nodes else name for name, nodes in ends.items()}
+        if self.trains:
+            check_heads(self.network, losses)
+        heads = self._unread([node for name in self.losses.by_output for node in reversed(ends[name])])
         self.rounds = request.precision != Precision()
         stages = fuse(self.network, sums=not self.rounds)  # else sums are rounded, too
-        self.stages = without_heads(stages, {n for n in heads if not self.network.consumers(n)})
+        self.stages = without_heads(stages, heads)
         self.trained = trained_stages(self.network, self.stages)
         self.measure, self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(4))
         self.micro.training = self.control if self.trains else None
@@ -83,6 +86,15 @@ class Lowering:
         self.statistics: dict[str, batchnorm.Statistics] = {}
         self.integer: set[str] = set()
         self._halves: dict[str, Tensor] = {}
+
+    def _unread(self, nodes: list[Node]) -> set[str]:
+        """Names of those of `nodes`, each before the one that it reads, that none but them and no caller reads."""
+        found: set[str] = set()
+        outputs = {name for name in self.network.outputs if name not in self.losses.by_output}
+        for node in nodes:
+            if {reader.name for reader in self.network.consumers(node.name)} <= found and node.name not in outputs:
+                found.add(node.name)
+        return found
 
     def _control(self, output: str) -> Control:
         """The numbers of an output that has a loss, with targets for this size of micro-batch."""
