@@ -33,11 +33,37 @@ INLINE V prelu_forward(const V a, const V b) { return a < (V)0 ? a * b : a; }
 INLINE V prelu_first(const V a, const V b, const V g) { return a > (V)0 ? g : g * b; }
 INLINE V prelu_second(const V a, const V b, const V g) { return a > (V)0 ? (V)0 : g * a; }
 
+// Comparisons are 1 where they hold, else 0, and have no gradient.
+INLINE V greater_forward(const V a, const V b) { return a > b ? (V)1 : (V)0; }
+INLINE V greater_first(const V a, const V b, const V g) { return (V)0; }
+INLINE V greater_second(const V a, const V b, const V g) { return (V)0; }
+
+INLINE V less_forward(const V a, const V b) { return greater_forward(b, a); }
+INLINE V less_first(const V a, const V b, const V g) { return (V)0; }
+INLINE V less_second(const V a, const V b, const V g) { return (V)0; }
+
+// The first operand, repeated
+INLINE V same_forward(const V a, const V b) { return a; }
+INLINE V same_first(const V a, const V b, const V g) { return g; }
+INLINE V same_second(const V a, const V b, const V g) { return (V)0; }
+
+// b where the condition a isn't 0, and where it is: their sum is `choose`
+INLINE V where_forward(const V a, const V b) { return a != (V)0 ? b : (V)0; }
+INLINE V where_first(const V a, const V b, const V g) { return (V)0; }
+INLINE V where_second(const V a, const V b, const V g) { return a != (V)0 ? g : (V)0; }
+
+INLINE V otherwise_forward(const V a, const V b) { return a != (V)0 ? (V)0 : b; }
+INLINE V otherwise_first(const V a, const V b, const V g) { return (V)0; }
+INLINE V otherwise_second(const V a, const V b, const V g) { return a != (V)0 ? (V)0 : g; }
+
 // An operand: a step of an image, down or right moves it by so many of its m rows, 0 where it is repeated. KIND_x is
 // WHOLE if it has the size of the result, SINGLE if it has one channel and the result more.
 #define WHOLE 0
 #define REPEATED 1
 #define SINGLE 2
+#ifndef KIND_C
+#define KIND_C WHOLE
+#endif
 typedef struct { input start; int image, down, right, m, kind; } Operand;
 #define OPERAND(x) INPUT(x), const int x##_image, const int x##_down, const int x##_right, const int x##_m
 #define OPERAND_OF(x, kind) ((Operand){START(x), x##_image, x##_down, x##_right, x##_m, kind})
@@ -65,6 +91,20 @@ KERNEL combine(OPERAND(a), OPERAND(b), OUTPUT(y), ROWS_ARGUMENTS PADDING_ARGUMEN
     const Pixel p = pixel_of(row, height, width);
     const V v = JOIN(FUNCTION, forward)(value_at_pixel(a, band.block, row, p), value_at_pixel(b, band.block, row, p));
     store(y + row_at(band.block, m, row), UNPADDED(v, band.block));
+  }
+}
+
+// y = c != 0 ? a : b
+KERNEL choose(OPERAND(c), OPERAND(a), OPERAND(b), OUTPUT(y), ROWS_ARGUMENTS PADDING_ARGUMENTS, const int height,
+              const int width) {
+  const Operand c = OPERAND_OF(c, KIND_C), a = OPERAND_OF(a, KIND_A), b = OPERAND_OF(b, KIND_B);
+  output y = ITEM_START(y);
+  const Band band = band_of(m, count);
+  for (int row = band.start; row < band.stop; row++) {
+    const Pixel p = pixel_of(row, height, width);
+    const V v = value_at_pixel(a, band.block, row, p), w = value_at_pixel(b, band.block, row, p);
+    const V chosen = value_at_pixel(c, band.block, row, p) != (V)0 ? v : w;
+    store(y + row_at(band.block, m, row), UNPADDED(chosen, band.block));
   }
 }
 

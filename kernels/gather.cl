@@ -3,14 +3,15 @@
 #include "elementwise.h"
 
 // An axis of the result is a row of `table`: with t = STEP * coordinate + BEGIN, the source coordinate is t / DIVISOR if
-// that is whole and t in [LOW, HIGH). It moves the source's row by ROW_STRIDE, its channel by CHANNEL_STRIDE for each 1.
+// that is whole and t in [LOW, HIGH); if it is CLAMPED, the nearest t in there. It moves the source's row by ROW_STRIDE, its channel by CHANNEL_STRIDE for each 1.
 // (edgelearn/ops/gather.py)
-enum { SIZE, STEP, BEGIN, DIVISOR, LOW, HIGH, ROW_STRIDE, CHANNEL_STRIDE, WORDS };
+enum { SIZE, STEP, BEGIN, DIVISOR, LOW, HIGH, CLAMPED, ROW_STRIDE, CHANNEL_STRIDE, WORDS };
 
 typedef struct { int row, channel, exists; } Place;  // of a value in an example of the source
 
 INLINE Place moved(Place place, __global const int *axis, const int coordinate) {
-  const int t = axis[STEP] * coordinate + axis[BEGIN];
+  int t = axis[STEP] * coordinate + axis[BEGIN];
+  if (axis[CLAMPED]) t = t < axis[LOW] ? axis[LOW] : t < axis[HIGH] ? t : axis[HIGH] - 1;
   place.exists &= t >= axis[LOW] && t < axis[HIGH] && t % axis[DIVISOR] == 0;
   place.row += t / axis[DIVISOR] * axis[ROW_STRIDE];
   place.channel += t / axis[DIVISOR] * axis[CHANNEL_STRIDE];

@@ -9,7 +9,8 @@ from edgelearn.ops import LogSoftmax, Softmax
 
 
 def without_softmax(network: Network) -> tuple[list[Node], tuple[str, ...]]:
-    """The layers without a Softmax or LogSoftmax at an output that no other layer reads; the layers that give the outputs then."""
+    """The layers without a Softmax or LogSoftmax at an output that no other layer reads; the layers that give the
+    outputs then."""
     ends = {
         name: network.nodes[name].inputs[0]
         for name in network.outputs

@@ -30,6 +30,7 @@ from edgelearn.ops import (
     GroupNormalization,
     LayerNormalization,
     LocalResponseNormalization,
+    LogSoftmax,
     Max,
     MaxPooling2D,
     Mean,
@@ -83,7 +84,7 @@ def to_keras(
     - `network`: its `trainable` parameters are the model's trainable variables.
     - `weights`: arrays by name (default: `initialize(0)`).
     - `batchnorm`: `"moving"` normalises with the stored statistics in training, too; `"batch"` is Keras's way.
-    - `logits`: leave a Softmax at an output out.
+    - `logits`: leave a Softmax or LogSoftmax at an output out.
 
     Raises FormatError for an op that has no counterpart here.
     """
@@ -359,6 +360,7 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     Resize: _resize,
     Slice: _slice,
     SliceChannels: lambda b, x: x[..., b.op.start : b.op.start + b.op.size],
+    LogSoftmax: lambda b, x: ops.log_softmax(x),
     Softmax: lambda b, x: layers.Softmax()(x),
     SpaceToDepth: _space_to_depth,
     SpatialDropout2D: lambda b, x: layers.SpatialDropout2D(b.op.rate)(x),

@@ -20,6 +20,7 @@ from edgelearn.ops import (
     DepthwiseConv2D,
     Flatten,
     GlobalAveragePooling2D,
+    LogSoftmax,
     MaxPooling2D,
     Op,
     ReLU,
@@ -37,7 +38,7 @@ class TinygradNetwork:
     Arguments:
     - `weights`: arrays by name (default: `initialize(0)`).
     - `batchnorm`: `"moving"` or `"batch"`, which also assigns new moving statistics: realize `statistics`.
-    - `logits`: leave a Softmax at the end out.
+    - `logits`: leave a Softmax or LogSoftmax at the end out.
 
     Raises FormatError for an op that has no counterpart, and for several inputs or outputs.
     """
@@ -177,6 +178,7 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     MaxPooling2D: _pooling,
     ReLU: lambda net, node, x: x.relu() if node.op.max_value is None else x.relu().minimum(node.op.max_value),
     SiLU: lambda net, node, x: x.silu(),
+    LogSoftmax: lambda net, node, x: x.log_softmax(),
     Softmax: lambda net, node, x: x.softmax(),
     ZeroPadding2D: _zero_padding,
 }

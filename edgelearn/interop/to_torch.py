@@ -28,6 +28,7 @@ from edgelearn.ops import (
     GroupNormalization,
     LayerNormalization,
     LocalResponseNormalization,
+    LogSoftmax,
     MaxPooling2D,
     Multiply,
     Op,
@@ -46,8 +47,8 @@ from .to_torch_shapes import SHAPES, channels_first, channels_last
 
 # Ops that compute mirrored images if their input is mirrored.
 MIRRORABLE = (
-    Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Dropout, GlobalAveragePooling2D, Multiply, ReLU, Softmax,
-    *ACTIVATIONS,
+    Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Dropout, GlobalAveragePooling2D, LogSoftmax, Multiply,
+    ReLU, Softmax, *ACTIVATIONS,
 )  # fmt: skip
 # Ops whose backward pass doesn't read their output: the activation behind them may overwrite it.
 OVERWRITABLE = (Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D)
@@ -61,7 +62,7 @@ class TorchNetwork(nn.Module):
     - `weights`: arrays by name, in the network's layouts; their type is the module's (default: `initialize(0)`).
     - `batchnorm`: `"moving"` normalises with the stored statistics; `"batch"` with those of the batch, and moves the
       stored ones, in layers that are trained. PyTorch moves variances by n / (n - 1) times the batch's.
-    - `logits`: leave a Softmax at an output out.
+    - `logits`: leave a Softmax or LogSoftmax at an output out.
     - `mirrored`: compute on images mirrored both ways, where that saves padding passes. PyTorch pads convolutions alike
       on all sides, "same" at stride 2 only below and to the right; in a mirrored image that is above and to the left,
       which comes to the same as both. `encode` and `decode` then mirror, too.
@@ -345,6 +346,7 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     LocalResponseNormalization: _local_response,
     GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
     MaxPooling2D: _max_pooling,
+    LogSoftmax: lambda net, node, x: F.log_softmax(x, 1 if x.ndim == 4 else -1),
     Softmax: lambda net, node, x: F.softmax(x, 1 if x.ndim == 4 else -1),
     SpatialDropout2D: lambda net, node, x: F.dropout2d(x, node.op.rate, net.training),
     Stream: lambda net, node, x: _rounded(x, node.op.step),

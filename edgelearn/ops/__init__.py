@@ -1,10 +1,11 @@
 """One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
 from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReLU, Sigmoid, Softplus, Softsign, Tanh
-from .arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
+from .arithmetic import Divide, Greater, Less, Maximum, Minimum, Multiply, Subtract, Where
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization
 from .binary_cross_entropy import BinaryCrossentropy, BinaryFocalCrossentropy
+from .broadcast import BroadcastTo
 from .categorical_cross_entropy import CategoricalCrossentropy, CategoricalFocalCrossentropy
 from .channels import PadChannels, SliceChannels
 from .compute import Compute
@@ -23,6 +24,7 @@ from .half import BFloat16, Float16
 from .local_response import LocalResponseNormalization
 from .loss import Loss, Losses
 from .losses import LOSSES
+from .matmul import MatMul
 from .merge import Add, Concatenate
 from .minimum_entropy import MinimumEntropy
 from .normalization import GroupNormalization, LayerNormalization
@@ -36,11 +38,12 @@ from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
 from .regression import Huber, MeanAbsoluteError, MeanSquaredError
 from .reshape import Flatten, Reshape
 from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
-from .scale import Bias, PReLU, Scale
+from .scale import Bias, Constant, PReLU, Scale
 from .slice import Slice
 from .softmax_cross_entropy import LogSoftmax, Softmax, SoftmaxCrossEntropy
 from .space_to_depth import SpaceToDepth
 from .sub_spectral_normalization import SubSpectralNormalization
+from .take import Embedding, Take
 from .target import Target
 from .tensor import Tensor, pack, unpack
 from .unary import Abs, Exp, Log, Reciprocal, Rescaling, Rsqrt, Sqrt, Square
@@ -66,12 +69,14 @@ __all__ = [
     "Bias",
     "BinaryCrossentropy",
     "BinaryFocalCrossentropy",
+    "BroadcastTo",
     "CategoricalCrossentropy",
     "CategoricalFocalCrossentropy",
     "Clip",
     "CodewordHinge",
     "Compute",
     "Concatenate",
+    "Constant",
     "Conv2D",
     "Conv2DTranspose",
     "Coupling",
@@ -80,6 +85,7 @@ __all__ = [
     "DepthwiseConv2D",
     "Divide",
     "Dropout",
+    "Embedding",
     "Emitter",
     "Epilogue",
     "Exp",
@@ -90,6 +96,7 @@ __all__ = [
     "Function",
     "GlobalAveragePooling2D",
     "GlobalMaxPooling2D",
+    "Greater",
     "GroupNormalization",
     "HardSigmoid",
     "HardSwish",
@@ -97,6 +104,7 @@ __all__ = [
     "InHindsightMinMax",
     "LayerNormalization",
     "LeakyReLU",
+    "Less",
     "LinearOp",
     "Lion",
     "LocalResponseNormalization",
@@ -104,6 +112,7 @@ __all__ = [
     "LogSoftmax",
     "Loss",
     "Losses",
+    "MatMul",
     "Max",
     "MaxPooling2D",
     "Maximum",
@@ -149,6 +158,7 @@ __all__ = [
     "SubSpectralNormalization",
     "Subtract",
     "Sum",
+    "Take",
     "Tanh",
     "Target",
     "Tensor",
@@ -156,6 +166,7 @@ __all__ = [
     "Transpose",
     "UpSampling2D",
     "Weight",
+    "Where",
     "ZeroPadding2D",
     "pack",
     "unpack",

@@ -1,4 +1,5 @@
-"""Arithmetic of two tensors: Subtract, Multiply, Divide, Maximum, Minimum. Sizes of 1 are repeated, as in NumPy."""
+"""Arithmetic of two tensors: Subtract, Multiply, Divide, Maximum, Minimum, Greater, Less; and Where, of three. Sizes of
+1 are repeated, as in NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from edgelearn.errors import ShapeError
 
 from .base import Arrays, Gradients, Op, Targets
 from .emit import Emitter
-from .operands import Gradient, Operand, aligned, broadcast, emit_combined, reduced
+from .operands import Gradient, Operand, aligned, broadcast, emit_chosen, emit_combined, reduced
 from .tensor import Shape, Tensor
 
 
@@ -132,3 +133,74 @@ class Minimum(Arithmetic):
 
     def derivatives(self, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return g * (a <= b), g * (a > b)
+
+
+@dataclass(frozen=True)
+class Comparison(Arithmetic):
+    """Base of comparisons: 1 where they hold, else 0. No gradient passes."""
+
+    reads = ("", "")
+
+    def derivatives(self, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros_like(g), np.zeros_like(g)
+
+
+@dataclass(frozen=True)
+class Greater(Comparison):
+    """1 where a > b, else 0; no gradient passes."""
+
+    function = "greater"
+
+    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return (a > b).astype(np.result_type(a, b))
+
+
+@dataclass(frozen=True)
+class Less(Comparison):
+    """1 where a < b, else 0; no gradient passes."""
+
+    function = "less"
+
+    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return (a < b).astype(np.result_type(a, b))
+
+
+@dataclass(frozen=True)
+class Where(Op):
+    """The second input where the first one, the condition, isn't 0, and the third where it is: keras.ops.where. What
+    isn't chosen has no part, not even as NaN, and no gradient; the condition has none."""
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        if len(shapes) != 3:
+            raise ShapeError(f"Where takes a condition and two inputs to choose from, not {len(shapes)} inputs.")
+        return broadcast("Where", *shapes)
+
+    def flops(self, *shapes: Shape) -> int:
+        return prod(self.output_shape(*shapes))
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        condition, a, b = self._aligned(inputs)
+        return np.where(condition != 0, a, b)
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        chosen = self._aligned(inputs)[0] != 0
+        found = (np.zeros_like(dy), np.where(chosen, dy, 0), np.where(chosen, 0, dy))
+        sums = zip(found, self._aligned(inputs), inputs, strict=True)
+        return [reduced(g, operand.shape).reshape(x.shape) for g, operand, x in sums], {}
+
+    def _aligned(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        rank = max(x.ndim for x in inputs)
+        return [aligned(x, rank) for x in inputs]
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        condition, a, b = (Operand.of(x, y) for x in inputs)
+        emit_chosen(e, condition, a, b, y)
+
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        condition, a, b = (Operand.of(x, dy) for x in inputs)
+        dc, da, db = targets
+        for function, operand, first, reads, target in (
+            ("where", a, True, "", dc), ("where", a, False, "a", da), ("otherwise", b, False, "a", db),
+        ):  # fmt: skip
+            if target is not None:
+                Gradient(function, (condition, operand), first, reads, dy).emit(e, target)

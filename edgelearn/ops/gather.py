@@ -23,6 +23,7 @@ class Axis:
     - `source`: index of the source's axis.
     - `high`: as above.
     - `step` (default 1), `begin` (default 0), `divisor` (default 1), `low` (default 0): as above.
+    - `clamped`: what lies outside [low, high) reads the nearest in there (default False).
     """
 
     size: int
@@ -32,6 +33,7 @@ class Axis:
     begin: int = 0
     divisor: int = 1
     low: int = 0
+    clamped: bool = False
 
     @classmethod
     def whole(cls, size: int, source: int) -> Axis:
@@ -56,13 +58,18 @@ def emit_gather(
     """Emit target = factor * x gathered along the `axes` of an example, and `fill` where they lead nowhere."""
     y, shape = target.tensor, x.shape[1:]
     stride = strides(shape)
-    rows = tuple((a.size, a.step, a.begin, a.divisor, a.low, a.high, *stride[a.source]) for a in axes)
+    rows = tuple((a.size, a.step, a.begin, a.divisor, a.low, a.high, int(a.clamped), *stride[a.source]) for a in axes)
     groups, count = e.bands(y.rows, y.blocks)
     e.launch(
         "gather.cl", "gather", (groups, y.blocks), x.read, In(e.table(rows)), y.rows, count, len(axes),
         x.rows // x.images, y.rows // y.images, y.channels, int(_is_aligned(axes[-1], shape)), float(factor),
         float(fill), *target.arguments, **target.macros,
     )  # fmt: skip
+
+
+def emit_zeros(e: Emitter, x: Tensor, target: Target) -> None:
+    """Emit target = 0: the gradient of an input without one. `x`: any tensor, of which nothing is read."""
+    emit_gather(e, x, [Axis(n, 0, 0) for n in target.tensor.shape[1:]], target)
 
 
 def _is_aligned(channels: Axis, shape: Shape) -> bool:
@@ -72,6 +79,7 @@ def _is_aligned(channels: Axis, shape: Shape) -> bool:
         channels.source == len(shape) - 1
         and channels.step == channels.divisor == 1
         and channels.begin % BLOCK == 0
+        and not channels.clamped
         and channels.low <= channels.begin
         and end <= channels.high
         and (end == shape[-1] or end % BLOCK == 0)

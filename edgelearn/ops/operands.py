@@ -99,6 +99,18 @@ def emit_combined(e: Emitter, function: str, a: Operand, b: Operand, y: Tensor, 
     )  # fmt: skip
 
 
+def emit_chosen(e: Emitter, condition: Operand, a: Operand, b: Operand, y: Tensor) -> None:
+    """Emit y = a where the condition isn't 0, else b."""
+    _, height, width, _ = a.full
+    groups, count = e.bands(y.rows, y.blocks, 64)
+    operands = (condition, a, b)
+    channels, macros = _selected("same", (a, b), any(o.kind == SINGLE for o in operands))
+    e.launch(
+        "arithmetic.cl", "choose", (groups, y.blocks), *(argument for o in operands for argument in o.arguments),
+        y.write, y.rows, count, *channels, height, width, kind_c=condition.kind, **macros,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Gradient:
     """Tensors that the gradient of an operand is computed from.

@@ -1,4 +1,4 @@
-"""Arithmetic with a weight: Scale, Bias, PReLU. Its sizes of 1 are repeated, as in NumPy."""
+"""Arithmetic with a weight, whose sizes of 1 are repeated, as in NumPy: Scale, Bias, PReLU; and a weight alone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, Op, Targets, Weight
+from .base import Arrays, Gradients, Op, Targets, Weight, is_count
 from .emit import Emitter
+from .gather import emit_zeros
 from .operands import Gradient, Operand, broadcast, emit_combined, reduced
 from .sums import Sum
 from .tensor import Shape, Tensor
@@ -163,3 +164,42 @@ class PReLU(WithWeight):
 
     def derivatives(self, x: np.ndarray, w: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.where(x > 0, g, w * g), np.where(x > 0, 0.0, x * g)
+
+
+@dataclass(frozen=True)
+class Constant(Op):
+    """A trained weight, the same for each example whatever the input holds, such as a class token; freeze it for a
+    constant.
+
+    Arguments:
+    - `shape`: of the weight, and of the output.
+
+    Raises ShapeError for a shape without axes.
+    """
+
+    shape: Shape
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if not self.shape or not all(map(is_count, self.shape)):
+            raise ShapeError(f"A constant's shape is whole numbers of at least 1, not {self.shape}.")
+        return self.shape
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        return {"value": Weight(self.shape, "zeros")}
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        return np.broadcast_to(weights["value"], (len(inputs[0]), *self.shape)).copy()
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        return [np.zeros_like(inputs[0])], {"value": dy.sum(0)}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        weight = Operand.of(inputs[1], y, is_weight=True)
+        emit_combined(e, "same", weight, weight, y)
+
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> list[Sum]:
+        (_, w), (dx, dw) = inputs, targets
+        if dx:
+            emit_zeros(e, dy, dx)
+        operands = Operand.of(w, dy, is_weight=True), Operand.of(dy, dy)
+        return [Gradient("same", operands, True, "", dy).emit_for_weight(e, dw)] if dw else []

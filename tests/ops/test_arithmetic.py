@@ -2,12 +2,30 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import Add, Bias, Divide, Maximum, Minimum, Multiply, PReLU, Scale, Subtract, Target, Traits, finish
+from edgelearn.ops import (
+    Add,
+    Bias,
+    BroadcastTo,
+    Constant,
+    Divide,
+    Greater,
+    Less,
+    Maximum,
+    Minimum,
+    Multiply,
+    PReLU,
+    Scale,
+    Subtract,
+    Target,
+    Traits,
+    Where,
+    finish,
+)
 
 from .harness import close
 from .plain import check_plain
 
-OPS = (Divide(), Maximum(), Minimum(), Multiply(), Subtract())
+OPS = (Divide(), Greater(), Less(), Maximum(), Minimum(), Multiply(), Subtract())
 CHANNELS = (1, 3, 17, 100)
 SHAPES = {
     "the same": lambda c: ((3, 5, c), (3, 5, c)),
@@ -59,6 +77,57 @@ def test_ties_and_nans(bench):
         assert bench.get(ty)[0, :2].tolist() == expected and np.isnan(bench.get(ty)[0, 2:]).all()
         assert bench.get(tda)[0, :2].tolist() == first
         assert (bench.get(tda) + bench.get(tdb))[0, :2].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+def test_where(bench, rng, channels):
+    """Whole numbers, of which some are 0."""
+    whole, row, one = (3, 5, channels), (1, 1, channels), (3, 5, 1)
+    for shapes in ((whole,) * 3, (one, whole, whole), (row, whole, one), ((channels,), one, row), (whole, (1,), (1,))):
+        check_plain(Where(), bench, rng, *shapes, whole=True, low=-2)
+
+
+def test_what_is_not_chosen_has_no_part(bench):
+    condition, a, b = np.array([[1.0, 0, np.nan]]), np.array([[2.0, np.nan, 3]]), np.array([[np.inf, 5, np.nan]])
+    tensors, ty, targets = [bench.put(x) for x in (condition, a, b)], bench.empty((1, 3)), [bench.empty((1, 3))] * 3
+    Where().emit_forward(bench, tensors, ty)
+    bench.run()
+    assert bench.get(ty).tolist() == [[2, 5, 3]]
+    for place, expected in enumerate(([0, 0, 0], [1, 0, 1], [0, 1, 0])):
+        given = [Target(targets[0]) if n == place else None for n in range(3)]
+        Where().emit_backward(bench, tensors, ty, bench.put(np.ones((1, 3))), given)
+        bench.run()
+        assert bench.get(targets[0]).tolist() == [expected]
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+def test_broadcast_to(bench, rng, channels):
+    for shape in ((1, 1, channels), (channels,), (3, 1, 1), (1, 5, channels), (1,), (3, 5, channels)):
+        check_plain(BroadcastTo((3, 5, channels)), bench, rng, shape)
+
+
+@pytest.mark.parametrize("shape", [(1,), (17,), (5, 3), (3, 5, 33)])
+def test_constant(bench, rng, shape):
+    x, w, dy = rng.standard_normal((3, 4, 2)), rng.standard_normal(shape), rng.standard_normal((3, *shape))
+    tensors, ty, tdx, tdw = (
+        [bench.put(x), bench.put(w)],
+        bench.empty(dy.shape),
+        bench.empty(x.shape),
+        bench.empty(shape),
+    )
+    op = Constant(shape)
+    op.emit_forward(bench, tensors, ty)
+    bench.run()
+    close(bench.get(ty), op.reference_forward([x], {"value": w}))
+    (_, gradients) = op.reference_backward([x], {"value": w}, dy)
+    for accumulate in (False, True):
+        (total,) = op.emit_backward(
+            bench, tensors, ty, bench.put(dy), [Target(tdx), Target(tdw, accumulate=accumulate)]
+        )
+        finish.emit_sum(bench, total)
+        bench.run()
+        assert not bench.get(tdx).any()
+        close(bench.get(tdw), gradients["value"] * (1 + accumulate))
 
 
 def test_long_sums(bench, rng):
@@ -139,6 +208,11 @@ def test_sums_over_many_rows(bench, rng):
         (Scale((3, 5, 4)), [(1, 5, 4)]),
         (PReLU((4,)), [(3, 5, 4)]),
         (PReLU((0,)), [(3, 5, 4)]),
+        (Where(), [(3, 4)] * 2),
+        (Where(), [(3, 4), (3, 4), (2, 4)]),
+        (BroadcastTo((3, 4)), [(2, 4)]),
+        (BroadcastTo((1, 4)), [(3, 4)]),
+        (Constant(()), [(4,)]),
     ],
 )
 def test_shapes_that_do_not_fit(op, shapes):

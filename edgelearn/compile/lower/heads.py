@@ -13,8 +13,8 @@ HEADS = ("Softmax", "LogSoftmax", "Sigmoid")
 
 
 def head_of(network: Network, output: str, loss: Loss | None) -> list[Node]:
-    """The layers at an output that its loss leaves out: a head, and what reshapes it without changing its rows. Empty if
-    there is no head. Without a loss, a head of any kind at the very end: the layer below stays float32 in every
+    """The layers at an output that its loss leaves out: a head, and what reshapes it without changing its rows. Empty
+    if there is no head. Without a loss, a head of any kind at the very end: the layer below stays float32 in every
     precision."""
     nodes = _head(network, output, loss)
     return nodes if nodes and nodes[0].shape[-1] == nodes[-1].shape[-1] else []

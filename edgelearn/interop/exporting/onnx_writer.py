@@ -290,7 +290,8 @@ def _relu6(w: _Writer, o: Operation) -> None:
 
 
 def _softmax(w: _Writer, o: Operation) -> None:
-    w.emit("Softmax", [w.name(o.inputs[0])], o.output.name, axis=1 if is_image(o.output) else -1)
+    kind = "LogSoftmax" if o.kind == "log_softmax" else "Softmax"
+    w.emit(kind, [w.name(o.inputs[0])], o.output.name, axis=1 if is_image(o.output) else -1)
 
 
 def _pad(w: _Writer, o: Operation) -> None:
@@ -363,8 +364,8 @@ def _quantize(w: _Writer, o: Operation) -> None:
 
 HANDLERS: dict[str, Callable[[_Writer, Operation], None]] = {
     "conv": _conv, "depthwise": _conv, "dense": _dense, "relu6": _relu6, "rsqrt": _rsqrt, "gelu": _gelu,
-    "softmax": _softmax, "pad": _pad, "transposed_conv": _transposed_conv, "local_response": _local_response,
-    "resize": _resize,
+    "softmax": _softmax, "log_softmax": _softmax, "pad": _pad, "transposed_conv": _transposed_conv,
+    "local_response": _local_response, "resize": _resize,
     "max_pool": _pool, "average_pool": _pool, "reduce_sum": _reduce, "reshape": _reshape, "transpose": _transpose,
     "slice": _slice, "concatenate": _concatenate, "quantize": _quantize,
     **dict.fromkeys(UNARY, _unary), **dict.fromkeys(BINARY, _binary), **dict.fromkeys(REDUCE, _reduce),

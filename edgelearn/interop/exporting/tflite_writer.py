@@ -27,7 +27,8 @@ INTEGER = {"conv", "depthwise", "dense", "add", "mul", "sub", "reduce_mean"}
 ALIKE = {"max_pool", "average_pool", "reshape", "pad", "slice", "transpose", "concatenate", "relu", "relu6"}
 UNARY = {
     "relu": ("RELU", "", {}), "relu6": ("RELU6", "", {}), "sigmoid": ("LOGISTIC", "", {}), "tanh": ("TANH", "", {}),
-    "round": ("ROUND", "", {}), "softmax": ("SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}), "exp": ("EXP", "", {}),
+    "round": ("ROUND", "", {}), "softmax": ("SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}),
+    "log_softmax": ("LOG_SOFTMAX", "LogSoftmaxOptions", {}), "exp": ("EXP", "", {}),
     "rsqrt": ("RSQRT", "", {}), "gelu": ("GELU", "GeluOptions", {}),
     "elu": ("ELU", "", {}), "hard_swish": ("HARD_SWISH", "HardSwishOptions", {}), "log": ("LOG", "", {}),
     "sqrt": ("SQRT", "", {}), "abs": ("ABS", "", {}), "neg": ("NEG", "", {}),

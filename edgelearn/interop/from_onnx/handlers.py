@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgelearn.errors import UnsupportedError
-from edgelearn.ops import Max, Mean, ReLU, Sum
+from edgelearn.ops import LogSoftmax, Max, Mean, ReLU, Softmax, Sum
 
 from ..importing import Builder, Operator, Value, arithmetic, shapes, windows
 from . import layers, tensors
@@ -37,17 +37,17 @@ def prelu(b: Builder, op: Operator, x: Value, slope: np.ndarray) -> Value:
     return arithmetic.prelu(b, x, known(slope, "slope"))
 
 
-def softmax(b: Builder, op: Operator, x: Operand) -> Operand:
+def _softmax(kind: Softmax | LogSoftmax):
     """Before opset 13 it is over all axes from `axis` on."""
-    if op.version >= 13:
-        return arithmetic.softmax(b, x, op.attributes.get("axis", -1))
-    axis, shape = op.attributes.get("axis", 1) % len(x.shape), x.shape
-    flat = shapes.reshape(b, x, (*shape[:axis], -1)) if axis < len(shape) - 1 else x
-    return shapes.reshape(b, arithmetic.softmax(b, flat, -1), shape)
 
+    def handler(b: Builder, op: Operator, x: Operand) -> Operand:
+        if op.version >= 13:
+            return arithmetic.softmax(b, x, op.attributes.get("axis", -1), kind)
+        axis, shape = op.attributes.get("axis", 1) % len(x.shape), x.shape
+        flat = shapes.reshape(b, x, (*shape[:axis], -1)) if axis < len(shape) - 1 else x
+        return shapes.reshape(b, arithmetic.softmax(b, flat, -1, kind), shape)
 
-def log_softmax(b: Builder, op: Operator, x: Operand) -> Operand:
-    return arithmetic.activation(b, softmax(b, op, x), "Log")
+    return handler
 
 
 def selu(b: Builder, op: Operator, x: Operand) -> Operand:
@@ -193,7 +193,7 @@ HANDLERS = {
     "LRN": layers.local_response,
     "LeakyRelu": _unary("LeakyReLU", ("alpha", "negative_slope", 0.01)),
     "Log": _unary("Log"),
-    "LogSoftmax": log_softmax,
+    "LogSoftmax": _softmax(LogSoftmax()),
     "LpNormalization": layers.lp_normalization,
     "MatMul": layers.matmul,
     "Max": variadic(lambda b, x, y: arithmetic.extreme(b, x, y, True)),
@@ -222,7 +222,7 @@ HANDLERS = {
     "Shape": tensors.shape_of,
     "Sigmoid": _unary("Sigmoid"),
     "Slice": tensors.slices,
-    "Softmax": softmax,
+    "Softmax": _softmax(Softmax()),
     "Softplus": _unary("Softplus"),
     "Softsign": _unary("Softsign"),
     "SpaceToDepth": tensors.space_to_depth,

@@ -21,6 +21,8 @@ from edgelearn.ops import (
     HardSigmoid,
     HardSwish,
     LocalResponseNormalization,
+    Log,
+    LogSoftmax,
     Maximum,
     Minimum,
     Multiply,
@@ -48,6 +50,9 @@ def activation(b: Builder, x: Operand, op: Op | str, **config) -> Any:
     op = b.op(op, **config) if isinstance(op, str) else op
     if isinstance(x, np.ndarray):
         return op.reference_forward([x], {})
+    before = b.maker(x)
+    if isinstance(op, Log) and before and isinstance(before.op, Softmax):  # a logarithm of 0 where one is tiny
+        return replace(x, layer=b.add(LogSoftmax(), *before.inputs), sole=True)
     return b.apply(op, x)
 
 
@@ -247,22 +252,21 @@ def _in_order(constant: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
     return constant.transpose(*rest, *order).reshape([constant.shape[axis] for axis in order])
 
 
-def softmax(b: Builder, x: Operand, axis: int) -> Operand:
-    """Probabilities along the file's axis."""
+def softmax(b: Builder, x: Operand, axis: int, op: Softmax | LogSoftmax = Softmax()) -> Operand:  # noqa: B008
+    """Probabilities along the file's axis, or their logarithms."""
     if isinstance(x, np.ndarray):
-        raised = np.exp(x - x.max(axis, keepdims=True))
-        return raised / raised.sum(axis, keepdims=True)
+        return np.moveaxis(op.reference_forward([np.moveaxis(x, axis, -1)], {}), -1, axis)
     axis = x.axis(axis)
     if axis == x.batch_axis:
-        raise UnsupportedError("Softmax over the batch.")
+        raise UnsupportedError(f"{type(op).__name__} over the batch.")
     order = [*(n for n in b.natural_order(x) if n != axis), axis]
     order = order if any(x.axes[n] for n in order[:-1]) else order[-1:]
-    return b.view(x, b.add(Softmax(), b.laid_out(x, order)), order)
+    return b.view(x, b.add(op, b.laid_out(x, order)), order)
 
 
 def log_softmax(b: Builder, x: Operand, axis: int) -> Operand:
     """Logarithms of probabilities along the file's axis."""
-    return activation(b, softmax(b, x, axis), "Log")
+    return softmax(b, x, axis, LogSoftmax())
 
 
 def extreme(b: Builder, x: Operand, y: Operand, largest: bool) -> Operand:
