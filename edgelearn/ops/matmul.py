@@ -46,7 +46,8 @@ class MatMul(Op):
         return [dy @ b.swapaxes(-1, -2), a.swapaxes(-1, -2) @ dy], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit(e, *inputs, Target(y))
+        a, b = inputs
+        _emit(e, a, b, Target(y))
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         (a, b), (da, db) = inputs, targets

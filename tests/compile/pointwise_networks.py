@@ -1,4 +1,4 @@
-"""Small networks of activations and arithmetic."""
+"""Small networks of activations, arithmetic and products of computed values."""
 
 from edgelearn.graph import Network
 from edgelearn.ops import (
@@ -8,21 +8,29 @@ from edgelearn.ops import (
     Add,
     BatchNormalization,
     Bias,
+    BroadcastTo,
     Clip,
+    Constant,
     Conv2D,
     Dense,
     Divide,
     Exp,
     Flatten,
     GlobalAveragePooling2D,
+    Greater,
     HardSigmoid,
     HardSwish,
     LeakyReLU,
+    Less,
     Log,
+    LogSoftmax,
+    MatMul,
     Maximum,
+    Mean,
     Minimum,
     Mish,
     Multiply,
+    Pad,
     PReLU,
     Reciprocal,
     Rescaling,
@@ -31,11 +39,15 @@ from edgelearn.ops import (
     Scale,
     Sigmoid,
     SiLU,
+    Softmax,
     Softplus,
     Sqrt,
     Square,
     Subtract,
+    Take,
     Tanh,
+    Transpose,
+    Where,
 )
 
 CLASSES = 5
@@ -90,6 +102,34 @@ def weighed() -> Network:
     return head(net)
 
 
+def attended() -> Network:
+    """Attention over pixels, values chosen by a comparison, and rows taken by number."""
+    net = Network("attended", (4, 5, 3))
+    net.add("stem", Conv2D(18, 1))
+    rows = net.add("rows", Reshape((20, 18)))
+    net.add("keys", Transpose((2, 1)))
+    net.add("scores", MatMul(), rows, "keys")
+    net.add("scaled", Rescaling(18**-0.5))
+    net.add("attention", Softmax())
+    mixed = net.add("mixed", MatMul(), "attention", rows)
+    net.add("limit", Constant((1, 18)), rows)
+    net.add("above", Greater(), mixed, "limit")
+    net.add("chosen", Where(), "above", mixed, rows)
+    net.add("below", Less(), "chosen", mixed)
+    net.add("weighed", Multiply(), "chosen", "below")
+    net.add("sum", Add(), "weighed", "chosen")
+    net.add("padded", Pad(((2, 1), (0, 2)), "edge"))
+    net.add("numbers", Constant((5,)))
+    net.add("taken", Take(), "padded", "numbers")
+    net.add("mean", Mean(1))
+    net.add("repeated", BroadcastTo((5, 20)))
+    net.add("product", Multiply(), "taken", "repeated")
+    net.add("logarithms", LogSoftmax())
+    net.add("flat", Flatten())
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
 def head(net: Network) -> Network:
     net.add("last", Conv2D(9, 1))
     net.add("flat", Flatten())
@@ -97,4 +137,4 @@ def head(net: Network) -> Network:
     return net
 
 
-POINTWISE = {f.__name__: f for f in (fused, unfused, weighed)}
+POINTWISE = {f.__name__: f for f in (fused, unfused, weighed, attended)}
