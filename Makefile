@@ -15,7 +15,9 @@ OCLGRIND ?= oclgrind
 OCLGRIND_ARGS ?= --data-races --local-mem-size 65536 --build-options "-Drestrict= -DFLOOR=floor"
 OCLGRIND_TESTS ?= --smallest tests/ops tests/runtime/test_self_test.py
 
-.PHONY: flowers test torture docs notebooks oclgrind clean
+PROCESSORS ?=
+
+.PHONY: flowers test test-processors torture docs notebooks oclgrind clean
 
 flowers: $(VENV)/.flowers
 	$(BIN)/edgelearn flowers $(ARGS)
@@ -26,6 +28,11 @@ test: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Ops, steps and bits as on older processors, for which this machine stands in: tests/processors.py.
+#   make test-processors PROCESSORS=x86-64-v3 ARGS="tests/ops -x"
+test-processors: $(VENV)/.test
+	$(BIN)/python -m tests.processors $(PROCESSORS) -- --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 # Damaged files, kills, full disks, homes that can't be written, for 20 minutes: docs/guides/torture.md.
 #   make torture ARGS="--minutes 5 --seed 7"

@@ -15,6 +15,10 @@ from edgelearn.runtime import build, source
 from edgelearn.runtime.faults import POCL
 from tests import few_tiles
 
+pytest_plugins = ["tests.workers"]
+
+pytest_plugins = ["tests.workers"]
+
 # Files that take longest, longest first: the processes that share the tests begin with them, and end together.
 SLOW = (
     "tests/notebooks/test_notebooks.py", "tests/models/test_against_keras.py", "tests/ops/test_tiles.py",
@@ -141,11 +145,11 @@ def _nothing_of_the_user(tmp_path_factory):
 def _kernels_compile_without_warnings():
     import pyopencl as cl
 
-    compile_quietly, refused = build._without_remarks, []
+    compile_program, refused = build._without_remarks, []
 
     def compile_strictly(program, options=()):
         try:
-            built = compile_quietly(program, options)
+            built = compile_program(program, options)
         except cl.Error as error:
             refused[:] = [error] if source.NO_BUILTINS in options else []
             raise
@@ -158,6 +162,7 @@ def _kernels_compile_without_warnings():
         return built
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "QUIETLY", ())
         patch.setattr(build, "_without_remarks", compile_strictly)
         yield
 

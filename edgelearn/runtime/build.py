@@ -25,6 +25,7 @@ DIGEST_BYTES = DIGEST().digest_size
 KEEP_THEIR_OWN = (POCL,)  # platforms that find compiled programs again
 FOR_SM_90A = "-DUNIT=WGMMA"  # option of programs that hold instructions as comments (ptx.py)
 ROOM = 4_000_000  # bytes that PoCL needs for a program
+QUIETLY = ("-w",)  # PoCL's compiler prints what it remarks to the terminal, past Python; the tests build without this
 
 
 def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
@@ -94,7 +95,7 @@ def _without_remarks(program: Any, options: Sequence[str] = ()) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
-        return program.build(options, cache_dir=False)
+        return program.build([*options, *QUIETLY], cache_dir=False)
 
 
 def _name(device: Device, source: str, options: Sequence[str]) -> str:

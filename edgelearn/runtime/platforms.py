@@ -77,6 +77,7 @@ def _describe(platform: Any, handle: Any, index: tuple[int, int]) -> Device:
 
     kinds = {cl.device_type.CPU: "cpu", cl.device_type.GPU: "gpu"}
     kind = next((name for flag, name in kinds.items() if handle.type & flag), "accelerator")
+    notes = faults.mend(platform, handle)
     return Device(
         name=" ".join(handle.name.split()),
         platform=platform.name.strip(),
@@ -90,9 +91,9 @@ def _describe(platform: Any, handle: Any, index: tuple[int, int]) -> Device:
         compute_units=handle.max_compute_units,
         clock_mhz=handle.max_clock_frequency,
         alignment=max(64, handle.mem_base_addr_align // 8),
-        vector_width=handle.native_vector_width_float,
+        vector_width=faults.vector_width(handle),
         extensions=tuple(sorted(handle.extensions.split())),
-        notes=faults.mend(platform, handle),
+        notes=notes,
         architecture=_architecture(handle, kind),
         index=index,
         probe=units.find,

@@ -7,6 +7,12 @@
 // Arithmetic uses plain operators and no vector built-ins (vload16, fma, min, max): PoCL 3.0 does not inline those on
 // CPUs, which costs a factor of five to ten.
 
+// All functions are inlined, and built-in ones are compiled for the same processor: no vector is passed that a processor
+// without registers of its size would pass in another way, as this remark of Clang's warns.
+#if defined(__clang__) && defined(__x86_64__)
+#pragma clang diagnostic ignored "-Wpsabi"
+#endif
+
 #define BLOCK 16
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL __attribute__((opencl_unroll_hint))

@@ -19,6 +19,17 @@
 #define UNIT PLAIN_QUADS
 #endif
 
+// A unit of another processor compiles as plain C, and its self-test finds no sums (units.cl): a compiler's errors would
+// be printed to the user's terminal.
+#if UNIT == VNNI512 && !defined(__AVX512VNNI__) || UNIT == AVX512BW && !defined(__AVX512BW__) \
+    || UNIT == AVX2 && !defined(__AVX2__)
+#undef UNIT
+#define UNIT PLAIN_QUADS
+#define HAS_UNIT 0
+#else
+#define HAS_UNIT 1
+#endif
+
 #define QUAD 4
 typedef int16 Quads;
 typedef Quads __attribute__((aligned(4))) Quads_in_memory;
