@@ -1,9 +1,11 @@
-"""BC-ResNets trained in PyTorch: an .npz file of the state dict of Qualcomm's network, under PyTorch's names
-("BCBlocks.0.1.f1.0.block.0.weight") and in its layouts. No code of the file is run, and no pickle is read."""
+"""NumPy archives of weights: of a BC-ResNet the state dict of Qualcomm's network, under PyTorch's names
+("BCBlocks.0.1.f1.0.block.0.weight") and in its layouts; of other networks any state dict. No code of the file is run,
+and no pickle is read."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +16,17 @@ from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, SubSpectralNormalizati
 
 from .foreign import ArrayFile, open_arrays
 from .formats import Format, register, weights_of_a_network
+from .state_dict import COUNTER, ROLES, weights_of
 from .weights import Weights
 
-ROLES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias",
-         "moving_mean": "running_mean", "moving_variance": "running_var"}  # fmt: skip
 AROUND_BLOCKS = {
     "stem": "cnn_head.0", "stem_bn": "cnn_head.1", "tail_depthwise": "classifier.0", "tail": "classifier.1",
     "tail_bn": "classifier.2", "classifier": "classifier.5",
 }  # fmt: skip
 IN_BLOCKS = {"time": "f1.0.block.0", "time_bn": "f1.0.block.1", "mix": "f1.1",
              "pointwise": "f2.0.block.0", "pointwise_bn": "f2.0.block.1"}  # fmt: skip
+BLOCK = re.compile(r"stage(\d)_block(\d)_(\w+)")
 WHAT = "an .npz file of plain arrays"
-COUNTER = "num_batches_tracked"  # of PyTorch's BatchNorm: nothing reads it
 
 
 def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ()) -> Weights:
@@ -59,7 +60,7 @@ def _names(file: ArrayFile, network: Network, skip: tuple[str, ...]) -> dict[str
     for parameter in network.parameters.values():
         if parameter.layer in skip:
             continue
-        name = f"{_torch_layer(network, parameter.layer)}.{ROLES[parameter.role]}"
+        name = f"{_torch_layer(network, parameter.layer)}.{ROLES.get(parameter.role, parameter.role)}"
         if name not in file.arrays:
             raise FormatError(
                 f"{file.path} has no '{name}', which '{network.name}' needs for '{parameter.name}'. It is of another "
@@ -83,7 +84,7 @@ def _names(file: ArrayFile, network: Network, skip: tuple[str, ...]) -> dict[str
 
 def _torch_layer(network: Network, layer: str) -> str:
     """Return PyTorch's name of the module that holds the layer's parameters."""
-    block = re.fullmatch(r"stage(\d)_block(\d)_(\w+)", layer)
+    block = BLOCK.fullmatch(layer)
     if not block and layer not in AROUND_BLOCKS:
         raise FormatError(f"'{layer}' is no layer of a BC-ResNet: read these files into networks of models.bcresnet.")
     if not block:
@@ -115,4 +116,11 @@ def _layout(network: Network, name: str) -> tuple[tuple[int, ...], tuple[int, ..
     return axes, ordered, ordered
 
 
-register(Format("BC-ResNet npz", (".npz",), b"PK\x03\x04", weights_of_a_network(read_weights)))
+def _read(path: Path, network: Network, skip: tuple[str, ...], names: Mapping[str, str] | None = None) -> Weights:
+    layers = {parameter.layer for parameter in network.parameters.values()}
+    if not names and all(layer in AROUND_BLOCKS or BLOCK.fullmatch(layer) for layer in layers):
+        return read_weights(path, network, skip)
+    return weights_of(path, read_arrays(path), network, skip, names)
+
+
+register(Format("NumPy archive", (".npz",), b"PK\x03\x04", weights_of_a_network(_read), options=("names",)))

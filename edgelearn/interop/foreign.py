@@ -60,7 +60,8 @@ class ArrayFile:
     - `path`: the file.
     - `worker`: the process that has opened it.
     - `arrays`: shape and type of each array, by name.
-    - `texts`: texts of the file: "GROUP@ATTRIBUTE" of HDF5 and "config.json" of .keras archives.
+    - `texts`: texts of the file: "GROUP@ATTRIBUTE" of HDF5, "config.json" of .keras archives, and what edgelearn wrote
+      into a state dict.
     """
 
     def __init__(self, path: Path, worker: _Worker, arrays: dict[str, Entry], texts: dict[str, Any]) -> None:
@@ -101,7 +102,7 @@ def open_arrays(path: str | Path, kind: str, what: str) -> Iterator[ArrayFile]:
 
     Arguments:
     - `path`: the file.
-    - `kind`: "hdf5", "npz" or "keras" (an archive).
+    - `kind`: "hdf5", "npz", "keras" (an archive) or "torch" (a file of torch.save).
     - `what`: what the file should be, for errors, such as "a Keras HDF5 file".
 
     Raises FormatError if there is no such file, if it is damaged or of another format, if it leads to other files, or

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import runpy
 import struct
 import sys
 import threading
@@ -18,6 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -205,6 +207,26 @@ def open_keras(file: Any, contents: Contents, size: int) -> None:
     open_hdf5(io.BytesIO(image), contents, len(image))
 
 
+def open_torch(path: str, contents: Contents, size: int) -> None:
+    """Describe the tensors of a state dict that torch.save wrote."""
+    reader = runpy.run_path(str(Path(__file__).with_name("foreign_torch.py")))  # this process imports no edgelearn
+    archive = _archive(path, contents) if zipfile.is_zipfile(path) else None
+    members = {info.filename: info for info in archive.infolist()} if archive else {}
+
+    def member(name: str) -> bytes:
+        contents.take_text(members[name].file_size * (not name.partition("/")[2].startswith("data/")), name)
+        return _whole(archive, members[name])  # type: ignore[arg-type]  there are no members without an archive
+
+    if archive:
+        found, storage = reader["read_archive"](members, member)
+    else:
+        found, storage = reader["read_pickles"](contents.opened.enter_context(Path(path).open("rb")))  # noqa: SIM115
+    contents.texts = reader["texts"](found)
+    for name, tensor in reader["tensors"](found).items():
+        dtype, read = reader["reading"](name, tensor, storage)
+        contents.add_array(name, tensor.shape, dtype, read)
+
+
 def _archive(file: Any, contents: Contents) -> zipfile.ZipFile:
     archive = contents.opened.enter_context(zipfile.ZipFile(file))
     for info in archive.infolist():
@@ -229,6 +251,7 @@ OPENERS: dict[str, Callable[[Any, Contents, int], None]] = {
     "hdf5": open_hdf5,
     "npz": open_npz,
     "keras": open_keras,
+    "torch": open_torch,
 }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
@@ -20,13 +20,13 @@ from edgelearn.ops.tensor import Shape
 
 from .model_file import ModelFile
 from .table import Table
-from .weights import Weights
+from .weights import Weights, check_fit
 
 if TYPE_CHECKING:
     from .importing import ForeignGraph, Translation
     from .importing.translate import Handler
 
-Reader = Callable[[Path, Network | None, tuple[str, ...]], ModelFile]
+Reader = Callable[..., ModelFile]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Format:
     - `read`: `read(path, network, skip)` returns a ModelFile. `network` is None if the caller has none; layers named in
       `skip` are left out. Raises FormatError naming the file.
     - `graph`: how its graphs become networks, if other frameworks write them (default None).
+    - `options`: names of further arguments that `read` takes, such as "names" (default none).
     """
 
     name: str
@@ -68,6 +69,7 @@ class Format:
     signature: bytes
     read: Reader
     graph: GraphReader | None = None
+    options: tuple[str, ...] = ()
 
 
 _formats: Table[Format] = Table()
@@ -101,7 +103,7 @@ def find_format(path: str | Path) -> Format:
 
 def read_model(
     path: str | Path, network: Network | None = None, skip: tuple[str, ...] = (), *, inputs: tuple[str, ...] = (),
-    outputs: tuple[str, ...] = (), input_shape: Shape | None = None,
+    outputs: tuple[str, ...] = (), input_shape: Shape | None = None, names: Mapping[str, str] | None = None,
 ) -> ModelFile:  # fmt: skip
     """Read a model, or weights of `network`, from a file of any registered format.
 
@@ -110,14 +112,22 @@ def read_model(
     - `network`: the graph that the weights are for; not needed for formats that hold the graph.
     - `skip`: layers whose weights are left out, such as a classifier for other classes.
     - `inputs`, `outputs`, `input_shape`: as of `import_graph`.
+    - `names`: for PyTorch's state dicts, modules of the file by layer, such as {"stem": "features.0"}.
 
     Raises FormatError if the file is damaged, of an unknown format or another network, or if a graph is needed;
     UnsupportedError, which lists all of them, if it has operators that have no counterpart here.
     """
+    found, options = find_format(path), {"names": names} if names else {}
+    if names and "names" not in found.options:
+        raise FormatError(f"{path} ({found.name}) takes no names=…: it says itself which weights a layer has.")
     if inputs or outputs or input_shape is not None:
         translation = import_graph(path, inputs=inputs, outputs=outputs, input_shape=input_shape)
-        return _chosen(translation.model_file(), network, tuple(skip))
-    return find_format(path).read(Path(path), network, tuple(skip))
+        file = _chosen(translation.model_file(), network, tuple(skip))
+    else:
+        file = found.read(Path(path), network, tuple(skip), **options)
+    if network is not None:
+        check_fit(path, network, file.weights, skip, factors_may_be_missing=True)
+    return file
 
 
 def import_graph(
@@ -167,12 +177,13 @@ def _chosen(file: ModelFile, network: Network | None, skip: tuple[str, ...]) -> 
     return replace(file, network=network or file.network, weights=kept)
 
 
-def weights_of_a_network(read: Callable[[Path, Network, tuple[str, ...]], Weights]) -> Reader:
-    """Make a reader for a format that holds weights alone: it asks the caller for the network."""
+def weights_of_a_network(read: Callable[..., Weights]) -> Reader:
+    """Make a reader for a format that holds weights alone: it asks the caller for the network. `read(path, network,
+    skip)` returns the weights by "layer/role"; it takes the format's options, too."""
 
-    def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
+    def read_file(path: Path, network: Network | None, skip: tuple[str, ...], **options: Any) -> ModelFile:
         if network is None:
             raise FormatError(f"{path} holds weights without a graph: say of which network, with network=….")
-        return ModelFile(network, read(path, network, skip))
+        return ModelFile(network, read(path, network, skip, **options))
 
     return read_file

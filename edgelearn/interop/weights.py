@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,47 @@ def check_weights(network: Network, weights: Mapping[str, np.ndarray]) -> Weight
             raise FormatError(f"'{name}' holds a NaN or an infinity: use weights from before training went wrong.")
         checked[name] = array
     return checked
+
+
+def check_fit(
+    path: str | Path, network: Network, weights: Mapping[str, np.ndarray], skip: Collection[str] = (),
+    factors_may_be_missing: bool = False,
+) -> None:  # fmt: skip
+    """Compare the names and shapes of a file's weights with the network's.
+
+    Arguments:
+    - `path`: the file, for errors.
+    - `network`, `weights`: what is compared.
+    - `skip`: layers that may be missing.
+    - `factors_may_be_missing`: a gamma or beta that isn't trained may be missing, as of Keras's
+      BatchNormalization(scale=False) (default False).
+
+    Raises FormatError that lists what is missing, left over or of another shape.
+    """
+    needed = {name: p.weight.shape for name, p in network.parameters.items() if p.layer not in skip}
+    missing = [name for name in needed if name not in weights]
+    if factors_may_be_missing:
+        missing = [n for n in missing if n in network.trainable or not n.endswith(("/gamma", "/beta"))]
+    left = [name for name in weights if name not in network.parameters]
+    shapes = {name: np.shape(weights[name]) for name in needed if name in weights}
+    others = [f"{name} {shape}, not {needed[name]}" for name, shape in shapes.items() if shape != needed[name]]
+    if not (missing or left or others):
+        return
+    problems = [f"lacks {len(missing)} of {len(needed)} weights ({few(missing)})"] if missing else []
+    problems += [f"has {len(left)} that the network has no place for ({few(left)})"] if left else []
+    problems += [f"has {len(others)} of another shape ({few(others)})"] if others else []
+    layers = tuple(dict.fromkeys(name.partition("/")[0] for name in [*missing, *left, *others]))[:2]
+    raise FormatError(
+        f"{path} doesn't fit '{network.name}': it {', and '.join(problems)}. Give a file of this network, or leave "
+        f"layers out, of either: skip={layers}."
+    )
+
+
+def few(names: Iterable[str], most: int = 3) -> str:
+    """The first names of a row, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"'{name}'" for name in names[:most]) + more
 
 
 def in_keras_order(network: Network, name: str, array: np.ndarray) -> np.ndarray:

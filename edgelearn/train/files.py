@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -56,20 +57,24 @@ class _Saved(TypedDict, total=False):
 def load(
     path: str | Path, network: Network | None = None, *, device: str | Device | None = None, seed: int | None = None,
     skip: tuple[str, ...] = (), inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (),
-    input_shape: Shape | None = None, optimizer: Optimizer | None = None, **settings,
+    input_shape: Shape | None = None, names: Mapping[str, str] | None = None, optimizer: Optimizer | None = None,
+    **settings,
 ) -> Model:  # fmt: skip
     """Read a model from a file that `Model.save` or another framework wrote, or weights of a network.
 
     >>> model = edgelearn.load("flowers.safetensors")
     >>> model = edgelearn.load("squeezenet.onnx")
     >>> model = edgelearn.load("mobilenet_1_0_224_tf.h5", el.models.mobilenet_v1(classes=5), skip=("dense",))
+    >>> model = edgelearn.load("resnet18.pth", el.models.resnet18(classes=5), skip=("predictions",))
 
     Arguments:
     - `path`: the file; for the formats see edgelearn.interop.
-    - `network`: the graph that the weights are for; not needed for files that hold a graph.
+    - `network`: the graph that the weights are for; not needed for files that hold a graph. Weights of PyTorch are put
+      onto it by their names, else by the order of their modules: see the manual, "Bring a model".
     - `device`: as in Model.
     - `seed`: as in Model (default: the file's, else 0).
-    - `skip`: layers whose weights are not read but drawn anew, such as a classifier for other classes.
+    - `skip`: layers whose weights are not read but drawn anew, such as a classifier for other classes; and what the
+      file has besides.
     - `inputs`, `outputs`: names of tensors of another framework's file, between which the network lies (default: the
       file's own). An audio front end can so stay outside.
     - `input_shape`: of an example, (height, width, channels) for an image, where such a file leaves it open, or to have
@@ -77,11 +82,13 @@ def load(
     - `optimizer`, and `settings` of Model.compile: compile the model with these, and continue the training that the
       file holds (default: don't).
 
-    Raises FormatError if the file is damaged, of an unknown format or of another network or training, or if it holds no
-    graph and `network` is missing. Raises UnsupportedError, which lists all of them, if the file has operators that
-    edgelearn doesn't have.
+    Raises FormatError if the file is damaged, of an unknown format or of another network or training, saying which
+    weights it lacks or has besides, or if it holds no graph and `network` is missing. Raises UnsupportedError, which
+    lists all of them, if the file has operators that edgelearn doesn't have.
     """
-    file: ModelFile = read_model(path, network, tuple(skip), inputs=inputs, outputs=outputs, input_shape=input_shape)
+    file: ModelFile = read_model(
+        path, network, tuple(skip), inputs=inputs, outputs=outputs, input_shape=input_shape, names=names
+    )
     try:
         position: dict[str, Any] = dict(records.convert(dict(file.position), _Saved))
     except records.RecordError as error:

@@ -63,7 +63,7 @@ def test_own_formats_replace_those_of_the_package(tmp_path, monkeypatch):
 
 
 def test_formats_of_the_package(tmp_path, network):
-    starts = {"safetensors": b"", "Keras HDF5": b"\x89HDF\r\n\x1a\n", "BC-ResNet npz": b"PK\x03\x04"}
+    starts = {"safetensors": b"", "Keras HDF5": b"\x89HDF\r\n\x1a\n", "NumPy archive": b"PK\x03\x04"}
     for number, (name, start) in enumerate(starts.items()):
         path = tmp_path / f"weights{number}{'.safetensors' * (not start)}"
         path.write_bytes(start + b"rest")
