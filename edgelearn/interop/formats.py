@@ -8,11 +8,13 @@ A format is one file with one `register` call:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
@@ -37,11 +39,14 @@ class GraphReader:
     - `read`: reads a file as its format has it. Raises FormatError naming the file.
     - `handlers`: one function an operator, by the format's name for it: see edgelearn.interop.importing.
     - `nearest`: what works instead of operators without a handler (default nothing).
+    - `run`: returns what the format's own runtime computes of examples, float32 (n, ...) for each output of inputs of
+      the same kind; raises FormatError if it can't (default None: imports are not compared with one).
     """
 
     read: Callable[[Path], ForeignGraph]
     handlers: Mapping[str, Handler]
     nearest: Mapping[str, str] = field(default_factory=dict)
+    run: Callable[[Path, Sequence[np.ndarray]], list[np.ndarray]] | None = None
 
     def translate(self, graph: ForeignGraph) -> Translation:
         """Translate what `read` returned. Raises UnsupportedError for operators without a handler."""

@@ -194,8 +194,9 @@ def quantized(concrete, shape):
     integers = tf.lite.TargetSpec(supported_ops=[tf.lite.OpsSet.TFLITE_BUILTINS_INT8])
     lite("half", concrete, optimizations=small, target_spec=half)
     lite("dynamic", concrete, optimizations=small)
-    lite("integers", concrete, optimizations=small, representative_dataset=examples, target_spec=integers,
-         inference_input_type=tf.int8, inference_output_type=tf.int8)  # fmt: skip
+    for name, kind in (("integers", tf.int8), ("unsigned", tf.uint8)):
+        lite(name, concrete, optimizations=small, representative_dataset=examples, target_spec=integers,
+             inference_input_type=kind, inference_output_type=kind)  # fmt: skip
 
 
 main()

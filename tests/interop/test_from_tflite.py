@@ -8,6 +8,8 @@ from test_imported_files import infer
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.interop import import_graph
+from edgelearn.interop.from_tflite import litert
+from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU
 
 RNG = np.random.default_rng(0)
 
@@ -148,3 +150,83 @@ def test_an_input_without_a_batch(tmp_path):
     file.write(path, ["wave"], ["y"])
     with pytest.raises(FormatError, match=r"\(\)"):
         import_graph(path)
+
+
+def mobile() -> el.Network:
+    """Inverted residual blocks as in MobileNet V2."""
+    network = el.Network("mobile", (16, 16, 3))
+
+    def block(name: str, op, clamped: bool = True) -> None:
+        network.add(name, op)
+        network.add(f"{name}_bn", BatchNormalization())
+        if clamped:
+            network.add(f"{name}_relu", ReLU(6))
+
+    block("stem", Conv2D(16, 3, 2, "same", use_bias=False))
+    block("depthwise", DepthwiseConv2D(3, padding="same", use_bias=False))
+    block("project", Conv2D(8, 1, use_bias=False), False)
+    block("expand", Conv2D(32, 1, use_bias=False))
+    block("spread", DepthwiseConv2D(3, padding="same", use_bias=False))
+    block("narrow", Conv2D(8, 1, use_bias=False), False)
+    network.add("sum", Add(), "narrow_bn", "project_bn")
+    block("last", Conv2D(32, 1, use_bias=False))
+    network.add("pool", GlobalAveragePooling2D())
+    network.add("scores", Dense(6))
+    return network
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """(an int8 file of the project's exporter, pictures)"""
+    network, rng = mobile(), np.random.default_rng(1)
+    weights = network.initialize(3)
+    for name, array in weights.items():
+        if name.endswith("gamma"):
+            weights[name] = 3 * array
+        elif name.endswith("beta"):
+            weights[name] = 0.5 * rng.standard_normal(array.shape).astype(np.float32)
+    x = rng.standard_normal((64, 16, 16, 3)).astype(np.float32)
+    x += 2 * rng.standard_normal((64, 1, 1, 3)).astype(np.float32)
+    model = el.Model(network, weights)
+    model.weights = model.weights | {"scores/bias": -model.predict(x).mean(0)}
+    path = tmp_path_factory.mktemp("exported") / "mobile.tflite"
+    model.export(path, x, int8=True)
+    return path, x[:8]
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_clamps_that_ranges_of_integers_stand_for(exported, unsigned, tmp_path):
+    """As in MobileNets of uint8: no activation, zero point 0, scale 6/255."""
+    source, x = exported
+    path = tflite_files.fold_clamps(source, tmp_path / "m.tflite", unsigned)
+    found = import_graph(path)
+    (theirs,), ours = litert.run(path, [x]), infer(found.model_file(), x)
+    assert {layer.op for layer in found.network.nodes.values() if isinstance(layer.op, ReLU)} == {ReLU(6)}
+    assert any(note.startswith("5 clamps") for note in found.notes)
+    assert (ours.argmax(1) == theirs.argmax(1)).all()
+    assert np.abs(ours - theirs).max() < 0.03 * np.abs(theirs).max()
+
+
+def test_files_of_the_exporter_get_no_clamps(exported):
+    path, x = exported
+    found = import_graph(path)
+    assert not any("clamps" in note for note in found.notes)
+    assert all(name.endswith("relu6") for name, layer in found.network.nodes.items() if isinstance(layer.op, ReLU))
+    (theirs,), ours = litert.run(path, [x]), infer(found.model_file(), x)
+    assert (ours.argmax(1) == theirs.argmax(1)).all()
+    assert np.abs(ours - theirs).max() < 0.03 * np.abs(theirs).max()
+
+
+def test_inspect_tells_the_difference_to_integers(exported, monkeypatch, tmp_path):
+    path, _ = exported
+    (note,) = (note for note in el.inspect(path).notes if note.startswith("Predictions differ"))
+    assert "% of the largest value" in note
+    damaged = tmp_path / "m.tflite"
+    damaged.write_bytes(path.read_bytes())
+    monkeypatch.setattr(litert, "START", "import os; os.abort()")
+    assert any("unknown. LiteRT can't run" in note for note in el.inspect(damaged).notes)
+    monkeypatch.setattr(litert, "find_spec", lambda name: None)
+    assert any("pip install ai-edge-litert" in note for note in el.inspect(path).notes)
+    model = el.Model(mobile())
+    model.export(tmp_path / "floats.tflite")
+    assert not any("integers" in note for note in el.inspect(tmp_path / "floats.tflite").notes)

@@ -16,6 +16,7 @@ import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.interop import from_graphdef, import_graph, limits, read_model
 from edgelearn.interop.from_graphdef import freezer
+from edgelearn.interop.from_tflite import litert
 
 SCRIPT = Path(__file__).with_name("framework_files.py")
 needs_tensorflow = pytest.mark.skipif(
@@ -79,9 +80,13 @@ def test_the_same_predictions_and_gradients(files, name):
 @needs_tensorflow
 def test_weights_of_8_and_16_bits_and_integers_throughout(files):
     kept = np.load(files / "classifier.npz")
-    for name, tolerance in (("half", 2e-3), ("dynamic", 3e-2), ("integers", 6e-2)):
+    for name, tolerance, from_integers in (("half", 2e-3, 1e-3), ("dynamic", 3e-2, 3e-2), ("integers", 6e-2, 2e-2),
+                                           ("unsigned", 6e-2, 2e-2)):  # fmt: skip
         translation = import_graph(files / f"{name}.tflite")
-        assert distance(infer(translation.model_file(), kept["x"]), kept["y"]) < tolerance, name
+        y, (lite,) = infer(translation.model_file(), kept["x"]), litert.run(files / f"{name}.tflite", [kept["x"]])
+        assert distance(y, kept["y"]) < tolerance, name
+        assert distance(y, lite) < from_integers, name
+        assert not any("clamps" in note for note in translation.notes)
     (cut,) = (found for layer, found in translation.quantization.items() if layer.endswith("relu6"))
     assert cut.dtype == "int8"
     assert 0 < float(cut.scale[0]) <= 6.1 / 255

@@ -152,11 +152,12 @@ CONSTANTS = SMALL | {
     "place": draw(1, 6, 9, 7), "rows": draw(9, 1), "scales": np.float32([1, 1, 2, 2]),
     "last": draw(7), "whole": draw(6, 9, 7), "sizes": np.array([2, 6, 13, 10]), "nought": np.array(0),
     "front": np.array([0]), "rest": np.array([-1, 7]),
+    "step": np.float32(6 / 255), "least": np.uint8(0),
     "q": RNG.integers(-127, 128, (6, 6, 3, 3)).astype(np.int8), "qs": abs(draw(6)) / 50, "qz": np.zeros(6, np.int8),
 }  # fmt: skip
 
 
-def check(nodes, tmp_path, shape=IMAGE, opset=17, batch="N"):
+def check(nodes, tmp_path, shape=IMAGE, opset=17, batch="N", atol=1e-5):
     """The imported network against onnxruntime. Returns its ops' names."""
     onnxruntime = pytest.importorskip("onnxruntime")
     used = {name for _, inputs, _, _ in nodes for name in inputs}
@@ -167,7 +168,7 @@ def check(nodes, tmp_path, shape=IMAGE, opset=17, batch="N"):
     found = infer(file.network, file.weights, x)
     if expected.ndim == 4:
         expected = expected.transpose(0, 2, 3, 1)
-    assert np.allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+    assert np.allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=atol)
     return [type(node.op).__name__ for node in file.network.nodes.values()]
 
 
@@ -195,6 +196,13 @@ def test_against_onnxruntime(case, tmp_path):
 )
 def test_patterns_become_one_layer(case, kinds, tmp_path):
     assert check(CASES[case], tmp_path) == kinds
+
+
+def test_a_range_of_integers_that_stands_for_a_relu6(tmp_path):
+    """onnxruntime's quantizer leaves activations out whose limits are the ends of the integers."""
+    nodes = [("Conv", ["x", "k3", "b"], ["c"], {}), ("QuantizeLinear", ["c", "step", "least"], ["i"], {}),
+             ("DequantizeLinear", ["i", "step", "least"], ["y"], {})]  # fmt: skip
+    assert check(nodes, tmp_path, atol=3.01 / 255) == ["Conv2D", "ReLU"]
 
 
 @pytest.mark.parametrize(

@@ -100,3 +100,53 @@ def run(path, *inputs):
         runner.set_tensor(place["index"], array)
     runner.invoke()
     return runner.get_tensor(runner.get_output_details()[0]["index"])
+
+
+def fold_clamps(source, target, unsigned):
+    """Write an int8 file as older converters do: each RELU6 is the range 0 to 6 of an operator without an activation.
+
+    `unsigned`: uint8 throughout, kernels with one scale.
+    """
+    model = load(source)
+    (graph,) = model.subgraphs
+    s, tensors = schema(), graph.tensors
+    kinds = [code.builtinCode for code in model.operatorCodes]
+    linear = [o for o in graph.operators
+              if kinds[o.opcodeIndex] in (s.BuiltinOperator.CONV_2D, s.BuiltinOperator.DEPTHWISE_CONV_2D)]  # fmt: skip
+    biases = [_numbers(model, tensors[o.inputs[2]]) for o in linear]
+    for operator in linear:
+        options = operator.builtinOptions
+        if options.fusedActivationFunction == s.ActivationFunctionType.RELU6:
+            options.fusedActivationFunction = s.ActivationFunctionType.NONE
+            q = tensors[operator.outputs[0]].quantization
+            q.scale, q.zeroPoint = np.float32([6 / 255]), np.int64([-128])
+    for tensor in tensors if unsigned else ():
+        if tensor.type != s.TensorType.INT8:
+            continue
+        if model.buffers[tensor.buffer].data is None:
+            tensor.quantization.zeroPoint = tensor.quantization.zeroPoint + 128
+        else:
+            kernel = _numbers(model, tensor)
+            scale = np.abs(kernel).max() / 127
+            _put(model, tensor, np.uint8(np.rint(kernel / scale) + 128))
+            tensor.quantization.scale, tensor.quantization.zeroPoint = np.float32([scale]), np.int64([128])
+        tensor.type = s.TensorType.UINT8
+    for operator, bias in zip(linear, biases, strict=True):
+        x, kernel, tensor = (tensors[n] for n in operator.inputs)
+        scale = x.quantization.scale * kernel.quantization.scale
+        _put(model, tensor, np.rint(bias / scale).astype(np.int32))
+        tensor.quantization.scale, tensor.quantization.zeroPoint = scale, np.zeros(len(scale), np.int64)
+    save(model, target)
+    return target
+
+
+def _numbers(model, tensor):
+    q = tensor.quantization
+    kind = {schema().TensorType.INT32: np.int32, schema().TensorType.INT8: np.int8}[tensor.type]
+    array = np.frombuffer(bytes(model.buffers[tensor.buffer].data), kind).reshape(tensor.shape)
+    shape = [len(q.scale) if n == q.quantizedDimension else 1 for n in range(array.ndim)] if len(q.scale) > 1 else -1
+    return (array - np.int64(0)) * np.reshape(q.scale, shape)
+
+
+def _put(model, tensor, array):
+    model.buffers[tensor.buffer].data = np.frombuffer(array.tobytes(), np.uint8)

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgelearn.errors import UnsupportedError
 
-from ..importing import Builder, Operator, Value, check_size, shapes, windows
+from ..importing import Builder, Operator, Quantization, Value, check_size, shapes, windows
 from .arguments import Operand, Pair, integers, known
 
 
@@ -142,7 +142,9 @@ def dequantize(b: Builder, op: Operator, x: Operand, scale: np.ndarray, zero: np
 def quantize(b: Builder, op: Operator, x: Operand, scale: np.ndarray, zero: np.ndarray | None = None) -> Operand:
     if isinstance(x, np.ndarray):
         raise UnsupportedError("A constant is quantized.", "Constants that are integers in the file.")
-    return x
+    zero = np.zeros(scale.shape, np.uint8) if zero is None else zero
+    quantization = Quantization(scale.reshape(-1), zero.reshape(-1), dtype=str(zero.dtype))
+    return b.saturated(x, op.outputs[0], quantization)
 
 
 def depth_to_space(b: Builder, op: Operator, x: Value) -> Operand:

@@ -2,8 +2,9 @@
 
 from ..formats import GraphReader, graph_format, register
 from .handlers import HANDLERS, NEAREST
+from .litert import run
 from .reader import parse, read
 
 __all__ = ["parse", "read"]
 
-register(graph_format("TFLite", (".tflite",), b"", GraphReader(read, HANDLERS, NEAREST)))
+register(graph_format("TFLite", (".tflite",), b"", GraphReader(read, HANDLERS, NEAREST, run)))

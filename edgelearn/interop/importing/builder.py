@@ -19,7 +19,8 @@ from edgelearn.graph import INPUT, Network
 from edgelearn.ops import Flatten, Op, Reshape, Transpose
 from edgelearn.ops.tensor import Shape
 
-from .graph import Operator, TensorInfo
+from .graph import Operator, Quantization, TensorInfo
+from .saturation import Range, clamp, held, reach
 from .value import BATCH, Axis, Value
 
 MOST_CONSTANT_VALUES = 1 << 22  # of an array that is larger than what it is made from
@@ -58,6 +59,9 @@ class Builder:
         self.name, self.layout = name, layout
         self.inputs: dict[str, Shape] = {}
         self.layers: dict[str, Layer] = {}
+        self.ranges: dict[str, Range] = {}  # of the values of inputs, which are taken as they come, and layers
+        self.clamped: list[str] = []  # layers that `saturated` added
+        self.cut: list[str] = []  # tensors with ranges that values of the network exceed
         self.notes: list[str] = []  # as of a Translation
         self.operator = Operator("", "layer", (), ())  # being translated; its name becomes the layer's
         self._suffix = ""
@@ -80,7 +84,7 @@ class Builder:
         if not sizes or min(sizes) < 1:
             raise FormatError(f"Input '{tensor.name}' has the shape {tensor.shape}: sizes are 1 or more.")
         layer = name if name == INPUT and not self.inputs else self._unique(name)
-        self.inputs[layer] = sizes
+        self.inputs[layer], self.ranges[layer] = sizes, (0.0, 0.0)
         value = Value.of(layer, sizes, order, batch or 1)
         return value if has_batch else replace(value, axes=value.axes[1:])
 
@@ -121,6 +125,7 @@ class Builder:
             found[role] = np.ascontiguousarray(array, np.float32)
         name = self._unique(name or self.operator.name + self._suffix)
         self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name)
+        self.ranges[name] = reach(op, [self.ranges[layer] for layer in inputs])
         return name
 
     @contextmanager
@@ -135,6 +140,23 @@ class Builder:
     def apply(self, op: Op, x: Value, **settings) -> Value:
         """Add a layer that computes each value by itself, whatever their order."""
         return replace(x, layer=self.add(op, x.layer, **settings), sole=True)
+
+    def saturated(self, x: Value, tensor: str, quantization: Quantization) -> Value:
+        """Return `x` as `tensor` holds it in integers: with a clamp, if their range stands for one."""
+        limits, values = held(quantization), self.ranges[x.layer]
+        if limits is None:
+            return x
+        op, cuts = clamp(values, limits, float(quantization.scale[0]))
+        if op:
+            with self.part("range"):
+                x = self.apply(op, x)
+            self.clamped.append(x.layer)
+        elif cuts:
+            self.cut.append(tensor)
+        self.ranges[x.layer] = (
+            limits if x.layer in self.inputs else (max(values[0], limits[0]), min(values[1], limits[1]))
+        )
+        return x
 
     def maker(self, x: Value) -> Layer | None:
         """The layer that makes `x`, None for an input of the network."""

@@ -157,9 +157,11 @@ class _Walk:
         self.unknown.update(operator.outputs[len(results) :])
 
     def once(self, result: Value | np.ndarray | None, name: str) -> Value | np.ndarray | None:
-        """The result, which knows whether more than one operator reads it."""
+        """The result as the tensor `name` holds it, which knows whether more than one operator reads it."""
         if not isinstance(result, Value):
             return None if result is None else np.asarray(result)
+        if (info := self.graph.tensors.get(name)) and info.quantization:
+            result = self.builder.saturated(result, name, info.quantization)
         return replace(result, sole=result.sole and self.readers.get(name, 0) <= 1)
 
     def finish(self) -> Translation:
@@ -182,7 +184,7 @@ class _Walk:
                 layers[origin] = (*layers.get(origin, ()), name)
         known = {*network.nodes, *self.builder.inputs} if network else set()
         held = {name: x.layer for name, x in self.found.items() if isinstance(x, Value) and x.layer in known}
-        notes = (*self.graph.notes, *self.builder.notes)
+        notes = (*self.graph.notes, *self.builder.notes, *_ranges(self.builder))
         return Translation(self.graph, network, weights, layers, held, tuple(self.problems), notes)
 
     def _problem(self, operator: Operator, reason: str, nearest: str) -> None:
@@ -201,3 +203,19 @@ class _Walk:
         if len(shape) == 4 and self.builder.layout == "NCHW":
             info = replace(info, layout="NCHW")
         return self.builder.input(info, "stand_in")
+
+
+def _ranges(b: Builder) -> list[str]:
+    """What became of the ranges of quantized tensors."""
+    notes = []
+    if b.clamped:
+        notes.append(
+            f"{len(b.clamped)} clamps that the file has in the ranges of its integers alone became layers, such as "
+            f"'{b.clamped[0]}'."
+        )
+    if b.cut:
+        notes.append(
+            f"The ranges of {len(b.cut)} tensors, such as '{b.cut[0]}', end where values were expected to: its own "
+            f"runtime cuts off what is outside, and this network doesn't."
+        )
+    return notes

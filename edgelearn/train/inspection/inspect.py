@@ -15,6 +15,7 @@ from edgelearn.ops.tensor import Shape
 from edgelearn.runtime import choose_device
 
 from ..model import Model
+from .difference import difference
 from .report import Inspection, LayerReport
 
 
@@ -43,7 +44,10 @@ def inspect(
     translation = import_graph(model, inputs=inputs, outputs=outputs, input_shape=input_shape)
     if translation.network is None:
         return _problems(translation, Path(model).name)
-    return _inspect(translation.network, Path(model).name, translation.notes)
+    notes = translation.notes
+    if not (inputs or outputs or input_shape) and (note := difference(Path(model), translation)):
+        notes = (*notes, note)
+    return _inspect(translation.network, Path(model).name, notes)
 
 
 def _inspect(network: Network, source: str, remarks: tuple[str, ...] = ()) -> Inspection:
