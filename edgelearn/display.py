@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from html import escape
 
 
@@ -23,3 +24,13 @@ class Displayed:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
+
+
+def escaped(text: str) -> str:
+    """`text` with its control characters as \\x1b or \\u202e: a terminal would obey those of a name in a message."""
+
+    def shown(character: str) -> str:
+        kept = character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf")
+        return character if kept else character.encode("unicode_escape").decode()
+
+    return text if text.isprintable() else "".join(map(shown, text))

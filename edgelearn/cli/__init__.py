@@ -9,6 +9,7 @@ import shlex
 import sys
 
 from edgelearn import __version__
+from edgelearn.display import escaped
 from edgelearn.errors import EdgelearnError, UsageError
 
 from . import (
@@ -32,7 +33,7 @@ from . import (
     tune,
 )
 from .answer import answer
-from .parser import escaped, make_parser
+from .parser import make_parser
 
 COMMANDS = {
     "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "inspect": inspect,

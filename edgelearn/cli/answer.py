@@ -7,13 +7,14 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
 from edgelearn import atomic
+from edgelearn.display import escaped
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,31 @@ class Answer:
     status: int = 0
 
 
+class Escaped:
+    """A text stream that escapes control characters: names and texts of files, runs and clients may hold them.
+
+    Arguments:
+    - `stream`: receives the escaped text. A progress bar, which moves the cursor, writes to it directly.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return self.stream.write(escaped(text))
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 def answer(options: argparse.Namespace) -> int:
     """Run a command and return its exit status. With --json, standard output has the record alone: what the command
     prints besides goes to standard error."""
     as_json = getattr(options, "json", False)
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+    with redirect_stdout(Escaped(sys.stderr if as_json else sys.stdout)), redirect_stderr(Escaped(sys.stderr)):
         found = options.execute(options)
     if not isinstance(found, Answer):
         return found or 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import unicodedata
 from collections.abc import Iterator
 from textwrap import wrap
 from types import ModuleType
 from typing import Any, NoReturn
+
+from edgelearn.display import escaped
 
 from .files import written
 
@@ -42,16 +43,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         super().error(escaped(message))
-
-
-def escaped(text: str) -> str:
-    """`text` with its control characters as \\x1b or \\u202e: a terminal would obey those of a name in a message."""
-
-    def shown(character: str) -> str:
-        kept = character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf")
-        return character if kept else character.encode("unicode_escape").decode()
-
-    return "".join(map(shown, text))
 
 
 def make_parser(commands: dict[str, ModuleType], version: str) -> Parser:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,6 +126,28 @@ def test_the_command_shows_rounds_and_tasks(store, whole, capsys):
     assert main(["federated", "tasks"]) == 0
     said = capsys.readouterr().out
     assert all(task in said for task in TASKS)
+
+
+def test_a_terminal_obeys_no_client(store, capsys):
+    """Escapes in a problem, a metric's name and a run's name; a client's lines stay one line."""
+    evil = "\x1b]0;owned\x07\x1b[2J\u202e"
+    size = {"payload": 1, "total": 2}
+    client = {"client": 0, "examples": 4, "up": size, "down": size, f"loss{evil}": 1.0}
+    happened = {"round": 1, "clients": [client], "left_out": {"1": f"late{evil}"}, "up": size, "down": size}
+    with store.create("federated", {"strategy": f"fedavg{evil}"}) as run:
+        (run.folder / ROUNDS_FILE).write_text(json.dumps(happened) + "\n")
+        run.append_epoch({"epoch": 1, f"val_loss{evil}": 1.0, "seconds": 1.0})
+        run.finish({f"accuracy{evil}": 0.5, "accuracy": 0.5, "memory": {"planned": 1}})
+    folder = run.folder.rename(run.folder.with_name(f"federated{evil}-20260101-000000-abcd"))
+    for command in (
+        ["federated", "rounds", folder.name], ["federated", "compare", folder.name], ["runs"], ["runs", folder.name],
+        ["federated", "compare", folder.name, "--markdown"], ["compare", folder.name],
+        ["compare", folder.name, "--json"],
+    ):  # fmt: skip
+        assert main([*command, "--runs", str(store.root)]) == 0
+        out, err = capsys.readouterr()
+        assert out and not {"\x1b", "\x07", "\u202e"} & set(out + err), command
+    shutil.rmtree(folder)
 
 
 def test_clients_need_not_report_their_memory():

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from edgelearn.cli import main
-from edgelearn.cli.parser import escaped
+from edgelearn.display import escaped
 from edgelearn.lab.runs import RunStore
 
 from . import command_lines

@@ -8,6 +8,8 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from edgelearn.display import escaped
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -36,8 +38,8 @@ def html(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
 
 
 def render(parts: Sequence[Table | str], width: int, optional: Sequence[str] = ()) -> str:
-    """Tables and lines of text below each other, no line longer than `width` characters. `optional`: columns that are
-    left out where there is no room, in this order."""
+    """Tables and lines of text below each other, no line longer than `width` characters but for control
+    characters, which are escaped. `optional`: columns that are left out where there is no room, in this order."""
     from rich.console import Console
 
     buffer = io.StringIO()
@@ -53,7 +55,7 @@ def render(parts: Sequence[Table | str], width: int, optional: Sequence[str] = (
     )
     for part in parts:
         console.print(part if isinstance(part, str) else _fitted(part, console, width, list(optional)))
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()).strip("\n") + "\n"
+    return escaped("\n".join(line.rstrip() for line in buffer.getvalue().splitlines()).strip("\n") + "\n")
 
 
 def _fitted(found: Table, console: Console, width: int, optional: list[str]) -> Table | str:

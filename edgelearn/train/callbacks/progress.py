@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from edgelearn.display import escaped
 from edgelearn.train.status import Logs
 
 from .base import Callback
@@ -80,10 +81,12 @@ class Terminal:
     """A bar at the bottom, rows above it."""
 
     def __init__(self) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        self._bar: Any = Progress(*columns, refresh_per_second=4)
+        console = Console(file=getattr(sys.stdout, "stream", None))  # commands escape what others write to stdout
+        self._bar: Any = Progress(*columns, console=console, refresh_per_second=4)
         self._bar.start()
         self._phase, self._task = "", None
 
@@ -95,7 +98,7 @@ class Terminal:
         self._bar.update(self._task, description=phase + detail, completed=done, total=total)
 
     def row(self, text: str) -> None:
-        self._bar.console.print(text, highlight=False, soft_wrap=True)
+        self._bar.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self._bar.stop()
