@@ -44,8 +44,8 @@ class Settings:
     - `fraction`: share of the clients that train in a round (default 1).
     - `seed`: draws the clients of each round (default 0).
     - `deadline`: seconds after which a round goes on without those that are missing (default None: it waits).
-    - `largest`: an update longer than so many times the longest median of a round so far is left out (default 10; None:
-      none is).
+    - `largest`: an update longer than so many times the median of earlier rounds is left out (default 10; None: none
+      is); see `screening.Lengths`.
     - `validation_frequency`: test after every so many rounds, and after the last (default 1).
     - `average`: decay of the exponential mean of the rounds' weights that is tested and left in the model; clients get
       the weights themselves (default 0: none, what is tested are the weights themselves).
@@ -176,10 +176,11 @@ class Rounds(TrainedModel):
             tensors |= {f"{_DOWNLINK}{name}": array for name, array in self._downlink.state().items()}
         if self._average and self._average.arrays:
             tensors |= {f"{_AVERAGE}{n}": a for n, a in zip(self._to_average(), self._average.arrays, strict=True)}
-        return tensors, {"round": self.position.epoch, "median": self._lengths.median}
+        return tensors, {"round": self.position.epoch, "medians": self._lengths.medians}
 
     def restore(self, tensors: Weights, position: dict) -> None:
-        """Return to where `state` was called. Raises FormatError if it was called on another federation."""
+        """Return to where `state` was called. Raises FormatError, and changes nothing, if it was called on another
+        federation."""
         try:
             weights = {n: _stored(tensors, f"weights/{n}", s) for n, s in zip(self.names, self.shapes, strict=True)}
             trained = [(self.names[index], self.shapes[index]) for index in self._trained]
@@ -188,20 +189,22 @@ class Rounds(TrainedModel):
                 for slot in self.strategy.slots
             }
             number = records.convert(position["round"], int)
-            self._lengths.median = records.convert(position["median"], Finite)  # type: ignore[arg-type]  a NewType
+            medians = records.convert(position["medians"], list[Finite])
             own = _stored(tensors, "own", self.own.shape) if self.strategy.own_size else self.own
-            if self._downlink:
+            averaged = self._to_average() if self._average and number else {}
+            averages = [_stored(tensors, f"{_AVERAGE}{n}", a.shape) for n, a in averaged.items()]
+            if not 0 <= number <= self.settings.rounds:
+                raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
+            if self._downlink:  # the last that may fail: from here on everything changes
                 kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
                 self._downlink.restore(kept)
-            if self._average:
-                now = self._to_average() if number else {}
-                self._average.arrays = [_stored(tensors, f"{_AVERAGE}{n}", a.shape) for n, a in now.items()]
         except KeyError as error:
             raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
         except records.RecordError as error:
             raise FormatError(f"The checkpoint's rounds are damaged: {error}.") from None
-        if not 0 <= number <= self.settings.rounds:
-            raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
+        if self._average:
+            self._average.arrays = averages
+        self._lengths.medians = medians
         self._server, self.own, self.status.position = server, np.array(own), Position(epoch=number)
         self.weights = self._weights | weights
         self._test_averages()

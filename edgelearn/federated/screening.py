@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
+from textwrap import shorten
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from .messages import Reply, split_own
 
 MOST_EXAMPLES = 10  # times the round's median that a client's number of examples counts for
 _EXAMPLES = 1_000_000_000  # no client has more
+_ROUNDS, _RUNNING = 50, 3  # whose median lengths are kept, and of a running median
+_PROBLEM = 300  # characters of a client's reason that are kept
 
 
 @dataclass(frozen=True)
@@ -44,28 +47,36 @@ class Update:
 
 @dataclass
 class Lengths:
-    """How long a change may be. Changes get short once most clients know their examples; one that has something left to
-    learn is long beside them, and is believed as long as earlier rounds had such changes.
+    """Limit of the lengths of changes, from the median lengths of earlier rounds.
+
+    The limit is `largest` times the longest running median over three rounds, of the last 50: a round in which most
+    clients lie doesn't raise it, and it falls once changes have become short. Most clients know their examples in the
+    end; one that has something left to learn is long beside them, and is believed as long as the last 50 rounds had
+    such changes. Changes of length 0 don't count. Before there are three rounds the shortest median counts, in the
+    first round its own.
 
     Arguments:
-    - `largest`: times the largest median length of a round so far that a change may have; None: any.
-    - `median`: the largest so far (default 0: there was no round).
+    - `largest`: times that length; None: no limit.
+    - `medians`: of the last rounds with changes, the oldest first, each at most the limit at its time.
     """
 
     largest: float | None
-    median: float = 0.0
+    medians: Sequence[float] = field(default_factory=list)
 
     def too_long(self, norms: Mapping[int, float]) -> dict[int, str]:
-        """Return why some of a round's changes are too long, by client.
+        """Return why some of a round's changes are too long, by client; then learn from them.
 
         Arguments:
         - `norms`: their lengths, by client.
         """
-        if self.largest is None or not norms:
+        if self.largest is None or not (lengths := [norm for norm in norms.values() if norm]):
             return {}
-        self.median = max(self.median, _median(norms.values()))
-        reason = f"more than {self.largest:g} times the longest median of a round"
-        limit = self.largest * self.median
+        median = _median(lengths)
+        known = self.medians or [median]
+        typical = max(_median(known[at : at + _RUNNING]) for at in range(max(1, len(known) - _RUNNING + 1)))
+        limit = self.largest * typical
+        self.medians = [*self.medians, min(median, limit)][-_ROUNDS:]
+        reason = f"more than {self.largest:g} times the median of earlier rounds, {typical:.3g}"
         return {c: f"its change is {norm:.3g} long, {reason}" for c, norm in norms.items() if norm > limit}
 
 
@@ -80,7 +91,7 @@ def screen(
     - `number`: of the round.
     - `shapes`: of the arrays that travel.
     - `compressor`: of the replies.
-    - `lengths`: that changes may have; they learn from the round's.
+    - `lengths`: limit of the changes' lengths, which learns from the round's.
     - `own_size`: number of values of a client's own, which follow the change (default 0).
     """
     updates, left_out = [], {}
@@ -102,7 +113,7 @@ def _bounded(updates: list[Update]) -> list[Update]:
 
 
 def _median(values: Iterable[float]) -> float:
-    """The lower of the two in the middle, if there are two."""
+    """The middle one; of two in the middle, the lower."""
     ascending = sorted(values)
     return ascending[(len(ascending) - 1) // 2]
 
@@ -117,7 +128,7 @@ def _update(
     if (reply.round, reply.client) != (number, client):
         raise FormatError(f"the reply is for round {reply.round} of client {reply.client}")
     if reply.problem:
-        raise FormatError(reply.problem)
+        raise FormatError(shorten(reply.problem, _PROBLEM, placeholder=" …"))  # in one line, whatever it says
     if not 1 <= reply.examples <= _EXAMPLES:
         raise FormatError(f"it trained with {reply.examples} examples")
     payload, own = split_own(reply.payload, own_size)

@@ -23,6 +23,7 @@ from edgelearn.federated import (
     Settings,
 )
 from edgelearn.federated.compression import make_compressor
+from edgelearn.federated.screening import Lengths
 from edgelearn.ops import Dense
 from edgelearn.train import Callback
 
@@ -128,7 +129,7 @@ def test_the_same_bits_again_and_from_every_round(federation, strategy):
         resumed = rounds_of(federation, strategy, fraction=0.5)
         resumed.restore(tensors, position)
         resumed.fit()
-        assert same(resumed.state()[0], whole.state()[0])
+        assert same(resumed.state()[0], whole.state()[0]) and resumed.state()[1] == whole.state()[1]
     assert len({tensors["weights/dense/kernel"].tobytes() for tensors, _ in bits.states}) == 3
 
 
@@ -264,7 +265,7 @@ LIES = {
     "huge": changed(lambda p: (1e6 * np.frombuffer(p, "<f4")).tobytes()),
     "stale": changed(round=0), "other": changed(client=9), "none": changed(examples=0),
     "too many": changed(examples=10**400),
-    "problem": changed(problem="out of memory"), "NaN loss": changed(metrics={"loss": float("nan")}),
+    "problem": changed(problem="out of memory\n" * 999), "NaN loss": changed(metrics={"loss": float("nan")}),
 }  # fmt: skip
 
 
@@ -275,7 +276,8 @@ def test_clients_that_fail_or_lie_are_left_out(federation, lie):
     tampered.fit()
     (happened,) = records
     assert [each["client"] for each in happened.clients] == [0, 1, 3]
-    assert list(happened.left_out) == ["2"] and happened.left_out["2"]
+    assert list(happened.left_out) == ["2"] and 0 < len(happened.left_out["2"]) < 400
+    assert "\n" not in happened.left_out["2"]
     without = rounds_of(federation, rounds=1)
     without.settings = replace(without.settings)
     object.__setattr__(without.settings, "drawn", lambda number: [0, 1, 3])
@@ -301,7 +303,54 @@ def test_a_client_with_something_left_to_learn_is_believed(federation):
         assert [each["client"] for each in records[0].clients] == ([0, 1, 2, 3] if believed else [0, 1, 3])
     alone = rounds_of(federation, grid=grid(1), records=records, rounds=1)
     alone.fit()
-    assert "longest median" in records[1].left_out["2"], "there was no round with such changes"
+    assert "median of earlier rounds" in records[1].left_out["2"], "there was no round with such changes"
+
+
+def left_out(lengths, *rounds):
+    """The clients whose changes are too long, for each round of lengths by client."""
+    return [sorted(lengths.too_long(dict(enumerate(norms)))) for norms in rounds]
+
+
+@pytest.mark.parametrize("clients", (1, 2, 3, 5))
+def test_rounds_in_which_most_clients_lie_raise_no_limit(clients):
+    """Nor do they let longer and longer lies in; the third such round of three is another majority."""
+    honest, lie, everybody = [1.0] * clients, [1e6] * clients, list(range(clients))
+    lengths = Lengths(10.0)
+    assert left_out(lengths, honest, honest, lie, honest, lie) == [[], [], everybody, [], everybody]
+    assert left_out(Lengths(10.0), lie, honest, lie, honest, lie)[4] == everybody, "also from the first round on"
+    assert max(lengths.medians) == 10.0
+
+
+def test_the_limit_falls_and_honest_clients_are_believed():
+    """Medians halve in 25 rounds; the change of one that has something left to learn is 12 times as long."""
+    lengths, shrinking = Lengths(10.0), [0.5 ** (number / 25) for number in range(200)]
+    assert not any(left_out(lengths, *([n, n, n, n, 12 * n] for n in shrinking))[10:])
+    assert left_out(lengths, [shrinking[-1]] * 4 + [1.0]) == [[4]], "as long as in the first round"
+    assert left_out(lengths, [0.0] * 4 + [shrinking[-1]]) == [[]], "beside clients that have learnt everything"
+    assert len(lengths.medians) == 50
+
+
+def test_a_checkpoint_is_restored_whole_or_not_at_all(federation):
+    """Whatever is damaged; a client's compressed weights are restored last."""
+
+    def rounds():
+        model, clients = federation
+        model.weights, settings = clients.weights, Settings(CLIENTS, 3, average=0.5)
+        grid, down = LocalGrid(clients), make_compressor("int8")
+        return Rounds(model, model.changing, settings, FedAdam(), grid, (X, Y), down=down)
+
+    tensors, position = rounds().state()
+    tensors |= {f"average/{name}": federation[1].weights[name] for name in federation[0].changing}
+    position |= {"round": 2, "medians": [3.0]}
+    for name in (*tensors, "round", "medians"):
+        odd = tensors | {name: np.zeros((2, 3, 4))} if name in tensors else tensors
+        fresh = rounds()
+        before = fresh.state()
+        with pytest.raises(FormatError):
+            fresh.restore(odd, position | {name: -1})
+        assert same(fresh.state()[0], before[0]) and fresh.state()[1] == before[1], name
+    fresh.restore(tensors, position)
+    assert fresh.state()[1] == position
 
 
 def test_a_client_cannot_claim_to_matter_more_than_ten_others(federation):

@@ -61,16 +61,17 @@ class Downlink:
         return arrays | {"version": np.array([self.version]), "clients": clients}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Return to where `state` was called. Raises KeyError or FormatError if that was another federation."""
+        """Return to where `state` was called. Raises KeyError or FormatError, and changes nothing, if that was another
+        federation."""
         clients = state["clients"]
         if clients.shape[1:] != (2,) or clients.dtype.kind != "i":
             raise FormatError(f"The versions of clients have shape {clients.shape} and type {clients.dtype}.")
-        self.version = _version(state)
-        self.versions = {int(client): int(version) for client, version in clients}
-        self.arrays = [
+        arrays = [
             np.array(checked(state[_name(number)], array.shape, f"The weights {number} that clients have"))
             for number, array in enumerate(self.arrays)
         ]
+        self.version, self.arrays = _version(state), arrays
+        self.versions = {int(client): int(version) for client, version in clients}
 
 
 class Copy:
