@@ -1,9 +1,12 @@
 """Federations in run folders: results, resume after a kill, the command."""
 
+import asyncio
 import json
 import os
 import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
 from math import inf
@@ -16,7 +19,16 @@ from federated_tiny import KIND, ROUNDS
 from edgelearn.cli import main
 from edgelearn.errors import FormatError, RunError
 from edgelearn.experiments.config import ConfigError
-from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, elsewhere, read_rounds, report
+from edgelearn.experiments.federated import (
+    TASKS,
+    FederatedConfig,
+    FederatedExperiment,
+    access,
+    deployment,
+    elsewhere,
+    read_rounds,
+    report,
+)
 from edgelearn.experiments.federated.deployment import Deployment
 from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.federated.networks import with_group_normalization
@@ -190,12 +202,66 @@ def test_the_report_has_bytes_privacy_and_who_was_left_out(store):
     assert cells["left out"] == "1" and cells["ε"] == "–"
 
 
-def test_nodes_elsewhere_need_tls():
-    with pytest.raises(ConfigError, match="listen"):
-        FederatedConfig(engine="deployed", listen="192.168.1.10")
+def test_nodes_elsewhere_need_tls_and_keys():
+    for settings in ({}, {"tls": True}):
+        with pytest.raises(ConfigError, match="listen"):
+            FederatedConfig(engine="deployed", listen="192.168.1.10", **settings)
     deployment = Deployment(Path("flower"), 2, tls=True, authenticate=True, listen="192.168.1.10", port=9092)
     one, two = deployment.commands()
     assert "192.168.1.10:9092" in one and "node-1" in two and "partition-id=1" in two
+    assert "--port 9094" in one and "--port 9095" in two, "two nodes of one machine"
+
+
+def test_servers_of_flower_answer_their_own_user_alone(monkeypatch):
+    """By who owns the other end of the connection; nodes of others reach the nodes' paths alone."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        scope = {"type": "http", "client": client.getsockname(), "server": listener.getsockname()}
+        assert access.is_own(scope) and not access.is_own(scope | {"client": ("192.0.2.1", 4000)})
+
+        def status(path, public):
+            said = []
+
+            async def app(scope, receive, send):
+                said.append({"status": 200})
+
+            async def send(message):
+                said.append(message)
+
+            asyncio.run(access.OwnUser(app, public)(scope | {"path": path}, None, send))
+            return said[0]["status"]
+
+        assert status("/v1/control/start-run", access.NOBODY) == 200
+        monkeypatch.setattr(access.os, "getuid", lambda: 12345)
+        for path, public, expected in (
+            ("/v1/control/start-run", access.NODES, 403), ("/v1/fleet/pull-messages", access.NODES, 200),
+            ("/v1/fleet/pull-messages", access.NOBODY, 403), ("/v1/runtime/acquire-task", access.NODES, 403),
+        ):  # fmt: skip
+            assert status(path, public) == expected
+        monkeypatch.setattr(access, "_TABLES", [])  # a system that doesn't tell
+        assert access.is_own(scope) and not access.is_own(scope | {"client": ("192.0.2.1", 4000)})
+        monkeypatch.undo()
+        client.close()
+        assert not access.is_own(scope), "a closed connection counts as user 0's"
+
+
+def test_commands_of_flower_that_are_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(deployment.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(deployment, "find_spec", lambda name: True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RunError, match="flwr is neither"):
+        FederatedExperiment.start(FederatedConfig("tiny", engine="deployed"), RunStore(tmp_path / "runs"), [])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_messages_of_a_deployment_are_for_its_owner(monkeypatch, tmp_path):
+    monkeypatch.setattr(Deployment, "_wait", lambda self: pytest.fail("it listens"))
+    monkeypatch.setattr(Deployment, "_spawn", lambda *arguments: None)
+    deployment = Deployment(tmp_path / "flower", 1)
+    with pytest.raises(pytest.fail.Exception), deployment:
+        pass
+    assert stat.S_IMODE((tmp_path / "flower" / "state.db").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "flower").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

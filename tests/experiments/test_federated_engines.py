@@ -85,12 +85,7 @@ def test_nodes_of_other_machines(local, tmp_path):
             (keys,) = tmp_path.glob("runs/*/flower/keys")
             for file in ("ca.crt", f"node-{len(nodes)}"):
                 shutil.copy(keys / file, tmp_path)
-            command = [
-                str(Path(sysconfig.get_path("scripts")) / command[0]),
-                *command[1:],
-                "--port",
-                str(19200 + len(nodes)),
-            ]
+            command[0] = str(Path(sysconfig.get_path("scripts")) / command[0])
             environment = os.environ | {
                 "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
                 "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": str(tmp_path / f"home{len(nodes)}"),

@@ -131,7 +131,7 @@ def _process(lab: psutil.Process, program: str) -> psutil.Process | None:
     with suppress(psutil.NoSuchProcess):
         for each in lab.children(recursive=True):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                if any(Path(word).name == program for word in each.cmdline()[:3]):
+                if any(Path(word).name == program for word in each.cmdline()[:4]):
                     return each
     return None
 

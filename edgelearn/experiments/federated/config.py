@@ -38,8 +38,7 @@ class FederatedConfig(TrainingConfig):
     - `compress_down`: how weights are sent to clients that have those of the message before (default "float32").
     - `budget`: memory of a client, such as "2 MB" (default: as much as it takes).
     - `deadline`: seconds after which a round goes on without the clients that are missing (default: it waits).
-    - `largest_update`: an update longer than so many times the longest median of a round so far is left out (default
-      10).
+    - `largest_update`: an update longer than so many times the median of earlier rounds is left out (default 10).
     - `validation_frequency`: test after so many rounds (default 1), and at the end.
     - `masked`: hide each client's change from the server by masks that cancel in the sum: a demonstration of secure
       aggregation (default False).
@@ -47,8 +46,8 @@ class FederatedConfig(TrainingConfig):
       none); `delta`: of (ε, δ) (default 1e-5).
     - `engine`: where clients run: "local" (default) in this process, "ray" in Flower's simulation, "deployed" on
       `nodes` SuperNodes (default 2) of Flower, with `tls` and nodes that `authenticate` on request.
-    - `listen`: this machine's address, where SuperNodes of other machines call; none is started here (default: this
-      machine alone). `port`: of the SuperLink (default: a free one).
+    - `listen`: this machine's address, where SuperNodes of other machines call, which `authenticate`; none is started
+      here (default: this machine alone). `port`: of the SuperLink (default: a free one).
 
     Raises ConfigError for an invalid value or combination.
     """
@@ -87,7 +86,7 @@ class FederatedConfig(TrainingConfig):
     budget: str | None = setting(None, "memory of a client, such as 2MB", metavar="SIZE")
     deadline: float | None = setting(None, "seconds to wait for the clients of a round", above=0)
     largest_update: float | None = setting(
-        10.0, "times the longest median length of a round that an update may have", above=1
+        10.0, "times the median length of earlier rounds that an update may have", above=1
     )
     validation_frequency: int = setting(1, "test after so many rounds", minimum=1)
     masked: bool = setting(False, "hide each client's change from the server: a demonstration")
@@ -98,7 +97,9 @@ class FederatedConfig(TrainingConfig):
     nodes: int = setting(2, "SuperNodes of the engine deployed, which share the clients", minimum=1)
     tls: bool = setting(False, "encrypt what the engine deployed sends")
     authenticate: bool = setting(False, "let only nodes with registered keys take part; needs --tls")
-    listen: str | None = setting(None, "this machine's address, for SuperNodes on other machines", metavar="ADDRESS")
+    listen: str | None = setting(
+        None, "this machine's address, for SuperNodes on other machines; needs --authenticate", metavar="ADDRESS"
+    )
     port: int | None = setting(None, "of the SuperLink (default: a free one)", minimum=1, maximum=65535)
 
     def __post_init__(self) -> None:
@@ -115,8 +116,10 @@ class FederatedConfig(TrainingConfig):
             raise ConfigError("masked", f"{self.strategy} sends clients' own vectors: choose another strategy.")
         if self.authenticate and not self.tls:
             raise ConfigError("authenticate", "nodes authenticate over TLS only: give tls too.")
-        if self.listen and not self.tls:
-            raise ConfigError("listen", "what other machines send must be encrypted: give tls too.")
+        if self.listen and not self.authenticate:
+            raise ConfigError(
+                "listen", "nodes of other machines need encryption and keys: give tls and authenticate too."
+            )
 
     def make_strategy(self) -> Strategy:
         """The strategy with its settings."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from edgelearn import atomic
 from edgelearn.errors import RunError
 from edgelearn.experiments.on_ray import ENVIRONMENT as RAY
 
+from . import access
 from .certificates import Keys
 from .guard import HOME, LAB, end_all, start_guard, this_lab
 from .processes import end, record
@@ -35,6 +37,8 @@ _FEDERATION = "@none/default"  # of a SuperLink without accounts
 _STARTS = 180  # seconds that a SuperLink may take
 _POLL_SECONDS = 0.2
 _KEPT = 1500  # characters of a log that an error quotes
+_NODE_PORT = 9094  # of the first node on another machine
+_COMMANDS = "flwr", "flower-superlink", "flower-supernode", "flower-superexec", "flwr-serverapp", "flwr-clientapp"
 # No telemetry, no look for updates, nothing installed while it runs.
 _ENVIRONMENT = RAY | {
     "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -43,12 +47,14 @@ _ENVIRONMENT = RAY | {
 
 
 def require_flower(engine: str) -> None:
-    """Raises RunError if what an engine needs isn't installed."""
+    """Raises RunError if what an engine needs isn't installed, or Flower's commands aren't where they are found."""
     if missing := [name for name in ("flwr", *(["ray"] if engine == "ray" else [])) if find_spec(name) is None]:
         raise RunError(
             f"The engine '{engine}' needs {missing[0]}: pip install 'edgelearn[federated]', and 'flwr[simulation]' for "
             f"ray. The engine 'local' needs neither."
         )
+    for command in _COMMANDS:
+        _script(command)
 
 
 @dataclass
@@ -64,6 +70,9 @@ class Deployment:
     - `listen`: address of this machine that SuperNodes of others call (default None: they are started here).
     - `port`: of the SuperLink (default None: a free one).
 
+    Its folder, with the database of messages, is readable for its owner alone. SuperLink and the SuperNodes of this
+    machine answer processes of this user, and SuperLink nodes of others by `listen`: see `access`.
+
     Raises RunError if flwr is missing or the SuperLink doesn't start.
     """
 
@@ -78,6 +87,7 @@ class Deployment:
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
         record(self.folder)
         self._guard = start_guard(self.folder)
         self.port = self.port or _free_port()
@@ -142,10 +152,12 @@ class Deployment:
         flags += ["--enable-supernode-auth"] if self.authenticate else []
         for old in self.folder.glob("state.db*"):  # of a run that was killed: what it holds can't be continued
             old.unlink()
-        database = str(self.folder / "state.db")
+        database = self.folder / "state.db"
+        database.touch(0o600)
+        public = access.NODES if self.listen else access.NOBODY
         self._spawn(
-            "superlink", ["flower-superlink", *safe, *flags, "--host", self.listen or "127.0.0.1",
-                          "--port", str(self.port), "--database", database],
+            "superlink", ["flower-superlink", public, *safe, *flags, "--host", self.listen or "127.0.0.1",
+                          "--port", str(self.port), "--database", str(database)],
         )  # fmt: skip
         self._wait()
         atomic.write_bytes(self.folder / "config.toml", self._connection(address).encode())
@@ -157,8 +169,8 @@ class Deployment:
                     self._call("supernode", "register", self.keys.public(number), CONNECTION)
             if self.listen is None:
                 self._spawn(
-                    f"supernode-{number}", ["flower-supernode", *safe, *key, "--superlink", address, "--port",
-                                            str(_free_port()), "--node-config", f"partition-id={number}"],
+                    f"supernode-{number}", ["flower-supernode", access.NOBODY, *safe, *key, "--superlink", address,
+                                            "--port", str(_free_port()), "--node-config", f"partition-id={number}"],
                 )  # fmt: skip
 
     @property
@@ -167,13 +179,14 @@ class Deployment:
         return f"{self.listen or '127.0.0.1'}:{self.port}"
 
     def commands(self) -> list[str]:
-        """The command of each SuperNode on another machine, where copies of its key and of `ca.crt` are."""
+        """The command of each SuperNode on another machine, where copies of its key and of `ca.crt` are. Each has a
+        port of its own for its clients, so that several run on one machine."""
         commands = []
         for number in range(self.nodes):
             key = ["--auth-supernode-private-key", f"node-{number}"] if self.authenticate else []
             node = f'partition-id={number} folder="clients"'
             words = ["flower-supernode", "--superlink", self._address, "--root-certificates", "ca.crt", *key]
-            commands.append(shlex.join([*words, "--node-config", node]))
+            commands.append(shlex.join([*words, "--port", str(_NODE_PORT + number), "--node-config", node]))
         return commands
 
     def _connection(self, address: str) -> str:
@@ -182,10 +195,11 @@ class Deployment:
         return "\n".join(lines) + "\n"
 
     def _spawn(self, name: str, command: Sequence[str]) -> None:
+        """Start a command of Flower that `access` guards: its name, the public paths, its arguments."""
         with (self.folder / f"{name}.log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
-                [_script(command[0]), *command[1:]], env=self._environment(), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                [sys.executable, "-P", access.__file__, *command], env=self._environment(), stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
     def _call(self, *arguments: str) -> str:
@@ -254,7 +268,14 @@ clientapp = "{MODULE}:client"
 
 
 def _script(name: str) -> str:
-    return str(Path(sysconfig.get_path("scripts")) / name)
+    """The path of a command of Flower. Raises RunError if there is none."""
+    scripts = sysconfig.get_path("scripts")
+    if found := shutil.which(name, path=os.pathsep.join([scripts, os.environ.get("PATH", "")])):
+        return found
+    raise RunError(
+        f"Flower's command {name} is neither in {scripts} nor on the PATH, though flwr is installed. Install it into "
+        f"this environment: {sys.executable} -m pip install --force-reinstall --no-deps flwr"
+    )
 
 
 def _free_port() -> int:

@@ -44,7 +44,7 @@ class VerificationConfig(FederatedConfig):
     nearest: int | None = setting(None, "embeddings from which fedaws moves each away", minimum=1)
     augment: bool = setting(True, "mask frames and bands of recordings, anew in each round")
     largest_update: float | None = setting(
-        None, "times the longest median length of a round that an update may have", above=1
+        None, "times the median length of earlier rounds that an update may have", above=1
     )
     validation_frequency: int = setting(50, "verify users after so many rounds", minimum=1)
 
