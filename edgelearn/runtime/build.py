@@ -14,10 +14,10 @@ from edgelearn import caches
 from edgelearn.device import Device
 from edgelearn.errors import KernelError
 
+from . import ptx
 from .context import Context
 from .driver_caches import POCL_CACHE, prepare
 from .faults import POCL
-from .ptx import for_sm_90a
 
 VARIABLE = "EDGELEARN_PROGRAMS"
 DIGEST = hashlib.sha256
@@ -52,7 +52,7 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
         return program
     binary = program.get_info(cl.program_info.BINARIES)[0]
     if marked:
-        binary = for_sm_90a(binary)
+        binary = ptx.for_sm_90a(binary)
     return _from_binary(context, binary) if (path and _save(path, binary)) or marked else program
 
 
@@ -100,7 +100,8 @@ def _without_remarks(program: Any, options: Sequence[str] = ()) -> Any:
 
 def _name(device: Device, source: str, options: Sequence[str]) -> str:
     """Hash of everything that the binary depends on; the device's notes name the CPU compiled for."""
-    key = "\n".join((device.id, device.version, device.driver, *device.notes, *options, source))
+    rule = [repr(ptx.RULE)] if FOR_SM_90A in options else []
+    key = "\n".join((device.id, device.version, device.driver, *device.notes, *options, *rule, source))
     return DIGEST(key.encode()).hexdigest()
 
 

@@ -72,6 +72,11 @@ class Feed:
         self.counts_whole = rows and self._factors == [1.0]  # right answers are whole numbers
         self._own_scalars = list(plan.storage.controls.values()) if several else []
 
+    def close(self) -> None:
+        """Give back the pinned memory that no array uses."""
+        if self._empty is not None:
+            self.memory.context.pinned.release()
+
     def pack(self, x: Examples) -> Examples:
         """Return examples (n, ..., channels) in the device's layout. Any thread may call this."""
         if isinstance(x, Mapping):

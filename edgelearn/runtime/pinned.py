@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import threading
 import weakref
 from collections.abc import Sequence
@@ -12,8 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.units import megabytes
+
 LEAST = 1 << 16  # bytes of an array that is worth it
 LIMIT = 1 << 30  # bytes that a context holds at most
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -25,7 +29,11 @@ class _Block:
 
 
 class PinnedArrays:
-    """Makes arrays in pinned memory. What they took is used again once they and all their views are gone.
+    """Makes arrays in pinned memory. What they took is used again once they and all their views are gone, until
+    `release`.
+
+    If the driver has no more pinned memory, arrays lie in ordinary memory from then on, which gives the same values at
+    less speed; the log says so once.
 
     Arguments:
     - `cl_context`, `queue`: of the device that reads the arrays; the queue maps them, nothing else.
@@ -50,18 +58,40 @@ class PinnedArrays:
         weakref.finalize(array, self._give_back, block).atexit = False
         return array.reshape(shape)
 
+    def release(self) -> None:
+        """Give the blocks that no array uses back to the driver. Any thread may call this."""
+        with self._lock:
+            self._free_until(0)
+
     def _take(self, nbytes: int) -> _Block | None:
         """The smallest free block that is large enough, or a new one; None if there is no room for it."""
+        import pyopencl as cl
+
         with self._lock:
             fitting = [block for block in self._free if block.words.nbytes >= nbytes]
             if fitting:
                 block = min(fitting, key=lambda block: block.words.nbytes)
                 self._free.remove(block)
                 return block
+            self._free_until(self._limit - nbytes)  # those that are there are too small
             if self.nbytes + nbytes > self._limit:
                 return None
+            try:
+                block = self._allocate(nbytes)
+            except (cl.Error, MemoryError) as error:
+                self._limit = self.nbytes  # asking again for each array would take time
+                _log.warning(
+                    f"The driver has no {megabytes(nbytes)} of pinned memory besides {megabytes(self.nbytes)} "
+                    f"({error}). Examples lie in ordinary memory from now on: copies to the device take longer."
+                )
+                return None
             self.nbytes += nbytes
-        return self._allocate(nbytes)
+            return block
+
+    def _free_until(self, most: int) -> None:
+        """Drop free blocks until `most` bytes are held or none is free."""
+        while self.nbytes > most and self._free:
+            self.nbytes -= self._free.pop().words.nbytes
 
     def _allocate(self, nbytes: int) -> _Block:
         import pyopencl as cl

@@ -32,14 +32,14 @@ def list_devices() -> list[Device]:
     except ImportError as error:
         raise DeviceError(f"{NO_RUNTIME}\n(import pyopencl: {error})") from None
     try:
-        with a_core_each():
+        with a_core_each("platforms"):
             platforms = cl.get_platforms()
     except cl.Error as error:
         raise DeviceError(f"{_advice(place)}\n({error})") from None
     devices = []
     for number, platform in enumerate(platforms):
         try:
-            with a_core_each():
+            with a_core_each(number):
                 handles = platform.get_devices()
         except cl.Error:  # a platform without devices, such as a GPU driver on a machine without the GPU
             continue

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 
-MARK = b"//sm_90a: "
-TARGET = re.compile(rb"^\.target sm_90\b", re.MULTILINE)
+RULE = (  # what is replaced, in order; part of the names of cached programs
+    (rb"(?m)^\.target sm_90\b", b".target sm_90a"),
+    (rb"//sm_90a: ", b""),
+)
 
 
 def for_sm_90a(ptx: bytes) -> bytes:
     """`ptx` with the instructions of sm_90a that it holds as comments."""
-    return TARGET.sub(b".target sm_90a", ptx).replace(MARK, b"")
+    for pattern, text in RULE:
+        ptx = re.sub(pattern, text, ptx)
+    return ptx

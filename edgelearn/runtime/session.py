@@ -386,9 +386,10 @@ class Session:
         self.memory.release_temporaries()
 
     def close(self) -> None:
-        """Give the device's memory back, and pages."""
+        """Give the device's memory back, pages, and pinned memory that nothing uses."""
         self._close_runners()
         self.memory.release()
+        self.feed.close()
 
     def _close_runners(self) -> None:
         self.context.finish()

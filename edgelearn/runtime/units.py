@@ -17,7 +17,7 @@ from edgelearn.launch.launch import In, InOut, Launch
 from edgelearn.ops import BFloat16, Float16
 from edgelearn.ops.formats import StoredType
 
-from . import build, source
+from . import build, ptx, source
 from .context import Context
 from .kernels import Kernels
 from .runner import Runner
@@ -138,5 +138,5 @@ def _may_have(device: Device, unit: Unit) -> bool:
 def _key(device: Device) -> str:
     """Hash of everything that the answer depends on."""
     tests = [source.read("units.cl", probe) for probe in sorted({unit.probe for unit in UNITS})]
-    facts = (device.id, device.version, device.driver, *device.notes, *map(repr, UNITS), *tests)
+    facts = (device.id, device.version, device.driver, *device.notes, *map(repr, UNITS), repr(ptx.RULE), *tests)
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]

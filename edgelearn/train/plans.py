@@ -67,7 +67,7 @@ class Plans:
     def __init__(self, network: Network, device: Device, seed: int) -> None:
         self.network, self.device, self.seed = network, device, seed
         self._plans: dict[tuple, Plan] = {}
-        self._splits: dict[frozenset[str], Split] = {}
+        self._splits: dict[tuple, Split] = {}
         self._remainders: dict[tuple, set[int]] = {}
 
     def training(
@@ -132,14 +132,15 @@ class Plans:
 
     def _split(self) -> Split:
         """Return the frozen prefix and the rest. Raises PlanError if there is no frozen prefix."""
-        trainable = frozenset(self.network.trainable)
-        if not trainable:
+        network = self.network
+        if not network.trainable:
             raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some: network.unfreeze('dense').")
-        split = self._splits.get(trainable) or split_frozen(self.network)
+        key = frozenset(network.trainable), network.outputs, tuple(network.nodes.values())
+        split = self._splits.get(key) or split_frozen(network)
         if split is None:
             raise PlanError(
                 "There is no frozen prefix whose features could be cached: the first layers are trained, or no single "
                 "tensor separates the frozen part. Leave the cache off, or freeze the first layers."
             )
-        self._splits[trainable] = split
+        self._splits[key] = split
         return split

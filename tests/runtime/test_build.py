@@ -2,7 +2,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from edgelearn.runtime import Context, build, list_devices
+from edgelearn.runtime import Context, build, list_devices, ptx
 
 SOURCE = "__kernel void fill(__global float *x) { x[get_global_id(0)] = VALUE; }"
 
@@ -35,6 +35,14 @@ def test_second_time_from_the_binary(context, monkeypatch):
 def test_options_make_another_program(context):
     assert run(context, build.build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
     assert run(context, build.build(context, SOURCE, ["-DVALUE=4"])) == {4.0}
+
+
+def test_another_rule_that_rewrites_ptx_makes_other_programs(context, monkeypatch):
+    marked, plain = ([build.FOR_SM_90A], ["-DUNIT=MMA"])
+    before = [build._name(context.device, SOURCE, options) for options in (marked, plain)]
+    monkeypatch.setattr(ptx, "RULE", (*ptx.RULE, (rb"sm_90b", b"sm_90c")))
+    after = [build._name(context.device, SOURCE, options) for options in (marked, plain)]
+    assert before[0] != after[0] and before[1] == after[1]
 
 
 @pytest.mark.parametrize("content", (b"", b"half", b"x" * 1000))
@@ -83,6 +91,6 @@ def test_binaries_with_marked_instructions_are_rewritten(context, monkeypatch, k
     if not kept:
         monkeypatch.setenv("EDGELEARN_PROGRAMS", "")
     other = build.build(context, SOURCE, ["-DVALUE=3"]).get_info(cl.program_info.BINARIES)[0]
-    monkeypatch.setattr(build, "for_sm_90a", lambda binary: other)
+    monkeypatch.setattr(ptx, "for_sm_90a", lambda binary: other)
     assert run(context, build.build(context, SOURCE, ["-DVALUE=4"])) == {4.0}
     assert run(context, build.build(context, SOURCE, ["-DVALUE=5", build.FOR_SM_90A])) == {3.0}

@@ -3,6 +3,7 @@
 import gc
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 from edgelearn.ops import pack
@@ -47,6 +48,49 @@ def test_small_arrays_and_those_beyond_the_limit_lie_elsewhere(pinned):
     beyond[:], held[0][:] = 1, 2
     assert pinned.nbytes == 3 * LEAST and beyond.base is None
     assert (beyond == 1).all() and (held[0] == 2).all()
+
+
+def test_free_blocks_go_back_to_the_driver(pinned):
+    kept, given_back = pinned.empty((WORDS,)), pinned.empty((WORDS,))
+    kept[:] = 5
+    del given_back
+    pinned.release()
+    assert pinned.nbytes == LEAST and (kept == 5).all()
+    del kept
+    larger = pinned.empty((3 * WORDS,))  # needs the room of the free one, which is too small
+    assert pinned.nbytes == 3 * LEAST and larger.base is not None
+
+
+@pytest.mark.parametrize("fails", ["Buffer", "enqueue_map_buffer"])
+def test_ordinary_memory_takes_the_place_of_what_the_driver_lacks(pinned, fails, monkeypatch, caplog):
+    kept = pinned.empty((WORDS,))
+
+    def fail(*arguments, **options):
+        raise cl.MemoryError("out of host memory", -6)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cl, fails, fail)
+        found = [pinned.empty((WORDS,)) for _ in range(2)]
+    for number, array in enumerate(found):
+        array[:] = number
+    assert pinned.nbytes == LEAST, "what failed isn't counted"
+    (record,) = caplog.records
+    assert "pinned memory" in record.message and "out of host memory" in record.message
+    place = address(kept)
+    del kept
+    assert address(pinned.empty((WORDS,))) == place, "what it has is used on"
+
+
+def test_a_closed_session_gives_pinned_memory_back():
+    from edgelearn.runtime.feed import Feed
+
+    context = Context(list_devices()[0])
+    feed = Feed.__new__(Feed)
+    feed.memory, feed._empty = type("Memory", (), {"context": context}), context.pinned.empty
+    feed._empty((WORDS,))
+    assert context.pinned.nbytes == LEAST
+    feed.close()
+    assert context.pinned.nbytes == 0
 
 
 def test_arrays_survive_their_maker(pinned):

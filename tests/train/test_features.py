@@ -62,3 +62,14 @@ def test_other_examples_or_weights_have_other_features(model):
     assert fit(model, 9, Log(last=2), X.copy()) == 10
     model.weights = model.weights | {"frozen/bias": np.ones(20, np.float32)}
     assert fit(model, 9, Log(last=3)) == 10
+
+
+def test_the_prefix_follows_outputs_and_layers(model):
+    assert model.phases(4, cache="fp32")["extract"].request.network.outputs == ("relu",)
+    model.network.outputs = ("relu", "softmax")
+    with pytest.raises(el.errors.PlanError, match="no frozen prefix"):
+        model.phases(4, cache="fp32")
+    model.network.outputs = ("softmax",)
+    model.network.add("last", ReLU())
+    model.network.outputs = ("last",)
+    assert list(model.phases(4, cache="fp32")["train"].request.network.nodes) == ["head", "softmax", "last"]
