@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -15,16 +16,24 @@ from .memory import DeviceBuffer, Ledger
 from .pinned import PinnedArrays
 from .process import check_process
 
+_open: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()  # by the device's index
+
 
 def open_context(device: Device) -> Any:
-    """A new cl.Context of the device."""
+    """The cl.Context of the device, a new one if nothing uses it: programs in one context can be shared."""
     import pyopencl as cl
 
-    return cl.Context([opencl_device(device)])
+    found = _open.get(device.index)
+    if found is None:
+        _open[device.index] = found = cl.Context([opencl_device(device)])
+    return found
 
 
 class Context(Displayed):
     """Queues and memory of one device; everything that runs on it shares one.
+
+    The OpenCL context opens when it is first used: where one model takes the place of another under the same name, the
+    other one's is gone by then. PoCL keeps some kilobytes of each program until no context is open.
 
     Arguments:
     - `device`: the device.
@@ -36,10 +45,9 @@ class Context(Displayed):
     def __init__(self, device: Device, profiling: bool = False) -> None:
         import pyopencl as cl
 
+        check_process()
         self.device, self.profiling = device, profiling
-        self.cl_context = open_context(device)
         self._properties: Any = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
-        self.queue = self._new_queue()
         self._transfers: Any = None
         self._events: list[tuple[Any, Any]] = []
         self.ledger = Ledger(device.memory)
@@ -47,6 +55,15 @@ class Context(Displayed):
     @property
     def headline(self) -> str:
         return f"of {self.device.id}"
+
+    @cached_property
+    def cl_context(self) -> Any:
+        return open_context(self.device)
+
+    @cached_property
+    def queue(self) -> Any:
+        """The in-order queue of launches and copies."""
+        return self._new_queue()
 
     @property
     def transfers(self) -> Any:

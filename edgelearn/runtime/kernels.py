@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from edgelearn.display import Displayed
 from edgelearn.errors import KernelError
@@ -16,10 +17,12 @@ from .context import Context
 from .faults import POCL
 
 Progress = Callable[[int, int, str], None]
+_in_use: WeakValueDictionary[tuple, Any] = WeakValueDictionary()  # programs by context, text and key
 
 
 class Kernels(Displayed):
-    """The compiled programs of a context. Compiled code is kept on disk between processes.
+    """The compiled programs of a context. Compiled code is kept on disk between processes; a program that is in use
+    elsewhere in this process is shared.
 
     Arguments:
     - `context`: the device in use.
@@ -41,7 +44,12 @@ class Kernels(Displayed):
         for done, (key, launch) in enumerate(missing.items()):
             if progress:
                 progress(done, len(missing), launch.kernel)
-            self._programs[key] = self._build(launch)
+            text = source.read(launch.source, launch.kernel)
+            shared = self.context.cl_context.int_ptr, hash(text), *key
+            program = _in_use.get(shared)
+            if program is None:
+                _in_use[shared] = program = self._build(launch, text)
+            self._programs[key] = program
         if progress and missing:
             progress(len(missing), len(missing), "")
 
@@ -59,11 +67,10 @@ class Kernels(Displayed):
         """Return a kernel obtained from `kernel` for reuse. Everything enqueued with it must have finished."""
         self._unused.setdefault(_key(launch), []).append(kernel)
 
-    def _build(self, launch: Launch) -> Any:
+    def _build(self, launch: Launch, text: str) -> Any:
         import pyopencl as cl
 
         options = [f"-D{name}={value}" for name, value in launch.macros] + [f"-DGROUP={launch.group}"]
-        text = source.read(launch.source, launch.kernel)
         try:
             return self._build_with_own_declarations(launch, text, options) or build(self.context, text, options)
         except cl.Error as error:

@@ -48,6 +48,25 @@ def test_no_times_without_profiling(device):
     assert context.take_times() == []
 
 
+def test_programs_in_use_are_shared(device, monkeypatch):
+    """By kernels of contexts of their own, which open when they are first used."""
+    from edgelearn.runtime import kernels
+
+    built, compile_new = [], kernels.build
+
+    def count(*arguments):
+        built.append(arguments)
+        return compile_new(*arguments)
+
+    monkeypatch.setattr(kernels, "build", count)
+    launch = Launch("self_test.cl", "multiply_add", (("CHAINS", 2),), (64,), 1, (Out(Buffer("x", 64, Role.TEMPORARY)),))
+    first, second = (Kernels(Context(device)) for _ in range(2))
+    assert "cl_context" not in vars(first.context)
+    first.compile([launch])
+    second.compile([launch])
+    assert len(built) == 1 and first.kernel(launch) is not second.kernel(launch)
+
+
 ADD = "kernel void add(global float *x) { x[get_global_id(1) * get_global_size(0) + get_global_id(0)] += 1; }"
 
 

@@ -115,7 +115,7 @@ def _models(options: argparse.Namespace, seconds: float, done: Done):
     if found is None or found.attacks < options.models:
         found = many_models.run(options.models, time.monotonic() + seconds)
         done.keep("models", found)
-    what = f"made, used and deleted; {found.growth / 2**20:.2f} MiB more than after the first {many_models.WARM}"
+    what = f"made, used and deleted; {found.growth / 1024:.2f} KiB each after the first {many_models.WARM}"
     yield _said("models", found.attacks, what, found.failures)
 
 

@@ -1,6 +1,9 @@
 """Make, train, use and delete models one after another: memory must not grow with their number.
 
-python -m tests.torture.many_models MODELS SECONDS     at most so many, for at most so long; prints a line of JSON
+    python -m tests.torture.many_models MODELS SECONDS [WARM] [WAY]
+
+makes at most so many, for at most so long, and prints a line of JSON. WAYS: each is deleted before the next one is
+made, or its name is given to the next one, so that two are alive for a moment.
 """
 
 from __future__ import annotations
@@ -18,13 +21,16 @@ from pathlib import Path
 
 from .processes import ROOT, environment
 
-WARM = 100  # models before memory is counted
-MOST = 10 << 20  # bytes that the process may grow by after them
+WARM = 50  # models before memory is counted
+MOST = 10 << 10  # bytes that the process may grow by for each of the others
+SLACK = 1 << 20  # bytes that malloc may take for all of them
+WAYS = ("deleted", "renamed")
 
 
 @dataclass
 class Outcome:
-    """What making many models came to: their number, and the bytes that the process grew by after the first WARM."""
+    """What making many models came to: their number, and the bytes that the process grew by for each one after the
+    first WARM, in the worse of the WAYS."""
 
     attacks: int = 0
     growth: int = 0
@@ -37,19 +43,24 @@ def countable() -> bool:
 
 
 def run(models: int, deadline: float) -> Outcome:
-    """Make `models` models, or as many as the clock `time.monotonic()` allows before `deadline`."""
-    found = measure(models, deadline - time.monotonic())
-    outcome = Outcome(found["models"], found["resident"])
-    if outcome.growth > MOST:
-        outcome.failures.append(f"{outcome.attacks} models: {outcome.growth / 2**20:.1f} MiB more than after {WARM}")
+    """Make `models` models in each of the WAYS, or as many as the clock `time.monotonic()` allows before `deadline`."""
+    outcome = Outcome()
+    for number, way in enumerate(WAYS):
+        found = measure(models, (deadline - time.monotonic()) / (len(WAYS) - number), way=way)
+        counted = max(1, found["models"] - WARM)
+        outcome.attacks += found["models"]
+        outcome.growth = max(outcome.growth, found["resident"] // counted)
+        if found["resident"] > MOST * counted + SLACK:
+            grown = f"{found['resident'] / counted / 1024:.1f} KiB each after the first {WARM}"
+            outcome.failures.append(f"{found['models']} models, {way}: {grown}")
     return outcome
 
 
-def measure(models: int, seconds: float, warm: int = WARM) -> dict[str, int]:
+def measure(models: int, seconds: float, warm: int = WARM, way: str = WAYS[0]) -> dict[str, int]:
     """Growth in bytes after the first `warm` models: `resident` memory, and what is `allocated` by C's malloc, which
     Python's objects are too here. Also the number of `models`."""
     with tempfile.TemporaryDirectory() as folder:
-        command = (sys.executable, "-m", "tests.torture.many_models", str(models), str(seconds), str(warm))
+        command = (sys.executable, "-m", "tests.torture.many_models", str(models), str(seconds), str(warm), way)
         folders = {f"EDGELEARN_{name}": str(Path(folder, name)) for name in ("PROGRAMS", "TUNED")}
         own = environment(PYTHONMALLOC="malloc", **folders)
         done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True)
@@ -78,7 +89,7 @@ def _memory() -> dict[str, int]:
     return {"resident": resident, "allocated": heap.uordblks + heap.hblkhd}
 
 
-def main(models: int, seconds: float, warm: int) -> None:
+def main(models: int, seconds: float, warm: int = WARM, way: str = WAYS[0]) -> None:
     import edgelearn as el
     from tests.train.toys import examples, frozen_stem
 
@@ -88,7 +99,8 @@ def main(models: int, seconds: float, warm: int) -> None:
         model = el.Model(frozen_stem()).compile(el.Adam(0.01))
         model.fit(x, y, 10, verbose=0)
         model.predict(x)
-        del model
+        if way == "deleted":
+            del model
         number += 1
         if number == warm:
             before = _memory()
@@ -96,4 +108,4 @@ def main(models: int, seconds: float, warm: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
+    main(int(sys.argv[1]), float(sys.argv[2]), *map(int, sys.argv[3:4]), *sys.argv[4:])
