@@ -28,7 +28,7 @@ WHAT = "a PyTorch state dict"
 COUNTER = "num_batches_tracked"  # of PyTorch's BatchNorm: nothing reads it
 ROLES = {
     "kernel": "weight", "gamma": "weight", "beta": "bias", "moving_mean": "running_mean",
-    "moving_variance": "running_var", "alpha": "weight",
+    "moving_variance": "running_var", "alpha": "weight", "embeddings": "weight",
 }  # fmt: skip
 CHANNELS_LAST = "1"  # version of exported files whose linear layers after a Flatten have channels last
 

@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edgelearn import atomic
 from edgelearn.errors import FormatError
-from edgelearn.interop import ModelFile, model_file, write_model
+from edgelearn.graph import Network
+from edgelearn.interop import ModelFile, model_file, read_model, safetensors, write_model
 
 from .calibration import calibrate
 from .status import TrainedModel
 
+OWN = ".safetensors"
+WEIGHTS = (OWN, ".weights.h5", ".pt", ".pth")  # ends of the names of files of weights alone
+
+
+def check_own_suffix(path: str | Path) -> None:
+    """Raises FormatError for a file's name under which `save` would write something else than it says."""
+    if not _ends(path, (OWN,)):
+        raise FormatError(
+            f"{path}: save writes edgelearn's own format, with the state of training, under names that end in {OWN}: "
+            f"'{Path(path).stem or 'model'}{OWN}'. For other frameworks there is model.export('model.onnx'), with the "
+            f"suffix of .onnx, .tflite, .keras and others."
+        )
+
+
+def check_weights_suffix(path: str | Path) -> None:
+    """Raises FormatError for a file's name that isn't one of weights alone."""
+    if not _ends(path, WEIGHTS):
+        raise FormatError(f"{path}: names of files of weights alone end in {', '.join(WEIGHTS)}.")
+
+
+def _ends(path: str | Path, suffixes: tuple[str, ...]) -> bool:
+    return Path(path).name.lower().endswith(suffixes)
+
 
 class SavedModel(TrainedModel):
     """A model that can be written to files."""
+
+    network: Network
 
     @abstractmethod
     def to_file(self) -> ModelFile:
@@ -25,12 +53,34 @@ class SavedModel(TrainedModel):
         metadata."""
 
     def save(self, path: str | Path) -> None:
-        """Write one file with the graph, the weights and the state of training, and with `preprocessing`, `class_names`
-        and `metadata`, which are attributes of the model for JSON values. `edgelearn.load` reads it.
+        """Write one safetensors file with the graph, the weights and the state of training, and with `preprocessing`,
+        `class_names` and `metadata`, which are attributes of the model for JSON values. `edgelearn.load` reads it.
 
-        Raises RunError if it can't be written; the old file is then kept.
+        Raises FormatError for a name that doesn't end in .safetensors, RunError if the file can't be written; the old
+        file is then kept.
         """
+        check_own_suffix(path)
         model_file.write(path, self.to_file())
+
+    def save_weights(self, path: str | Path) -> None:
+        """Write the weights alone, for `load_weights` of a model of the same network: .safetensors, under the names of
+        `weights`; or, as `export` writes them, .weights.h5, .pt or .pth.
+
+        Raises FormatError for another name, RunError if the file can't be written; the old file is then kept.
+        """
+        check_weights_suffix(path)
+        if _ends(path, (OWN,)):
+            atomic.write_bytes(path, safetensors.to_bytes(self.weights))
+        else:
+            write_model(path, self.to_file())
+
+    def load_weights(
+        self, path: str | Path, skip: tuple[str, ...] = (), names: Mapping[str, str] | None = None
+    ) -> None:  # fmt: skip
+        """Assign the weights that a file holds. Arguments and errors as of `edgelearn.load`; layers in `skip` keep the
+        weights that they have."""
+        file = read_model(path, self.network, tuple(skip), names=names)
+        self.weights = {**self.weights, **file.weights}
 
     def export(self, path: str | Path, calibration: np.ndarray | None = None, **options: Any) -> None:
         """Write the model in the format of another framework, with `preprocessing` and `class_names` in its metadata.

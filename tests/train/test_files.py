@@ -91,3 +91,11 @@ def test_a_damaged_position_is_named(tmp_path, entry):
     model_file.write(path, ModelFile(network, network.initialize(), position=entry))
     with pytest.raises(FormatError, match=f"position.*{min(entry)}"):
         el.load(path)
+
+
+@pytest.mark.parametrize("name", ["m.keras", "m.h5", "m.onnx", "m.tflite", "m.pt", "m"])
+def test_save_writes_no_other_format_under_its_name(tmp_path, name):
+    model = el.Model(toy_network())
+    with pytest.raises(FormatError, match=r"'m\.safetensors'\. .*model\.export"):
+        model.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())

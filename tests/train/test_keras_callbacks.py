@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.errors import PlanError, RunError
+from edgelearn.errors import FormatError, PlanError, RunError
 from edgelearn.ops import SGD, Adam
 from edgelearn.train import (
     Callback,
@@ -71,17 +71,35 @@ def test_checkpoints_by_steps_and_thresholds(data, tmp_path):
     model = make()
     model.fit(*data, 4, 2, callbacks=[ModelCheckpoint(tmp_path / "{epoch}-{loss:.9f}.safetensors", save_freq=2)])
     assert len(list(tmp_path.iterdir())) == 3
-    threshold = ModelCheckpoint(tmp_path / "never", "accuracy", True, initial_value_threshold=1.1)
+    threshold = ModelCheckpoint(tmp_path / "never.safetensors", "accuracy", True, initial_value_threshold=1.1)
     make().fit(*data, 4, callbacks=[threshold])
-    assert not (tmp_path / "never").exists()
+    assert not (tmp_path / "never.safetensors").exists()
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"mode": "up"}, {"save_freq": 0}, {"save_best_only": True, "save_freq": 3}, {"filepath": "{missing}"}]
+    "arguments",
+    [{"mode": "up"}, {"save_freq": 0}, {"save_best_only": True, "save_freq": 3}, {"filepath": "{missing}.safetensors"}],
 )
 def test_checkpoints_that_cannot_be(data, arguments, tmp_path):
     with pytest.raises(PlanError):
-        make().fit(*data, 4, callbacks=[ModelCheckpoint(**{"filepath": tmp_path / "a"} | arguments)])
+        make().fit(*data, 4, callbacks=[ModelCheckpoint(**{"filepath": tmp_path / "a.safetensors"} | arguments)])
+
+
+def test_checkpoints_of_weights_alone(data, tmp_path):
+    path, model = tmp_path / "w.safetensors", make()
+    model.fit(*data, 4, callbacks=[ModelCheckpoint(path, save_weights_only=True)])
+    assert set(el.interop.safetensors.read_weights(path)) == set(model.network.parameters)
+    other = make(seed=4)
+    dense = other.weights["dense/kernel"]
+    other.load_weights(path, skip=("dense",))
+    assert np.array_equal(other.weights["dense/kernel"], dense)
+    other.load_weights(path)
+    assert same(other.weights, model.weights)
+    for suffix in ("onnx", "h5", ""):
+        with pytest.raises(FormatError, match=r"weights alone end in .safetensors, .weights.h5"):
+            ModelCheckpoint(tmp_path / f"w.{suffix}", save_weights_only=True)
+    with pytest.raises(FormatError, match=r"ends? in .safetensors"):
+        ModelCheckpoint(tmp_path / "w.weights.h5")
 
 
 @pytest.mark.parametrize(("name", "values"), [("val_loss", [3, 1, 2, 2]), ("val_accuracy", [0.1, 0.9, 0.5, 0.5])])
