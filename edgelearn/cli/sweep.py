@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgelearn.errors import ExtensionError, RunError
 from edgelearn.experiments.config import Config, ConfigError, Setting, find_setting
 from edgelearn.extensions import import_object
-from edgelearn.lab.runs import RunStore, mean_and_deviation
+from edgelearn.lab.runs import RunStore, interval
 
 from . import names
 from .answer import Answer
@@ -123,14 +123,15 @@ def _result(outcome: Outcome) -> str:
 
 
 def _print_means(configs: Sequence[Config], outcomes: Sequence[Outcome], varied: Sequence[str]) -> None:
-    """A row for each combination of settings: the accuracy over its seeds."""
+    """A row for each combination of settings: mean and 95 % interval of the accuracy over its seeds."""
     groups: dict[tuple, list[Outcome]] = {}
     for config, outcome in zip(configs, outcomes, strict=True):
         groups.setdefault(tuple(str(getattr(config, name)) for name in varied), []).append(outcome)
     rows = []
     for values, group in groups.items():
         found = [o.results["accuracy"] for o in group if o.results and o.results.get("accuracy") is not None]
-        mean, deviation = mean_and_deviation(found) if found else (None, float("nan"))
-        shown = "" if mean is None else f"{mean:.2%}" + (f" ± {deviation:.2%}" if len(found) > 1 else "")
+        shown = f"{sum(found) / len(found):.2%}" if found else ""
+        if len(found) > 1:
+            shown += f" ± {interval(found).margin:.2%}"
         rows.append((*values, f"{sum(o.results is not None for o in group)} of {len(group)}", shown))
-    print_table((*varied, "seeds", "accuracy"), rows)
+    print_table((*varied, "seeds", "accuracy ± 95 %"), rows)

@@ -29,12 +29,12 @@ class Combination:
     Arguments:
     - `precision`: "fp32" (default), "fp16", "int8" (see `named_precision`), or a Precision.
     - `activation_memory`: name of a policy, such as "checkpoints", or a policy; or a budget that the planner meets,
-      such as "8 MB stored" (default "keep_all"). "invertible" makes couplings of the network's residual blocks.
+      such as "8 MB stored" (default "keep_all", as None). "invertible" makes couplings of residual blocks.
     - `micro_batch`: examples that are on the device at once (default None: the mini-batch).
     - `trained`: patterns of the layers to train, such as ("dense", "*/gamma"), or ("from LAYER",), that layer and those
       behind it (default (): the network's own).
 
-    Values are checked when they are used, with a PlanError.
+    Raises PlanError for values of other types; others are checked when they are used, with a PlanError.
     """
 
     precision: str | Precision = "fp32"
@@ -45,6 +45,13 @@ class Combination:
     def __post_init__(self) -> None:
         trained = (self.trained,) if isinstance(self.trained, str) else tuple(self.trained or ())
         object.__setattr__(self, "trained", trained)
+        if self.activation_memory is None:
+            object.__setattr__(self, "activation_memory", "keep_all")
+        if not isinstance(self.activation_memory, str) and not hasattr(self.activation_memory, "__qualname__"):
+            raise PlanError(
+                f"activation_memory is the name of a policy ({', '.join(POLICIES)}), a function of a network, or a "
+                f"budget such as '8 MB stored', not {self.activation_memory!r:.60}."
+            )
 
     @classmethod
     def of(cls, value: Combination | Mapping[str, Any]) -> Combination:

@@ -14,7 +14,7 @@ from edgelearn.train import Subset, Trainer
 from edgelearn.train.sources import Source
 
 from .compression.downlink import Copy
-from .compressor import Compressor, NoCompression, at_round, start_of
+from .compressor import Compressor, NoCompression, at_round, keeps_state, start_of
 from .masking import Masks
 from .memory import ClientMemory
 from .messages import Instruction, Reply, split_own
@@ -52,9 +52,9 @@ class Clients:
     - `epochs`: over a client's examples in each round.
     - `seed`: of the order of examples and of lossy compression.
     - `compressor`: of the changes that are sent back (default none).
-    - `memory`: what clients keep from round to round (default: nothing is kept).
-    - `down`: compressor of the weights that are received, for a server with a `Downlink` (default: none). It needs a
-      memory.
+    - `memory`: what clients keep from round to round; a compressor with error feedback, such as "topk:0.01", and `down`
+      need one (default: nothing is kept).
+    - `down`: compressor of the weights that are received, for a server with a `Downlink` (default: none).
     - `steps`: updates of a client in a round, in place of epochs, each with a mini-batch of the trainer's size that is
       drawn from its examples (default None: epochs).
     - `masks`: hide changes from the server, in place of compression (default none).
@@ -74,6 +74,11 @@ class Clients:
     def __post_init__(self) -> None:
         if self.down is not None and self.memory is None:
             raise PlanError("Clients that receive changes of the weights keep them: give a memory.")
+        if keeps_state(self.compressor) and self.memory is None:
+            raise PlanError(
+                "Clients that compress with error feedback, as topk does, keep what a message left out for the next "
+                "one: give memory=ClientMemory(folder)."
+            )
         self.names = sorted(self.trainer.training.session.changing)
         self.shapes = [self.weights[name].shape for name in self.names]
 

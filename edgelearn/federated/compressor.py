@@ -27,7 +27,7 @@ class Compressor(Decoder, Protocol):
     """Turns arrays into bytes and back. Sender and receiver both know the shapes, so that the bytes needn't say them.
 
     A lossy one may keep in `state` what it left out (error feedback): arrays by name, which the caller stores from one
-    message to the next.
+    message to the next. One with an attribute `keeps_state` that is True can't do without.
     """
 
     def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
@@ -51,6 +51,11 @@ def start_of(
     that method, else `arrays` themselves."""
     method = getattr(compressor, "start", None)
     return method(arrays, state) if method else list(arrays)
+
+
+def keeps_state(compressor: Compressor) -> bool:
+    """True for a compressor that loses something unless its `state` is kept from message to message."""
+    return getattr(compressor, "keeps_state", False)
 
 
 class NoCompression:
@@ -84,6 +89,10 @@ class Partly:
 
     compressor: Compressor
     exact: tuple[bool, ...]
+
+    @property
+    def keeps_state(self) -> bool:
+        return keeps_state(self.compressor)
 
     def at_round(self, number: int) -> Partly:
         return replace(self, compressor=at_round(self.compressor, number))

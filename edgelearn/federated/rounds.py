@@ -15,7 +15,7 @@ from edgelearn.errors import FormatError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
 from edgelearn.records import Finite
-from edgelearn.train import Callback, Model, Position, TrainedModel
+from edgelearn.train import Callback, History, Model, Position, TrainedModel
 from edgelearn.train.callbacks.base import CallbackList
 from edgelearn.train.status import Logs, TrainingStatus
 
@@ -221,9 +221,11 @@ class Rounds(TrainedModel):
     def reconstruction_errors(self) -> dict[str, float]:
         return {}
 
-    def fit(self, callbacks: Sequence[Callback] = ()) -> None:
-        """Run the rounds that are left. Raises RunError for a round of which no update could be aggregated."""
-        self._notify = CallbackList(self, callbacks)
+    def fit(self, callbacks: Sequence[Callback] = ()) -> History:
+        """Run the rounds that are left and return their figures, one of each a round. Raises RunError for a round of
+        which no update could be aggregated."""
+        history = History()
+        self._notify = CallbackList(self, [*callbacks, history])
         self.status.stop_training = False
         before = self._evaluate() if not self.position.epoch else {}
         self._notify("on_train_begin", before)
@@ -234,6 +236,7 @@ class Rounds(TrainedModel):
             self.status.position = Position(epoch=self.position.epoch)
         finally:
             self._notify("on_train_end", {})
+        return history
 
     def _round(self, number: int) -> None:
         start = time.perf_counter()

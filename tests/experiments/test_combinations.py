@@ -172,3 +172,10 @@ def test_splits_and_digests():
     with pytest.raises(RunError):
         el.compare(network(), (x, y), [])
     assert len(el.Combination.product(precision=("fp32", "int8"), micro_batch=(8, 4))) == 4
+
+
+def test_combinations_of_no_activation_memory():
+    plain, _ = el.Combination.product(activation_memory=(None, "1 MB stored"))
+    assert plain == el.Combination() and plain.name == "fp32" and plain.to_dict()["activation_memory"] == "keep_all"
+    with pytest.raises(PlanError, match=r"name of a policy \(.*checkpoints.*not 42"):
+        el.Combination(activation_memory=42)

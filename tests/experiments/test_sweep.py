@@ -13,7 +13,7 @@ from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.federated import FederatedConfig
 from edgelearn.experiments.on_ray import on_ray
 from edgelearn.experiments.sweep import Job, combine, find, in_turn, train
-from edgelearn.lab.runs import RunStore
+from edgelearn.lab.runs import RunStore, interval
 
 RAY = importlib.util.find_spec("ray") is not None
 BASE = FederatedConfig("tiny", rounds=2)
@@ -82,6 +82,9 @@ def test_the_command(swept, capsys):
     shown = capsys.readouterr().out
     assert all(outcome.run in shown for outcome in outcomes.values())
     assert max(map(len, shown.splitlines()[4:])) <= 80
+    assert "accuracy ± 95 %" in shown
+    accuracies = [outcome.results["accuracy"] for outcome in outcomes.values()][:2]
+    assert f"{sum(accuracies) / 2:.2%} ± {interval(accuracies).margin:.2%}" in shown
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [each["run"] for each in found] == [outcomes[number].run for number in range(4)]

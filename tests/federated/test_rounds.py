@@ -24,6 +24,7 @@ from edgelearn.federated import (
 )
 from edgelearn.federated.compression import make_compressor
 from edgelearn.federated.screening import Lengths
+from edgelearn.federated.compressor import Partly
 from edgelearn.ops import Dense
 from edgelearn.train import Callback
 
@@ -458,6 +459,20 @@ def test_counted_bytes_of_compressed_messages(federation, tmp_path):
     seen = {client["down"]["payload"] for each in records for client in each.clients}
     assert seen == {changed, all_weights}
     assert all(client["up"]["payload"] < values for each in records for client in each.clients)
+
+
+def test_error_feedback_needs_a_memory(federation, tmp_path):
+    for compressor in (make_compressor("topk:0.1"), Partly(make_compressor("topk:0.1"), (False, True))):
+        with pytest.raises(PlanError, match=r"memory=ClientMemory"):
+            replace(federation[1], compressor=compressor)
+        assert replace(federation[1], compressor=compressor, memory=ClientMemory(tmp_path))
+    assert replace(federation[1], compressor=Partly(make_compressor("int8"), (False, True)))
+
+
+def test_rounds_return_their_history(federation):
+    history = rounds_of(federation, rounds=2).fit()
+    assert history.epoch == [0, 1] and len(history.history["val_accuracy"]) == 2
+    assert history.history["clients"] == [CLIENTS, CLIENTS]
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from edgelearn.display import Displayed
 from edgelearn.errors import RunError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
-from edgelearn.lab.runs import RunStore, figures, mean_and_deviation, median
+from edgelearn.lab.runs import RunStore, figures, interval, mean_and_deviation, median
 from edgelearn.units import MB
 
 from .config import FLOAT, PrecisionConfig
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 
 KIB = 1 << 10  # as in the paper's tables
 HEADER = (
-    "quantized", "test accuracy", "seeds", "below fp32", "expected", "planned", "allocated", "process", "moved/step"
+    "quantized", "test accuracy ± 95 %", "seeds", "below fp32", "expected", "planned", "allocated", "process",
+    "moved/step",
 )  # fmt: skip
 TIME_HEADER = ("step", "ms", "to current", "planned MB", "moved MB")
 COST_HEADER = ("convolution", "weights", "input", "output", "static", "dynamic", "saved")
@@ -81,7 +81,7 @@ class Comparison(Displayed):
 
 
 def cells(results: Sequence[VariantResult], expected: Sequence[VariantResult] = ()) -> list[tuple[str, ...]]:
-    """Rows under HEADER: mean and deviation over seeds in percent, memory in MB, MB that a step moves."""
+    """Rows under HEADER: mean and 95 % interval over seeds in percent, memory in MB, MB that a step moves."""
     reference = next((result for result in results if result.variant == FLOAT), None)
     known = {result.variant: result for result in expected}
     return [_cells(result, reference, known.get(result.variant)) for result in results]
@@ -105,9 +105,11 @@ def _cells(result: VariantResult, reference: VariantResult | None, expected: Var
 
 
 def spread(accuracies: Sequence[float]) -> str:
-    """ "81.23 ± 0.45" percent: mean and sample deviation."""
-    mean, deviation = mean_and_deviation(accuracies)
-    return f"{100 * mean:.2f}" + ("" if isnan(deviation) else f" ± {100 * deviation:.2f}")
+    """ "81.23 ± 0.45" percent: mean and Student's 95 % interval over the seeds; of one seed its value."""
+    if len(accuracies) == 1:
+        return f"{100 * accuracies[0]:.2f}"
+    found = interval(accuracies)
+    return f"{100 * found.mean:.2f} ± {100 * found.margin:.2f}"
 
 
 def plot(results: Sequence[VariantResult], path: str | Path | None = None) -> Figure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class ErrorFeedback:
 
     compressor: Compressor
     ahead: bool = False
+    keeps_state: ClassVar[bool] = True
 
     def at_round(self, number: int) -> ErrorFeedback:
         return replace(self, compressor=at_round(self.compressor, number))
