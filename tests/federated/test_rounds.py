@@ -23,8 +23,8 @@ from edgelearn.federated import (
     Settings,
 )
 from edgelearn.federated.compression import make_compressor
-from edgelearn.federated.screening import Lengths
 from edgelearn.federated.compressor import Partly
+from edgelearn.federated.screening import Lengths
 from edgelearn.ops import Dense
 from edgelearn.train import Callback
 
