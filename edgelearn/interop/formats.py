@@ -8,6 +8,7 @@ A format is one file with one `register` call:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from edgelearn.ops.tensor import Shape
 
 from .model_file import ModelFile
 from .table import Table
-from .weights import Weights, check_fit
+from .weights import Weights, check_fit, not_finite
 
 if TYPE_CHECKING:
     from .importing import ForeignGraph, Translation
@@ -119,6 +120,7 @@ def read_model(
     - `inputs`, `outputs`, `input_shape`: as of `import_graph`.
     - `names`: for PyTorch's state dicts, modules of the file by layer, such as {"stem": "features.0"}.
 
+    Warns of weights that hold a NaN or an infinity.
     Raises FormatError if the file is damaged, of an unknown format or another network, or if a graph is needed;
     UnsupportedError, which lists all of them, if it has operators that have no counterpart here.
     """
@@ -132,6 +134,8 @@ def read_model(
         file = found.read(Path(path), network, tuple(skip), **options)
     if network is not None:
         check_fit(path, network, file.weights, skip, factors_may_be_missing=True)
+    if problem := not_finite(file.weights):
+        warnings.warn(f"{path}: {problem}", stacklevel=2)
     return file
 
 

@@ -113,6 +113,18 @@ def check_fit(
     )
 
 
+def not_finite(weights: Mapping[str, np.ndarray]) -> str:
+    """Return a sentence on weights that hold a NaN or an infinity; "" if none does."""
+    found = [name for name, array in weights.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if not found:
+        return ""
+    first = weights[found[0]]
+    return (
+        f"{len(found)} of {len(weights)} weights hold NaN or infinite values; the first is '{found[0]}', with "
+        f"{np.count_nonzero(~np.isfinite(first)):,} of {first.size:,}. The file is damaged, or its training went wrong."
+    )
+
+
 def few(names: Iterable[str], most: int = 3) -> str:
     """The first names of a row, and how many more there are."""
     names = list(names)

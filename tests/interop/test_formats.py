@@ -5,9 +5,11 @@ import importlib.util
 import numpy as np
 import pytest
 
+import edgelearn as el
 from edgelearn.errors import FormatError
-from edgelearn.interop import find_format, formats, read_model, safetensors
+from edgelearn.interop import ModelFile, find_format, formats, read_model, safetensors, write_model
 from edgelearn.models import mobilenet_v1
+from edgelearn.ops import Conv2D, Dense, Flatten
 
 PLUGIN = '''
 """Weights as lines "layer/role number number ...", behind the word WEIGHTS."""
@@ -86,3 +88,24 @@ def test_unknown_files(tmp_path):
     for path in (tmp_path / "x.txt", tmp_path / "missing", tmp_path):
         with pytest.raises(FormatError, match=path.name):
             find_format(path)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras with NumPy 2
+@pytest.mark.parametrize("suffix", ["safetensors", "weights.h5", "keras", "onnx", "tflite"])
+def test_weights_that_are_not_finite_are_reported(suffix, tmp_path):
+    network = el.Network("small", (4, 4, 3))
+    network.add("conv", Conv2D(5, 3))
+    network.add("flat", Flatten())
+    network.add("dense", Dense(2))
+    weights = network.initialize(0)
+    weights["conv/kernel"][0, 0, 0, :2] = np.nan, np.inf
+    path = tmp_path / f"m.{suffix}"
+    write_model(path, ModelFile(network, weights))
+    given = network if suffix in ("safetensors", "weights.h5") else None
+    with pytest.warns(UserWarning, match=r"NaN or infinite.*/kernel', with 2 of 135") as said:
+        read_model(path, given)
+    assert len(said) == 1 and path.name in str(said[0].message)
+    assert sum("/kernel', with 2 of 135" in note for note in el.inspect(path, given).notes) == 1
+    weights["conv/kernel"][0, 0, 0, :2] = 0
+    write_model(path, ModelFile(network, weights))
+    assert not any("NaN" in note for note in el.inspect(path, given).notes)

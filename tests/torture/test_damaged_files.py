@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras with NumPy 2
+@pytest.mark.filterwarnings("ignore:.*NaN or infinite values")
 @pytest.mark.parametrize("file_format", [each for each in FORMATS if each.name not in LONG], ids=lambda each: each.name)
 def test_damaged_files_are_read_or_refused(file_format, tmp_path):
     if packages := missing(file_format):

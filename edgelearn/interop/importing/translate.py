@@ -12,7 +12,7 @@ from edgelearn.errors import FormatError, ShapeError, UnsupportedError
 from edgelearn.graph import INPUT, Network
 
 from ..model_file import ModelFile
-from ..weights import Weights
+from ..weights import Weights, not_finite
 from .builder import Builder
 from .graph import ForeignGraph, Operator, Quantization, TensorInfo
 from .problems import Problem, unsupported
@@ -185,6 +185,7 @@ class _Walk:
         known = {*network.nodes, *self.builder.inputs} if network else set()
         held = {name: x.layer for name, x in self.found.items() if isinstance(x, Value) and x.layer in known}
         notes = (*self.graph.notes, *self.builder.notes, *_ranges(self.builder))
+        notes += tuple(filter(None, [not_finite(weights)]))
         return Translation(self.graph, network, weights, layers, held, tuple(self.problems), notes)
 
     def _problem(self, operator: Operator, reason: str, nearest: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -39,8 +40,11 @@ def inspect(
         return _inspect(model.network, "")
     if isinstance(model, Network):
         return _inspect(model, "")
-    if find_format(model).graph is None:
-        return _inspect(read_model(model, network).network, Path(model).name)
+    if network is not None or find_format(model).graph is None:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            file = read_model(model, network)
+        return _inspect(file.network, Path(model).name, tuple(str(each.message) for each in said))
     translation = import_graph(model, inputs=inputs, outputs=outputs, input_shape=input_shape)
     if translation.network is None:
         return _problems(translation, Path(model).name)
