@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from inspect import isclass
 from typing import Any, TypedDict
 
 import numpy as np
@@ -173,13 +174,19 @@ class Network(Displayed):
             raise PlanError(f"The network '{self.name}' has no layers.")
         return next(reversed(self.nodes.values()))
 
-    def add(self, name: str, op: Op, *inputs: str) -> str:
+    def add(self, name: str, op: Op | None = None, *inputs: str) -> str:
         """Add a layer that reads `inputs` (default: the previous layer) and return its name.
 
         Raises ShapeError if the name is taken, an input is unknown, or the op does not accept the shapes.
         """
         if not isinstance(name, str) or not isinstance(op, Op):
-            raise ShapeError(f"A layer is a name and an op, such as add('relu', ReLU()), not {name!r}, {op!r:.60}.")
+            given = next((one for one in (name, op) if isinstance(one, Op) or isclass(one)), None)
+            kind = "ReLU" if given is None else (given if isclass(given) else type(given)).__name__
+            raise ShapeError(
+                f"A layer is a name and an op, such as add('{kind.lower()}', {kind}(…)), not {name!r:.60}, {op!r:.60}."
+            )
+        if odd := [each for each in inputs if not isinstance(each, str)]:
+            raise ShapeError(f"Layer '{name}' reads layers or inputs by their names, not {odd[0]!r:.60}.")
         if not inputs:
             if not self.nodes and len(self.inputs) > 1:
                 raise ShapeError(f"Layer '{name}' is the first: say which input it reads, of {', '.join(self.inputs)}.")

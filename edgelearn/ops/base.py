@@ -14,6 +14,7 @@ from edgelearn.errors import ShapeError
 from .emit import Emitter, Epilogue
 from .function import LINEAR, Function
 from .initializers import INITIALIZERS
+from .settings import check_arguments
 from .sums import Sum
 from .target import Target
 from .tensor import Shape, Tensor
@@ -81,6 +82,10 @@ class Op:
     has_values: ClassVar[bool] = False  # its kernels read and write VALUES, halves too (kernels/include/values.h)
     has_epilogue: ClassVar[bool] = False  # its kernels can apply an activation as they write (see `Epilogue`)
 
+    def __new__(cls, *_: Any, **settings: Any) -> Self:
+        check_arguments(cls, settings, ShapeError)
+        return super().__new__(cls)
+
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
         Op.registry[cls.__name__] = cls
@@ -94,8 +99,12 @@ class Op:
         return asdict(self)
 
     def plain(self) -> Self:
-        """The same op with Python numbers for NumPy's and tuples for lists, as JSON, kernels and dict keys need."""
-        return replace(self, **{field.name: _plain(getattr(self, field.name)) for field in fields(self)})
+        """The same op with Python numbers for NumPy's and tuples for lists, as JSON, kernels and dict keys need, and
+        padding in lower case, as in Keras."""
+        plain = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        if isinstance(plain.get("padding"), str):
+            plain["padding"] = plain["padding"].lower()
+        return replace(self, **plain)
 
     def output_shape(self, *shapes: Any, **_: Any) -> Shape:
         """Shape of the output for inputs of `shapes`. Raises ShapeError if they don't fit."""

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import fields
+from difflib import get_close_matches
 from math import inf
 from numbers import Integral, Real
+from sys import float_info
 from typing import Any
 
 from edgelearn.errors import EdgelearnError, PlanError
 
+# What stands in place of arguments of Keras and PyTorch that layers and optimizers don't have.
+ELSEWHERE = {
+    "activation": "an activation is a layer of its own: network.add('relu', ReLU()).",
+    "name": "a layer is named where it is added: network.add('name', op).",
+    "input_shape": "the network has it: Network('name', (height, width, channels)).",
+    "kernel_regularizer": "kernels shrink by the optimizer's weight_decay=….",
+    "bias_regularizer": "kernels alone shrink, by the optimizer's weight_decay=….",
+    "trainable": "layers are frozen by network.freeze('name').",
+    "lr": "it is learning_rate.",
+    "bias": "it is use_bias.",
+    "padding_mode": "other paddings than with zeros are a layer Pad before it.",
+    "nesterov_momentum": "it is nesterov.",
+}
+
+
+def check_arguments(kind: type, given: Iterable[str], error: type[EdgelearnError]) -> None:
+    """Raises `error`, which says what to write instead, for an argument that the dataclass `kind` doesn't have."""
+    known = [field.name for field in fields(kind) if field.init]
+    for name in given:
+        if name not in known:
+            like = [f"did you mean {each}?" for each in get_close_matches(name, known, 1)]
+            hint = ELSEWHERE.get(name, *like or [f"there are {', '.join(known) or 'none'}."])
+            raise error(f"{kind.__name__} has no argument {name}: {hint}")
+
 
 def is_number(value: Any) -> bool:
     """True for a real number that is finite; a bool is none."""
-    return isinstance(value, Real) and not isinstance(value, bool) and abs(float(value)) < inf
+    return isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= float_info.max
 
 
 def whole(name: str, value: Any, least: int = 1, error: type[EdgelearnError] = PlanError) -> int:

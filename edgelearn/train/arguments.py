@@ -18,7 +18,8 @@ from edgelearn.ops.settings import number, whole
 
 from .callbacks import Callback
 from .sources import Source, Subset
-from .targets import Targets, labeled
+from .streams import examples_of, is_stream
+from .targets import Targets
 
 BATCH_SIZE = 32  # Keras's default, which None stands for
 
@@ -41,11 +42,15 @@ class FitArguments:
     shuffle: bool = True
     class_weight: Mapping[int, float] | None = None
     sample_weight: Any = None
+    steps_per_epoch: int | None = None
+    validation_steps: int | None = None
 
     def __post_init__(self) -> None:
         self.batch_size = BATCH_SIZE if self.batch_size is None else whole("batch_size", self.batch_size)
         self.micro_batch = optional_size("micro_batch", self.micro_batch)
         self.epochs = whole("epochs", self.epochs)
+        self.steps_per_epoch = optional_size("steps_per_epoch", self.steps_per_epoch)
+        self.validation_steps = optional_size("validation_steps", self.validation_steps)
         self.validation_frequency = whole("validation_frequency", self.validation_frequency)
         self.validation_split = number("validation_split", self.validation_split, 0, 1)
         self.callbacks = as_callbacks(self.callbacks)
@@ -59,10 +64,15 @@ class FitArguments:
     def labeled(self, x, y, network: Network, loss: Loss | Losses) -> list[tuple[Source, Targets]]:
         """Return the examples to train on and, if there are any, those to validate with. Raises ShapeError if some
         don't fit, PlanError if a share of the examples leaves none."""
-        examples = labeled(x, y, network, loss, self.sample_weight, self.class_weight)
+        weights = self.sample_weight, self.class_weight
+        examples = examples_of(x, y, network, loss, *weights, steps=self.steps_per_epoch)
         if self.validation_data is not None:
-            other_x, other_y, *weights = self.validation_data
-            return [examples, labeled(other_x, other_y, network, loss, *weights)]
+            given = self.validation_data
+            others = (given, None) if is_stream(given) and not isinstance(given, tuple | list) else given
+            return [
+                examples,
+                examples_of(others[0], others[1], network, loss, *others[2:], steps=self.validation_steps),
+            ]
         return self._split(*examples) if self.validation_split else [examples]
 
     def _split(self, x: Source, y: Targets) -> list[tuple[Source, Targets]]:
@@ -92,7 +102,9 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
 
 
 def check_validation_data(data: Any) -> None:
-    """Raises ShapeError unless `data` is (x, y) or (x, y, sample_weight)."""
+    """Raises ShapeError unless `data` is (x, y) or (x, y, sample_weight), or a stream of these."""
+    if is_stream(data) and not isinstance(data, tuple | list):
+        return
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         what = f"{len(data)} of them" if isinstance(data, tuple | list) else type(data).__name__
         raise ShapeError(f"validation_data is (x, y) or (x, y, sample_weight), not {what}.")

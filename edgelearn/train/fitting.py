@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from edgelearn.compile.lower import input_block
 from edgelearn.errors import PlanError
@@ -23,6 +24,7 @@ from .plans import Plans, TrainingSettings
 from .reconstruction import watched
 from .sources import Source
 from .status import StoppedError, TrainedModel
+from .streams import Stream
 
 
 class Fitting:
@@ -51,6 +53,8 @@ class Fitting:
                 "These examples differ from epoch to epoch, so their features can't be cached: leave the cache off, or "
                 "train on the examples as they are."
             )
+        if isinstance(x, Stream):
+            a = replace(a, batch_size=x.batch_size, shuffle=False)
         settings = self.settings(y, *(targets for _, targets in others))
         size = min(a.batch_size or len(x), len(x))
         start(self.status, settings.loss, len(x), size, min(a.micro_batch or size, size), a.epochs, a.shuffle)

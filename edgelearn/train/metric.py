@@ -180,7 +180,13 @@ class Function(Metric):
 
     def result(self) -> float:
         y_true, y_pred = (np.concatenate(parts) for parts in zip(*self.seen, strict=True))
-        return float(self.function(y_true, y_pred))
+        found = np.asarray(self.function(y_true, y_pred))
+        if found.size != 1 or found.dtype.kind not in "fiub":
+            raise PlanError(
+                f"The metric '{self.name}' returned {found.dtype} of shape {found.shape}: a function returns one "
+                f"number, such as the mean of these. For an array derive a class from el.metrics.Metric."
+            )
+        return float(found.item())
 
 
 def classes_of(y_true: np.ndarray) -> np.ndarray:

@@ -34,6 +34,7 @@ from .saved_model import SavedModel
 from .sources import as_source
 from .state import TrainingState
 from .status import Logs, TrainingStatus
+from .streams import examples_of
 from .summary import summary
 from .targets import Targets, labeled
 from .trainer import Trainer
@@ -161,10 +162,11 @@ class Model(SavedModel):
             as_optimizer(optimizer), output_losses(loss, loss_weights, self.network), batchnorm,
             precision or Precision(), activation_memory or keep_all, tuple(allow), compute=Compute.of(compute),
         )  # fmt: skip
+        found = OutputMetrics(() if metrics is None else metrics, self.network)
         weights = self._open.weights
         self._open.close()
         self._open.put(TrainingState(weights), self.network.trainable)
-        self.settings, self.metrics = settings, OutputMetrics(metrics, self.network) if metrics else None
+        self.settings, self.metrics = settings, found or None
         return self
 
     @property
@@ -217,7 +219,7 @@ class Model(SavedModel):
     def fit(
         self,
         x,
-        y,
+        y=None,
         batch_size: int | None = 32,
         epochs: int = 1,
         *,
@@ -233,18 +235,22 @@ class Model(SavedModel):
         shuffle: bool = True,
         class_weight: Mapping[int, float] | None = None,
         sample_weight=None,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
     ) -> History:
         """Train until `epochs` are done in all, those of earlier calls since `compile` included.
 
         Arguments:
-        - `x`: array (n, ...), channels last, or Source; for several inputs a dictionary by name or a list in order.
+        - `x`: array (n, ...), channels last, or Source; for several inputs a dictionary by name or a list in order. Or,
+          without `y`, batches of both, (x, y) or (x, y, sample_weight): a PyTorch DataLoader, a tf.data.Dataset, a
+          generator, or a function that returns one, read in their order and in mini-batches of their size.
         - `y`: targets as the loss takes them, such as class numbers, int (n,); for several outputs as `x` for inputs.
         - `batch_size`: examples of a mini-batch (default 32).
         - `epochs`: passes over all examples (default 1). The order of epoch e depends on the seed and e alone.
         - `micro_batch`: examples that are on the device at once; gradients are summed over them, so the update is that
           of the mini-batch (default: all of it).
-        - `validation_data`: (x, y) or (x, y, sample_weight) to evaluate every `validation_frequency` epochs (default:
-          each), before the first one and after the last.
+        - `validation_data`: (x, y) or (x, y, sample_weight), or batches of these, to evaluate every
+          `validation_frequency` epochs (default: each), before the first one and after the last.
         - `validation_split`: share of the examples, at their end, to validate with instead (default 0).
         - `callbacks`: see Callback.
         - `verbose`: 0 is silent, 1 shows a progress bar, 2 prints a line an epoch; `"auto"` (default) is 1 where a
@@ -257,6 +263,8 @@ class Model(SavedModel):
         - `class_weight`: factor of the loss of each class's examples, such as {0: 1, 1: 5} (default: 1 each).
         - `sample_weight`: factor of each example's loss, (n,), or of each row's, such as (n, height, width); for
           several outputs also a dictionary. The sum is divided by the number of examples, not by that of the weights.
+        - `steps_per_epoch`, `validation_steps`: batches of an epoch, or of a validation, where `x` or the validation
+          data are batches; needed for generators (default: all).
 
         Raises ShapeError, PlanError (also if no epoch is left to do), DeviceError before anything runs, DataError when
         an example can't be read or a feature doesn't fit the cache, NonFiniteError naming the first layer where a NaN
@@ -264,7 +272,8 @@ class Model(SavedModel):
         """
         arguments = FitArguments(
             batch_size, epochs, micro_batch, validation_data, validation_split, validation_frequency, callbacks,
-            verbose, cache, cache_folder, budget, shuffle, class_weight, sample_weight,
+            verbose, cache, cache_folder, budget, shuffle, class_weight, sample_weight, steps_per_epoch,
+            validation_steps,
         )  # fmt: skip
         fitting = Fitting(self, self.network, self._open, self._plans, self._settings, self.metrics)
         try:
@@ -273,14 +282,17 @@ class Model(SavedModel):
             self._statistics_set |= self.batchnorm == "batch" and self.position.updates > 0
 
     @one_thread
-    def evaluate(self, x, y, batch_size: int | None = None, sample_weight=None) -> Logs:
+    def evaluate(
+        self, x, y=None, batch_size: int | None = None, sample_weight=None, *, steps: int | None = None
+    ) -> Logs:
         """Return the mean loss over examples `x` with targets `y`, the accuracy where the loss has one, and the
-        metrics; of several outputs also "NAME_loss" and so on. `sample_weight` as in `fit`: metrics leave it out.
+        metrics; of several outputs also "NAME_loss" and so on. `x`, `y` and `sample_weight` as in `fit`: metrics leave
+        weights out. `steps`: batches, where `x` is a stream of them (default: all).
 
         Raises ShapeError for examples that don't fit, PlanError if the loss is one of whole episodes and `batch_size`
         isn't.
         """
-        x, y = labeled(x, y, self.network, self.loss, sample_weight)
+        x, y = examples_of(x, y, self.network, self.loss, sample_weight, steps=optional_size("steps", steps))
         plan = self._plans.forward(self._settings(y), optional_size("batch_size", batch_size), examples=(len(x),))
         check_examples(self.loss, self.network, len(x), plan.request.micro_batch)
         return passes.evaluate(self._open.forward(plan), x, y, self.metrics)

@@ -15,6 +15,7 @@ from edgelearn.runtime.feed import Examples
 from .metrics import OutputMetrics
 from .prefetch import ahead
 from .sources import Source
+from .streams import Stream
 from .targets import Targets
 
 ByOutput = Mapping[str, Sequence[float]]  # (sum of losses, right answers) of each of several outputs
@@ -23,6 +24,8 @@ ByOutput = Mapping[str, Sequence[float]]  # (sum of losses, right answers) of ea
 def micro_batches(session: Session, x: Source) -> Iterator[tuple[np.ndarray, Examples]]:
     """Yield (indices of the examples, the examples in the device's layout), in order."""
     parts = mini_batches(np.arange(len(x)), session.plan.request.micro_batch)
+    if isinstance(x, Stream):
+        x.at_epoch(0)
     return ahead(parts, lambda part: session.fetch(x, part))
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import DeviceError, EdgelearnError, FormatError, PlanError, ShapeError
-from edgelearn.ops import SGD, Adam, Dense, ReLU
+from edgelearn.ops import SGD, Adam, Conv2D, Dense, ReLU
 from edgelearn.train import Callback, CosineDecay, ExponentialDecay, History, Model, PiecewiseConstantDecay
 
 from .toys import examples, frozen_stem, same, toy_network
@@ -40,6 +40,41 @@ def model():
 def test_fit(model, data, arguments, error, named):
     with pytest.raises(error, match=named):
         model.fit(*data, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "named"),
+    [
+        (lambda: Adam(-1), PlanError, "learning_rate.*at least 0, not -1"),
+        (lambda: SGD(float("nan")), PlanError, "learning_rate"),
+        (lambda: SGD(10**400), PlanError, "learning_rate"),
+        (lambda: Adam(lr=0.1), PlanError, "Adam has no argument lr: it is learning_rate"),
+        (lambda: Conv2D(4, 3, activation="relu"), ShapeError, "activation is a layer of its own"),
+        (lambda: Conv2D(4, 3, stride=2), ShapeError, "did you mean strides"),
+        (lambda: Dense(4, foo=3), ShapeError, "there are units, use_bias"),
+        (lambda: el.Network("n", (8, 8, 3)).add(Conv2D(4, 3)), ShapeError, r"add\('conv2d', Conv2D"),
+        (lambda: el.Network("n", (8, 8, 3)).add("conv", Conv2D), ShapeError, r"add\('conv2d', Conv2D"),
+        (lambda: el.Network("n", (8,)).add("a", Dense(2), Dense(3)), ShapeError, "by their names, not Dense"),
+        (lambda: el.Network("n", (8, 8, 3)).add("a", Conv2D(2, 3, padding="some")), ShapeError, "'some'"),
+        (lambda: Model(toy_network()).compile("adam", metrics=np.ones(3)), PlanError, "A metric is a name"),
+    ],
+)
+def test_arguments_of_layers_and_optimizers(make, error, named):
+    with pytest.raises(error, match=named):
+        make()
+
+
+def test_padding_in_upper_case_is_kerass():
+    network = el.Network("n", (8, 8, 3))
+    network.add("conv", Conv2D(4, 3, padding="Same"))
+    assert network.output.shape == (8, 8, 4) and network.output.op == Conv2D(4, 3, padding="same")
+    assert el.Network.from_json(network.to_json()).output.op.padding == "same"
+
+
+def test_metrics_that_return_arrays(data):
+    model = Model(toy_network()).compile(SGD(0.1), metrics=[lambda y_true, y_pred: y_true == y_pred.argmax(-1)])
+    with pytest.raises(PlanError, match=r"returned bool of shape \(10,\): a function returns one number"):
+        model.evaluate(*data)
 
 
 def test_none_is_kerass_batch_size(data):

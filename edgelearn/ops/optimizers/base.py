@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, In, InOut
 from edgelearn.ops.control import Control
 from edgelearn.ops.emit import Emitter
-from edgelearn.ops.settings import is_number, number
+from edgelearn.ops.settings import check_arguments, is_number, number
 from edgelearn.ops.tensor import ceil_div
 
 CHUNK = 64  # blocks of 16 floats a work-item of a CPU updates
@@ -50,6 +50,10 @@ class Optimizer:
     per_tensor: ClassVar[bool] = False  # `emit_update` gets one parameter tensor at a time, and may emit jobs
     measures: ClassVar[bool] = False  # its kernels leave the extremes of what they update (see Pieces)
 
+    def __new__(cls, *_: Any, **settings: Any) -> Self:
+        check_arguments(cls, settings, PlanError)
+        return super().__new__(cls)
+
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
         if "emit_update" in vars(cls):  # a rule of its own, not that of the optimizer it is derived from
@@ -71,8 +75,10 @@ class Optimizer:
         return any(limit is not None for limit in (self.clipnorm, self.global_clipnorm, self.clipvalue))
 
     def __post_init__(self) -> None:
-        if not callable(self.learning_rate) and not isinstance(self.learning_rate, int | float | np.number):
-            raise PlanError(f"learning_rate is a number or a schedule, not {self.learning_rate!r:.60}.")
+        if not callable(self.learning_rate):
+            if not isinstance(self.learning_rate, int | float | np.number):
+                raise PlanError(f"learning_rate is a number or a schedule, not {self.learning_rate!r:.60}.")
+            number("learning_rate", self.learning_rate, 0)
         number("weight_decay", self.weight_decay, 0)
         limits = [name for name in ("clipnorm", "global_clipnorm", "clipvalue") if getattr(self, name) is not None]
         if len(limits) > 1:
