@@ -14,7 +14,7 @@ from edgelearn.errors import ShapeError
 from .emit import Emitter, Epilogue
 from .function import LINEAR, Function
 from .initializers import INITIALIZERS
-from .settings import check_arguments
+from .settings import InitSignature, check_arguments
 from .sums import Sum
 from .target import Target
 from .tensor import Shape, Tensor
@@ -81,6 +81,8 @@ class Op:
     invertible: ClassVar[bool] = False  # `emit_inverse` restores the first input
     has_values: ClassVar[bool] = False  # its kernels read and write VALUES, halves too (kernels/include/values.h)
     has_epilogue: ClassVar[bool] = False  # its kernels can apply an activation as they write (see `Epilogue`)
+
+    __signature__ = InitSignature()
 
     def __new__(cls, *_: Any, **settings: Any) -> Self:
         check_arguments(cls, settings, ShapeError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
+from inspect import Signature, signature
 from math import inf
 from numbers import Integral, Real
 from sys import float_info
@@ -25,6 +26,14 @@ ELSEWHERE = {
     "padding_mode": "other paddings than with zeros are a layer Pad before it.",
     "nesterov_momentum": "it is nesterov.",
 }
+
+
+class InitSignature:
+    """Makes `inspect.signature` of a class that has a `__new__` give the arguments of its `__init__`."""
+
+    def __get__(self, _: object, kind: type) -> Signature:
+        found = signature(kind.__init__)
+        return found.replace(parameters=list(found.parameters.values())[1:])
 
 
 def check_arguments(kind: type, given: Iterable[str], error: type[EdgelearnError]) -> None:

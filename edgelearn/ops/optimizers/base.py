@@ -11,7 +11,7 @@ from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, In, InOut
 from edgelearn.ops.control import Control
 from edgelearn.ops.emit import Emitter
-from edgelearn.ops.settings import check_arguments, is_number, number
+from edgelearn.ops.settings import InitSignature, check_arguments, is_number, number
 from edgelearn.ops.tensor import ceil_div
 
 CHUNK = 64  # blocks of 16 floats a work-item of a CPU updates
@@ -49,6 +49,8 @@ class Optimizer:
 
     per_tensor: ClassVar[bool] = False  # `emit_update` gets one parameter tensor at a time, and may emit jobs
     measures: ClassVar[bool] = False  # its kernels leave the extremes of what they update (see Pieces)
+
+    __signature__ = InitSignature()
 
     def __new__(cls, *_: Any, **settings: Any) -> Self:
         check_arguments(cls, settings, PlanError)
