@@ -230,3 +230,75 @@ def test_inspect_tells_the_difference_to_integers(exported, monkeypatch, tmp_pat
     model = el.Model(mobile())
     model.export(tmp_path / "floats.tflite")
     assert not any("integers" in note for note in el.inspect(tmp_path / "floats.tflite").notes)
+
+
+def agrees(path, shape, rounding=0.0):
+    """The import, which computes what LiteRT does with a drawn input, up to `rounding` of the largest value."""
+    found, x = import_graph(path), RNG.standard_normal((1, *shape)).astype(np.float32)
+    assert not found.problems, found.problems
+    y = tflite_files.run(path, x)
+    assert np.abs(infer(found.model_file(), x).reshape(y.shape) - y).max() <= max(1e-5, rounding) * np.abs(y).max()
+    return found
+
+
+def test_a_layer_for_each_step_of_a_sequence(tmp_path):
+    """As Keras's TimeDistributed(Conv2D), whose steps are the first axis: reshaped, taken apart, put together."""
+    file = tflite_files.File()
+    file.tensor("x", (1, 2, 5, 5, 3)), file.tensor("turned", (2, 1, 5, 5, 3)), file.tensor("packed", (2, 1, 3, 3, 4))
+    file.tensor("y", (1, 2, 3, 3, 4)), file.tensor("mean", (1, 3, 3, 4))
+    kernel, bias = (RNG.standard_normal(shape).astype(np.float32) for shape in ((4, 3, 3, 3), (4,)))
+    file.constant("kernel", kernel), file.constant("bias", bias), file.constant("axis", np.int32([1]))
+    file.constant("ones", np.int32([1] * 5))
+    file.constant("to", np.int32([2, 1, 5, 5, 3])), file.constant("back", np.int32([1, 2, 3, 3, 4]))
+    file.operator("RESHAPE", ["x", "to"], ["turned"])
+    for step in range(2):
+        file.constant(f"begin{step}", np.int32([step, 0, 0, 0, 0]))
+        file.constant(f"end{step}", np.int32([step + 1, 1, 5, 5, 3]))
+        file.tensor(f"x{step}", (1, 5, 5, 3)), file.tensor(f"y{step}", (1, 3, 3, 4))
+        file.operator("STRIDED_SLICE", ["turned", f"begin{step}", f"end{step}", "ones"], [f"x{step}"],
+                      "StridedSliceOptions", shrinkAxisMask=1, beginMask=30, endMask=30)  # fmt: skip
+        file.operator("CONV_2D", [f"x{step}", "kernel", "bias"], [f"y{step}"], "Conv2DOptions", padding=1, strideW=1,
+                      strideH=1)  # fmt: skip
+    file.operator("PACK", ["y0", "y1"], ["packed"], "PackOptions", valuesCount=2)
+    file.operator("RESHAPE", ["packed", "back"], ["y"])
+    file.operator("MEAN", ["y", "axis"], ["mean"], "ReducerOptions")
+    agrees(file.write(tmp_path / "m.tflite", ["x"], ["mean"]), (2, 5, 5, 3))
+
+
+@pytest.mark.parametrize("switches", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("kind", ["Bilinear", "NearestNeighbor"])
+def test_resizing(kind, switches, tmp_path):
+    code = {"Bilinear": "RESIZE_BILINEAR", "NearestNeighbor": "RESIZE_NEAREST_NEIGHBOR"}[kind]
+    for before, after in (((5, 7), (10, 14)), ((5, 7), (9, 4)), ((8, 6), (1, 1)), ((1, 1), (3, 2)), ((6, 8), (3, 4))):
+        file = tflite_files.File()
+        file.tensor("x", (1, *before, 2)), file.constant("size", np.int32(after)), file.tensor("y", (1, *after, 2))
+        file.operator(code, ["x", "size"], ["y"], f"Resize{kind}Options", alignCorners=switches[0],
+                      halfPixelCenters=switches[1])  # fmt: skip
+        path = file.write(tmp_path / "m.tflite", ["x"], ["y"])
+        if all(switches) and kind == "NearestNeighbor":
+            assert "half_pixel_centers" in import_graph(path).problems[0].reason
+        else:
+            agrees(path, (*before, 2))
+
+
+@pytest.mark.parametrize(("padding", "size"), [(1, 2), (1, 3), (2, 3)])
+def test_mediapipe_s_transposed_convolution(padding, size, tmp_path):
+    kernel, bias = (RNG.standard_normal(shape).astype(np.float32) for shape in ((3, size, size, 4), (3,)))
+    x, strides = RNG.standard_normal((1, 6, 5, 4)).astype(np.float32), (2, 3)
+    whole = np.zeros((1, 5 * 2 + size, 4 * 3 + size, 3)) + bias
+    for row, column in np.ndindex(6, 5):
+        spot = np.s_[:, 2 * row : 2 * row + size, 3 * column : 3 * column + size]
+        whole[spot] += np.einsum("nc,ohwc->nhwo", x[:, row, column], kernel)
+    cut = [max(0, size - (n - 1) % s - 1) if padding == 1 else 0 for n, s in zip(x.shape[1:3], strides, strict=True)]
+    expected = whole[:, cut[0] // 2 : whole.shape[1] - cut[0] + cut[0] // 2,
+                     cut[1] // 2 : whole.shape[2] - cut[1] + cut[1] // 2]  # fmt: skip
+    file = tflite_files.File()
+    file.tensor("x", x.shape), file.tensor("y", expected.shape)
+    file.constant("kernel", kernel), file.constant("bias", bias)
+    file.operator("CUSTOM", ["x", "kernel", "bias"], ["y"])
+    path = file.write(tmp_path / "m.tflite", ["x"], ["y"])
+    model = tflite_files.load(path)
+    model.operatorCodes[0].customCode = "Convolution2DTransposeBias"
+    model.subgraphs[0].operators[0].customOptions = np.frombuffer(np.int32([padding, 3, 2]).tobytes(), np.uint8)
+    tflite_files.save(model, path)
+    assert np.allclose(infer(import_graph(path).model_file(), x), expected, atol=1e-5)

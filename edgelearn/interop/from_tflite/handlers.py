@@ -81,6 +81,24 @@ def transposed_conv(
     return fused(b, op, y)
 
 
+def biased_transposed_conv(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand) -> Operand:
+    """MediaPipe's Convolution2DTransposeBias; the kernel is (filters, height, width, channels). Its options are three
+    integers: padding (1: same) and strides (width, height)."""
+    x, array = computed(x), known(kernel, "kernel").transpose(1, 2, 3, 0)
+    if len(op.attributes["options"]) < 12:
+        raise FormatError(f"{op.kind} '{op.name}' has options of {len(op.attributes['options'])} bytes, not 12.")
+    padding, width, height = np.frombuffer(op.attributes["options"], "<i4", 3).tolist()
+    if min(width, height) < 1:
+        raise FormatError(f"{op.kind} '{op.name}' has strides {(height, width)}: the file is damaged.")
+    sides = []
+    for n, stride, size in zip(x.shape[1:3], (height, width), array.shape, strict=False):
+        cut = max(0, size - (n - 1) % stride - 1) if padding == 1 else 0
+        sides.append((cut // 2, cut - cut // 2))
+    return linear.transposed_conv(
+        b, x, array, known(bias, "bias"), strides=(height, width), padding=(sides[0], sides[1]), output_padding=(0, 0)
+    )
+
+
 def fully_connected(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand | None = None) -> Operand:
     """The kernel is (units, features)."""
     array = known(kernel, "kernel")
@@ -236,6 +254,7 @@ HANDLERS = {
     "CONCATENATION": concatenate,
     "CONV_2D": conv,
     "DEPTHWISE_CONV_2D": depthwise,
+    "CUSTOM Convolution2DTransposeBias": biased_transposed_conv,
     "DENSIFY": same,
     "DEPTH_TO_SPACE": depth_to_space,
     "DEQUANTIZE": same,

@@ -181,6 +181,8 @@ class _Reader:
         options = table.table(4, f"the options of {table.what} ({kind})")
         fields = schema.OPTIONS.get(kind, [])
         attributes = {name: _option(options, number, code, default) for name, number, code, default in fields}
+        if kind.startswith("CUSTOM"):
+            attributes = {"options": table.array(5, "u1").tobytes()}
         name = short_name(outputs[0]) if outputs else table.what
         return Operator(kind, name, self._names(table, 1), outputs, attributes, version)
 

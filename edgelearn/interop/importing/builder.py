@@ -210,6 +210,8 @@ class Builder:
         """The file's axes as (height, width, channels). Raises UnsupportedError if there are more."""
         channels = x.axis(channels)
         rest = [axis for axis in range(x.rank) if axis not in (channels, x.batch_axis)]
+        while len(rest) > 2 and not x.axes[rest[0]]:  # a batch of 1 that the file took for another axis
+            rest.pop(0)
         if len(rest) > 2:
             raise UnsupportedError(
                 f"It has {len(rest)} axes beside batch and channels.", "Images with 2, sound with 1."

@@ -24,6 +24,8 @@ from edgelearn.ops import (
     LayerNormalization,
     LinearOp,
     Log,
+    LogSoftmax,
+    MatMul,
     Multiply,
     Op,
     Reciprocal,
@@ -45,7 +47,8 @@ from .graph import Quantization
 
 Range = tuple[float, float]  # the lowest and the highest value
 UNIT, POSITIVE = (HardSigmoid, Sigmoid, Softmax), (Abs, Exp, Rsqrt, Softplus, Sqrt, Square)
-ANY = (BatchNormalization, Bias, GroupNormalization, LayerNormalization, LinearOp, Log, Reciprocal, Scale, Subtract)
+ANY = (BatchNormalization, Bias, GroupNormalization, LayerNormalization, LinearOp, Log, LogSoftmax, MatMul, Reciprocal,
+       Scale, Subtract)  # fmt: skip
 
 
 def reach(op: Op, inputs: Sequence[Range]) -> Range:

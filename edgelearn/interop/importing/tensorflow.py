@@ -73,7 +73,8 @@ def pack(b: Builder, values: Sequence[Operand], axis: int) -> Operand:
     if all(isinstance(x, np.ndarray) for x in values):
         return np.stack(values, axis)  # type: ignore[arg-type]
     axis %= len(values[0].shape) + 1
-    return shapes.concatenate(b, [shapes.unsqueeze(b, x, [axis]) for x in values], axis)
+    parts = [x.inserted(axis) if isinstance(x, Value) else np.expand_dims(x, axis) for x in values]
+    return shapes.concatenate(b, parts, axis)
 
 
 def unpack(b: Builder, x: Operand, axis: int) -> tuple[Operand, ...]:
@@ -87,6 +88,8 @@ def unpack(b: Builder, x: Operand, axis: int) -> tuple[Operand, ...]:
 def resize(b: Builder, x: Value, size: Sequence[int], mode: str, align_corners: bool, half_pixel: bool) -> Value:
     """An image of another size, by TensorFlow's two switches."""
     height, width = size
+    if align_corners and half_pixel and mode == "nearest":
+        raise UnsupportedError("align_corners with half_pixel_centers.", "One of them.")
     coordinates = "align_corners" if align_corners else "half_pixel" if half_pixel else "asymmetric"
     rounding = "round_prefer_ceil" if align_corners else "floor"
     if half_pixel and not align_corners:

@@ -66,6 +66,10 @@ class Value:
         """Without `axes`, which have size 1."""
         return replace(self, axes=tuple(axis for n, axis in enumerate(self.axes) if n not in axes))
 
+    def inserted(self, axis: int) -> Value:
+        """With one more axis of size 1 in front of `axis`, which isn't the batch."""
+        return replace(self, axes=(*self.axes[:axis], (), *self.axes[axis:]))
+
     def expanded(self, axis: int) -> Value:
         """With one more axis of size 1 in front of `axis`."""
         return self.reshaped((*self.shape[:axis], 1, *self.shape[axis:])) or self
