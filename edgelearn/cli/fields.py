@@ -33,7 +33,11 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
                   "backward, trainable, trained",
         "problems": "operators without a counterpart: kind, name, attributes, reason, nearest", "notes": "in words",
     }),
-    "convert": (_ONE, {"out": "the file", "format": "name", "network": "name", "parameters": "number"}),
+    "convert": (_ONE, {
+        "out": "the file", "format": "name", "network": "name", "parameters": "number", "bytes": "size of the file",
+        "types": "bytes of weights and other constants by type",
+        "float32": "layers that stay float32 where integers were asked for, with the reason",
+    }),
     "runs": (_LIST, {
         "id, folder, kind": "of the run", "status": "running, finished, failed, interrupted or damaged",
         "started, updated": "times as texts", "epochs": "finished ones", "device, results": "as in the run's record",

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgelearn import atomic
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, model_file, read_model, safetensors, write_model
+from edgelearn.interop.writers import Written
 
 from .calibration import calibrate
 from .status import TrainedModel
@@ -82,26 +81,30 @@ class SavedModel(TrainedModel):
         file = read_model(path, self.network, tuple(skip), names=names)
         self.weights = {**self.weights, **file.weights}
 
-    def export(self, path: str | Path, calibration: np.ndarray | None = None, **options: Any) -> None:
+    def export(self, path: str | Path, calibration: Any = None, **options: Any) -> Written:
         """Write the model in the format of another framework, with `preprocessing` and `class_names` in its metadata.
+        Return what was written: bytes by type, and the layers that stay float32.
 
         >>> model.export("flowers.tflite")
         >>> model.export("flowers.onnx", int8=True)
         >>> model.export("flowers_int8.tflite", int8=True, calibration=x[:100])
+        >>> model.export("flowers_micro.tflite", full_integer=True, calibration=x[:100])
 
         Arguments:
         - `path`: its suffix names the format: .tflite, .onnx, .keras, .weights.h5, .safetensors, .pt, .qfp32 or .qfp16.
-        - `calibration`: examples, for `int8`: activations get the range of their values here (default None: the range
-          that a training with a Precision left).
+        - `calibration`: examples, for integers (a dictionary by input if there are several): activations get the range
+          of their values here (default None: the range that a training with a Precision left).
         - `options`: of the format. `int8=True` (TFLite, ONNX) writes integers; inputs and outputs stay
-          float32.
+          float32. `full_integer=True` (TFLite) writes integers alone, int8 inputs and outputs among them.
+          `float16=True` (TFLite, ONNX) stores weights in float16.
 
-        Raises FormatError for an unknown suffix or option, an op that the format doesn't have, missing ranges or a
-        missing package; DataError for no examples; RunError if the file can't be written.
+        Raises FormatError for an unknown suffix or option, an op that the format doesn't have, missing ranges, a
+        missing package, or layers that can't be computed with integers alone; DataError for no examples; RunError if
+        the file can't be written.
         """
         file = self.to_file()
         if calibration is not None:
-            if not options.get("int8"):
-                raise FormatError(f"{path}: calibration is for integers: give int8=True, too.")
+            if not (options.get("int8") or options.get("full_integer")):
+                raise FormatError(f"{path}: calibration is for integers: give int8=True or full_integer=True, too.")
             file = replace(file, ranges=calibrate(self, calibration))
-        write_model(path, file, **options)
+        return write_model(path, file, **options)

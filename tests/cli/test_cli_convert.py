@@ -1,5 +1,7 @@
 """`edgelearn convert`."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,22 @@ def test_integers_by_pictures(tmp_path, capsys):
     assert "--pixels" in capsys.readouterr().err
     assert main([*arguments, "--pixels", "unit", "--examples", "2"]) == 0
     assert "int8" in {info.quantization.dtype for info in import_graph(out).graph.tensors.values() if info.quantization}
+
+
+def test_types_and_what_stays_in_float32_are_printed(model, tmp_path, capsys):
+    pytest.importorskip("tflite")
+    source, out, examples = (str(tmp_path / name) for name in ("small.safetensors", "m.tflite", "x.npy"))
+    np.save(examples, np.random.default_rng(0).standard_normal((20, 4, 4, 2)).astype(np.float32))
+    assert main(["convert", source, out, "--full-integer", "--calibration", examples, "--examples", "7"]) == 0
+    lines = capsys.readouterr().out
+    assert f"{(tmp_path / 'm.tflite').stat().st_size:,} bytes" in lines and "int8 78, int32 28" in lines
+    assert main(["convert", source, out, "--float16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["types"]["float16"] == 2 * model.network.count()
+    np.save(examples, np.zeros((20, 4, 4), np.float32))
+    assert main(["convert", source, out, "--int8", "--calibration", examples]) == 1
+    assert "(n, 4, 4, 2)" in capsys.readouterr().err
+    assert main(["convert", source, out, "--int8", "--calibration", source]) == 1
+    assert ".npy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "word"), [

@@ -26,6 +26,7 @@ from edgelearn.ops import (
     Conv2DTranspose,
     Dense,
     DepthwiseConv2D,
+    Dropout,
     Flatten,
     Format,
     GlobalAveragePooling2D,
@@ -36,6 +37,7 @@ from edgelearn.ops import (
     LayerNormalization,
     LeakyReLU,
     LocalResponseNormalization,
+    Log,
     Max,
     MaxPooling2D,
     Mean,
@@ -47,9 +49,12 @@ from edgelearn.ops import (
     Rescaling,
     Resize,
     Scale,
+    Sigmoid,
+    SiLU,
     Slice,
     Softmax,
     SpaceToDepth,
+    SubSpectralNormalization,
     Subtract,
     Sum,
     Tanh,
@@ -183,13 +188,19 @@ NETWORKS = {
 
 
 def run_tflite(path, x):
+    """The outputs; those of int8 and inputs of int8 by the scale and the zero point that the file says."""
     litert = pytest.importorskip("ai_edge_litert.interpreter")
     runner = litert.Interpreter(str(path))
     runner.resize_tensor_input(runner.get_input_details()[0]["index"], x.shape)
     runner.allocate_tensors()
-    runner.set_tensor(runner.get_input_details()[0]["index"], x)
+    (given,), (made,) = runner.get_input_details(), runner.get_output_details()
+    if given["dtype"] == np.int8:
+        scale, zero = given["quantization"]
+        x = np.clip(np.rint(x / scale) + zero, -128, 127).astype(np.int8)
+    runner.set_tensor(given["index"], x)
     runner.invoke()
-    return runner.get_tensor(runner.get_output_details()[0]["index"])
+    y, (scale, zero) = runner.get_tensor(made["index"]), made["quantization"]
+    return (y.astype(np.float32) - zero) * np.float32(scale) if y.dtype == np.int8 else y
 
 
 def run_onnx(path, x):
@@ -282,7 +293,8 @@ def test_int8_computes_with_integers(trained, tmp_path):
         name.replace("stem_relu", "stem").replace("depthwise_bn", "depthwise").replace("hidden_relu", "hidden")
         for name in integers
     }
-    assert types["dense/kernel"] == tflite.TensorType.FLOAT32  # the network's output stays float32
+    assert types["dense/kernel"] == tflite.TensorType.INT8  # the network's output has no range, and stays float32
+    assert types["dense/bias"] == tflite.TensorType.FLOAT32
 
 
 def test_kernels_trained_with_one_range_keep_their_integers(trained):
@@ -304,12 +316,156 @@ def test_int8_by_calibration(trained, suffix, tmp_path):
     plain.export(path, x, int8=True)
     exact = plain.predict(x)
     assert np.abs(RUNTIMES[suffix](path, x) - exact).max() < 0.02 * np.abs(exact).max() + 0.005
-    assert set(calibrate(plain, x)) == {name for name in model.range_records() if name.endswith("/activations")}
+    trained = {name for name in model.range_records() if name.endswith("/activations")}
+    assert set(calibrate(plain, x)) == trained | {"dense/activations"}  # the logits
     narrow = calibrate(plain, x[:1])["input/activations"]
     assert (narrow[3], narrow[4]) == (x[:1].min(), x[:1].max())
     for examples, options, error in ((x[:0], {"int8": True}, DataError), (x, {}, FormatError)):
         with pytest.raises(error):
             plain.export(path, examples, **options)
+
+
+def scaled() -> el.Network:
+    """Every op that is written in integers as more than one operation, or as a convolution of single pixels."""
+    network = el.Network("scaled", (12, 8, 3))
+    network.add("pixels", Rescaling(1 / 127.5, -1))
+    network.add("conv", Conv2D(8, 3, 2, "same"))
+    network.add("swish", HardSwish())
+    network.add("bn", BatchNormalization())
+    network.add("silu", SiLU())
+    network.add("bands", SubSpectralNormalization(sub_bands=3))
+    network.add("sigmoid", Sigmoid())
+    network.add("tanh", Tanh(), "bands")
+    network.add("sum", Add(), "sigmoid", "tanh", "swish")
+    network.add("leaky", LeakyReLU(0.2))
+    network.add("squeeze", Mean((1, 2)))
+    network.add("excite", HardSigmoid(0.5, 0.3))
+    network.add("gate", Multiply(), "leaky", "excite")
+    network.add("pool", GlobalAveragePooling2D())
+    network.add("dropout", Dropout(0.3))
+    network.add("scale", Scale())
+    network.add("hidden", Dense(48))
+    network.add("elu", ELU())
+    network.add("dropout_again", Dropout(0.3))
+    network.add("dense", Dense(40))
+    network.add("softmax", Softmax())
+    return network
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    """A model of pixels, examples, and what it predicts."""
+    network = scaled()
+    model = el.Model(network, varied(network))
+    x = np.random.default_rng(0).integers(0, 256, (24, 12, 8, 3)).astype(np.float32)
+    return model, x, model.predict(x)
+
+
+def tflite_graph(path):
+    """Operators of a TFLite file by name, and the types of all its tensors."""
+    tflite = pytest.importorskip("tflite")
+    file = tflite.Model.GetRootAs(path.read_bytes())
+    graph = file.Subgraphs(0)
+    names = {number: name for name, number in vars(tflite.BuiltinOperator).items() if isinstance(number, int)}
+    codes = [file.OperatorCodes(i).BuiltinCode() for i in range(file.OperatorCodesLength())]
+    kinds = [names[codes[graph.Operators(i).OpcodeIndex()]] for i in range(graph.OperatorsLength())]
+    types = {number: name for name, number in vars(tflite.TensorType).items() if isinstance(number, int)}
+    return kinds, {types[graph.Tensors(i).Type()] for i in range(graph.TensorsLength())}
+
+
+def test_all_layers_are_int8_and_none_is_left_between_floats(pixels, tmp_path):
+    model, x, expected = pixels
+    path = tmp_path / "model.tflite"
+    written = model.export(path, x, int8=True)
+    kinds, _ = tflite_graph(path)
+    assert (kinds.count("QUANTIZE"), kinds.count("DEQUANTIZE")) == (1, 1)  # the input and the output
+    assert (kinds[0], kinds[-1]) == ("QUANTIZE", "DEQUANTIZE") and not written.float32
+    assert set(written.types) == {"int8", "int32"} and written.bytes == path.stat().st_size
+    assert np.abs(run_tflite(path, x) - expected).max() < 0.01
+    (softmax,) = (o for o in inference_graph(model.network, model.weights, calibrate(model, x)).operations
+                  if o.kind == "quantize" and o.inputs[0].name.startswith("softmax"))  # fmt: skip
+    quantization = softmax.attributes["quantization"]
+    assert (float(quantization.scale), quantization.zero) == (1 / 256, -128)
+
+
+def test_full_integer_has_no_float_tensor(pixels, tmp_path):
+    model, x, expected = pixels
+    path = tmp_path / "model.tflite"
+    model.export(path, x, full_integer=True)
+    kinds, types = tflite_graph(path)
+    assert types <= {"INT8", "INT32"} and not {"QUANTIZE", "DEQUANTIZE"} & set(kinds)
+    assert np.abs(run_tflite(path, x) - expected).max() < 0.01
+    again = read_model(path)
+    assert again.network.input_shape == model.network.input_shape
+    weights = {name: array.astype(float) for name, array in again.weights.items()}
+    assert np.abs(reference(again.network, weights, x.astype(float), "moving") - expected).max() < 0.005
+
+
+def test_full_integer_of_several_inputs_and_outputs(tmp_path):
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    network = el.Network("several", {"left": (6,), "right": (6,)})
+    network.add("dense", Dense(5), "left")
+    network.add("relu", ReLU())
+    network.add("other", Dense(5), "right")
+    network.add("sum", Add(), "relu", "other")
+    network.outputs = ("sum", "relu")
+    model, rng = el.Model(network, seed=0), np.random.default_rng(0)
+    x = {name: rng.standard_normal((16, 6)).astype(np.float32) for name in network.inputs}
+    model.export(tmp_path / "model.tflite", x, full_integer=True)
+    runner = litert.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
+    ends = runner.get_input_details(), runner.get_output_details()
+    (given, made), expected = ({n: d["quantization"] for n, d in end.items()} for end in ends), model.predict(x)
+    encoded = {n: np.clip(np.rint(a / given[n][0]) + given[n][1], -128, 127).astype(np.int8) for n, a in x.items()}
+    found = runner(**encoded)
+    for name, (scale, zero) in made.items():
+        assert found[name].dtype == np.int8
+        assert np.abs((found[name].astype(np.float32) - zero) * scale - expected[name]).max() < 4 * scale
+
+
+def test_full_integer_says_what_stays_float(trained, tmp_path):
+    model, *_ = trained  # whose logits have no range
+    with pytest.raises(FormatError, match=r"'dense' \(no range of its output is known"):
+        model.export(tmp_path / "model.tflite", full_integer=True)
+    network = el.Network("logarithm", (4, 4, 1))
+    network.add("log", Log())
+    with pytest.raises(FormatError, match=r"'log' \('log' is computed in float32\)"):
+        el.Model(network).export(tmp_path / "model.tflite", np.ones((2, 4, 4, 1), np.float32), full_integer=True)
+    assert not list(tmp_path.iterdir())
+
+
+@each_runtime
+def test_what_int8_leaves_in_float32_is_reported(trained, suffix, tmp_path):
+    model, *_ = trained
+    path = tmp_path / f"model.{suffix}"
+    written = model.export(path, int8=True)
+    assert list(written.float32) == ["dense", "softmax"]
+    assert f"{path.stat().st_size:,} bytes" in str(written) and "dense, because" in str(written)
+
+
+@each_runtime
+@pytest.mark.parametrize("name", ["pointwise", "transposed", "bcresnet"])
+def test_float16_weights(name, suffix, tmp_path):
+    network = NETWORKS[name]()
+    weights, path = varied(network), tmp_path / f"model.{suffix}"
+    x = np.random.default_rng(0).standard_normal((3, *network.input_shape)).astype(np.float32)
+    exact = write_model(path, ModelFile(network, weights))
+    written = write_model(path, ModelFile(network, weights), float16=True)
+    assert 2 * written.types["float16"] > 0.9 * exact.types["float32"] > written.types.get("float32", 0)
+    outputs, again = RUNTIMES[suffix](path, x), read_model(path)
+    found, expected = (
+        reference(n, {key: a.astype(float) for key, a in w.items()}, x.astype(float), "moving")
+        for n, w in ((again.network, again.weights), (network, weights))
+    )
+    assert 1e-6 < np.abs(outputs - expected).max() / np.abs(expected).max() < 0.01
+    assert np.abs(found - outputs).max() < 1e-5 * np.abs(expected).max()
+
+
+@each_runtime
+def test_float16_refuses_what_it_cannot_hold(suffix, tmp_path):
+    weights = overwritten().initialize(0) | {"dense/bias": np.float32([0, 7e4, 0])}
+    with pytest.raises(FormatError, match="dense/bias"):
+        write_model(tmp_path / f"model.{suffix}", ModelFile(overwritten(), weights), float16=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_int8_without_ranges_is_refused(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from edgelearn.ops import (
     Add,
     AveragePooling2D,
     BatchNormalization,
+    Bias,
     Concatenate,
     Conv2DTranspose,
     Coupling,
@@ -25,6 +27,7 @@ from edgelearn.ops import (
     GlobalAveragePooling2D,
     GlobalMaxPooling2D,
     GroupNormalization,
+    HardSigmoid,
     LayerNormalization,
     LocalResponseNormalization,
     LogSoftmax,
@@ -35,8 +38,10 @@ from edgelearn.ops import (
     Pad,
     PadChannels,
     ReLU,
+    Rescaling,
     Reshape,
     Resize,
+    Scale,
     Slice,
     SliceChannels,
     Softmax,
@@ -76,6 +81,16 @@ def scale_and_shift(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
     assert isinstance(op, BatchNormalization)
     scale = w["gamma"] / np.sqrt(w["moving_variance"] + op.epsilon)
     return scale, w["beta"] - w["moving_mean"] * scale
+
+
+# Ops that multiply each channel by a factor and add an offset, with both. In int8 they are depthwise convolutions.
+AFFINE: dict[type[Op], Callable[[Layer], tuple[Any, Any]]] = {
+    BatchNormalization: scale_and_shift,
+    Bias: lambda layer: (1.0, layer.weights["bias"]),
+    HardSigmoid: lambda layer: (layer.node.op.alpha, layer.node.op.beta),  # then it is clipped to [0, 1]
+    Rescaling: lambda layer: (layer.node.op.scale, layer.node.op.offset),
+    Scale: lambda layer: (layer.weights["scale"], 0.0),
+}
 
 
 def _batchnorm(graph: InferenceGraph, layer: Layer, x: Value) -> Value:

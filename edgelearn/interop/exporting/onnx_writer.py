@@ -5,8 +5,8 @@ Inputs and outputs keep the network's axes, channels last; inside, images have c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from edgelearn import atomic
 from edgelearn.errors import FormatError
 from edgelearn.interop.model_file import ModelFile
+from edgelearn.interop.writers import Written, constant_bytes, to_float16
 from edgelearn.ops.window import Window
 
 from .graph import InferenceGraph, Operation, Quantization, Value
@@ -39,26 +40,24 @@ BINARY = {
 }
 REDUCE = {"reduce_mean": "ReduceMean", "reduce_max": "ReduceMax"}
 
-LIMITS = {"relu": np.inf, "relu6": 6.0}
 
-
-def write(path: str | Path, file: ModelFile, int8: bool = False) -> None:
+def write(path: str | Path, file: ModelFile, int8: bool = False, float16: bool = False) -> Written:
     """Write the model for inference.
 
     Arguments:
     - `path`: the file to write.
     - `file`: the model; class names and preprocessing become metadata, as JSON.
     - `int8`: quantize what has ranges in `file.ranges`; inputs and outputs stay float32 (default False).
+    - `float16`: store weights in float16; each is followed by a Cast, and is computed with in float32 (default False).
 
-    Raises FormatError for an op without a counterpart or missing ranges, RunError if the file can't be written.
+    Raises FormatError for an op without a counterpart, missing ranges or a weight that float16 can't hold, RunError if
+    the file can't be written.
     """
     graph = inference_graph(file.network, file.weights, file.ranges if int8 else None)
-    atomic.write_bytes(path, onnx_bytes(graph, file.texts()))
-
-
-def onnx_bytes(graph: InferenceGraph, metadata: dict[str, str]) -> bytes:
-    """Return the file of a graph."""
-    return _Writer(graph).bytes(metadata)
+    writer = _Writer(graph)
+    atomic.write_bytes(path, writer.bytes(file.texts(), float16))
+    arrays = map(numpy_helper.to_array, writer.constants.values())
+    return Written(constant_bytes(arrays), writer.left() if int8 else {})
 
 
 class _Writer:
@@ -70,10 +69,9 @@ class _Writer:
         self.constants: dict[str, onnx.TensorProto] = {}
         self.names: dict[Value, str] = {}
         self.quantizations: dict[Value, Quantization] = {}  # of activations
-        self.readers = Counter(x for o in graph.operations for x in o.inputs) + Counter(graph.outputs.values())
-        self.quantized = {o.inputs[0]: o.attributes["quantization"] for o in graph.operations if o.kind == "quantize"}
 
-    def bytes(self, metadata: dict[str, str]) -> bytes:
+    def bytes(self, metadata: dict[str, str], float16: bool = False) -> bytes:
+        """Return the file; see `write`."""
         inputs, outputs = self.graph.inputs, self.graph.outputs
         for name, value in inputs.items():
             self.names[value] = self.transposed(name, f"{name}/channels first", FIRST) if is_image(value) else name
@@ -88,6 +86,8 @@ class _Writer:
                 self.transposed(self.name(value), name, LAST)
             else:
                 self.emit("Identity", [self.name(value)], name)
+        if float16:
+            self._halve()
         graph = helper.make_graph(
             self.nodes, self.graph.name, [_described(*pair) for pair in inputs.items()],
             [_described(*pair) for pair in outputs.items()], list(self.constants.values()),
@@ -97,6 +97,22 @@ class _Writer:
         )
         helper.set_model_props(model, metadata)
         return model.SerializeToString()
+
+    def left(self) -> dict[str, str]:
+        """Layers whose outputs aren't quantized, and why."""
+        quantized = {o.inputs[0] for o in self.graph.operations if o.kind == "quantize"}
+        operations = [o for o in self.graph.operations if o.kind != "quantize" and o.output not in quantized]
+        return {o.output.name.rpartition("/")[0]: "no range of its output is known" for o in operations}
+
+    def _halve(self) -> None:
+        """Store weights in float16, each with a Cast in front that makes float32 of it."""
+        casts = []
+        for name, tensor in list(self.constants.items()):
+            if tensor.data_type == onnx.TensorProto.FLOAT and prod(tensor.dims) > 1:
+                del self.constants[name]
+                half = self.constant(f"{name}/float16", to_float16(name, numpy_helper.to_array(tensor)))
+                casts.append(helper.make_node("Cast", [half], [name], f"cast {name}", to=onnx.TensorProto.FLOAT))
+        self.nodes = [*casts, *self.nodes]
 
     def name(self, value: Value) -> str:
         """The name of a value's tensor; constants are written when they are first needed."""
@@ -151,19 +167,13 @@ class _Writer:
         return [self.emit("DequantizeLinear", [integers, *parameters], f"{bias.name}/decoded", axis=0)]
 
     def activated(self, o: Operation, op: str, inputs: Sequence[str], **attributes: Any) -> None:
-        """A node, and the rectifier behind it, unless int8 saturates where that does."""
+        """A node, and its rectifier, which runtimes leave out where int8 saturates at the same value."""
         output, activation = o.output.name, o.attributes["activation"]
-        if activation is None or self._saturates(o.output, LIMITS[activation]):
+        if activation is None:
             self.emit(op, inputs, output, **attributes)
             return
         before = self.emit(op, inputs, f"{output}/before {activation}", **attributes)
         self.rectified(activation, before, output)
-
-    def _saturates(self, value: Value, limit: float) -> bool:
-        q = self.quantized.get(value)
-        if q is None or self.readers[value] > 1:
-            return False
-        return q.zero == -128 and float(q.scale) * 255 <= limit
 
     def rectified(self, kind: str, x: str, y: str) -> None:
         if kind == "relu":

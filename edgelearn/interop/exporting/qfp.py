@@ -16,36 +16,34 @@ import numpy as np
 from edgelearn import atomic
 from edgelearn.errors import FormatError, RunError
 from edgelearn.interop.model_file import ModelFile
+from edgelearn.interop.writers import Written, constant_bytes, to_float16
 
 MANIFEST, VERSION = "manifest.json", 1
-LARGEST_HALF = float(np.finfo(np.float16).max)
 
 
-def write_qfp32(path: str | Path, file: ModelFile) -> None:
+def write_qfp32(path: str | Path, file: ModelFile) -> Written:
     """Write a folder of float32 files. Raises RunError if it is there already or can't be written, FormatError if two
     names become one."""
-    _write(Path(path), file, "float32", "qfp32")
+    return _write(Path(path), file, "float32", "qfp32")
 
 
-def write_qfp16(path: str | Path, file: ModelFile) -> None:
+def write_qfp16(path: str | Path, file: ModelFile) -> Written:
     """Write a folder of float16 files, rounded to nearest even. Errors as `write_qfp32`, and FormatError for a value
     that float16 can't hold."""
-    _write(Path(path), file, "float16", "qfp16")
+    return _write(Path(path), file, "float16", "qfp16")
 
 
-def _write(path: Path, file: ModelFile, dtype: str, suffix: str) -> None:
+def _write(path: Path, file: ModelFile, dtype: str, suffix: str) -> Written:
     if path.exists():
         raise RunError(f"{path} is there already: remove it, or choose another name.")
     tensors: dict[str, dict] = {}
     arrays: dict[str, np.ndarray] = {}
     for name, array in file.weights.items():
-        largest = float(np.abs(array).max(initial=0))
-        if dtype == "float16" and largest > LARGEST_HALF:
-            raise FormatError(f"'{name}' has {largest:.3g}, but float16 ends at {LARGEST_HALF:.0f}: use .qfp32.")
         flat = f"{name.replace('/', '_').replace('.', '_')}.{suffix}"
         if flat in arrays:
             raise FormatError(f"Two tensors would be in the file '{flat}', one of them '{name}': rename that layer.")
-        arrays[flat] = array.astype(np.dtype(dtype).newbyteorder("<"))
+        stored = to_float16(name, array) if dtype == "float16" else array
+        arrays[flat] = stored.astype(np.dtype(dtype).newbyteorder("<"))
         tensors[name] = {"file": flat, "shape": list(array.shape), "dtype": dtype}
     manifest = {
         "format": "qfp", "version": VERSION, "byte_order": "little", "tensors": tensors,
@@ -63,6 +61,7 @@ def _write(path: Path, file: ModelFile, dtype: str, suffix: str) -> None:
             raise
     except OSError as error:
         raise RunError(f"{path} can't be written ({error.strerror}). Choose another folder.") from None
+    return Written(constant_bytes(arrays.values()))
 
 
 def read_qfp(path: str | Path) -> dict[str, np.ndarray]:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgelearn.errors import FormatError
+from edgelearn.graph import Node
 from edgelearn.interop.weights import Weights
+from edgelearn.ops import Op, Sigmoid, Softmax, Tanh
 from edgelearn.ops.formats import Format
 from edgelearn.ops.quantize import FIELDS
 
@@ -16,6 +18,17 @@ from .graph import InferenceGraph, Quantization, Value
 LARGEST_BIAS = 1 << 30  # of an int32 bias, with room for the sum of products
 _SCALE, _ZERO, _LOW, _HIGH = (FIELDS.index(name) for name in ("scale", "zero", "low", "high"))
 _NEXT_LOW, _NEXT_HIGH = (FIELDS.index(name) for name in ("next_low", "next_high"))
+
+
+# Quantizations that TFLite prescribes, by the op: https://ai.google.dev/edge/litert/models/quantization_spec
+FIXED: dict[type[Op], Quantization] = {
+    Sigmoid: Quantization(np.asarray(1 / 256, np.float32), -128),
+    Softmax: Quantization(np.asarray(1 / 256, np.float32), -128),
+    Tanh: Quantization(np.asarray(1 / 128, np.float32)),
+}
+
+
+SIX = Quantization(np.asarray(6 / 255, np.float32), -128)  # of relu6
 
 
 class Ranges:
@@ -36,21 +49,40 @@ class Ranges:
                 "or train it with Precision(weights=Format(8, symmetric=True), activations=Format(8))."
             )
 
-    def quantize(self, graph: InferenceGraph, layer: str, y: Value, selected: Sequence[Value] = ()) -> Value:
-        """Quantize a layer's output by its range. An output that only selects among the inputs `selected` has their
-        quantization, or one that holds all their ranges. Without a range the output stays float32."""
-        record = self.records.get(f"{layer}/activations")
-        if record is not None:
+    def quantization(self, value: Value) -> Quantization | None:
+        """The quantization of a value of the graph; None for float32."""
+        return self._quantizations.get(value)
+
+    def quantize(self, graph: InferenceGraph, name: str, y: Value, node: Node | None = None, *inputs: Value) -> Value:
+        """Quantize the output of a layer, or the network's input, by its range. Without a range it stays float32.
+
+        Arguments:
+        - `name`, `node`: the layer; no node for the network's input.
+        - `y`, `inputs`: its output and inputs in the graph. An output that only selects among the inputs has their
+          quantization, or one that holds all their ranges.
+        """
+        if y in self._quantizations:  # the layer's input, as it is
+            return y
+        record = self.records.get(f"{name}/activations")
+        found = [self._quantizations.get(x) for x in inputs]
+        known = [q for q in found if q is not None]
+        if node is not None and type(node.op) in FIXED and known:
+            quantization = FIXED[type(node.op)]
+        elif record is not None:
             low, high = record[[_NEXT_LOW, _NEXT_HIGH]]
             quantization = _quantization(*(record[[_LOW, _HIGH]] if low == high else (low, high)))
-        else:
-            found = [self._quantizations.get(x) for x in selected]
-            known = [q for q in found if q is not None]
-            if not found or len(known) < len(found):
-                return y
+        elif node is not None and node.op.selects and known and len(known) == len(found):
             quantization = known[0] if all(q.same(known[0]) for q in known) else _union(known)
-        if any(y is x for x in selected):  # nothing was computed
+        else:
             return y
+        return self.apply(graph, y, quantization)
+
+    def of_sum(self, x: Value, y: Value) -> Quantization:
+        """A quantization for all sums of two quantized values."""
+        (low, high), (more_low, more_high) = (_ends(self._quantizations[value]) for value in (x, y))
+        return _quantization(low + more_low, high + more_high)
+
+    def apply(self, graph: InferenceGraph, y: Value, quantization: Quantization) -> Value:
         quantized = graph.quantize(y, quantization)
         self._quantizations[quantized] = quantization
         return quantized
@@ -90,8 +122,14 @@ def _quantization(low: float, high: float) -> Quantization:
 
 def _union(quantizations: Sequence[Quantization]) -> Quantization:
     """A quantization whose range holds those of all."""
-    ends = [[float(q.scale) * (end - q.zero) for end in (-128, 127)] for q in quantizations]
-    return _quantization(min(low for low, _ in ends), max(high for _, high in ends))
+    lows, highs = zip(*map(_ends, quantizations), strict=True)
+    return _quantization(min(lows), max(highs))
+
+
+def _ends(quantization: Quantization) -> tuple[float, float]:
+    """The lowest and the highest value."""
+    low, high = (float(quantization.scale) * (end - quantization.zero) for end in (-128, 127))
+    return low, high
 
 
 def _levels(record: np.ndarray | None) -> int | None:

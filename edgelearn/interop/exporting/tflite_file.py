@@ -16,7 +16,7 @@ import tflite
 from .graph import Quantization
 
 IDENTIFIER, VERSION = b"TFL3", 3
-TYPES = {"bool": "BOOL", "float32": "FLOAT32", "int8": "INT8", "int32": "INT32", "int64": "INT64"}
+TYPES = {"bool": "BOOL", "float16": "FLOAT16", "float32": "FLOAT32", "int8": "INT8", "int32": "INT32", "int64": "INT64"}
 ALIGNMENT = 16  # of a buffer's bytes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import tflite
 from edgelearn import atomic
 from edgelearn.errors import FormatError
 from edgelearn.interop.model_file import ModelFile
+from edgelearn.interop.writers import Written, constant_bytes, to_float16
 from edgelearn.ops.window import Window
 
 from .graph import InferenceGraph, Operation, Quantization, Value
@@ -23,8 +25,15 @@ from .tflite_operators import Operators
 
 ACTIVATIONS = {None: "NONE", "relu": "RELU", "relu6": "RELU6"}
 # Operators that compute on int8; those in ALIKE only if input and output have one quantization.
-INTEGER = {"conv", "depthwise", "dense", "add", "mul", "sub", "reduce_mean"}
-ALIKE = {"max_pool", "average_pool", "reshape", "pad", "slice", "transpose", "concatenate", "relu", "relu6"}
+INTEGER = {
+    "conv", "depthwise", "dense", "add", "mul", "sub", "reduce_mean", "reduce_sum", "softmax", "sigmoid", "tanh",
+    "hard_swish", "leaky_relu", "elu",
+}  # fmt: skip
+ALIKE = {
+    "max_pool", "average_pool", "reshape", "pad", "slice", "transpose", "concatenate", "relu", "relu6", "reduce_max",
+    "maximum", "minimum", "resize",
+}  # fmt: skip
+LINEAR = {"conv", "depthwise", "dense"}
 UNARY = {
     "relu": ("RELU", "", {}), "relu6": ("RELU6", "", {}), "sigmoid": ("LOGISTIC", "", {}), "tanh": ("TANH", "", {}),
     "round": ("ROUND", "", {}), "softmax": ("SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}),
@@ -35,25 +44,29 @@ UNARY = {
 }  # fmt: skip
 
 
-def write(path: str | Path, file: ModelFile, int8: bool = False) -> None:
+def write(
+    path: str | Path, file: ModelFile, int8: bool = False, float16: bool = False, full_integer: bool = False
+) -> Written:
     """Write the model for inference.
 
     Arguments:
     - `path`: the file to write.
     - `file`: the model; class names and preprocessing become metadata, as JSON and as TFLite's tools have it.
     - `int8`: quantize what has ranges in `file.ranges`; inputs and outputs stay float32 (default False).
+    - `full_integer`: as `int8`, with inputs and outputs of int8 and no tensor of floats (default False).
+    - `float16`: store weights in float16; each is followed by a DEQUANTIZE, and is computed with in float32 (default
+      False).
 
-    Raises FormatError for an op without a counterpart or missing ranges, RunError if the file can't be written.
+    Raises FormatError for an op without a counterpart, missing ranges, a weight that float16 can't hold or, for
+    `full_integer`, layers that can't be computed with integers; RunError if the file can't be written.
     """
-    graph = inference_graph(file.network, file.weights, file.ranges if int8 else None)
+    graph = inference_graph(file.network, file.weights, file.ranges if int8 or full_integer else None)
+    writer = _Writer(graph)
     entries = {name: text.encode() for name, text in file.texts().items()}
     entries[NAME] = metadata_bytes(file.network.name, file.preprocessing, file.class_names)
-    atomic.write_bytes(path, with_labels(tflite_bytes(graph, entries), file.class_names))
-
-
-def tflite_bytes(graph: InferenceGraph, metadata: dict[str, bytes]) -> bytes:
-    """Return the file of a graph."""
-    return _Writer(graph).bytes(metadata)
+    content = writer.bytes(entries, full_integer, float16)
+    atomic.write_bytes(path, with_labels(content, file.class_names))
+    return Written(constant_bytes(t.array for t in writer.constants()), writer.left if int8 or full_integer else {})
 
 
 class _Writer(Operators):
@@ -65,50 +78,99 @@ class _Writer(Operators):
         self.floats: dict[Value, TfliteTensor] = {}
         self.integers: dict[Value, TfliteTensor] = {}
         self.readers = Counter(x for o in graph.operations for x in o.inputs) + Counter(graph.outputs.values())
+        self.left: dict[str, str] = {}  # layers that are computed in float32, and why
         self.quantized = {o.inputs[0]: o for o in graph.operations if o.kind == "quantize"}
 
-    def bytes(self, metadata: dict[str, bytes]) -> bytes:
-        inputs = {name: self._activation(value) for name, value in self.graph.inputs.items()}
-        self.floats |= {value: inputs[name] for name, value in self.graph.inputs.items()}
+    def bytes(self, metadata: dict[str, bytes], full_integer: bool = False, float16: bool = False) -> bytes:
+        """Return the file; see `write`."""
+        inputs = {}
+        for name, value in self.graph.inputs.items():
+            quantize = self.quantized.get(value) if full_integer else None
+            inputs[name] = self._activation(value) if quantize is None else self._integer(quantize, value.name)
+            if quantize is None:
+                self.floats[value] = inputs[name]
         for operation in self.graph.operations:
             self._operation(operation)
-        outputs = {name: self.float(value) for name, value in self.graph.outputs.items()}
+        ends = self.graph.outputs.items()
+        outputs = {name: self.integers[v] if full_integer and v in self.integers else self.float(v) for name, v in ends}
+        if full_integer:
+            self._check_integers(inputs | outputs)
+        if float16:
+            self._halve()
         return to_bytes(self.graph.name, inputs, outputs, self.operators, metadata)
+
+    def constants(self) -> list[TfliteTensor]:
+        """Constants of the file."""
+        tensors = dict.fromkeys(t for o in self.operators for t in o.inputs if t is not None)
+        return [tensor for tensor in tensors if tensor.array is not None]
+
+    def _check_integers(self, ends: dict[str, TfliteTensor]) -> None:
+        """Raise FormatError if a tensor is of floats."""
+        floats = [name for name, tensor in ends.items() if tensor.dtype == "float32"]
+        floats += [t.name for o in self.operators for t in (*o.inputs, o.output) if t and t.dtype == "float32"]
+        if floats:
+            layers = "; ".join(f"'{layer}' ({reason})" for layer, reason in self.left.items()) or f"'{floats[0]}'"
+            raise FormatError(
+                f"'{self.graph.name}' can't be written with integers alone. These stay float32: {layers}. Give "
+                f"examples for ranges (calibration=x), put other layers there, or write int8=True, which keeps floats."
+            )
+
+    def _halve(self) -> None:
+        """Store weights in float16, each with an operator in front that makes float32 of it."""
+        floats: dict[TfliteTensor, TfliteTensor] = {}
+        for tensor in self.constants():
+            if (array := tensor.array) is not None and tensor.dtype == "float32" and array.size > 1:
+                half = to_float16(tensor.name, array)
+                floats[tensor] = TfliteTensor(f"{tensor.name}/float16", tensor.shape, "float16", half)
+        made = {old: TfliteTensor(old.name, old.shape) for old in floats}
+        operators = [replace(o, inputs=[made.get(t, t) if t else t for t in o.inputs]) for o in self.operators]
+        self.operators = []
+        for old, half in floats.items():
+            self.emit("DEQUANTIZE", [half], made[old], "DequantizeOptions", 3)
+        self.operators += operators
 
     def _operation(self, o: Operation) -> None:
         if o.kind == "quantize":
             if o.output not in self.integers:
                 self._requantize(self.float(o.inputs[0]), self._integer(o))
             return
+        if o.kind not in HANDLERS:
+            raise FormatError(f"TFLite files are not written with '{o.kind}' (layer '{o.output.name}').")
         q = self.quantized.get(o.output)
-        if q is None or self.readers[o.output] > 1 or not self._computes_integers(o):
+        reason = self._stays_float(o, q)
+        if reason or q is None:
+            self.left.setdefault(o.output.name.rpartition("/")[0], reason)
+            hybrid = o.kind in LINEAR and o.inputs[1].quantization is not None
             output = self._activation(o.output)
-            inputs = [self.float(x) for x in o.inputs]
+            inputs = [self.integer(x, o) if hybrid and x is o.inputs[1] else self.float(x) for x in o.inputs]
             self.floats[o.output] = output
         else:
             target = self._integer(q)
             inputs = [self.integer(x, o) for x in o.inputs]
             output = target
-            if o.kind in ALIKE and o.kind != "concatenate":
+            if o.kind in ALIKE and len(inputs) == 1:
                 output = TfliteTensor(o.output.name, o.output.shape, "int8", None, inputs[0].quantization, True)
-            elif o.kind == "concatenate":
+            elif o.kind in ALIKE:
                 inputs = [self._alike(x, target) for x in inputs]
-        if o.kind not in HANDLERS:
-            raise FormatError(f"TFLite files are not written with '{o.kind}' (layer '{o.output.name}').")
         HANDLERS[o.kind](self, o, inputs, output)
         if q is not None and output.dtype == "int8" and output is not self.integers[q.output]:
             self._match(output, q.output)
 
-    def _computes_integers(self, o: Operation) -> bool:
-        activations = [x for x in o.inputs if x.array is None]
-        constants = [x for x in o.inputs[1:2] if x.array is not None]
-        known = all(x in self.integers for x in activations) and all(c.quantization is not None for c in constants)
-        shared = o.kind == "average_pool" and not _has_name(o.attributes["window"])  # divided in float32
-        return known and (o.kind in INTEGER or o.kind in ALIKE) and not shared
+    def _stays_float(self, o: Operation, q: Operation | None) -> str:
+        """The reason why an operation isn't computed with integers; empty if it is."""
+        constants = [x for x in o.inputs[:2] if x.array is not None]
+        if not all(x.array is not None or x in self.integers for x in o.inputs):
+            return "its input is float32"
+        if o.kind not in INTEGER | ALIKE or any(c.quantization is None for c in constants):
+            return f"'{o.kind}' is computed in float32"
+        if o.kind == "average_pool" and not _has_name(o.attributes["window"]):
+            return "means of padded windows are computed in float32"
+        kernel = o.kind in LINEAR and ", with an int8 kernel"
+        return f"no range of its output is known{kernel or ''}" if q is None or self.readers[o.output] > 1 else ""
 
-    def _integer(self, o: Operation) -> TfliteTensor:
+    def _integer(self, o: Operation, name: str = "") -> TfliteTensor:
         q: Quantization = o.attributes["quantization"]
-        tensor = TfliteTensor(o.output.name, o.output.shape, "int8", None, q, True)
+        tensor = TfliteTensor(name or o.output.name, o.output.shape, "int8", None, q, True)
         self.integers[o.output] = tensor
         return tensor
 
@@ -195,11 +257,11 @@ def _conv(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor)
     window: Window = o.attributes["window"]
     x, fields = _window(w, o, inputs[0], y)
     fields |= {"DilationHFactor": window.dilation[0], "DilationWFactor": window.dilation[1], **_fused(o)}
-    integers = x.dtype == "int8"
+    integers, hybrid = x.dtype == "int8", inputs[1].dtype != x.dtype
     if o.kind == "conv":
-        code, options, version = "CONV_2D", "Conv2DOptions", 3 if integers else 1
+        code, options, version = "CONV_2D", "Conv2DOptions", 3 if integers else 5 if hybrid else 1
     else:
-        code, options, version = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", 3 if integers else 2
+        code, options, version = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", 3 if integers else 6 if hybrid else 2
         fields["DepthMultiplier"] = y.shape[-1] // x.shape[-1]
     kernel = w.reordered(inputs[1], (3, 0, 1, 2) if o.kind == "conv" else (2, 0, 1, 3))
     bias = inputs[2] if len(inputs) > 2 else _zeros(w, inputs, y)
@@ -260,11 +322,12 @@ def _binary(code: str, options: str) -> Handler:
 
 def _unary(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
     code, options, fields = UNARY[o.kind]
-    w.emit(code, inputs, y, options, 2 if y.dtype == "int8" else 1, **fields)
+    second = y.dtype == "int8" and o.kind not in ("elu", "hard_swish")  # of which there is one version alone
+    w.emit(code, inputs, y, options, 2 if second else 1, **fields)
 
 
 def _leaky(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    w.emit("LEAKY_RELU", inputs, y, "LeakyReluOptions", Alpha=o.attributes["alpha"])
+    w.emit("LEAKY_RELU", inputs, y, "LeakyReluOptions", 2 if y.dtype == "int8" else 1, Alpha=o.attributes["alpha"])
 
 
 def _reduce(code: str) -> Handler:
