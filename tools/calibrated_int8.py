@@ -1,10 +1,11 @@
-"""Accuracy of int8 by calibration on photographs, both files run by LiteRT.
+"""Accuracy and size of exported files on photographs: float32, float16, int8 by calibration, and integers alone.
 
     python tools/calibrated_int8.py [--data FOLDER] [--examples 100] [NAME …]
 
 The folder has tf_flowers and weights/, as EDGELEARN_DATA. A new last layer is trained on the features of the training
-pictures. The network is exported to TFLite in float32, and in int8 with ranges from some of the training pictures; each
-file classifies the test pictures. Needs ai-edge-litert.
+pictures. The network is exported to TFLite and ONNX, int8 with ranges from some of the training pictures; each file
+classifies the test pictures. Needs ai-edge-litert and onnxruntime. Printed are each file's size in bytes and the number
+of test pictures that it classifies right.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,11 @@ NETWORKS = {
     "mobilenet_v1": ("mobilenet_1_0_224_tf.h5", models.mobilenet_v1, 1.0),
     "mobilenet_v2": ("mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224.h5", models.mobilenet_v2, 1.0),
 }
+FILES = {
+    "float32.tflite": {}, "float16.tflite": {"float16": True}, "int8.tflite": {"int8": True},
+    "full_integer.tflite": {"full_integer": True}, "float32.onnx": {}, "float16.onnx": {"float16": True},
+    "int8.onnx": {"int8": True},
+}  # fmt: skip
 SIZE, BATCH = 224, 64
 
 
@@ -61,18 +67,28 @@ def fine_tuned(name: str, dataset: ImageDataset, train: np.ndarray, folder: Path
     return whole
 
 
-def correct(path: Path, dataset: ImageDataset, test: np.ndarray) -> int:
-    """Number of the pictures `test` that LiteRT classifies right."""
+def classifier(path: Path) -> Callable[[np.ndarray], int]:
+    """A function of a picture (1, height, width, 3) that runs a file and gives the class."""
+    if path.suffix == ".onnx":
+        from onnxruntime import InferenceSession
+
+        session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return lambda x: int(session.run(None, {"input": x})[0].argmax())
     from ai_edge_litert.interpreter import Interpreter
 
-    runner, count = Interpreter(str(path)), 0
-    given, made = runner.get_input_details()[0]["index"], runner.get_output_details()[0]["index"]
+    runner = Interpreter(str(path))
+    given, made = runner.get_input_details()[0], runner.get_output_details()[0]
     runner.allocate_tensors()
-    for index in test.tolist():
-        runner.set_tensor(given, pictures(dataset, [index]))
+
+    def classify(x: np.ndarray) -> int:
+        if given["dtype"] == np.int8:
+            scale, zero = given["quantization"]
+            x = np.clip(np.rint(x / scale) + zero, -128, 127).astype(np.int8)
+        runner.set_tensor(given["index"], x)
         runner.invoke()
-        count += int(runner.get_tensor(made).argmax() == dataset.labels[index])
-    return count
+        return int(runner.get_tensor(made["index"]).argmax())
+
+    return classify
 
 
 def main() -> None:
@@ -89,10 +105,19 @@ def main() -> None:
     for name in options.names:
         model = fine_tuned(name, dataset, train, Path(options.data))
         with tempfile.TemporaryDirectory() as folder:
-            exact, integers = Path(folder) / "float32.tflite", Path(folder) / "int8.tflite"
-            model.export(exact)
-            model.export(integers, examples, int8=True)
-            print(name, len(test), *(correct(path, dataset, test) for path in (exact, integers)), flush=True)
+            classifiers = {}
+            for file, types in FILES.items():
+                path = Path(folder) / file
+                given = examples if {"int8", "full_integer"} & set(types) else None
+                size = model.export(path, given, **types).bytes
+                classifiers[file, size] = classifier(path)
+            counts = dict.fromkeys(classifiers, 0)
+            for index in test.tolist():
+                x = pictures(dataset, [index])
+                for key, classify in classifiers.items():
+                    counts[key] += classify(x) == dataset.labels[index]
+        for (file, size), count in counts.items():
+            print(f"{name} {file}: {size:,} bytes, {count} of {len(test)} right", flush=True)
 
 
 if __name__ == "__main__":

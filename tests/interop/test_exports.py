@@ -279,6 +279,15 @@ def test_int8_gives_what_training_simulated(trained, suffix, tmp_path):
     assert path.stat().st_size > 0
 
 
+@each_runtime
+def test_int8_is_read_again(trained, suffix, tmp_path):
+    model, x, expected = trained
+    model.export(tmp_path / f"model.{suffix}", int8=True)
+    again = read_model(tmp_path / f"model.{suffix}")  # in float32: nothing saturates where a ReLU was
+    weights = {name: array.astype(float) for name, array in again.weights.items()}
+    assert np.abs(reference(again.network, weights, x.astype(float), "moving") - expected).max() < 0.01
+
+
 def test_int8_computes_with_integers(trained, tmp_path):
     tflite = pytest.importorskip("tflite")
     model, *_ = trained

@@ -59,6 +59,8 @@ class _Writer:
     def __init__(self) -> None:
         self.builder = flatbuffers.Builder(1 << 16)
         self.buffers: list[int] = [self._table("Buffer")]  # number 0 is empty
+        self.numbers: dict[tuple[str, bytes], int] = {}  # vectors, written once each
+        self.contents: dict[bytes, int] = {}  # numbers of buffers
 
     def file(self, name, inputs, outputs, operators, metadata) -> bytes:
         tensors = dict.fromkeys(inputs.values())
@@ -96,8 +98,11 @@ class _Writer:
     def _tensor(self, tensor: TfliteTensor) -> int:
         number = 0
         if tensor.array is not None:
-            self.buffers.append(self._table("Buffer", Data=self._data(np.ascontiguousarray(tensor.array).tobytes())))
-            number = len(self.buffers) - 1
+            content = np.ascontiguousarray(tensor.array).tobytes()
+            if content not in self.contents:
+                self.buffers.append(self._table("Buffer", Data=self._data(content)))
+                self.contents[content] = len(self.buffers) - 1
+            number = self.contents[content]
         fields = {
             "Name": self._text(tensor.name), "Shape": self._integers(tensor.shape),
             "Type": getattr(tflite.TensorType, TYPES[tensor.dtype]), "Buffer": number, "HasRank": True,
@@ -138,7 +143,10 @@ class _Writer:
         return self.builder.CreateString(text)
 
     def _numbers(self, numbers: np.ndarray) -> int:
-        return self.builder.CreateNumpyVector(numbers)
+        key = numbers.dtype.str, numbers.tobytes()
+        if key not in self.numbers:
+            self.numbers[key] = self.builder.CreateNumpyVector(numbers)
+        return self.numbers[key]
 
     def _integers(self, numbers: Sequence[int]) -> int:
         return self._numbers(np.array(numbers, np.int32))
