@@ -9,7 +9,7 @@ import numpy as np
 from edgelearn.errors import FormatError
 from edgelearn.graph import Node
 from edgelearn.interop.weights import Weights
-from edgelearn.ops import Op, Sigmoid, Softmax, Tanh
+from edgelearn.ops import LogSoftmax, Op, Sigmoid, Softmax, Tanh
 from edgelearn.ops.formats import Format
 from edgelearn.ops.quantize import FIELDS
 
@@ -22,6 +22,7 @@ _NEXT_LOW, _NEXT_HIGH = (FIELDS.index(name) for name in ("next_low", "next_high"
 
 # Quantizations that TFLite prescribes, by the op: https://ai.google.dev/edge/litert/models/quantization_spec
 FIXED: dict[type[Op], Quantization] = {
+    LogSoftmax: Quantization(np.asarray(16 / 256, np.float32), 127),
     Sigmoid: Quantization(np.asarray(1 / 256, np.float32), -128),
     Softmax: Quantization(np.asarray(1 / 256, np.float32), -128),
     Tanh: Quantization(np.asarray(1 / 128, np.float32)),

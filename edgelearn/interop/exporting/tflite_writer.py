@@ -26,8 +26,8 @@ from .tflite_operators import Operators
 ACTIVATIONS = {None: "NONE", "relu": "RELU", "relu6": "RELU6"}
 # Operators that compute on int8; those in ALIKE only if input and output have one quantization.
 INTEGER = {
-    "conv", "depthwise", "dense", "add", "mul", "sub", "reduce_mean", "reduce_sum", "softmax", "sigmoid", "tanh",
-    "hard_swish", "leaky_relu", "elu",
+    "conv", "depthwise", "dense", "add", "mul", "sub", "reduce_mean", "reduce_sum", "softmax", "log_softmax",
+    "sigmoid", "tanh", "hard_swish", "leaky_relu", "elu",
 }  # fmt: skip
 ALIKE = {
     "max_pool", "average_pool", "reshape", "pad", "slice", "transpose", "concatenate", "relu", "relu6", "reduce_max",
